@@ -1,0 +1,3 @@
+from .cvt import CvT
+
+__all__ = ['CvT']

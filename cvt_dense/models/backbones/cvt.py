@@ -1,0 +1,395 @@
+"""CvT: Introducing Convolutions to Vision Transformers (Wu et al., arXiv 2103.15808)."""
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+
+import torch
+import torch.nn.functional as F
+from mmcv.cnn import build_activation_layer, build_norm_layer
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ...registry import MODELS
+from ..layers import Block, ConvEmbed, LayerNorm, QuickGELU
+from ..layers.conv_attention import PROJECTION_METHODS
+
+MODELS.register_module(module=QuickGELU)
+
+MIN_INPUT_SIZE = 16
+OUT_TYPES = ('featmap', 'cls_token', 'avg_featmap')
+
+
+@contextmanager
+def _frozen_bn_statistics(module: nn.Module):
+    """Lets a recomputed forward pass leave the running statistics where the first pass put them."""
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    saved = [(m.momentum, m.num_batches_tracked) for m in norms]
+    for m in norms:
+        m.momentum, m.num_batches_tracked = 0., None
+    try:
+        yield
+    finally:
+        for m, (momentum, count) in zip(norms, saved):
+            m.momentum, m.num_batches_tracked = momentum, count
+
+
+class CvTStage(nn.Module):
+    """Token embedding, an optional CLS token, and blocks.
+
+    Args:
+        patch_embed: the stage's :class:`ConvEmbed`.
+        blocks: the stage's :class:`Block` s.
+        embed_dims: channels of the tokens.
+        cls_token: puts a learned token in front of the sequence.
+        drop_rate: dropout of the embedded tokens.
+        with_cp: recompute each block in the backward pass instead of keeping its activations.
+    """
+
+    def __init__(self, patch_embed: ConvEmbed, blocks: Sequence[Block], embed_dims: int,
+                 cls_token: bool, drop_rate: float, with_cp: bool):
+        super().__init__()
+        self.patch_embed = patch_embed
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, embed_dims)) if cls_token else None
+        self.pos_drop = nn.Dropout(drop_rate)
+        self.blocks = nn.ModuleList(blocks)
+        self.with_cp = with_cp
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, Optional[Tensor], Tuple[int, int]]:
+        """(B, C, H, W) to map tokens (B, H' * W', embed_dims), CLS (B, 1, embed_dims) or None, (H', W')."""
+        x, hw_shape = self.patch_embed(x)
+        if self.cls_token is not None:
+            x = torch.cat((self.cls_token.expand(len(x), -1, -1).to(x.dtype), x), dim=1)
+        x = self.pos_drop(x)
+        for block in self.blocks:
+            if self.with_cp and x.requires_grad:
+                x = checkpoint(
+                    block, x, hw_shape, use_reentrant=False,
+                    context_fn=partial(self._recompute_context, block))
+            else:
+                x = block(x, hw_shape)
+        if self.cls_token is None:
+            return x, None, hw_shape
+        return x[:, 1:], x[:, :1], hw_shape
+
+    @staticmethod
+    def _recompute_context(block: nn.Module):
+        return nullcontext(), _frozen_bn_statistics(block)
+
+
+@MODELS.register_module()
+class CvT(BaseModule):
+    """Convolutional vision Transformer, for classification, detection and segmentation alike.
+
+    Parameter names are those of the authors' checkpoints. The final ``norm`` exists where CLS or
+    averaged output is asked for; a dense level ``i`` has its own LayerNorm ``norm{i}`` instead,
+    the only parameters that a published checkpoint lacks.
+
+    Args:
+        arch: ``'cvt-13'``, ``'cvt-21'``, ``'cvt-w24'``, or a dict with ``embed_dims``, ``depths``
+            and ``num_heads`` (a list each, one value a stage) and any of the following, each a
+            list or one value for all stages (default: the authors' for all their models):
+
+            - ``patch_sizes`` (7, 3, 3), ``patch_strides`` (4, 2, 2), ``patch_paddings`` (2, 1, 1):
+              the token embeddings' convolutions.
+            - ``mlp_ratios`` (4).
+            - ``qkv_bias`` (True).
+            - ``qkv_proj_method`` ('dw_bn'): or 'avg' or 'linear', see :class:`ConvAttention`.
+            - ``kernel_qkv`` (3), ``stride_q`` (1), ``padding_q`` (1), ``stride_kv`` (2),
+              ``padding_kv`` (1): the projections. q must keep the map's size.
+            - ``cls_token`` (in the last stage only).
+            - ``drop_rates`` (0), ``attn_drop_rates`` (0), ``drop_path_rates`` (0): a stage's drop
+              path grows linearly from 0 at its first block to this value at its last.
+        in_channels: channels of the image.
+        out_type: ``'featmap'``: maps (B, C_i, H_i, W_i) for each of ``out_indices``;
+            ``'cls_token'``: (B, C) of the last stage after ``norm``; ``'avg_featmap'``: (B, C), the
+            mean over the last stage's map tokens after ``norm``.
+        out_indices: stages to return with ``'featmap'``; negative ones count from the last stage,
+            one past the last stage is a further level of half its resolution (max-pooled, for heads
+            that want stride 32). Default: every stage.
+        with_cls_token: False leaves the CLS token out of every stage. Default: as in ``arch``.
+        drop_rate: dropout, overrides ``arch``: one value, or one per stage.
+        attn_drop_rate: dropout of attention weights, overrides ``arch``: one value, or one per stage.
+        drop_path_rate: stochastic depth, overrides ``arch``: one value grows linearly from the
+            network's first block to its last (mm's habit); a list holds each stage's maximum, from
+            0 inside each stage (authors' habit).
+        frozen_stages: -1 freezes nothing, k freezes stages 0 to k: no gradient, eval mode.
+        norm_eval: keeps every BatchNorm on its stored statistics; right for 1-2 images a GPU.
+        with_cp: activation checkpointing of every block: less memory, more time, same result.
+        norm_cfg: the projections' norm, ``dict(type='SyncBN')`` to synchronise it.
+        act_cfg: the MLPs' activation. The authors' checkpoints need QuickGELU; Hugging Face's code
+            runs them with ``dict(type='GELU')``.
+        init_cfg: as in any MMEngine module.
+
+    Attributes:
+        out_channels: tuple of each output's channels.
+        out_strides: tuple of each output's stride (maps only).
+
+    Raises:
+        ValueError: an option's value is not allowed; names it and what is.
+
+    Shapes:
+        Input (B, in_channels, H, W), H and W at least 16, any aspect. Stage 0's map is
+        ``floor((H - 3) / 4) + 1`` high, the others halve rounding up. Always returns a tuple.
+    """
+
+    arch_zoo: Dict[str, Dict[str, Any]] = {
+        'cvt-13':
+        dict(embed_dims=(64, 192, 384), depths=(1, 2, 10), num_heads=(1, 3, 6),
+             drop_path_rates=(0., 0., 0.1)),
+        'cvt-21':
+        dict(embed_dims=(64, 192, 384), depths=(1, 4, 16), num_heads=(1, 3, 6),
+             drop_path_rates=(0., 0., 0.1)),
+        'cvt-w24':
+        dict(embed_dims=(192, 768, 1024), depths=(2, 2, 20), num_heads=(3, 12, 16),
+             drop_path_rates=(0., 0., 0.3)),
+    }
+    arch_required = ('embed_dims', 'depths', 'num_heads')
+    arch_defaults: Dict[str, Any] = dict(
+        patch_sizes=7, patch_strides=4, patch_paddings=2, mlp_ratios=4., qkv_bias=True,
+        qkv_proj_method='dw_bn', kernel_qkv=3, stride_q=1, padding_q=1, stride_kv=2, padding_kv=1,
+        cls_token=False, drop_rates=0., attn_drop_rates=0., drop_path_rates=0.)
+
+    def __init__(self,
+                 arch: Union[str, Dict[str, Any]] = 'cvt-13',
+                 in_channels: int = 3,
+                 out_type: str = 'featmap',
+                 out_indices: Optional[Sequence[int]] = None,
+                 with_cls_token: Optional[bool] = None,
+                 drop_rate: Union[float, Sequence[float], None] = None,
+                 attn_drop_rate: Union[float, Sequence[float], None] = None,
+                 drop_path_rate: Union[float, Sequence[float], None] = None,
+                 frozen_stages: int = -1,
+                 norm_eval: bool = False,
+                 with_cp: bool = False,
+                 norm_cfg: Dict[str, Any] = dict(type='BN'),
+                 act_cfg: Dict[str, Any] = dict(type='cvt_dense.QuickGELU'),
+                 init_cfg: Union[Dict[str, Any], List[Dict[str, Any]], None] = None):
+        super().__init__(init_cfg)
+        stages = self._resolve_arch(arch)
+        self.num_stages = len(stages)
+        self.out_type = out_type
+        self.out_indices = self._resolve_out_indices(out_type, out_indices)
+        self.in_channels = in_channels
+        self.frozen_stages = frozen_stages
+        self.norm_eval = norm_eval
+        if not -1 <= frozen_stages < self.num_stages:
+            raise ValueError(f'frozen_stages={frozen_stages}: allowed are -1 (freeze nothing) to '
+                             f'{self.num_stages - 1} (freeze stages 0 to {self.num_stages - 1}).')
+
+        for key, value in (('drop_rates', drop_rate), ('attn_drop_rates', attn_drop_rate)):
+            if value is not None:
+                for stage, v in zip(stages, self._per_stage(key[:-1], value, self.num_stages)):
+                    stage[key] = v
+        drop_path = self._block_drop_path(stages, drop_path_rate)
+
+        # Stages that no output needs are neither built nor run.
+        stages = stages[:min(max(self.out_indices), self.num_stages - 1) + 1]
+        self.depths = tuple(stage['depths'] for stage in stages)
+        strides = []
+        channels = in_channels
+        for i, stage in enumerate(stages):
+            dims = stage['embed_dims']
+            blocks = [
+                Block(
+                    dims, stage['num_heads'],
+                    mlp_ratio=stage['mlp_ratios'],
+                    drop_rate=stage['drop_rates'],
+                    drop_path_rate=drop_path[i][j],
+                    act_layer=lambda: build_activation_layer(dict(act_cfg)),
+                    qkv_bias=stage['qkv_bias'],
+                    attn_drop_rate=stage['attn_drop_rates'],
+                    method=stage['qkv_proj_method'],
+                    kernel_size=stage['kernel_qkv'],
+                    stride_q=stage['stride_q'], stride_kv=stage['stride_kv'],
+                    padding_q=stage['padding_q'], padding_kv=stage['padding_kv'],
+                    norm_layer=lambda c: build_norm_layer(dict(norm_cfg), c)[1])
+                for j in range(stage['depths'])
+            ]
+            embed = ConvEmbed(channels, dims, stage['patch_sizes'], stage['patch_strides'],
+                              stage['patch_paddings'])
+            with_cls = stage['cls_token'] and with_cls_token is not False
+            self.add_module(
+                f'stage{i}',
+                CvTStage(embed, blocks, dims, with_cls, stage['drop_rates'], with_cp))
+            strides.append(stage['patch_strides'] * (strides[-1] if strides else 1))
+            channels = dims
+
+        dims = [stage['embed_dims'] for stage in stages]
+        if len(stages) == max(self.out_indices):  # the pooled level
+            dims.append(dims[-1])
+            strides.append(strides[-1] * 2)
+        self.out_channels = tuple(dims[i] for i in self.out_indices)
+        self.out_strides = tuple(strides[i] for i in self.out_indices)
+        if out_type == 'featmap':
+            for i in self.out_indices:
+                self.add_module(f'norm{i}', LayerNorm(dims[i]))
+        else:
+            self.norm = LayerNorm(dims[-1])
+            if out_type == 'cls_token' and self._stage(-1).cls_token is None:
+                raise ValueError("out_type='cls_token' needs a CLS token in the last stage; set the "
+                                 "arch's cls_token or with_cls_token, or use out_type='avg_featmap'.")
+        self._init_parameters()
+        self._freeze_stages()
+
+    # -- options -----------------------------------------------------------------------------------
+
+    @staticmethod
+    def _per_stage(name: str, value: Any, num_stages: int) -> List[Any]:
+        if isinstance(value, (list, tuple)):
+            if len(value) != num_stages:
+                raise ValueError(f'{name}={value!r} has {len(value)} values, but arch has '
+                                 f'{num_stages} stages: give one value per stage.')
+            return list(value)
+        return [value] * num_stages
+
+    @classmethod
+    def _resolve_arch(cls, arch: Union[str, Dict[str, Any]]) -> List[Dict[str, Any]]:
+        """One dict of options per stage, checked."""
+        if isinstance(arch, str):
+            if arch.lower() not in cls.arch_zoo:
+                raise ValueError(f'arch={arch!r} is unknown: allowed are {sorted(cls.arch_zoo)} or a dict '
+                                 f'with {", ".join(cls.arch_required)}.')
+            arch = cls.arch_zoo[arch.lower()]
+        missing = [key for key in cls.arch_required if key not in arch]
+        if missing:
+            raise ValueError(f'arch={dict(arch)!r} lacks {missing}: a dict needs {list(cls.arch_required)}.')
+        unknown = sorted(set(arch) - set(cls.arch_required) - set(cls.arch_defaults))
+        if unknown:
+            raise ValueError(f'arch has unknown keys {unknown}: allowed are '
+                             f'{list(cls.arch_required) + list(cls.arch_defaults)}.')
+        n = len(arch['embed_dims'])
+        defaults = dict(
+            cls.arch_defaults, patch_sizes=[7] + [3] * (n - 1), patch_strides=[4] + [2] * (n - 1),
+            patch_paddings=[2] + [1] * (n - 1), cls_token=[False] * (n - 1) + [True])
+        columns = {key: cls._per_stage(f'arch.{key}', value, n) for key, value in {**defaults, **arch}.items()}
+        stages = [dict(zip(columns, row)) for row in zip(*columns.values())]
+        for i, stage in enumerate(stages):
+            if stage['embed_dims'] % stage['num_heads']:
+                raise ValueError(f'arch.embed_dims[{i}]={stage["embed_dims"]} is not divisible by '
+                                 f'arch.num_heads[{i}]={stage["num_heads"]}.')
+            if stage['depths'] < 1:
+                raise ValueError(f'arch.depths[{i}]={stage["depths"]}: a stage needs at least one block.')
+            if stage['qkv_proj_method'] not in PROJECTION_METHODS:
+                raise ValueError(f'arch.qkv_proj_method={stage["qkv_proj_method"]!r}: allowed are '
+                                 f'{PROJECTION_METHODS}.')
+            if stage['qkv_proj_method'] == 'dw_bn' and (
+                    stage['stride_q'] != 1 or 2 * stage['padding_q'] + 1 != stage['kernel_qkv']):
+                raise ValueError(
+                    f'stride_q={stage["stride_q"]}, padding_q={stage["padding_q"]}, '
+                    f'kernel_qkv={stage["kernel_qkv"]} in stage {i}: the block adds its input to the '
+                    'output, so q must keep the size of the map: stride_q 1 and padding_q '
+                    '(kernel_qkv - 1) / 2 with an odd kernel.')
+        return stages
+
+    def _resolve_out_indices(self, out_type: str, out_indices: Optional[Sequence[int]]) -> Tuple[int, ...]:
+        if out_type not in OUT_TYPES:
+            raise ValueError(f'out_type={out_type!r}: allowed are {OUT_TYPES}.')
+        n = self.num_stages
+        if out_type != 'featmap':
+            if out_indices is not None and [i % n for i in out_indices] != [n - 1]:
+                raise ValueError(f"out_indices={out_indices!r} with out_type={out_type!r}: only the last "
+                                 'stage is returned; leave out_indices out.')
+            return (n - 1, )
+        if out_indices is None:
+            return tuple(range(n))
+        if not len(out_indices) or any(not -n <= i <= n for i in out_indices):
+            raise ValueError(f'out_indices={tuple(out_indices)!r}: allowed are {-n} to {n} ({n} stages; {n} is a '
+                             'max-pooled level after the last).')
+        resolved = tuple(i + n if i < 0 else i for i in out_indices)
+        if list(resolved) != sorted(set(resolved)):
+            raise ValueError(f'out_indices={tuple(out_indices)!r} must be ascending and without repeats.')
+        return resolved
+
+    @classmethod
+    def _block_drop_path(cls, stages: List[Dict[str, Any]], override) -> List[List[float]]:
+        depths = [stage['depths'] for stage in stages]
+        if override is not None and not isinstance(override, (list, tuple)):
+            rates = torch.linspace(0, override, sum(depths)).split(depths)
+        else:
+            maxima = [stage['drop_path_rates'] for stage in stages]
+            if override is not None:
+                maxima = cls._per_stage('drop_path_rate', override, len(stages))
+            rates = [torch.linspace(0, rate, depth) for rate, depth in zip(maxima, depths)]
+        return [r.tolist() for r in rates]
+
+    # -- parameters --------------------------------------------------------------------------------
+
+    def _stage(self, i: int) -> CvTStage:
+        return getattr(self, f'stage{i % len(self.depths)}')
+
+    def _init_parameters(self) -> None:
+        """Linear layers and CLS token: truncated normal, std 0.02; convolutions keep PyTorch's default."""
+        for name, m in self.named_modules():
+            if isinstance(m, nn.Linear):
+                nn.init.trunc_normal_(m.weight, std=0.02)
+                if m.bias is not None:
+                    nn.init.zeros_(m.bias)
+            elif isinstance(m, CvTStage) and m.cls_token is not None:
+                nn.init.trunc_normal_(m.cls_token, std=0.02)
+
+    def _freeze_stages(self) -> None:
+        for i in range(min(self.frozen_stages + 1, len(self.depths))):
+            self._stage(i).eval().requires_grad_(False)
+
+    def train(self, mode: bool = True) -> 'CvT':
+        """Sets the mode, except for frozen stages and, with ``norm_eval``, BatchNorm."""
+        super().train(mode)
+        self._freeze_stages()
+        if mode and self.norm_eval:
+            for m in self.modules():
+                if isinstance(m, nn.modules.batchnorm._BatchNorm):
+                    m.eval()
+        return self
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> Tuple[int, int]:
+        """The layer of a parameter, for layer-wise learning rate decay.
+
+        Layer 0 is the first token embedding, then every block is a layer; a later stage's embedding
+        and its CLS token share the layer of that stage's first block. The final and per-level norms
+        and every parameter outside the backbone are the last layer.
+
+        Args:
+            param_name: the parameter's name, e.g. ``'backbone.stage2.cls_token'``.
+            prefix: what stands before the backbone's own names, e.g. ``'backbone.'``.
+
+        Returns:
+            (layer, number of layers); the first layer is 0.
+        """
+        num_layers = sum(self.depths) + 2
+        parts = param_name[len(prefix):].split('.') if param_name.startswith(prefix) else ['']
+        if not (parts[0].startswith('stage') and hasattr(self, parts[0])):
+            return num_layers - 1, num_layers
+        i = int(parts[0][len('stage'):])
+        first_block = sum(self.depths[:i]) + 1
+        if parts[1] == 'blocks':
+            return first_block + int(parts[2]), num_layers
+        return (first_block if i else 0), num_layers
+
+    # -- forward -----------------------------------------------------------------------------------
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, ...]:
+        """(B, in_channels, H, W) to a tuple, see ``out_type``."""
+        if min(x.shape[2:]) < MIN_INPUT_SIZE:
+            raise ValueError(f'image of {x.shape[2]}x{x.shape[3]} pixels (height x width): CvT needs at least '
+                             f'{MIN_INPUT_SIZE}x{MIN_INPUT_SIZE}; resize or pad it in the data pipeline.')
+        x = x.contiguous(memory_format=torch.channels_last)
+        outs = []
+        for i in range(len(self.depths)):
+            tokens, cls_token, hw_shape = self._stage(i)(x)
+            x = self._to_map(tokens, hw_shape)
+            if self.out_type == 'featmap' and i in self.out_indices:
+                outs.append(self._to_map(getattr(self, f'norm{i}')(tokens), hw_shape))
+        if self.out_type == 'cls_token':
+            return (self.norm(cls_token)[:, 0], )
+        if self.out_type == 'avg_featmap':
+            return (self.norm(tokens).mean(dim=1), )
+        level = len(self.depths)
+        if level in self.out_indices:
+            pooled = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)
+            outs.append(getattr(self, f'norm{level}')(pooled.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
+        return tuple(outs)
+
+    @staticmethod
+    def _to_map(tokens: Tensor, hw_shape: Tuple[int, int]) -> Tensor:
+        return tokens.unflatten(1, hw_shape).permute(0, 3, 1, 2)

@@ -1,0 +1,41 @@
+"""CvT's transformer block (paper, section 3)."""
+from typing import Callable, Tuple
+
+from timm.layers import DropPath, Mlp
+from torch import Tensor, nn
+
+from .conv_attention import ConvAttention
+from .norm import LayerNorm, QuickGELU
+
+
+class Block(nn.Module):
+    """Pre-norm block: convolutional attention, then an MLP, each with a residual and drop path.
+
+    Args:
+        embed_dims: channels of the tokens.
+        mlp_ratio: hidden channels of the MLP over ``embed_dims``.
+        drop_rate: dropout of the attention's output and inside the MLP.
+        drop_path_rate: stochastic depth of both residual branches.
+        act_layer: ``() -> module``, the MLP's activation.
+        attention: further arguments of :class:`ConvAttention`.
+    """
+
+    def __init__(self,
+                 embed_dims: int,
+                 num_heads: int,
+                 mlp_ratio: float = 4.,
+                 drop_rate: float = 0.,
+                 drop_path_rate: float = 0.,
+                 act_layer: Callable[[], nn.Module] = QuickGELU,
+                 **attention):
+        super().__init__()
+        self.norm1 = LayerNorm(embed_dims)
+        self.attn = ConvAttention(embed_dims, num_heads, proj_drop_rate=drop_rate, **attention)
+        self.norm2 = LayerNorm(embed_dims)
+        self.mlp = Mlp(embed_dims, int(embed_dims * mlp_ratio), act_layer=act_layer, drop=drop_rate)
+        self.drop_path = DropPath(drop_path_rate) if drop_path_rate > 0. else nn.Identity()
+
+    def forward(self, x: Tensor, hw_shape: Tuple[int, int]) -> Tensor:
+        """Tokens (B, [1 +] H * W, embed_dims) to tokens of the same shape."""
+        x = x + self.drop_path(self.attn(self.norm1(x), hw_shape))
+        return x + self.drop_path(self.mlp(self.norm2(x)))

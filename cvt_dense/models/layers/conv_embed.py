@@ -1,0 +1,30 @@
+"""Convolutional token embedding (paper, section 3.1)."""
+from typing import Tuple
+
+from torch import Tensor, nn
+
+from .norm import LayerNorm
+
+
+class ConvEmbed(nn.Module):
+    """Overlapping strided convolution, then LayerNorm over channels.
+
+    Args:
+        in_channels: channels of the input map.
+        embed_dims: channels of the tokens.
+        kernel_size, stride, padding: of the convolution, in pixels of the input map.
+    """
+
+    def __init__(self, in_channels: int, embed_dims: int, kernel_size: int, stride: int, padding: int):
+        super().__init__()
+        self.proj = nn.Conv2d(in_channels, embed_dims, kernel_size, stride, padding)
+        self.norm = LayerNorm(embed_dims)
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tuple[int, int]]:
+        """(B, C, H, W) to tokens (B, H' * W', embed_dims) and (H', W').
+
+        ``H' = (H + 2 * padding - kernel_size) // stride + 1``.
+        """
+        x = self.proj(x)
+        hw_shape = (x.shape[2], x.shape[3])
+        return self.norm(x.flatten(2).transpose(1, 2)), hw_shape

@@ -1,0 +1,40 @@
+"""Shared fixtures: everything runs offline, seeded, on the CPU."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+os.environ.update(HF_HUB_OFFLINE='1', WANDB_MODE='offline', MPLBACKEND='Agg', CUDA_VISIBLE_DEVICES='')
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / 'shared'
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope='session')
+def shared() -> Path:
+    """Folder of real images kept beside the checkout; users do not have it."""
+    if not SHARED.is_dir():
+        pytest.skip(f'{SHARED} is not there')
+    return SHARED
+
+
+@pytest.fixture(scope='session')
+def run_tool():
+    """Runs ``python ARGS`` in the project's root as a user would; fails with its output if ``rc`` differs."""
+
+    def run(*args, rc: int = 0, timeout: int = 600, **env) -> subprocess.CompletedProcess:
+        result = subprocess.run(
+            [sys.executable, *map(str, args)], cwd=ROOT, text=True, timeout=timeout,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **env})
+        assert result.returncode == rc, f'exit code {result.returncode}, not {rc}:\n{result.stdout[-8000:]}'
+        return result
+
+    return run
