@@ -1,0 +1,49 @@
+# shellcheck shell=bash
+# What the four launch scripts share. Both functions replace the shell, so that signals reach the launcher itself.
+
+# Not installed, the package is found next to tools/.
+PYTHONPATH="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONPATH
+
+# Exits unless the value ($2) of the setting named $1 is a positive integer.
+check_count() {
+    if ! [[ $2 =~ ^[1-9][0-9]*$ ]]; then
+        echo "$1 is '$2', but must be a number of processes, 1 or more." >&2
+        exit 2
+    fi
+}
+
+# launch GPUS SCRIPT ARGS...: GPUS processes on this host through torchrun
+launch() {
+    local gpus=$1 nnodes=${NNODES:-1} cores
+    shift
+    check_count GPUS "$gpus"
+    check_count NNODES "$nnodes"
+    local rendezvous=(--standalone)  # finds a free port
+    if [ "$nnodes" -gt 1 ] || [ -n "${PORT:-}" ]; then
+        if [ "$nnodes" -gt 1 ] && { [ -z "${NODE_RANK:-}" ] || [ -z "${MASTER_ADDR:-}" ]; }; then
+            echo "NNODES=$nnodes needs NODE_RANK (0 to $((nnodes - 1)), this host's number) and" \
+                "MASTER_ADDR (address of host 0, the same on every host); PORT defaults to 29500." >&2
+            exit 2
+        fi
+        rendezvous=(--nnodes "$nnodes" --node-rank "${NODE_RANK:-0}"
+            --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${PORT:-29500}")
+    fi
+    cores=$(nproc)
+    export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > gpus ? cores / gpus : 1))}
+    exec "${PYTHON:-python}" -m torch.distributed.run \
+        "${rendezvous[@]}" --nproc-per-node "$gpus" --max-restarts "${MAX_RESTARTS:-0}" "$@"
+}
+
+# launch_slurm PARTITION JOB_NAME SCRIPT ARGS...: GPUS tasks through srun
+launch_slurm() {
+    local partition=$1 job_name=$2 gpus=${GPUS:-8} per_node=${GPUS_PER_NODE:-8} srun_args=()
+    shift 2
+    check_count GPUS "$gpus"
+    check_count GPUS_PER_NODE "$per_node"
+    per_node=$((gpus < per_node ? gpus : per_node))
+    read -ra srun_args <<< "${SRUN_ARGS:-}"
+    exec srun --partition="$partition" --job-name="$job_name" --gres="gpu:$per_node" \
+        --ntasks="$gpus" --ntasks-per-node="$per_node" --cpus-per-task="${CPUS_PER_TASK:-5}" \
+        --kill-on-bad-exit=1 "${srun_args[@]}" "${PYTHON:-python}" -u "$@"
+}

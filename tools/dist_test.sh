@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Evaluates with several processes: tools/dist_test.sh CONFIG CHECKPOINT GPUS [flags of tools/test.py]
+#
+# Without CUDA the same command runs GPUS processes on the CPU (gloo).
+# Environment: NNODES, NODE_RANK, MASTER_ADDR, PORT   one call per host, as in mmdet and mmseg
+#              PYTHON (python)     interpreter
+set -euo pipefail
+if [ $# -lt 3 ]; then
+    sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+fi
+CONFIG=$1
+CHECKPOINT=$2
+GPUS=$3
+shift 3
+# shellcheck source=tools/_launch.sh
+source "$(dirname "$0")/_launch.sh"
+launch "$GPUS" "$(dirname "$0")/test.py" "$CONFIG" "$CHECKPOINT" --launcher pytorch "$@"

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Trains with several processes: tools/dist_train.sh CONFIG GPUS [flags of tools/train.py]
+#
+# Without CUDA the same command runs GPUS processes on the CPU (gloo).
+# Environment: NNODES, NODE_RANK, MASTER_ADDR, PORT   one call per host, as in mmdet and mmseg
+#              MAX_RESTARTS (0)    restarts after a crash; each one resumes from the last checkpoint
+#              PYTHON (python)     interpreter
+set -euo pipefail
+if [ $# -lt 2 ]; then
+    sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+fi
+CONFIG=$1
+GPUS=$2
+shift 2
+# shellcheck source=tools/_launch.sh
+source "$(dirname "$0")/_launch.sh"
+launch "$GPUS" "$(dirname "$0")/train.py" "$CONFIG" --launcher pytorch "$@"
