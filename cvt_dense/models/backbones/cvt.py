@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from ...registry import MODELS
 from ..layers import Block, ConvEmbed, LayerNorm, QuickGELU
 from ..layers.conv_attention import PROJECTION_METHODS
+from ..loading import StrictLoading
 
 MODELS.register_module(module=QuickGELU)
 
@@ -78,7 +79,7 @@ class CvTStage(nn.Module):
 
 
 @MODELS.register_module()
-class CvT(BaseModule):
+class CvT(StrictLoading, BaseModule):
     """Convolutional vision Transformer, for classification, detection and segmentation alike.
 
     Parameter names are those of the authors' checkpoints. The final ``norm`` exists where CLS or
@@ -116,10 +117,18 @@ class CvT(BaseModule):
         frozen_stages: -1 freezes nothing, k freezes stages 0 to k: no gradient, eval mode.
         norm_eval: keeps every BatchNorm on its stored statistics; right for 1-2 images a GPU.
         with_cp: activation checkpointing of every block: less memory, more time, same result.
+        window_size: side of the attention windows in tokens, see :class:`ConvAttention`. One value for
+            every stage, or a list with one per stage, in which None is global attention (the default
+            and what the published weights were trained with) and a list gives one value per block:
+            ``[28, 28, [14, 14, 14, None, 14, 14, 14, None, 14, None]]``. A multiple of ``stride_kv``.
+            The same weights load; the cost grows linearly with the image's area instead of
+            quadratically. A map no larger than the window gets exactly global attention.
         norm_cfg: the projections' norm, ``dict(type='SyncBN')`` to synchronise it.
         act_cfg: the MLPs' activation. The authors' checkpoints need QuickGELU; Hugging Face's code
             runs them with ``dict(type='GELU')``.
-        init_cfg: as in any MMEngine module.
+        init_cfg: as in any MMEngine module. ``dict(type='Pretrained', checkpoint=...)`` takes the
+            authors', Hugging Face's and this project's files, see
+            :class:`~cvt_dense.models.loading.StrictPretrainedInit`.
 
     Attributes:
         out_channels: tuple of each output's channels.
@@ -162,8 +171,9 @@ class CvT(BaseModule):
                  frozen_stages: int = -1,
                  norm_eval: bool = False,
                  with_cp: bool = False,
+                 window_size: Union[int, None, Sequence[Union[int, None, Sequence[Optional[int]]]]] = None,
                  norm_cfg: Dict[str, Any] = dict(type='BN'),
-                 act_cfg: Dict[str, Any] = dict(type='cvt_dense.QuickGELU'),
+                 act_cfg: Dict[str, Any] = dict(type='cvt_dense.QuickGELU', inplace=True),
                  init_cfg: Union[Dict[str, Any], List[Dict[str, Any]], None] = None):
         super().__init__(init_cfg)
         stages = self._resolve_arch(arch)
@@ -173,6 +183,7 @@ class CvT(BaseModule):
         self.in_channels = in_channels
         self.frozen_stages = frozen_stages
         self.norm_eval = norm_eval
+        self._fused = False
         if not -1 <= frozen_stages < self.num_stages:
             raise ValueError(f'frozen_stages={frozen_stages}: allowed are -1 (freeze nothing) to '
                              f'{self.num_stages - 1} (freeze stages 0 to {self.num_stages - 1}).')
@@ -182,6 +193,7 @@ class CvT(BaseModule):
                 for stage, v in zip(stages, self._per_stage(key[:-1], value, self.num_stages)):
                     stage[key] = v
         drop_path = self._block_drop_path(stages, drop_path_rate)
+        windows = self._block_windows(stages, window_size)
 
         # Stages that no output needs are neither built nor run.
         stages = stages[:min(max(self.out_indices), self.num_stages - 1) + 1]
@@ -203,6 +215,7 @@ class CvT(BaseModule):
                     kernel_size=stage['kernel_qkv'],
                     stride_q=stage['stride_q'], stride_kv=stage['stride_kv'],
                     padding_q=stage['padding_q'], padding_kv=stage['padding_kv'],
+                    window_size=windows[i][j],
                     norm_layer=lambda c: build_norm_layer(dict(norm_cfg), c)[1])
                 for j in range(stage['depths'])
             ]
@@ -313,6 +326,30 @@ class CvT(BaseModule):
             rates = [torch.linspace(0, rate, depth) for rate, depth in zip(maxima, depths)]
         return [r.tolist() for r in rates]
 
+    @classmethod
+    def _block_windows(cls, stages: List[Dict[str, Any]], window_size) -> List[List[Optional[int]]]:
+        windows = []
+        for i, (stage, value) in enumerate(zip(stages, cls._per_stage('window_size', window_size, len(stages)))):
+            if isinstance(value, (list, tuple)) and len(value) != stage['depths']:
+                raise ValueError(f'window_size[{i}]={value!r} has {len(value)} values, but stage {i} has '
+                                 f'{stage["depths"]} blocks: give one value, or one per block.')
+            windows.append(list(value) if isinstance(value, (list, tuple)) else [value] * stage['depths'])
+            if not any(windows[-1]):
+                continue
+            method, stride = stage['qkv_proj_method'], stage['stride_kv']
+            if method == 'avg' or (method == 'dw_bn' and 2 * stage['padding_kv'] + 1 != stage['kernel_qkv']):
+                raise ValueError(
+                    f'window_size[{i}]={value!r} with qkv_proj_method={method!r}, kernel_qkv='
+                    f'{stage["kernel_qkv"]}, padding_kv={stage["padding_kv"]}: windows need a k/v map that is '
+                    "exactly stride_kv times smaller: 'linear', or 'dw_bn' with padding_kv (kernel_qkv - 1) / 2; "
+                    'or set window_size to None.')
+            stride = stride if method == 'dw_bn' else 1
+            for window in windows[-1]:
+                if window is not None and (not isinstance(window, int) or window < 1 or window % stride):
+                    raise ValueError(f'window_size={window!r} in stage {i}: must be a positive multiple of '
+                                     f'stride_kv={stride}, or None for global attention.')
+        return windows
+
     # -- parameters --------------------------------------------------------------------------------
 
     def _stage(self, i: int) -> CvTStage:
@@ -334,6 +371,9 @@ class CvT(BaseModule):
 
     def train(self, mode: bool = True) -> 'CvT':
         """Sets the mode, except for frozen stages and, with ``norm_eval``, BatchNorm."""
+        if mode and self._fused:
+            raise RuntimeError('this CvT was fused for inference and cannot be trained: build it again and '
+                               'load the checkpoint.')
         super().train(mode)
         self._freeze_stages()
         if mode and self.norm_eval:
@@ -341,6 +381,37 @@ class CvT(BaseModule):
                 if isinstance(m, nn.modules.batchnorm._BatchNorm):
                     m.eval()
         return self
+
+    def fuse(self) -> 'CvT':
+        """Turns the backbone into a faster one for inference with the same output, in place.
+
+        Folds every BatchNorm into its depth-wise convolution, and QuickGELU's factor into the MLP's two
+        linear layers, so that it becomes SiLU. Call it last: after loading the weights and ``eval()``,
+        before moving to a lower precision, ``torch.compile`` or export. In a detector or segmentor:
+        ``model.backbone.fuse()``. A fused backbone's ``state_dict`` is not a checkpoint of anything
+        else, and a fused backbone neither loads one nor trains again.
+
+        Returns:
+            itself.
+
+        Raises:
+            RuntimeError: in training mode.
+        """
+        if self.training:
+            raise RuntimeError('CvT.fuse() folds the stored BatchNorm statistics: load the weights and call '
+                               'eval() first.')
+        if not self._fused:
+            for i in range(len(self.depths)):
+                for block in self._stage(i).blocks:
+                    block.fuse()
+            self._fused = True
+            self._register_load_state_dict_pre_hook(self._refuse_to_load)
+        return self
+
+    @staticmethod
+    def _refuse_to_load(*args) -> None:
+        raise RuntimeError('this CvT was fused for inference: its parameters are no longer those of a '
+                           'checkpoint. Load the checkpoint first, then call fuse().')
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> Tuple[int, int]:
         """The layer of a parameter, for layer-wise learning rate decay.

@@ -1,6 +1,7 @@
 """CvT's transformer block (paper, section 3)."""
 from typing import Callable, Tuple
 
+import torch
 from timm.layers import DropPath, Mlp
 from torch import Tensor, nn
 
@@ -16,7 +17,7 @@ class Block(nn.Module):
         mlp_ratio: hidden channels of the MLP over ``embed_dims``.
         drop_rate: dropout of the attention's output and inside the MLP.
         drop_path_rate: stochastic depth of both residual branches.
-        act_layer: ``() -> module``, the MLP's activation.
+        act_layer: ``() -> module``, the MLP's activation; may work in place.
         attention: further arguments of :class:`ConvAttention`.
     """
 
@@ -39,3 +40,14 @@ class Block(nn.Module):
         """Tokens (B, [1 +] H * W, embed_dims) to tokens of the same shape."""
         x = x + self.drop_path(self.attn(self.norm1(x), hw_shape))
         return x + self.drop_path(self.mlp(self.norm2(x)))
+
+    def fuse(self) -> None:
+        """Folds BatchNorm into the convolutions and QuickGELU's factor into the MLP; see ``CvT.fuse``."""
+        self.attn.fuse()
+        if isinstance(self.mlp.act, QuickGELU):
+            factor = self.mlp.act.factor
+            with torch.no_grad():
+                self.mlp.fc1.weight.mul_(factor)
+                self.mlp.fc1.bias.mul_(factor)
+                self.mlp.fc2.weight.div_(factor)
+            self.mlp.act = nn.SiLU(inplace=True)

@@ -1,10 +1,11 @@
 """Attention with convolutional projections (paper, section 3.2)."""
 from collections import OrderedDict
-from typing import Callable, Optional, Tuple
+from typing import Callable, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 PROJECTION_METHODS = ('dw_bn', 'avg', 'linear')
 
@@ -14,6 +15,11 @@ class ConvAttention(nn.Module):
 
     A leading CLS token passes the convolutions by and joins q, k and v before the linear layers
     (authors' behaviour). The scale is ``embed_dims ** -0.5``, not ``head_dims ** -0.5``.
+
+    With ``window_size`` w, a query of the map attends to the keys of its own window of w x w tokens
+    and to the CLS token; the CLS token attends to everything. The convolutions still run over the
+    whole map, so neighbouring windows see each other's borders. Windows at the right and lower edge
+    of a map that w does not divide are smaller. No parameter depends on w.
 
     Args:
         embed_dims: channels of the tokens; divisible by ``num_heads``.
@@ -26,6 +32,8 @@ class ConvAttention(nn.Module):
         kernel_size: of the convolution or pooling.
         stride_q, stride_kv: of the projection; ``stride_q`` must keep the map's size.
         padding_q, padding_kv: of the projection.
+        window_size: side of the attention windows in tokens of the map, a multiple of ``stride_kv``;
+            None attends globally. Not with ``'avg'``, whose keys lie on no grid that windows divide.
         norm_layer: ``channels -> module``, the BatchNorm of ``'dw_bn'``.
     """
 
@@ -41,11 +49,14 @@ class ConvAttention(nn.Module):
                  stride_kv: int = 2,
                  padding_q: int = 1,
                  padding_kv: int = 1,
+                 window_size: Optional[int] = None,
                  norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d):
         super().__init__()
         self.num_heads = num_heads
         self.scale = embed_dims**-0.5
         self.attn_drop_rate = attn_drop_rate
+        self.window_size = window_size
+        self.stride_kv = stride_kv if method == 'dw_bn' else 1
 
         def conv_proj(method: str, stride: int, padding: int) -> Optional[nn.Module]:
             if method == 'dw_bn':
@@ -73,9 +84,12 @@ class ConvAttention(nn.Module):
         """Tokens (B, [1 +] H * W, C) to tokens of the same shape; a surplus first one is the CLS token."""
         b, n, c = x.shape
         h, w = hw_shape
+        if b == 1 and max(h, w) <= self.stride_kv:
+            self._check_batch_norm()
         cls_token, tokens = x.split([n - h * w, h * w], dim=1)
-        # A channels-last map is the token sequence seen as an image: no copy either way.
-        feature_map = tokens.reshape(b, h, w, c).permute(0, 3, 1, 2)
+        # A channels-last map is the token sequence seen as an image: no copy either way, except one
+        # here to close the gaps that CLS tokens leave between images (or each convolution makes it).
+        feature_map = tokens.contiguous().view(b, h, w, c).permute(0, 3, 1, 2)
 
         def project(conv: Optional[nn.Module], linear: nn.Linear) -> Tensor:
             y = x
@@ -83,11 +97,85 @@ class ConvAttention(nn.Module):
                 y = conv(feature_map).permute(0, 2, 3, 1).flatten(1, 2)
                 if cls_token.shape[1]:
                     y = torch.cat((cls_token.to(y.dtype), y), dim=1)
-            return linear(y).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+            return linear(y)
 
         q = project(self.conv_proj_q, self.proj_q)
         k = project(self.conv_proj_k, self.proj_k)
         v = project(self.conv_proj_v, self.proj_v)
+        if self.window_size is None or max(h, w) <= self.window_size:
+            x = self._attend(q, k, v)
+        else:
+            x = self._attend_in_windows(q, k, v, hw_shape)
+        return self.proj_drop(self.proj(x))
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """(B, Nq, C), (B, Nk, C), (B, Nk, C) to (B, Nq, C)."""
+        q, k, v = (y.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for y in (q, k, v))
         dropout = self.attn_drop_rate if self.training else 0.
         x = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=self.scale)
-        return self.proj_drop(self.proj(x.transpose(1, 2).flatten(2)))
+        return x.transpose(1, 2).flatten(2)
+
+    def _attend_in_windows(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Tuple[int, int]) -> Tensor:
+        """Same shapes as :meth:`_attend`.
+
+        Whole windows, the windows cut by the right edge, those cut by the lower edge and the corner
+        are a batch each: nothing is padded, so nothing needs a mask, which would slow attention down.
+        """
+        h, w = hw_shape
+        num_cls = q.shape[1] - h * w
+        cls_q, cls_k, cls_v = q[:, :num_cls], k[:, :num_cls], v[:, :num_cls]
+        hw_kv = tuple(-(-side // self.stride_kv) for side in hw_shape)
+        maps = [y[:, num_cls:].unflatten(1, hw) for y, hw in ((q, hw_shape), (k, hw_kv), (v, hw_kv))]
+
+        def with_cls(windows: Tensor, cls_token: Tensor) -> Tensor:
+            if not num_cls:
+                return windows
+            return torch.cat((cls_token.repeat_interleave(len(windows) // len(q), dim=0), windows), dim=1)
+
+        rows = []
+        for rows_q, rows_kv in self._bands(h):
+            row = []
+            for columns_q, columns_kv in self._bands(w):
+                windows = [self._split(y, *bands) for y, bands in zip(
+                    maps, ((rows_q, columns_q), (rows_kv, columns_kv), (rows_kv, columns_kv)))]
+                y = self._attend(windows[0], with_cls(windows[1], cls_k), with_cls(windows[2], cls_v))
+                (_, height, count_y), (_, width, count_x) = rows_q, columns_q
+                y = y.view(len(q), count_y, count_x, height, width, -1)
+                row.append(y.transpose(2, 3).reshape(len(q), count_y * height, count_x * width, -1))
+            rows.append(torch.cat(row, dim=2) if len(row) > 1 else row[0])
+        x = (torch.cat(rows, dim=1) if len(rows) > 1 else rows[0]).flatten(1, 2)
+        return torch.cat((self._attend(cls_q, k, v), x), dim=1) if num_cls else x
+
+    def _bands(self, length: int) -> List[Tuple[Tuple[int, int, int], Tuple[int, int, int]]]:
+        """Whole windows along one side of the map, then the cut one: (start, size, count) for q and k/v."""
+        window, stride = self.window_size, self.stride_kv
+        count, rest = divmod(length, window)
+        start = count * window
+        bands = [((0, window, count), (0, window // stride, count))] if count else []
+        if rest:
+            bands.append(((start, rest, 1), (start // stride, -(-rest // stride), 1)))
+        return bands
+
+    @staticmethod
+    def _split(x: Tensor, rows: Tuple[int, int, int], columns: Tuple[int, int, int]) -> Tensor:
+        """Windows of a map: (B, H, W, C) to (B * windows, tokens of a window, C)."""
+        (top, height, count_y), (left, width, count_x) = rows, columns
+        x = x[:, top:top + height * count_y, left:left + width * count_x]
+        x = x.unflatten(2, (count_x, width)).unflatten(1, (count_y, height))
+        return x.transpose(2, 3).flatten(0, 2).flatten(1, 2)
+
+    def _check_batch_norm(self) -> None:
+        norm = getattr(self.conv_proj_k, 'bn', None)
+        if isinstance(norm, nn.modules.batchnorm._BatchNorm) and norm.training:
+            raise ValueError('one image whose map is a single token: BatchNorm cannot take statistics of one '
+                             'value per channel. Train with norm_eval=True (stored statistics), a larger '
+                             'batch or larger images.')
+
+    def fuse(self) -> None:
+        """Folds each BatchNorm into its convolution, in place; eval mode only."""
+        # k and v stay two convolutions: one with 2C outputs leaves the fast depth-wise kernels and
+        # takes three to five times as long as both together.
+        for name in ('conv_proj_q', 'conv_proj_k', 'conv_proj_v'):
+            conv_proj = getattr(self, name)
+            if isinstance(getattr(conv_proj, 'bn', None), nn.modules.batchnorm._BatchNorm):
+                setattr(self, name, fuse_conv_bn_eval(conv_proj.conv, conv_proj.bn))
