@@ -14,6 +14,7 @@ from ...registry import MODELS
 from ..layers import Block, ConvEmbed, LayerNorm, QuickGELU
 from ..layers.conv_attention import PROJECTION_METHODS
 from ..loading import StrictLoading
+from ..loading import StrictLoading
 
 MODELS.register_module(module=QuickGELU)
 

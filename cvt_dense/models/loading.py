@@ -1,0 +1,268 @@
+"""CvT checkpoints under MMEngine: any format, from anywhere, strictly and with a report.
+
+Importing this module
+
+- lets every path that MMEngine loads (``load_from``, ``init_cfg``, ``init_detector``...) be a file in
+  the authors' or Hugging Face's format, a ``.safetensors`` file, or a folder from the Hugging Face
+  hub. Other checkpoints pass through as they are;
+- registers ``hf://OWNER/REPOSITORY[/FILE][@REVISION]``.
+"""
+import os
+import pickle
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Union
+
+import huggingface_hub
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+from mmengine.logging import HistoryBuffer, print_log
+from mmengine.model import PretrainedInit, update_init_info
+from mmengine.runner import CheckpointLoader
+from torch import Tensor, nn
+
+from ..checkpoint import CheckpointError, Comparison, check, convert, recognise
+
+HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
+UNSAFE_VARIABLE = 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def read_checkpoint(path: Union[str, Path], map_location: Any = 'cpu') -> Dict[str, Any]:
+    """Reads a checkpoint file as it is, without running code that it may hold.
+
+    Args:
+        path: a ``.safetensors`` file, any other file that ``torch.save`` wrote, or a folder from the
+            Hugging Face hub with one of :data:`HUB_FILES`.
+        map_location: as for ``torch.load``; a safetensors file knows devices only.
+
+    Raises:
+        FileNotFoundError: there is no such file, or none of :data:`HUB_FILES` in the folder.
+        CheckpointError: the file is damaged, is no checkpoint, or its pickle needs more than tensors,
+            plain Python values and MMEngine's own records. The environment variable
+            ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1`` (PyTorch's) runs such a pickle all the same.
+    """
+    path = Path(path).expanduser()
+    if path.is_dir():
+        found = [path / name for name in HUB_FILES if (path / name).is_file()]
+        if not found:
+            raise FileNotFoundError(f'The folder {path} has none of {", ".join(HUB_FILES)}: give a file, or a '
+                                    'folder as transformers saves it.')
+        path = found[0]
+    if not path.is_file():
+        raise FileNotFoundError(f'The checkpoint {path} does not exist.')
+    try:
+        if path.suffix == '.safetensors':
+            device = str(map_location) if isinstance(map_location, (str, torch.device)) else 'cpu'
+            return safetensors.torch.load_file(path, device=device)
+        if os.environ.get(UNSAFE_VARIABLE, '').lower() in ('1', 'y', 'yes', 'true'):
+            return torch.load(path, map_location=map_location, weights_only=False)
+        with torch.serialization.safe_globals(_mmengine_globals()):
+            return torch.load(path, map_location=map_location, weights_only=True)
+    except pickle.UnpicklingError as e:
+        wanted = _unsafe_globals(path)
+        if not wanted:
+            raise CheckpointError(_damaged(path)) from e
+        raise CheckpointError(
+            f'{path} is refused: opening it would run {", ".join(wanted[:5])}, and weights need no code. If you '
+            f'trust whoever made the file, set the environment variable {UNSAFE_VARIABLE}=1.') from e
+    except (safetensors.SafetensorError, RuntimeError, EOFError, OSError, KeyError) as e:
+        raise CheckpointError(_damaged(path)) from e
+
+
+def _mmengine_globals() -> List[Any]:
+    """What MMEngine's own checkpoints hold beside tensors and plain values: logged numbers, dataset meta."""
+    reconstruct = np.ndarray(0).__reduce__()[0]
+    scalar = np.float64(0).__reduce__()[0]
+    return [HistoryBuffer, getattr, slice, np.ndarray, np.dtype, reconstruct, scalar,
+            *{type(np.dtype(kind)) for kind in np.typecodes['All']}]
+
+
+def _unsafe_globals(path: Path) -> List[str]:
+    with torch.serialization.safe_globals(_mmengine_globals()):
+        try:
+            return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+        except (RuntimeError, ValueError, pickle.UnpicklingError):  # not a zip file: nothing to list
+            return []
+
+
+def _damaged(path: Path) -> str:
+    with path.open('rb') as f:
+        start = f.read(16)
+    what = 'It looks like a web page' if start.lstrip()[:1] == b'<' else 'The download was probably cut off'
+    return (f'{path} ({path.stat().st_size:,} bytes, starting with {start!r}) is not a complete checkpoint. {what}: '
+            'get the file again and compare its size with the one published.')
+
+
+def select_weights(checkpoint: Mapping[str, Any], weights: str = 'ema') -> Dict[str, Tensor]:
+    """The state dict in a checkpoint file.
+
+    Args:
+        checkpoint: as read; a bare state dict, or one under the key ``state_dict``.
+        weights: ``'ema'``: the averaged weights, where training averaged them (MMEngine stores them
+            as ``state_dict``); ``'raw'``: those that the optimizer worked on.
+
+    Raises:
+        ValueError: ``weights`` is neither.
+        CheckpointError: the file holds no tensors by name.
+    """
+    if weights not in ('ema', 'raw'):
+        raise ValueError(f"weights={weights!r}: allowed are 'ema' and 'raw'.")
+    state_dict = checkpoint.get('state_dict', checkpoint) if isinstance(checkpoint, Mapping) else None
+    if isinstance(state_dict, Mapping) and weights == 'raw' and 'ema_state_dict' in checkpoint:
+        state_dict = {
+            key[len('module.'):]: value
+            for key, value in checkpoint['ema_state_dict'].items() if key.startswith('module.')
+        }
+    if not isinstance(state_dict, Mapping) or not any(isinstance(v, Tensor) for v in state_dict.values()):
+        raise CheckpointError('the file holds no state dict (tensors by name): it is not a checkpoint.')
+    return {key.removeprefix('module.'): value for key, value in state_dict.items()}
+
+
+# -- MMEngine's checkpoint loader ------------------------------------------------------------------
+
+
+def _named_for_mmengine(checkpoint: Dict[str, Any], source: str) -> Dict[str, Any]:
+    """Gives a foreign CvT checkpoint this project's names; returns any other one untouched."""
+    try:
+        state_dict = select_weights(checkpoint)
+    except CheckpointError:
+        return checkpoint
+    if recognise(state_dict) not in ('microsoft', 'huggingface'):
+        return checkpoint
+    return dict(state_dict=convert(state_dict, 'cvt_dense'), meta=dict(source=source))
+
+
+@CheckpointLoader.register_scheme(prefixes='', force=True)
+def load_from_local(filename: str, map_location: Any = None) -> Dict[str, Any]:
+    """MMEngine's loader of local files, see the module's docstring; its pickles cannot run code."""
+    return _named_for_mmengine(read_checkpoint(filename, map_location), filename)
+
+
+@CheckpointLoader.register_scheme(prefixes='hf://')
+def load_from_hub(filename: str, map_location: Any = None) -> Dict[str, Any]:
+    """``hf://OWNER/REPOSITORY[/FILE][@REVISION]`` through ``huggingface_hub`` and its cache.
+
+    Raises:
+        CheckpointError: the name is malformed, or the file is neither reachable nor cached.
+    """
+    name, _, revision = filename[len('hf://'):].partition('@')
+    owner, _, rest = name.partition('/')
+    repository, _, file = rest.partition('/')
+    if not owner or not repository:
+        raise CheckpointError(f'{filename!r} is not of the form hf://OWNER/REPOSITORY[/FILE][@REVISION].')
+    for candidate in [file] if file else HUB_FILES:
+        try:
+            path = huggingface_hub.hf_hub_download(f'{owner}/{repository}', candidate, revision=revision or None)
+        except EntryNotFoundError as e:  # not in the repository, or not in the cache while offline
+            reason = e
+        except (HfHubHTTPError, ValueError) as e:  # no such repository or revision, no permission
+            raise CheckpointError(f'{filename}: {str(e).splitlines()[0]}') from e
+        else:
+            return _named_for_mmengine(read_checkpoint(path, map_location), filename)
+    if isinstance(reason, LocalEntryNotFoundError):
+        raise CheckpointError(
+            f'{filename} is not in the cache of huggingface_hub ({huggingface_hub.constants.HF_HUB_CACHE}), and the '
+            f'hub cannot be reached. With a connection, run "hf download {owner}/{repository}" first (HF_HOME '
+            'moves the cache), or give the path of a file.') from reason
+    raise CheckpointError(f'{filename}: the repository has no {file or " or ".join(HUB_FILES)}; name the file as '
+                          'hf://OWNER/REPOSITORY/FILE.') from reason
+
+
+# -- strict loading --------------------------------------------------------------------------------
+
+
+class StrictPretrainedInit(PretrainedInit):
+    """``init_cfg=dict(type='Pretrained', ...)`` of a :class:`StrictLoading` module.
+
+    Args:
+        checkpoint: anything that MMEngine's CheckpointLoader takes.
+        prefix: takes only the tensors under this prefix. Not needed for this project's files nor the
+            authors' nor Hugging Face's, whose format is recognised.
+        map_location: as for ``torch.load``.
+        weights: 'ema' or 'raw', see :func:`select_weights`.
+    """
+
+    def __init__(self, checkpoint: str, prefix: str = '', map_location: Any = 'cpu', weights: str = 'ema'):
+        super().__init__(checkpoint, prefix, map_location)
+        self.weights = weights
+
+    def __call__(self, module: 'StrictLoading') -> None:
+        checkpoint = CheckpointLoader.load_checkpoint(self.checkpoint, self.map_location, logger='current')
+        state_dict = select_weights(checkpoint, self.weights)
+        if self.prefix:
+            prefix = self.prefix.rstrip('.') + '.'
+            given = {key[len(prefix):]: value for key, value in state_dict.items() if key.startswith(prefix)}
+            if not given:
+                raise CheckpointError(f'{self.checkpoint} has no tensor under prefix={self.prefix!r}: its names start '
+                                      f'with {sorted({key.split(".")[0] for key in state_dict})[:8]}. The formats '
+                                      'that this project knows need no prefix.')
+            state_dict = given
+        load_strictly(module, state_dict, self.checkpoint)
+        if hasattr(module, '_params_init_info'):
+            update_init_info(module, init_info=self._get_init_info())
+
+
+def load_strictly(module: 'StrictLoading', state_dict: Mapping[str, Tensor], source: str) -> Comparison:
+    """Loads a CvT state dict in any naming and logs one line: tensors loaded, new, left over.
+
+    Raises:
+        CheckpointError: there is a difference that :func:`~cvt_dense.checkpoint.compare` does not allow.
+    """
+    own = module.state_dict()
+    own_names = recognise(own)
+    left_over = []
+    if own_names == 'microsoft' and recognise(state_dict) == 'cvt_dense':  # a backbone from a whole model
+        left_over = [key for key in state_dict if not key.startswith('backbone.')]
+        state_dict = {key: value for key, value in state_dict.items() if key.startswith('backbone.')}
+    result = _check(module, state_dict, source, left_over)
+    given = convert(state_dict, own_names)
+    for key in convert(dict.fromkeys(result.loaded), own_names):
+        own[key].copy_(given[key])
+    return result
+
+
+def _check(module: nn.Module, state_dict: Mapping[str, Tensor], source: str,
+           left_over: List[str] = []) -> Comparison:
+    given = convert(state_dict, 'microsoft') if recognise(state_dict) else state_dict
+    own = convert(module.state_dict(), 'microsoft')
+    arch_zoo = getattr(module, 'backbone', module).arch_zoo
+    result = check(own, given, source, arch_zoo, left_over)
+    print_log(f'{type(module).__name__}: {result}; from {source}', logger='current')
+    return result
+
+
+class StrictLoading:
+    """Mixin of a module whose weights are CvT's: what is loaded fits, and is reported.
+
+    It covers ``init_cfg=dict(type='Pretrained')``, which takes :class:`StrictPretrainedInit`'s
+    arguments here, and every other way (``load_from``, ``init_detector``, ``load_state_dict``...),
+    MMEngine's being lenient otherwise.
+
+    Attributes:
+        checks_loading: False lets ``load_state_dict`` be as lenient as it is asked to be.
+    """
+    checks_loading = True
+
+    def init_weights(self) -> None:
+        """As in any MMEngine module; a checkpoint is loaded last and strictly."""
+        if self.init_cfg and recognise(self.state_dict()):
+            cfgs = [self.init_cfg] if isinstance(self.init_cfg, Mapping) else self.init_cfg
+            is_checkpoint = [cfg['type'] in ('Pretrained', PretrainedInit, StrictPretrainedInit) for cfg in cfgs]
+            self.init_cfg = [cfg for cfg, is_last in zip(cfgs, is_checkpoint) if not is_last]
+            self.init_cfg += [
+                dict(cfg, type=StrictPretrainedInit) for cfg, is_last in zip(cfgs, is_checkpoint) if is_last
+            ]
+        super().init_weights()
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, *args) -> None:
+        if self.checks_loading and recognise(self.state_dict()):
+            given = {key[len(prefix):]: value for key, value in state_dict.items() if key.startswith(prefix)}
+            result = _check(self, given, f'the checkpoint (its part under {prefix!r})' if prefix else 'the checkpoint')
+            for key in result.new:
+                if key.startswith('head.'):  # of another shape, which PyTorch would call an error
+                    del state_dict[prefix + key]
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *args)
