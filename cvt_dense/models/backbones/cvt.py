@@ -14,7 +14,6 @@ from ...registry import MODELS
 from ..layers import Block, ConvEmbed, LayerNorm, QuickGELU
 from ..layers.conv_attention import PROJECTION_METHODS
 from ..loading import StrictLoading
-from ..loading import StrictLoading
 
 MODELS.register_module(module=QuickGELU)
 
@@ -406,6 +405,7 @@ class CvT(StrictLoading, BaseModule):
                 for block in self._stage(i).blocks:
                     block.fuse()
             self._fused = True
+            self.checks_loading = False  # for the hook's own error
             self._register_load_state_dict_pre_hook(self._refuse_to_load)
         return self
 
