@@ -1,0 +1,30 @@
+# Two commands, each of which first makes what it needs (tools/setup.sh):
+#   make demo    the main job on a generated data set
+#   make test    the test suite
+# STACK=upstream does the same with upstream's mm packages, in .venv-upstream.
+STACK ?= onedl
+ifeq ($(STACK),onedl)
+  REQUIREMENTS := requirements.txt
+  VENV ?= .venv
+else ifeq ($(STACK),upstream)
+  REQUIREMENTS := requirements-upstream.txt
+  VENV ?= .venv-upstream
+else
+  $(error STACK=$(STACK): give STACK=onedl (default) or STACK=upstream)
+endif
+
+# test workers, and the threads each may use
+CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
+WORKERS := $(shell n=$(CORES); [ $$n -gt 8 ] && n=8; [ $$n -lt 2 ] && n=2; echo $$n)
+THREADS := $(shell n=$$(($(CORES) / $(WORKERS))); [ $$n -lt 1 ] && n=1; echo $$n)
+
+.PHONY: setup demo test
+
+setup:
+	@VENV='$(VENV)' REQUIREMENTS='$(REQUIREMENTS)' bash tools/setup.sh
+
+demo: setup
+	$(VENV)/bin/python tools/demo.py
+
+test: setup
+	OMP_NUM_THREADS=$(THREADS) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile
