@@ -318,12 +318,12 @@ class CvT(StrictLoading, BaseModule):
     def _block_drop_path(cls, stages: List[Dict[str, Any]], override) -> List[List[float]]:
         depths = [stage['depths'] for stage in stages]
         if override is not None and not isinstance(override, (list, tuple)):
-            rates = torch.linspace(0, override, sum(depths)).split(depths)
+            rates = torch.linspace(0, override, sum(depths), device='cpu').split(depths)
         else:
             maxima = [stage['drop_path_rates'] for stage in stages]
             if override is not None:
                 maxima = cls._per_stage('drop_path_rate', override, len(stages))
-            rates = [torch.linspace(0, rate, depth) for rate, depth in zip(maxima, depths)]
+            rates = [torch.linspace(0, rate, depth, device='cpu') for rate, depth in zip(maxima, depths)]
         return [r.tolist() for r in rates]
 
     @classmethod
