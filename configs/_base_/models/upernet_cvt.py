@@ -1,0 +1,42 @@
+# UperNet on CvT's maps of stride 4, 8 and 16, with an auxiliary head on stage 2.
+norm_cfg = dict(type='SyncBN', requires_grad=True)  # plain BatchNorm when not distributed
+model = dict(
+    type='EncoderDecoder',
+    data_preprocessor=dict(
+        type='SegDataPreProcessor',
+        mean=[123.675, 116.28, 103.53],
+        std=[58.395, 57.12, 57.375],
+        bgr_to_rgb=True,
+        pad_val=0,
+        seg_pad_val=255,
+        size=(512, 512)),
+    backbone=dict(
+        type='cvt_dense.CvT',
+        arch='cvt-13',
+        drop_path_rate=0.2,
+        norm_eval=True),  # 2 images a GPU are too few for BatchNorm's own statistics
+    decode_head=dict(
+        type='UPerHead',
+        in_channels=[64, 192, 384],
+        in_index=[0, 1, 2],
+        pool_scales=(1, 2, 3, 6),
+        channels=512,
+        dropout_ratio=0.1,
+        num_classes=150,
+        norm_cfg=norm_cfg,
+        align_corners=False,
+        loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=1.0)),
+    auxiliary_head=dict(
+        type='FCNHead',
+        in_channels=384,
+        in_index=2,
+        channels=256,
+        num_convs=1,
+        concat_input=False,
+        dropout_ratio=0.1,
+        num_classes=150,
+        norm_cfg=norm_cfg,
+        align_corners=False,
+        loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=0.4)),
+    train_cfg=dict(),
+    test_cfg=dict(mode='whole'))

@@ -1,0 +1,33 @@
+# The authors' 300 epochs: AdamW, 5 epochs of warm-up, cosine.
+#
+# Learning rate: 2e-3 for a total batch of 2048 images (GPUs * batch per GPU * accumulative_counts).
+# It is scaled linearly to the real total batch, e.g. 8 GPUs * 256 = 2048: 2e-3; 1 GPU * 256: 2.5e-4.
+# Warm-up starts at 1e-6 and the cosine ends at 1e-5, both at 2048 and scaled alike. The schedule moves
+# every iteration (the authors' every epoch).
+train_cfg = dict(by_epoch=True, max_epochs=300, val_interval=1)
+val_cfg = dict()
+test_cfg = dict()
+
+auto_scale_lr = dict(base_batch_size=2048, enable=True)
+optim_wrapper = dict(
+    type='AmpOptimWrapper',
+    dtype='bfloat16',  # --amp fp16 for GPUs without it
+    loss_scale=1.,
+    optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05, betas=(0.9, 0.999), eps=1e-8),
+    # No decay on BN, LN, biases and the CLS token; depth-wise convolutions do decay. One learning rate.
+    constructor='cvt_dense.LayerDecayOptimWrapperConstructor',
+    paramwise_cfg=dict(decay_rate=1.))
+param_scheduler = [
+    dict(type='LinearLR', start_factor=1e-6 / 2e-3, begin=0, end=5, convert_to_iter_based=True),
+    dict(type='CosineAnnealingLR', eta_min_ratio=1e-5 / 2e-3, begin=5, end=300, T_max=295,
+         convert_to_iter_based=True)
+]
+
+# Average of the weights and BN statistics with decay 0.9999 (the usual choice at batch 2048; for a
+# batch k times smaller divide momentum by k), warming up as (1 + t) / (10 + t). RawWeightsHook
+# evaluates the weights that are not averaged beside it.
+custom_hooks = [
+    dict(type='EMAHook', ema_type='MomentumAnnealingEMA', momentum=1e-4, gamma=10, update_buffers=True),
+    dict(type='cvt_dense.RawWeightsHook'),
+    dict(type='cvt_dense.UnreadableImagesHook', max_share=0.05),
+]

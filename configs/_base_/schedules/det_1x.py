@@ -1,0 +1,22 @@
+# 12 epochs. AdamW 1e-4 for 16 images a step (8 GPUs x 2), as for Swin-T; see auto_scale_lr.
+max_epochs = 12
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=1)
+val_cfg = dict(type='ValLoop')
+test_cfg = dict(type='TestLoop')
+
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=1000),
+    dict(type='MultiStepLR', begin=0, end=max_epochs, by_epoch=True, milestones=[8, 11], gamma=0.1)
+]
+
+optim_wrapper = dict(
+    type='AmpOptimWrapper',
+    dtype='bfloat16',  # --amp fp16 for GPUs without it
+    loss_scale=1.,
+    optimizer=dict(type='AdamW', lr=1e-4, betas=(0.9, 0.999), weight_decay=0.05),
+    # decay_rate 1: one learning rate for all layers; norms, biases and CLS token without weight decay.
+    constructor='cvt_dense.LayerDecayOptimWrapperConstructor',
+    paramwise_cfg=dict(decay_rate=1.0))
+
+# --auto-scale-lr: lr = 1e-4 * (GPUs * images a GPU) / 16
+auto_scale_lr = dict(enable=False, base_batch_size=16)

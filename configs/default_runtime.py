@@ -1,0 +1,18 @@
+# What every run has in common. A config adds to default_hooks by key, so nothing here gets lost.
+default_hooks = dict(
+    timer=dict(type='IterTimerHook'),
+    logger=dict(type='LoggerHook', interval=50),
+    param_scheduler=dict(type='ParamSchedulerHook'),
+    checkpoint=dict(type='CheckpointHook', interval=1, max_keep_ckpts=3),
+    sampler_seed=dict(type='DistSamplerSeedHook'),
+    seed=dict(type='cvt_dense.SeedHook'),
+    nonfinite_loss=dict(type='cvt_dense.NonFiniteLossHook'))
+
+env_cfg = dict(
+    cudnn_benchmark=False,
+    mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
+    dist_cfg=dict(backend='nccl'))
+randomness = dict(seed=0)
+log_level = 'INFO'
+load_from = None
+resume = False

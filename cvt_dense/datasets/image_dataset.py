@@ -1,0 +1,230 @@
+"""Labelled images from class folders or list files, over timm's readers and transforms."""
+import os
+import random
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+import numpy as np
+import torch
+from PIL import Image
+from timm.data import create_transform
+from timm.data.readers import create_reader
+from timm.data.readers.img_extensions import get_img_extensions
+from timm.data.readers.reader import Reader
+from torch.utils.data import Dataset
+
+from ..registry import DATASETS
+
+MAX_ATTEMPTS = 10
+
+
+class FileReader(Reader):
+    """Files and labels in three arrays, so that forked workers share the memory of a long list.
+
+    Args:
+        root: folder that the paths are relative to.
+        paths: of the images.
+        labels: class index of each image.
+        classes: names by index; empty if unknown.
+    """
+
+    def __init__(self, root: str, paths: List[str], labels: List[int], classes: List[str]):
+        super().__init__()
+        self.root = root
+        self.classes = classes
+        encoded = [os.fsencode(path) for path in paths]
+        self._bytes = np.frombuffer(b''.join(encoded), dtype=np.uint8)
+        self._ends = np.cumsum([len(path) for path in encoded], dtype=np.int64)
+        self.labels = np.array(labels, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Tuple[Any, int]:
+        return open(self._filename(index, absolute=True), 'rb'), int(self.labels[index])
+
+    def _filename(self, index: int, basename: bool = False, absolute: bool = False) -> str:
+        start = self._ends[index - 1] if index else 0
+        path = os.fsdecode(self._bytes[start:self._ends[index]].tobytes())
+        if basename:
+            return os.path.basename(path)
+        return os.path.join(self.root, path) if absolute else path
+
+
+def read_class_folders(root: str) -> FileReader:
+    """Every image below ``root``; the folders directly in ``root``, sorted, are the classes.
+
+    Raises:
+        FileNotFoundError: no such folder, or no image in it.
+    """
+    if not os.path.isdir(root):
+        raise FileNotFoundError(f'{root!r} is not a folder. Expected is one folder per class in it; set the data '
+                                'root with --data-root DIR, or data_root and split in the config.')
+    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    extensions = tuple(get_img_extensions())
+    paths, labels, empty = [], [], []
+    for label, name in enumerate(classes):
+        before = len(paths)
+        for folder, _, files in os.walk(os.path.join(root, name), followlinks=True):
+            paths += [os.path.relpath(os.path.join(folder, file), root)
+                      for file in files if file.lower().endswith(extensions)]
+        paths[before:] = sorted(paths[before:])
+        labels += [label] * (len(paths) - before)
+        if len(paths) == before:
+            empty.append(name)
+    if not paths:
+        raise FileNotFoundError(f'{root!r} holds no image in class folders ({len(classes)} folders). Expected is '
+                                f'{os.path.join(root, "<class>", "<name>.JPEG")}; allowed are '
+                                f'{", ".join(extensions)}.')
+    if empty:
+        raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {_some(empty)}. Remove them (they '
+                         'count as classes), or fill them.')
+    return FileReader(root, paths, labels, classes)
+
+
+def read_list(ann_file: str, root: str) -> FileReader:
+    """Images named by a text file with a line ``path label`` each; paths are relative to ``root``.
+
+    Raises:
+        FileNotFoundError: no such file, or images that it names are missing.
+        ValueError: a line is malformed, or there is none.
+    """
+    if not os.path.isfile(ann_file):
+        raise FileNotFoundError(f'list file {ann_file!r} does not exist; set ann_file (relative to data_root) in the '
+                                'config, or the data root with --data-root DIR.')
+    paths, labels = [], []
+    with open(ann_file, encoding='utf-8') as file:
+        for number, line in enumerate(file, start=1):
+            path, _, label = line.strip().rpartition(' ')
+            if not line.strip():
+                continue
+            if not path or not label.isdigit():
+                raise ValueError(f'list file {ann_file!r}, line {number}: {line.strip()!r} is not a path, a space and '
+                                 'a class index (0 or more).')
+            paths.append(path.rstrip())
+            labels.append(int(label))
+    if not paths:
+        raise ValueError(f'list file {ann_file!r} names no image.')
+    # One listing per folder instead of one look-up per file: network file systems are slow at those.
+    found: Dict[str, set] = {}
+    missing = []
+    for path in paths:
+        folder, name = os.path.split(os.path.join(root, path))
+        if folder not in found:
+            found[folder] = set(os.listdir(folder)) if os.path.isdir(folder) else set()
+        if name not in found[folder]:
+            missing.append(path)
+    if missing:
+        raise FileNotFoundError(f'list file {ann_file!r} names {len(missing)} images (of {len(paths)}) that are not in '
+                                f'{root!r}: {_some(missing)}. Check data_root, split and the list.')
+    return FileReader(root, paths, labels, [])
+
+
+def _some(names: List[str]) -> str:
+    return ', '.join(map(repr, names[:5])) + (', ...' if len(names) > 5 else '')
+
+
+@DATASETS.register_module()
+class ImageDataset(Dataset):
+    """Images with one label each.
+
+    Two layouts: class folders ``<data_root>/<split>/<class>/*.JPEG`` (classes are numbered in sorted
+    order), or, with ``ann_file``, a list of lines ``path label`` with paths relative to
+    ``<data_root>/<split>``.
+
+    Greyscale, palette and CMYK files become RGB. A file that cannot be read is named in the sample's
+    ``unreadable``; in training another, randomly drawn image takes its place, in evaluation the
+    sample is a black image with label -1, so that counts and order do not depend on the number of
+    processes.
+
+    Args:
+        data_root: folder of the data set.
+        split: folder of the images below ``data_root``, e.g. 'train'; '' for ``data_root`` itself.
+        ann_file: list file, relative to ``data_root``; '' for class folders.
+        transform: arguments of ``timm.data.create_transform``, e.g. ``dict(input_size=224,
+            is_training=True, auto_augment='rand-m9-mstd0.5-inc1')``. Its normalisation and erasing
+            are left to the preprocessor: samples are uint8.
+        num_classes: outputs of the classifier's head; labels must be below. None: not checked
+            (``tools/train.py`` and ``tools/test.py`` fill it in).
+        reader: name of a timm reader of the map style instead of the two layouts, e.g. '' with
+            ``split`` naming a tar file. None: the layouts above.
+
+    Raises:
+        FileNotFoundError: folder, list file or images are missing.
+        ValueError: more classes, or a larger label, than ``num_classes``.
+
+    Samples:
+        dict with ``inputs`` uint8 (3, H, W), ``labels`` int, ``paths`` str (relative to the images'
+        folder) and ``unreadable`` str (files skipped on the way, one per line; mostly '').
+    """
+
+    def __init__(self,
+                 data_root: str,
+                 split: str = '',
+                 ann_file: str = '',
+                 transform: Dict[str, Any] = dict(input_size=224),
+                 num_classes: Optional[int] = None,
+                 reader: Optional[str] = None):
+        if not os.path.isdir(data_root):
+            raise FileNotFoundError(f'data root {data_root!r} is not a folder; give the right one with --data-root DIR '
+                                    'or data_root in the config.')
+        root = os.path.join(data_root, split)
+        if reader is not None:
+            self.reader = create_reader(reader, root=root)
+        elif ann_file:
+            self.reader = read_list(os.path.join(data_root, ann_file), root)
+        else:
+            self.reader = read_class_folders(root)
+        self.metainfo = dict(classes=tuple(getattr(self.reader, 'classes', ())))
+        if num_classes is not None and isinstance(self.reader, FileReader):
+            self._check_labels(num_classes, root, ann_file)
+        self.is_training = transform.get('is_training', False)
+        self.transform = create_transform(**transform, use_prefetcher=True)
+
+    def _check_labels(self, num_classes: int, root: str, ann_file: str) -> None:
+        classes = self.metainfo['classes']
+        if len(classes) > num_classes:
+            raise ValueError(f'{root!r} holds {len(classes)} class folders, but the head has {num_classes} outputs: set '
+                             f'model.num_classes={len(classes)}, or point the data root elsewhere.')
+        largest = int(self.reader.labels.max())
+        if largest >= num_classes:
+            path = self.reader.filename(int(self.reader.labels.argmax()))
+            raise ValueError(f'list file {ann_file!r} gives {path!r} the label {largest}, but the head has {num_classes} '
+                             f'outputs: allowed are 0 to {num_classes - 1}. Correct the list or model.num_classes.')
+
+    def __len__(self) -> int:
+        return len(self.reader)
+
+    def __getitem__(self, index: Union[int, Tuple[int, int]]) -> Dict[str, Any]:
+        """The sample at ``index``, or at ``(index, seed)``: then all its randomness comes from the seed."""
+        if isinstance(index, tuple):
+            index, seed = index
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
+            torch.manual_seed(seed)
+        unreadable: List[str] = []
+        image, label = self._load(index, unreadable)
+        for _ in range(MAX_ATTEMPTS):
+            if image is not None or not self.is_training:
+                break
+            index = random.randrange(len(self))
+            image, label = self._load(index, unreadable)
+        if image is None:
+            if self.is_training:
+                raise OSError(f'{MAX_ATTEMPTS + 1} images drawn one after the other cannot be read: {_some(unreadable)}.')
+            image, label = Image.new('RGB', (256, 256)), -1
+        return dict(
+            inputs=self.transform(image),
+            labels=label,
+            paths=self.reader.filename(index),
+            unreadable='\n'.join(unreadable))
+
+    def _load(self, index: int, unreadable: List[str]) -> Tuple[Optional[Image.Image], int]:
+        """The RGB image and its label; None for an image that cannot be read, named in ``unreadable``."""
+        try:
+            file, label = self.reader[index]
+            with file:
+                return Image.open(file).convert('RGB'), label
+        except Exception as error:  # Pillow raises anything from SyntaxError to struct.error on broken files
+            name = self.reader.filename(index, absolute=True)
+            unreadable.append(f'{name} ({type(error).__name__}: {error})'.replace('\n', ' '))
+            return None, -1

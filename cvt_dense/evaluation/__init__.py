@@ -1,0 +1,3 @@
+from .accuracy import Accuracy
+
+__all__ = ['Accuracy']

@@ -1,0 +1,115 @@
+"""Top-1, top-5 and cross entropy of a classifier."""
+import json
+import os
+import re
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+import torch.nn.functional as F
+from mmengine.evaluator import BaseMetric
+from mmengine.logging import MMLogger
+
+from ..registry import METRICS
+
+IMAGENET_VAL_NAME = re.compile(r'ILSVRC2012_val_(\d{8})')
+
+
+@METRICS.register_module()
+class Accuracy(BaseMetric):
+    """``accuracy/top1`` and ``accuracy/top5`` in percent, and ``accuracy/loss``, the mean cross entropy.
+
+    The result does not depend on the number of processes. Images with label -1 (unreadable) are left
+    out. With fewer than k classes, top-k is 100.
+
+    Args:
+        topk: the k's.
+        valid_classes: only these outputs compete (ImageNet-A and -R have 200 of the 1000 classes).
+        real_labels: JSON file of ImageNet ReaL: a list of lists, the classes that each validation
+            image shows, in the order of the file names (``ILSVRC2012_val_00000001.JPEG`` first). Adds
+            ``accuracy/real_top1`` (and top-k): the prediction is among those classes; images without
+            any are left out.
+        collect_device, prefix: as in any MMEngine metric.
+
+    Raises:
+        ValueError: an argument's value is not allowed; an image's label is not in ``valid_classes``,
+            or its name has no number in ``real_labels``.
+        FileNotFoundError: no such ``real_labels`` file.
+    """
+
+    default_prefix = 'accuracy'
+
+    def __init__(self,
+                 topk: Sequence[int] = (1, 5),
+                 valid_classes: Optional[Sequence[int]] = None,
+                 real_labels: Optional[str] = None,
+                 collect_device: str = 'cpu',
+                 prefix: Optional[str] = None):
+        super().__init__(collect_device, prefix)
+        if not topk or min(topk) < 1:
+            raise ValueError(f'topk={topk!r}: allowed are numbers from 1.')
+        self.topk = tuple(topk)
+        self.valid_classes = None
+        if valid_classes is not None:
+            self.valid_classes = torch.tensor(sorted(set(valid_classes)))
+            if not len(self.valid_classes) or self.valid_classes[0] < 0:
+                raise ValueError(f'valid_classes={valid_classes!r}: allowed is a list of class indices from 0.')
+        self.real_labels: Optional[List[List[int]]] = None
+        if real_labels is not None:
+            if not os.path.isfile(real_labels):
+                raise FileNotFoundError(f'real_labels={real_labels!r} is not a file.')
+            with open(real_labels, encoding='utf-8') as file:
+                self.real_labels = json.load(file)
+
+    def process(self, data_batch: Any, data_samples: Sequence[Dict[str, Any]]) -> None:
+        """Stores one row per image, its rank among the predictions instead of all its logits."""
+        logits = torch.stack([sample['logits'] for sample in data_samples]).cpu()
+        labels = torch.tensor([sample['label'] for sample in data_samples])
+        if self.valid_classes is not None:
+            logits = logits[:, self.valid_classes]
+            labels = self._to_valid(labels, data_samples)
+        known = labels >= 0
+        targets = labels.clamp(min=0)
+        losses = F.cross_entropy(logits, targets, reduction='none')
+        order = logits.topk(min(max(self.topk), logits.shape[1]), dim=1).indices
+        hits = order == targets[:, None]
+        for i, sample in enumerate(data_samples):
+            real = None if self.real_labels is None else self._real_hits(order[i], sample)
+            self.results.append((bool(known[i]), losses[i].item(), hits[i].tolist(), real))
+
+    def _to_valid(self, labels: torch.Tensor, data_samples: Sequence[Dict[str, Any]]) -> torch.Tensor:
+        """Labels as positions in ``valid_classes``; -1 stays."""
+        positions = torch.searchsorted(self.valid_classes, labels.clamp(min=0))
+        positions = positions.clamp(max=len(self.valid_classes) - 1)
+        wrong = (labels >= 0) & (self.valid_classes[positions] != labels)
+        if wrong.any():
+            i = int(wrong.nonzero()[0])
+            raise ValueError(f"{data_samples[i].get('path', 'an image')!r} has the label {int(labels[i])}, which is not in "
+                             f'valid_classes ({len(self.valid_classes)} classes): evaluate images of those classes only.')
+        return torch.where(labels < 0, labels, positions)
+
+    def _real_hits(self, order: torch.Tensor, sample: Dict[str, Any]) -> Optional[List[bool]]:
+        match = IMAGENET_VAL_NAME.search(sample['path'])
+        number = int(match.group(1)) if match else 0
+        if not 1 <= number <= len(self.real_labels):
+            raise ValueError(f"real_labels: {sample['path']!r} is not named ILSVRC2012_val_<00000001 to "
+                             f'{len(self.real_labels):08d}>, so its entry is not known.')
+        real = self.real_labels[number - 1]
+        if self.valid_classes is not None:
+            order = self.valid_classes[order]
+        return [int(k) in real for k in order] if real else None
+
+    def compute_metrics(self, results: List[Tuple]) -> Dict[str, float]:
+        """Means over the rows of all processes."""
+        rows = [row for row in results if row[0]]
+        if len(rows) < len(results):
+            MMLogger.get_current_instance().warning(
+                f'{len(results) - len(rows)} of {len(results)} images could not be read and are not in the result.')
+        if not rows:
+            raise ValueError('none of the images to evaluate could be read.')
+        metrics = {f'top{k}': 100. * sum(any(row[2][:k]) for row in rows) / len(rows) for k in self.topk}
+        metrics['loss'] = sum(row[1] for row in rows) / len(rows)
+        if self.real_labels is not None:
+            real = [row[3] for row in rows if row[3] is not None]
+            for k in self.topk:
+                metrics[f'real_top{k}'] = 100. * sum(any(hits[:k]) for hits in real) / max(1, len(real))
+        return metrics

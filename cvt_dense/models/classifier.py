@@ -1,0 +1,78 @@
+"""Image classification on MMEngine's BaseModel."""
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+import torch.nn.functional as F
+from mmengine.model import BaseModel
+from torch import Tensor, nn
+
+from ..registry import MODELS
+from .loading import StrictLoading
+
+
+@MODELS.register_module()
+class ImageClassifier(StrictLoading, BaseModel):
+    """A backbone that returns one vector per image, and one Linear on it.
+
+    Args:
+        backbone: config (or module) whose forward returns ``((B, C), )`` and whose ``out_channels``
+            ends with C: :class:`CvT` with ``out_type`` 'cls_token' or 'avg_featmap'.
+        num_classes: outputs of the head.
+        data_preprocessor: config; a ``ClassificationPreprocessor`` without ``num_classes`` gets this
+            classifier's.
+        init_cfg: as in any MMEngine module.
+
+    Raises:
+        ValueError: the backbone returns maps.
+    """
+
+    def __init__(self,
+                 backbone: Union[Dict[str, Any], nn.Module],
+                 num_classes: int = 1000,
+                 data_preprocessor: Optional[Dict[str, Any]] = None,
+                 init_cfg: Union[Dict[str, Any], List[Dict[str, Any]], None] = None):
+        data_preprocessor = dict(data_preprocessor or dict(type='cvt_dense.ClassificationPreprocessor'))
+        if data_preprocessor.get('type', '').split('.')[-1] == 'ClassificationPreprocessor':
+            data_preprocessor.setdefault('num_classes', num_classes)
+        super().__init__(data_preprocessor, init_cfg)
+        self.backbone = backbone if isinstance(backbone, nn.Module) else MODELS.build(backbone)
+        self.backbone.checks_loading = False  # this module checks backbone and head in one
+        if getattr(self.backbone, 'out_type', None) == 'featmap':
+            raise ValueError("model.backbone.out_type='featmap' returns maps; a classifier needs one vector "
+                             "per image: use 'cls_token' or 'avg_featmap'.")
+        self.num_classes = num_classes
+        self.head = nn.Linear(self.backbone.out_channels[-1], num_classes)
+        nn.init.trunc_normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self,
+                inputs: Tensor,
+                labels: Optional[Tensor] = None,
+                paths: Optional[Sequence[str]] = None,
+                mode: str = 'tensor') -> Union[Tensor, Dict[str, Tensor], List[Dict[str, Any]]]:
+        """Runs one batch.
+
+        Args:
+            inputs: (B, 3, H, W), preprocessed.
+            labels: int64 (B, ), or soft, float (B, num_classes); needed by ``'loss'``.
+            paths: file of each image; passed on by ``'predict'``.
+            mode: what to return.
+
+        Returns:
+            ``'tensor'``: logits (B, num_classes). ``'loss'``: dict with ``loss``, the mean cross
+            entropy. ``'predict'``: one dict per image with ``logits`` (num_classes, ), ``pred_label``
+            and, where given, ``label`` (-1: unknown) and ``path``.
+        """
+        logits = self.head(self.backbone(inputs)[-1])
+        if mode == 'tensor':
+            return logits
+        logits = logits.float()
+        if mode == 'loss':
+            return dict(loss=F.cross_entropy(logits, labels))
+        if mode == 'predict':
+            columns = dict(logits=logits, pred_label=logits.argmax(dim=1).tolist())
+            if labels is not None:
+                columns['label'] = labels.tolist()
+            if paths is not None:
+                columns['path'] = paths
+            return [dict(zip(columns, row)) for row in zip(*columns.values())]
+        raise ValueError(f"mode={mode!r}: allowed are 'tensor', 'loss' and 'predict'.")

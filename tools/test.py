@@ -1,0 +1,36 @@
+"""Evaluates a checkpoint with the test data set and metrics of a config.
+
+    python tools/test.py configs/cvt13_in1k.py work_dirs/cvt13_in1k/epoch_300.pth --data-root /data/imagenet
+
+Of a checkpoint with averaged weights both are evaluated: ``accuracy/...`` is the averaged ones,
+``raw/...`` the others.
+"""
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from cvt_dense.engine import UserError, launch  # noqa: E402
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description='Evaluates a checkpoint with the test data set of a config.')
+    parser.add_argument('config', help='config file')
+    parser.add_argument('checkpoint', help='checkpoint file')
+    launch.add_arguments(parser)
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
+    with launch.report_errors(*launch.SETUP_ERRORS):
+        cfg = launch.load_config(args)
+        cfg.load_from, cfg.resume = args.checkpoint, False
+        runner = launch.build_runner(cfg, ['test'])
+    with launch.report_errors(UserError):
+        runner.test()
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,45 @@
+"""Trains what a config describes: classifier, detector or segmentor.
+
+    python tools/train.py configs/cvt13_in1k.py --data-root /data/imagenet
+
+The learning rate of this project's classification configs is scaled to the real total batch. A user's
+mistake ends with one paragraph on stderr and exit code 2, before anything is written.
+"""
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from cvt_dense.engine import UserError, launch  # noqa: E402
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description='Trains what a config describes: classifier, detector or segmentor.')
+    parser.add_argument('config', help='config file')
+    launch.add_arguments(parser)
+    parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
+                        help='continue a run: from CHECKPOINT, or from the last one in the work dir')
+    parser.add_argument('--amp', nargs='?', const='bf16', choices=sorted(launch.AMP_DTYPES),
+                        help='mixed precision (bf16 if not said which)')
+    parser.add_argument('--auto-scale-lr', action='store_true',
+                        help='scale the learning rate to the real total batch, where the config does not anyway')
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
+    with launch.report_errors(*launch.SETUP_ERRORS):
+        cfg = launch.load_config(args)
+        if args.resume is not None:
+            cfg.resume = True
+            cfg.load_from = None if args.resume == 'auto' else args.resume
+        launch.set_amp(cfg, args.amp)
+        launch.scale_lr(cfg, args.auto_scale_lr)
+        runner = launch.build_runner(cfg, ['train', 'val'])
+    with launch.report_errors(UserError):
+        runner.train()
+
+
+if __name__ == '__main__':
+    main()
