@@ -3,37 +3,44 @@
 Import this module before timm, torchvision or mmseg.
 """
 import atexit
-import importlib.metadata
+import importlib.util
 import os
 import subprocess
 import warnings
+from pathlib import Path
 
 import torch
 
 
-def _declare_torchvision_ops() -> None:
+def declare_torchvision_ops() -> bool:
     """Lets PyPI's torchvision wheel (built for CUDA) be imported beside a CPU-only torch.
 
     There its compiled operators cannot load, and ``import torchvision`` (which timm and mmseg do)
     dies with ``operator torchvision::nms does not exist``. Only the two schemas are needed for the
     import; nothing in this project calls the operators.
+
+    Returns:
+        Whether torchvision is installed and its own operators do not load, so that this was needed.
     """
-    if torch.version.cuda or torch.version.hip:
-        return
-    try:
-        if '+cpu' in importlib.metadata.version('torchvision'):
-            return  # matching CPU build: brings its own operators
-    except importlib.metadata.PackageNotFoundError:
-        return
+    spec = importlib.util.find_spec('torchvision')
+    if spec is None:
+        return False
+    for library in Path(spec.origin).parent.glob('_C*'):
+        try:
+            torch.ops.load_library(library)  # what torchvision does next; loading it twice does no harm
+            return False
+        except OSError:
+            pass
     for schema in ('nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor',
                    'qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor'):
         try:
             torch.library.define(f'torchvision::{schema.split("(")[0]}', schema[schema.index('('):])
         except RuntimeError:
-            pass  # declared before: by torchvision itself or by an earlier import
+            pass  # declared before, by an earlier call
+    return True
 
 
-_declare_torchvision_ops()
+declare_torchvision_ops()
 
 
 def setup_distributed(cfg, launcher: str) -> None:

@@ -18,6 +18,8 @@ offered=$venv/offered_wheel
 wheels=${XDG_CACHE_HOME:-$HOME/.cache}/cvt_dense/wheels
 mmcv=$(sed -nE 's/^((onedl-)?mmcv==[0-9.]+).*/\1/p' "$requirements")  # for example onedl-mmcv==2.3.6
 mmcv_name=${mmcv%%==*}
+pip_options=(--quiet)
+if [[ -t 1 ]]; then pip_options=(); fi
 
 say() { printf '== %s\n' "$*"; }
 fail() {
@@ -68,10 +70,10 @@ check_compiler() {
             '(Debian, Ubuntu: g++ and python3.11-dev) and run again.'
 }
 
-# pip, with the usual causes of failure in words. Its own --log leaves it its progress bar on a terminal.
+# pip, with the usual causes of failure in words. Its own --log leaves it its progress bars on a terminal.
 pip() {
     : >"$log"
-    "$python" -m pip --disable-pip-version-check --log "$log" "$@" && return
+    "$python" -m pip --disable-pip-version-check --log "$log" "${pip_options[@]}" "$@" && return
     if grep -q 'No space left on device' "$log"; then
         fail "the disk became full while installing. Make room and run again. Details: $log"
     elif grep -qE 'NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout|ProxyError' "$log"; then
@@ -124,7 +126,7 @@ build_mmcv() {
     mkdir -p "$build"
     if [[ ! -d $build/src ]]; then
         rm -rf "$build/download"
-        pip download --quiet --no-deps --no-build-isolation --no-binary :all: -d "$build/download" "$mmcv"
+        pip download --no-deps --no-build-isolation --no-binary :all: -d "$build/download" "$mmcv"
         "$python" -m tarfile -e "$build"/download/*.tar.gz "$build/download/src"
         mv "$build"/download/src/* "$build/src"
     fi
@@ -165,7 +167,7 @@ install_mmcv() {
         fi
     fi
     say "mmcv from $folder"
-    pip install --quiet --force-reinstall --no-deps "$folder"/*.whl
+    pip install --force-reinstall --no-deps "$folder"/*.whl
     ops_work || fail "mmcv's operators do not run; $log says why. If its wheel is at fault, remove $folder and" \
         'run again: it is then compiled anew.'
     exec 8>&-
@@ -176,7 +178,6 @@ report() {
 import platform
 from importlib.metadata import PackageNotFoundError, version
 import torch
-import mmdet.apis, mmseg.apis  # noqa: F401  their imports are the check
 def row(*names):
     for name in names:
         try:
@@ -196,8 +197,8 @@ exec 9>"$venv.lock"
 flock -n 9 || { say "another set-up is at work in $venv; waiting for it" && flock 9; }
 
 key=$(cat "$requirements" requirements.txt pyproject.toml cvt_dense/__init__.py tools/setup.sh | cksum)
-key="$key $PWD $("$python" -V 2>/dev/null || true)"
-if [[ -e $stamp && $(head -1 "$stamp") == "$key" ]]; then
+key="$key $PWD"
+if [[ -e $stamp && $(head -1 "$stamp") == "$key" ]] && "$python" -c pass 2>/dev/null; then
     say "set-up is complete ($venv)"
     tail -n +2 "$stamp"
     exit
@@ -212,15 +213,15 @@ if ! "$python" -c 'import sys, pip; sys.exit(sys.version_info[:2] != (3, 11))' 2
 fi
 foresee_mmcv
 
-say 'installing torch and what mmcv needs'
+say 'installing torch and what mmcv needs (0.4 GB to download, 3 GB with CUDA)'
 pip install -c "$requirements" setuptools wheel ninja opencv-python
 # after opencv-python, whose cv2 needs libGL, so that this one's, which does not, overwrites it
 pip install -c "$requirements" opencv-python-headless torch "${mmcv_name/mmcv/mmengine}"
 install_mmcv
-say "installing the other packages of $requirements"
+say "installing the other packages of $requirements (0.3 GB)"
 pip install -r "$requirements"
 say 'installing this package'
-pip install --quiet --no-deps --no-build-isolation --editable .
+pip install --no-deps --no-build-isolation --editable .
 "$python" - <<'PY'
 import sysconfig
 from pathlib import Path
@@ -231,6 +232,7 @@ if declare_torchvision_ops():
     hook.write_text('import cvt_dense.torchvision_import\n')
 PY
 "$python" -m pip check
+"$python" -c 'import mmdet.apis, mmseg.apis' >"$log" 2>&1 || fail "mmdet or mmseg cannot be imported; $log says why."
 versions=$(report)
 printf '%s\n%s\n' "$key" "$versions" >"$stamp"
 say "set-up is complete ($venv)"
