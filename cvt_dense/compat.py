@@ -57,20 +57,20 @@ def setup_distributed(cfg, launcher: str) -> None:
         launcher: ``'none'``, ``'pytorch'`` (torchrun) or ``'slurm'`` (one task of srun per process).
 
     Raises:
-        SystemExit: if the launcher's variables are missing or there are more processes than GPUs.
+        ValueError: if the launcher's variables are missing or there are more processes than GPUs.
     """
     if launcher == 'none':
         return
     if launcher == 'slurm':
         _environment_from_slurm()
     if 'RANK' not in os.environ:
-        raise SystemExit(
+        raise ValueError(
             f'--launcher {launcher} was given, but the environment has no RANK: this process was not started by '
             'torchrun. Use tools/dist_train.sh CONFIG GPUS (or tools/slurm_train.sh), or leave --launcher out.')
     if torch.cuda.is_available():
         gpus, local_rank = torch.cuda.device_count(), int(os.environ['LOCAL_RANK'])
         if local_rank >= gpus:
-            raise SystemExit(
+            raise ValueError(
                 f'Process {local_rank + 1} on this host has no GPU: only {gpus} can be seen here '
                 f'(CUDA_VISIBLE_DEVICES={os.environ.get("CUDA_VISIBLE_DEVICES", "not set")}). Ask for at most '
                 f'{gpus} processes per host.')
@@ -96,14 +96,13 @@ def _environment_from_slurm() -> None:
         job, rank, world_size, nodes = (
             os.environ[f'SLURM_{name}'] for name in ('JOB_ID', 'PROCID', 'NTASKS', 'NODELIST'))
     except KeyError as error:
-        raise SystemExit(f'--launcher slurm was given, but the environment has no {error}: this process was not '
+        raise ValueError(f'--launcher slurm was given, but the environment has no {error}: this process was not '
                          'started by srun. Use tools/slurm_train.sh, or leave --launcher out.') from None
     if 'MASTER_ADDR' not in os.environ:
         hosts = subprocess.run(['scontrol', 'show', 'hostnames', nodes], text=True, capture_output=True, check=True)
         os.environ['MASTER_ADDR'] = hosts.stdout.split()[0]
     os.environ.setdefault('MASTER_PORT', str(20000 + int(job) % 20000))
-    os.environ.update(RANK=rank, WORLD_SIZE=world_size)
-    os.environ.setdefault('LOCAL_RANK', os.environ.get('SLURM_LOCALID', '0'))
+    os.environ.update(RANK=rank, WORLD_SIZE=world_size, LOCAL_RANK=os.environ.get('SLURM_LOCALID', '0'))
 
 
 def _replace_sync_bn(node) -> bool:

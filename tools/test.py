@@ -11,6 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from torch.distributed.elastic.multiprocessing.errors import record  # noqa: E402
+
 from cvt_dense.engine import UserError, launch  # noqa: E402
 
 
@@ -22,6 +24,7 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@record  # torchrun prints the failing process's traceback last
 def main() -> None:
     args = parse_args()
     with launch.report_errors(*launch.SETUP_ERRORS):

@@ -11,6 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from torch.distributed.elastic.multiprocessing.errors import record  # noqa: E402
+
 from cvt_dense.engine import UserError, launch  # noqa: E402
 
 
@@ -24,16 +26,19 @@ def parse_args() -> argparse.Namespace:
                         help='mixed precision (bf16 if not said which)')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate to the real total batch, where the config does not anyway')
+    parser.add_argument('--vis-backend', choices=sorted(launch.VIS_BACKENDS),
+                        help='send the training curves there too, besides vis_data/scalars.json')
     return parser.parse_args()
 
 
+@record  # torchrun prints the failing process's traceback last
 def main() -> None:
     args = parse_args()
     with launch.report_errors(*launch.SETUP_ERRORS):
         cfg = launch.load_config(args)
-        if args.resume is not None:
-            cfg.resume = True
-            cfg.load_from = None if args.resume == 'auto' else args.resume
+        launch.set_resume(cfg, args.resume)
+        if args.vis_backend is not None:
+            launch.add_vis_backend(cfg, args.vis_backend)
         launch.set_amp(cfg, args.amp)
         launch.scale_lr(cfg, args.auto_scale_lr)
         runner = launch.build_runner(cfg, ['train', 'val'])

@@ -1,6 +1,7 @@
 """From a config file and command line flags to a checked Runner: what tools/train.py and test.py share."""
 import argparse
 import copy
+import importlib.util
 import os
 import sys
 import textwrap
@@ -11,10 +12,12 @@ import torch
 from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
-from mmengine.runner import CheckpointLoader, Runner, find_latest_checkpoint
+from mmengine.runner import CheckpointLoader, Runner
 
-from .. import compat  # noqa: F401  before whatever the config imports
+from .. import compat  # before whatever the config imports
+from .checkpoint_hook import find_checkpoint
 from .errors import UserError
+from .runner import ContinuingRunner
 
 # What wrong settings and files raise while datasets, model and runner are built.
 SETUP_ERRORS = (UserError, ValueError, TypeError, KeyError, AttributeError, AssertionError, ImportError, OSError,
@@ -43,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "instead of the config's data_root")
     parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
                         help='override settings, e.g. train_dataloader.batch_size=32 model.num_classes=50')
-    parser.add_argument('--launcher', choices=('none', 'pytorch', 'slurm', 'mpi'), default='none',
+    parser.add_argument('--launcher', choices=('none', 'pytorch', 'slurm'), default='none',
                         help='what started the processes of a distributed run (tools/dist_*.sh pass pytorch)')
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
 
@@ -160,6 +163,46 @@ def scale_lr(cfg: Config, enable: bool = False) -> None:
         auto_scale_lr.base_batch_size /= counts
 
 
+# -- resuming and watching -------------------------------------------------------------------------
+
+
+def set_resume(cfg: Config, checkpoint: Optional[str]) -> None:
+    """Continues a run: from ``checkpoint``, or with 'auto' from the last complete one in the work dir.
+
+    A process that torchrun has started again after a crash (``--max-restarts``) always continues from
+    the work dir. Where that holds no checkpoint yet, the run starts from its beginning and says so.
+    """
+    restarted = int(os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)) > 0
+    if checkpoint is None and not restarted:
+        return
+    found = find_checkpoint(cfg.work_dir) if restarted or checkpoint == 'auto' else None
+    if found is None and checkpoint != 'auto':
+        found = checkpoint
+    if found is None:
+        print_log(f'{cfg.work_dir!r} holds no complete checkpoint: training from the beginning.', logger='current')
+        return
+    cfg.resume, cfg.load_from = True, found
+
+
+VIS_BACKENDS = dict(tensorboard=('TensorboardVisBackend', 'tensorboard'), wandb=('WandbVisBackend', 'wandb'))
+
+
+def add_vis_backend(cfg: Config, name: str) -> None:
+    """Sends the training curves to 'tensorboard' (files in the log folder) or 'wandb' too.
+
+    Raises:
+        UserError: the package for it is not installed.
+    """
+    backend, package = VIS_BACKENDS[name]
+    if importlib.util.find_spec(package) is None:
+        raise UserError(f'--vis-backend {name} needs the package {package!r}, which is not installed: run '
+                        f'"pip install {package}", or leave the flag out (curves are always written to '
+                        'vis_data/scalars.json in the log folder).')
+    cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer')
+    backends = cfg.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
+    cfg.visualizer.vis_backends = [*backends, dict(type=backend)]
+
+
 # -- checks before the run -------------------------------------------------------------------------
 
 
@@ -243,16 +286,15 @@ def build_runner(cfg: Config, stages: List[str]) -> Runner:
     Raises:
         UserError, ValueError, ...: see ``SETUP_ERRORS``; nothing has been written then.
     """
+    compat.setup_distributed(cfg, cfg.launcher)
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     datasets = build_datasets(cfg, stages)
     checkpoint = cfg.get('load_from')
-    if cfg.get('resume') and checkpoint is None:
-        checkpoint = find_latest_checkpoint(cfg.work_dir) if os.path.isdir(cfg.work_dir) else None
     if checkpoint is not None:
         check_checkpoint(cfg, checkpoint, strict=bool(cfg.get('resume')) or 'train' not in stages)
     else:
         MODELS.build(copy.deepcopy(cfg.model))
-    runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    runner = RUNNERS.build(cfg) if 'runner_type' in cfg else ContinuingRunner.from_cfg(cfg)
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
         getattr(runner, f'_{stage}_dataloader')['dataset'] = dataset
     return runner
