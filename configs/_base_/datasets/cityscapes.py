@@ -1,5 +1,5 @@
 # Cityscapes, 19 classes: 512x1024 crops of 0.5 to 2 times the images' 1024x2048; tested whole.
-_base_ = './ade20k.py'
+_base_ = './folders.py'
 
 dataset_type = 'CityscapesDataset'
 data_root = 'data/cityscapes/'

@@ -1,0 +1,7 @@
+# Mask R-CNN, CvT-13, COCO, 36 epochs, multi-scale. 8 GPUs * 2 = 16 images a step, lr 1e-4.
+_base_ = [
+    '_base_/models/maskrcnn_cvt.py', '_base_/datasets/coco_instance_ms.py', '_base_/schedules/det_3x.py',
+    '_base_/det_runtime.py'
+]
+pretrained = 'checkpoints/CvT-13-224x224-IN-1k.pth'
+model = dict(backbone=dict(arch='cvt-13', init_cfg=dict(type='Pretrained', checkpoint=pretrained)))

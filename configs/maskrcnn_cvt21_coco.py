@@ -1,0 +1,11 @@
+# Mask R-CNN, CvT-21, COCO, 12 epochs.
+#
+#   python tools/train.py configs/maskrcnn_cvt21_coco.py --data-root DIR      one GPU * 2 = 2 images a step
+#   tools/dist_train.sh configs/maskrcnn_cvt21_coco.py 8 --data-root DIR      8 GPUs * 2 = 16, lr 1e-4
+_base_ = [
+    '_base_/models/maskrcnn_cvt.py', '_base_/datasets/coco_instance.py', '_base_/schedules/det_1x.py',
+    '_base_/det_runtime.py'
+]
+# The authors' ImageNet file; --cfg-options model.backbone.init_cfg=None trains from scratch.
+pretrained = 'checkpoints/CvT-21-224x224-IN-1k.pth'
+model = dict(backbone=dict(arch='cvt-21', init_cfg=dict(type='Pretrained', checkpoint=pretrained)))

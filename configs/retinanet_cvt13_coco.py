@@ -1,0 +1,8 @@
+# RetinaNet, CvT-13, COCO, 12 epochs, PVTv2's optimizer. 8 GPUs * 2 = 16 images a step, lr 1e-4.
+_base_ = [
+    '_base_/models/retinanet_cvt.py', '_base_/datasets/coco_detection.py', '_base_/schedules/det_1x.py',
+    '_base_/det_runtime.py'
+]
+pretrained = 'checkpoints/CvT-13-224x224-IN-1k.pth'
+model = dict(backbone=dict(init_cfg=dict(type='Pretrained', checkpoint=pretrained)))
+optim_wrapper = dict(optimizer=dict(weight_decay=1e-4))

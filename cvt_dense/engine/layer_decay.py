@@ -1,0 +1,92 @@
+"""Layer-wise learning rate decay for any model whose backbone knows its layers."""
+from typing import Any, Dict, List, Optional, Tuple
+
+from mmengine.logging import print_log
+from mmengine.optim import DefaultOptimWrapperConstructor
+from torch import nn
+
+from ..registry import OPTIM_WRAPPER_CONSTRUCTORS
+
+PARAMWISE_KEYS = ('decay_rate', 'no_decay_keys')
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
+class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
+    """Gives layer ``i`` of ``n`` the learning rate ``lr * decay_rate ** (n - 1 - i)``.
+
+    The model's ``backbone`` says which layer a parameter belongs to (``get_layer_depth(param_name,
+    prefix)``, see :meth:`cvt_dense.models.CvT.get_layer_depth`); necks and heads are the last layer
+    and keep ``lr``. One-dimensional parameters (BatchNorm, LayerNorm, biases) and CLS tokens get no
+    weight decay. Frozen parameters are left out. The groups are printed to the log.
+
+    It works for classifiers, detectors and segmentors alike, in anyone's config::
+
+        optim_wrapper = dict(
+            type='AmpOptimWrapper',
+            optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
+            constructor='cvt_dense.LayerDecayOptimWrapperConstructor',
+            paramwise_cfg=dict(decay_rate=0.9))
+
+    Args:
+        optim_wrapper_cfg: the optimizer wrapper, its optimizer with ``lr`` and ``weight_decay``.
+        paramwise_cfg: ``decay_rate`` (above 0, at most 1; 1 leaves only the weight decay rule) and
+            optionally ``no_decay_keys``: a parameter with one of these texts in its name gets no
+            weight decay either, for example a head's ``['query_embed']``.
+
+    Raises:
+        ValueError: a key or value of ``paramwise_cfg`` is not allowed, or ``lr`` or ``weight_decay``
+            is missing.
+        TypeError: the model has no ``backbone`` with ``get_layer_depth``.
+    """
+
+    def __init__(self, optim_wrapper_cfg: Dict[str, Any], paramwise_cfg: Optional[Dict[str, Any]] = None):
+        super().__init__(optim_wrapper_cfg, paramwise_cfg)
+        name = type(self).__name__
+        unknown = sorted(set(self.paramwise_cfg) - set(PARAMWISE_KEYS))
+        if unknown:
+            raise ValueError(f'{name}: paramwise_cfg has unknown keys {unknown}; allowed are '
+                             f'{list(PARAMWISE_KEYS)}.')
+        rate = self.paramwise_cfg.get('decay_rate')
+        if not isinstance(rate, (int, float)) or not 0 < rate <= 1:
+            raise ValueError(f'{name}: paramwise_cfg.decay_rate={rate!r}, but must be a number above 0 and '
+                             'at most 1, for example paramwise_cfg=dict(decay_rate=0.9).')
+        keys = self.paramwise_cfg.get('no_decay_keys', ())
+        if isinstance(keys, str):
+            raise ValueError(f'{name}: paramwise_cfg.no_decay_keys={keys!r} must be a list of texts: '
+                             f'[{keys!r}].')
+        for key, value in (('lr', self.base_lr), ('weight_decay', self.base_wd)):
+            if value is None:
+                raise ValueError(f'{name}: optimizer={dict(self.optimizer_cfg)!r} needs {key}.')
+        self.decay_rate = float(rate)
+        self.no_decay_keys = tuple(keys)
+
+    def add_params(self, params: List[Dict[str, Any]], module: nn.Module, **kwargs) -> None:
+        """Appends the parameter groups of a model, first layer first."""
+        backbone = getattr(module, 'backbone', None)
+        if not hasattr(backbone, 'get_layer_depth'):
+            raise TypeError(
+                f'{type(self).__name__} needs a model whose backbone has get_layer_depth(param_name, prefix); '
+                f'{type(module).__name__}.backbone is {type(backbone).__name__}. Use cvt_dense.CvT, or the '
+                'default constructor.')
+        groups: Dict[Tuple[int, bool], Dict[str, Any]] = {}
+        names: Dict[Tuple[int, bool], List[str]] = {}
+        for name, param in module.named_parameters():
+            if not param.requires_grad:
+                continue
+            layer, num_layers = backbone.get_layer_depth(name, 'backbone.')
+            decays = param.ndim > 1 and not name.endswith('cls_token') and not any(
+                key in name for key in self.no_decay_keys)
+            group = groups.setdefault((layer, not decays), dict(
+                params=[],
+                lr=self.base_lr * self.decay_rate**(num_layers - 1 - layer),
+                weight_decay=self.base_wd if decays else 0.))
+            group['params'].append(param)
+            names.setdefault((layer, not decays), []).append(name)
+        lines = [f'{len(groups)} parameter groups, learning rate times {self.decay_rate:g} a layer:',
+                 '  layer         lr  weight decay  tensors  first parameter']
+        for key in sorted(groups):
+            group = groups[key]
+            params.append(group)
+            lines.append(f'  {key[0]:5}  {group["lr"]:9.3e}  {group["weight_decay"]:12g}  '
+                         f'{len(names[key]):7}  {names[key][0]}')
+        print_log('\n'.join(lines), logger='current')
