@@ -1,8 +1,8 @@
 """Pure functions between CvT state dicts of different origin; nothing here reads or writes a file."""
 from .compare import CheckpointError, Comparison, check, compare
-from .formats import FORMATS, backbone_only, convert, huggingface_config, measure_arch, recognise
+from .formats import FORMATS, StateDict, backbone_only, convert, huggingface_config, measure_arch, recognise
 
 __all__ = [
-    'FORMATS', 'CheckpointError', 'Comparison', 'backbone_only', 'check', 'compare', 'convert',
+    'FORMATS', 'CheckpointError', 'Comparison', 'StateDict', 'backbone_only', 'check', 'compare', 'convert',
     'huggingface_config', 'measure_arch', 'recognise'
 ]

@@ -3,11 +3,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
-from torch import Tensor
-
-from .formats import measure_arch
-
-StateDict = Mapping[str, Tensor]
+from .formats import StateDict, measure_arch
 
 
 class CheckpointError(ValueError):

@@ -10,7 +10,7 @@ Importing this module
 import os
 import pickle
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Union
+from typing import Any, Dict, List, Mapping, Sequence, Union
 
 import huggingface_hub
 import numpy as np
@@ -21,9 +21,9 @@ from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntr
 from mmengine.logging import HistoryBuffer, print_log
 from mmengine.model import PretrainedInit, update_init_info
 from mmengine.runner import CheckpointLoader
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..checkpoint import CheckpointError, Comparison, check, convert, recognise
+from ..checkpoint import CheckpointError, Comparison, StateDict, check, convert, recognise
 
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
 UNSAFE_VARIABLE = 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
@@ -97,13 +97,14 @@ def _damaged(path: Path) -> str:
             'get the file again and compare its size with the one published.')
 
 
-def select_weights(checkpoint: Mapping[str, Any], weights: str = 'ema') -> Dict[str, Tensor]:
+def select_weights(checkpoint: Mapping[str, Any], weights: str = 'ema', source: str = 'the checkpoint') -> StateDict:
     """The state dict in a checkpoint file.
 
     Args:
         checkpoint: as read; a bare state dict, or one under the key ``state_dict``.
         weights: ``'ema'``: the averaged weights, where training averaged them (MMEngine stores them
             as ``state_dict``); ``'raw'``: those that the optimizer worked on.
+        source: where it comes from, for the error.
 
     Raises:
         ValueError: ``weights`` is neither.
@@ -118,7 +119,7 @@ def select_weights(checkpoint: Mapping[str, Any], weights: str = 'ema') -> Dict[
             for key, value in checkpoint['ema_state_dict'].items() if key.startswith('module.')
         }
     if not isinstance(state_dict, Mapping) or not any(isinstance(v, Tensor) for v in state_dict.values()):
-        raise CheckpointError('the file holds no state dict (tensors by name): it is not a checkpoint.')
+        raise CheckpointError(f'{source} holds no state dict (tensors by name): it is not a checkpoint of a network.')
     return {key.removeprefix('module.'): value for key, value in state_dict.items()}
 
 
@@ -192,7 +193,7 @@ class StrictPretrainedInit(PretrainedInit):
 
     def __call__(self, module: 'StrictLoading') -> None:
         checkpoint = CheckpointLoader.load_checkpoint(self.checkpoint, self.map_location, logger='current')
-        state_dict = select_weights(checkpoint, self.weights)
+        state_dict = select_weights(checkpoint, self.weights, self.checkpoint)
         if self.prefix:
             prefix = self.prefix.rstrip('.') + '.'
             given = {key[len(prefix):]: value for key, value in state_dict.items() if key.startswith(prefix)}
@@ -201,38 +202,9 @@ class StrictPretrainedInit(PretrainedInit):
                                       f'with {sorted({key.split(".")[0] for key in state_dict})[:8]}. The formats '
                                       'that this project knows need no prefix.')
             state_dict = given
-        load_strictly(module, state_dict, self.checkpoint)
+        module.load_strictly(state_dict, self.checkpoint)
         if hasattr(module, '_params_init_info'):
             update_init_info(module, init_info=self._get_init_info())
-
-
-def load_strictly(module: 'StrictLoading', state_dict: Mapping[str, Tensor], source: str) -> Comparison:
-    """Loads a CvT state dict in any naming and logs one line: tensors loaded, new, left over.
-
-    Raises:
-        CheckpointError: there is a difference that :func:`~cvt_dense.checkpoint.compare` does not allow.
-    """
-    own = module.state_dict()
-    own_names = recognise(own)
-    left_over = []
-    if own_names == 'microsoft' and recognise(state_dict) == 'cvt_dense':  # a backbone from a whole model
-        left_over = [key for key in state_dict if not key.startswith('backbone.')]
-        state_dict = {key: value for key, value in state_dict.items() if key.startswith('backbone.')}
-    result = _check(module, state_dict, source, left_over)
-    given = convert(state_dict, own_names)
-    for key in convert(dict.fromkeys(result.loaded), own_names):
-        own[key].copy_(given[key])
-    return result
-
-
-def _check(module: nn.Module, state_dict: Mapping[str, Tensor], source: str,
-           left_over: List[str] = []) -> Comparison:
-    given = convert(state_dict, 'microsoft') if recognise(state_dict) else state_dict
-    own = convert(module.state_dict(), 'microsoft')
-    arch_zoo = getattr(module, 'backbone', module).arch_zoo
-    result = check(own, given, source, arch_zoo, left_over)
-    print_log(f'{type(module).__name__}: {result}; from {source}', logger='current')
-    return result
 
 
 class StrictLoading:
@@ -258,11 +230,51 @@ class StrictLoading:
             ]
         super().init_weights()
 
-    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, *args) -> None:
+    def check_loading(self, state_dict: StateDict, source: str, left_over: Sequence[str] = ()) -> Comparison:
+        """Compares a state dict with this module's, loading nothing.
+
+        Args:
+            state_dict: CvT's, in any naming.
+            source: where it comes from, for the error.
+            left_over: names that are left over whatever they are.
+
+        Raises:
+            CheckpointError: there is a difference that :func:`~cvt_dense.checkpoint.compare` does not allow.
+        """
+        given = convert(state_dict, 'microsoft') if recognise(state_dict) else state_dict
+        own = convert(self.state_dict(), 'microsoft')
+        arch_zoo = getattr(self, 'backbone', self).arch_zoo
+        return check(own, given, source, arch_zoo, left_over)
+
+    def load_strictly(self, state_dict: StateDict, source: str) -> Comparison:
+        """Loads a CvT state dict in any naming and logs one line: tensors loaded, new, left over.
+
+        Args, Raises:
+            As :meth:`check_loading`.
+        """
+        own = self.state_dict()
+        names = recognise(own)
+        left_over = []
+        if names == 'microsoft' and recognise(state_dict) == 'cvt_dense':  # a backbone from a whole model
+            left_over = [key for key in state_dict if not key.startswith('backbone.')]
+            state_dict = {key: value for key, value in state_dict.items() if key.startswith('backbone.')}
+        result = self.check_loading(state_dict, source, left_over)
+        self._report(result, source)
+        given = convert(state_dict, names)
+        for key in convert(dict.fromkeys(result.loaded), names):
+            own[key].copy_(given[key])
+        return result
+
+    def _report(self, result: Comparison, source: str) -> None:
+        print_log(f'{type(self).__name__}: {result}; from {source}', logger='current')
+
+    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
         if self.checks_loading and recognise(self.state_dict()):
             given = {key[len(prefix):]: value for key, value in state_dict.items() if key.startswith(prefix)}
-            result = _check(self, given, f'the checkpoint (its part under {prefix!r})' if prefix else 'the checkpoint')
+            source = 'the checkpoint' + (f' (its part under {prefix!r})' if prefix else '')
+            result = self.check_loading(given, source)
+            self._report(result, source)
             for key in result.new:
                 if key.startswith('head.'):  # of another shape, which PyTorch would call an error
                     del state_dict[prefix + key]
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *args)
+        super()._load_from_state_dict(state_dict, prefix, *args)

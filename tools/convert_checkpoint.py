@@ -1,0 +1,86 @@
+"""Renames CvT weights between this project's, the authors' and Hugging Face's formats, bit for bit.
+
+    python tools/convert_checkpoint.py CvT-13-224x224-IN-1k.pth cvt13.pth --to cvt_dense
+    python tools/convert_checkpoint.py work_dirs/cvt13_in1k/epoch_300.pth cvt13_hf --to huggingface
+
+DST ending in .safetensors is written in that format; with --to huggingface DST may be a folder (no
+suffix), which transformers' from_pretrained reads. A user's mistake ends with one paragraph on stderr
+and exit code 2.
+"""
+import argparse
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import safetensors.torch  # noqa: E402
+import torch  # noqa: E402
+
+from cvt_dense.checkpoint import backbone_only, convert, huggingface_config, measure_arch, recognise  # noqa: E402
+from cvt_dense.engine.launch import report_errors  # noqa: E402
+from cvt_dense.models import CvT  # noqa: E402
+from cvt_dense.models.loading import HUB_FILES, read_checkpoint, select_weights  # noqa: E402
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('src', help='checkpoint in any of the formats, or folder from the Hugging Face hub')
+    parser.add_argument('dst', type=Path, help='file (or, for huggingface, folder) to write')
+    parser.add_argument('--to', required=True, choices=('cvt_dense', 'microsoft', 'huggingface', 'backbone'),
+                        help="naming to write; backbone: timm's style, the bare backbone in the authors' names, "
+                        'without head')
+    parser.add_argument('--weights', choices=('ema', 'raw'), default='ema',
+                        help="of this project's checkpoints: averaged (default) or as the optimizer left them")
+    parser.add_argument('--num-heads', type=int, nargs='+', metavar='N',
+                        help="attention heads per stage, for a Hugging Face folder's config.json (default: known for "
+                        f'{", ".join(CvT.arch_zoo)})')
+    parser.add_argument('--force', action='store_true', help='overwrite DST')
+    return parser.parse_args()
+
+
+def find_num_heads(state_dict) -> tuple:
+    measured = measure_arch(convert(state_dict, 'microsoft'))
+    for arch in CvT.arch_zoo.values():
+        if all(tuple(arch[key]) == value for key, value in measured.items()):
+            return arch['num_heads']
+    raise ValueError(f'{measured} is none of {", ".join(CvT.arch_zoo)}, and weights do not show the number of '
+                     'attention heads: give --num-heads, one per stage.')
+
+
+def main() -> None:
+    args = parse_args()
+    with report_errors(ValueError, OSError):
+        state_dict = select_weights(read_checkpoint(args.src), args.weights, args.src)
+        source = recognise(state_dict)
+        if source is None:
+            raise ValueError(f'{args.src} holds no CvT weights: its first keys are {list(state_dict)[:5]}.')
+        converted = backbone_only(state_dict) if args.to == 'backbone' else convert(state_dict, args.to)
+        others = [key for key in state_dict if key.split('.')[0] not in ('backbone', 'head')]
+        if source == 'cvt_dense' and args.to in ('microsoft', 'huggingface') and others:
+            raise ValueError(f"{args.src} is a detector's or segmentor's ({others[0]}...), which {args.to} has no names "
+                             'for: use --to backbone.')
+        dst, config = args.dst, None
+        if args.to == 'huggingface' and not dst.suffix:
+            config = huggingface_config(state_dict, args.num_heads or find_num_heads(state_dict))
+            dst = dst / HUB_FILES[0]
+        if dst.exists() and not args.force:
+            raise FileExistsError(f'{dst} exists already: give another DST, or --force to overwrite it.')
+        dst.parent.mkdir(parents=True, exist_ok=True)
+        if dst.suffix == '.safetensors':
+            converted = {key: value.contiguous() for key, value in converted.items()}
+            safetensors.torch.save_file(converted, dst, metadata=dict(format='pt'))
+        else:
+            torch.save(dict(state_dict=converted, meta={}) if args.to == 'cvt_dense' else converted, dst)
+        if config is not None:
+            (dst.parent / 'config.json').write_text(json.dumps(config, indent=2) + '\n')
+    sha256 = hashlib.sha256(dst.read_bytes()).hexdigest()
+    print(f'{len(converted)} tensors from {args.src} ({source}, {len(state_dict)} tensors) to {dst} ({args.to}); '
+          f'sha256 {sha256}')
+    if args.to == 'huggingface':
+        print("transformers runs CvT with the exact GELU; this project and the authors with QuickGELU: logits differ.")
+
+
+if __name__ == '__main__':
+    main()
