@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from torch.distributed.elastic.multiprocessing.errors import record  # noqa: E402
 
+from cvt_dense.checkpoint import CheckpointError  # noqa: E402
 from cvt_dense.engine import UserError, launch  # noqa: E402
 
 
@@ -42,7 +43,7 @@ def main() -> None:
         launch.set_amp(cfg, args.amp)
         launch.scale_lr(cfg, args.auto_scale_lr)
         runner = launch.build_runner(cfg, ['train', 'val'])
-    with launch.report_errors(UserError):
+    with launch.report_errors(UserError, CheckpointError):
         runner.train()
 
 

@@ -15,6 +15,7 @@ from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import CheckpointLoader, Runner
 
 from .. import compat  # before whatever the config imports
+from ..checkpoint import CheckpointError
 from .checkpoint_hook import find_checkpoint
 from .errors import UserError
 from .runner import ContinuingRunner
@@ -245,30 +246,36 @@ def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
 
     Args:
         path: checkpoint file or address.
-        strict: every weight must be there and fit (resuming, testing); otherwise the backbone's must,
-            except the LayerNorms ``norm<i>`` of dense outputs, and heads may differ (fine-tuning).
+        strict: every weight must be there and fit (resuming, testing); otherwise only CvT's must, as far
+            as :func:`cvt_dense.checkpoint.compare` says, and heads may differ (fine-tuning).
 
     Raises:
-        UserError: no such file, not a checkpoint, or one for another architecture.
+        UserError, CheckpointError: no such file, not a checkpoint, or one for another architecture.
     """
-    if '://' not in path and not os.path.isfile(path):
+    if '://' not in path and not os.path.exists(path):
         raise UserError(f'checkpoint {path!r} does not exist.')
+    model = MODELS.build(copy.deepcopy(cfg.model))  # first: registers what reads the authors' and other formats
     try:
         checkpoint = CheckpointLoader.load_checkpoint(path, map_location='cpu')
-        given = checkpoint.get('state_dict', checkpoint)
-        given = {name[7:] if name.startswith('module.') else name: value.shape for name, value in given.items()}
+        tensors = checkpoint.get('state_dict', checkpoint)
+        tensors = {name[7:] if name.startswith('module.') else name: value for name, value in tensors.items()}
+        given = {name: value.shape for name, value in tensors.items()}
+    except CheckpointError as error:
+        raise UserError(str(error)) from error
     except Exception as error:  # whatever a file that is no checkpoint makes torch.load raise
         raise UserError(f'{path!r} cannot be read as a checkpoint ({type(error).__name__}: {error}).') from error
-    model = MODELS.build(copy.deepcopy(cfg.model))
+    for name, module in model.named_modules():
+        if getattr(module, 'checks_loading', False):  # CvT's weights, as loading will check them
+            prefix = name and f'{name}.'
+            module.check_loading({key[len(prefix):]: value for key, value in tensors.items() if key.startswith(prefix)},
+                                 path)
+    if not strict:
+        return
     wanted = {name: value.shape for name, value in model.state_dict().items()}
-
-    def matters(name: str) -> bool:
-        return strict or (name.startswith('backbone.') and not name.startswith('backbone.norm'))
-
-    missing = [name for name in wanted if name not in given and matters(name)]
-    unknown = [name for name in given if name not in wanted and matters(name)]
+    missing = [name for name in wanted if name not in given]
+    unknown = [name for name in given if name not in wanted]
     misfits = [f'{name} {tuple(given[name])} instead of {tuple(wanted[name])}'
-               for name in wanted if name in given and given[name] != wanted[name] and matters(name)]
+               for name in wanted if name in given and given[name] != wanted[name]]
     if missing or unknown or misfits:
         details = [f'{len(names)} {what}, e.g. {names[0]}' for what, names in (
             ('missing', missing), ('not in the model', unknown), ('of another shape', misfits)) if names]
