@@ -18,8 +18,6 @@ offered=$venv/offered_wheel
 wheels=${XDG_CACHE_HOME:-$HOME/.cache}/cvt_dense/wheels
 mmcv=$(sed -nE 's/^((onedl-)?mmcv==[0-9.]+).*/\1/p' "$requirements")  # for example onedl-mmcv==2.3.6
 mmcv_name=${mmcv%%==*}
-pip_options=(--quiet)
-if [[ -t 1 ]]; then pip_options=(); fi
 
 say() { printf '== %s\n' "$*"; }
 fail() {
@@ -70,10 +68,13 @@ check_compiler() {
             '(Debian, Ubuntu: g++ and python3.11-dev) and run again.'
 }
 
-# pip, with the usual causes of failure in words. Its own --log leaves it its progress bars on a terminal.
+# pip, with the usual causes of failure in words; everything it says is in the log.
 pip() {
+    local bar=off
+    if [[ -t 1 ]]; then bar=on; fi
     : >"$log"
-    "$python" -m pip --disable-pip-version-check --log "$log" "${pip_options[@]}" "$@" && return
+    # shellcheck disable=SC2094  # both only append
+    PIP_PROGRESS_BAR=$bar "$python" -m pip --disable-pip-version-check --quiet --log "$log" "$@" 2>>"$log" && return
     if grep -q 'No space left on device' "$log"; then
         fail "the disk became full while installing. Make room and run again. Details: $log"
     elif grep -qE 'NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout|ProxyError' "$log"; then
@@ -83,7 +84,7 @@ pip() {
         fail "$(grep -oE 'No matching distribution found for .*' "$log" | tail -1): the package index does not" \
             "offer it. Check the index in 'pip config list' and run again. Details: $log"
     fi
-    fail "pip failed; its lines above say why, all of them are in $log. Run again when that is mended."
+    fail "pip failed: $(grep -oE 'ERROR: .*' "$log" | tail -1) Run again when that is mended. Details: $log"
 }
 
 # Do mmcv's compiled operators run beside the installed torch?
@@ -134,8 +135,9 @@ build_mmcv() {
     jobs=$(awk '/MemAvailable/ { print int($2 / 1572864) }' /proc/meminfo 2>/dev/null || true)  # 1.5 GB each
     if [[ -z $jobs ]] || ((jobs > cores)); then jobs=$cores; elif ((jobs < 1)); then jobs=1; fi
     export MAX_JOBS=${MAX_JOBS:-$jobs} MMCV_WITH_OPS=1
+    export CFLAGS="${CFLAGS:-} -g0"  # many Pythons pass -g, which doubles the time
     if [[ $target == *-cuda* ]]; then export FORCE_CUDA=1; fi
-    say "compiling the operators of $mmcv, once: 10 to 20 minutes on 2 cores, $MAX_JOBS files at a time" \
+    say "compiling the operators of $mmcv, once: about 10 minutes on 2 cores, $MAX_JOBS files at a time" \
         "(log: $build/log)"
     rm -rf "$build/wheel"
     SECONDS=0
@@ -206,10 +208,11 @@ fi
 rm -f "$stamp"
 
 check_disk
-if ! "$python" -c 'import sys, pip; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
+if [[ ! -e $venv/complete ]] || ! "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>"$log"; then
     base=$(find_python)
     say "making a virtual environment in $venv with $("$base" -V)"
-    "$base" -m venv --clear "$venv"
+    "$base" -m venv --clear "$venv" >"$log" 2>&1 || fail "$base -m venv $venv failed: $(tail -1 "$log")"
+    touch "$venv/complete"
 fi
 foresee_mmcv
 
