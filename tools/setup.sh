@@ -80,9 +80,9 @@ pip() {
     elif grep -qE 'NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout|ProxyError' "$log"; then
         fail 'the package index cannot be reached. Check the network, and proxy and index in' \
             "'pip config list', and run again. Details: $log"
-    elif grep -q 'No matching distribution found' "$log"; then
-        fail "$(grep -oE 'No matching distribution found for .*' "$log" | tail -1): the package index does not" \
-            "offer it. Check the index in 'pip config list' and run again. Details: $log"
+    elif grep -qE 'No matching distribution found|ResolutionImpossible' "$log"; then
+        fail "the package index does not offer $(grep -oE '(found for|\(constraint\)) .*' "$log" | sort -u | tail -1 |
+            sed -E 's/[^)]* for |.*\) //'). Check the index in 'pip config list' and run again. Details: $log"
     fi
     fail "pip failed: $(grep -oE 'ERROR: .*' "$log" | tail -1) Run again when that is mended. Details: $log"
 }
@@ -161,8 +161,8 @@ install_mmcv() {
     flock -n 8 || { say "another set-up is compiling $mmcv; waiting for it" && flock 8; }
     if [[ ! -d $folder ]]; then
         # The wheel offered may be for another torch, which only running it tells.
-        if [[ -d $offered ]] && "$python" -m pip install -q --force-reinstall --no-deps "$offered"/*.whl &&
-            ops_work; then
+        if compgen -G "$offered/*.whl" >/dev/null &&
+            "$python" -m pip install -q --force-reinstall --no-deps "$offered"/*.whl && ops_work; then
             mv "$offered" "$folder"
         else
             build_mmcv "$folder"
