@@ -1,0 +1,325 @@
+"""Measures time and memory of a CvT backbone beside other networks, in alternating rounds.
+
+    python tools/benchmark.py model cvt-13 --compare fused,fused+compiled,transformers
+    python tools/benchmark.py model configs/maskrcnn_cvt13_coco.py --size 800x1344 --batch 1 \\
+        --compare windowed,einsum,swin_tiny_patch4_window7_224 --json benchmarks/detection.json
+    python tools/benchmark.py model cvt-13 --sizes 224,448,896 --batch 1 --compare windowed --plot curve.png
+
+Time is that of the backbone alone on random images: forward, and with ``--mode train`` also backward.
+Memory is the peak of weights, activations and gradients: on the CPU the growth of a fresh process for
+each network, on CUDA PyTorch's own count. ``peak`` is the share of the speed of a large matrix product,
+measured in the same rounds, by the network's own count of multiplications and additions.
+"""
+import argparse
+import json
+import platform
+import statistics
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Callable, Dict, List, Optional, Tuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch  # noqa: E402
+from mmengine.config import Config  # noqa: E402
+from mmengine.model import revert_sync_batchnorm  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+from torch.utils.flop_counter import (  # noqa: E402
+    FlopCounterMode, register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count)
+
+from cvt_dense.models import CvT  # noqa: E402  before timm
+import timm  # noqa: E402  isort: skip
+
+VARIANTS = ('windowed', 'fused', 'einsum', 'compiled')
+DTYPES = dict(none=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
+GIB = 2**30
+
+
+# PyTorch counts the CPU's attention kernel as nothing.
+@register_flop_formula(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu)
+def _attention_flops(q, k, v, *args, out_shape=None, **kwargs) -> int:
+    return sdpa_flop_count(q, k, v)
+
+
+@register_flop_formula(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward)
+def _attention_backward_flops(grad, q, k, v, *args, out_shape=None, **kwargs) -> int:
+    return sdpa_backward_flop_count(grad, q, k, v)
+
+
+# -- networks --------------------------------------------------------------------------------------
+
+
+def backbone_cfg(model: str) -> Dict:
+    """The CvT's arguments, of an architecture's name or a config file."""
+    if model in CvT.arch_zoo:
+        return dict(arch=model)
+    cfg = dict(Config.fromfile(model).model.backbone)
+    if cfg.pop('type') != 'cvt_dense.CvT':
+        raise ValueError(f'{model}: its model.backbone is no cvt_dense.CvT.')
+    cfg.pop('init_cfg', None)
+    return cfg
+
+
+def einsum_attention(num_heads: int, scale: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What the authors' code computes, one operation after the other."""
+    q, k, v = (y.unflatten(2, (num_heads, -1)).transpose(1, 2) for y in (q, k, v))
+    weights = (torch.einsum('bhlk,bhtk->bhlt', q, k) * scale).softmax(dim=-1)
+    return torch.einsum('bhlt,bhtv->bhlv', weights, v).transpose(1, 2).flatten(2)
+
+
+def build(name: str, args: argparse.Namespace, size: Tuple[int, int]) -> nn.Module:
+    """The network of a ``--compare`` name, in evaluation or training mode, on the CPU, not yet compiled."""
+    torch.manual_seed(0)
+    network, variants = split_name(name)
+    if network is None:
+        windows = dict(window_size=args.window_size) if 'windowed' in variants else {}
+        model = revert_sync_batchnorm(CvT(**{**backbone_cfg(args.model), **windows}))
+        if 'einsum' in variants:
+            for module in model.modules():
+                if hasattr(module, '_attend'):
+                    module._attend = partial(einsum_attention, module.num_heads, module.scale)
+    elif network == 'transformers':
+        from transformers import CvtConfig, CvtModel
+        arch = CvT.arch_zoo[args.model]
+        model = CvtModel(CvtConfig(
+            embed_dim=list(arch['embed_dims']), depth=list(arch['depths']), num_heads=list(arch['num_heads']),
+            drop_path_rate=list(arch['drop_path_rates'])))
+    else:
+        img_size = dict(img_size=size) if network.startswith('swin') else {}
+        model = timm.create_model(network, features_only=True, **img_size)
+    model.train(args.mode == 'train')
+    return model.fuse() if 'fused' in variants else model
+
+
+def split_name(name: str) -> Tuple[Optional[str], List[str]]:
+    """'fused+compiled' to (None, ['fused', 'compiled']); 'transformers+compiled' to ('transformers', ...)."""
+    parts = name.split('+')
+    networks = [part for part in parts if part not in VARIANTS and part != 'eager']
+    if len(networks) > 1:
+        raise ValueError(f'{name!r} names two networks: {networks}.')
+    return (networks[0] if networks else None), [part for part in parts if part in VARIANTS]
+
+
+# -- measurement -----------------------------------------------------------------------------------
+
+
+def step(model: nn.Module, x: Tensor, args: argparse.Namespace) -> None:
+    """One forward pass, or forward and backward."""
+    dtype = DTYPES[args.amp]
+    with torch.autocast(x.device.type, dtype) if dtype != torch.float32 else nullcontext():
+        if args.mode == 'infer':
+            with torch.inference_mode():
+                model(x)
+            return
+        out = model(x)
+    maps = out if isinstance(out, (tuple, list)) else [out.last_hidden_state]
+    sum(y.float().mean() for y in maps).backward()
+    model.zero_grad(set_to_none=True)
+
+
+def seconds(function: Callable, device: str) -> float:
+    start = time.perf_counter()
+    function()
+    if device == 'cuda':
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def cpu_memory(name: str, args: argparse.Namespace, size: Tuple[int, int]) -> Optional[float]:
+    """GiB by which this process grows, to be run in a process of its own; None where it is not Linux."""
+    status = Path('/proc/self/status')
+    if not status.exists():
+        return None
+
+    def kib(key: str) -> int:
+        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(key))
+
+    Path('/proc/self/clear_refs').write_text('5')  # the peak so far, of the imports, is forgotten
+    before = kib('VmRSS:')
+    step(build(name, args, size), torch.rand(args.batch, 3, *size), args)
+    return (kib('VmHWM:') - before) * 1024 / GIB
+
+
+def measure(names: List[str], args: argparse.Namespace, size: Tuple[int, int]) -> List[Dict]:
+    """One row per network: median latency over interleaved rounds, memory, share of the matmul peak."""
+    x = torch.rand(args.batch, 3, *size, device=args.device)
+    side = 8192 if args.device == 'cuda' else 2048
+    matrix = torch.rand(side, side, device=args.device, dtype=DTYPES[args.amp])
+    steps: Dict[str, Callable] = dict(matmul=lambda: matrix @ matrix)
+    rows = {}
+    for name in names:
+        print(f'{size[0]}x{size[1]}: {name}', file=sys.stderr)
+        row = rows[name] = dict(name=name, size=list(size), memory_gib=None, gflop=None)
+        try:
+            if args.device == 'cpu':
+                with ProcessPoolExecutor(1, mp_context=get_context('spawn')) as pool:
+                    row['memory_gib'] = pool.submit(cpu_memory, name, args, size).result()
+            before = torch.cuda.memory_allocated() if args.device == 'cuda' else 0
+            model = build(name, args, size).to(args.device)
+            counter = FlopCounterMode(display=False)
+            with counter:
+                step(model, x, args)
+            row['gflop'] = counter.get_total_flops() / 1e9
+            if 'compiled' in split_name(name)[1]:
+                model = torch.compile(model, dynamic=False)
+            run = partial(step, model, x, args)
+            run()
+            if args.device == 'cuda':
+                torch.cuda.reset_peak_memory_stats()
+                run()
+                row['memory_gib'] = (torch.cuda.max_memory_allocated() - before) / GIB
+            steps[name] = run
+        except (BrokenProcessPool, torch.cuda.OutOfMemoryError):
+            print(f'{name} does not fit into memory and is left out', file=sys.stderr)
+
+    times: Dict[str, List[float]] = {name: [] for name in steps}
+    for i in range(args.rounds + 1):
+        for name, run in steps.items():
+            elapsed = seconds(run, args.device)
+            if i:  # the first round warms up
+                times[name].append(elapsed)
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    peak = 2 * side**3 / medians['matmul'] / 1e9
+    for name, row in rows.items():
+        median = medians.get(name)
+        row.update(
+            latency_ms=median and 1e3 * median,
+            fastest_ms=median and 1e3 * min(times[name]),
+            images_per_s=median and args.batch / median,
+            speedup=median and medians[names[0]] / median if names[0] in medians else None,
+            share_of_peak=median and row['gflop'] / median / peak,
+            matmul_gflops=peak)
+    return list(rows.values())
+
+
+# -- report ----------------------------------------------------------------------------------------
+
+
+def print_table(rows: List[Dict]) -> None:
+    print(f'{"network":40} {"size":>10} {"ms":>9} {"images/s":>9} {"x first":>8} {"GiB":>7} {"GFLOP":>8} {"peak":>6}')
+    for row in rows:
+        def cell(key: str, spec: str) -> str:
+            width = spec.split('.')[0]
+            return f'{"-":>{width}}' if row[key] is None else format(row[key], spec)
+        print(f'{row["name"]:40} {"x".join(map(str, row["size"])):>10} {cell("latency_ms", "9.1f")} '
+              f'{cell("images_per_s", "9.2f")} {cell("speedup", "8.2f")} {cell("memory_gib", "7.2f")} '
+              f'{cell("gflop", "8.1f")} {cell("share_of_peak", "6.0%")}')
+
+
+def save_plot(rows: List[Dict], args: argparse.Namespace) -> None:
+    import matplotlib
+    matplotlib.use('Agg')
+    import matplotlib.pyplot as plt
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
+    for axis, key, label in ((axes[0], 'latency_ms', 'ms'), (axes[1], 'memory_gib', 'peak memory, GiB')):
+        for name in dict.fromkeys(row['name'] for row in rows):
+            points = [(row['size'][0], row[key]) for row in rows if row['name'] == name and row[key]]
+            axis.plot(*zip(*points), marker='o', label=name.replace('eager', args.model))
+        axis.set(xlabel='image height, pixels', ylabel=label, xscale='log', yscale='log')
+        ticks = sorted({row['size'][0] for row in rows})
+        axis.set_xticks(ticks, ticks)
+        axis.minorticks_off()
+        axis.grid(alpha=.3)
+    axes[0].legend()
+    figure.suptitle(f'{args.mode}, batch {args.batch}, {args.amp if args.amp != "none" else "fp32"}, {args.device}')
+    figure.savefig(args.plot, dpi=120)
+
+
+def environment(device: str) -> Dict:
+    name = torch.cuda.get_device_name() if device == 'cuda' else platform.processor() or platform.machine()
+    return dict(device=name, threads=torch.get_num_threads(), torch=torch.__version__, timm=timm.__version__,
+                python=platform.python_version())
+
+
+# -- command line ----------------------------------------------------------------------------------
+
+
+def parse_size(text: str) -> Tuple[int, int]:
+    height, _, width = text.partition('x')
+    size = int(height), int(width or height)
+    if min(size) < 16:
+        raise argparse.ArgumentTypeError(f'{text}: CvT needs at least 16x16 pixels')
+    return size
+
+
+def parse_windows(text: str) -> List[Optional[int]]:
+    return [None if value == 'none' else int(value) for value in text.split(',')]
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    commands = parser.add_subparsers(dest='command', required=True)
+    model = commands.add_parser('model', help='time and memory of a backbone', epilog=__doc__.split('\n\n')[-1])
+    model.add_argument('model', metavar='CONFIG|ARCH', help=f'config file, or one of {", ".join(CvT.arch_zoo)}')
+    model.add_argument('--size', type=parse_size, metavar='HxW', default=(224, 224), help='image (224x224)')
+    model.add_argument('--sizes', type=lambda text: [parse_size(part) for part in text.split(',')],
+                       metavar='HxW,...', help='several images instead, e.g. 224,448,800x1344')
+    model.add_argument('--batch', type=int, default=8, help='images a step (8)')
+    model.add_argument('--mode', choices=('infer', 'train'), default='infer')
+    model.add_argument('--amp', choices=tuple(DTYPES), default='none', help='autocast (none: float32)')
+    model.add_argument('--compare', type=lambda text: text.split(','), default=[], metavar='NAME,...',
+                       help="'transformers' (Hugging Face's Cvt), a timm network (as its features), or this CvT "
+                       f"{', '.join(VARIANTS)}; a '+' combines: windowed+fused+compiled")
+    model.add_argument('--window-size', type=parse_windows, default=[28, 28, None], metavar='N,...',
+                       help="of 'windowed', per stage (28,28,none)")
+    model.add_argument('--rounds', type=int, default=11, help='timed rounds; medians are reported (11)')
+    model.add_argument('--device', choices=('cpu', 'cuda'), default='cuda' if torch.cuda.is_available() else 'cpu')
+    model.add_argument('--json', type=Path, metavar='FILE', help='write every number there')
+    model.add_argument('--plot', type=Path, metavar='FILE', help='draw time and memory over the size there')
+    args = parser.parse_args()
+
+    if args.model not in CvT.arch_zoo and not Path(args.model).is_file():
+        parser.error(f'{args.model}: neither a config file nor one of {", ".join(CvT.arch_zoo)}')
+    if args.batch < 1 or args.rounds < 1:
+        parser.error(f'--batch {args.batch} --rounds {args.rounds}: both must be at least 1')
+    if args.device == 'cuda' and not torch.cuda.is_available():
+        parser.error('--device cuda: this PyTorch sees no CUDA device')
+    for name in args.compare:
+        try:
+            network, variants = split_name(name)
+        except ValueError as error:
+            parser.error(str(error))
+        if network == 'transformers' and args.model not in CvT.arch_zoo:
+            parser.error(f'--compare transformers needs one of {", ".join(CvT.arch_zoo)}, not a config')
+        if network not in (None, 'transformers') and not timm.is_model(network):
+            parser.error(f"--compare {network}: allowed are 'transformers', {', '.join(VARIANTS)}, timm's networks "
+                         'and combinations of them with +')
+        if network is not None and set(variants) - {'compiled'}:
+            parser.error(f'--compare {name}: {network} can only be combined with compiled')
+        if 'fused' in variants and args.mode == 'train':
+            parser.error(f'--compare {name}: fused is for inference, not --mode train')
+    return args
+
+
+def main() -> None:
+    args = parse_args()
+    if args.device == 'cuda':
+        torch.backends.cuda.matmul.allow_tf32 = False  # float32 means float32
+        torch.backends.cudnn.allow_tf32 = False
+    names = ['eager', *args.compare]
+    try:
+        build('eager', args, args.size)
+    except ValueError as error:
+        raise SystemExit(f'{args.model}: {error}')
+    rows = []
+    for size in args.sizes or [args.size]:
+        rows += measure(names, args, size)
+    print_table(rows)
+    if args.json:
+        settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(
+            dict(settings=settings, environment=environment(args.device), rows=rows), indent=1) + '\n')
+    if args.plot:
+        args.plot.parent.mkdir(parents=True, exist_ok=True)
+        save_plot(rows, args)
+
+
+if __name__ == '__main__':
+    main()
