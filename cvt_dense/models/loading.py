@@ -9,6 +9,7 @@ Importing this module
 """
 import os
 import pickle
+import re
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Union
 
@@ -63,12 +64,12 @@ def read_checkpoint(path: Union[str, Path], map_location: Any = 'cpu') -> Dict[s
         with torch.serialization.safe_globals(_mmengine_globals()):
             return torch.load(path, map_location=map_location, weights_only=True)
     except pickle.UnpicklingError as e:
-        wanted = _unsafe_globals(path)
+        wanted = re.search(r'GLOBAL ([\w.]+)', str(e))
         if not wanted:
             raise CheckpointError(_damaged(path)) from e
         raise CheckpointError(
-            f'{path} is refused: opening it would run {", ".join(wanted[:5])}, and weights need no code. If you '
-            f'trust whoever made the file, set the environment variable {UNSAFE_VARIABLE}=1.') from e
+            f'{path} is refused: opening it would run {wanted[1]}, and weights need no code. If you trust whoever '
+            f'made the file, set the environment variable {UNSAFE_VARIABLE}=1.') from e
     except (safetensors.SafetensorError, RuntimeError, EOFError, OSError, KeyError) as e:
         raise CheckpointError(_damaged(path)) from e
 
@@ -81,18 +82,10 @@ def _mmengine_globals() -> List[Any]:
             *{type(np.dtype(kind)) for kind in np.typecodes['All']}]
 
 
-def _unsafe_globals(path: Path) -> List[str]:
-    with torch.serialization.safe_globals(_mmengine_globals()):
-        try:
-            return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
-        except (RuntimeError, ValueError, pickle.UnpicklingError):  # not a zip file: nothing to list
-            return []
-
-
 def _damaged(path: Path) -> str:
     with path.open('rb') as f:
         start = f.read(16)
-    what = 'It looks like a web page' if start.lstrip()[:1] == b'<' else 'The download was probably cut off'
+    what = 'It looks like a web page' if start.lstrip()[:1] == b'<' else 'The download was probably cut off, or the file is of another kind'
     return (f'{path} ({path.stat().st_size:,} bytes, starting with {start!r}) is not a complete checkpoint. {what}: '
             'get the file again and compare its size with the one published.')
 
