@@ -1,4 +1,4 @@
-"""Every seam with torch, torchvision and MMEngine, each with its reason.
+"""Every seam with torch, torchvision, timm and MMEngine, each with its reason.
 
 Import this module before timm, torchvision or mmseg.
 """
@@ -41,6 +41,23 @@ def declare_torchvision_ops() -> bool:
 
 
 declare_torchvision_ops()
+
+
+def allow_posterize_to_black() -> None:
+    """Keeps timm's RandAugment working with Pillow 13, whose ``posterize`` refuses 0 bits.
+
+    ``rand-m9-mstd0.5`` reaches 0 bits where its random magnitude is 10. Pillow used to return a black
+    image, on which the published results rest.
+    """
+    from timm.data import auto_augment
+
+    def posterize(image, bits_to_keep, **kwargs):
+        if bits_to_keep < 1:
+            return image.point(lambda value: 0)
+        return auto_augment.posterize(image, bits_to_keep, **kwargs)
+
+    for name in ('Posterize', 'PosterizeIncreasing', 'PosterizeOriginal'):
+        auto_augment.NAME_TO_OP[name] = posterize
 
 
 def setup_distributed(cfg, launcher: str) -> None:
