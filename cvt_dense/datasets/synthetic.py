@@ -21,12 +21,13 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 import numpy as np
 from PIL import Image, ImageDraw
 
-CLASSES = ('circle', 'square', 'triangle', 'star', 'ring', 'cross', 'crescent', 'arrow')
+CLASSES = ('arrow', 'circle', 'crescent', 'cross', 'ring', 'square', 'star', 'triangle')
 SETTINGS_FILE = 'synthetic.json'
 PARTS = ('classification', 'detection', 'segmentation')
 SUPERSAMPLING = 4  # shapes are drawn this much larger, then averaged
 MIN_VISIBLE = 0.6  # share of a shape that others may not hide
-RADIUS = (10., 28.)  # pixels from a shape's centre to its farthest point
+RADIUS = (11., 28.)  # pixels from a shape's centre to its farthest point
+MAX_TURN = 0.6  # radians, either way
 
 
 class Instance(NamedTuple):
@@ -66,7 +67,7 @@ OUTLINES = dict(
 def _shape_alpha(rng: np.random.Generator, label: int, radius: float, centre: np.ndarray,
                  size: int) -> np.ndarray:
     """Coverage (size, size) in [0, 1] of a class's shape, randomly turned and stretched."""
-    angle = rng.uniform(0, 2 * np.pi)
+    angle = rng.uniform(-MAX_TURN, MAX_TURN)
     turn = np.array([(np.cos(angle), -np.sin(angle)), (np.sin(angle), np.cos(angle))])
     stretch = np.array([1., rng.uniform(0.8, 1.)]) * radius
     canvas = Image.new('L', (size * SUPERSAMPLING, ) * 2)
@@ -137,9 +138,8 @@ def render_scene(rng: np.random.Generator, size: int,
     Returns:
         The image (size, size, 3), uint8, RGB, and its instances.
     """
-    background = rng.uniform(0.15, 0.85, 3)
-    image = _texture(rng, size, background, rng.uniform(0.1, 0.4))
-    image = _clutter(rng, image, int(rng.integers(3, 8) * (size / 64)**2))
+    image = _texture(rng, size, rng.uniform(0.05, 0.45, 3), rng.uniform(0.05, 0.3))
+    image = _clutter(rng, image, int(rng.integers(1, 5) * (size / 64)**2))
     owner = np.full((size, size), -1)
     full_area: List[int] = []
     drawn: List[int] = []
@@ -154,17 +154,17 @@ def render_scene(rng: np.random.Generator, size: int,
                 break
         else:
             continue
-        colour = rng.uniform(0, 1, 3)
-        while np.linalg.norm(colour - image[mask].mean(0)) < 0.35:  # it must be visible
-            colour = rng.uniform(0, 1, 3)
-        texture = _texture(rng, size, colour, rng.uniform(0., 0.4))
+        colour = rng.uniform(0.2, 1., 3)
+        while colour.mean() < 0.5:  # brighter than the background, or learning takes too long for a demo
+            colour = rng.uniform(0.2, 1., 3)
+        texture = _texture(rng, size, colour, rng.uniform(0., 0.35))
         image = image + (texture - image) * alpha[..., None]
         owner[mask] = len(drawn)
         full_area.append(int(mask.sum()))
         drawn.append(label)
-    image = _clutter(rng, image, int(2 * (size / 64)**2))  # some of it lies in front of the shapes
+    image = _clutter(rng, image, int(rng.integers(2) * (size / 64)**2))  # lies in front of the shapes
     image = image + 0.15 * (_smooth_noise(rng, size, 3)[..., None] - 0.5)  # light and shadow
-    image = image + rng.normal(0, rng.uniform(0.01, 0.05), image.shape)
+    image = image + rng.normal(0, rng.uniform(0., 0.03), image.shape)
     image = (image.clip(0, 1) * 255).round().astype(np.uint8)
     return image, [Instance(label, owner == i) for i, label in enumerate(drawn)]
 

@@ -1,0 +1,72 @@
+# A tiny CvT on the class folders of the generated shapes: 8 classes, 64x64 images, from scratch on a CPU.
+#
+#   python -m cvt_dense.datasets.synthetic work_dirs/demo/data
+#   python tools/train.py configs/cvt_nano_shapes.py
+_base_ = ['default_runtime.py', '_base_/shapes.py']
+default_scope = 'cvt_dense'
+
+max_epochs = 10
+batch_size = 32
+image_size = 64
+
+model = dict(
+    type='cvt_dense.ImageClassifier',
+    backbone=dict(
+        type='cvt_dense.CvT',
+        arch={{_base_.arch}},
+        out_type='cls_token'),
+    num_classes=8,
+    data_preprocessor=dict(
+        type='cvt_dense.ClassificationPreprocessor',
+        mean=[123.675, 116.28, 103.53],
+        std=[58.395, 57.12, 57.375],
+        label_smoothing=0.1))
+
+data_root = 'work_dirs/demo/data/classification'
+train_dataloader = dict(
+    batch_size=batch_size,
+    num_workers=0,  # on two cores a worker process takes more from training than it gives
+    drop_last=True,
+    collate_fn=dict(type='default_collate'),
+    sampler=dict(type='cvt_dense.SeededSampler', shuffle=True),
+    dataset=dict(
+        type='cvt_dense.ImageDataset',
+        data_root=data_root,
+        split='train',
+        transform=dict(
+            input_size=image_size, is_training=True, scale=(0.7, 1.0), ratio=(0.9, 1.1), hflip=0.5,
+            color_jitter=None, interpolation='bilinear')))
+val_dataloader = dict(
+    batch_size=100,
+    num_workers=0,
+    collate_fn=dict(type='default_collate'),
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(
+        type='cvt_dense.ImageDataset',
+        data_root=data_root,
+        split='val',
+        transform=dict(input_size=image_size, crop_pct=1.0, interpolation='bilinear')))
+test_dataloader = val_dataloader
+val_evaluator = dict(type='cvt_dense.Accuracy')
+test_evaluator = val_evaluator
+
+train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=5)
+val_cfg = dict()
+test_cfg = dict()
+optim_wrapper = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05),  # for a batch of 32
+    constructor='cvt_dense.LayerDecayOptimWrapperConstructor',
+    paramwise_cfg=dict(decay_rate=1.))
+auto_scale_lr = dict(base_batch_size=32, enable=True)
+param_scheduler = [
+    dict(type='LinearLR', start_factor=1e-2, begin=0, end=2, convert_to_iter_based=True),
+    dict(type='CosineAnnealingLR', eta_min=1e-5, begin=2, end=max_epochs, T_max=max_epochs - 2,
+         convert_to_iter_based=True)
+]
+default_hooks = dict(checkpoint=dict(max_keep_ckpts=1))
+custom_hooks = [
+    dict(type='EMAHook', ema_type='MomentumAnnealingEMA', momentum=1e-2, gamma=10, update_buffers=True),
+    dict(type='cvt_dense.RawWeightsHook'),
+    dict(type='cvt_dense.UnreadableImagesHook'),
+]

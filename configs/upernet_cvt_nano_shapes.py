@@ -1,0 +1,72 @@
+# A small UperNet on the label maps of the generated shapes: 128x128 images, 500 iterations on a CPU.
+#
+#   python -m cvt_dense.datasets.synthetic work_dirs/demo/data
+#   python tools/train.py configs/upernet_cvt_nano_shapes.py --cfg-options \
+#       model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint=CHECKPOINT
+#
+# CHECKPOINT is cvt_nano_shapes.py's; without the options training starts from scratch.
+_base_ = ['_base_/models/upernet_cvt.py', '_base_/seg_runtime.py', '_base_/shapes.py']
+
+max_iters = 500
+batch_size = 8
+image_size = (128, 128)
+
+model = dict(
+    data_preprocessor=dict(size=image_size),
+    backbone=dict(_delete_=True, type='cvt_dense.CvT', arch={{_base_.arch}}),
+    decode_head=dict(in_channels=[32, 64, 128], channels=48, num_classes=9),
+    auxiliary_head=dict(in_channels=128, channels=32, num_classes=9))
+
+data_root = 'work_dirs/demo/data/segmentation'
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations'),
+    dict(type='RandomFlip', prob=0.5),
+    dict(type='PackSegInputs')
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations'),
+    dict(type='PackSegInputs')
+]
+dataset = dict(
+    type='BaseSegDataset',
+    data_root=data_root,
+    img_suffix='.png',
+    seg_map_suffix='.png',
+    metainfo={{_base_.label_map_metainfo}})
+train_dataloader = dict(
+    batch_size=batch_size,
+    num_workers=0,
+    sampler=dict(type='InfiniteSampler', shuffle=True),
+    dataset=dict(
+        data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'),
+        pipeline=train_pipeline,
+        **dataset))
+val_dataloader = dict(
+    batch_size=8,
+    num_workers=0,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(
+        data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
+        pipeline=test_pipeline,
+        **dataset))
+test_dataloader = val_dataloader
+del dataset
+val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
+test_evaluator = val_evaluator
+
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters // 4)
+val_cfg = dict(type='ValLoop')
+test_cfg = dict(type='TestLoop')
+auto_scale_lr = dict(base_batch_size=batch_size)
+optim_wrapper = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.05),  # for a batch of 8
+    constructor='cvt_dense.LayerDecayOptimWrapperConstructor',
+    paramwise_cfg=dict(decay_rate=1.))
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
+    dict(type='PolyLR', power=1.0, by_epoch=False, begin=50, end=max_iters, eta_min=0.)
+]
+default_hooks = dict(checkpoint=dict(interval=max_iters // 4, max_keep_ckpts=1))

@@ -1,0 +1,238 @@
+"""Draws what a checkpoint predicts: the best classes, boxes and masks, or a label map over the image.
+
+    python tools/predict.py configs/maskrcnn_cvt21_coco.py work_dirs/maskrcnn_cvt21_coco/epoch_12.pth street.jpg
+
+Writes one PNG an image and prints one line an image. Small images are drawn enlarged.
+"""
+import argparse
+import sys
+from pathlib import Path
+from typing import Callable, List, Sequence, Tuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import mmcv  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from mmengine.config import Config, DictAction  # noqa: E402
+from mmengine.registry import MODELS, init_default_scope  # noqa: E402
+from mmengine.runner import load_checkpoint  # noqa: E402
+from mmengine.structures import PixelData  # noqa: E402
+from PIL import Image, ImageDraw, ImageFont  # noqa: E402
+
+from cvt_dense.engine import UserError, launch  # noqa: E402
+
+IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
+DRAWN_SIDE = 480  # pixels; a shorter side below this is enlarged by a whole factor
+
+# Takes an image (H, W, 3), uint8, BGR; returns its picture, RGB, and the line to print.
+Predictor = Callable[[np.ndarray], Tuple[np.ndarray, str]]
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description='Draws what a checkpoint predicts: classes, boxes and masks, or a label map.')
+    parser.add_argument('config', help='config file')
+    parser.add_argument('checkpoint', help='checkpoint file')
+    parser.add_argument('images', nargs='+', metavar='IMAGE', help='image file, or folder of images (not searched '
+                        'deeper)')
+    parser.add_argument('--out-dir', default='predictions', metavar='DIR', help='folder of the pictures '
+                        '(default: %(default)s)')
+    parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
+                        help='detections below this score are not drawn (default: %(default)s)')
+    parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu',
+                        help='where to run (default here: %(default)s)')
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
+                        help='override settings of the config')
+    return parser.parse_args()
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def find_images(names: Sequence[str]) -> List[Path]:
+    """The files and the folders' images, in the order given.
+
+    Raises:
+        UserError: something does not exist, or a folder holds no image.
+    """
+    images = []
+    for path in map(Path, names):
+        if path.is_dir():
+            found = sorted(p for p in path.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES)
+            if not found:
+                raise UserError(f'the folder {path} holds no image ({", ".join(IMAGE_SUFFIXES)}).')
+            images += found
+        elif path.is_file():
+            images.append(path)
+        else:
+            raise UserError(f'image {path} does not exist.')
+    return images
+
+
+def name_pictures(images: Sequence[Path], out_dir: Path) -> List[Path]:
+    """One file in ``out_dir`` for each image: ``<stem>.png``, then ``<stem>_2.png`` where that is taken.
+
+    Raises:
+        UserError: a picture would replace an image, or ``out_dir`` cannot be a folder.
+    """
+    if out_dir.exists() and not out_dir.is_dir():
+        raise UserError(f'--out-dir {out_dir} is a file: name a folder.')
+    pictures: List[Path] = []
+    taken = set()
+    for image in images:
+        name, count = f'{image.stem}.png', 1
+        while name in taken:
+            count += 1
+            name = f'{image.stem}_{count}.png'
+        taken.add(name)
+        pictures.append(out_dir / name)
+    replaced = {p.resolve() for p in pictures} & {p.resolve() for p in images}
+    if replaced:
+        raise UserError(f'the picture {sorted(replaced)[0]} would replace an image: name another --out-dir.')
+    return pictures
+
+
+# -- the three tasks -------------------------------------------------------------------------------
+
+
+def _enlarge(image: np.ndarray) -> Tuple[np.ndarray, int]:
+    """The image in RGB, each pixel repeated along both sides, and how often."""
+    factor = max(1, round(DRAWN_SIDE / min(image.shape[:2])))
+    return np.ascontiguousarray(image[..., ::-1].repeat(factor, 0).repeat(factor, 1)), factor
+
+
+def classification_predictor(cfg: Config, checkpoint: str, device: str) -> Predictor:
+    from timm.data import create_transform
+    transform = cfg.get('test_dataloader', {}).get('dataset', {}).get('transform')
+    if transform is None:
+        raise UserError(f'{cfg.filename} has no test_dataloader.dataset.transform, which prepares the images.')
+    transform = create_transform(**transform, use_prefetcher=True)
+    model = MODELS.build(cfg.model)
+    meta = load_checkpoint(model, checkpoint, map_location='cpu').get('meta', {})
+    model.to(device).eval()
+    classes = (meta.get('dataset_meta') or {}).get('classes') or range(model.num_classes)
+
+    def predict(image: np.ndarray) -> Tuple[np.ndarray, str]:
+        inputs = torch.from_numpy(transform(Image.fromarray(image[..., ::-1])))[None]
+        with torch.no_grad():
+            scores = model.test_step(dict(inputs=inputs))[0]['logits'].softmax(0)
+        top = [(str(classes[i]), float(scores[i])) for i in scores.topk(min(5, len(scores))).indices]
+        return _draw_classes(_enlarge(image)[0], top), ', '.join(f'{name} {score:.1%}' for name, score in top)
+
+    return predict
+
+
+def _draw_classes(image: np.ndarray, top: List[Tuple[str, float]]) -> np.ndarray:
+    """The image with a panel of the best classes, a bar each, below it."""
+    height, width = image.shape[:2]
+    line = max(20, width // 14)
+    picture = Image.new('RGB', (width, height + line * len(top) + line // 2), 'white')
+    picture.paste(Image.fromarray(image))
+    draw = ImageDraw.Draw(picture)
+    font = ImageFont.load_default(line * 0.72)
+    for i, (name, score) in enumerate(top):
+        y = height + line // 4 + i * line
+        draw.rectangle((0, y + 1, score * width, y + line - 2), fill='#8ecae6' if i == 0 else '#dbe7ec')
+        draw.text((line // 3, y + line / 2), name, 'black', font, anchor='lm')
+        draw.text((width - line // 3, y + line / 2), f'{score:.1%}', 'black', font, anchor='rm')
+    return np.asarray(picture)
+
+
+def detection_predictor(cfg: Config, checkpoint: str, device: str, score_thr: float) -> Predictor:
+    from mmdet.apis import inference_detector, init_detector
+    from mmdet.visualization import DetLocalVisualizer
+    model = init_detector(cfg, checkpoint, device=device)
+    visualizer = DetLocalVisualizer(name='predict', alpha=0.5)
+    visualizer.dataset_meta = model.dataset_meta
+    classes = model.dataset_meta['classes']
+
+    def predict(image: np.ndarray) -> Tuple[np.ndarray, str]:
+        sample = inference_detector(model, image).cpu()
+        picture, factor = _enlarge(image)
+        found = sample.pred_instances[sample.pred_instances.scores >= score_thr]
+        summary = ', '.join(f'{classes[label]} {score:.2f}' for label, score in zip(found.labels, found.scores))
+        found.bboxes *= factor
+        if 'masks' in found:
+            found.masks = found.masks.repeat_interleave(factor, 1).repeat_interleave(factor, 2)
+        sample.pred_instances = found
+        visualizer.add_datasample('', picture, sample, draw_gt=False, pred_score_thr=score_thr)
+        return visualizer.get_image(), summary or f'nothing with a score of {score_thr:g} or more'
+
+    return predict
+
+
+def segmentation_predictor(cfg: Config, checkpoint: str, device: str) -> Predictor:
+    from mmseg.apis import inference_model, init_model
+    from mmseg.visualization import SegLocalVisualizer
+    cfg.setdefault('test_pipeline', cfg.get('test_dataloader', {}).get('dataset', {}).get('pipeline'))
+    model = init_model(cfg, checkpoint, device=device)
+    classes = model.dataset_meta['classes']
+    visualizer = SegLocalVisualizer(name='predict', alpha=0.6)
+    visualizer.set_dataset_meta(classes, model.dataset_meta.get('palette'))
+
+    def predict(image: np.ndarray) -> Tuple[np.ndarray, str]:
+        sample = inference_model(model, image).cpu()
+        labels = sample.pred_sem_seg.data
+        share = torch.bincount(labels.flatten(), minlength=len(classes)) / labels.numel()
+        summary = ', '.join(f'{classes[i]} {share[i]:.1%}' for i in share.argsort(descending=True) if share[i] > 0)
+        picture, factor = _enlarge(image)
+        sample.pred_sem_seg = PixelData(data=labels.repeat_interleave(factor, 1).repeat_interleave(factor, 2))
+        visualizer.add_datasample('', picture, sample, draw_gt=False)
+        return visualizer.get_image(), summary
+
+    return predict
+
+
+def build_predictor(args: argparse.Namespace) -> Predictor:
+    """The predictor of the config's task.
+
+    Raises:
+        UserError: config or checkpoint do not exist or do not fit each other, or the task is unknown.
+    """
+    if not Path(args.config).is_file():
+        raise UserError(f'config file {args.config!r} does not exist.')
+    cfg = Config.fromfile(args.config)
+    if args.cfg_options:
+        cfg.merge_from_dict(args.cfg_options)
+    try:
+        torch.empty(0, device=args.device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f'--device {args.device!r} cannot be used here: {str(error).splitlines()[0]}') from error
+    scope = cfg.get('default_scope') or 'mmengine'
+    init_default_scope(scope)
+    launch.check_checkpoint(cfg, args.checkpoint, strict=True)
+    if scope == 'mmdet':
+        return detection_predictor(cfg, args.checkpoint, args.device, args.score_thr)
+    if scope == 'mmseg':
+        return segmentation_predictor(cfg, args.checkpoint, args.device)
+    if cfg.model.type.split('.')[-1] == 'ImageClassifier':
+        return classification_predictor(cfg, args.checkpoint, args.device)
+    raise UserError(f"{args.config}: default_scope={scope!r} with model.type={cfg.model.type!r} is no task of this "
+                    "tool: allowed are the scopes 'mmdet' and 'mmseg', and the model cvt_dense.ImageClassifier.")
+
+
+def main() -> None:
+    args = parse_args()
+    with launch.report_errors(*launch.SETUP_ERRORS):
+        images = find_images(args.images)
+        pictures = name_pictures(images, Path(args.out_dir))
+        predict = build_predictor(args)
+    unreadable = []
+    with launch.report_errors(UserError, OSError):
+        Path(args.out_dir).mkdir(parents=True, exist_ok=True)
+        for path, out in zip(images, pictures):
+            image = mmcv.imread(path)
+            if image is None:
+                unreadable.append(str(path))
+                continue
+            picture, summary = predict(image)
+            Image.fromarray(picture).save(out)
+            print(f'{path} -> {out}: {summary}', flush=True)
+        if unreadable:
+            raise UserError(f'{len(unreadable)} of {len(images)} images cannot be read: {", ".join(unreadable[:5])}'
+                            f'{", ..." if len(unreadable) > 5 else ""}. The others were drawn.')
+
+
+if __name__ == '__main__':
+    main()
