@@ -1,6 +1,8 @@
 """Checkpoints that a crash cannot tear, and runs that can be stopped and continued at any moment."""
+import atexit
 import copy
 import itertools
+import multiprocessing
 import os
 import signal
 import sys
@@ -79,10 +81,15 @@ class _SkipOnce:
         return getattr(self.batch_sampler, name)
 
 
-def _init_worker(init: Optional[Callable[[int], None]], worker_id: int) -> None:
+def _init_worker(init: Optional[Callable[[int], None]], exiting: Any, worker_id: int) -> None:
     """Start of a data loader's worker: SIGTERM to all processes of a job must not take the data away from the
-    process that is about to save."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    process that is about to save. Once that one is exiting (an event), SIGTERM is its way to end the worker."""
+
+    def on_sigterm(number: int, frame: Any) -> None:
+        if exiting.is_set():
+            os._exit(0)
+
+    signal.signal(signal.SIGTERM, on_sigterm)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if init is not None:
         init(worker_id)
@@ -143,7 +150,9 @@ class SafeCheckpointHook(CheckpointHook):
         if runner.iter > 0:
             self._continue(runner)
         loader = runner.train_dataloader
-        loader.worker_init_fn = partial(_init_worker, loader.worker_init_fn)
+        exiting = multiprocessing.Event()
+        atexit.register(exiting.set)
+        loader.worker_init_fn = partial(_init_worker, loader.worker_init_fn, exiting)
         self._old_handlers = {number: signal.signal(number, self._on_signal)
                               for number in (signal.SIGTERM, signal.SIGUSR1)}
 
