@@ -207,7 +207,6 @@ if [[ -e $stamp && $(head -1 "$stamp") == "$key" ]] && "$python" -c pass 2>/dev/
 fi
 rm -f "$stamp"
 
-check_disk
 if [[ ! -e $venv/complete ]] || ! "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>"$log"; then
     base=$(find_python)
     say "making a virtual environment in $venv with $("$base" -V)"
@@ -215,6 +214,7 @@ if [[ ! -e $venv/complete ]] || ! "$python" -c 'import sys; sys.exit(sys.version
     touch "$venv/complete"
 fi
 foresee_mmcv
+check_disk
 
 say 'installing torch and what mmcv needs (0.4 GB to download, 3 GB with CUDA)'
 pip install -c "$requirements" setuptools wheel ninja opencv-python
