@@ -17,6 +17,7 @@ from mmengine.runner import CheckpointLoader, Runner
 from .. import compat  # before whatever the config imports
 from ..checkpoint import CheckpointError
 from .checkpoint_hook import find_checkpoint
+from .data_check import check_annotations, check_files
 from .errors import UserError
 from .runner import ContinuingRunner
 
@@ -87,15 +88,13 @@ def _map_strings(node: Any, function: Callable[[str], str]) -> Any:
     return node
 
 
-def _find(node: Any, key: str) -> List[Any]:
-    """Values of ``key`` in dicts at any depth."""
-    found = []
+def _dicts(node: Any) -> Iterator[Dict[str, Any]]:
+    """Every dict in ``node``, at any depth of dicts and lists."""
     if isinstance(node, dict):
-        found += [node[key]] if key in node else []
-        found += [value for child in node.values() for value in _find(child, key)]
-    elif isinstance(node, (list, tuple)):
-        found += [value for child in node for value in _find(child, key)]
-    return found
+        yield node
+    if isinstance(node, (dict, list, tuple)):
+        for child in node.values() if isinstance(node, dict) else node:
+            yield from _dicts(child)
 
 
 def redirect_data_root(cfg: Config, data_root: str) -> None:
@@ -110,7 +109,8 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
     if not os.path.isdir(data_root):
         raise UserError(f'--data-root {data_root!r} is not a folder.')
     parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator')) and cfg[key] is not None]
-    old = {root.rstrip('/') for root in _find(parts, 'data_root') + [cfg.get('data_root')] if root}
+    roots = [node.get('data_root') for node in _dicts(parts)] + [cfg.get('data_root')]
+    old = {root.rstrip('/') for root in roots if root}
     if not old:
         raise UserError(f"--data-root {data_root!r}: {cfg.filename!r} sets no data_root that it could replace; give "
                         'its paths with --cfg-options.')
@@ -204,6 +204,27 @@ def add_vis_backend(cfg: Config, name: str) -> None:
     cfg.visualizer.vis_backends = [*backends, dict(type=backend)]
 
 
+# -- predictions ------------------------------------------------------------------------------------
+
+
+def save_predictions(cfg: Config, folder: str) -> None:
+    """Lets the test metrics of detection (COCO JSON) or segmentation (label maps) save predictions in ``folder``.
+
+    Raises:
+        UserError: the config has no metric that can.
+    """
+    options = dict(
+        CocoMetric=dict(outfile_prefix=os.path.join(folder, 'predictions')), IoUMetric=dict(output_dir=folder))
+    evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, list) else [cfg.test_evaluator]
+    savers = [(evaluator, options[name]) for evaluator in evaluators
+              for name in [evaluator.type.split('.')[-1]] if name in options]
+    if not savers:
+        raise UserError(f'--out {folder!r}: of the metrics {[e.type for e in evaluators]} none saves predictions; '
+                        f'{list(options)} do.')
+    for evaluator, option in savers:
+        evaluator.update(option)
+
+
 # -- checks before the run -------------------------------------------------------------------------
 
 
@@ -215,12 +236,14 @@ def build_datasets(cfg: Config, stages: List[str]) -> Dict[str, Any]:
         loader = cfg.get(f'{stage}_dataloader')
         if not loader or not isinstance(loader.get('dataset'), dict):
             continue
-        for node in _find([loader], 'dataset'):
-            if isinstance(node, dict) and node.get('type') == 'cvt_dense.ImageDataset':
+        for node in _dicts(loader):
+            if node.get('type') == 'cvt_dense.ImageDataset':
                 node.setdefault('num_classes', num_classes)
+        check_annotations(cfg, stage)
         dataset = DATASETS.build(copy.deepcopy(loader.dataset))
         if hasattr(dataset, 'full_init'):
             dataset.full_init()
+        check_files(dataset, cfg.model, f'{stage}_dataloader')
         if not len(dataset):
             raise UserError(f'the data set of {stage}_dataloader is empty: {dict(loader.dataset)}. Check its data_root '
                             'and annotation file.')
@@ -283,24 +306,33 @@ def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
                         f'{"; ".join(details)}. Use the config that it was trained with, or another checkpoint.')
 
 
-def build_runner(cfg: Config, stages: List[str]) -> Runner:
+def build_runner(cfg: Config, stages: List[str], tta: bool = False) -> Runner:
     """Checks everything that a run needs, then builds its Runner.
 
     Args:
         cfg: the complete config; ``resume`` and ``load_from`` as the Runner understands them.
         stages: the data loaders that the run uses, of 'train', 'val' and 'test'.
+        tta: test with the config's ``tta_model`` and ``tta_pipeline``.
 
     Raises:
         UserError, ValueError, ...: see ``SETUP_ERRORS``; nothing has been written then.
     """
     compat.setup_distributed(cfg, cfg.launcher)
     init_default_scope(cfg.get('default_scope') or 'mmengine')
+    if tta:
+        if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
+            raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline, which say how the '
+                            'predictions for several sizes and mirror images are put together. Mask R-CNN has none: '
+                            'MMDetection merges boxes, but not masks.')
+        cfg.test_dataloader.dataset.pipeline = cfg.tta_pipeline
     datasets = build_datasets(cfg, stages)
     checkpoint = cfg.get('load_from')
     if checkpoint is not None:
         check_checkpoint(cfg, checkpoint, strict=bool(cfg.get('resume')) or 'train' not in stages)
     else:
         MODELS.build(copy.deepcopy(cfg.model))
+    if tta:
+        cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else ContinuingRunner.from_cfg(cfg)
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
         getattr(runner, f'_{stage}_dataloader')['dataset'] = dataset
