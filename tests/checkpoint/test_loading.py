@@ -1,5 +1,4 @@
 """Loading through every door that users have: init_cfg, load_from, folders, the hub; and its errors."""
-import logging
 import os
 import pickle
 
@@ -7,7 +6,7 @@ import pytest
 import safetensors.torch
 import torch
 from mmengine.hooks import EMAHook
-from mmengine.logging import HistoryBuffer, MMLogger
+from mmengine.logging import HistoryBuffer
 from mmengine.model import BaseModule, ExponentialMovingAverage
 from mmengine.runner import CheckpointLoader, load_checkpoint
 from torch import nn
@@ -58,16 +57,6 @@ def files(weights, tmp_path_factory):
     torch.save(huggingface, folder / 'hub_bin' / 'pytorch_model.bin')
     torch.save(dict(state_dict=weights, meta=dict(epoch=1)), folder / 'ours.pth')
     return folder
-
-
-@pytest.fixture
-def report(caplog):
-    """What was reported: the part of each line before the source."""
-    logger = MMLogger.get_current_instance()
-    logger.addHandler(caplog.handler)
-    caplog.set_level(logging.INFO, logger=logger.name)
-    yield lambda: [r.message.split('; from')[0] for r in caplog.records if 'tensors loaded' in r.message]
-    logger.removeHandler(caplog.handler)
 
 
 ALL_FILES = ['CvT.pth', 'parallel.pth', 'pytorch_model.bin', 'hub', 'hub_bin', 'hub/model.safetensors', 'ours.pth']
