@@ -97,9 +97,11 @@ def name_pictures(images: Sequence[Path], out_dir: Path) -> List[Path]:
 
 
 def _enlarge(image: np.ndarray) -> Tuple[np.ndarray, int]:
-    """The image in RGB, each pixel repeated along both sides, and how often."""
-    factor = max(1, round(DRAWN_SIDE / min(image.shape[:2])))
-    return np.ascontiguousarray(image[..., ::-1].repeat(factor, 0).repeat(factor, 1)), factor
+    """The image in RGB, enlarged if it is small, and the factor."""
+    height, width = image.shape[:2]
+    factor = max(1, round(DRAWN_SIDE / min(height, width)))
+    image = mmcv.imresize(image, (width * factor, height * factor), interpolation='bicubic')
+    return mmcv.bgr2rgb(image), factor
 
 
 def classification_predictor(cfg: Config, checkpoint: str, device: str) -> Predictor:
@@ -114,7 +116,7 @@ def classification_predictor(cfg: Config, checkpoint: str, device: str) -> Predi
     classes = (meta.get('dataset_meta') or {}).get('classes') or range(model.num_classes)
 
     def predict(image: np.ndarray) -> Tuple[np.ndarray, str]:
-        inputs = torch.from_numpy(transform(Image.fromarray(image[..., ::-1])))[None]
+        inputs = torch.as_tensor(transform(Image.fromarray(image[..., ::-1])))[None]
         with torch.no_grad():
             scores = model.test_step(dict(inputs=inputs))[0]['logits'].softmax(0)
         top = [(str(classes[i]), float(scores[i])) for i in scores.topk(min(5, len(scores))).indices]
