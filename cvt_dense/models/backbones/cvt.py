@@ -243,7 +243,7 @@ class CvT(StrictLoading, BaseModule):
                 raise ValueError("out_type='cls_token' needs a CLS token in the last stage; set the "
                                  "arch's cls_token or with_cls_token, or use out_type='avg_featmap'.")
         self._init_parameters()
-        self._freeze_stages()
+        self.train()  # frozen stages and norm_eval hold from the start
 
     # -- options -----------------------------------------------------------------------------------
 
