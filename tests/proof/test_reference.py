@@ -1,0 +1,199 @@
+"""Equality with a plain, slow reading of the paper's equations (sections 3.1 and 3.2), in float64."""
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cvt_dense.models import CvT
+from cvt_dense.models.layers import Block, ConvAttention, ConvEmbed, QuickGELU
+
+TINY = dict(embed_dims=(8, 24, 48), depths=(1, 2, 2), num_heads=(1, 3, 6))
+
+
+# -- the equations ----------------------------------------------------------------------------------
+
+
+def depthwise_conv(x, weight, stride, padding):
+    """(B, C, H, W) with one k x k kernel per channel: a sum over the kernel's positions."""
+    kernel = weight.shape[-1]
+    x = F.pad(x, [padding] * 4)
+    height, width = ((side - kernel) // stride + 1 for side in x.shape[2:])
+    out = x.new_zeros(*x.shape[:2], height, width)
+    for i in range(height):
+        for j in range(width):
+            patch = x[:, :, i * stride:i * stride + kernel, j * stride:j * stride + kernel]
+            out[:, :, i, j] = (patch * weight[None, :, 0]).sum(dim=(2, 3))
+    return out
+
+
+def batch_norm(x, bn):
+    if bn.training:
+        mean, var = x.mean(dim=(0, 2, 3)), x.var(dim=(0, 2, 3), unbiased=False)
+    else:
+        mean, var = bn.running_mean, bn.running_var
+    x = (x - mean[:, None, None]) / (var[:, None, None] + bn.eps).sqrt()
+    return x * bn.weight[:, None, None] + bn.bias[:, None, None]
+
+
+def average_pool(x, kernel, stride, padding):
+    """Zeros of the padding count; a last window that reaches beyond the padding is cut off there."""
+    height, width = x.shape[2:]
+    x = F.pad(x, [padding] * 4)
+    counts = []
+    for side in (height, width):
+        n = math.ceil((side + 2 * padding - kernel) / stride) + 1
+        counts.append(n - 1 if (n - 1) * stride >= side + padding else n)  # starts in the lower padding
+    out = x.new_zeros(*x.shape[:2], *counts)
+    for i in range(counts[0]):
+        for j in range(counts[1]):
+            out[:, :, i, j] = x[:, :, i * stride:i * stride + kernel, j * stride:j * stride + kernel].mean(dim=(2, 3))
+    return out
+
+
+def attention(attn, x, height, width, method, stride_kv):
+    """Concat_h(softmax(q_h k_h' / sqrt(C)) v_h), after the projections of equation 2."""
+    batch, count, channels = x.shape
+    num_cls = count - height * width
+    cls_token, tokens = x[:, :num_cls], x[:, num_cls:]
+    image = tokens.transpose(1, 2).reshape(batch, channels, height, width)
+    projected = []
+    for name, stride in (('q', 1), ('k', stride_kv), ('v', stride_kv)):
+        conv = getattr(attn, f'conv_proj_{name}')
+        if method == 'dw_bn':
+            y = batch_norm(depthwise_conv(image, conv.conv.weight, stride, 1), conv.bn)
+        elif method == 'avg' and name != 'q':
+            y = average_pool(image, 3, stride, 1)
+        else:
+            y = image
+        y = torch.cat([cls_token, y.flatten(2).transpose(1, 2)], dim=1)
+        linear = getattr(attn, f'proj_{name}')
+        projected.append(y @ linear.weight.T + (0 if linear.bias is None else linear.bias))
+    q, k, v = projected
+    size = channels // attn.num_heads
+    heads = []
+    for h in range(attn.num_heads):
+        part = slice(h * size, (h + 1) * size)
+        scores = q[..., part] @ k[..., part].transpose(1, 2) / math.sqrt(channels)
+        heads.append(scores.softmax(dim=-1) @ v[..., part])
+    return torch.cat(heads, dim=2) @ attn.proj.weight.T + attn.proj.bias
+
+
+def layer_norm(x, norm):
+    mean, var = x.mean(dim=-1, keepdim=True), x.var(dim=-1, keepdim=True, unbiased=False)
+    return (x - mean) / (var + 1e-5).sqrt() * norm.weight + norm.bias
+
+
+def block(module, x, height, width, method='dw_bn', stride_kv=2):
+    x = x + attention(module.attn, layer_norm(x, module.norm1), height, width, method, stride_kv)
+    y = layer_norm(x, module.norm2) @ module.mlp.fc1.weight.T + module.mlp.fc1.bias
+    y = y / (1 + torch.exp(-1.702 * y))  # QuickGELU
+    return x + y @ module.mlp.fc2.weight.T + module.mlp.fc2.bias
+
+
+# -- the comparisons -----------------------------------------------------------------------------------
+
+
+def randomised(module):
+    """In float64, no norm, bias or stored statistic at its neutral value."""
+    for name, value in module.double().state_dict().items():
+        if value.is_floating_point():
+            value.uniform_(0.5, 1.5) if 'var' in name or value.dim() == 1 else value.normal_(std=0.3)
+    return module
+
+
+@pytest.mark.parametrize('training', [False, True], ids=['eval', 'train'])
+@pytest.mark.parametrize('num_cls', [0, 1])
+@pytest.mark.parametrize('method, stride_kv', [('dw_bn', 1), ('dw_bn', 2), ('dw_bn', 3), ('avg', 1), ('avg', 2),
+                                               ('avg', 3), ('linear', 1)])
+def test_attention(method, stride_kv, num_cls, training, max_differences):
+    module = randomised(ConvAttention(12, 3, method=method, stride_kv=stride_kv, qkv_bias=num_cls == 0)).train(training)
+    for height, width in ((5, 8), (6, 7)):
+        x = torch.randn(2, num_cls + height * width, 12, dtype=torch.float64)
+        expected = attention(module, x, height, width, method, stride_kv)
+        name = f'equations, attention, {method}, stride {stride_kv}, {num_cls} CLS, {height}x{width}, training {training}'
+        max_differences.check(name, module(x, (height, width)), expected, 1e-12)
+
+
+@pytest.mark.parametrize('training', [False, True], ids=['eval', 'train'])
+def test_block(training, max_differences):
+    module = randomised(Block(12, 3)).train(training)
+    x = torch.randn(2, 1 + 35, 12, dtype=torch.float64)
+    max_differences.check(f'equations, block, training {training}', module(x, (5, 7)), block(module, x, 5, 7), 1e-12)
+
+
+def test_quick_gelu_is_its_formula():
+    x = torch.linspace(-8, 8, 101, dtype=torch.float64)
+    expected = x / (1 + torch.exp(-1.702 * x))
+    torch.testing.assert_close(QuickGELU()(x), expected, rtol=0, atol=1e-14)
+    torch.testing.assert_close(QuickGELU(inplace=True)(x.clone()), expected, rtol=0, atol=1e-14)
+
+
+def test_whole_network(max_differences):
+    model = randomised(CvT(TINY, out_type='cls_token')).eval()
+    x = torch.randn(2, 3, 45, 66, dtype=torch.float64)
+    with torch.no_grad():
+        actual, = model(x)
+        for i in range(3):
+            stage = getattr(model, f'stage{i}')
+            proj = stage.patch_embed.proj
+            x = F.conv2d(x, proj.weight, proj.bias, stride=(4, 2, 2)[i], padding=(2, 1, 1)[i])
+            height, width = x.shape[2:]
+            x = layer_norm(x.flatten(2).transpose(1, 2), stage.patch_embed.norm)
+            if i == 2:
+                x = torch.cat([stage.cls_token.expand(2, -1, -1), x], dim=1)
+            for module in stage.blocks:
+                x = block(module, x, height, width)
+            if i < 2:
+                x = x.transpose(1, 2).reshape(2, -1, height, width)
+        max_differences.check('equations, network, odd size', actual, layer_norm(x[:, 0], model.norm), 1e-12)
+
+
+@pytest.mark.parametrize('method', ['dw_bn', 'avg', 'linear'])
+def test_gradients(method):
+    module = randomised(Block(4, 2, method=method))
+    inputs = torch.randn(2, 1 + 12, 4, dtype=torch.float64, requires_grad=True)
+    names, parameters = zip(*module.named_parameters())
+
+    def run(x, *values):
+        return torch.func.functional_call(module, dict(zip(names, values)), (x, (3, 4)))
+
+    assert torch.autograd.gradcheck(run, (inputs, *parameters), fast_mode=True)
+    embed = ConvEmbed(2, 4, 7, 4, 2).double()
+    x = torch.randn(1, 2, 9, 11, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: embed(x)[0], x)
+
+
+def test_bfloat16_autocast_stays_close(max_differences):
+    """bfloat16 has 8 bits: 5 % of the outputs' scale is what two blocks a stage may lose."""
+    model = CvT(TINY, out_type='cls_token').eval()
+    x = torch.randn(2, 3, 64, 96)
+    with torch.no_grad():
+        expected, = model(x)
+        with torch.autocast('cpu', dtype=torch.bfloat16):
+            actual, = model(x)
+    assert expected.std() > 0.5  # the outputs are normalised
+    max_differences.check('bfloat16 autocast against float32, CLS', actual.float(), expected, 0.05)
+
+
+@pytest.mark.parametrize('norm_eval', [False, True])
+def test_checkpointed_step_is_the_plain_one(norm_eval, max_differences):
+    plain = CvT(TINY, drop_path_rate=0.3, drop_rate=0.1, norm_eval=norm_eval).train()
+    checkpointed = CvT(TINY, drop_path_rate=0.3, drop_rate=0.1, norm_eval=norm_eval, with_cp=True).train()
+    checkpointed.load_state_dict(plain.state_dict())
+    outputs = []
+    for model in (plain, checkpointed):
+        torch.manual_seed(3)
+        x = torch.linspace(-1, 1, 2 * 3 * 48 * 64).view(2, 3, 48, 64).requires_grad_()
+        out = model(x)
+        sum(o.square().sum() for o in out).backward()
+        outputs.append((out, x.grad))
+    for i in range(3):
+        max_differences.check(f'with_cp, norm_eval {norm_eval}, output {i}', outputs[1][0][i], outputs[0][0][i], 1e-6)
+    max_differences.check("with_cp, input's gradient", outputs[1][1], outputs[0][1], 1e-5)
+    for (name, a), b in zip(plain.named_parameters(), checkpointed.parameters()):
+        torch.testing.assert_close(b.grad, a.grad, rtol=1e-4, atol=1e-5, msg=name)
+    buffers = dict(checkpointed.named_buffers())
+    for name, a in plain.named_buffers():  # statistics have moved once, not twice
+        torch.testing.assert_close(buffers[name], a, rtol=0, atol=1e-6)
+        assert norm_eval or 'num_batches' not in name or a == 1
