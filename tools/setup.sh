@@ -18,20 +18,22 @@ offered=$venv/offered_wheel
 wheels=${XDG_CACHE_HOME:-$HOME/.cache}/cvt_dense/wheels
 mmcv=$(sed -nE 's/^((onedl-)?mmcv==[0-9.]+).*/\1/p' "$requirements")  # for example onedl-mmcv==2.3.6
 mmcv_name=${mmcv%%==*}
+is_3_11='import sys; sys.exit(sys.version_info[:2] != (3, 11))'
 
 say() { printf '== %s\n' "$*"; }
 fail() {
     printf '\nset-up: %s\n' "$*" | fold -s -w 100 >&2
     exit 1
 }
-trap 'printf "\nset-up: interrupted; run the same command again, it goes on from here.\n" >&2; exit 130' INT TERM
+trap 'printf "\nset-up: interrupted; run the same command again and it goes on.\n" >&2; exit 130' INT TERM
 
 find_python() {
     local candidate
     for candidate in ${PYTHON:-python3.11 python3 python /usr/bin/python3.11}; do
-        if "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
+        if "$candidate" -c "$is_3_11" 2>/dev/null; then
             "$candidate" -c 'import ensurepip, venv' 2>/dev/null ||
-                fail "$candidate has no venv module. Install it (Debian, Ubuntu: python3.11-venv) and run again."
+                fail "$candidate has no venv module. Install it (Debian, Ubuntu: python3.11-venv) and run" \
+                    'again.'
             echo "$candidate"
             return
         fi
@@ -53,8 +55,8 @@ check_disk() {
     if command -v nvidia-smi >/dev/null; then need=15; fi  # torch brings CUDA's libraries
     for folder in "$venv" "$wheels" "${TMPDIR:-/tmp}"; do
         (($(free_gb "$folder") >= need)) ||
-            fail "the disk of $folder has $(free_gb "$folder") GB free, but packages and their downloads need" \
-                "$need GB there. Make room and run again. (VENV, XDG_CACHE_HOME and TMPDIR move the" \
+            fail "the disk of $folder has $(free_gb "$folder") GB free, but packages and their downloads" \
+                "need $need GB there. Make room and run again. (VENV, XDG_CACHE_HOME and TMPDIR move the" \
                 'environment, the wheel cache and temporary files to other disks.)'
     done
 }
@@ -74,22 +76,25 @@ pip() {
     if [[ -t 1 ]]; then bar=on; fi
     : >"$log"
     # shellcheck disable=SC2094  # both only append
-    PIP_PROGRESS_BAR=$bar "$python" -m pip --disable-pip-version-check --quiet --log "$log" "$@" 2>>"$log" && return
+    PIP_PROGRESS_BAR=$bar "$python" -m pip --disable-pip-version-check --quiet --log "$log" "$@" 2>>"$log" &&
+        return
     if grep -q 'No space left on device' "$log"; then
         fail "the disk became full while installing. Make room and run again. Details: $log"
     elif grep -qE 'NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout|ProxyError' "$log"; then
         fail 'the package index cannot be reached. Check the network, and proxy and index in' \
             "'pip config list', and run again. Details: $log"
     elif grep -qE 'No matching distribution found|ResolutionImpossible' "$log"; then
-        fail "the package index does not offer $(grep -oE '(found for|\(constraint\)) .*' "$log" | sort -u | tail -1 |
-            sed -E 's/[^)]* for |.*\) //'). Check the index in 'pip config list' and run again. Details: $log"
+        fail "the package index does not offer" \
+            "$(grep -oE '(found for|\(constraint\)) .*' "$log" | tail -1 | sed -E 's/[^)]* for |.*\) //')." \
+            "Check the index in 'pip config list' and run again. Details: $log"
     fi
     fail "pip failed: $(grep -oE 'ERROR: .*' "$log" | tail -1) Run again when that is mended. Details: $log"
 }
 
 # Do mmcv's compiled operators run beside the installed torch?
 ops_work() {
-    "$python" -c 'import torch; from mmcv.ops import nms; nms(torch.rand(4, 4), torch.rand(4), 0.5)' >"$log" 2>&1
+    "$python" -c 'import torch; from mmcv.ops import nms; nms(torch.rand(4, 4), torch.rand(4), 0.5)' \
+        >"$log" 2>&1
 }
 
 # Before the long downloads: is there, or can there be, a wheel of mmcv?
@@ -146,8 +151,8 @@ build_mmcv() {
         if [[ $line =~ ^\ *(\[[0-9]+/[0-9]+\]) ]]; then
             printf '   %s files, %d min %02d s\n' "${BASH_REMATCH[1]}" $((SECONDS / 60)) $((SECONDS % 60))
         fi
-    done || fail "compiling $mmcv failed; the first line with 'error' in $build/log says why. Run again when" \
-        'that is mended: what is compiled already is kept.'
+    done || fail "compiling $mmcv failed; the first line with 'error' in $build/log says why. Run again" \
+        'when that is mended: what is compiled already is kept.'
     mv "$build/wheel" "$target"
     rm -rf "$build"
 }
@@ -170,8 +175,8 @@ install_mmcv() {
     fi
     say "mmcv from $folder"
     pip install --force-reinstall --no-deps "$folder"/*.whl
-    ops_work || fail "mmcv's operators do not run; $log says why. If its wheel is at fault, remove $folder and" \
-        'run again: it is then compiled anew.'
+    ops_work || fail "mmcv's operators do not run; $log says why. If its wheel is at fault, remove $folder" \
+        'and run again: it is then compiled anew.'
     exec 8>&-
 }
 
@@ -190,10 +195,12 @@ print(f'{"python":14} {platform.python_version()}')
 row('torch'); row('torchvision'); row('timm'); row('numpy')
 row('onedl-mmengine', 'mmengine'); row('onedl-mmcv', 'mmcv')
 row('onedl-mmdetection', 'mmdet'); row('onedl-mmsegmentation', 'mmsegmentation'); row('cvt_dense')
-print(f'{"CUDA":14} ' + (f'{torch.version.cuda}, {torch.cuda.device_count()} GPU(s)' if torch.version.cuda else 'no'))
+cuda = f'{torch.version.cuda}, {torch.cuda.device_count()} GPU(s)' if torch.version.cuda else 'no'
+print(f'{"CUDA":14} {cuda}')
 PY
 }
 
+command -v flock >/dev/null || flock() { :; }  # macOS has none
 mkdir -p "$(dirname "$venv")"
 exec 9>"$venv.lock"
 flock -n 9 || { say "another set-up is at work in $venv; waiting for it" && flock 9; }
@@ -205,16 +212,16 @@ if [[ -e $stamp && $(head -1 "$stamp") == "$key" ]] && "$python" -c pass 2>/dev/
     tail -n +2 "$stamp"
     exit
 fi
-rm -f "$stamp"
 
-if [[ ! -e $venv/complete ]] || ! "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>"$log"; then
+if [[ ! -e $venv/complete ]] || ! "$python" -c "$is_3_11" 2>/dev/null; then
     base=$(find_python)
     say "making a virtual environment in $venv with $("$base" -V)"
     "$base" -m venv --clear "$venv" >"$log" 2>&1 || fail "$base -m venv $venv failed: $(tail -1 "$log")"
     touch "$venv/complete"
 fi
 foresee_mmcv
-check_disk
+[[ -e $stamp ]] || check_disk  # where a set-up was complete, not much is to come
+rm -f "$stamp"
 
 say 'installing torch and what mmcv needs (0.4 GB to download, 3 GB with CUDA)'
 pip install -c "$requirements" setuptools wheel ninja opencv-python
@@ -234,8 +241,9 @@ hook.unlink(missing_ok=True)
 if declare_torchvision_ops():
     hook.write_text('import cvt_dense.torchvision_import\n')
 PY
-"$python" -m pip check
-"$python" -c 'import mmdet.apis, mmseg.apis' >"$log" 2>&1 || fail "mmdet or mmseg cannot be imported; $log says why."
+"$python" -m pip check || fail "the packages named above do not fit together: report it with $log."
+"$python" -c 'import mmdet.apis, mmseg.apis' >"$log" 2>&1 ||
+    fail "mmdet or mmseg cannot be imported; $log says why."
 versions=$(report)
 printf '%s\n%s\n' "$key" "$versions" >"$stamp"
 say "set-up is complete ($venv)"
