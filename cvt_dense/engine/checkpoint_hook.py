@@ -71,8 +71,9 @@ class _SkipOnce:
         self.num_batches = num_batches
 
     def __iter__(self) -> Iterator[List[Any]]:
+        # A generator, because DataLoader makes an iterator that it drops before the one that it uses.
         start, self.num_batches = self.num_batches, 0
-        return itertools.islice(iter(self.batch_sampler), start, None)
+        yield from itertools.islice(iter(self.batch_sampler), start, None)
 
     def __len__(self) -> int:
         return len(self.batch_sampler)

@@ -1,6 +1,7 @@
 """What a training run has cost."""
 import resource
 import time
+from datetime import timedelta
 from typing import Any, Dict, Optional
 
 import torch
@@ -72,8 +73,8 @@ class CostHook(Hook):
         all_reduce(peak, 'max')
         rate = self.images / max(self.seconds - self.eval_seconds, 1e-9)
         runner.logger.info(
-            f'Cost of training: {self.seconds / 3600:.3f} h ({self.eval_seconds / 3600:.3f} h of it evaluation), '
-            f'{self.images} images, {rate:.1f} images/s, {self.process_seconds / 3600:.3f} '
-            f'{"GPU" if cuda else "process"}-hours on {runner.world_size} '
-            f'{torch.cuda.get_device_name() if cuda else "CPU process(es)"}, peak memory '
+            f'Cost of training: {timedelta(seconds=round(self.seconds))} h (evaluation: '
+            f'{timedelta(seconds=round(self.eval_seconds))} h), {self.images} images, {rate:.1f} images/s; '
+            f'{self.process_seconds / 3600:.3f} {"GPU" if cuda else "process"}-hours, at the end on '
+            f'{runner.world_size} x {torch.cuda.get_device_name() if cuda else "CPU"}; peak memory of a process '
             f'{peak.item() / 2**30:.2f} GiB.')
