@@ -5,7 +5,7 @@
 _base_ = ['default_runtime.py', '_base_/shapes.py']
 default_scope = 'cvt_dense'
 
-max_epochs = 10
+max_epochs = 12
 batch_size = 32
 image_size = 64
 
@@ -50,7 +50,7 @@ test_dataloader = val_dataloader
 val_evaluator = dict(type='cvt_dense.Accuracy')
 test_evaluator = val_evaluator
 
-train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=5)
+train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=3)
 val_cfg = dict()
 test_cfg = dict()
 optim_wrapper = dict(

@@ -1,4 +1,4 @@
-# A small Mask R-CNN on the COCO files of the generated shapes: 128x128 images, 500 iterations on a CPU.
+# A small Mask R-CNN on the COCO files of the generated shapes: 128x128 images, 700 iterations on a CPU.
 #
 #   python -m cvt_dense.datasets.synthetic work_dirs/demo/data
 #   python tools/train.py configs/maskrcnn_cvt_nano_shapes.py --cfg-options \
@@ -7,7 +7,7 @@
 # CHECKPOINT is cvt_nano_shapes.py's; without the options training starts from scratch.
 _base_ = ['_base_/models/maskrcnn_cvt.py', '_base_/det_runtime.py', '_base_/shapes.py']
 
-max_iters = 500
+max_iters = 700
 batch_size = 8
 image_size = (128, 128)
 
@@ -96,5 +96,7 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
     dict(type='CosineAnnealingLR', by_epoch=False, begin=50, end=max_iters, T_max=max_iters - 50, eta_min=1e-5)
 ]
-default_hooks = dict(checkpoint=dict(by_epoch=False, interval=max_iters // 4, max_keep_ckpts=1))
+default_hooks = dict(
+    logger=dict(log_metric_by_epoch=False),
+    checkpoint=dict(by_epoch=False, interval=max_iters // 7, max_keep_ckpts=1))
 log_processor = dict(by_epoch=False)

@@ -1,4 +1,4 @@
-# A small UperNet on the label maps of the generated shapes: 128x128 images, 500 iterations on a CPU.
+# A small UperNet on the label maps of the generated shapes: 128x128 images, 600 iterations on a CPU.
 #
 #   python -m cvt_dense.datasets.synthetic work_dirs/demo/data
 #   python tools/train.py configs/upernet_cvt_nano_shapes.py --cfg-options \
@@ -7,7 +7,7 @@
 # CHECKPOINT is cvt_nano_shapes.py's; without the options training starts from scratch.
 _base_ = ['_base_/models/upernet_cvt.py', '_base_/seg_runtime.py', '_base_/shapes.py']
 
-max_iters = 500
+max_iters = 600
 batch_size = 8
 image_size = (128, 128)
 
@@ -69,4 +69,4 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
     dict(type='PolyLR', power=1.0, by_epoch=False, begin=50, end=max_iters, eta_min=0.)
 ]
-default_hooks = dict(checkpoint=dict(interval=max_iters // 4, max_keep_ckpts=1))
+default_hooks = dict(checkpoint=dict(interval=max_iters // 6, max_keep_ckpts=1))

@@ -25,8 +25,8 @@ CLASSES = ('arrow', 'circle', 'crescent', 'cross', 'ring', 'square', 'star', 'tr
 SETTINGS_FILE = 'synthetic.json'
 PARTS = ('classification', 'detection', 'segmentation')
 SUPERSAMPLING = 4  # shapes are drawn this much larger, then averaged
-MIN_VISIBLE = 0.6  # share of a shape that others may not hide
-RADIUS = (11., 28.)  # pixels from a shape's centre to its farthest point
+MIN_VISIBLE = 0.7  # share of a shape that others may not hide
+RADIUS = (12., 28.)  # pixels from a shape's centre to its farthest point
 MAX_TURN = 0.6  # radians, either way
 
 
@@ -206,7 +206,7 @@ def _write_scenes(root: Path, rng: np.random.Generator, split: str, size: int, c
         folder.mkdir(parents=True, exist_ok=True)
     images, annotations = [], []
     for i in range(count):
-        labels = rng.integers(len(CLASSES), size=rng.integers(2, 7)).tolist()
+        labels = rng.integers(len(CLASSES), size=rng.integers(2, 6)).tolist()
         image, instances = render_scene(rng, size, labels)
         name = f'{i:05d}.png'
         Image.fromarray(image).save(pictures / name)
