@@ -9,7 +9,7 @@ max_iters = 400
 
 model = dict(
     backbone=dict(
-        arch=dict(embed_dims=(32, 64, 128), depths=(1, 2, 4), num_heads=(1, 2, 4)),
+        arch=dict(_delete_=True, embed_dims=(32, 64, 128), depths=(1, 2, 4), num_heads=(1, 2, 4)),
         drop_path_rate=0.,
         norm_eval=False),
     neck=dict(in_channels=[32, 64, 128], out_channels=64),

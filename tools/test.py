@@ -21,6 +21,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file')
     launch.add_arguments(parser)
+    parser.add_argument('--tta', action='store_true',
+                        help="test-time augmentation: the config's tta_model and tta_pipeline")
+    parser.add_argument('--out', metavar='DIR', help='save predictions in DIR: detections as COCO JSON '
+                        '(predictions.bbox.json, predictions.segm.json), segmentations as PNG label maps')
     return parser.parse_args()
 
 
@@ -30,7 +34,9 @@ def main() -> None:
     with launch.report_errors(*launch.SETUP_ERRORS):
         cfg = launch.load_config(args)
         cfg.load_from, cfg.resume = args.checkpoint, False
-        runner = launch.build_runner(cfg, ['test'])
+        if args.out is not None:
+            launch.save_predictions(cfg, args.out)
+        runner = launch.build_runner(cfg, ['test'], args.tta)
     with launch.report_errors(UserError):
         runner.test()
 

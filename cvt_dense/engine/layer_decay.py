@@ -61,32 +61,29 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         self.no_decay_keys = tuple(keys)
 
     def add_params(self, params: List[Dict[str, Any]], module: nn.Module, **kwargs) -> None:
-        """Appends the parameter groups of a model, first layer first."""
+        """Appends the parameter groups of a model, lowest learning rate first, without weight decay before with."""
         backbone = getattr(module, 'backbone', None)
         if not hasattr(backbone, 'get_layer_depth'):
             raise TypeError(
                 f'{type(self).__name__} needs a model whose backbone has get_layer_depth(param_name, prefix); '
                 f'{type(module).__name__}.backbone is {type(backbone).__name__}. Use cvt_dense.CvT, or the '
                 'default constructor.')
-        groups: Dict[Tuple[int, bool], Dict[str, Any]] = {}
-        names: Dict[Tuple[int, bool], List[str]] = {}
+        groups: Dict[Tuple[float, float], Dict[str, Any]] = {}
         for name, param in module.named_parameters():
             if not param.requires_grad:
                 continue
             layer, num_layers = backbone.get_layer_depth(name, 'backbone.')
+            lr = self.base_lr * self.decay_rate**(num_layers - 1 - layer)
             decays = param.ndim > 1 and not name.endswith('cls_token') and not any(
                 key in name for key in self.no_decay_keys)
-            group = groups.setdefault((layer, not decays), dict(
-                params=[],
-                lr=self.base_lr * self.decay_rate**(num_layers - 1 - layer),
-                weight_decay=self.base_wd if decays else 0.))
+            weight_decay = self.base_wd if decays else 0.
+            group = groups.setdefault((lr, weight_decay), dict(params=[], lr=lr, weight_decay=weight_decay, names=[]))
             group['params'].append(param)
-            names.setdefault((layer, not decays), []).append(name)
+            group['names'].append(name)
         lines = [f'{len(groups)} parameter groups, learning rate times {self.decay_rate:g} a layer:',
-                 '  layer         lr  weight decay  tensors  first parameter']
+                 '         lr  weight decay  tensors  first ... last parameter']
         for key in sorted(groups):
-            group = groups[key]
-            params.append(group)
-            lines.append(f'  {key[0]:5}  {group["lr"]:9.3e}  {group["weight_decay"]:12g}  '
-                         f'{len(names[key]):7}  {names[key][0]}')
+            names = groups[key].pop('names')
+            params.append(groups[key])
+            lines.append(f'  {key[0]:9.3e}  {key[1]:12g}  {len(names):7}  {names[0]} ... {names[-1]}')
         print_log('\n'.join(lines), logger='current')

@@ -1,0 +1,156 @@
+"""Learning rate and weight decay of every parameter, exactly, for classifier, detector and segmentor."""
+import pytest
+import torch
+from mmengine.logging import MMLogger
+from mmengine.model import MMDistributedDataParallel
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS, DefaultScope
+from torch import nn
+
+import cvt_dense.compat  # noqa: F401  before mmseg
+from cvt_dense.models import CvT
+
+LR, WEIGHT_DECAY, RATE = 1e-3, 0.05, 0.5
+ARCH = dict(embed_dims=(8, 16, 32), depths=(1, 2, 2), num_heads=(1, 2, 4))
+NUM_LAYERS = 1 + 5 + 1  # stem, blocks, the rest
+
+# Parameter of the backbone to (layer, does it decay): a stage's embedding goes with its first block.
+EXPECTED = {
+    'stage0.patch_embed.proj.weight': (0, True),
+    'stage0.patch_embed.proj.bias': (0, False),
+    'stage0.patch_embed.norm.weight': (0, False),
+    'stage0.blocks.0.attn.conv_proj_q.conv.weight': (1, True),  # depth-wise convolutions decay
+    'stage0.blocks.0.attn.conv_proj_q.bn.weight': (1, False),
+    'stage0.blocks.0.attn.conv_proj_q.bn.bias': (1, False),
+    'stage0.blocks.0.norm1.weight': (1, False),
+    'stage1.patch_embed.proj.weight': (2, True),
+    'stage1.blocks.0.mlp.fc1.weight': (2, True),
+    'stage1.blocks.1.mlp.fc1.bias': (3, False),
+    'stage2.cls_token': (4, False),
+    'stage2.patch_embed.proj.weight': (4, True),
+    'stage2.blocks.0.attn.proj_v.weight': (4, True),
+    'stage2.blocks.1.attn.proj.weight': (5, True),
+    'norm2.weight': (6, False),
+}
+
+
+def backbone(**options) -> dict:
+    return dict(type='cvt_dense.CvT', arch=ARCH, **options)
+
+
+def build(model: nn.Module, optimizer: dict = dict(type='AdamW', lr=LR, weight_decay=WEIGHT_DECAY), **paramwise):
+    return build_optim_wrapper(model, dict(
+        type='OptimWrapper', optimizer=dict(optimizer), paramwise_cfg=paramwise,
+        constructor='cvt_dense.LayerDecayOptimWrapperConstructor'))
+
+
+def by_name(model: nn.Module, optim_wrapper) -> dict:
+    """(learning rate, weight decay) of every parameter; each must be in exactly one group."""
+    names = {id(param): name for name, param in model.named_parameters()}
+    found = [(names[id(param)], (group['lr'], group['weight_decay']))
+             for group in optim_wrapper.optimizer.param_groups for param in group['params']]
+    assert len(found) == len(dict(found))
+    return dict(found)
+
+
+def model_of(task: str) -> nn.Module:
+    if task == 'mmengine':
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.backbone = CvT(arch=ARCH)
+                self.head = nn.Linear(32, 3)
+
+        return Model()
+    if task == 'mmdet':
+        cfg = dict(
+            type='RetinaNet', backbone=backbone(out_indices=(1, 2)),
+            neck=dict(type='FPN', in_channels=[16, 32], out_channels=8, num_outs=2),
+            bbox_head=dict(
+                type='RetinaHead', num_classes=2, in_channels=8, feat_channels=8, stacked_convs=1,
+                anchor_generator=dict(type='AnchorGenerator', scales=[4], ratios=[1.], strides=[8, 16])))
+    else:
+        cfg = dict(
+            type='EncoderDecoder', backbone=backbone(),
+            decode_head=dict(type='FCNHead', in_channels=32, in_index=2, channels=8, num_classes=3, num_convs=1))
+    with DefaultScope.overwrite_default_scope(task):
+        return MODELS.build(cfg)
+
+
+@pytest.mark.parametrize('task', ['mmengine', 'mmdet', 'mmseg'])
+def test_every_parameter_has_its_layers_rate_and_decay(task):
+    model = model_of(task)
+    with DefaultScope.overwrite_default_scope(None if task == 'mmengine' else task):
+        values = by_name(model, build(model, decay_rate=RATE))
+    assert set(values) == {name for name, _ in model.named_parameters()}
+    for name, (layer, decays) in EXPECTED.items():
+        assert values[f'backbone.{name}'] == (LR * RATE**(NUM_LAYERS - 1 - layer), WEIGHT_DECAY * decays), name
+    outside = {name: value for name, value in values.items() if not name.startswith('backbone.')}
+    assert outside
+    for name, value in outside.items():
+        assert value == (LR, 0. if name.endswith('bias') or '.bn.' in name else WEIGHT_DECAY), name
+
+
+def test_decay_rate_one_leaves_two_groups():
+    model = model_of('mmengine')
+    groups = build(model, decay_rate=1.).optimizer.param_groups
+    assert [(group['lr'], group['weight_decay']) for group in groups] == [(LR, 0.), (LR, WEIGHT_DECAY)]
+
+
+def test_frozen_parameters_are_left_out():
+    model = model_of('mmengine')
+    model.backbone = CvT(arch=ARCH, frozen_stages=1)
+    values = by_name(model, build(model, decay_rate=RATE))
+    assert values and not any(name.startswith(('backbone.stage0', 'backbone.stage1')) for name in values)
+    assert values['backbone.stage2.blocks.0.attn.proj_q.weight'] == (LR * RATE**2, WEIGHT_DECAY)
+
+
+def test_names_without_decay_can_be_added():
+    model = model_of('mmengine')
+    values = by_name(model, build(model, decay_rate=RATE, no_decay_keys=['head']))
+    assert values['head.weight'] == (LR, 0.)
+    assert values['backbone.stage2.blocks.1.mlp.fc1.weight'][1] == WEIGHT_DECAY
+
+
+def test_model_in_distributed_wrapper(tmp_path):
+    torch.distributed.init_process_group('gloo', init_method=f'file://{tmp_path}/group', rank=0, world_size=1)
+    try:
+        model = model_of('mmengine')
+        wrapped = MMDistributedDataParallel(model, device_ids=None)
+        assert by_name(model, build(wrapped, decay_rate=RATE)) == by_name(model, build(model, decay_rate=RATE))
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_groups_are_in_the_log(capsys):
+    MMLogger.get_instance('layer-decay-test')
+    build(model_of('mmengine'), decay_rate=RATE)
+    printed = capsys.readouterr()
+    printed = printed.out + printed.err
+    assert '14 parameter groups, learning rate times 0.5 a layer' in printed
+    assert '1.563e-05' in printed and 'backbone.stage0.patch_embed.proj.weight' in printed
+
+
+@pytest.mark.parametrize('paramwise, message', [
+    (dict(decay_rate=0.9, decay_type='layer_wise'),
+     r"unknown keys \['decay_type'\]; allowed are \['decay_rate', 'no_decay_keys'\]"),
+    (dict(no_decay_keys=['x']), 'decay_rate=None, but must be a number above 0 and at most 1'),
+    (dict(decay_rate=1.1), 'decay_rate=1.1, but must be a number'),
+    (dict(decay_rate=0), 'decay_rate=0, but must be a number'),
+    (dict(decay_rate=0.9, no_decay_keys='head'), r"no_decay_keys='head' must be a list of texts: \['head'\]"),
+])
+def test_wrong_options(paramwise, message):
+    with pytest.raises(ValueError, match=message):
+        build(model_of('mmengine'), **paramwise)
+
+
+def test_optimizer_without_weight_decay():
+    with pytest.raises(ValueError, match='needs weight_decay'):
+        build(model_of('mmengine'), optimizer=dict(type='AdamW', lr=LR), decay_rate=0.9)
+
+
+def test_backbone_without_layers():
+    model = nn.Sequential()
+    model.backbone = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match='Sequential.backbone is Linear. Use cvt_dense.CvT'):
+        build(model, decay_rate=0.9)
