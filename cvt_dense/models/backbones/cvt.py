@@ -334,7 +334,7 @@ class CvT(StrictLoading, BaseModule):
                 raise ValueError(f'window_size[{i}]={value!r} has {len(value)} values, but stage {i} has '
                                  f'{stage["depths"]} blocks: give one value, or one per block.')
             windows.append(list(value) if isinstance(value, (list, tuple)) else [value] * stage['depths'])
-            if not any(windows[-1]):
+            if all(window is None for window in windows[-1]):
                 continue
             method, stride = stage['qkv_proj_method'], stage['stride_kv']
             if method == 'avg' or (method == 'dw_bn' and 2 * stage['padding_kv'] + 1 != stage['kernel_qkv']):

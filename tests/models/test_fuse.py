@@ -1,0 +1,109 @@
+"""CvT.fuse(): same output, nothing left to fold, no way to misuse it."""
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from cvt_dense.models import CvT
+
+ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 2], num_heads=[1, 3, 6])
+
+
+def trained(**kwargs) -> CvT:
+    """A network whose norms have statistics and weights worth folding."""
+    model = CvT(kwargs.pop('arch', ARCH), **kwargs).eval()
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            nn.init.normal_(module.running_mean, std=.3)
+            nn.init.uniform_(module.running_var, .3, 3)
+        if isinstance(module, (nn.modules.batchnorm._BatchNorm, nn.LayerNorm)):
+            nn.init.normal_(module.weight, 1, .3)
+            nn.init.normal_(module.bias, std=.3)
+    return model
+
+
+@pytest.mark.parametrize('kwargs', [
+    dict(), dict(window_size=4), dict(out_type='cls_token'), dict(norm_cfg=dict(type='SyncBN')),
+    dict(norm_cfg=dict(type='GN', num_groups=4)), dict(act_cfg=dict(type='GELU')), dict(drop_rate=.1),
+    dict(arch=dict(ARCH, qkv_proj_method='avg')), dict(arch=dict(ARCH, qkv_proj_method='linear'))], ids=str)
+@pytest.mark.parametrize('size', [(64, 64), (49, 90)], ids=str)
+def test_same_output(kwargs, size):
+    model, x = trained(**kwargs), torch.randn(2, 3, *size)
+    with torch.no_grad():
+        expected = model(x)
+        assert model.fuse() is model
+        got = model(x)
+    for a, b in zip(got, expected):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+def test_batch_norm_and_quick_gelu_are_gone():
+    model = trained().fuse()
+    kinds = {type(module) for module in model.modules()}
+    assert not any(issubclass(kind, nn.modules.batchnorm._BatchNorm) for kind in kinds)
+    assert nn.SiLU in kinds and 'QuickGELU' not in {kind.__name__ for kind in kinds}
+    once = copy.deepcopy(model)
+    for a, b in zip(model.fuse().parameters(), once.parameters()):  # a second time changes nothing
+        assert torch.equal(a, b)
+
+
+def test_refuses_training_and_checkpoints():
+    model = CvT(ARCH)
+    state_dict = copy.deepcopy(model.state_dict())
+    with pytest.raises(RuntimeError, match=r'call eval\(\) first'):
+        model.fuse()
+    model.eval().fuse()
+    assert not model.eval().training
+    with pytest.raises(RuntimeError, match='^this CvT was fused for inference and cannot be trained'):
+        model.train()
+    before = [p.clone() for p in model.parameters()]
+    detector = nn.Module()
+    detector.backbone = model
+    prefixed = {f'backbone.{key}': value for key, value in state_dict.items()}
+    for module, given in ((model, state_dict), (detector, prefixed)):
+        for strict in (True, False):
+            with pytest.raises(RuntimeError, match='^this CvT was fused for inference: its parameters are no longer'):
+                module.load_state_dict(given, strict=strict)
+    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before))
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_low_precision(dtype):
+    model, x = trained().fuse(), torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        expected = model(x)
+        with torch.autocast('cpu', dtype):
+            autocast = model(x)
+        whole = model.to(dtype)(x.to(dtype))
+    for outs in (autocast, whole):
+        for a, b in zip(outs, expected):
+            assert a.dtype == dtype and (a.float() - b).abs().mean() < .03
+
+
+def small() -> CvT:
+    """One windowed block, one global one with CLS token: quick to compile."""
+    return trained(arch=dict(embed_dims=[8, 24], depths=[1, 1], num_heads=[1, 3]), window_size=[4, None]).fuse()
+
+
+def test_compiles():
+    model, x = small(), torch.rand(1, 3, 49, 64)
+    with torch.no_grad():
+        expected = model(x)
+        compiled = torch.compile(model, fullgraph=True)(x)
+    for a, b in zip(compiled, expected):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+def test_exports_to_onnx(tmp_path):
+    onnxruntime = pytest.importorskip('onnxruntime')
+    pytest.importorskip('onnxscript')
+    model, x = small(), torch.rand(1, 3, 49, 64)
+    with torch.no_grad():
+        expected = model(x)
+        torch.onnx.export(model, (x, ), tmp_path / 'cvt.onnx', dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(tmp_path / 'cvt.onnx')
+    got = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    assert len(got) == 2
+    for a, b in zip(got, expected):
+        torch.testing.assert_close(torch.from_numpy(a), b, rtol=0, atol=1e-4)
