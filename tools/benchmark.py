@@ -12,6 +12,7 @@ measured in the same rounds, by the network's own count of multiplications and a
 """
 import argparse
 import json
+import os
 import platform
 import statistics
 import sys
@@ -234,7 +235,7 @@ def save_plot(rows: List[Dict], args: argparse.Namespace) -> None:
 def environment(device: str) -> Dict:
     name = torch.cuda.get_device_name() if device == 'cuda' else platform.processor() or platform.machine()
     return dict(device=name, threads=torch.get_num_threads(), torch=torch.__version__, timm=timm.__version__,
-                python=platform.python_version())
+                python=platform.python_version(), load_of_last_minutes=os.getloadavg())
 
 
 # -- command line ----------------------------------------------------------------------------------
