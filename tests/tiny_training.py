@@ -1,0 +1,129 @@
+"""A training run of seconds, for tests that start, kill and compare whole runs."""
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+import numpy as np
+import torch
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[1]
+EPOCHS, ITERATIONS = 8, 24  # of the config below: 36 images, 12 a batch
+
+CONFIG = '''
+_base_ = {base!r}
+# norm_eval: BatchNorm on stored statistics, because with its own each process would normalise differently.
+model = dict(
+    backbone=dict(
+        arch=dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6)), norm_eval=True, drop_path_rate=0.),
+    num_classes=2)
+transform = dict(input_size=32)
+train_dataloader = dict(batch_size=12, num_workers=0, dataset=dict(data_root={data!r}, transform=transform))
+val_dataloader = dict(batch_size=16, dataset=dict(data_root={data!r}, transform=transform))
+test_dataloader = dict(batch_size=16, dataset=dict(data_root={data!r}, transform=transform))
+auto_scale_lr = dict(base_batch_size=12)
+optim_wrapper = dict(optimizer=dict(lr=2e-3))
+train_cfg = dict(max_epochs=8, val_interval=4)
+param_scheduler = [
+    dict(type='LinearLR', start_factor=1e-2, begin=0, end=1, convert_to_iter_based=True),
+    dict(type='CosineAnnealingLR', eta_min=1e-5, begin=1, end=8, T_max=7, convert_to_iter_based=True)]
+default_hooks = dict(logger=dict(interval=1), checkpoint=dict(save_best='accuracy/top1', rule='greater'))
+'''
+
+
+def write_config(folder: Path) -> Path:
+    """Writes 36 training and 100 validation images of two classes and a config for them; returns its path."""
+    rng = np.random.default_rng(0)
+    for split, per_class in (('train', 18), ('val', 50)):
+        for label, name in enumerate(('dark', 'light')):
+            (folder / 'data' / split / name).mkdir(parents=True)
+            for number in range(per_class):
+                wrong = split == 'val' and number % 10 == 0  # so that accuracy is not 100 %
+                pixels = rng.integers(0, 200, (40, 40, 3)) + 12 * (label != wrong)
+                Image.fromarray(pixels.astype(np.uint8)).save(folder / 'data' / split / name / f'{number:03}.png')
+    config = folder / 'tiny.py'
+    config.write_text(CONFIG.format(base=str(ROOT / 'configs/cvt_nano_shapes.py'), data=str(folder / 'data')))
+    return config
+
+
+def load(path: Path) -> Dict[str, Any]:
+    return torch.load(path, map_location='cpu', weights_only=False)
+
+
+def differences(first: Path, second: Path) -> List[str]:
+    """Names of what is not bit for bit the same in two checkpoints: weights, averages, optimizer, schedules."""
+
+    def flat(node: Any, name: str) -> Dict[str, Any]:
+        if isinstance(node, dict):
+            return {key: value for child in node for key, value in flat(node[child], f'{name}.{child}').items()}
+        if isinstance(node, (list, tuple)):
+            return {key: value for i, child in enumerate(node) for key, value in flat(child, f'{name}.{i}').items()}
+        return {name: node}
+
+    a, b = ({key: value for part in ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers')
+             for key, value in flat(checkpoint[part], part).items()} for checkpoint in (load(first), load(second)))
+    assert len(a) > 100, 'the checkpoints hold less than expected'
+    return sorted(key for key in a.keys() | b.keys() if key not in a or key not in b or not (
+        torch.equal(a[key], b[key]) if isinstance(a[key], torch.Tensor) else a[key] == b[key]))
+
+
+class Process:
+    """A command running in the project's root as a group of its own, with its output in a file."""
+
+    def __init__(self, *args: Any, output: Path, **env: str):
+        # The launchers start `python` where PYTHON does not say otherwise.
+        self.output = output
+        self.file = open(output, 'w')
+        self.popen = subprocess.Popen(
+            [str(arg) for arg in args], cwd=ROOT, stdout=self.file, stderr=subprocess.STDOUT, start_new_session=True,
+            env={**os.environ, 'PYTHON': sys.executable, 'OMP_NUM_THREADS': '1', **env})
+
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def wait_for(self, ready: Callable[[], bool], timeout: float = 120.) -> None:
+        """Returns as soon as ``ready()``; fails if the command ends before."""
+        end = time.monotonic() + timeout
+        while not ready():
+            assert self.popen.poll() is None and time.monotonic() < end, self.text()[-6000:]
+            time.sleep(0.002)
+
+    def wait_for_text(self, text: str) -> None:
+        self.wait_for(lambda: text in self.text())
+
+    def finish(self, rc: int = 0, timeout: float = 240.) -> str:
+        """Waits for the end and returns the output; fails with it if the exit code is not ``rc``."""
+        code = self.popen.wait(timeout)
+        assert code == rc, f'exit code {code}, not {rc}:\n{self.text()[-8000:]}'
+        return self.text()
+
+    def group_is_alive(self) -> bool:
+        try:
+            os.killpg(self.popen.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+@contextmanager
+def start(*args: Any, output: Path, **env: str) -> Iterator[Process]:
+    """Starts a command; whatever is left of its group at the end is killed."""
+    process = Process(*args, output=output, **env)
+    try:
+        yield process
+    finally:
+        if process.group_is_alive():
+            os.killpg(process.popen.pid, signal.SIGKILL)
+        process.popen.wait()
+        process.file.close()
+
+
+def call(*args: Any, output: Path, rc: int = 0, **env: str) -> str:
+    """Runs a command to its end and returns its output."""
+    with start(*args, output=output, **env) as process:
+        return process.finish(rc)
