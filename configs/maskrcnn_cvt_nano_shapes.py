@@ -31,7 +31,8 @@ model = dict(
         bbox_head=dict(in_channels=channels, fc_out_channels=256, num_classes=8, reg_class_agnostic=True),
         mask_roi_extractor=dict(roi_layer=dict(output_size=7), **roi_extractor),
         mask_head=dict(
-            in_channels=channels, conv_out_channels=channels, num_convs=2, num_classes=8, class_agnostic=True)),
+            in_channels=channels, conv_out_channels=channels, num_convs=2, num_classes=8,
+            class_agnostic=True)),
     train_cfg=dict(
         rpn=dict(sampler=dict(num=64)),
         rpn_proposal=dict(nms_pre=200, max_per_img=64),
@@ -94,7 +95,7 @@ optim_wrapper = dict(
     clip_grad=dict(max_norm=10.))
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
-    dict(type='CosineAnnealingLR', by_epoch=False, begin=50, end=max_iters, T_max=max_iters - 50, eta_min=1e-5)
+    dict(type='CosineAnnealingLR', by_epoch=False, begin=50, end=max_iters, eta_min=1e-5)
 ]
 default_hooks = dict(
     logger=dict(log_metric_by_epoch=False),

@@ -21,7 +21,11 @@ spec.loader.exec_module(predict)
 
 @pytest.fixture(scope='module')
 def data(tmp_path_factory) -> Path:
-    return generate(tmp_path_factory.mktemp('data') / 'shapes', train=1, val=2, train_per_class=1, val_per_class=1)
+    return generate(tmp_path_factory.mktemp('data') / 'shapes',
+                    train=1,
+                    val=2,
+                    train_per_class=1,
+                    val_per_class=1)
 
 
 @pytest.fixture(scope='module')
@@ -31,19 +35,22 @@ def classifier(tmp_path_factory) -> Path:
     init_default_scope(cfg.default_scope)
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp('checkpoint') / 'epoch_1.pth'
-    torch.save(dict(state_dict=MODELS.build(cfg.model).state_dict(), meta=dict(dataset_meta=dict(classes=CLASSES))),
-               path)
+    torch.save(
+        dict(state_dict=MODELS.build(cfg.model).state_dict(), meta=dict(dataset_meta=dict(classes=CLASSES))),
+        path)
     return path
 
 
 def test_classification(data, classifier, run_tool, tmp_path):
     """Two folders with the same file names give two pictures each; small images are drawn enlarged."""
     folders = [data / 'classification' / 'val' / name for name in ('arrow', 'star')]
-    result = run_tool('tools/predict.py', 'configs/cvt_nano_shapes.py', classifier, *folders, '--out-dir', tmp_path)
+    result = run_tool('tools/predict.py', 'configs/cvt_nano_shapes.py', classifier, *folders, '--out-dir',
+                      tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ['00000.png', '00000_2.png']
     for folder, name in zip(folders, ('00000.png', '00000_2.png')):
-        line, = re.findall(rf'^{re.escape(str(folder))}/00000.png -> {re.escape(str(tmp_path))}/{name}: (.*)$',
-                           result.stdout, re.M)
+        line, = re.findall(
+            rf'^{re.escape(str(folder))}/00000.png -> {re.escape(str(tmp_path))}/{name}: (.*)$',
+            result.stdout, re.M)
         top = [part.split() for part in line.split(', ')]
         scores = [float(score.rstrip('%')) for _, score in top]
         assert len(top) == 5 and {label for label, _ in top} < set(CLASSES)
@@ -60,8 +67,8 @@ def test_classification(data, classifier, run_tool, tmp_path):
 def test_dense(data, run_tool, tmp_path, config, part, pattern):
     """Trained for one iteration by tools/train.py, since only mmdet and mmseg can build these."""
     root = data / part.split('/')[0]
-    run_tool('tools/train.py', f'configs/{config}', '--data-root', root, '--work-dir', tmp_path / 'run', '--cfg-options',
-             'train_cfg.max_iters=1', 'train_dataloader.batch_size=2')
+    run_tool('tools/train.py', f'configs/{config}', '--data-root', root, '--work-dir', tmp_path / 'run',
+             '--cfg-options', 'train_cfg.max_iters=1', 'train_dataloader.batch_size=2')
     result = run_tool('tools/predict.py', f'configs/{config}', tmp_path / 'run' / 'iter_1.pth', data / part,
                       '--out-dir', tmp_path / 'out', '--score-thr', '0.01')
     pictures = sorted((tmp_path / 'out').iterdir())
@@ -69,7 +76,8 @@ def test_dense(data, run_tool, tmp_path, config, part, pattern):
     for path in pictures:
         assert re.search(rf'{path.name} -> {re.escape(str(path))}: ({pattern})', result.stdout)
         picture = np.asarray(Image.open(path).convert('RGB'), float)
-        plain = np.asarray(Image.open(data / part / path.name).resize((512, 512), Image.Resampling.BICUBIC), float)
+        plain = np.asarray(
+            Image.open(data / part / path.name).resize((512, 512), Image.Resampling.BICUBIC), float)
         assert picture.shape == (512, 512, 3) and np.abs(picture - plain).mean() > 2, 'something is drawn'
 
 
@@ -85,13 +93,17 @@ def test_unreadable_image_is_named_and_the_others_are_drawn(data, classifier, ru
 
 def test_missing_image_stops_before_the_checkpoint_is_read(run_tool, tmp_path):
     result = run_tool('tools/predict.py', 'configs/cvt_nano_shapes.py', 'no.pth', tmp_path / 'no.jpg', rc=2)
-    assert f'error: image {tmp_path}/no.jpg does not exist.' in result.stdout and 'Traceback' not in result.stdout
+    assert f'error: image {tmp_path}/no.jpg does not exist.' in result.stdout
+    assert 'Traceback' not in result.stdout
 
 
 def arguments(tmp_path, **changes):
     return predict.argparse.Namespace(**dict(
-        dict(config=str(ROOT / 'configs' / 'cvt_nano_shapes.py'), checkpoint=str(tmp_path / 'no.pth'), device='cpu',
-             cfg_options=None, score_thr=0.3), **changes))
+        dict(config=str(ROOT / 'configs' / 'cvt_nano_shapes.py'),
+             checkpoint=str(tmp_path / 'no.pth'),
+             device='cpu',
+             cfg_options=None,
+             score_thr=0.3), **changes))
 
 
 def test_wrong_config_checkpoint_or_device(tmp_path, classifier):
@@ -111,8 +123,11 @@ def test_folders_and_names(tmp_path):
         (tmp_path / folder).mkdir()
     for name in ('a/x.png', 'a/y.JPG', 'a/note.txt', 'b/x.jpg', 'x_2.png'):
         (tmp_path / name).touch()
-    images = predict.find_images([str(tmp_path / 'a'), str(tmp_path / 'b' / 'x.jpg'), str(tmp_path / 'x_2.png')])
-    assert [str(path.relative_to(tmp_path)) for path in images] == ['a/x.png', 'a/y.JPG', 'b/x.jpg', 'x_2.png']
+    images = predict.find_images(
+        [str(tmp_path / 'a'), str(tmp_path / 'b' / 'x.jpg'),
+         str(tmp_path / 'x_2.png')])
+    assert [str(path.relative_to(tmp_path))
+            for path in images] == ['a/x.png', 'a/y.JPG', 'b/x.jpg', 'x_2.png']
     names = [path.name for path in predict.name_pictures(images, tmp_path / 'out')]
     assert names == ['x.png', 'y.png', 'x_2.png', 'x_2_2.png']
     with pytest.raises(UserError, match='empty holds no image'):

@@ -24,7 +24,8 @@ def data(tmp_path_factory) -> Path:
 
 
 def test_same_seed_same_bytes(tmp_path):
-    first, second, other = (generate(tmp_path / str(i), seed=seed, **SMALL) for i, seed in enumerate((3, 3, 4)))
+    first, second, other = (generate(tmp_path / str(i), seed=seed, **SMALL)
+                            for i, seed in enumerate((3, 3, 4)))
     names = files(first)
     assert len(names) == 2 * 9 + 9 + 2 + 3 * len(CLASSES) + 1
     assert filecmp.cmpfiles(first, second, names, shallow=False) == (names, [], [])
@@ -70,7 +71,8 @@ def test_coco_and_label_maps_agree(data, split, long_name):
             x, y, w, h = annotation['bbox']
             assert (x, y, x + w, y + h) == (xs.min(), ys.min(), xs.max() + 1, ys.max() + 1)
             assert annotation['area'] == mask.sum() > 0 and annotation['iscrowd'] == 0
-            overlaps += sum(x < x2 + w2 and x2 < x + w and y < y2 + h2 and y2 < y + h for x2, y2, w2, h2 in boxes)
+            overlaps += sum(x < x2 + w2 and x2 < x + w and y < y2 + h2 and y2 < y + h
+                            for x2, y2, w2, h2 in boxes)
             boxes.append((x, y, w, h))
         assert boxes
         label_map = Image.open(data / 'segmentation' / 'annotations' / long_name / image['file_name'])

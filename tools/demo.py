@@ -71,13 +71,24 @@ def parse_args() -> argparse.Namespace:
         'without its weights; prints one table.')
     parser.add_argument('--work-dir', default='work_dirs/demo', metavar='DIR',
                         help='folder of everything that the demo writes (default: %(default)s)')
-    parser.add_argument('--train', type=int, default=400, metavar='N', help='training scenes (default: %(default)s)')
-    parser.add_argument('--val', type=int, default=100, metavar='N', help='validation scenes (default: %(default)s)')
+    parser.add_argument('--train',
+                        type=int,
+                        default=400,
+                        metavar='N',
+                        help='training scenes (default: %(default)s)')
+    parser.add_argument('--val',
+                        type=int,
+                        default=100,
+                        metavar='N',
+                        help='validation scenes (default: %(default)s)')
     parser.add_argument('--train-per-class', type=int, default=400, metavar='N',
                         help='training images of a class for pretraining (default: %(default)s)')
     parser.add_argument('--val-per-class', type=int, default=50, metavar='N',
                         help='validation images of a class for pretraining (default: %(default)s)')
-    parser.add_argument('--epochs', type=int, metavar='N', help="pretrain for N epochs instead of the config's")
+    parser.add_argument('--epochs',
+                        type=int,
+                        metavar='N',
+                        help="pretrain for N epochs instead of the config's")
     parser.add_argument('--iterations', type=int, metavar='N',
                         help="train detector and segmentor for N iterations instead of the configs'")
     parser.add_argument('--seed', type=int, default=0, help='of data and training (default: %(default)s)')
@@ -97,46 +108,50 @@ def run_together(commands: Dict[str, List[str]], logs: Dict[str, Path]) -> None:
     Raises:
         StepError: a command failed; the others have been stopped.
     """
-    threads = max(1, len(os.sched_getaffinity(0)) // len(commands))
-    env = dict(os.environ, OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads), PYTHONWARNINGS='ignore')
-    for name, command in commands.items():
-        logs[name].parent.mkdir(parents=True, exist_ok=True)
-        print('  $ python ' + shlex.join(command), flush=True)
-    start = time.time()
-    processes = {}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+    threads = str(max(1, cores // len(commands)))
+    env = dict(os.environ, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, PYTHONWARNINGS='ignore')
+    start = shown = time.time()
+    interval = 2 if sys.stdout.isatty() else 20
+    processes: Dict[str, subprocess.Popen] = {}
     try:
         for name, command in commands.items():
+            print('  $ python ' + shlex.join(command), flush=True)
             with logs[name].open('w') as log:
                 processes[name] = subprocess.Popen(
                     [sys.executable, *command], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
-        shown, last = '', start
-        while any(process.poll() is None for process in processes.values()):
-            failed = [name for name, process in processes.items() if process.poll() not in (None, 0)]
-            if failed:
+        while True:
+            codes = {name: process.poll() for name, process in processes.items()}
+            failed = [name for name, code in codes.items() if code]
+            if failed or None not in codes.values():
                 break
-            time.sleep(0.5)
-            if time.time() - last >= (2 if sys.stdout.isatty() else 20):
-                text = '  |  '.join(filter(None, (progress(name, logs[name]) for name in commands)))
-                last = time.time()
-                if text and text != shown:
-                    shown = text
-                    text = f'    {last - start:4.0f} s  {text}'
-                    print(f'\r{text:<110}' if sys.stdout.isatty() else text, end='' if sys.stdout.isatty() else '\n',
-                          flush=True)
+            time.sleep(0.2)
+            if time.time() - shown > interval:
+                shown = time.time()
+                show_progress(f'{shown - start:.0f} s', [progress(name, logs[name]) for name in commands])
     finally:
         for process in processes.values():
             if process.poll() is None:
                 process.terminate()
                 process.wait()
-    if sys.stdout.isatty() and shown:
+    if failed:
+        name = failed[0]
+        tail = '\n'.join('    ' + line for line in logs[name].read_text(errors='replace').splitlines()[-15:])
+        raise StepError(
+            f'{name} failed with exit code {codes[name]}; the end of its log {logs[name]}:\n{tail}')
+    show_progress(f'done in {time.time() - start:.0f} s', [])
+    if sys.stdout.isatty():
         print()
-    for name, process in processes.items():
-        # Those stopped above ended with a negative code; a failure of their own comes first.
-        if process.returncode > 0 or (process.returncode < 0 and all(p.returncode <= 0 for p in processes.values())):
-            tail = '\n'.join('    ' + line for line in logs[name].read_text(errors='replace').splitlines()[-15:])
-            raise StepError(f'{name} failed with exit code {process.returncode}; the end of its log '
-                            f'{logs[name]}:\n{tail}')
-    print(f'    done in {time.time() - start:.0f} s', flush=True)
+
+
+def show_progress(time_taken: str, parts: List[str]) -> None:
+    """One line; on a terminal it replaces the one before."""
+    line = '    ' + '  |  '.join([time_taken, *filter(None, parts)])
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns - 1
+        print('\r' + line[:width].ljust(width), end='', flush=True)
+    else:
+        print(line, flush=True)
 
 
 def progress(name: str, log: Path) -> str:
@@ -184,8 +199,11 @@ def train(trainings: Sequence[Training], work_dir: Path, args: argparse.Namespac
             print(f'  {training.name}: finished before')
             continue
         checkpoint = last_checkpoint(folder)
-        command = ['tools/train.py', f'configs/{training.config}', '--data-root', f'{work_dir}/data/{training.data}',
-                   '--work-dir', str(folder)]
+        command = [
+            'tools/train.py', f'configs/{training.config}', '--data-root', f'{work_dir}/data/{training.data}',
+            '--work-dir',
+            str(folder)
+        ]
         if checkpoint is not None:
             command.append('--resume')
         options = [f'randomness.seed={args.seed}'] if args.seed else []
@@ -203,8 +221,9 @@ def train(trainings: Sequence[Training], work_dir: Path, args: argparse.Namespac
         if read_result(work_dir / name) is None:
             # Killed between the last checkpoint and its evaluation, a training has nothing left to do.
             shutil.rmtree(work_dir / name)
-            raise StepError(f'{name} ended without an evaluation of its last checkpoint, and has been removed: run '
-                            'the demo again.')
+            raise StepError(
+                f'{name} ended without an evaluation of its last checkpoint, and has been removed: run '
+                'the demo again.')
         (work_dir / name / 'finished').touch()
 
 
@@ -212,8 +231,10 @@ def train(trainings: Sequence[Training], work_dir: Path, args: argparse.Namespac
 
 
 def print_table(work_dir: Path) -> None:
-    results = {training.name: read_result(work_dir / training.name) for _, trainings in STAGES for training in trainings}
-    rows = [('Mask R-CNN, box mAP', 'maskrcnn', 'coco/bbox_mAP', 100.), ('Mask R-CNN, mask mAP', 'maskrcnn', 'coco/segm_mAP', 100.),
+    results = {training.name: read_result(work_dir / training.name)
+               for _, trainings in STAGES for training in trainings}
+    rows = [('Mask R-CNN, box mAP', 'maskrcnn', 'coco/bbox_mAP', 100.),
+            ('Mask R-CNN, mask mAP', 'maskrcnn', 'coco/segm_mAP', 100.),
             ('UperNet, mIoU', 'upernet', 'mIoU', 1.)]
     line = '-' * 62
     top1 = results['pretraining']
@@ -234,8 +255,10 @@ def plot_curves(work_dir: Path, out: Path) -> None:
         loss_axis, metric_axis = axes[:, column]
         key, label = metrics[column]
         for training in trainings:
-            name = {None: 'from scratch'}.get(training.initial, 'pretrained') if len(trainings) > 1 else 'EMA weights'
-            style = dict(label=name, color='tab:orange' if name == 'from scratch' else 'tab:blue')
+            scratch = training in DETECTION[1:] + SEGMENTATION[1:]
+            name = 'from scratch' if scratch else 'pretrained'
+            name = 'averaged weights' if training is PRETRAINING else name
+            style = dict(label=name, color='tab:orange' if scratch else 'tab:blue')
             records = read_log(work_dir / training.name)
             losses = [r for r in records if 'loss' in r]
             loss_axis.plot([r['step'] for r in losses], [r['loss'] for r in losses], **style)
@@ -267,7 +290,11 @@ def draw_predictions(work_dir: Path, out: Path) -> None:
                                    '--out-dir', str(folder), '--device', 'cpu']
         logs[training.data] = work_dir / f'predict_{training.data}.log'
     run_together(commands, logs)
-    figure, axes = plt.subplots(3, NUM_PICTURES, figsize=(2.6 * NUM_PICTURES, 8.6), layout='constrained', squeeze=False)
+    figure, axes = plt.subplots(3,
+                                NUM_PICTURES,
+                                figsize=(2.6 * NUM_PICTURES, 8.6),
+                                layout='constrained',
+                                squeeze=False)
     for row, (name, folder) in zip(axes, folders.items()):
         for axis in row:
             axis.axis('off')
@@ -282,12 +309,12 @@ def main() -> None:
     args = parse_args()
     start = time.time()
     work_dir = Path(args.work_dir)
-    if work_dir.is_absolute() is False and Path.cwd() != ROOT:
+    if Path.cwd() != ROOT:  # the commands run there
         work_dir = work_dir.resolve()
     curves, predictions = work_dir / 'curves.png', work_dir / 'predictions.png'
     try:
-        print(f'Data: drawing shapes in {work_dir}/data', flush=True)
         check_settings(work_dir, args)
+        print(f'Data: drawing shapes in {work_dir}/data', flush=True)
         generate(work_dir / 'data', args.seed, train=args.train, val=args.val,
                  train_per_class=args.train_per_class, val_per_class=args.val_per_class)
         for title, trainings in STAGES:
@@ -302,11 +329,12 @@ def main() -> None:
         sys.exit('\ninterrupted: the same command goes on from here')
     except (StepError, ValueError, OSError) as error:
         sys.exit(f'error: {error}')
-    print(f'training curves: {curves}\npredictions: {predictions}\ntook {(time.time() - start) / 60:.1f} minutes')
+    print(f'training curves: {curves}\npredictions: {predictions}')
+    print(f'took {(time.time() - start) / 60:.1f} minutes')
 
 
 def check_settings(work_dir: Path, args: argparse.Namespace) -> None:
-    """Remembers the settings in the work dir.
+    """Remembers the settings in the work dir, making it if it is new.
 
     Raises:
         ValueError: the work dir holds a demo with others, whose results must not be mixed with these.
@@ -316,8 +344,9 @@ def check_settings(work_dir: Path, args: argparse.Namespace) -> None:
     if file.exists():
         before = json.loads(file.read_text())
         if before != settings:
-            raise ValueError(f'{work_dir} holds a demo with other settings ({before}): name another --work-dir, or '
-                             'delete this one.')
+            raise ValueError(
+                f'{work_dir} holds a demo with other settings ({before}): name another --work-dir, or '
+                'delete this one.')
     elif work_dir.exists() and any(work_dir.iterdir()):
         raise ValueError(f'{work_dir} is not empty and holds no demo: name another --work-dir.')
     else:

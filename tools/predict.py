@@ -1,6 +1,6 @@
 """Draws what a checkpoint predicts: the best classes, boxes and masks, or a label map over the image.
 
-    python tools/predict.py configs/maskrcnn_cvt21_coco.py work_dirs/maskrcnn_cvt21_coco/epoch_12.pth street.jpg
+    python tools/predict.py configs/maskrcnn_cvt21_coco.py work_dirs/maskrcnn_cvt21_coco/epoch_12.pth a.jpg
 
 Writes one PNG an image and prints one line an image. Small images are drawn enlarged.
 """
@@ -34,7 +34,10 @@ def parse_args() -> argparse.Namespace:
         description='Draws what a checkpoint predicts: classes, boxes and masks, or a label map.')
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file')
-    parser.add_argument('images', nargs='+', metavar='IMAGE', help='image file, or folder of images (not searched '
+    parser.add_argument('images',
+                        nargs='+',
+                        metavar='IMAGE',
+                        help='image file, or folder of images (not searched '
                         'deeper)')
     parser.add_argument('--out-dir', default='predictions', metavar='DIR', help='folder of the pictures '
                         '(default: %(default)s)')
@@ -108,7 +111,8 @@ def classification_predictor(cfg: Config, checkpoint: str, device: str) -> Predi
     from timm.data import create_transform
     transform = cfg.get('test_dataloader', {}).get('dataset', {}).get('transform')
     if transform is None:
-        raise UserError(f'{cfg.filename} has no test_dataloader.dataset.transform, which prepares the images.')
+        raise UserError(
+            f'{cfg.filename} has no test_dataloader.dataset.transform, which prepares the images.')
     transform = create_transform(**transform, use_prefetcher=True)
     model = MODELS.build(cfg.model)
     meta = load_checkpoint(model, checkpoint, map_location='cpu').get('meta', {})
@@ -153,7 +157,8 @@ def detection_predictor(cfg: Config, checkpoint: str, device: str, score_thr: fl
         sample = inference_detector(model, image).cpu()
         picture, factor = _enlarge(image)
         found = sample.pred_instances[sample.pred_instances.scores >= score_thr]
-        summary = ', '.join(f'{classes[label]} {score:.2f}' for label, score in zip(found.labels, found.scores))
+        summary = ', '.join(f'{classes[label]} {score:.2f}'
+                            for label, score in zip(found.labels, found.scores))
         found.bboxes *= factor
         if 'masks' in found:
             found.masks = found.masks.repeat_interleave(factor, 1).repeat_interleave(factor, 2)
@@ -177,7 +182,8 @@ def segmentation_predictor(cfg: Config, checkpoint: str, device: str) -> Predict
         sample = inference_model(model, image).cpu()
         labels = sample.pred_sem_seg.data
         share = torch.bincount(labels.flatten(), minlength=len(classes)) / labels.numel()
-        summary = ', '.join(f'{classes[i]} {share[i]:.1%}' for i in share.argsort(descending=True) if share[i] > 0)
+        summary = ', '.join(f'{classes[i]} {share[i]:.1%}' for i in share.argsort(descending=True)
+                            if share[i] > 0)
         picture, factor = _enlarge(image)
         sample.pred_sem_seg = PixelData(data=labels.repeat_interleave(factor, 1).repeat_interleave(factor, 2))
         visualizer.add_datasample('', picture, sample, draw_gt=False)
@@ -200,7 +206,8 @@ def build_predictor(args: argparse.Namespace) -> Predictor:
     try:
         torch.empty(0, device=args.device)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f'--device {args.device!r} cannot be used here: {str(error).splitlines()[0]}') from error
+        raise UserError(
+            f'--device {args.device!r} cannot be used here: {str(error).splitlines()[0]}') from error
     scope = cfg.get('default_scope') or 'mmengine'
     init_default_scope(scope)
     launch.check_checkpoint(cfg, args.checkpoint, strict=True)
@@ -210,8 +217,9 @@ def build_predictor(args: argparse.Namespace) -> Predictor:
         return segmentation_predictor(cfg, args.checkpoint, args.device)
     if cfg.model.type.split('.')[-1] == 'ImageClassifier':
         return classification_predictor(cfg, args.checkpoint, args.device)
-    raise UserError(f"{args.config}: default_scope={scope!r} with model.type={cfg.model.type!r} is no task of this "
-                    "tool: allowed are the scopes 'mmdet' and 'mmseg', and the model cvt_dense.ImageClassifier.")
+    raise UserError(
+        f"{args.config}: default_scope={scope!r} with model.type={cfg.model.type!r} is no task of this "
+        "tool: allowed are the scopes 'mmdet' and 'mmseg', and the model cvt_dense.ImageClassifier.")
 
 
 def main() -> None:
@@ -232,8 +240,9 @@ def main() -> None:
             Image.fromarray(picture).save(out)
             print(f'{path} -> {out}: {summary}', flush=True)
         if unreadable:
-            raise UserError(f'{len(unreadable)} of {len(images)} images cannot be read: {", ".join(unreadable[:5])}'
-                            f'{", ..." if len(unreadable) > 5 else ""}. The others were drawn.')
+            raise UserError(
+                f'{len(unreadable)} of {len(images)} images cannot be read: {", ".join(unreadable[:5])}'
+                f'{", ..." if len(unreadable) > 5 else ""}. The others were drawn.')
 
 
 if __name__ == '__main__':

@@ -189,7 +189,8 @@ def _annotation(instance: Instance, image_id: int, annotation_id: int) -> Dict[s
         segmentation=_rle(instance.mask))
 
 
-def _write_classification(root: Path, rng: np.random.Generator, split: str, size: int, per_class: int) -> None:
+def _write_classification(root: Path, rng: np.random.Generator, split: str, size: int,
+                          per_class: int) -> None:
     for label, name in enumerate(CLASSES):
         folder = root / 'classification' / split / name
         folder.mkdir(parents=True)
