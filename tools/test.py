@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from torch.distributed.elastic.multiprocessing.errors import record  # noqa: E402
 
-from cvt_dense.engine import UserError, launch  # noqa: E402
+from cvt_dense.engine import FuseHook, UserError, launch  # noqa: E402
 
 
 def parse_args() -> argparse.Namespace:
@@ -23,6 +23,9 @@ def parse_args() -> argparse.Namespace:
     launch.add_arguments(parser)
     parser.add_argument('--tta', action='store_true',
                         help="test-time augmentation: the config's tta_model and tta_pipeline")
+    parser.add_argument('--fuse', action='store_true',
+                        help="fold BatchNorm and the activation's factor into the layers beside them: faster, "
+                        'same result')
     parser.add_argument('--out', metavar='DIR', help='save predictions in DIR: detections as COCO JSON '
                         '(predictions.bbox.json, predictions.segm.json), segmentations as PNG label maps')
     return parser.parse_args()
@@ -37,6 +40,8 @@ def main() -> None:
         if args.out is not None:
             launch.save_predictions(cfg, args.out)
         runner = launch.build_runner(cfg, ['test'], args.tta)
+        if args.fuse:
+            runner.register_hook(FuseHook())
     with launch.report_errors(UserError):
         runner.test()
 

@@ -1,11 +1,11 @@
 from .checkpoint_hook import SafeCheckpointHook
 from .cost_hook import CostHook
 from .errors import UserError
-from .hooks import NonFiniteLossHook, RawWeightsHook, SeedHook, UnreadableImagesHook
+from .hooks import FuseHook, NonFiniteLossHook, RawWeightsHook, SeedHook, UnreadableImagesHook
 from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import ContinuingRunner
 
 __all__ = [
-    'ContinuingRunner', 'CostHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'RawWeightsHook',
-    'SafeCheckpointHook', 'SeedHook', 'UnreadableImagesHook', 'UserError'
+    'ContinuingRunner', 'CostHook', 'FuseHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook',
+    'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook', 'UnreadableImagesHook', 'UserError'
 ]
