@@ -15,5 +15,7 @@ env_cfg = dict(
     dist_cfg=dict(backend='nccl'))
 randomness = dict(seed=0)
 log_level = 'INFO'
+# Losses and times are means over the last iterations; a metric with 'loss' in its name must not be.
+log_processor = dict(type='LogProcessor', mean_pattern=r'^(?!accuracy/|raw/).*(loss|time|grad_norm)')
 load_from = None
 resume = False

@@ -62,6 +62,9 @@ def load_config(args: argparse.Namespace) -> Config:
         cfg.merge_from_dict(args.cfg_options)
     if args.data_root is not None:
         redirect_data_root(cfg, args.data_root)
+    for key in cfg:
+        if key.endswith('_dataloader') and cfg[key] and cfg[key].get('num_workers', 0) == 0:
+            cfg[key].pop('persistent_workers', None)  # PyTorch refuses it without workers
     cfg.launcher = args.launcher
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     if args.work_dir is not None:
