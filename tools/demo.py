@@ -155,7 +155,7 @@ def show_progress(time_taken: str, parts: List[str]) -> None:
 
 
 def progress(name: str, log: Path) -> str:
-    """The last training line of a log in short; '' before the first."""
+    """The last training line of a log in short; nothing where there is none."""
     found = PROGRESS.findall(log.read_text(errors='replace'))
     if not found:
         return ''
@@ -261,7 +261,7 @@ def plot_curves(work_dir: Path, out: Path) -> None:
             style = dict(label=name, color='tab:orange' if scratch else 'tab:blue')
             records = read_log(work_dir / training.name)
             losses = [r for r in records if 'loss' in r]
-            loss_axis.plot([r['step'] for r in losses], [r['loss'] for r in losses], **style)
+            loss_axis.plot([r['step'] for r in losses], [r['loss'] for r in losses], marker='.', **style)
             values = [r for r in records if key in r and 'loss' not in r]
             metric_axis.plot([r['step'] for r in values], [r[key] for r in values], marker='o', **style)
             if training is PRETRAINING:
