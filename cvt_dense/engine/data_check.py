@@ -4,6 +4,7 @@ MMDetection and MMSegmentation find most of these late (in a worker, epochs into
 category under another name is dropped without a word, a label value beyond the classes is left out of
 the score.
 """
+import inspect
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -21,13 +22,14 @@ DEFAULT_IGNORE_INDEX = 255  # of MMSegmentation's heads
 
 
 def check_annotations(cfg: Config, stage: str) -> None:
-    """Checks the COCO annotation files of ``cfg``'s ``{stage}_dataloader`` before the data set is built.
+    """Checks the folders and COCO files of ``cfg``'s ``{stage}_dataloader`` before the data set is built.
 
     Images without annotations are counted in the log; a training set leaves them out where its
     ``filter_cfg`` has ``filter_empty_gt``.
 
     Raises:
-        UserError: a file or folder is missing; a file is not JSON or not COCO's format; ``classes`` is
+        UserError: a file or folder is missing, or a folder has no image with the data set's suffix; a
+            file is not JSON or not COCO's format; ``classes`` is
             not the file's categories or in another order; annotations name unknown images or
             categories; there is no annotation; the evaluator reads another file.
     """
@@ -46,6 +48,8 @@ def check_annotations(cfg: Config, stage: str) -> None:
         if str(dataset.get('type')).split('.')[-1] == 'CocoDataset':
             files.append(os.path.join(root, dataset.get('ann_file', '')))
             _check_coco_file(files[-1], _classes(dataset, cfg), where)
+        elif 'seg_map_path' in (dataset.get('data_prefix') or {}) and not dataset.get('ann_file'):
+            _check_suffix(os.path.join(root, dataset.data_prefix.img_path), dataset, cfg, where)
     evaluators = cfg.get(f'{stage}_evaluator') or []
     for evaluator in evaluators if isinstance(evaluators, list) else [evaluators]:
         given = evaluator.get('ann_file')
@@ -65,7 +69,7 @@ def check_files(dataset: Any, model: Dict[str, Any], where: str) -> None:
         where: what the data set is called in messages.
 
     Raises:
-        UserError: files are missing; there is no image; the heads have another number of classes;
+        UserError: files are missing; the heads have another number of classes;
             a label map is not 8-bit, or holds values beyond the classes; every pixel is ignored.
     """
     if not _is_first_process() or not hasattr(dataset, 'get_data_info') or _is_remote(dataset):
@@ -73,11 +77,6 @@ def check_files(dataset: Any, model: Dict[str, Any], where: str) -> None:
     classes = dataset.metainfo.get('classes')
     if not classes:
         return
-    if hasattr(dataset, 'img_suffix') and not len(dataset):
-        folder = dataset.data_prefix['img_path']
-        there = sorted({os.path.splitext(name)[1] for name in os.listdir(folder)})
-        raise UserError(f'{where}: no file in {folder!r} ends in img_suffix={dataset.img_suffix!r}; endings there: '
-                        f'{there}. Correct img_suffix.')
     for head, number in _head_classes(model):
         if number != len(classes):
             raise UserError(f'{where} has {len(classes)} classes, but model.{head}.num_classes is {number}; set it to '
@@ -153,13 +152,26 @@ def _leaf_datasets(node: Any) -> Iterator[Dict[str, Any]]:
         yield node
 
 
+def _dataset_class(dataset: Dict[str, Any], cfg: Config) -> type:
+    with DATASETS.switch_scope_and_registry(cfg.get('default_scope')) as registry:
+        return registry.get(dataset['type'])
+
+
 def _classes(dataset: Dict[str, Any], cfg: Config) -> Sequence[str]:
     """The classes that a config gives its data set, or else the data set's own."""
     classes = (dataset.get('metainfo') or {}).get('classes')
-    if classes is None:
-        with DATASETS.switch_scope_and_registry(cfg.get('default_scope')) as registry:
-            classes = registry.get(dataset['type']).METAINFO['classes']
-    return classes
+    return _dataset_class(dataset, cfg).METAINFO['classes'] if classes is None else classes
+
+
+def _check_suffix(folder: str, dataset: Dict[str, Any], cfg: Config, where: str) -> None:
+    suffix = dataset.get('img_suffix')
+    if suffix is None:
+        suffix = inspect.signature(_dataset_class(dataset, cfg)).parameters['img_suffix'].default
+    names = [name for _, _, names in os.walk(folder, followlinks=True) for name in names]
+    if not any(name.endswith(suffix) for name in names):
+        endings = sorted({os.path.splitext(name)[1] for name in names})[:10]
+        raise UserError(f'{where}: no file in {folder!r} ends in img_suffix={suffix!r}; endings there: {endings}. '
+                        'Correct img_suffix or data_prefix.')
 
 
 # -- images and label maps -------------------------------------------------------------------------
