@@ -3,6 +3,7 @@
     python tools/benchmark.py model cvt-13 --compare fused,fused+compiled,transformers
     python tools/benchmark.py model configs/maskrcnn_cvt13_coco.py --size 800x1344 --batch 1 \\
         --compare windowed,einsum,swin_tiny_patch4_window7_224 --json benchmarks/detection.json
+    python tools/benchmark.py data configs/cvt13_in1k.py --data-root /data/imagenet --workers 4,8,16
     python tools/benchmark.py model cvt-13 --sizes 224,448,896 --batch 1 --compare windowed --plot curve.png
 
 Time is that of the backbone alone on random images: forward, and with ``--mode train`` also backward.
@@ -11,6 +12,8 @@ each network, on CUDA PyTorch's own count. ``peak`` is the share of the speed of
 measured in the same rounds, by the network's own count of multiplications and additions.
 """
 import argparse
+import copy
+import itertools
 import json
 import os
 import platform
@@ -28,12 +31,16 @@ from typing import Callable, Dict, List, Optional, Tuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch  # noqa: E402
-from mmengine.config import Config  # noqa: E402
+from mmengine.config import Config, DictAction  # noqa: E402
 from mmengine.model import revert_sync_batchnorm  # noqa: E402
+from mmengine.optim import build_optim_wrapper  # noqa: E402
+from mmengine.registry import MODELS, init_default_scope  # noqa: E402
+from mmengine.runner import Runner  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.utils.flop_counter import (  # noqa: E402
     FlopCounterMode, register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count)
 
+from cvt_dense.engine import launch  # noqa: E402
 from cvt_dense.models import CvT  # noqa: E402  before timm
 import timm  # noqa: E402  isort: skip
 
@@ -203,14 +210,14 @@ def measure(names: List[str], args: argparse.Namespace, size: Tuple[int, int]) -
 
 
 def print_table(rows: List[Dict]) -> None:
-    print(f'{"network":40} {"size":>10} {"ms":>9} {"images/s":>9} {"x first":>8} {"GiB":>7} {"GFLOP":>8} {"peak":>6}')
+    print(f'{"network":40} {"size":>10} {"ms":>9} {"images/s":>9} {"x first":>8} {"GiB":>7} {"GFLOP":>8} '
+          f'{"peak":>6}')
     for row in rows:
-        def cell(key: str, spec: str) -> str:
-            width = spec.split('.')[0]
-            return f'{"-":>{width}}' if row[key] is None else format(row[key], spec)
-        print(f'{row["name"]:40} {"x".join(map(str, row["size"])):>10} {cell("latency_ms", "9.1f")} '
-              f'{cell("images_per_s", "9.2f")} {cell("speedup", "8.2f")} {cell("memory_gib", "7.2f")} '
-              f'{cell("gflop", "8.1f")} {cell("share_of_peak", "6.0%")}')
+        cells = [f'{row["name"]:40}', f'{"x".join(map(str, row["size"])):>10}']
+        for key, spec in (('latency_ms', '9.1f'), ('images_per_s', '9.2f'), ('speedup', '8.2f'),
+                          ('memory_gib', '7.2f'), ('gflop', '8.1f'), ('share_of_peak', '6.0%')):
+            cells.append(' ' * (int(spec[0]) - 1) + '-' if row[key] is None else format(row[key], spec))
+        print(*cells)
 
 
 def save_plot(rows: List[Dict], args: argparse.Namespace) -> None:
@@ -228,7 +235,8 @@ def save_plot(rows: List[Dict], args: argparse.Namespace) -> None:
         axis.minorticks_off()
         axis.grid(alpha=.3)
     axes[0].legend()
-    figure.suptitle(f'{args.mode}, batch {args.batch}, {args.amp if args.amp != "none" else "fp32"}, {args.device}')
+    precision = 'fp32' if args.amp == 'none' else args.amp
+    figure.suptitle(f'{args.mode}, batch {args.batch}, {precision}, {args.device}')
     figure.savefig(args.plot, dpi=120)
 
 
@@ -236,6 +244,50 @@ def environment(device: str) -> Dict:
     name = torch.cuda.get_device_name() if device == 'cuda' else platform.processor() or platform.machine()
     return dict(device=name, threads=torch.get_num_threads(), torch=torch.__version__, timm=timm.__version__,
                 python=platform.python_version(), load_of_last_minutes=os.getloadavg())
+
+
+# -- input pipeline --------------------------------------------------------------------------------
+
+
+def benchmark_data(args: argparse.Namespace) -> None:
+    """Prints how fast a config's training data is loaded beside how fast its model trains on one batch of it."""
+    with launch.report_errors(*launch.SETUP_ERRORS):
+        cfg = launch.load_config(args)
+        launch.set_amp(cfg, None)
+        init_default_scope(cfg.get('default_scope') or 'mmengine')
+        cfg.train_dataloader.dataset = launch.build_datasets(cfg, ['train'])['train']
+        model = revert_sync_batchnorm(MODELS.build(cfg.model)).to(args.device).train()
+        optim_wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+    print(f'{"":24} {"images/s":>9}')
+    rates = {}
+    for workers in args.workers or [cfg.train_dataloader.get('num_workers', 0)]:
+        loader_cfg = copy.copy(cfg.train_dataloader)
+        loader_cfg.update(num_workers=workers, persistent_workers=workers > 0)
+        loader = Runner.build_dataloader(loader_cfg, seed=0)
+        if len(loader) == 0:
+            raise SystemExit(f'{args.config}: {len(loader.dataset)} training images do not fill one batch of '
+                             f'{loader.batch_size}; set train_dataloader.batch_size with --cfg-options.')
+        batches = itertools.chain.from_iterable(itertools.repeat(loader))
+        for _ in range(2 * workers + 3):  # starting, and what workers had time to prepare, does not count
+            batch = next(batches)
+        images, start = 0, time.perf_counter()
+        for _ in range(args.steps):
+            batch = next(batches)
+            images += len(batch['inputs'])
+        rates[workers] = images / (time.perf_counter() - start)
+        print(f'{f"data, {workers} workers":24} {rates[workers]:9.1f}', flush=True)
+        del batches, loader
+    for step in range(args.steps + 1):
+        if step == 1:  # the first one is slower
+            start = time.perf_counter()
+        model.train_step(batch, optim_wrapper)
+    if args.device == 'cuda':
+        torch.cuda.synchronize()
+    training = args.steps * len(batch['inputs']) / (time.perf_counter() - start)
+    print(f'{"training step, " + args.device:24} {training:9.1f}')
+    workers, rate = max(rates.items(), key=lambda item: item[1])
+    print(f'{"The model" if rate > training else "The data"} limits: {workers} workers load {rate / training:.2f} x what '
+          'one training process takes.')
 
 
 # -- command line ----------------------------------------------------------------------------------
@@ -257,7 +309,8 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     commands = parser.add_subparsers(dest='command', required=True)
     model = commands.add_parser('model', help='time and memory of a backbone', epilog=__doc__.split('\n\n')[-1])
-    model.add_argument('model', metavar='CONFIG|ARCH', help=f'config file, or one of {", ".join(CvT.arch_zoo)}')
+    archs = ', '.join(CvT.arch_zoo)
+    model.add_argument('model', metavar='CONFIG|ARCH', help=f'config file, or one of {archs}')
     model.add_argument('--size', type=parse_size, metavar='HxW', default=(224, 224), help='image (224x224)')
     model.add_argument('--sizes', type=lambda text: [parse_size(part) for part in text.split(',')],
                        metavar='HxW,...', help='several images instead, e.g. 224,448,800x1344')
@@ -265,7 +318,7 @@ def parse_args() -> argparse.Namespace:
     model.add_argument('--mode', choices=('infer', 'train'), default='infer')
     model.add_argument('--amp', choices=tuple(DTYPES), default='none', help='autocast (none: float32)')
     model.add_argument('--compare', type=lambda text: text.split(','), default=[], metavar='NAME,...',
-                       help="'transformers' (Hugging Face's Cvt), a timm network (as its features), or this CvT "
+                       help="'transformers' (Hugging Face's Cvt), a timm network (its features), or this CvT "
                        f"{', '.join(VARIANTS)}; a '+' combines: windowed+fused+compiled")
     model.add_argument('--window-size', type=parse_windows, default=[28, 28, None], metavar='N,...',
                        help="of 'windowed', per stage (28,28,none)")
@@ -273,10 +326,23 @@ def parse_args() -> argparse.Namespace:
     model.add_argument('--device', choices=('cpu', 'cuda'), default='cuda' if torch.cuda.is_available() else 'cpu')
     model.add_argument('--json', type=Path, metavar='FILE', help='write every number there')
     model.add_argument('--plot', type=Path, metavar='FILE', help='draw time and memory over the size there')
+    data = commands.add_parser('data', help='the input pipeline beside the training step, in images/s')
+    data.add_argument('config', help='config file')
+    data.add_argument('--data-root', metavar='DIR', help='as for tools/train.py')
+    data.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help='as for tools/train.py')
+    data.add_argument('--workers', type=lambda text: [int(part) for part in text.split(',')], metavar='N,...',
+                      help="numbers of worker processes to try (the config's)")
+    data.add_argument('--steps', type=int, default=20, help='timed batches (20)')
+    data.add_argument('--device', choices=('cpu', 'cuda'), default='cuda' if torch.cuda.is_available() else 'cpu')
+    data.set_defaults(launcher='none', local_rank=0, work_dir=None)
     args = parser.parse_args()
 
+    if args.command == 'data':
+        if args.steps < 1 or any(workers < 0 for workers in args.workers or ()):
+            parser.error(f'--steps {args.steps} --workers {args.workers}: at least 1 step, 0 or more workers')
+        return args
     if args.model not in CvT.arch_zoo and not Path(args.model).is_file():
-        parser.error(f'{args.model}: neither a config file nor one of {", ".join(CvT.arch_zoo)}')
+        parser.error(f'{args.model}: neither a config file nor one of {archs}')
     if args.batch < 1 or args.rounds < 1:
         parser.error(f'--batch {args.batch} --rounds {args.rounds}: both must be at least 1')
     if args.device == 'cuda' and not torch.cuda.is_available():
@@ -287,10 +353,10 @@ def parse_args() -> argparse.Namespace:
         except ValueError as error:
             parser.error(str(error))
         if network == 'transformers' and args.model not in CvT.arch_zoo:
-            parser.error(f'--compare transformers needs one of {", ".join(CvT.arch_zoo)}, not a config')
+            parser.error(f'--compare transformers needs one of {archs}, not a config')
         if network not in (None, 'transformers') and not timm.is_model(network):
-            parser.error(f"--compare {network}: allowed are 'transformers', {', '.join(VARIANTS)}, timm's networks "
-                         'and combinations of them with +')
+            parser.error(f"--compare {network}: allowed are 'transformers', {', '.join(VARIANTS)}, timm's "
+                         'networks and combinations of them with +')
         if network is not None and set(variants) - {'compiled'}:
             parser.error(f'--compare {name}: {network} can only be combined with compiled')
         if 'fused' in variants and args.mode == 'train':
@@ -300,14 +366,20 @@ def parse_args() -> argparse.Namespace:
 
 def main() -> None:
     args = parse_args()
+    if args.command == 'data':
+        benchmark_data(args)
+        return
     if args.device == 'cuda':
         torch.backends.cuda.matmul.allow_tf32 = False  # float32 means float32
         torch.backends.cudnn.allow_tf32 = False
     names = ['eager', *args.compare]
-    try:
-        build('eager', args, args.size)
-    except ValueError as error:
-        raise SystemExit(f'{args.model}: {error}')
+    for name in names:
+        try:
+            if split_name(name)[0] is None:
+                with torch.device('meta'):
+                    build(name, args, args.size)
+        except ValueError as error:
+            raise SystemExit(f'{args.model}, {name}: {error}')
     rows = []
     for size in args.sizes or [args.size]:
         rows += measure(names, args, size)

@@ -1,0 +1,3 @@
+# Attention in windows of 28x28 tokens in stages 1 and 2: linear cost in the image's area, same weights.
+_base_ = 'maskrcnn_cvt13_coco.py'
+model = dict(backbone=dict(window_size=[28, 28, None]))
