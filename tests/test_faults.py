@@ -1,6 +1,6 @@
 """Runs that are killed, stopped, or out of disk end with the weights of a run that was not.
 
-``python tests/test_faults.py 20`` kills one run 20 times at random moments and compares its end with that
+``PYTHONPATH=. python tests/test_faults.py 20`` kills one run 20 times at random moments and compares its end with that
 of an undisturbed run, bit for bit; the tests below do the same with fewer kills.
 """
 import os
@@ -94,6 +94,21 @@ def test_killed_while_writing_a_checkpoint(folder, undisturbed):
     call(*train(folder, work_dir, '--resume'), output=folder / 'writing_end.txt')
     assert differences(undisturbed / LAST, work_dir / LAST) == []
     assert not list(work_dir.glob('*.partial'))
+
+
+def test_killed_in_the_last_evaluation(folder, undisturbed):
+    work_dir = folder / 'evaluating'
+    with start(*train(folder, work_dir), output=folder / 'evaluating.txt') as process:
+        process.wait_for_text(f'Epoch(val) [{EPOCHS}][1/7]')
+        os.killpg(process.popen.pid, signal.SIGKILL)
+    best = sorted(path.name for path in undisturbed.glob('best*'))
+    assert best and sorted(path.name for path in work_dir.glob('best*')) != best
+    output = call(*train(folder, work_dir, '--resume'), output=folder / 'evaluating_end.txt')
+    assert 'Epoch(train)' not in output
+    assert len(re.findall(r'accuracy/top1: [\d.]+ ', output)) == 1
+    assert sorted(path.name for path in work_dir.glob('best*')) == best
+    output = call(*train(folder, work_dir, '--resume'), output=folder / 'evaluated.txt')
+    assert 'accuracy/top1: ' not in output
 
 
 def test_disk_full_while_writing_a_checkpoint(folder, undisturbed):

@@ -107,6 +107,7 @@ class SafeCheckpointHook(CheckpointHook):
       with exit code 0. Resumed, it goes on with the next batch of the same epoch. Batches seen before
       are neither repeated nor left out, since the samplers depend on seed and epoch alone; only
       samplers that ignore the seed would. The log numbers the rest of that epoch's batches from 1.
+    - An evaluation that was due with the last checkpoint, but did not come to its end, is made up for.
     - A run may be continued with other numbers of processes or images: the epoch goes on at the same
       share of the data, schedules are moved to the same epoch, and the log says so. The learning
       rate is scaled to the new total batch where ``auto_scale_lr`` is enabled.
@@ -116,6 +117,7 @@ class SafeCheckpointHook(CheckpointHook):
 
     SIGNAL_INTERVAL = 10  # iterations between two agreements of the processes on whether one was told to stop
     PREEMPTED = 'preempted.pth'
+    EVALUATED = 'last_evaluation'  # file with the epoch or iteration whose evaluation was the last to end
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -156,6 +158,26 @@ class SafeCheckpointHook(CheckpointHook):
         loader.worker_init_fn = partial(_init_worker, loader.worker_init_fn, exiting)
         self._old_handlers = {number: signal.signal(number, self._on_signal)
                               for number in (signal.SIGTERM, signal.SIGUSR1)}
+        if runner.iter > 0 and runner.val_loop is not None and self._misses_evaluation(runner):
+            runner.logger.info('The evaluation that belongs to the checkpoint did not come to its end; it comes first.')
+            runner.val_loop.run()
+
+    def _misses_evaluation(self, runner: Runner) -> bool:
+        loop = runner.train_loop
+        step, end = runner.iter, runner.max_iters
+        if isinstance(loop, EpochBasedTrainLoop):
+            if step != runner.epoch * len(loop.dataloader):
+                return False  # inside an epoch
+            step, end = runner.epoch, runner.max_epochs
+        due = step >= loop.val_begin and (step % loop.val_interval == 0 or step == end)
+        evaluated = Path(runner.work_dir, self.EVALUATED)
+        return due and not (evaluated.is_file() and evaluated.read_text() == str(step))
+
+    def after_val_epoch(self, runner: Runner, metrics: Dict[str, float]) -> None:
+        super().after_val_epoch(runner, metrics)
+        if is_main_process():
+            step = runner.epoch if isinstance(runner.train_loop, EpochBasedTrainLoop) else runner.iter
+            AtomicLocalBackend().put(str(step).encode(), Path(runner.work_dir, self.EVALUATED))
 
     def _continue(self, runner: Runner) -> None:
         sampler = runner.train_dataloader.sampler

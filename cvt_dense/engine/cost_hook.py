@@ -20,7 +20,7 @@ class CostHook(Hook):
     process with the largest: allocated by tensors on a GPU, or resident in RAM without one.
     """
 
-    priority = 'LOWEST'  # its time includes what other hooks do
+    priority = 'VERY_HIGH'  # SafeCheckpointHook may evaluate and save before training starts
 
     def __init__(self):
         self.seconds = self.eval_seconds = self.process_seconds = 0.

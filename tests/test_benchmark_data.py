@@ -1,0 +1,34 @@
+"""tools/benchmark.py data."""
+import re
+import tarfile
+
+import pytest
+from tiny_training import write_config
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    return write_config(tmp_path_factory.mktemp('benchmark'))
+
+
+def test_folders_and_tar_beside_the_model(run_tool, config):
+    train = config.parent / 'data' / 'train'
+    with tarfile.open(f'{train}.tar', 'w') as tar:
+        tar.add(train, '.')
+    for options in ((), ('train_dataloader.dataset.split=train.tar', "train_dataloader.dataset.reader=''")):
+        flags = ('--cfg-options', *options) if options else ()
+        output = run_tool('tools/benchmark.py', 'data', config, '--workers', '0,1', '--steps', '2', *flags).stdout
+        rates = {name: float(rate) for name, rate in re.findall(r'^(data, \d workers|training step, cpu) +([\d.]+)$',
+                                                                output, re.M)}
+        assert list(rates) == ['data, 0 workers', 'data, 1 workers', 'training step, cpu']
+        assert all(rate > 0 for rate in rates.values())
+        data, training = max(rates['data, 0 workers'], rates['data, 1 workers']), rates['training step, cpu']
+        assert output.rstrip().splitlines()[-1].startswith('The model limits' if data > training else 'The data limits')
+
+
+def test_mistakes(run_tool, config):
+    output = run_tool('tools/benchmark.py', 'data', config, '--cfg-options', 'train_dataloader.batch_size=64',
+                      '--workers', '0', rc=1).stdout
+    assert '36 training images do not fill one batch of 64' in output and 'Traceback' not in output
+    output = run_tool('tools/benchmark.py', 'data', 'configs/none.py', rc=2).stdout
+    assert "config file 'configs/none.py' does not exist" in output
