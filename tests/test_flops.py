@@ -1,0 +1,82 @@
+"""tools/get_flops.py against the closed form, the published figures, and real detectors and segmentors."""
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from cvt_dense.models import CvT, ImageClassifier
+
+ROOT = Path(__file__).resolve().parents[1]
+PUBLISHED = {('cvt-13', (224, 224)): 4.53e9, ('cvt-21', (224, 224)): 7.13e9, ('cvt-w24', (384, 384)): 193.2e9}
+
+
+@pytest.fixture(scope='module')
+def get_flops():
+    spec = importlib.util.spec_from_file_location('get_flops', ROOT / 'tools' / 'get_flops.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def closed_form(arch, size):
+    """MACs of each stage, from the shapes of every product."""
+    macs, in_channels, (height, width) = [], 3, size
+    for i, (dims, depth) in enumerate(zip(arch['embed_dims'], arch['depths'])):
+        kernel, stride, padding = ((7, 4, 2), (3, 2, 1), (3, 2, 1))[i]
+        height, width = ((side + 2 * padding - kernel) // stride + 1 for side in (height, width))
+        cls_token = int(i == 2)
+        queries, keys = height * width, -(-height // 2) * -(-width // 2)
+        embed = queries * dims * in_channels * kernel**2
+        depthwise = (queries + 2 * keys) * dims * 9
+        queries, keys = queries + cls_token, keys + cls_token
+        linear = (2 * queries + 2 * keys) * dims**2  # q and the output, k and v
+        attention = 2 * queries * keys * dims
+        mlp = 2 * queries * dims * 4 * dims
+        macs.append(embed + depth * (depthwise + linear + attention + mlp))
+        in_channels = dims
+    return macs
+
+
+@pytest.mark.parametrize('name, size', [('cvt-13', (224, 224)), ('cvt-13', (255, 337)), ('cvt-13', (800, 1280)),
+                                        ('cvt-21', (224, 224)), ('cvt-w24', (384, 384))])
+def test_every_stage_is_counted_as_the_closed_form_says(get_flops, name, size):
+    with torch.device('meta'):
+        model = CvT(name, out_type='cls_token')
+    parts = get_flops.count_parts(model, size)
+    counted = [parts[f'backbone.stage{i}'][1] for i in range(3)]
+    assert counted == closed_form(CvT.arch_zoo[name], size)
+    if (name, size) in PUBLISHED:
+        total = sum(counted) + 1000 * CvT.arch_zoo[name]['embed_dims'][-1]
+        assert total == pytest.approx(PUBLISHED[name, size], rel=0.01)
+
+
+def test_parameters_with_a_head_of_1000_classes(get_flops):
+    for name, expected in (('cvt-13', 19_997_480), ('cvt-21', 31_622_696), ('cvt-w24', 277_196_392)):
+        with torch.device('meta'):
+            model = ImageClassifier(dict(type='cvt_dense.CvT', arch=name, out_type='cls_token'))
+        assert sum(p.numel() for p in model.parameters()) == expected
+
+
+def test_windows_lower_the_count(get_flops):
+    with torch.device('meta'):
+        whole, windowed = CvT('cvt-13'), CvT('cvt-13', window_size=[28, 28, None])
+    stage0 = [get_flops.count_parts(model, (800, 1280))['backbone.stage0'][1] for model in (whole, windowed)]
+    attention = 2 * (200 * 320) * (100 * 160) * 64
+    assert stage0[0] - stage0[1] == pytest.approx(attention, rel=0.02)  # but 28 * 28 / 4 keys instead of 16,000
+
+
+@pytest.mark.parametrize('config, parts', [
+    ('configs/maskrcnn_cvt13_coco.py', ('neck', 'rpn_head', 'roi_head')),
+    ('configs/semfpn_cvt13_ade20k.py', ('neck', 'decode_head')),
+])
+def test_detectors_and_segmentors_are_counted_as_users_run_it(run_tool, config, parts):
+    output = run_tool('tools/get_flops.py', config, '--size', 256, 320).stdout
+    rows = {cells[0]: cells[1:] for cells in map(str.split, output.splitlines())
+            if len(cells) == 3 and cells[1][0].isdigit()}
+    assert all(float(rows[name][1]) > 0 for name in ('backbone.stage0', 'backbone.stage1', 'backbone.stage2', *parts))
+    stages = [float(rows[f'backbone.stage{i}'][1]) * 1e9 for i in range(3)]
+    assert stages == pytest.approx(closed_form(CvT.arch_zoo['cvt-13'], (256, 320)), abs=1e6)
+    names = [name for name in rows if name != 'total']
+    assert float(rows['total'][1]) == pytest.approx(sum(float(rows[name][1]) for name in names), abs=0.01)
+    assert sum(int(rows[name][0].replace(',', '')) for name in names) == int(rows['total'][0].replace(',', ''))
