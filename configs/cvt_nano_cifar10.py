@@ -30,7 +30,8 @@ model = dict(
 
 data_root = 'data/cifar10'
 train_transform = dict(
-    _delete_=True, input_size=32, is_training=True, scale=(0.5, 1.0), interpolation='bilinear', color_jitter=None)
+    _delete_=True, input_size=32, is_training=True, scale=(0.5, 1.0), interpolation='bilinear',
+    color_jitter=None)
 val_transform = dict(input_size=32, interpolation='bilinear', crop_pct=1.0)
 loader = dict(batch_size=batch_size, num_workers=2)
 train_dataloader = dict(**loader, dataset=dict(data_root=data_root, transform=train_transform))

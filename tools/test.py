@@ -24,7 +24,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--tta', action='store_true',
                         help="test-time augmentation: the config's tta_model and tta_pipeline")
     parser.add_argument('--fuse', action='store_true',
-                        help="fold BatchNorm and the activation's factor into the layers beside them: faster, "
+                        help="fold BatchNorm and the activation's factor into the layers beside them: "
+                             "faster, "
                         'same result')
     parser.add_argument('--out', metavar='DIR', help='save predictions in DIR: detections as COCO JSON '
                         '(predictions.bbox.json, predictions.segm.json), segmentations as PNG label maps')

@@ -18,7 +18,8 @@ from cvt_dense.engine import UserError, launch  # noqa: E402
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description='Trains what a config describes: classifier, detector or segmentor.')
+    parser = argparse.ArgumentParser(description='Trains what a config describes: classifier, detector or '
+                                                 'segmentor.')
     parser.add_argument('config', help='config file')
     launch.add_arguments(parser)
     parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
@@ -26,7 +27,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--amp', nargs='?', const='bf16', choices=sorted(launch.AMP_DTYPES),
                         help='mixed precision (bf16 if not said which)')
     parser.add_argument('--auto-scale-lr', action='store_true',
-                        help='scale the learning rate to the real total batch, where the config does not anyway')
+                        help='scale the learning rate to the real total batch, where the config does not '
+                             'anyway')
     parser.add_argument('--vis-backend', choices=sorted(launch.VIS_BACKENDS),
                         help='send the training curves there too, besides vis_data/scalars.json')
     return parser.parse_args()

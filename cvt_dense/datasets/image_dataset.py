@@ -57,7 +57,8 @@ def read_class_folders(root: str) -> FileReader:
         FileNotFoundError: no such folder, or no image in it.
     """
     if not os.path.isdir(root):
-        raise FileNotFoundError(f'{root!r} is not a folder. Expected is one folder per class in it; set the data '
+        raise FileNotFoundError(f'{root!r} is not a folder. Expected is one folder per class in it; set the '
+                                'data '
                                 'root with --data-root DIR, or data_root and split in the config.')
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     extensions = tuple(get_img_extensions())
@@ -72,11 +73,13 @@ def read_class_folders(root: str) -> FileReader:
         if len(paths) == before:
             empty.append(name)
     if not paths:
-        raise FileNotFoundError(f'{root!r} holds no image in class folders ({len(classes)} folders). Expected is '
+        raise FileNotFoundError(f'{root!r} holds no image in class folders ({len(classes)} folders). '
+                                'Expected is '
                                 f'{os.path.join(root, "<class>", "<name>.JPEG")}; allowed are '
                                 f'{", ".join(extensions)}.')
     if empty:
-        raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {_some(empty)}. Remove them (they '
+        raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {_some(empty)}. Remove them '
+                         '(they '
                          'count as classes), or fill them.')
     return FileReader(root, paths, labels, classes)
 
@@ -89,7 +92,8 @@ def read_list(ann_file: str, root: str) -> FileReader:
         ValueError: a line is malformed, or there is none.
     """
     if not os.path.isfile(ann_file):
-        raise FileNotFoundError(f'list file {ann_file!r} does not exist; set ann_file (relative to data_root) in the '
+        raise FileNotFoundError(f'list file {ann_file!r} does not exist; set ann_file (relative to '
+                                'data_root) in the '
                                 'config, or the data root with --data-root DIR.')
     paths, labels = [], []
     with open(ann_file, encoding='utf-8') as file:
@@ -98,7 +102,8 @@ def read_list(ann_file: str, root: str) -> FileReader:
             if not line.strip():
                 continue
             if not path or not label.isdigit():
-                raise ValueError(f'list file {ann_file!r}, line {number}: {line.strip()!r} is not a path, a space and '
+                raise ValueError(f'list file {ann_file!r}, line {number}: {line.strip()!r} is not a path, a '
+                                 'space and '
                                  'a class index (0 or more).')
             paths.append(path.rstrip())
             labels.append(int(label))
@@ -114,7 +119,8 @@ def read_list(ann_file: str, root: str) -> FileReader:
         if name not in found[folder]:
             missing.append(path)
     if missing:
-        raise FileNotFoundError(f'list file {ann_file!r} names {len(missing)} images (of {len(paths)}) that are not in '
+        raise FileNotFoundError(f'list file {ann_file!r} names {len(missing)} images (of {len(paths)}) that '
+                                'are not in '
                                 f'{root!r}: {_some(missing)}. Check data_root, split and the list.')
     return FileReader(root, paths, labels, [])
 
@@ -165,7 +171,8 @@ class ImageDataset(Dataset):
                  num_classes: Optional[int] = None,
                  reader: Optional[str] = None):
         if not os.path.isdir(data_root):
-            raise FileNotFoundError(f'data root {data_root!r} is not a folder; give the right one with --data-root DIR '
+            raise FileNotFoundError(f'data root {data_root!r} is not a folder; give the right one with '
+                                    '--data-root DIR '
                                     'or data_root in the config.')
         root = os.path.join(data_root, split)
         if reader is not None:
@@ -183,13 +190,16 @@ class ImageDataset(Dataset):
     def _check_labels(self, num_classes: int, root: str, ann_file: str) -> None:
         classes = self.metainfo['classes']
         if len(classes) > num_classes:
-            raise ValueError(f'{root!r} holds {len(classes)} class folders, but the head has {num_classes} outputs: set '
+            raise ValueError(f'{root!r} holds {len(classes)} class folders, but the head has {num_classes} '
+                             'outputs: set '
                              f'model.num_classes={len(classes)}, or point the data root elsewhere.')
         largest = int(self.reader.labels.max())
         if largest >= num_classes:
             path = self.reader.filename(int(self.reader.labels.argmax()))
-            raise ValueError(f'list file {ann_file!r} gives {path!r} the label {largest}, but the head has {num_classes} '
-                             f'outputs: allowed are 0 to {num_classes - 1}. Correct the list or model.num_classes.')
+            raise ValueError(f'list file {ann_file!r} gives {path!r} the label {largest}, but the head has '
+                             f'{num_classes} '
+                             f'outputs: allowed are 0 to {num_classes - 1}. Correct the list or '
+                             'model.num_classes.')
 
     def __len__(self) -> int:
         return len(self.reader)
@@ -210,7 +220,8 @@ class ImageDataset(Dataset):
             image, label = self._load(index, unreadable)
         if image is None:
             if self.is_training:
-                raise OSError(f'{MAX_ATTEMPTS + 1} images drawn one after the other cannot be read: {_some(unreadable)}.')
+                raise OSError(f'{MAX_ATTEMPTS + 1} images drawn one after the other cannot be read: '
+                              f'{_some(unreadable)}.')
             image, label = Image.new('RGB', (256, 256)), -1
         return dict(
             inputs=self.transform(image),

@@ -50,7 +50,8 @@ class NonFiniteLossHook(Hook):
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: Optional[Dict[str, Any]] = None) -> None:
-        losses = {name: torch.as_tensor(value).detach() for name, value in (outputs or {}).items() if 'loss' in name}
+        losses = {name: torch.as_tensor(value).detach()
+                  for name, value in (outputs or {}).items() if 'loss' in name}
         bad = {name: value.item() for name, value in losses.items() if not value.isfinite().all()}
         if not bad:
             return
@@ -58,8 +59,9 @@ class NonFiniteLossHook(Hook):
         torch.save(dict(iter=runner.iter, epoch=runner.epoch, seed=runner.seed, outputs=outputs,
                         data_batch=data_batch), path)
         raise UserError(
-            f'the loss is not finite at iteration {runner.iter + 1} (epoch {runner.epoch + 1}): {bad}. Training '
-            f'stopped; no checkpoint was written since, the batch is in {path}. Lower the learning rate, clip '
+            f'the loss is not finite at iteration {runner.iter + 1} (epoch {runner.epoch + 1}): {bad}. '
+            f'Training stopped; no checkpoint was written since, the batch is in {path}. Lower the '
+            'learning rate, clip '
             'gradients (optim_wrapper.clip_grad), or use --amp bf16 instead of fp16, and continue from the '
             'last checkpoint with --resume.')
 
@@ -68,7 +70,8 @@ class NonFiniteLossHook(Hook):
                if value.is_floating_point() and not value.isfinite().all()]
         if bad:
             raise UserError(
-                f'{len(bad)} weights are not finite after iteration {runner.iter} (first: {bad[0]}). Training '
+                f'{len(bad)} weights are not finite after iteration {runner.iter} (first: {bad[0]}). '
+                'Training '
                 'stopped and this checkpoint was not written. Lower the learning rate or clip gradients '
                 '(optim_wrapper.clip_grad), and continue from the last checkpoint with --resume.')
 
@@ -111,7 +114,8 @@ class UnreadableImagesHook(Hook):
         names = set().union(*all_gather_object(sorted(self.found[stage])))
         if names:
             self._add(runner, stage, sorted(names))
-            runner.logger.warning(f'{len(names)} images for {stage} could not be read so far and were skipped.')
+            runner.logger.warning(f'{len(names)} images for {stage} could not be read so far and were '
+                                  'skipped.')
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         self._add_batch(runner, 'train', data_batch)
@@ -151,7 +155,8 @@ class RawWeightsHook(Hook):
         if 'ema_state_dict' in checkpoint:
             prefix = 'module.'
             self.raw_state = {name[len(prefix):]: value.clone()
-                              for name, value in checkpoint['ema_state_dict'].items() if name.startswith(prefix)}
+                              for name, value in checkpoint['ema_state_dict'].items()
+                              if name.startswith(prefix)}
 
     def before_val_epoch(self, runner: Runner) -> None:
         # During evaluation EMAHook has swapped the weights: its copy holds the raw ones.
@@ -179,10 +184,12 @@ class RawWeightsHook(Hook):
                 outputs = self.model.val_step(data_batch)
             self.evaluator.process(data_samples=outputs, data_batch=data_batch)
 
-    def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+    def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
+                       outputs: Any = None) -> None:
         self._process(data_batch)
 
-    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
+                        outputs: Any = None) -> None:
         self._process(data_batch)
 
     def _finish(self, metrics: Dict[str, float]) -> None:
@@ -217,7 +224,8 @@ class FuseHook(Hook):
         model = deepcopy(self.model.module if is_model_wrapper(self.model) else self.model).eval()
         parts = [module for module in model.modules() if callable(getattr(module, 'fuse', None))]
         if not parts:
-            raise UserError('--fuse: nothing in this model has a fuse() method; its backbone is no cvt_dense.CvT.')
+            raise UserError('--fuse: nothing in this model has a fuse() method; its backbone is no '
+                            'cvt_dense.CvT.')
         for part in parts:
             part.fuse()
         runner.model = model

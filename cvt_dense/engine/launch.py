@@ -22,14 +22,14 @@ from .errors import UserError
 from .runner import ContinuingRunner
 
 # What wrong settings and files raise while datasets, model and runner are built.
-SETUP_ERRORS = (UserError, ValueError, TypeError, KeyError, AttributeError, AssertionError, ImportError, OSError,
-                SyntaxError, RuntimeError)
+SETUP_ERRORS = (UserError, ValueError, TypeError, KeyError, AttributeError, AssertionError, ImportError,
+                OSError, SyntaxError, RuntimeError)
 STAGES = ('train', 'val', 'test')
 
 
 @contextmanager
 def report_errors(*errors: type) -> Iterator[None]:
-    """Ends the process with the message of any of ``errors`` on stderr and exit code 2, without a traceback."""
+    """Ends the process with the message of any of ``errors`` on stderr and exit code 2; no traceback."""
     try:
         yield
     except errors as error:
@@ -43,8 +43,10 @@ def report_errors(*errors: type) -> Iterator[None]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags that training and testing have in common."""
-    parser.add_argument('--work-dir', help='folder of logs and checkpoints (default: work_dirs/<config name>)')
-    parser.add_argument('--data-root', metavar='DIR', help="read every data set and evaluator's files from DIR "
+    parser.add_argument('--work-dir', help='folder of logs and checkpoints (default: work_dirs/<config '
+                                           'name>)')
+    parser.add_argument('--data-root', metavar='DIR', help="read every data set and evaluator's files from "
+                                                           "DIR "
                         "instead of the config's data_root")
     parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
                         help='override settings, e.g. train_dataloader.batch_size=32 model.num_classes=50')
@@ -78,7 +80,7 @@ def load_config(args: argparse.Namespace) -> Config:
 
 
 def _map_strings(node: Any, function: Callable[[str], str]) -> Any:
-    """``node`` with ``function`` applied to every string value, at any depth, in place for dicts and lists."""
+    """``node`` with ``function`` applied to every string value at any depth; changes dicts and lists."""
     if isinstance(node, str):
         return function(node)
     if isinstance(node, dict):
@@ -115,7 +117,8 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
     roots = [node.get('data_root') for node in _dicts(parts)] + [cfg.get('data_root')]
     old = {root.rstrip('/') for root in roots if root}
     if not old:
-        raise UserError(f"--data-root {data_root!r}: {cfg.filename!r} sets no data_root that it could replace; give "
+        raise UserError(f"--data-root {data_root!r}: {cfg.filename!r} sets no data_root that it could "
+                        "replace; give "
                         'its paths with --cfg-options.')
 
     def redirect(value: str) -> str:
@@ -159,7 +162,8 @@ def scale_lr(cfg: Config, enable: bool = False) -> None:
     auto_scale_lr = cfg.get('auto_scale_lr') or {}
     if enable:
         if 'base_batch_size' not in auto_scale_lr:
-            raise UserError('--auto-scale-lr: the config does not say which total batch its learning rate is for; '
+            raise UserError('--auto-scale-lr: the config does not say which total batch its learning rate is '
+                            'for; '
                             'set auto_scale_lr.base_batch_size with --cfg-options.')
         auto_scale_lr.enable = True
     counts = cfg.optim_wrapper.get('accumulative_counts', 1)
@@ -183,7 +187,8 @@ def set_resume(cfg: Config, checkpoint: Optional[str]) -> None:
     if found is None and checkpoint != 'auto':
         found = checkpoint
     if found is None:
-        print_log(f'{cfg.work_dir!r} holds no complete checkpoint: training from the beginning.', logger='current')
+        print_log(f'{cfg.work_dir!r} holds no complete checkpoint: training from the beginning.',
+                  logger='current')
         return
     cfg.resume, cfg.load_from = True, found
 
@@ -211,18 +216,20 @@ def add_vis_backend(cfg: Config, name: str) -> None:
 
 
 def save_predictions(cfg: Config, folder: str) -> None:
-    """Lets the test metrics of detection (COCO JSON) or segmentation (label maps) save predictions in ``folder``.
+    """Lets the test metrics save predictions in ``folder``: COCO JSON (detection), label maps (segmentation).
 
     Raises:
         UserError: the config has no metric that can.
     """
     options = dict(
-        CocoMetric=dict(outfile_prefix=os.path.join(folder, 'predictions')), IoUMetric=dict(output_dir=folder))
+        CocoMetric=dict(outfile_prefix=os.path.join(folder, 'predictions')),
+        IoUMetric=dict(output_dir=folder))
     evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, list) else [cfg.test_evaluator]
     savers = [(evaluator, options[name]) for evaluator in evaluators
               for name in [evaluator.type.split('.')[-1]] if name in options]
     if not savers:
-        raise UserError(f'--out {folder!r}: of the metrics {[e.type for e in evaluators]} none saves predictions; '
+        raise UserError(f'--out {folder!r}: of the metrics {[e.type for e in evaluators]} none saves '
+                        'predictions; '
                         f'{list(options)} do.')
     for evaluator, option in savers:
         evaluator.update(option)
@@ -248,10 +255,12 @@ def build_datasets(cfg: Config, stages: List[str]) -> Dict[str, Any]:
             dataset.full_init()
         check_files(dataset, cfg.model, f'{stage}_dataloader')
         if not len(dataset):
-            raise UserError(f'the data set of {stage}_dataloader is empty: {dict(loader.dataset)}. Check its data_root '
+            raise UserError(f'the data set of {stage}_dataloader is empty: {dict(loader.dataset)}. Check its '
+                            'data_root '
                             'and annotation file.')
         datasets[stage] = dataset
-    classes = {stage: (getattr(dataset, 'metainfo', None) or {}).get('classes') for stage, dataset in datasets.items()}
+    classes = {stage: (getattr(dataset, 'metainfo', None) or {}).get('classes')
+               for stage, dataset in datasets.items()}
     if num_classes is not None:
         for stage, names in classes.items():
             if names and len(names) < num_classes:
@@ -260,7 +269,8 @@ def build_datasets(cfg: Config, stages: List[str]) -> Dict[str, Any]:
         if classes.get('train') and classes.get('val') and classes['train'] != classes['val']:
             odd = sorted(set(classes['train']) ^ set(classes['val']))
             raise UserError(f'the class folders for training ({len(classes["train"])}) and validation '
-                            f'({len(classes["val"])}) differ, so their numbers would too: {odd[:5]} are in one of '
+                            f'({len(classes["val"])}) differ, so their numbers would too: {odd[:5]} are in '
+                            'one of '
                             'them only. Give both the same folders.')
     return datasets
 
@@ -280,7 +290,8 @@ def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
     """
     if '://' not in path and not os.path.exists(path):
         raise UserError(f'checkpoint {path!r} does not exist.')
-    model = MODELS.build(copy.deepcopy(cfg.model))  # first: registers what reads the authors' and other formats
+    # First, because it registers what reads the authors' and other formats.
+    model = MODELS.build(copy.deepcopy(cfg.model))
     try:
         checkpoint = CheckpointLoader.load_checkpoint(path, map_location='cpu')
         tensors = checkpoint.get('state_dict', checkpoint)
@@ -289,12 +300,13 @@ def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
     except CheckpointError as error:
         raise UserError(str(error)) from error
     except Exception as error:  # whatever a file that is no checkpoint makes torch.load raise
-        raise UserError(f'{path!r} cannot be read as a checkpoint ({type(error).__name__}: {error}).') from error
+        raise UserError(
+            f'{path!r} cannot be read as a checkpoint ({type(error).__name__}: {error}).') from error
     for name, module in model.named_modules():
         if getattr(module, 'checks_loading', False):  # CvT's weights, as loading will check them
             prefix = name and f'{name}.'
-            module.check_loading({key[len(prefix):]: value for key, value in tensors.items() if key.startswith(prefix)},
-                                 path)
+            own = {key[len(prefix):]: value for key, value in tensors.items() if key.startswith(prefix)}
+            module.check_loading(own, path)
     if not strict:
         return
     wanted = {name: value.shape for name, value in model.state_dict().items()}
@@ -305,8 +317,10 @@ def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
     if missing or unknown or misfits:
         details = [f'{len(names)} {what}, e.g. {names[0]}' for what, names in (
             ('missing', missing), ('not in the model', unknown), ('of another shape', misfits)) if names]
-        raise UserError(f'checkpoint {path!r} is for another architecture than the config: of {len(wanted)} weights '
-                        f'{"; ".join(details)}. Use the config that it was trained with, or another checkpoint.')
+        raise UserError(f'checkpoint {path!r} is for another architecture than the config: of {len(wanted)} '
+                        'weights '
+                        f'{"; ".join(details)}. Use the config that it was trained with, or another '
+                        'checkpoint.')
 
 
 def build_runner(cfg: Config, stages: List[str], tta: bool = False) -> Runner:
@@ -325,7 +339,8 @@ def build_runner(cfg: Config, stages: List[str], tta: bool = False) -> Runner:
     if tta:
         if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
             raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline, which say how the '
-                            'predictions for several sizes and mirror images are put together. Mask R-CNN has none: '
+                            'predictions for several sizes and mirror images are put together. Mask R-CNN '
+                            'has none: '
                             'MMDetection merges boxes, but not masks.')
         cfg.test_dataloader.dataset.pipeline = cfg.tta_pipeline
     datasets = build_datasets(cfg, stages)

@@ -52,7 +52,8 @@ class Accuracy(BaseMetric):
         if valid_classes is not None:
             self.valid_classes = torch.tensor(sorted(set(valid_classes)))
             if not len(self.valid_classes) or self.valid_classes[0] < 0:
-                raise ValueError(f'valid_classes={valid_classes!r}: allowed is a list of class indices from 0.')
+                raise ValueError(f'valid_classes={valid_classes!r}: allowed is a list of class indices from '
+                                 '0.')
         self.real_labels: Optional[List[List[int]]] = None
         if real_labels is not None:
             if not os.path.isfile(real_labels):
@@ -83,8 +84,9 @@ class Accuracy(BaseMetric):
         wrong = (labels >= 0) & (self.valid_classes[positions] != labels)
         if wrong.any():
             i = int(wrong.nonzero()[0])
-            raise ValueError(f"{data_samples[i].get('path', 'an image')!r} has the label {int(labels[i])}, which is not in "
-                             f'valid_classes ({len(self.valid_classes)} classes): evaluate images of those classes only.')
+            raise ValueError(f"{data_samples[i].get('path', 'an image')!r} has the label {int(labels[i])}, "
+                             f'which is not in valid_classes ({len(self.valid_classes)} classes): evaluate '
+                             'images of those classes only.')
         return torch.where(labels < 0, labels, positions)
 
     def _real_hits(self, order: torch.Tensor, sample: Dict[str, Any]) -> Optional[List[bool]]:
@@ -103,7 +105,8 @@ class Accuracy(BaseMetric):
         rows = [row for row in results if row[0]]
         if len(rows) < len(results):
             MMLogger.get_current_instance().warning(
-                f'{len(results) - len(rows)} of {len(results)} images could not be read and are not in the result.')
+                f'{len(results) - len(rows)} of {len(results)} images could not be read and are not in the '
+                'result.')
         if not rows:
             raise ValueError('none of the images to evaluate could be read.')
         metrics = {f'top{k}': 100. * sum(any(row[2][:k]) for row in rows) / len(rows) for k in self.topk}

@@ -76,7 +76,8 @@ def test_amp(monkeypatch, flag, dtype, scale):
     monkeypatch.setattr('torch.cuda.is_available', lambda: True)
     cfg = Config(dict(optim_wrapper=dict(type='OptimWrapper', optimizer=optimizer)))
     launch.set_amp(cfg, flag)
-    assert cfg.optim_wrapper == dict(type='AmpOptimWrapper', dtype=dtype, loss_scale=scale, optimizer=optimizer)
+    assert cfg.optim_wrapper == dict(
+        type='AmpOptimWrapper', dtype=dtype, loss_scale=scale, optimizer=optimizer)
     monkeypatch.setattr('torch.cuda.is_available', lambda: False)
     launch.set_amp(cfg, None)
     assert cfg.optim_wrapper == dict(type='OptimWrapper', optimizer=optimizer)

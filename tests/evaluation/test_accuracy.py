@@ -30,7 +30,8 @@ def test_top_k_and_loss(data):
     result = evaluate(samples(*data))
     order = logits.argsort(dim=1, descending=True)
     assert result['accuracy/top1'] == pytest.approx(100 * (order[:, 0] == labels).float().mean().item())
-    assert result['accuracy/top5'] == pytest.approx(100 * (order[:, :5] == labels[:, None]).any(1).float().mean().item())
+    in_five = (order[:, :5] == labels[:, None]).any(1)
+    assert result['accuracy/top5'] == pytest.approx(100 * in_five.float().mean().item())
     assert result['accuracy/loss'] == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-6)
     assert evaluate(samples(*data), batch=50) == pytest.approx(result)
 
@@ -44,7 +45,8 @@ def test_unreadable_images_are_left_out(data):
     with_gaps = labels.clone()
     with_gaps[::5] = -1
     keep = with_gaps >= 0
-    assert evaluate(samples(logits, with_gaps)) == pytest.approx(evaluate(samples(logits[keep], labels[keep])))
+    without = evaluate(samples(logits[keep], labels[keep]))
+    assert evaluate(samples(logits, with_gaps)) == pytest.approx(without)
     with pytest.raises(ValueError, match='none of the images'):
         evaluate(samples(logits[:1], [-1]))
 

@@ -36,7 +36,7 @@ val_dataloader = dict(
         type='cvt_dense.ImageDataset',
         data_root=data_root,
         split='val',
-        transform=dict(input_size=224, interpolation='bicubic', crop_pct=0.875)))  # 256, then the centre's 224
+        transform=dict(input_size=224, interpolation='bicubic', crop_pct=0.875)))  # 256, centre crop 224
 test_dataloader = val_dataloader
 
 # real_labels='data/real.json' adds ReaL accuracy, valid_classes=[...] restricts the outputs.
