@@ -18,7 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
 
-from cvt_dense.checkpoint import backbone_only, convert, huggingface_config, measure_arch, recognise  # noqa: E402
+from cvt_dense.checkpoint import (backbone_only, convert, huggingface_config, map_head, measure_arch,  # noqa: E402
+                                  recognise)
 from cvt_dense.engine.launch import report_errors  # noqa: E402
 from cvt_dense.models import CvT  # noqa: E402
 from cvt_dense.models.loading import HUB_FILES, read_checkpoint, select_weights  # noqa: E402
@@ -33,6 +34,9 @@ def parse_args() -> argparse.Namespace:
                         'without head')
     parser.add_argument('--weights', choices=('ema', 'raw'), default='ema',
                         help="of this project's checkpoints: averaged (default) or as the optimizer left them")
+    parser.add_argument('--map-head', nargs=2, type=Path, metavar=('OLD.txt', 'NEW.txt'),
+                        help='take the head of the classes in NEW.txt from the one of those in OLD.txt, e.g. for '
+                        'ImageNet-1k from -22k: one class name a line, in the order of the head')
     parser.add_argument('--num-heads', type=int, nargs='+', metavar='N',
                         help="attention heads per stage, for a Hugging Face folder's config.json (default: known for "
                         f'{", ".join(CvT.arch_zoo)})')
@@ -56,6 +60,8 @@ def main() -> None:
         source = recognise(state_dict)
         if source is None:
             raise ValueError(f'{args.src} holds no CvT weights: its first keys are {list(state_dict)[:5]}.')
+        if args.map_head:
+            state_dict = map_head(state_dict, *(path.read_text().splitlines() for path in args.map_head))
         converted = backbone_only(state_dict) if args.to == 'backbone' else convert(state_dict, args.to)
         others = [key for key in state_dict if key.split('.')[0] not in ('backbone', 'head')]
         if source == 'cvt_dense' and args.to in ('microsoft', 'huggingface') and others:

@@ -13,7 +13,7 @@ Only names change: tensors are passed through untouched, in the order given.
 """
 import re
 from collections import Counter
-from typing import Any, Dict, Iterable, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 from torch import Tensor
 
@@ -135,6 +135,30 @@ def backbone_only(state_dict: StateDict) -> Dict[str, Tensor]:
         key: value
         for key, value in convert(state_dict, 'microsoft').items() if re.match(r'(stage|norm)\d*\.', key)
     }
+
+
+def map_head(state_dict: StateDict, source: Sequence[str], target: Sequence[str]) -> Dict[str, Tensor]:
+    """Gives a classifier the head of another list of classes, by the classes' names.
+
+    Args:
+        state_dict: in any of :data:`FORMATS`.
+        source: names of the classes that the head's rows are for, in order.
+        target: names of the new head's classes, in order.
+
+    Raises:
+        ValueError: the head does not have ``source``'s number of rows, or lacks a class of ``target``.
+    """
+    keys = [key for key in state_dict if key.split('.')[0] in ('head', 'classifier')]
+    if not keys or len(state_dict[keys[0]]) != len(source):
+        rows = len(state_dict[keys[0]]) if keys else 'no'
+        raise ValueError(f'the head has {rows} rows, but the list of its classes has {len(source)} names.')
+    row = {name: i for i, name in enumerate(source)}
+    missing = [name for name in target if name not in row]
+    if missing:
+        raise ValueError(f'{len(missing)} of the {len(target)} classes asked for are not among the {len(source)} of '
+                         f'the head: {", ".join(missing[:5])}.')
+    rows = [row[name] for name in target]
+    return {key: value[rows] if key in keys else value for key, value in state_dict.items()}
 
 
 def measure_arch(state_dict: StateDict) -> Dict[str, Tuple[int, ...]]:

@@ -85,7 +85,9 @@ def _mmengine_globals() -> List[Any]:
 def _damaged(path: Path) -> str:
     with path.open('rb') as f:
         start = f.read(16)
-    what = 'It looks like a web page' if start.lstrip()[:1] == b'<' else 'The download was probably cut off, or the file is of another kind'
+    what = 'The download was probably cut off, or the file is of another kind'
+    if start.lstrip()[:1] == b'<':
+        what = 'It looks like a web page'
     return (f'{path} ({path.stat().st_size:,} bytes, starting with {start!r}) is not a complete checkpoint. {what}: '
             'get the file again and compare its size with the one published.')
 

@@ -16,7 +16,8 @@ def test_round_trip_is_bit_identical_and_transformers_reads_it(tmp_path, run_too
     torch.save(start, tmp_path / 'authors.pth')
     output = run_tool(TOOL, tmp_path / 'authors.pth', tmp_path / 'ours.pth', '--to', 'cvt_dense').stdout
     assert f'{len(start)} tensors from' in output and 'sha256' in output
-    output = run_tool(TOOL, tmp_path / 'ours.pth', tmp_path / 'hub', '--to', 'huggingface', '--num-heads', 1, 3, 6).stdout
+    options = '--to', 'huggingface', '--num-heads', 1, 3, 6
+    output = run_tool(TOOL, tmp_path / 'ours.pth', tmp_path / 'hub', *options).stdout
     assert 'exact GELU' in output
     run_tool(TOOL, tmp_path / 'hub', tmp_path / 'again.safetensors', '--to', 'cvt_dense')
     run_tool(TOOL, tmp_path / 'again.safetensors', tmp_path / 'back.pth', '--to', 'microsoft')

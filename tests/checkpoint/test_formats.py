@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from cvt_dense.checkpoint import FORMATS, backbone_only, convert, huggingface_config, measure_arch, recognise
+from cvt_dense.checkpoint import FORMATS, backbone_only, convert, huggingface_config, map_head, measure_arch, recognise
 from cvt_dense.models import CvT, ImageClassifier
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 1), num_heads=(1, 3, 6))
@@ -64,3 +64,15 @@ def test_arch_and_config_are_read_from_the_tensors(ours):
     assert (config['num_labels'], config['cls_token'], config['patch_sizes']) == (5, [False, False, True], [7, 3, 3])
     with pytest.raises(ValueError, match="transformers' network needs head.weight, which these weights lack"):
         huggingface_config(backbone_only(ours), (1, 3, 6))
+
+
+@pytest.mark.parametrize('name', FORMATS)
+def test_a_heads_rows_follow_the_classes_names(ours, name):
+    mapped = convert(map_head(convert(ours, name), ['ant', 'bee', 'cat', 'dog', 'elk'], ['dog', 'ant']), 'cvt_dense')
+    assert torch.equal(mapped['head.weight'], ours['head.weight'][[3, 0]])
+    assert torch.equal(mapped['head.bias'], ours['head.bias'][[3, 0]])
+    assert all(mapped[key] is ours[key] for key in ours if not key.startswith('head.'))
+    with pytest.raises(ValueError, match='the head has 5 rows, but the list of its classes has 2 names'):
+        map_head(ours, ['ant', 'bee'], ['ant'])
+    with pytest.raises(ValueError, match='1 of the 2 classes asked for are not among the 5 of the head: fox'):
+        map_head(ours, ['ant', 'bee', 'cat', 'dog', 'elk'], ['ant', 'fox'])
