@@ -25,8 +25,7 @@ def parse_args() -> argparse.Namespace:
                         help="test-time augmentation: the config's tta_model and tta_pipeline")
     parser.add_argument('--fuse', action='store_true',
                         help="fold BatchNorm and the activation's factor into the layers beside them: "
-                             "faster, "
-                        'same result')
+                             "faster, same result")
     parser.add_argument('--out', metavar='DIR', help='save predictions in DIR: detections as COCO JSON '
                         '(predictions.bbox.json, predictions.segm.json), segmentations as PNG label maps')
     return parser.parse_args()

@@ -58,8 +58,7 @@ def read_class_folders(root: str) -> FileReader:
     """
     if not os.path.isdir(root):
         raise FileNotFoundError(f'{root!r} is not a folder. Expected is one folder per class in it; set the '
-                                'data '
-                                'root with --data-root DIR, or data_root and split in the config.')
+                                'data root with --data-root DIR, or data_root and split in the config.')
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     extensions = tuple(get_img_extensions())
     paths, labels, empty = [], [], []
@@ -74,13 +73,11 @@ def read_class_folders(root: str) -> FileReader:
             empty.append(name)
     if not paths:
         raise FileNotFoundError(f'{root!r} holds no image in class folders ({len(classes)} folders). '
-                                'Expected is '
-                                f'{os.path.join(root, "<class>", "<name>.JPEG")}; allowed are '
+                                f'Expected is {os.path.join(root, "<class>", "<name>.JPEG")}; allowed are '
                                 f'{", ".join(extensions)}.')
     if empty:
         raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {_some(empty)}. Remove them '
-                         '(they '
-                         'count as classes), or fill them.')
+                         '(they count as classes), or fill them.')
     return FileReader(root, paths, labels, classes)
 
 
@@ -93,8 +90,7 @@ def read_list(ann_file: str, root: str) -> FileReader:
     """
     if not os.path.isfile(ann_file):
         raise FileNotFoundError(f'list file {ann_file!r} does not exist; set ann_file (relative to '
-                                'data_root) in the '
-                                'config, or the data root with --data-root DIR.')
+                                'data_root) in the config, or the data root with --data-root DIR.')
     paths, labels = [], []
     with open(ann_file, encoding='utf-8') as file:
         for number, line in enumerate(file, start=1):
@@ -103,8 +99,7 @@ def read_list(ann_file: str, root: str) -> FileReader:
                 continue
             if not path or not label.isdigit():
                 raise ValueError(f'list file {ann_file!r}, line {number}: {line.strip()!r} is not a path, a '
-                                 'space and '
-                                 'a class index (0 or more).')
+                                 'space and a class index (0 or more).')
             paths.append(path.rstrip())
             labels.append(int(label))
     if not paths:
@@ -120,8 +115,8 @@ def read_list(ann_file: str, root: str) -> FileReader:
             missing.append(path)
     if missing:
         raise FileNotFoundError(f'list file {ann_file!r} names {len(missing)} images (of {len(paths)}) that '
-                                'are not in '
-                                f'{root!r}: {_some(missing)}. Check data_root, split and the list.')
+                                f'are not in {root!r}: {_some(missing)}. Check data_root, split and the '
+                                'list.')
     return FileReader(root, paths, labels, [])
 
 
@@ -172,8 +167,7 @@ class ImageDataset(Dataset):
                  reader: Optional[str] = None):
         if not os.path.isdir(data_root):
             raise FileNotFoundError(f'data root {data_root!r} is not a folder; give the right one with '
-                                    '--data-root DIR '
-                                    'or data_root in the config.')
+                                    '--data-root DIR or data_root in the config.')
         root = os.path.join(data_root, split)
         if reader is not None:
             self.reader = create_reader(reader, root=root)
@@ -191,15 +185,14 @@ class ImageDataset(Dataset):
         classes = self.metainfo['classes']
         if len(classes) > num_classes:
             raise ValueError(f'{root!r} holds {len(classes)} class folders, but the head has {num_classes} '
-                             'outputs: set '
-                             f'model.num_classes={len(classes)}, or point the data root elsewhere.')
+                             f'outputs: set model.num_classes={len(classes)}, or point the data root '
+                             'elsewhere.')
         largest = int(self.reader.labels.max())
         if largest >= num_classes:
             path = self.reader.filename(int(self.reader.labels.argmax()))
             raise ValueError(f'list file {ann_file!r} gives {path!r} the label {largest}, but the head has '
-                             f'{num_classes} '
-                             f'outputs: allowed are 0 to {num_classes - 1}. Correct the list or '
-                             'model.num_classes.')
+                             f'{num_classes} outputs: allowed are 0 to {num_classes - 1}. Correct the list '
+                             'or model.num_classes.')
 
     def __len__(self) -> int:
         return len(self.reader)

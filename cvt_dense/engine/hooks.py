@@ -60,10 +60,9 @@ class NonFiniteLossHook(Hook):
                         data_batch=data_batch), path)
         raise UserError(
             f'the loss is not finite at iteration {runner.iter + 1} (epoch {runner.epoch + 1}): {bad}. '
-            f'Training stopped; no checkpoint was written since, the batch is in {path}. Lower the '
-            'learning rate, clip '
-            'gradients (optim_wrapper.clip_grad), or use --amp bf16 instead of fp16, and continue from the '
-            'last checkpoint with --resume.')
+            f'Training stopped; no checkpoint was written since, the batch is in {path}. Lower the learning '
+            'rate, clip gradients (optim_wrapper.clip_grad), or use --amp bf16 instead of fp16, and '
+            'continue from the last checkpoint with --resume.')
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: Dict[str, Any]) -> None:
         bad = [name for name, value in checkpoint['state_dict'].items()
@@ -71,9 +70,8 @@ class NonFiniteLossHook(Hook):
         if bad:
             raise UserError(
                 f'{len(bad)} weights are not finite after iteration {runner.iter} (first: {bad[0]}). '
-                'Training '
-                'stopped and this checkpoint was not written. Lower the learning rate or clip gradients '
-                '(optim_wrapper.clip_grad), and continue from the last checkpoint with --resume.')
+                'Training stopped and this checkpoint was not written. Lower the learning rate or clip '
+                'gradients (optim_wrapper.clip_grad), and continue from the last checkpoint with --resume.')
 
 
 @HOOKS.register_module()

@@ -46,8 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--work-dir', help='folder of logs and checkpoints (default: work_dirs/<config '
                                            'name>)')
     parser.add_argument('--data-root', metavar='DIR', help="read every data set and evaluator's files from "
-                                                           "DIR "
-                        "instead of the config's data_root")
+                                                           "DIR instead of the config's data_root")
     parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
                         help='override settings, e.g. train_dataloader.batch_size=32 model.num_classes=50')
     parser.add_argument('--launcher', choices=('none', 'pytorch', 'slurm'), default='none',
@@ -117,9 +116,8 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
     roots = [node.get('data_root') for node in _dicts(parts)] + [cfg.get('data_root')]
     old = {root.rstrip('/') for root in roots if root}
     if not old:
-        raise UserError(f"--data-root {data_root!r}: {cfg.filename!r} sets no data_root that it could "
-                        "replace; give "
-                        'its paths with --cfg-options.')
+        raise UserError(f'--data-root {data_root!r}: {cfg.filename!r} sets no data_root that it could '
+                        'replace; give its paths with --cfg-options.')
 
     def redirect(value: str) -> str:
         for root in sorted(old, key=len, reverse=True):
@@ -163,8 +161,7 @@ def scale_lr(cfg: Config, enable: bool = False) -> None:
     if enable:
         if 'base_batch_size' not in auto_scale_lr:
             raise UserError('--auto-scale-lr: the config does not say which total batch its learning rate is '
-                            'for; '
-                            'set auto_scale_lr.base_batch_size with --cfg-options.')
+                            'for; set auto_scale_lr.base_batch_size with --cfg-options.')
         auto_scale_lr.enable = True
     counts = cfg.optim_wrapper.get('accumulative_counts', 1)
     if auto_scale_lr.get('enable') and counts > 1:
@@ -229,8 +226,7 @@ def save_predictions(cfg: Config, folder: str) -> None:
               for name in [evaluator.type.split('.')[-1]] if name in options]
     if not savers:
         raise UserError(f'--out {folder!r}: of the metrics {[e.type for e in evaluators]} none saves '
-                        'predictions; '
-                        f'{list(options)} do.')
+                        f'predictions; {list(options)} do.')
     for evaluator, option in savers:
         evaluator.update(option)
 
@@ -256,8 +252,7 @@ def build_datasets(cfg: Config, stages: List[str]) -> Dict[str, Any]:
         check_files(dataset, cfg.model, f'{stage}_dataloader')
         if not len(dataset):
             raise UserError(f'the data set of {stage}_dataloader is empty: {dict(loader.dataset)}. Check its '
-                            'data_root '
-                            'and annotation file.')
+                            'data_root and annotation file.')
         datasets[stage] = dataset
     classes = {stage: (getattr(dataset, 'metainfo', None) or {}).get('classes')
                for stage, dataset in datasets.items()}
@@ -270,8 +265,7 @@ def build_datasets(cfg: Config, stages: List[str]) -> Dict[str, Any]:
             odd = sorted(set(classes['train']) ^ set(classes['val']))
             raise UserError(f'the class folders for training ({len(classes["train"])}) and validation '
                             f'({len(classes["val"])}) differ, so their numbers would too: {odd[:5]} are in '
-                            'one of '
-                            'them only. Give both the same folders.')
+                            'one of them only. Give both the same folders.')
     return datasets
 
 
@@ -318,8 +312,7 @@ def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
         details = [f'{len(names)} {what}, e.g. {names[0]}' for what, names in (
             ('missing', missing), ('not in the model', unknown), ('of another shape', misfits)) if names]
         raise UserError(f'checkpoint {path!r} is for another architecture than the config: of {len(wanted)} '
-                        'weights '
-                        f'{"; ".join(details)}. Use the config that it was trained with, or another '
+                        f'weights {"; ".join(details)}. Use the config that it was trained with, or another '
                         'checkpoint.')
 
 
@@ -340,8 +333,7 @@ def build_runner(cfg: Config, stages: List[str], tta: bool = False) -> Runner:
         if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
             raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline, which say how the '
                             'predictions for several sizes and mirror images are put together. Mask R-CNN '
-                            'has none: '
-                            'MMDetection merges boxes, but not masks.')
+                            'has none: MMDetection merges boxes, but not masks.')
         cfg.test_dataloader.dataset.pipeline = cfg.tta_pipeline
     datasets = build_datasets(cfg, stages)
     checkpoint = cfg.get('load_from')
