@@ -61,7 +61,7 @@ def allow_posterize_to_black() -> None:
 
 
 def setup_distributed(cfg, launcher: str) -> None:
-    """Prepares ``cfg`` and the process for MMEngine's Runner under a launcher; call it before the Runner is built.
+    """Prepares ``cfg`` and the process for MMEngine's Runner under a launcher; call it before that is built.
 
     With CUDA it only checks that every process has a GPU of its own. Without CUDA it does what
     ``mmengine.dist.init_dist`` cannot, because that calls ``torch.cuda.set_device``: it creates a gloo
@@ -82,26 +82,29 @@ def setup_distributed(cfg, launcher: str) -> None:
         _environment_from_slurm()
     if 'RANK' not in os.environ:
         raise ValueError(
-            f'--launcher {launcher} was given, but the environment has no RANK: this process was not started by '
-            'torchrun. Use tools/dist_train.sh CONFIG GPUS (or tools/slurm_train.sh), or leave --launcher out.')
+            f'--launcher {launcher} was given, but the environment has no RANK: this process was not '
+            'started by torchrun. Use tools/dist_train.sh CONFIG GPUS (or tools/slurm_train.sh), or leave '
+            '--launcher out.')
     if torch.cuda.is_available():
         gpus, local_rank = torch.cuda.device_count(), int(os.environ['LOCAL_RANK'])
         if local_rank >= gpus:
             raise ValueError(
                 f'Process {local_rank + 1} on this host has no GPU: only {gpus} can be seen here '
-                f'(CUDA_VISIBLE_DEVICES={os.environ.get("CUDA_VISIBLE_DEVICES", "not set")}). Ask for at most '
-                f'{gpus} processes per host.')
+                f'(CUDA_VISIBLE_DEVICES={os.environ.get("CUDA_VISIBLE_DEVICES", "not set")}). Ask for at '
+                f'most {gpus} processes per host.')
         return
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group('gloo')
         # Left to the interpreter's shutdown, gloo's threads sometimes end the process with SIGABRT.
         atexit.register(torch.distributed.destroy_process_group)
-    wrapper = dict(broadcast_buffers=False, find_unused_parameters=cfg.get('find_unused_parameters', False))
+    wrapper = dict(
+        broadcast_buffers=False, find_unused_parameters=cfg.get('find_unused_parameters', False))
     wrapper.update(cfg.get('model_wrapper_cfg') or {}, device_ids=None)
     cfg.model_wrapper_cfg = wrapper
     cfg.sync_bn = None
     if _replace_sync_bn(cfg.get('model')) and os.environ['RANK'] == '0':
-        warnings.warn('SyncBN has no CPU kernel and was replaced by BN: statistics are those of each process.')
+        warnings.warn(
+            'SyncBN has no CPU kernel and was replaced by BN: statistics are those of each process.')
 
 
 def _environment_from_slurm() -> None:
@@ -113,10 +116,12 @@ def _environment_from_slurm() -> None:
         job, rank, world_size, nodes = (
             os.environ[f'SLURM_{name}'] for name in ('JOB_ID', 'PROCID', 'NTASKS', 'NODELIST'))
     except KeyError as error:
-        raise ValueError(f'--launcher slurm was given, but the environment has no {error}: this process was not '
-                         'started by srun. Use tools/slurm_train.sh, or leave --launcher out.') from None
+        raise ValueError(
+            f'--launcher slurm was given, but the environment has no {error}: this process was not started '
+            'by srun. Use tools/slurm_train.sh, or leave --launcher out.') from None
     if 'MASTER_ADDR' not in os.environ:
-        hosts = subprocess.run(['scontrol', 'show', 'hostnames', nodes], text=True, capture_output=True, check=True)
+        hosts = subprocess.run(
+            ['scontrol', 'show', 'hostnames', nodes], text=True, capture_output=True, check=True)
         os.environ['MASTER_ADDR'] = hosts.stdout.split()[0]
     os.environ.setdefault('MASTER_PORT', str(20000 + int(job) % 20000))
     os.environ.update(RANK=rank, WORLD_SIZE=world_size, LOCAL_RANK=os.environ.get('SLURM_LOCALID', '0'))

@@ -17,13 +17,15 @@ def test_folders_and_tar_beside_the_model(run_tool, config):
         tar.add(train, '.')
     for options in ((), ('train_dataloader.dataset.split=train.tar', "train_dataloader.dataset.reader=''")):
         flags = ('--cfg-options', *options) if options else ()
-        output = run_tool('tools/benchmark.py', 'data', config, '--workers', '0,1', '--steps', '2', *flags).stdout
-        rates = {name: float(rate) for name, rate in re.findall(r'^(data, \d workers|training step, cpu) +([\d.]+)$',
-                                                                output, re.M)}
+        command = ('tools/benchmark.py', 'data', config, '--workers', '0,1', '--steps', '2')
+        output = run_tool(*command, *flags).stdout
+        found = re.findall(r'^(data, \d workers|training step, cpu) +([\d.]+)$', output, re.M)
+        rates = {name: float(rate) for name, rate in found}
         assert list(rates) == ['data, 0 workers', 'data, 1 workers', 'training step, cpu']
         assert all(rate > 0 for rate in rates.values())
         data, training = max(rates['data, 0 workers'], rates['data, 1 workers']), rates['training step, cpu']
-        assert output.rstrip().splitlines()[-1].startswith('The model limits' if data > training else 'The data limits')
+        limit = 'The model limits' if data > training else 'The data limits'
+        assert output.rstrip().splitlines()[-1].startswith(limit)
 
 
 def test_mistakes(run_tool, config):

@@ -1,4 +1,5 @@
 """The launchers, and that a result does not depend on how many processes, hosts or schedulers computed it."""
+import importlib.util
 import json
 import math
 import os
@@ -61,7 +62,8 @@ def slurm(folder):
 @pytest.fixture(scope='module')
 def one(folder):
     """Work dir of an undisturbed run of one process."""
-    call(sys.executable, 'tools/train.py', folder / 'tiny.py', '--work-dir', folder / 'one', output=folder / 'one.txt')
+    call(sys.executable, 'tools/train.py', folder / 'tiny.py', '--work-dir', folder / 'one',
+         output=folder / 'one.txt')
     return folder / 'one'
 
 
@@ -136,8 +138,8 @@ def test_slurm_trains_stops_and_continues_with_another_number_of_processes(folde
     # Half the total batch: twice the iterations, and the schedule ends where it should.
     output = call(sys.executable, 'tools/train.py', folder / 'tiny.py', '--work-dir', half, '--resume', *TWO,
                   output=folder / 'half.txt')
-    assert (f'Iteration {saved["iter"]} became {2 * saved["iter"]} of {2 * ITERATIONS}; learning rates were multiplied '
-            'by 0.5.') in output
+    assert (f'Iteration {saved["iter"]} became {2 * saved["iter"]} of {2 * ITERATIONS}; learning rates were '
+            'multiplied by 0.5.') in output
     end = load(half / f'epoch_{EPOCHS}.pth')
     assert end['meta']['iter'] == 2 * ITERATIONS
     # The last iteration of a cosine over 7 epochs of 6 iterations.
@@ -152,7 +154,8 @@ def test_evaluation_does_not_depend_on_the_number_of_processes(folder, slurm, on
     checkpoint = one / f'epoch_{EPOCHS}.pth'
     flags = ('--work-dir', folder / 'test')
     outputs = [
-        call(sys.executable, 'tools/test.py', folder / 'tiny.py', checkpoint, *flags, output=folder / 'test1.txt'),
+        call(sys.executable, 'tools/test.py', folder / 'tiny.py', checkpoint, *flags,
+             output=folder / 'test1.txt'),
         call('tools/slurm_test.sh', 'gpus', 'cvt', folder / 'tiny.py', checkpoint, *flags,
              output=folder / 'test2.txt', **slurm),
         call('tools/dist_test.sh', folder / 'tiny.py', checkpoint, 3, *flags, output=folder / 'test3.txt'),
@@ -203,7 +206,7 @@ def test_ctrl_c_ends_all_processes(folder, tmp_path):
 
 @pytest.mark.parametrize('args, env, message', [
     (('tools/dist_train.sh', 'tiny.py'), {}, 'tools/dist_train.sh CONFIG GPUS [flags'),
-    (('tools/dist_train.sh', 'tiny.py', 'two'), {}, "GPUS is 'two', but must be a number of processes, 1 or more"),
+    (('tools/dist_train.sh', 'tiny.py', 'two'), {}, "GPUS is 'two', but must be a number of processes"),
     (('tools/dist_train.sh', 'tiny.py', '1'), dict(NNODES='2'), 'NNODES=2 needs NODE_RANK (0 to 1'),
     (('tools/dist_test.sh', 'tiny.py', '2'), {}, 'tools/dist_test.sh CONFIG CHECKPOINT GPUS'),
     (('tools/slurm_train.sh', 'gpus', 'cvt'), {}, 'tools/slurm_train.sh PARTITION JOB_NAME CONFIG WORK_DIR'),
@@ -227,7 +230,7 @@ def test_more_processes_than_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
     monkeypatch.setenv('RANK', '3')
     monkeypatch.setenv('LOCAL_RANK', '2')
-    with pytest.raises(ValueError, match='Process 3 on this host has no GPU: only 2 can be seen.*Ask for at most 2'):
+    with pytest.raises(ValueError, match='Process 3 on this host has no GPU: only 2 can be seen.*at most 2'):
         compat.setup_distributed(Config(dict()), 'pytorch')
 
 
@@ -246,3 +249,11 @@ def test_curves_of_one_flag(run_tool, folder, tmp_path):
     assert events.stat().st_size > 0
     curves, = tmp_path.glob('*/vis_data/scalars.json')
     assert [json.loads(line)['step'] for line in curves.read_text().splitlines()][:3] == [1, 2, 3]
+
+
+@pytest.mark.skipif(importlib.util.find_spec('wandb') is not None, reason='wandb is installed')
+def test_curves_for_a_package_that_is_not_installed(run_tool, folder, tmp_path):
+    output = run_tool('tools/train.py', folder / 'tiny.py', '--work-dir', tmp_path / 'work',
+                      '--vis-backend', 'wandb', rc=2).stdout
+    assert "--vis-backend wandb needs the package 'wandb', which is not installed: run" in output
+    assert 'Traceback' not in output and not (tmp_path / 'work').exists()

@@ -1,7 +1,7 @@
 """Runs that are killed, stopped, or out of disk end with the weights of a run that was not.
 
-``PYTHONPATH=. python tests/test_faults.py 20`` kills one run 20 times at random moments and compares its end with that
-of an undisturbed run, bit for bit; the tests below do the same with fewer kills.
+``PYTHONPATH=. python tests/test_faults.py 20`` kills one run 20 times at random moments and compares its
+end with that of an undisturbed run, bit for bit; the tests below do the same with fewer kills.
 """
 import os
 import random
@@ -27,10 +27,10 @@ def train(folder: Path, work_dir: Path, *flags: str):
 
 
 def kill_repeatedly(folder: Path, work_dir: Path, kills: int, seed: int = 0) -> int:
-    """Starts and resumes a run until it ends, with SIGKILL at a random moment of each of the first ``kills`` starts.
+    """Starts and resumes a run until it ends; the first ``kills`` starts get SIGKILL at a random moment.
 
-    Returns the number of kills after which no partial checkpoint, no checkpoint that cannot be read, and
-    no loss of an epoch that had been saved was found; each is checked at once.
+    After each kill every checkpoint can be read, and none that had been saved is lost. Returns how often
+    the run was killed, which is less than ``kills`` if it ended before.
     """
     rng = random.Random(seed)
     saved_before = 0
@@ -118,8 +118,8 @@ def test_disk_full_while_writing_a_checkpoint(folder, undisturbed):
         # From now on, no file of the process may grow beyond 64 KiB: its write fails half way.
         resource.prlimit(process.popen.pid, resource.RLIMIT_FSIZE, (2**16, 2**16))
         output = process.finish(rc=1)
-    assert re.search(r'OSError: .* File too large: \S+epoch_\d\.pth \(\d+ MiB\) could not be written. Checkpoints '
-                     'written before are complete; make room and continue with --resume', output)
+    assert re.search(r'OSError: .* File too large: \S+epoch_\d\.pth \(\d+ MiB\) could not be written. '
+                     'Checkpoints written before are complete; make room and continue with --resume', output)
     assert not list(work_dir.glob('*.partial'))
     saved = find_checkpoint(str(work_dir))
     assert load(saved)['meta']['epoch'] >= 1
@@ -196,7 +196,7 @@ def main(kills: int) -> None:
         done += kill_repeatedly(folder, work_dir, kills - done, seed=runs)
         runs += 1
         different = differences(folder / 'undisturbed' / LAST, work_dir / LAST)
-        print(f'{done} kills in {runs} runs: {len(different)} values of the last checkpoint differ', flush=True)
+        print(f'{done} kills, {runs} runs: {len(different)} values of the last checkpoint differ', flush=True)
         if different:
             sys.exit(f'{folder}: {different[:5]}')
     shutil.rmtree(folder)

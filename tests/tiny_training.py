@@ -20,7 +20,8 @@ _base_ = {base!r}
 # norm_eval: BatchNorm on stored statistics, because with its own each process would normalise differently.
 model = dict(
     backbone=dict(
-        arch=dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6)), norm_eval=True, drop_path_rate=0.),
+        arch=dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6)), norm_eval=True,
+        drop_path_rate=0.),
     num_classes=2)
 transform = dict(input_size=32)
 train_dataloader = dict(batch_size=12, num_workers=0, dataset=dict(data_root={data!r}, transform=transform))
@@ -41,11 +42,12 @@ def write_config(folder: Path) -> Path:
     rng = np.random.default_rng(0)
     for split, per_class in (('train', 18), ('val', 50)):
         for label, name in enumerate(('dark', 'light')):
-            (folder / 'data' / split / name).mkdir(parents=True)
+            images = folder / 'data' / split / name
+            images.mkdir(parents=True)
             for number in range(per_class):
                 wrong = split == 'val' and number % 10 == 0  # so that accuracy is not 100 %
                 pixels = rng.integers(0, 200, (40, 40, 3)) + 12 * (label != wrong)
-                Image.fromarray(pixels.astype(np.uint8)).save(folder / 'data' / split / name / f'{number:03}.png')
+                Image.fromarray(pixels.astype(np.uint8)).save(images / f'{number:03}.png')
     config = folder / 'tiny.py'
     config.write_text(CONFIG.format(base=str(ROOT / 'configs/cvt_nano_shapes.py'), data=str(folder / 'data')))
     return config
@@ -56,17 +58,18 @@ def load(path: Path) -> Dict[str, Any]:
 
 
 def differences(first: Path, second: Path) -> List[str]:
-    """Names of what is not bit for bit the same in two checkpoints: weights, averages, optimizer, schedules."""
+    """Names of what is not bit for bit the same in the weights, averages, optimizers and schedules."""
 
     def flat(node: Any, name: str) -> Dict[str, Any]:
-        if isinstance(node, dict):
-            return {key: value for child in node for key, value in flat(node[child], f'{name}.{child}').items()}
         if isinstance(node, (list, tuple)):
-            return {key: value for i, child in enumerate(node) for key, value in flat(child, f'{name}.{i}').items()}
-        return {name: node}
+            node = dict(enumerate(node))
+        if not isinstance(node, dict):
+            return {name: node}
+        return {key: value for child in node for key, value in flat(node[child], f'{name}.{child}').items()}
 
-    a, b = ({key: value for part in ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers')
-             for key, value in flat(checkpoint[part], part).items()} for checkpoint in (load(first), load(second)))
+    parts = ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers')
+    a, b = ({key: value for part in parts for key, value in flat(checkpoint[part], part).items()}
+            for checkpoint in (load(first), load(second)))
     assert len(a) > 100, 'the checkpoints hold less than expected'
     return sorted(key for key in a.keys() | b.keys() if key not in a or key not in b or not (
         torch.equal(a[key], b[key]) if isinstance(a[key], torch.Tensor) else a[key] == b[key]))
@@ -80,7 +83,8 @@ class Process:
         self.output = output
         self.file = open(output, 'w')
         self.popen = subprocess.Popen(
-            [str(arg) for arg in args], cwd=ROOT, stdout=self.file, stderr=subprocess.STDOUT, start_new_session=True,
+            [str(arg) for arg in args], cwd=ROOT, stdout=self.file, stderr=subprocess.STDOUT,
+            start_new_session=True,
             env={**os.environ, 'PYTHON': sys.executable, 'OMP_NUM_THREADS': '1', **env})
 
     def text(self) -> str:

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the four launch scripts share. Both functions replace the shell, so that signals reach the launcher itself.
+# What the four launch scripts share. Both functions replace the shell, so signals reach torchrun or srun.
 
 # Not installed, the package is found next to tools/.
 PYTHONPATH="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)${PYTHONPATH:+:$PYTHONPATH}"

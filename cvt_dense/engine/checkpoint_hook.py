@@ -40,7 +40,8 @@ class AtomicLocalBackend(LocalBackend):
         except OSError as error:
             partial.unlink(missing_ok=True)
             raise OSError(
-                error.errno, f'{error.strerror}: {filepath} ({len(obj) / 2**20:.0f} MiB) could not be written. '
+                error.errno,
+                f'{error.strerror}: {filepath} ({len(obj) / 2**20:.0f} MiB) could not be written. '
                 'Checkpoints written before are complete; make room and continue with --resume') from error
 
 
@@ -83,8 +84,11 @@ class _SkipOnce:
 
 
 def _init_worker(init: Optional[Callable[[int], None]], exiting: Any, worker_id: int) -> None:
-    """Start of a data loader's worker: SIGTERM to all processes of a job must not take the data away from the
-    process that is about to save. Once that one is exiting (an event), SIGTERM is its way to end the worker."""
+    """Start of a data loader's worker.
+
+    SIGTERM to all processes of a job must not take the data away from the process that is about to save.
+    Once that one is ``exiting`` (an event), SIGTERM is its way to end the worker.
+    """
 
     def on_sigterm(number: int, frame: Any) -> None:
         if exiting.is_set():
@@ -159,7 +163,7 @@ class SafeCheckpointHook(CheckpointHook):
         self._old_handlers = {number: signal.signal(number, self._on_signal)
                               for number in (signal.SIGTERM, signal.SIGUSR1)}
         if runner.iter > 0 and runner.val_loop is not None and self._misses_evaluation(runner):
-            runner.logger.info('The evaluation that belongs to the checkpoint did not come to its end; it comes first.')
+            runner.logger.info('The evaluation due with the checkpoint did not come to an end; it comes now.')
             runner.val_loop.run()
 
     def _misses_evaluation(self, runner: Runner) -> bool:
@@ -199,15 +203,16 @@ class SafeCheckpointHook(CheckpointHook):
         if ratio != 1 or runner.iter != iteration:
             self._replay_schedules(runner, ratio)
         runner.logger.warning(
-            'Continued with {world_size} x {batch_size} images per iteration x {accumulative_counts} accumulated; '.
-            format(**new) +
-            'the checkpoint was saved with {world_size} x {batch_size} x {accumulative_counts}. '.format(**old) +
-            f'Iteration {iteration} became {runner.iter} of {runner.max_iters}; learning rates were multiplied by '
-            f'{ratio:g}{"" if ratio != 1 else " (--auto-scale-lr scales them to the total batch)"}.')
+            'Continued with {world_size} x {batch_size} images per iteration x {accumulative_counts} '
+            'accumulated; the checkpoint was saved with '.format(**new) +
+            '{world_size} x {batch_size} x {accumulative_counts}. '.format(**old) +
+            f'Iteration {iteration} became {runner.iter} of {runner.max_iters}; learning rates were '
+            f'multiplied by {ratio:g}'
+            f'{"" if ratio != 1 else " (--auto-scale-lr scales them to the total batch)"}.')
 
     @staticmethod
     def _replay_schedules(runner: Runner, lr_ratio: float) -> None:
-        """Rebuilds the schedules, whose saved state counts the old iterations, and steps them to ``runner.iter``."""
+        """Rebuilds the schedules, whose saved state counts the old iterations, and steps them to now."""
         for group in runner.optim_wrapper.param_groups:
             group['initial_lr'] *= lr_ratio
             for key in [key for key in group if key.startswith('initial_')]:
@@ -227,10 +232,11 @@ class SafeCheckpointHook(CheckpointHook):
             return  # MMEngine's iteration-based loop skips by itself
         done = runner.iter - runner.epoch * len(loader)
         if done > 0 and loader.batch_sampler is None:
-            runner.logger.warning(f'{done} batches of epoch {runner.epoch + 1} are seen again: the data set is a stream.')
+            runner.logger.warning(
+                f'{done} batches of epoch {runner.epoch + 1} are seen again: the data set is a stream.')
             runner.train_loop._iter -= done
         elif done > 0:
-            # A plain assignment is refused by DataLoader, because it would come too late for a running iterator.
+            # DataLoader refuses a plain assignment, because for a running iterator it would come too late.
             object.__setattr__(loader, 'batch_sampler', _SkipOnce(loader.batch_sampler, done))
 
     # -- being told to stop ------------------------------------------------------------------------

@@ -76,5 +76,5 @@ class CostHook(Hook):
             f'Cost of training: {timedelta(seconds=round(self.seconds))} h (evaluation: '
             f'{timedelta(seconds=round(self.eval_seconds))} h), {self.images} images, {rate:.1f} images/s; '
             f'{self.process_seconds / 3600:.3f} {"GPU" if cuda else "process"}-hours, at the end on '
-            f'{runner.world_size} x {torch.cuda.get_device_name() if cuda else "CPU"}; peak memory of a process '
-            f'{peak.item() / 2**30:.2f} GiB.')
+            f'{runner.world_size} x {torch.cuda.get_device_name() if cuda else "CPU"}; peak memory of a '
+            f'process {peak.item() / 2**30:.2f} GiB.')
