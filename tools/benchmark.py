@@ -250,7 +250,7 @@ def environment(device: str) -> Dict:
 
 
 def benchmark_data(args: argparse.Namespace) -> None:
-    """Prints how fast a config's training data is loaded beside how fast its model trains on one batch of it."""
+    """Prints how fast a config's training data is loaded, and how fast its model trains on a batch of it."""
     with launch.report_errors(*launch.SETUP_ERRORS):
         cfg = launch.load_config(args)
         launch.set_amp(cfg, None)
@@ -286,8 +286,8 @@ def benchmark_data(args: argparse.Namespace) -> None:
     training = args.steps * len(batch['inputs']) / (time.perf_counter() - start)
     print(f'{"training step, " + args.device:24} {training:9.1f}')
     workers, rate = max(rates.items(), key=lambda item: item[1])
-    print(f'{"The model" if rate > training else "The data"} limits: {workers} workers load {rate / training:.2f} x what '
-          'one training process takes.')
+    print(f'{"The model" if rate > training else "The data"} limits: {workers} workers load '
+          f'{rate / training:.2f} x what one training process takes.')
 
 
 # -- command line ----------------------------------------------------------------------------------
@@ -329,11 +329,13 @@ def parse_args() -> argparse.Namespace:
     data = commands.add_parser('data', help='the input pipeline beside the training step, in images/s')
     data.add_argument('config', help='config file')
     data.add_argument('--data-root', metavar='DIR', help='as for tools/train.py')
-    data.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help='as for tools/train.py')
+    data.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
+                      help='as for tools/train.py')
     data.add_argument('--workers', type=lambda text: [int(part) for part in text.split(',')], metavar='N,...',
                       help="numbers of worker processes to try (the config's)")
     data.add_argument('--steps', type=int, default=20, help='timed batches (20)')
-    data.add_argument('--device', choices=('cpu', 'cuda'), default='cuda' if torch.cuda.is_available() else 'cpu')
+    data.add_argument('--device', choices=('cpu', 'cuda'),
+                      default='cuda' if torch.cuda.is_available() else 'cpu')
     data.set_defaults(launcher='none', local_rank=0, work_dir=None)
     args = parser.parse_args()
 
