@@ -1,11 +1,13 @@
 """The backbone's options, outputs, states and errors. Equality with the authors' network: tests/proof."""
 import copy
 import math
+from collections import Counter
 
 import pytest
 import torch
 from mmengine.config import ConfigDict
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cvt_dense.models import CvT
 from cvt_dense.models.layers import QuickGELU
@@ -294,6 +296,37 @@ def test_checkpointed_equals_plain_and_moves_statistics_once(kwargs):
         assert len(plain) == len(checkpointed)
         for a, b in zip(plain, checkpointed):
             torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations that really run."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.counts = getattr(self, 'counts', Counter())
+        self.counts[function.overloadpacket.__name__] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_checkpointing_keeps_less_and_does_not_repeat_attention():
+    kept = []
+    for with_cp in (False, True):
+        sizes = {}
+
+        def pack(tensor):
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        model = cvt(with_cp=with_cp)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            outs = model(torch.rand(2, 3, 128, 128))
+        kept.append(sum(sizes.values()))
+        with Operations() as operations:
+            sum(y.mean() for y in outs).backward()
+        counts = operations.counts
+        assert counts['_scaled_dot_product_flash_attention_for_cpu_backward'] == 5
+        assert counts['_scaled_dot_product_flash_attention_for_cpu'] == 0
+        assert counts['native_batch_norm'] == 15 * with_cp
+    assert kept[1] < .5 * kept[0]
 
 
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])

@@ -1,14 +1,14 @@
 """CvT: Introducing Convolutions to Vision Transformers (Wu et al., arXiv 2103.15808)."""
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
 from mmcv.cnn import build_activation_layer, build_norm_layer
 from mmengine.model import BaseModule
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from ...registry import MODELS
 from ..layers import Block, ConvEmbed, LayerNorm, QuickGELU
@@ -21,15 +21,26 @@ MIN_INPUT_SIZE = 16
 OUT_TYPES = ('featmap', 'cls_token', 'avg_featmap')
 
 
+# What activation checkpointing keeps all the same: on large maps attention is most of a block's time, while
+# its output is about a twentieth of the block's activations.
+ATTENTION_KERNELS = [
+    getattr(torch.ops.aten, name).default
+    for name in ('_scaled_dot_product_flash_attention', '_scaled_dot_product_flash_attention_for_cpu',
+                 '_scaled_dot_product_efficient_attention', '_scaled_dot_product_cudnn_attention')
+    if hasattr(torch.ops.aten, name)
+]
+
+
 @contextmanager
-def _frozen_bn_statistics(module: nn.Module):
-    """Lets a recomputed forward pass leave the running statistics where the first pass put them."""
+def _recomputation(module: nn.Module, reuse: ContextManager) -> Iterator[None]:
+    """Reuses what was kept, and leaves the running statistics where the first pass put them."""
     norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     saved = [(m.momentum, m.num_batches_tracked) for m in norms]
     for m in norms:
         m.momentum, m.num_batches_tracked = 0., None
     try:
-        yield
+        with reuse:
+            yield
     finally:
         for m, (momentum, count) in zip(norms, saved):
             m.momentum, m.num_batches_tracked = momentum, count
@@ -44,7 +55,8 @@ class CvTStage(nn.Module):
         embed_dims: channels of the tokens.
         cls_token: puts a learned token in front of the sequence.
         drop_rate: dropout of the embedded tokens.
-        with_cp: recompute each block in the backward pass instead of keeping its activations.
+        with_cp: recompute each block, except its attention kernel, in the backward pass instead of
+            keeping its activations.
     """
 
     def __init__(self, patch_embed: ConvEmbed, blocks: Sequence[Block], embed_dims: int,
@@ -66,7 +78,7 @@ class CvTStage(nn.Module):
             if self.with_cp and x.requires_grad:
                 x = checkpoint(
                     block, x, hw_shape, use_reentrant=False,
-                    context_fn=partial(self._recompute_context, block))
+                    context_fn=partial(self._checkpoint_contexts, block))
             else:
                 x = block(x, hw_shape)
         if self.cls_token is None:
@@ -74,8 +86,9 @@ class CvTStage(nn.Module):
         return x[:, 1:], x[:, :1], hw_shape
 
     @staticmethod
-    def _recompute_context(block: nn.Module):
-        return nullcontext(), _frozen_bn_statistics(block)
+    def _checkpoint_contexts(block: nn.Module) -> Tuple[ContextManager, ContextManager]:
+        keep, reuse = create_selective_checkpoint_contexts(ATTENTION_KERNELS)
+        return keep, _recomputation(block, reuse)
 
 
 @MODELS.register_module()
@@ -116,7 +129,8 @@ class CvT(StrictLoading, BaseModule):
             0 inside each stage (authors' habit).
         frozen_stages: -1 freezes nothing, k freezes stages 0 to k: no gradient, eval mode.
         norm_eval: keeps every BatchNorm on its stored statistics; right for 1-2 images a GPU.
-        with_cp: activation checkpointing of every block: less memory, more time, same result.
+        with_cp: activation checkpointing of every block: less memory, more time, same result. The
+            attention kernel is not run twice: its output is kept.
         window_size: side of the attention windows in tokens, see :class:`ConvAttention`. One value for
             every stage, or a list with one per stage, in which None is global attention (the default
             and what the published weights were trained with) and a list gives one value per block:
