@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from cvt_dense.models import CvT, ImageClassifier
 
@@ -51,7 +52,7 @@ def test_every_stage_is_counted_as_the_closed_form_says(get_flops, name, size):
         assert total == pytest.approx(PUBLISHED[name, size], rel=0.01)
 
 
-def test_parameters_with_a_head_of_1000_classes(get_flops):
+def test_parameters_with_a_head_of_1000_classes():
     for name, expected in (('cvt-13', 19_997_480), ('cvt-21', 31_622_696), ('cvt-w24', 277_196_392)):
         with torch.device('meta'):
             model = ImageClassifier(dict(type='cvt_dense.CvT', arch=name, out_type='cls_token'))
@@ -64,6 +65,21 @@ def test_windows_lower_the_count(get_flops):
     stage0 = [get_flops.count_parts(model, (800, 1280))['backbone.stage0'][1] for model in (whole, windowed)]
     attention = 2 * (200 * 320) * (100 * 160) * 64
     assert stage0[0] - stage0[1] == pytest.approx(attention, rel=0.02)  # but 28 * 28 / 4 keys instead of 16,000
+
+
+def test_the_model_index_holds_what_is_counted():
+    models = yaml.safe_load((ROOT / 'model-index.yml').read_text())['Models']
+    assert len(models) == 7
+    for entry in models:
+        metadata, arch = entry['Metadata'], CvT.arch_zoo[entry['Metadata']['Architecture']]
+        with torch.device('meta'):
+            model = ImageClassifier(dict(type='cvt_dense.CvT', arch=metadata['Architecture'], out_type='cls_token'))
+        assert metadata['Parameters'] == sum(p.numel() for p in model.parameters())
+        for size, listed in metadata['GMACs'].items():
+            size = tuple(map(int, size.split('x')))
+            head = 0 if size == (800, 1280) else 1000 * arch['embed_dims'][-1]
+            assert listed == round((sum(closed_form(arch, size)) + head) / 1e9, 2)
+        assert (ROOT / entry['Config']).is_file()
 
 
 @pytest.mark.parametrize('config, parts', [

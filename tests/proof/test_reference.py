@@ -111,7 +111,8 @@ def test_attention(method, stride_kv, num_cls, training, max_differences):
     for height, width in ((5, 8), (6, 7)):
         x = torch.randn(2, num_cls + height * width, 12, dtype=torch.float64)
         expected = attention(module, x, height, width, method, stride_kv)
-        name = f'equations, attention, {method}, stride {stride_kv}, {num_cls} CLS, {height}x{width}, training {training}'
+        name = (f'equations, attention, {method}, stride {stride_kv}, {num_cls} CLS, {height}x{width}, '
+                f'training {training}')
         max_differences.check(name, module(x, (height, width)), expected, 1e-12)
 
 
