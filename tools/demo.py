@@ -175,7 +175,8 @@ def last_checkpoint(folder: Path) -> Optional[Path]:
 def read_log(folder: Path) -> List[dict]:
     """The records that MMEngine logged in a training's folder, of all its starts, in order."""
     return [json.loads(line) for path in sorted(folder.glob('*/vis_data/scalars.json'))
-            for line in path.read_text().splitlines()]
+            # A killed run may leave half a line.
+            for line in path.read_text().splitlines() if line.endswith('}')]
 
 
 def read_result(folder: Path) -> Optional[Dict[str, float]]:
@@ -185,7 +186,7 @@ def read_result(folder: Path) -> Optional[Dict[str, float]]:
         return None
     step = int(checkpoint.stem.rsplit('_', 1)[1])
     results = [record for record in read_log(folder)
-               if record.get('step') == step and 'loss' not in record and len(record) > 3]
+               if record.get('step') == step and 'loss' not in record]
     return results[-1] if results else None
 
 
@@ -194,17 +195,12 @@ def train(trainings: Sequence[Training], work_dir: Path, args: argparse.Namespac
     commands = {}
     for training in trainings:
         folder = work_dir / training.name
-        done = folder / 'finished'
-        if done.exists():
+        if (folder / 'finished').exists():
             print(f'  {training.name}: finished before')
             continue
-        checkpoint = last_checkpoint(folder)
-        command = [
-            'tools/train.py', f'configs/{training.config}', '--data-root', f'{work_dir}/data/{training.data}',
-            '--work-dir',
-            str(folder)
-        ]
-        if checkpoint is not None:
+        command = ['tools/train.py', f'configs/{training.config}', '--work-dir', str(folder),
+                   '--data-root', f'{work_dir}/data/{training.data}']
+        if last_checkpoint(folder) is not None:
             command.append('--resume')
         options = [f'randomness.seed={args.seed}'] if args.seed else []
         if training.initial is not None:
@@ -219,11 +215,7 @@ def train(trainings: Sequence[Training], work_dir: Path, args: argparse.Namespac
     run_together(commands, {name: work_dir / f'{name}.log' for name in commands})
     for name in commands:
         if read_result(work_dir / name) is None:
-            # Killed between the last checkpoint and its evaluation, a training has nothing left to do.
-            shutil.rmtree(work_dir / name)
-            raise StepError(
-                f'{name} ended without an evaluation of its last checkpoint, and has been removed: run '
-                'the demo again.')
+            raise StepError(f'{name} logged no evaluation of its last checkpoint; see {work_dir}/{name}.log')
         (work_dir / name / 'finished').touch()
 
 
