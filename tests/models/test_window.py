@@ -33,7 +33,8 @@ def masked_attention(attn: ConvAttention, x: Tensor, hw_shape) -> Tensor:
     return attn.proj((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2))
 
 
-@pytest.mark.parametrize('hw_shape', [(8, 12), (7, 9), (4, 4), (3, 11), (13, 2), (5, 5), (1, 1), (1, 9)], ids=str)
+@pytest.mark.parametrize('hw_shape', [
+    (8, 12), (7, 9), (4, 4), (3, 11), (13, 2), (5, 5), (1, 1), (1, 9)], ids=str)
 @pytest.mark.parametrize('cls_tokens', [0, 1])
 @pytest.mark.parametrize('method', ['dw_bn', 'linear'])
 def test_windows_are_masked_attention(method, cls_tokens, hw_shape):
@@ -57,7 +58,8 @@ def test_neighbouring_windows_see_each_others_borders_only():
         return ((a - b).view(4, 12, 12).abs().amax((0, 2)) > 1e-4).tolist()
 
     assert changes([0, 1, 2]) == [True] * 4 + [False] * 8
-    assert changes([0, 1, 2, 3]) == [True] * 8 + [False] * 4  # the next window's first keys are convolved of column 3
+    # The next window's first keys are convolved of column 3, too.
+    assert changes([0, 1, 2, 3]) == [True] * 8 + [False] * 4
 
 
 @pytest.mark.parametrize('size', [(64, 64), (65, 97)], ids=str)
@@ -65,14 +67,14 @@ def test_one_window_over_the_map_is_global_attention(size):
     x = torch.rand(2, 3, *size)
     plain = CvT(ARCH).eval()
     windowed = CvT(ARCH, window_size=24).eval()
-    assert windowed.load_state_dict(plain.state_dict()) is not None
+    windowed.load_state_dict(plain.state_dict())
     for got, expected in zip(windowed(x), plain(x)):
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
     # the windows' own code, in the same case
-    attn, x = ConvAttention(12, 3, window_size=8).eval(), torch.rand(2, 1 + 7 * 8, 12)
-    expected = attn(x, (7, 8))
+    attn = ConvAttention(12, 3, window_size=8).eval()
     q, k, v = (torch.rand(2, n, 12) for n in (1 + 7 * 8, 1 + 4 * 4, 1 + 4 * 4))
-    torch.testing.assert_close(attn._attend_in_windows(q, k, v, (7, 8)), attn._attend(q, k, v), rtol=0, atol=1e-5)
+    got, expected = attn._attend_in_windows(q, k, v, (7, 8)), attn._attend(q, k, v)
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
 
 
 def test_windows_change_the_output_where_the_map_is_larger():
@@ -96,15 +98,17 @@ def test_window_size_per_stage_and_block():
 
 
 @pytest.mark.parametrize('window_size, arch, message', [
-    (7, {}, 'window_size=7 in stage 0: must be a positive multiple of stride_kv=2, or None for global attention.'),
-    ([None, 0, None], {}, 'window_size=0 in stage 1: must be a positive multiple of stride_kv=2, or None for global '
-                          'attention.'),
+    (7, {}, 'window_size=7 in stage 0: must be a positive multiple of stride_kv=2, or None for global '
+            'attention.'),
+    ([None, 0, None], {}, 'window_size=0 in stage 1: must be a positive multiple of stride_kv=2, or None for '
+                          'global attention.'),
     ([28, 28], {}, 'window_size=[28, 28] has 2 values, but arch has 3 stages: give one value per stage.'),
-    ([28, [28], 28], {}, 'window_size[1]=[28] has 1 values, but stage 1 has 2 blocks: give one value, or one per '
-                         'block.'),
-    (8, dict(qkv_proj_method='avg'), "window_size[0]=8 with qkv_proj_method='avg', kernel_qkv=3, padding_kv=1: windows "
-     "need a k/v map that is exactly stride_kv times smaller: 'linear', or 'dw_bn' with padding_kv (kernel_qkv - 1) / 2; "
-     'or set window_size to None.'),
+    ([28, [28], 28], {}, 'window_size[1]=[28] has 1 values, but stage 1 has 2 blocks: give one value, or one '
+                         'per block.'),
+    (8, dict(qkv_proj_method='avg'),
+     "window_size[0]=8 with qkv_proj_method='avg', kernel_qkv=3, padding_kv=1: windows need a k/v map that is "
+     "exactly stride_kv times smaller: 'linear', or 'dw_bn' with padding_kv (kernel_qkv - 1) / 2; or set "
+     'window_size to None.'),
 ], ids=str)
 def test_wrong_window_size(window_size, arch, message):
     with pytest.raises(ValueError) as error:

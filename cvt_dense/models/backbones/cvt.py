@@ -72,7 +72,7 @@ class CvTStage(nn.Module):
         """(B, C, H, W) to map tokens (B, H' * W', embed_dims), CLS (B, 1, embed_dims) or None, (H', W')."""
         x, hw_shape = self.patch_embed(x)
         if self.cls_token is not None:
-            x = torch.cat((self.cls_token.expand(len(x), -1, -1).to(x.dtype), x), dim=1)
+            x = torch.cat((self.cls_token.expand(x.shape[0], -1, -1).to(x.dtype), x), dim=1)
         x = self.pos_drop(x)
         for block in self.blocks:
             if self.with_cp and x.requires_grad:
@@ -289,7 +289,8 @@ class CvT(StrictLoading, BaseModule):
         defaults = dict(
             cls.arch_defaults, patch_sizes=[7] + [3] * (n - 1), patch_strides=[4] + [2] * (n - 1),
             patch_paddings=[2] + [1] * (n - 1), cls_token=[False] * (n - 1) + [True])
-        columns = {key: cls._per_stage(f'arch.{key}', value, n) for key, value in {**defaults, **arch}.items()}
+        columns = {key: cls._per_stage(f'arch.{key}', value, n)
+                   for key, value in {**defaults, **arch}.items()}
         stages = [dict(zip(columns, row)) for row in zip(*columns.values())]
         for i, stage in enumerate(stages):
             if stage['embed_dims'] % stage['num_heads']:
@@ -321,8 +322,8 @@ class CvT(StrictLoading, BaseModule):
         if out_indices is None:
             return tuple(range(n))
         if not len(out_indices) or any(not -n <= i <= n for i in out_indices):
-            raise ValueError(f'out_indices={tuple(out_indices)!r}: allowed are {-n} to {n} ({n} stages; {n} is a '
-                             'max-pooled level after the last).')
+            raise ValueError(f'out_indices={tuple(out_indices)!r}: allowed are {-n} to {n} ({n} stages; {n} is '
+                             'a max-pooled level after the last).')
         resolved = tuple(i + n if i < 0 else i for i in out_indices)
         if list(resolved) != sorted(set(resolved)):
             raise ValueError(f'out_indices={tuple(out_indices)!r} must be ascending and without repeats.')
@@ -343,7 +344,8 @@ class CvT(StrictLoading, BaseModule):
     @classmethod
     def _block_windows(cls, stages: List[Dict[str, Any]], window_size) -> List[List[Optional[int]]]:
         windows = []
-        for i, (stage, value) in enumerate(zip(stages, cls._per_stage('window_size', window_size, len(stages)))):
+        values = cls._per_stage('window_size', window_size, len(stages))
+        for i, (stage, value) in enumerate(zip(stages, values)):
             if isinstance(value, (list, tuple)) and len(value) != stage['depths']:
                 raise ValueError(f'window_size[{i}]={value!r} has {len(value)} values, but stage {i} has '
                                  f'{stage["depths"]} blocks: give one value, or one per block.')
@@ -354,9 +356,9 @@ class CvT(StrictLoading, BaseModule):
             if method == 'avg' or (method == 'dw_bn' and 2 * stage['padding_kv'] + 1 != stage['kernel_qkv']):
                 raise ValueError(
                     f'window_size[{i}]={value!r} with qkv_proj_method={method!r}, kernel_qkv='
-                    f'{stage["kernel_qkv"]}, padding_kv={stage["padding_kv"]}: windows need a k/v map that is '
-                    "exactly stride_kv times smaller: 'linear', or 'dw_bn' with padding_kv (kernel_qkv - 1) / 2; "
-                    'or set window_size to None.')
+                    f'{stage["kernel_qkv"]}, padding_kv={stage["padding_kv"]}: windows need a k/v map that '
+                    "is exactly stride_kv times smaller: 'linear', or 'dw_bn' with padding_kv (kernel_qkv - 1) "
+                    '/ 2; or set window_size to None.')
             stride = stride if method == 'dw_bn' else 1
             for window in windows[-1]:
                 if window is not None and (not isinstance(window, int) or window < 1 or window % stride):
@@ -457,8 +459,9 @@ class CvT(StrictLoading, BaseModule):
     def forward(self, x: Tensor) -> Tuple[Tensor, ...]:
         """(B, in_channels, H, W) to a tuple, see ``out_type``."""
         if min(x.shape[2:]) < MIN_INPUT_SIZE:
-            raise ValueError(f'image of {x.shape[2]}x{x.shape[3]} pixels (height x width): CvT needs at least '
-                             f'{MIN_INPUT_SIZE}x{MIN_INPUT_SIZE}; resize or pad it in the data pipeline.')
+            raise ValueError(
+                f'image of {x.shape[2]}x{x.shape[3]} pixels (height x width): CvT needs at least '
+                f'{MIN_INPUT_SIZE}x{MIN_INPUT_SIZE}; resize or pad it in the data pipeline.')
         x = x.contiguous(memory_format=torch.channels_last)
         outs = []
         for i in range(len(self.depths)):
