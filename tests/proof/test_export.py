@@ -44,7 +44,7 @@ def test_onnxruntime_gives_the_same_maps(tmp_path, dynamic, fused, max_differenc
     model = build()
     if fused:
         model.fuse()
-    free = torch.export.Dim.DYNAMIC
+    free = torch.export.Dim.DYNAMIC  # the example has 2 images, because export takes a size of 1 for a constant
     torch.onnx.export(
         model, (torch.randn(2, 3, 64, 96), ), tmp_path / 'cvt.onnx', dynamo=True, verbose=False,
         input_names=['image'], output_names=['stride4', 'stride8', 'stride16'],
