@@ -11,5 +11,6 @@ model = dict(
         with_cp=True,
         init_cfg=dict(type='Pretrained', checkpoint=pretrained)),
     neck=dict(in_channels=[192, 768, 1024]))
-# As ConvNeXt's largest models (0.8 a layer, 12 layers) over the 25 steps from here to the stem: 0.8 ** (12 / 25).
+# As ConvNeXt's largest models (0.8 a layer, 12 layers) over the 25 steps from the head to the stem:
+# 0.8 ** (12 / 25).
 optim_wrapper = dict(paramwise_cfg=dict(decay_rate=0.9))

@@ -61,12 +61,12 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         self.no_decay_keys = tuple(keys)
 
     def add_params(self, params: List[Dict[str, Any]], module: nn.Module, **kwargs) -> None:
-        """Appends the parameter groups of a model, lowest learning rate first, without weight decay before with."""
+        """Appends a model's parameter groups: lowest learning rate first, without weight decay before with."""
         backbone = getattr(module, 'backbone', None)
         if not hasattr(backbone, 'get_layer_depth'):
             raise TypeError(
-                f'{type(self).__name__} needs a model whose backbone has get_layer_depth(param_name, prefix); '
-                f'{type(module).__name__}.backbone is {type(backbone).__name__}. Use cvt_dense.CvT, or the '
+                f'{type(self).__name__} needs a model whose backbone has get_layer_depth(param_name, '
+                f'prefix); {type(module).__name__}.backbone is {type(backbone).__name__}. Use cvt_dense.CvT, or the '
                 'default constructor.')
         groups: Dict[Tuple[float, float], Dict[str, Any]] = {}
         for name, param in module.named_parameters():
@@ -77,7 +77,8 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             decays = param.ndim > 1 and not name.endswith('cls_token') and not any(
                 key in name for key in self.no_decay_keys)
             weight_decay = self.base_wd if decays else 0.
-            group = groups.setdefault((lr, weight_decay), dict(params=[], lr=lr, weight_decay=weight_decay, names=[]))
+            group = groups.setdefault(
+                (lr, weight_decay), dict(params=[], lr=lr, weight_decay=weight_decay, names=[]))
             group['params'].append(param)
             group['names'].append(name)
         lines = [f'{len(groups)} parameter groups, learning rate times {self.decay_rate:g} a layer:',
