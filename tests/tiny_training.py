@@ -79,7 +79,6 @@ class Process:
     """A command running in the project's root as a group of its own, with its output in a file."""
 
     def __init__(self, *args: Any, output: Path, **env: str):
-        # The launchers start `python` where PYTHON does not say otherwise.
         self.output = output
         self.file = open(output, 'w')
         self.popen = subprocess.Popen(
@@ -90,17 +89,17 @@ class Process:
     def text(self) -> str:
         return self.output.read_text()
 
-    def wait_for(self, ready: Callable[[], bool], timeout: float = 120.) -> None:
+    def wait_for(self, ready: Callable[[], bool], timeout: float = 300., pause: float = 0.002) -> None:
         """Returns as soon as ``ready()``; fails if the command ends before."""
         end = time.monotonic() + timeout
         while not ready():
             assert self.popen.poll() is None and time.monotonic() < end, self.text()[-6000:]
-            time.sleep(0.002)
+            time.sleep(pause)
 
     def wait_for_text(self, text: str) -> None:
         self.wait_for(lambda: text in self.text())
 
-    def finish(self, rc: int = 0, timeout: float = 240.) -> str:
+    def finish(self, rc: int = 0, timeout: float = 600.) -> str:
         """Waits for the end and returns the output; fails with it if the exit code is not ``rc``."""
         code = self.popen.wait(timeout)
         assert code == rc, f'exit code {code}, not {rc}:\n{self.text()[-8000:]}'

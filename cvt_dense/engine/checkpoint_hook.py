@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 import torch
-from mmengine.dist import all_reduce, barrier, is_main_process
+from mmengine.dist import all_reduce, barrier, broadcast, is_main_process
 from mmengine.fileio import LocalBackend, join_path, register_backend
-from mmengine.hooks import CheckpointHook
+from mmengine.hooks import CheckpointHook, EMAHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from ..registry import HOOKS
@@ -112,6 +112,8 @@ class SafeCheckpointHook(CheckpointHook):
       are neither repeated nor left out, since the samplers depend on seed and epoch alone; only
       samplers that ignore the seed would. The log numbers the rest of that epoch's batches from 1.
     - An evaluation that was due with the last checkpoint, but did not come to its end, is made up for.
+    - BatchNorm's statistics, which each process gathers on its own, become the first process's before a
+      checkpoint and before an evaluation: what is evaluated is what is saved, and what a resumed run has.
     - A run may be continued with other numbers of processes or images: the epoch goes on at the same
       share of the data, schedules are moved to the same epoch, and the log says so. The learning
       rate is scaled to the new total batch where ``auto_scale_lr`` is enabled.
@@ -176,6 +178,17 @@ class SafeCheckpointHook(CheckpointHook):
         due = step >= loop.val_begin and (step % loop.val_interval == 0 or step == end)
         evaluated = Path(runner.work_dir, self.EVALUATED)
         return due and not (evaluated.is_file() and evaluated.read_text() == str(step))
+
+    @staticmethod
+    def _share_buffers(runner: Runner) -> None:
+        if runner.world_size > 1:
+            averages = [hook.ema_model for hook in runner.hooks if isinstance(hook, EMAHook)]
+            for model in (runner.model, *averages):
+                for buffer in model.buffers():
+                    broadcast(buffer)
+
+    def before_val_epoch(self, runner: Runner) -> None:
+        self._share_buffers(runner)
 
     def after_val_epoch(self, runner: Runner, metrics: Dict[str, float]) -> None:
         super().after_val_epoch(runner, metrics)
@@ -274,6 +287,7 @@ class SafeCheckpointHook(CheckpointHook):
 
     def _save(self, runner: Runner, filename: str, meta: Dict[str, Any]) -> None:
         """Writes a checkpoint; from then on ``last_checkpoint`` names it."""
+        self._share_buffers(runner)
         self.last_ckpt = join_path(self.out_dir, filename, backend_args=self.backend_args)
         runner.message_hub.update_info('last_ckpt', self.last_ckpt)
         runner.save_checkpoint(
