@@ -5,7 +5,7 @@
 # in folders data/pets/{train,val}/<class>/.
 # For the other two: --cfg-options model.backbone.arch=cvt-21 load_from=checkpoints/CvT-21-384x384-IN-22k.pth
 _base_ = 'cvt13_384_in1k.py'
-load_from = 'checkpoints/CvT-13-384x384-IN-22k.pth'  # its head of 1000 classes is replaced
+load_from = 'hf://microsoft/cvt-13-384-22k'  # its head of 1000 classes is replaced
 max_epochs = 70
 
 model = dict(num_classes=37)

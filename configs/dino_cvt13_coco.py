@@ -4,7 +4,7 @@ _base_ = [
     '_base_/models/dino_cvt.py', '_base_/datasets/coco_detection_ms.py', '_base_/schedules/det_1x.py',
     '_base_/det_runtime.py'
 ]
-pretrained = 'checkpoints/CvT-13-224x224-IN-1k.pth'
+pretrained = 'hf://microsoft/cvt-13'
 model = dict(backbone=dict(init_cfg=dict(type='Pretrained', checkpoint=pretrained)))
 # DINO learns from images without objects too.
 train_dataloader = dict(dataset=dict(filter_cfg=dict(filter_empty_gt=False)))

@@ -4,7 +4,7 @@ _base_ = [
     '_base_/models/mask2former_cvt.py', '_base_/datasets/ade20k.py', '_base_/schedules/seg_160k.py',
     '_base_/seg_runtime.py'
 ]
-pretrained = 'checkpoints/CvT-13-224x224-IN-1k.pth'
+pretrained = 'hf://microsoft/cvt-13'
 model = dict(backbone=dict(init_cfg=dict(type='Pretrained', checkpoint=pretrained)))
 # mmseg's Mask2Former gives the whole backbone a tenth of the learning rate; here the stem gets 0.85 ** 14, a
 # tenth, and the last block 0.85.

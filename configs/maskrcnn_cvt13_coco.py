@@ -6,6 +6,7 @@ _base_ = [
     '_base_/models/maskrcnn_cvt.py', '_base_/datasets/coco_instance.py', '_base_/schedules/det_1x.py',
     '_base_/det_runtime.py'
 ]
-# The authors' ImageNet file; --cfg-options model.backbone.init_cfg=None trains from scratch.
-pretrained = 'checkpoints/CvT-13-224x224-IN-1k.pth'
+# The authors' ImageNet weights, or the path of their file; --cfg-options model.backbone.init_cfg=None trains
+# from scratch.
+pretrained = 'hf://microsoft/cvt-13'
 model = dict(backbone=dict(arch='cvt-13', init_cfg=dict(type='Pretrained', checkpoint=pretrained)))

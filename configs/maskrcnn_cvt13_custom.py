@@ -3,7 +3,7 @@ classes = ('cat', 'dog')  # as in the annotation files' "categories", in their o
 data_root = 'data/mine/'
 train_ann, train_images = 'annotations/train.json', 'train/'
 val_ann, val_images = 'annotations/val.json', 'val/'
-pretrained = 'checkpoints/CvT-13-224x224-IN-1k.pth'
+pretrained = 'hf://microsoft/cvt-13'
 
 # ------------------------------------------------------------------------------------------------------
 # 12 epochs; 8 GPUs * 2 = 16 images a step: lr 1e-4. One GPU: add --auto-scale-lr.

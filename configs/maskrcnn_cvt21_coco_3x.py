@@ -3,5 +3,5 @@ _base_ = [
     '_base_/models/maskrcnn_cvt.py', '_base_/datasets/coco_instance_ms.py', '_base_/schedules/det_3x.py',
     '_base_/det_runtime.py'
 ]
-pretrained = 'checkpoints/CvT-21-224x224-IN-1k.pth'
+pretrained = 'hf://microsoft/cvt-21'
 model = dict(backbone=dict(arch='cvt-21', init_cfg=dict(type='Pretrained', checkpoint=pretrained)))

@@ -3,7 +3,7 @@ _base_ = [
     '_base_/models/maskrcnn_cvt.py', '_base_/datasets/coco_instance_ms.py', '_base_/schedules/det_3x.py',
     '_base_/det_runtime.py'
 ]
-pretrained = 'checkpoints/CvT-w24-384x384-IN-22k.pth'
+pretrained = 'hf://microsoft/cvt-w24-384-22k'
 model = dict(
     backbone=dict(
         arch='cvt-w24',

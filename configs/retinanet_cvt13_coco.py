@@ -3,6 +3,6 @@ _base_ = [
     '_base_/models/retinanet_cvt.py', '_base_/datasets/coco_detection.py', '_base_/schedules/det_1x.py',
     '_base_/det_runtime.py'
 ]
-pretrained = 'checkpoints/CvT-13-224x224-IN-1k.pth'
+pretrained = 'hf://microsoft/cvt-13'
 model = dict(backbone=dict(init_cfg=dict(type='Pretrained', checkpoint=pretrained)))
 optim_wrapper = dict(optimizer=dict(weight_decay=1e-4))

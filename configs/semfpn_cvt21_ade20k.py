@@ -3,6 +3,6 @@ _base_ = [
     '_base_/models/semfpn_cvt.py', '_base_/datasets/ade20k.py', '_base_/schedules/seg_80k.py',
     '_base_/seg_runtime.py'
 ]
-pretrained = 'checkpoints/CvT-21-224x224-IN-1k.pth'
+pretrained = 'hf://microsoft/cvt-21'
 model = dict(backbone=dict(arch='cvt-21', init_cfg=dict(type='Pretrained', checkpoint=pretrained)))
 train_dataloader = dict(batch_size=4)

@@ -3,7 +3,7 @@ _base_ = [
     '_base_/models/upernet_cvt.py', '_base_/datasets/cityscapes.py', '_base_/schedules/seg_160k.py',
     '_base_/seg_runtime.py'
 ]
-pretrained = 'checkpoints/CvT-13-224x224-IN-1k.pth'
+pretrained = 'hf://microsoft/cvt-13'
 model = dict(
     data_preprocessor=dict(size=(512, 1024)),
     backbone=dict(init_cfg=dict(type='Pretrained', checkpoint=pretrained)),

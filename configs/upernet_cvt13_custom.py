@@ -7,7 +7,7 @@ train_images, train_labels = 'images/train', 'labels/train'
 val_images, val_labels = 'images/val', 'labels/val'
 img_suffix, seg_map_suffix = '.jpg', '.png'
 max_iters = 40000
-pretrained = 'checkpoints/CvT-13-224x224-IN-1k.pth'
+pretrained = 'hf://microsoft/cvt-13'
 
 # ------------------------------------------------------------------------------------------------------
 # 8 GPUs * 2 = 16 images a step: lr 6e-5. One GPU: add --auto-scale-lr.

@@ -4,7 +4,7 @@ _base_ = [
     '_base_/models/upernet_cvt.py', '_base_/datasets/ade20k.py', '_base_/schedules/seg_160k.py',
     '_base_/seg_runtime.py'
 ]
-pretrained = 'checkpoints/CvT-w24-384x384-IN-22k.pth'
+pretrained = 'hf://microsoft/cvt-w24-384-22k'
 model = dict(
     backbone=dict(
         arch='cvt-w24', drop_path_rate=0.4, init_cfg=dict(type='Pretrained', checkpoint=pretrained)),

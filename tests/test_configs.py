@@ -83,9 +83,8 @@ def test_recipe_states_what_it_is_for(name):
     assert cfg.auto_scale_lr.base_batch_size == 16 and not cfg.auto_scale_lr.enable
     backbone = cfg.model.backbone
     assert backbone.norm_eval and 0 < backbone.drop_path_rate <= 0.4
-    arch = dict(zip(('cvt-13', 'cvt-21', 'cvt-w24'), ('CvT-13-', 'CvT-21-', 'CvT-w24-')))[backbone.arch]
-    assert arch.lower().strip('-').replace('-', '') in name
-    assert backbone.init_cfg.checkpoint.startswith(f'checkpoints/{arch}')
+    assert backbone.arch.replace('-', '') in name
+    assert backbone.init_cfg.checkpoint.startswith(f'hf://microsoft/{backbone.arch}')
     recipe = name.removesuffix('_win')  # windowed attention changes nothing else
     assert 'images a step' in (ROOT / f'configs/{recipe}.py').read_text()
 
