@@ -1,4 +1,4 @@
-# A small Mask R-CNN on the COCO files of the generated shapes: 128x128 images, 700 iterations on a CPU.
+# A small Mask R-CNN on the COCO files of the generated shapes: 128x128 images, 630 iterations on a CPU.
 #
 #   python -m cvt_dense.datasets.synthetic work_dirs/demo/data
 #   python tools/train.py configs/maskrcnn_cvt_nano_shapes.py --cfg-options \
@@ -7,7 +7,7 @@
 # CHECKPOINT is cvt_nano_shapes.py's; without the options training starts from scratch.
 _base_ = ['_base_/models/maskrcnn_cvt.py', '_base_/det_runtime.py', '_base_/shapes.py']
 
-max_iters = 700
+max_iters = 630
 batch_size = 8
 image_size = (128, 128)
 

@@ -48,6 +48,16 @@ def test_images_of_a_batch_do_not_influence_each_other():
         torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-5)
 
 
+def test_mmcv_operators_read_the_maps_right():
+    """They take a tensor's memory for NCHW's whatever its strides are."""
+    from mmcv.ops import RoIAlign
+    model = cvt(out_indices=(0, 1, 2, 3)).eval()
+    for out in model(torch.randn(2, 3, 64, 96)):
+        box = out.new_tensor([[1, 0, 0, out.shape[3], out.shape[2]]])
+        torch.testing.assert_close(
+            RoIAlign((out.shape[2], out.shape[3]), sampling_ratio=1)(out, box)[0], out[1], atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize('layout', [torch.contiguous_format, torch.channels_last])
 def test_memory_layout_and_slices_of_the_image_do_not_matter(layout):
     model, x = cvt().eval(), torch.rand(2, 4, 40, 48)[:, 1:]

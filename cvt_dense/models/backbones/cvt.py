@@ -477,7 +477,8 @@ class CvT(StrictLoading, BaseModule):
         if level in self.out_indices:
             pooled = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)
             outs.append(getattr(self, f'norm{level}')(pooled.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
-        return tuple(outs)
+        # mmcv's operators (RoIAlign...) take any memory for NCHW's: on channels-last maps they return garbage.
+        return tuple(out.contiguous() for out in outs)
 
     @staticmethod
     def _to_map(tokens: Tensor, hw_shape: Tuple[int, int]) -> Tensor:
