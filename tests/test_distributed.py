@@ -185,7 +185,7 @@ def test_failing_process_ends_all_and_has_the_last_word(folder, tmp_path):
         process.wait_for_text('Epoch(train) [1][2/3]')
         begin = time.monotonic()
         output = process.finish(rc=1)
-        assert time.monotonic() - begin < 20
+        assert time.monotonic() - begin < 60
         assert not process.group_is_alive()
     root_cause = output[output.rindex('Root Cause'):]
     assert 'rank      : 1' in root_cause
@@ -198,10 +198,11 @@ def test_ctrl_c_ends_all_processes(folder, tmp_path):
         process.wait_for_text('Saving checkpoint at 1 epochs')
         begin = time.monotonic()
         os.killpg(process.popen.pid, signal.SIGINT)
-        process.popen.wait(30)
+        process.popen.wait(120)
         while process.group_is_alive():
             time.sleep(0.05)
-        assert time.monotonic() - begin < 20
+        # seconds on a free machine; torchrun itself waits 30 for a process before it kills it
+        assert time.monotonic() - begin < 60
 
 
 @pytest.mark.parametrize('args, env, message', [
