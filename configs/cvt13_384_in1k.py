@@ -6,7 +6,7 @@ _base_ = [
     'default_runtime.py'
 ]
 default_scope = 'cvt_dense'
-load_from = 'hf://microsoft/cvt-13'  # the authors' file, or one of cvt13_in1k.py
+load_from = 'hf://microsoft/cvt-13'  # the authors' weights; or a file of cvt13_in1k.py's
 batch_size = 64  # per GPU
 
 model = dict(data_preprocessor=dict(random_erasing=None, mixup=None))
