@@ -1,4 +1,4 @@
-"""mmdet's and mmseg's own tools and inferencers with configs outside this project: no import of ours, no custom_imports.
+"""mmdet's and mmseg's own tools and inferencers with configs outside this project, no import of ours.
 
 ``type='cvt_dense.CvT'`` is all that names the project; it need only be installed (here: on the path).
 """

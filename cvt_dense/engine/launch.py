@@ -13,9 +13,11 @@ from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import CheckpointLoader, Runner
+from tqdm import tqdm
 
 from .. import compat  # before whatever the config imports
 from ..checkpoint import CheckpointError
+from ..models.loading import select_weights
 from .checkpoint_hook import find_checkpoint
 from .data_check import check_annotations, check_files
 from .errors import UserError
@@ -37,7 +39,7 @@ def report_errors(*errors: type) -> Iterator[None]:
         if not isinstance(error, (UserError, ValueError, OSError)):
             message = f'{type(error).__name__}: {message}'
         sys.stdout.flush()
-        print('error: ' + ' '.join(message.split()), file=sys.stderr)
+        tqdm.write('error: ' + ' '.join(message.split()), file=sys.stderr)  # above a progress bar, if there is one
         sys.exit(2)
 
 
@@ -287,9 +289,7 @@ def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
     # First, because it registers what reads the authors' and other formats.
     model = MODELS.build(copy.deepcopy(cfg.model))
     try:
-        checkpoint = CheckpointLoader.load_checkpoint(path, map_location='cpu')
-        tensors = checkpoint.get('state_dict', checkpoint)
-        tensors = {name[7:] if name.startswith('module.') else name: value for name, value in tensors.items()}
+        tensors = select_weights(CheckpointLoader.load_checkpoint(path, map_location='cpu'), source=path)
         given = {name: value.shape for name, value in tensors.items()}
     except CheckpointError as error:
         raise UserError(str(error)) from error

@@ -123,8 +123,8 @@ def test_one_class_without_comma(data):
 
 def test_fewer_classes_than_categories_need_a_head_to_match(data, caplog):
     options = {f'{stage}_dataloader__dataset__metainfo__classes': CLASSES[:7] for stage in ('train', 'val')}
-    with pytest.raises(UserError, match=r'train_dataloader has 7 classes, but model.roi_head.bbox_head.num_classes is 8; '
-                                        'set it to 7'):
+    with pytest.raises(UserError, match='train_dataloader has 7 classes, but model.roi_head.bbox_head.num_classes '
+                                        'is 8; set it to 7'):
         detection(data, **options)
     heads = dict(model__roi_head__bbox_head__num_classes=7, model__roi_head__mask_head__num_classes=7)
     assert len(detection(data, 'val', **options, **heads)['val']) == 3
@@ -206,7 +206,7 @@ def test_label_map_in_colour(data):
 def test_label_map_missing(data):
     path = next((data / 'segmentation/annotations/training').glob('*.png'))
     path.unlink()
-    with pytest.raises(UserError, match=f"1 of 4 files do not exist, e.g. '{path}'. Correct data_prefix or seg_map_suf"):
+    with pytest.raises(UserError, match=f"1 of 4 files do not exist, e.g. '{path}'. Correct data_prefix or"):
         segmentation(data)
 
 
@@ -218,7 +218,7 @@ def test_everything_ignored(data):
 
 
 def test_no_image_with_the_suffix(data):
-    with pytest.raises(UserError, match=r"no file in '.*training' ends in img_suffix='.jpg'; endings there: \['.png'\]"):
+    with pytest.raises(UserError, match=r"no file in '.*training' ends in img_suffix='.jpg'; endings there: \['.png"):
         segmentation(data, train_dataloader__dataset__img_suffix='.jpg')
 
 

@@ -169,7 +169,8 @@ def test_attention_scale_is_of_all_channels():
 
 def test_drop_rates():
     model = cvt(drop_rate=.1, attn_drop_rate=[0., .2, .3])
-    assert model.stage0.pos_drop.p == model.stage2.blocks[1].attn.proj_drop.p == model.stage1.blocks[0].mlp.drop1.p == .1
+    assert model.stage0.pos_drop.p == model.stage2.blocks[1].attn.proj_drop.p == .1
+    assert model.stage1.blocks[0].mlp.drop1.p == .1
     assert [model._stage(i).blocks[0].attn.attn_drop_rate for i in range(3)] == [0., .2, .3]
     x = torch.rand(2, 3, 32, 32)
     assert not torch.equal(model(x)[1], model(x)[1])
