@@ -82,17 +82,65 @@ def test_the_model_index_holds_what_is_counted():
         assert (ROOT / entry['Config']).is_file()
 
 
-@pytest.mark.parametrize('config, parts', [
-    ('configs/maskrcnn_cvt13_coco.py', ('neck', 'rpn_head', 'roi_head')),
-    ('configs/semfpn_cvt13_ade20k.py', ('neck', 'decode_head')),
-])
-def test_detectors_and_segmentors_are_counted_as_users_run_it(run_tool, config, parts):
-    output = run_tool('tools/get_flops.py', config, '--size', 256, 320).stdout
-    rows = {cells[0]: cells[1:] for cells in map(str.split, output.splitlines())
+def read_table(output):
+    """{part: (parameters, GMACs)} as printed, after a check of the sums."""
+    rows = {cells[0]: (int(cells[1].replace(',', '')), float(cells[2])) for cells in map(str.split, output.splitlines())
             if len(cells) == 3 and cells[1][0].isdigit()}
-    assert all(float(rows[name][1]) > 0 for name in ('backbone.stage0', 'backbone.stage1', 'backbone.stage2', *parts))
-    stages = [float(rows[f'backbone.stage{i}'][1]) * 1e9 for i in range(3)]
+    total = rows.pop('total')
+    assert total[0] == sum(parameters for parameters, _ in rows.values())
+    assert total[1] == pytest.approx(sum(macs for _, macs in rows.values()), abs=0.01)
+    return rows
+
+
+def test_a_detector_is_counted_as_users_run_it(run_tool):
+    rows = read_table(run_tool('tools/get_flops.py', 'configs/maskrcnn_cvt13_coco.py', '--size', 256, 320).stdout)
+    stages = [rows[f'backbone.stage{i}'][1] * 1e9 for i in range(3)]
     assert stages == pytest.approx(closed_form(CvT.arch_zoo['cvt-13'], (256, 320)), abs=1e6)
-    names = [name for name in rows if name != 'total']
-    assert float(rows['total'][1]) == pytest.approx(sum(float(rows[name][1]) for name in names), abs=0.01)
-    assert sum(int(rows[name][0].replace(',', '')) for name in names) == int(rows['total'][0].replace(',', ''))
+    assert all(rows[name][1] > 0 for name in ('neck', 'rpn_head', 'roi_head'))
+
+
+@pytest.fixture
+def count_config(get_flops, monkeypatch, capsys):
+    """Runs the tool in this process, which has imported mmdet and mmseg already."""
+
+    def run(name, *size):
+        monkeypatch.setattr('sys.argv', ['get_flops.py', str(ROOT / f'configs/{name}.py'), '--size', *map(str, size)])
+        get_flops.main()
+        return read_table(capsys.readouterr().out)
+
+    return run
+
+
+def test_semantic_fpn(count_config):
+    rows = count_config('semfpn_cvt13_ade20k', 64, 96)
+    assert rows['neck'][1] > 0 and rows['decode_head'][1] > 0 and 'other' not in rows
+
+
+def test_dino_whose_decoder_calls_its_head(count_config):
+    rows = count_config('dino_cvt13_coco', 256, 320)
+    classes, boxes = 256 * 80, 2 * 256**2 + 256 * 4
+    places = 32 * 40 + 16 * 20 + 8 * 10 + 4 * 5  # of four levels, of which 900 become queries
+    # Each of 6 decoder layers refines the boxes; the head then predicts from its output once more.
+    expected = places * (classes + boxes) + 6 * 900 * (boxes + classes + boxes)
+    assert rows['bbox_head'][1] == pytest.approx(expected / 1e9, abs=1e-3)
+    assert rows['other'] == (4 * 256, 0)  # the level embedding belongs to no part
+
+
+def test_mask2former_whose_head_needs_the_images_shapes(count_config):
+    rows = count_config('mask2former_cvt13_ade20k', 64, 96)
+    assert rows['decode_head'][1] > 1
+    assert rows['other'] == (0, pytest.approx(100 * 150 * 64 * 96 / 1e9, abs=1e-3))  # 100 masks to 150 classes
+
+
+def test_cascade_mask_heads_see_100_boxes(count_config):
+    rows = count_config('cascademaskrcnn_cvt13_coco_3x', 64, 96)
+    boxes = 256 * 49 * 1024 + 1024**2 + 1024 * (81 + 4)
+    masks = 4 * 14**2 * 256**2 * 9 + 14**2 * 256**2 * 4 + 28**2 * 256 * 80
+    proposals = (rows['roi_head'][1] * 1e9 - 3 * 100 * masks) / (3 * boxes)
+    assert proposals == pytest.approx(round(proposals), abs=0.02) and 100 < proposals < 1000
+
+
+def test_an_image_too_small_for_the_network_is_no_traceback(count_config, capsys):
+    with pytest.raises(SystemExit) as end:
+        count_config('dino_cvt13_coco', 64, 64)
+    assert end.value.code == 2 and 'does not run on 64x64 pixels' in capsys.readouterr().err

@@ -1,0 +1,71 @@
+"""A config's whole model and random batches for it: what get_flops.py and benchmark.py share."""
+from typing import Any, Dict, Tuple
+
+import torch
+from mmengine.config import Config
+from mmengine.logging import MMLogger
+from mmengine.model import BaseModel, revert_sync_batchnorm
+from mmengine.registry import MODELS, DefaultScope
+from mmengine.structures import InstanceData, PixelData
+
+from cvt_dense.models import CvT, ImageClassifier
+
+OBJECTS = 8  # an image of COCO has 7 objects, one of ADE20K 8 classes
+
+
+def build_model(path: str, **backbone: Any) -> BaseModel:
+    """The classifier, detector or segmentor of a config file on the default device, with random weights.
+
+    Args:
+        path: config file.
+        backbone: settings of its backbone to override, e.g. ``window_size``.
+
+    Raises:
+        ValueError: the backbone is not a :class:`CvT`, or a setting is wrong.
+    """
+    cfg = Config.fromfile(path)
+    cfg.model.get('backbone', {}).update(init_cfg=None, **backbone)
+    logger = MMLogger.get_current_instance()
+    level = logger.level
+    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
+        model = revert_sync_batchnorm(MODELS.build(cfg.model))
+        if not isinstance(getattr(model, 'backbone', None), CvT):
+            raise ValueError(f'{path}: model.backbone is not a cvt_dense.CvT.')
+        if torch.get_default_device().type != 'meta':
+            logger.setLevel('WARNING')  # otherwise it prints two lines for each weight
+            model.init_weights()
+            logger.setLevel(level)
+    return model
+
+
+def random_batch(model: BaseModel, batch: int, size: Tuple[int, int], device: str = 'cpu') -> Dict[str, Any]:
+    """Arguments of ``model(..., mode='loss')``: normalised images of ``size`` (H, W) and their ground truth."""
+    inputs = torch.randn(batch, 3, *size, device=device)
+    if isinstance(model, ImageClassifier):
+        return dict(inputs=inputs, labels=torch.randint(model.num_classes, (batch, ), device=device))
+    shapes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), size)
+    samples = []
+    for _ in range(batch):
+        if hasattr(model, 'encode_decode'):
+            from mmseg.structures import SegDataSample
+            labels = torch.randint(min(OBJECTS, model.num_classes), (1, *size))
+            sample = SegDataSample(metainfo=shapes, gt_sem_seg=PixelData(data=labels))
+        else:
+            from mmdet.structures import DetDataSample
+            from mmdet.structures.mask import BitmapMasks
+            corners = (torch.rand(OBJECTS, 2, 2) * torch.tensor(size[::-1])).sort(dim=1).values  # (x, y) each
+            masks = torch.randint(2, (OBJECTS, *size), dtype=torch.uint8).numpy()
+            objects = dict(bboxes=corners.flatten(1), labels=torch.zeros(OBJECTS, dtype=torch.long))
+            sample = DetDataSample(
+                metainfo=dict(shapes, scale_factor=(1., 1.)),
+                gt_instances=InstanceData(**objects, masks=BitmapMasks(masks, *size)),
+                ignored_instances=InstanceData(**objects)[:0])
+        samples.append(sample.to(device))
+    return dict(inputs=inputs, data_samples=samples)
+
+
+def forward(model: BaseModel, batch: Dict[str, Any]) -> Any:
+    """The network's outputs for a :func:`random_batch`, without post-processing."""
+    if hasattr(model, 'encode_decode'):  # mmseg's 'tensor' mode gives Mask2Former's head too few arguments
+        return model.encode_decode(batch['inputs'], [sample.metainfo for sample in batch['data_samples']])
+    return model(**batch, mode='tensor')
