@@ -3,12 +3,14 @@ import importlib.util
 import json
 import math
 import os
+import pty
 import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -241,6 +243,35 @@ def test_shell_scripts_pass_shellcheck():
     assert len(scripts) >= 5
     result = subprocess.run(['shellcheck', '-x', *scripts], cwd=ROOT, text=True, capture_output=True)
     assert result.returncode == 0, result.stdout
+
+
+def test_progress_bar_on_a_terminal_only(folder, one, tmp_path):
+    """Of one process only, below the log's lines, which stay whole; in files there is none."""
+    control, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (40, 200))
+    with subprocess.Popen(['tools/dist_train.sh', folder / 'tiny.py', '2', '--work-dir', tmp_path, *TWO,
+                           'train_cfg.max_epochs=4'], cwd=ROOT, env={**os.environ, 'PYTHON': sys.executable},
+                          stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal) as process:
+        os.close(terminal)
+        chunks = []
+        while not chunks or chunks[-1]:
+            try:
+                chunks.append(os.read(control, 4096))
+            except OSError:  # how Linux says that the other side is closed
+                break
+    os.close(control)
+    assert process.returncode == 0
+    lines = b''.join(chunks).decode().replace('\r', '\n').split('\n')
+    # Once when it appears and once below the first line of the log; a second process would add its own.
+    assert sum(line.startswith('epoch 1/4:   0%|') for line in lines) == 2
+    bars = [re.fullmatch(r'epoch 4/4: +\d+%\|.*\| (\d)/3 \[.*, loss ([\d.]+), ([\d.]+) images/s\]', line)
+            for line in lines]
+    assert {bar[1] for bar in bars if bar} >= {'1', '2'}
+    assert any(re.match(r'val: +\d+%.* 4/4 \[', line) for line in lines)
+    in_log = [line for line in lines if ' - mmengine - ' in line]
+    assert len(in_log) > 30 and all(re.match(r'\d\d/\d\d \d\d:\d\d:\d\d - ', line) for line in in_log)
+    for plain in (folder / 'one.txt', *tmp_path.glob('*/*.log')):
+        assert 'Epoch(train)' in plain.read_text() and '%|' not in plain.read_text()
 
 
 def test_curves_of_one_flag(run_tool, folder, tmp_path):
