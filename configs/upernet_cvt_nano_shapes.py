@@ -64,7 +64,7 @@ test_cfg = dict(type='TestLoop')
 auto_scale_lr = dict(base_batch_size=batch_size)
 optim_wrapper = dict(
     type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.05),  # for a batch of 8
+    optimizer=dict(type='AdamW', lr=3e-3, weight_decay=0.05),  # for a batch of 8
     constructor='cvt_dense.LayerDecayOptimWrapperConstructor',
     paramwise_cfg=dict(decay_rate=1.),
     clip_grad=dict(max_norm=1.))

@@ -1,5 +1,6 @@
 """ImageDataset and SeededSampler."""
 import pickle
+import random
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,30 @@ def test_memory_does_not_hold_python_objects_per_image(root):
     assert copy.reader.filename(7) == dataset.reader.filename(7) == 'bee/bee_3.JPEG'
     for name, value in vars(dataset.reader).items():
         assert not isinstance(value, (list, dict)) or len(value) <= 3, name
+
+
+def test_training_crop_is_timms_from_a_jpeg_decoded_no_larger_than_needed(tmp_path):
+    from timm.data import create_transform
+    (tmp_path / 'ant').mkdir()
+    noise = np.random.default_rng(0).integers(0, 256, (2, 3, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((601, 403), Image.Resampling.BICUBIC).save(tmp_path / 'ant' / 'a.jpg', quality=95)
+    reduced, full = [], []
+    for size in (24, 60, 300):
+        for seed in range(8):
+            transform = dict(input_size=size, is_training=True, interpolation='bicubic', scale=(0.3, 1.),
+                             hflip=0., color_jitter=None)
+            dataset = ImageDataset(str(tmp_path), transform=transform)
+            random.seed(seed)
+            image = Image.open(tmp_path / 'ant' / 'a.jpg')
+            dataset.crop(image)
+            random.seed(seed)
+            wanted = create_transform(**transform, use_prefetcher=True)(Image.open(tmp_path / 'ant' / 'a.jpg'))
+            difference = (dataset[0, seed]['inputs'].float() - wanted.float()).abs()
+            (full if image.width == 601 else reduced).append(difference.mean().item())
+            assert image.width in {24: (76, 151), 60: (151, 301, 601), 300: (601, )}[size]
+    assert len(reduced) >= 8 and len(full) >= 8
+    assert max(full) == 0
+    assert max(reduced) < 4  # of 255 levels: a shift by a pixel or a wrong box makes tens
 
 
 def test_randaugment_at_every_magnitude():
