@@ -1,15 +1,20 @@
-"""Measures time and memory of a CvT backbone beside other networks, in alternating rounds.
+"""Measures time and memory of a CvT backbone beside other networks, or of a config's whole model.
 
     python tools/benchmark.py model cvt-13 --compare fused,fused+compiled,transformers
-    python tools/benchmark.py model configs/maskrcnn_cvt13_coco.py --size 800x1344 --batch 1 \\
+    python tools/benchmark.py model cvt-13 --size 800x1344 --batch 1 \\
         --compare windowed,einsum,swin_tiny_patch4_window7_224 --json benchmarks/detection.json
-    python tools/benchmark.py data configs/cvt13_in1k.py --data-root /data/imagenet --workers 4,8,16
     python tools/benchmark.py model cvt-13 --sizes 224,448,896 --batch 1 --compare windowed --plot curve.png
+    python tools/benchmark.py model configs/maskrcnn_cvt13_coco.py --size 800x1280 --batch 1 --mode train
+    python tools/benchmark.py data configs/cvt13_in1k.py --data-root /data/imagenet --workers 4,8,16
 
-Time is that of the backbone alone on random images: forward, and with ``--mode train`` also backward.
-Memory is the peak of weights, activations and gradients: on the CPU the growth of a fresh process for
-each network, on CUDA PyTorch's own count. ``peak`` is the share of the speed of a large matrix product,
-measured in the same rounds, by the network's own count of multiplications and additions.
+Of an architecture (cvt-13) the backbone alone is measured: forward, and with ``--mode train`` also
+backward. Of a config it is the classifier, detector or segmentor with random weights: its outputs before
+post-processing, or with ``--mode train`` the loss on random ground truth (8 objects or classes an image)
+and backward. Input are random images, loading is not measured.
+Memory is the peak of weights, activations and gradients, without an optimizer: on the CPU the growth of
+a fresh process for each network, on CUDA PyTorch's own count. ``peak`` is the share of the speed of a
+large matrix product, measured in the same rounds, by the network's own count of multiplications and
+additions.
 """
 import argparse
 import copy
@@ -28,18 +33,19 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Callable, Dict, List, Optional, Tuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
 import torch  # noqa: E402
 from mmengine.config import Config, DictAction  # noqa: E402
-from mmengine.model import revert_sync_batchnorm  # noqa: E402
+from mmengine.model import BaseModel, revert_sync_batchnorm  # noqa: E402
 from mmengine.optim import build_optim_wrapper  # noqa: E402
 from mmengine.registry import MODELS, init_default_scope  # noqa: E402
 from mmengine.runner import Runner  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.utils.flop_counter import (  # noqa: E402
-    FlopCounterMode, register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count)
+    FlopCounterMode, conv_flop_count, register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count)
 
+from _random_batch import build_model, forward, random_batch  # noqa: E402
 from cvt_dense.engine import launch  # noqa: E402
 from cvt_dense.models import CvT  # noqa: E402  before timm
 import timm  # noqa: E402  isort: skip
@@ -60,18 +66,16 @@ def _attention_backward_flops(grad, q, k, v, *args, out_shape=None, **kwargs) ->
     return sdpa_backward_flop_count(grad, q, k, v)
 
 
+# PyTorch's own formula forgets the groups: a depth-wise convolution's weights would count channels times.
+def _convolution_backward_flops(grad, x, weight, *args, out_shape=None) -> int:
+    transposed, output_mask = args[4], args[7]
+    return sum(output_mask[:2]) * conv_flop_count(x, weight, grad, transposed)
+
+
+FLOPS = dict(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward_flops})
+
+
 # -- networks --------------------------------------------------------------------------------------
-
-
-def backbone_cfg(model: str) -> Dict:
-    """The CvT's arguments, of an architecture's name or a config file."""
-    if model in CvT.arch_zoo:
-        return dict(arch=model)
-    cfg = dict(Config.fromfile(model).model.backbone)
-    if cfg.pop('type') != 'cvt_dense.CvT':
-        raise ValueError(f'{model}: its model.backbone is no cvt_dense.CvT.')
-    cfg.pop('init_cfg', None)
-    return cfg
 
 
 def einsum_attention(num_heads: int, scale: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -82,12 +86,12 @@ def einsum_attention(num_heads: int, scale: float, q: Tensor, k: Tensor, v: Tens
 
 
 def build(name: str, args: argparse.Namespace, size: Tuple[int, int]) -> nn.Module:
-    """The network of a ``--compare`` name, in evaluation or training mode, on the CPU, not yet compiled."""
+    """What a ``--compare`` name stands for, in evaluation or training mode, on the CPU, not yet compiled."""
     torch.manual_seed(0)
     network, variants = split_name(name)
     if network is None:
-        windows = dict(window_size=args.window_size) if 'windowed' in variants else {}
-        model = revert_sync_batchnorm(CvT(**{**backbone_cfg(args.model), **windows}))
+        create = CvT if args.model in CvT.arch_zoo else build_model
+        model = create(args.model, **(dict(window_size=args.window_size) if 'windowed' in variants else {}))
         if 'einsum' in variants:
             for module in model.modules():
                 if hasattr(module, '_attend'):
@@ -102,7 +106,14 @@ def build(name: str, args: argparse.Namespace, size: Tuple[int, int]) -> nn.Modu
         img_size = dict(img_size=size) if network.startswith('swin') else {}
         model = timm.create_model(network, features_only=True, **img_size)
     model.train(args.mode == 'train')
-    return model.fuse() if 'fused' in variants else model
+    if 'fused' in variants:
+        backbone_of(model).fuse()
+    return model
+
+
+def backbone_of(model: nn.Module) -> nn.Module:
+    """What the variants change."""
+    return model.backbone if isinstance(model, BaseModel) else model
 
 
 def split_name(name: str) -> Tuple[Optional[str], List[str]]:
@@ -117,17 +128,27 @@ def split_name(name: str) -> Tuple[Optional[str], List[str]]:
 # -- measurement -----------------------------------------------------------------------------------
 
 
-def step(model: nn.Module, x: Tensor, args: argparse.Namespace) -> None:
+def inputs_of(model: nn.Module, args: argparse.Namespace, size: Tuple[int, int]) -> Dict:
+    if isinstance(model, BaseModel):
+        return random_batch(model, args.batch, size, args.device)
+    return dict(inputs=torch.rand(args.batch, 3, *size, device=args.device))
+
+
+def step(model: nn.Module, batch: Dict, args: argparse.Namespace) -> None:
     """One forward pass, or forward and backward."""
-    dtype = DTYPES[args.amp]
-    with torch.autocast(x.device.type, dtype) if dtype != torch.float32 else nullcontext():
+    whole, dtype = isinstance(model, BaseModel), DTYPES[args.amp]
+    with torch.autocast(args.device, dtype) if dtype != torch.float32 else nullcontext():
         if args.mode == 'infer':
             with torch.inference_mode():
-                model(x)
+                forward(model, batch) if whole else model(batch['inputs'])
             return
-        out = model(x)
-    maps = out if isinstance(out, (tuple, list)) else [out.last_hidden_state]
-    sum(y.float().mean() for y in maps).backward()
+        if whole:
+            loss, _ = model.parse_losses(model(**batch, mode='loss'))
+        else:
+            out = model(batch['inputs'])
+            maps = out if isinstance(out, (tuple, list)) else [out.last_hidden_state]
+            loss = sum(y.float().mean() for y in maps)
+    loss.backward()
     model.zero_grad(set_to_none=True)
 
 
@@ -150,13 +171,13 @@ def cpu_memory(name: str, args: argparse.Namespace, size: Tuple[int, int]) -> Op
 
     Path('/proc/self/clear_refs').write_text('5')  # the peak so far, of the imports, is forgotten
     before = kib('VmRSS:')
-    step(build(name, args, size), torch.rand(args.batch, 3, *size), args)
+    model = build(name, args, size)
+    step(model, inputs_of(model, args, size), args)
     return (kib('VmHWM:') - before) * 1024 / GIB
 
 
 def measure(names: List[str], args: argparse.Namespace, size: Tuple[int, int]) -> List[Dict]:
     """One row per network: median latency over interleaved rounds, memory, share of the matmul peak."""
-    x = torch.rand(args.batch, 3, *size, device=args.device)
     side = 8192 if args.device == 'cuda' else 2048
     matrix = torch.rand(side, side, device=args.device, dtype=DTYPES[args.amp])
     steps: Dict[str, Callable] = dict(matmul=lambda: matrix @ matrix)
@@ -170,14 +191,14 @@ def measure(names: List[str], args: argparse.Namespace, size: Tuple[int, int]) -
                     row['memory_gib'] = pool.submit(cpu_memory, name, args, size).result()
             before = torch.cuda.memory_allocated() if args.device == 'cuda' else 0
             model = build(name, args, size).to(args.device)
-            counter = FlopCounterMode(display=False)
-            with counter:
-                step(model, x, args)
+            batch = inputs_of(model, args, size)
+            with FlopCounterMode(**FLOPS) as counter:
+                step(model, batch, args)
             row['gflop'] = counter.get_total_flops() / 1e9
+            run = partial(step, model, batch, args)
             if 'compiled' in split_name(name)[1]:
-                model = torch.compile(model, dynamic=False)
-            run = partial(step, model, x, args)
-            run()
+                backbone_of(model).compile(dynamic=False)
+                run()
             if args.device == 'cuda':
                 torch.cuda.reset_peak_memory_stats()
                 run()
@@ -185,13 +206,15 @@ def measure(names: List[str], args: argparse.Namespace, size: Tuple[int, int]) -
             steps[name] = run
         except (BrokenProcessPool, torch.cuda.OutOfMemoryError):
             print(f'{name} does not fit into memory and is left out', file=sys.stderr)
+        except (RuntimeError, ValueError) as error:
+            raise SystemExit(f'{args.model}, {name} does not run on {args.batch} x {size[0]}x{size[1]} pixels: '
+                             f'{error}. Try a larger --size or --batch.') from error
 
     times: Dict[str, List[float]] = {name: [] for name in steps}
-    for i in range(args.rounds + 1):
+    steps['matmul']()  # warms up; the others have run
+    for _ in range(args.rounds):
         for name, run in steps.items():
-            elapsed = seconds(run, args.device)
-            if i:  # the first round warms up
-                times[name].append(elapsed)
+            times[name].append(seconds(run, args.device))
     medians = {name: statistics.median(values) for name, values in times.items()}
     peak = 2 * side**3 / medians['matmul'] / 1e9
     for name, row in rows.items():
@@ -308,9 +331,11 @@ def parse_windows(text: str) -> List[Optional[int]]:
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     commands = parser.add_subparsers(dest='command', required=True)
-    model = commands.add_parser('model', help='time and memory of a backbone', epilog=__doc__.split('\n\n')[-1])
+    model = commands.add_parser('model', help='time and memory of a backbone or a whole model',
+                                epilog=__doc__.split('\n\n')[-1])
     archs = ', '.join(CvT.arch_zoo)
-    model.add_argument('model', metavar='CONFIG|ARCH', help=f'config file, or one of {archs}')
+    model.add_argument('model', metavar='CONFIG|ARCH',
+                       help=f'config file (its whole model), or one of {archs} (the backbone alone)')
     model.add_argument('--size', type=parse_size, metavar='HxW', default=(224, 224), help='image (224x224)')
     model.add_argument('--sizes', type=lambda text: [parse_size(part) for part in text.split(',')],
                        metavar='HxW,...', help='several images instead, e.g. 224,448,800x1344')
@@ -354,8 +379,10 @@ def parse_args() -> argparse.Namespace:
             network, variants = split_name(name)
         except ValueError as error:
             parser.error(str(error))
-        if network == 'transformers' and args.model not in CvT.arch_zoo:
-            parser.error(f'--compare transformers needs one of {archs}, not a config')
+        if network is not None and args.model not in CvT.arch_zoo:
+            parser.error(f'--compare {name}: of a config the whole model is measured, and {network} is a '
+                         f'backbone alone. Compare it with one of {archs} in place of {args.model}, or '
+                         f'{args.model} with {", ".join(VARIANTS)}.')
         if network not in (None, 'transformers') and not timm.is_model(network):
             parser.error(f"--compare {network}: allowed are 'transformers', {', '.join(VARIANTS)}, timm's "
                          'networks and combinations of them with +')
@@ -375,13 +402,10 @@ def main() -> None:
         torch.backends.cuda.matmul.allow_tf32 = False  # float32 means float32
         torch.backends.cudnn.allow_tf32 = False
     names = ['eager', *args.compare]
-    for name in names:
-        try:
+    with launch.report_errors(*launch.SETUP_ERRORS), torch.device('meta'):
+        for name in names:
             if split_name(name)[0] is None:
-                with torch.device('meta'):
-                    build(name, args, args.size)
-        except ValueError as error:
-            raise SystemExit(f'{args.model}, {name}: {error}')
+                build(name, args, args.size)
     rows = []
     for size in args.sizes or [args.size]:
         rows += measure(names, args, size)
