@@ -37,6 +37,18 @@ def test_round_trip_is_bit_identical_and_transformers_reads_it(tmp_path, run_too
     assert len(bare) == len(start) - 2 and all(torch.equal(bare[key], start[key]) for key in bare)
 
 
+def test_head_of_other_classes(tmp_path, run_tool):
+    model = ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token'), num_classes=3)
+    torch.save(model.state_dict(), tmp_path / 'old.pth')
+    (tmp_path / 'old.txt').write_text('n01\nn02\nn03\n')
+    (tmp_path / 'new.txt').write_text('n03\nn01\n')
+    run_tool(TOOL, tmp_path / 'old.pth', tmp_path / 'new.pth', '--to', 'cvt_dense', '--map-head', tmp_path / 'old.txt',
+             tmp_path / 'new.txt')
+    new = torch.load(tmp_path / 'new.pth')['state_dict']
+    for key, value in model.state_dict().items():
+        assert torch.equal(new[key], value[[2, 0]] if key.startswith('head.') else value)
+
+
 def test_a_mistake_ends_with_a_paragraph(tmp_path, run_tool):
     torch.save({'conv1.weight': torch.zeros(1)}, tmp_path / 'resnet.pth')
     output = run_tool(TOOL, tmp_path / 'resnet.pth', tmp_path / 'x.pth', '--to', 'cvt_dense', rc=2).stdout
