@@ -1,10 +1,12 @@
 """Labelled images from class folders or list files, over timm's readers and transforms."""
 import os
 import random
+from io import BytesIO
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 import torch
+from mmengine import fileio
 from PIL import Image
 from timm.data import create_transform
 from timm.data.readers import create_reader
@@ -26,12 +28,15 @@ class FileReader(Reader):
         paths: of the images.
         labels: class index of each image.
         classes: names by index; empty if unknown.
+        backend_args: of MMEngine's file backend; None: files.
     """
 
-    def __init__(self, root: str, paths: List[str], labels: List[int], classes: List[str]):
+    def __init__(self, root: str, paths: List[str], labels: List[int], classes: List[str],
+                 backend_args: Optional[Dict[str, Any]] = None):
         super().__init__()
         self.root = root
         self.classes = classes
+        self.backend_args = backend_args
         encoded = [os.fsencode(path) for path in paths]
         self._bytes = np.frombuffer(b''.join(encoded), dtype=np.uint8)
         self._ends = np.cumsum([len(path) for path in encoded], dtype=np.int64)
@@ -41,7 +46,9 @@ class FileReader(Reader):
         return len(self.labels)
 
     def __getitem__(self, index: int) -> Tuple[Any, int]:
-        return open(self._filename(index, absolute=True), 'rb'), int(self.labels[index])
+        path = self._filename(index, absolute=True)
+        file = BytesIO(fileio.get(path, self.backend_args)) if self.backend_args else open(path, 'rb')
+        return file, int(self.labels[index])
 
     def _filename(self, index: int, basename: bool = False, absolute: bool = False) -> str:
         start = self._ends[index - 1] if index else 0
@@ -82,11 +89,11 @@ def read_class_folders(root: str) -> FileReader:
     return FileReader(root, paths, labels, classes)
 
 
-def read_list(ann_file: str, root: str) -> FileReader:
+def read_list(ann_file: str, root: str, backend_args: Optional[Dict[str, Any]] = None) -> FileReader:
     """Images named by a text file with a line ``path label`` each; paths are relative to ``root``.
 
     Raises:
-        FileNotFoundError: no such file, or images that it names are missing.
+        FileNotFoundError: no such file, or images that it names are missing (not checked with ``backend_args``).
         ValueError: a line is malformed, or there is none.
     """
     if not os.path.isfile(ann_file):
@@ -105,6 +112,8 @@ def read_list(ann_file: str, root: str) -> FileReader:
             labels.append(int(label))
     if not paths:
         raise ValueError(f'list file {ann_file!r} names no image.')
+    if backend_args:
+        return FileReader(root, paths, labels, [], backend_args)
     # One listing per folder instead of one look-up per file: network file systems are slow at those.
     found: Dict[str, set] = {}
     missing = []
@@ -171,10 +180,13 @@ class ImageDataset(Dataset):
             (``tools/train.py`` and ``tools/test.py`` fill it in).
         reader: name of a timm reader of the map style instead of the two layouts, e.g. '' with
             ``split`` naming a tar file. None: the layouts above.
+        backend_args: of MMEngine's file backend that images, but not the list file, are read through, e.g.
+            ``dict(backend='lmdb', db_path='imagenet.lmdb')``, under ``<data_root>/<split>/<path>``. It
+            needs ``ann_file``. None: files.
 
     Raises:
         FileNotFoundError: folder, list file or images are missing.
-        ValueError: more classes, or a larger label, than ``num_classes``.
+        ValueError: more classes, or a larger label, than ``num_classes``; ``backend_args`` without ``ann_file``.
 
     Samples:
         dict with ``inputs`` uint8 (3, H, W), ``labels`` int, ``paths`` str (relative to the images'
@@ -187,15 +199,19 @@ class ImageDataset(Dataset):
                  ann_file: str = '',
                  transform: Dict[str, Any] = dict(input_size=224),
                  num_classes: Optional[int] = None,
-                 reader: Optional[str] = None):
-        if not os.path.isdir(data_root):
+                 reader: Optional[str] = None,
+                 backend_args: Optional[Dict[str, Any]] = None):
+        if backend_args and not ann_file:
+            raise ValueError(f'backend_args={dict(backend_args)} reads images, but cannot list them: set ann_file to a '
+                             'list with lines "path label".')
+        if not backend_args and not os.path.isdir(data_root):
             raise FileNotFoundError(f'data root {data_root!r} is not a folder; give the right one with '
                                     '--data-root DIR or data_root in the config.')
         root = os.path.join(data_root, split)
         if reader is not None:
             self.reader = create_reader(reader, root=root)
         elif ann_file:
-            self.reader = read_list(os.path.join(data_root, ann_file), root)
+            self.reader = read_list(os.path.join(data_root, ann_file), root, backend_args)
         else:
             self.reader = read_class_folders(root)
         self.metainfo = dict(classes=tuple(getattr(self.reader, 'classes', ())))

@@ -8,10 +8,11 @@ import inspect
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 from mmengine.config import Config
+from mmengine.fileio import get_file_backend
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS
 from PIL import Image
@@ -19,6 +20,15 @@ from PIL import Image
 from .errors import UserError
 
 DEFAULT_IGNORE_INDEX = 255  # of MMSegmentation's heads
+
+
+def dicts(node: Any) -> Iterator[Dict[str, Any]]:
+    """Every dict in ``node``, at any depth of dicts and lists."""
+    if isinstance(node, dict):
+        yield node
+    if isinstance(node, (dict, list, tuple)):
+        for child in node.values() if isinstance(node, dict) else node:
+            yield from dicts(child)
 
 
 def check_annotations(cfg: Config, stage: str) -> None:
@@ -38,18 +48,23 @@ def check_annotations(cfg: Config, stage: str) -> None:
     where = f'{stage}_dataloader'
     files = []
     for dataset in _leaf_datasets(cfg[where].dataset):
-        if dataset.get('backend_args'):  # not on a file system
+        if dataset.get('backend_args'):  # annotations are not on the file system either
             continue
-        root = dataset.get('data_root') or ''
-        for name, folder in (dataset.get('data_prefix') or {}).items():
+        root, prefixes = dataset.get('data_root') or '', dataset.get('data_prefix') or {}
+        names_from_folder = 'seg_map_path' in prefixes and not dataset.get('ann_file')
+        elsewhere = any(node.get('backend_args') for node in dicts(dataset))
+        if elsewhere and names_from_folder:
+            raise UserError(f'{where}: images are read through backend_args, which cannot list them; set '
+                            'dataset.ann_file to a text file with their names, without suffix, one a line.')
+        for name, folder in () if elsewhere else prefixes.items():
             if folder is not None and not os.path.isdir(os.path.join(root, folder)):
                 raise UserError(f'{where}: the folder {os.path.join(root, folder)!r} (data_prefix.{name}) does not '
                                 'exist; correct data_root or data_prefix, or give --data-root DIR.')
         if str(dataset.get('type')).split('.')[-1] == 'CocoDataset':
             files.append(os.path.join(root, dataset.get('ann_file', '')))
             _check_coco_file(files[-1], _classes(dataset, cfg), where)
-        elif 'seg_map_path' in (dataset.get('data_prefix') or {}) and not dataset.get('ann_file'):
-            _check_suffix(os.path.join(root, dataset.data_prefix.img_path), dataset, cfg, where)
+        elif names_from_folder:
+            _check_suffix(os.path.join(root, prefixes.img_path), dataset, cfg, where)
     evaluators = cfg.get(f'{stage}_evaluator') or []
     for evaluator in evaluators if isinstance(evaluators, list) else [evaluators]:
         given = evaluator.get('ann_file')
@@ -58,21 +73,24 @@ def check_annotations(cfg: Config, stage: str) -> None:
                             'other images. Give both the same file.')
 
 
-def check_files(dataset: Any, model: Dict[str, Any], where: str) -> None:
+def check_files(dataset: Any, model: Dict[str, Any], where: str,
+                backend_args: Optional[Dict[str, Any]] = None) -> None:
     """Checks that a built data set's images and label maps exist and fit the model.
 
-    Classes without a single pixel are named in the log. Label maps are read completely, in threads.
+    Classes without a single pixel are named in the log. Label maps are read completely, in threads. Through
+    ``backend_args`` only the first image is read.
 
     Args:
         dataset: of MMDetection or MMSegmentation, or MMEngine's wrapper of such; others pass.
         model: the config's ``model``: its heads' ``num_classes`` and ``ignore_index``.
         where: what the data set is called in messages.
+        backend_args: of MMEngine's file backend that images and label maps are read through; None: files.
 
     Raises:
-        UserError: files are missing; the heads have another number of classes;
+        UserError: files are missing; the backend has not got the first image; the heads have another number of classes;
             a label map is not 8-bit, or holds values beyond the classes; every pixel is ignored.
     """
-    if not _is_first_process() or not hasattr(dataset, 'get_data_info') or _is_remote(dataset):
+    if not _is_first_process() or not hasattr(dataset, 'get_data_info'):
         return
     classes = dataset.metainfo.get('classes')
     if not classes:
@@ -81,6 +99,9 @@ def check_files(dataset: Any, model: Dict[str, Any], where: str) -> None:
         if number != len(classes):
             raise UserError(f'{where} has {len(classes)} classes, but model.{head}.num_classes is {number}; set it to '
                             f'{len(classes)}, or correct metainfo.classes.')
+    if backend_args:
+        _check_backend(dataset.get_data_info(0)['img_path'], backend_args, where)
+        return
     infos = [dataset.get_data_info(i) for i in range(len(dataset))]
     for key in ('img_path', 'seg_map_path'):
         paths = [info[key] for info in infos if info.get(key)]
@@ -181,8 +202,16 @@ def _is_first_process() -> bool:
     return os.environ.get('RANK', os.environ.get('SLURM_PROCID', '0')) == '0'
 
 
-def _is_remote(dataset: Any) -> bool:
-    return bool(getattr(dataset, 'backend_args', None))
+def _check_backend(path: str, backend_args: Dict[str, Any], where: str) -> None:
+    try:
+        # Not fileio.get: the connection that it keeps open would not outlive the start of worker processes.
+        content = get_file_backend(path, backend_args=backend_args).get(path)
+    except Exception as error:  # each backend raises its own
+        raise UserError(f'{where}: {path!r} cannot be read through backend_args={dict(backend_args)} '
+                        f'({type(error).__name__}: {error}).') from error
+    if not content:
+        raise UserError(f'{where}: nothing is stored under {path!r} in backend_args={dict(backend_args)}. Keys must be '
+                        "the images' paths as the data set has them; correct data_root and data_prefix, or the keys.")
 
 
 def _head_classes(node: Any, path: str = '') -> Iterator[Tuple[str, int]]:

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import torch
 from mmengine.config import Config, ConfigDict, DictAction
+from mmengine.fileio.backends import backends
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import CheckpointLoader, Runner
@@ -19,7 +20,7 @@ from .. import compat  # before whatever the config imports
 from ..checkpoint import CheckpointError
 from ..models.loading import select_weights
 from .checkpoint_hook import find_checkpoint
-from .data_check import check_annotations, check_files
+from .data_check import check_annotations, check_files, dicts
 from .errors import UserError
 from .runner import ContinuingRunner
 
@@ -66,8 +67,13 @@ def load_config(args: argparse.Namespace) -> Config:
     if args.data_root is not None:
         redirect_data_root(cfg, args.data_root)
     for key in cfg:
-        if key.endswith('_dataloader') and cfg[key] and cfg[key].get('num_workers', 0) == 0:
-            cfg[key].pop('persistent_workers', None)  # PyTorch refuses it without workers
+        if key.endswith('_dataloader') and cfg[key]:
+            if cfg[key].get('num_workers', 0) == 0:
+                cfg[key].pop('persistent_workers', None)  # PyTorch refuses it without workers
+            if not torch.cuda.is_available():
+                cfg[key].pop('pin_memory', None)  # PyTorch warns that it has no effect
+    if cfg.get('backend_args'):
+        set_file_backend(cfg, cfg.backend_args)
     cfg.launcher = args.launcher
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     if args.work_dir is not None:
@@ -94,15 +100,6 @@ def _map_strings(node: Any, function: Callable[[str], str]) -> Any:
     return node
 
 
-def _dicts(node: Any) -> Iterator[Dict[str, Any]]:
-    """Every dict in ``node``, at any depth of dicts and lists."""
-    if isinstance(node, dict):
-        yield node
-    if isinstance(node, (dict, list, tuple)):
-        for child in node.values() if isinstance(node, dict) else node:
-            yield from _dicts(child)
-
-
 def redirect_data_root(cfg: Config, data_root: str) -> None:
     """Makes every data set and evaluator of ``cfg`` read from ``data_root``, at any depth of wrappers.
 
@@ -115,7 +112,7 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
     if not os.path.isdir(data_root):
         raise UserError(f'--data-root {data_root!r} is not a folder.')
     parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator')) and cfg[key] is not None]
-    roots = [node.get('data_root') for node in _dicts(parts)] + [cfg.get('data_root')]
+    roots = [node.get('data_root') for node in dicts(parts)] + [cfg.get('data_root')]
     old = {root.rstrip('/') for root in roots if root}
     if not old:
         raise UserError(f'--data-root {data_root!r}: {cfg.filename!r} sets no data_root that it could '
@@ -130,6 +127,29 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
     _map_strings(parts, redirect)
     if cfg.get('data_root'):
         cfg.data_root = redirect(cfg.data_root)
+
+
+def set_file_backend(cfg: Config, backend_args: Dict[str, Any]) -> None:
+    """Makes every data set of ``cfg`` read images and label maps through one of MMEngine's file backends.
+
+    Annotation files too, of MMDetection and MMSegmentation, unless the backend only looks up keys, as LMDB does.
+
+    Args:
+        cfg: changed in place, except where a data set or transform has ``backend_args`` of its own.
+        backend_args: arguments of ``mmengine.fileio.get_file_backend``.
+
+    Raises:
+        UserError: MMEngine has no such backend.
+    """
+    name = backend_args.get('backend', 'local')
+    if name not in backends:
+        raise UserError(f'backend_args.backend={name!r}: allowed are {sorted(backends)}.')
+    keys = ('data_prefix', 'ann_file') if hasattr(backends[name], 'get_local_path') else ()
+    parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator', '_pipeline'))]
+    for node in dicts(parts):
+        reads = str(node.get('type')).split('.')[-1] in ('LoadImageFromFile', 'LoadAnnotations', 'ImageDataset')
+        if (reads or any(key in node for key in keys)) and node.get('backend_args') is None:
+            node['backend_args'] = backend_args
 
 
 # -- precision and learning rate -------------------------------------------------------------------
@@ -244,14 +264,15 @@ def build_datasets(cfg: Config, stages: List[str]) -> Dict[str, Any]:
         loader = cfg.get(f'{stage}_dataloader')
         if not loader or not isinstance(loader.get('dataset'), dict):
             continue
-        for node in _dicts(loader):
+        for node in dicts(loader):
             if node.get('type') == 'cvt_dense.ImageDataset':
                 node.setdefault('num_classes', num_classes)
         check_annotations(cfg, stage)
         dataset = DATASETS.build(copy.deepcopy(loader.dataset))
         if hasattr(dataset, 'full_init'):
             dataset.full_init()
-        check_files(dataset, cfg.model, f'{stage}_dataloader')
+        backend_args = [node['backend_args'] for node in dicts(loader.dataset) if node.get('backend_args')]
+        check_files(dataset, cfg.model, f'{stage}_dataloader', *backend_args[:1])
         if not len(dataset):
             raise UserError(f'the data set of {stage}_dataloader is empty: {dict(loader.dataset)}. Check its '
                             'data_root and annotation file.')
@@ -328,6 +349,9 @@ def build_runner(cfg: Config, stages: List[str], tta: bool = False) -> Runner:
         UserError, ValueError, ...: see ``SETUP_ERRORS``; nothing has been written then.
     """
     compat.setup_distributed(cfg, cfg.launcher)
+    optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}
+    if cfg.launcher == 'none' and optimizer.get('type') == 'ZeroRedundancyOptimizer':
+        optimizer.type = optimizer.pop('optimizer_type')  # one process: no others to share the state with
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     if tta:
         if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):

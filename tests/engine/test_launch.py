@@ -30,7 +30,7 @@ def test_data_root_of_every_config(tmp_path):
         loader = cfg.get('train_dataloader')
         if not loader:
             continue
-        roots = {node['data_root'].rstrip('/') for node in launch._dicts(loader) if node.get('data_root')}
+        roots = {node['data_root'].rstrip('/') for node in launch.dicts(loader) if node.get('data_root')}
         assert roots, path.name
         before = len(left_over(cfg, tuple(roots)))
         launch.redirect_data_root(cfg, str(tmp_path))

@@ -2,14 +2,14 @@
 _base_ = './coco_instance.py'
 
 train_pipeline = [
-    dict(type='LoadImageFromFile', backend_args={{_base_.backend_args}}),
+    dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True),
     dict(type='Resize', scale=(1333, 800), keep_ratio=True),
     dict(type='RandomFlip', prob=0.5),
     dict(type='PackDetInputs')
 ]
 test_pipeline = [
-    dict(type='LoadImageFromFile', backend_args={{_base_.backend_args}}),
+    dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(1333, 800), keep_ratio=True),
     dict(type='LoadAnnotations', with_bbox=True),
     dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor'))
@@ -21,19 +21,4 @@ test_dataloader = val_dataloader
 val_evaluator = dict(metric='bbox')
 test_evaluator = val_evaluator
 
-# Test-time augmentation (tools/test.py --tta): three sizes, each with its mirror image. mmdet merges
-# boxes only, so Mask R-CNN has none.
-tta_model = dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100))
-tta_pipeline = [
-    dict(type='LoadImageFromFile', backend_args={{_base_.backend_args}}),
-    dict(
-        type='TestTimeAug',
-        transforms=[
-            [dict(type='Resize', scale=(1333, side), keep_ratio=True) for side in (640, 800, 960)],
-            [dict(type='RandomFlip', prob=0.), dict(type='RandomFlip', prob=1.)],
-            [dict(type='LoadAnnotations', with_bbox=True)],
-            [dict(type='PackDetInputs',
-                  meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor', 'flip',
-                             'flip_direction'))]
-        ])
-]
+tta_model = dict(type='DetTTAModel')  # mmdet's own: boxes only

@@ -7,7 +7,7 @@ resize = dict(
     scales=[(1333, side) for side in range(480, 801, 32)],
     keep_ratio=True)
 train_pipeline = [
-    dict(type='LoadImageFromFile', backend_args={{_base_.backend_args}}),
+    dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True),
     dict(type='RandomFlip', prob=0.5),
     dict(

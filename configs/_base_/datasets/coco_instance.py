@@ -1,17 +1,16 @@
 # COCO 2017 with boxes and masks, long side at most 1333 and short side 800.
 dataset_type = 'CocoDataset'
 data_root = 'data/coco/'
-backend_args = None
 
 train_pipeline = [
-    dict(type='LoadImageFromFile', backend_args=backend_args),
+    dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     dict(type='Resize', scale=(1333, 800), keep_ratio=True),
     dict(type='RandomFlip', prob=0.5),
     dict(type='PackDetInputs')
 ]
 test_pipeline = [
-    dict(type='LoadImageFromFile', backend_args=backend_args),
+    dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(1333, 800), keep_ratio=True),
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor'))
@@ -20,6 +19,7 @@ train_dataloader = dict(
     batch_size=2,
     num_workers=2,
     persistent_workers=True,
+    pin_memory=True,
     sampler=dict(type='DefaultSampler', shuffle=True),
     batch_sampler=dict(type='AspectRatioBatchSampler'),
     dataset=dict(
@@ -29,12 +29,12 @@ train_dataloader = dict(
         data_prefix=dict(img='train2017/'),
         # Leaves out images without annotations and images with a side under 32 pixels.
         filter_cfg=dict(filter_empty_gt=True, min_size=32),
-        pipeline=train_pipeline,
-        backend_args=backend_args))
+        pipeline=train_pipeline))
 val_dataloader = dict(
     batch_size=1,
     num_workers=2,
     persistent_workers=True,
+    pin_memory=True,
     drop_last=False,
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
@@ -43,8 +43,7 @@ val_dataloader = dict(
         ann_file='annotations/instances_val2017.json',
         data_prefix=dict(img='val2017/'),
         test_mode=True,
-        pipeline=test_pipeline,
-        backend_args=backend_args))
+        pipeline=test_pipeline))
 test_dataloader = val_dataloader
 
 val_evaluator = dict(
@@ -52,6 +51,23 @@ val_evaluator = dict(
     ann_file=data_root + 'annotations/instances_val2017.json',
     metric=['bbox', 'segm'],
     classwise=True,
-    format_only=False,
-    backend_args=backend_args)
+    format_only=False)
 test_evaluator = val_evaluator
+
+# Test-time augmentation (tools/test.py --tta): three sizes, each with its mirror image. Boxes of all are
+# merged; masks come from the first.
+tta_model = dict(
+    type='cvt_dense.MaskTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100))
+tta_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(
+        type='TestTimeAug',
+        transforms=[
+            [dict(type='Resize', scale=(1333, side), keep_ratio=True) for side in (800, 640, 960)],
+            [dict(type='RandomFlip', prob=0.), dict(type='RandomFlip', prob=1.)],
+            [dict(type='LoadAnnotations', with_bbox=True)],
+            [dict(type='PackDetInputs',
+                  meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor', 'flip',
+                             'flip_direction'))]
+        ])
+]

@@ -22,12 +22,14 @@ train_dataloader = dict(
     batch_size=2,
     num_workers=4,
     persistent_workers=True,
+    pin_memory=True,
     sampler=dict(type='InfiniteSampler', shuffle=True),
     dataset=dict(type='BaseSegDataset', pipeline=train_pipeline))
 val_dataloader = dict(
     batch_size=1,
     num_workers=4,
     persistent_workers=True,
+    pin_memory=True,
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(type='BaseSegDataset', pipeline=test_pipeline, test_mode=True))
 test_dataloader = val_dataloader

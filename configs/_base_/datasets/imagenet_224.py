@@ -8,6 +8,7 @@ train_dataloader = dict(
     batch_size=batch_size,
     num_workers=num_workers,
     persistent_workers=True,
+    pin_memory=True,
     drop_last=True,
     collate_fn=dict(type='default_collate'),
     sampler=dict(type='cvt_dense.SeededSampler', shuffle=True),  # num_repeats=3: repeated augmentation
@@ -29,6 +30,7 @@ val_dataloader = dict(
     batch_size=batch_size,
     num_workers=num_workers,
     persistent_workers=True,
+    pin_memory=True,
     drop_last=False,
     collate_fn=dict(type='default_collate'),
     sampler=dict(type='DefaultSampler', shuffle=False),
