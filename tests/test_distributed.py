@@ -14,8 +14,10 @@ import termios
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tiny_training import EPOCHS, ITERATIONS, ROOT, call, differences, load, start, write_config
 
 TWO = ('--cfg-options', 'train_dataloader.batch_size=6')
@@ -151,10 +153,53 @@ def test_slurm_trains_stops_and_continues_with_another_number_of_processes(folde
         assert group['lr'] == pytest.approx(expected, rel=1e-3)
 
 
-def test_evaluation_does_not_depend_on_the_number_of_processes(folder, slurm, one):
-    """100 images: 50 + 50, and 34 + 33 + 33."""
+def test_zero_trains_as_adamw_and_may_go_on_with_one_process(folder, slurm, one, two, tmp_path):
+    """The optimizer's state spread over two processes; stopped inside an epoch and continued."""
+    (tmp_path / 'counting.py').write_text(
+        'from pathlib import Path\n'
+        'from mmengine.hooks import Hook\n'
+        'from mmengine.registry import HOOKS\n'
+        '@HOOKS.register_module()\n'
+        'class Counting(Hook):\n'
+        '    def after_train(self, runner):\n'
+        '        optimizer = runner.optim_wrapper.optimizer\n'
+        "        state = getattr(optimizer, 'optim', optimizer).state\n"
+        "        count = sum(average['exp_avg'].numel() for average in state.values())\n"
+        "        Path(runner.work_dir, f'count{runner.rank}').write_text(str(count))\n")
+    config = tmp_path / 'zero.py'
+    config.write_text(f'_base_ = {str(folder / "tiny.py")!r}\n'
+                      "custom_imports = dict(imports=['counting'])\n"
+                      "default_hooks = dict(counting=dict(type='Counting'))\n"
+                      "optim_wrapper = dict(optimizer=dict(type='ZeroRedundancyOptimizer', optimizer_type='AdamW'))\n")
+    work_dir, env = tmp_path / 'work', dict(PYTHONPATH=str(tmp_path))
+    with start('tools/slurm_train.sh', 'gpus', 'cvt', config, work_dir, *TWO, output=tmp_path / 'stopped.txt',
+               **slurm, **env) as process:
+        process.wait_for_text('Epoch(train) [1][1/3]')
+        process.popen.send_signal(signal.SIGUSR1)
+        assert 'SIGUSR1: the run was saved' in process.finish()
+    alone = tmp_path / 'alone'
+    shutil.copytree(work_dir, alone)
+
+    call('tools/dist_train.sh', config, 2, '--work-dir', work_dir, '--resume', *TWO, output=tmp_path / 'two.txt', **env)
+    different = differences(two / f'epoch_{EPOCHS}.pth', work_dir / f'epoch_{EPOCHS}.pth')
+    assert [name for name in different if not name.startswith('optimizer.base_param_settings.')] == []
+    shares = [int((work_dir / f'count{rank}').read_text()) for rank in range(2)]
+
+    call(sys.executable, 'tools/train.py', config, '--work-dir', alone, '--resume', output=tmp_path / 'one.txt', **env)
+    assert_close(one, alone)
+    assert sum(shares) == int((alone / 'count0').read_text()) and max(shares) < 0.6 * sum(shares)
+
+
+def test_evaluation_does_not_depend_on_the_number_of_processes(folder, slurm, one, tmp_path):
+    """1000 images: 500 + 500, and 334 + 333 + 333."""
     checkpoint = one / f'epoch_{EPOCHS}.pth'
-    flags = ('--work-dir', folder / 'test')
+    rng = np.random.default_rng(1)
+    for number in range(1000):
+        images = tmp_path / 'val' / ('dark', 'light')[number % 2]
+        images.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 200, (32, 32, 3)) + 12 * (number % 2 != (number % 10 == 0))
+        Image.fromarray(pixels.astype(np.uint8)).save(images / f'{number:03}.png')
+    flags = ('--work-dir', folder / 'test', '--cfg-options', f'test_dataloader.dataset.data_root={tmp_path}')
     outputs = [
         call(sys.executable, 'tools/test.py', folder / 'tiny.py', checkpoint, *flags,
              output=folder / 'test1.txt'),

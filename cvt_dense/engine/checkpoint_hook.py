@@ -290,6 +290,9 @@ class SafeCheckpointHook(CheckpointHook):
         self._share_buffers(runner)
         self.last_ckpt = join_path(self.out_dir, filename, backend_args=self.backend_args)
         runner.message_hub.update_info('last_ckpt', self.last_ckpt)
+        if self.save_optimizer and not is_main_process():
+            # The Runner saves in the main process alone, where ZeroRedundancyOptimizer waits for all others.
+            runner.optim_wrapper.state_dict()
         runner.save_checkpoint(
             self.out_dir,
             filename,
