@@ -13,6 +13,7 @@ import cvt_dense.compat  # noqa: F401  before mmseg
 from cvt_dense.datasets.synthetic import generate
 from cvt_dense.engine import UserError, launch
 
+ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = dict(classification='cvt_nano_shapes', detection='maskrcnn_cvt_nano_shapes',
                segmentation='upernet_cvt_nano_shapes')
 
@@ -46,7 +47,7 @@ def load(task: str, data: Path, **options):
     if task != 'detection':
         options['val_dataloader.dataset.ann_file'] = 'val.txt'
     cfg = launch.load_config(Namespace(
-        config=f'configs/{CONFIGS[task]}.py', cfg_options=options, data_root=str(data / task), launcher='none',
+        config=f'{ROOT}/configs/{CONFIGS[task]}.py', cfg_options=options, data_root=str(data / task), launcher='none',
         local_rank=0, work_dir=None))
     init_default_scope(cfg.default_scope)
     return cfg

@@ -1,4 +1,5 @@
 """What tools/train.py and tools/test.py do to a config."""
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,16 @@ def test_data_root_mistakes(tmp_path):
         launch.redirect_data_root(cfg, str(tmp_path / 'gone'))
     with pytest.raises(UserError, match='sets no data_root that it could replace'):
         launch.redirect_data_root(cfg, str(tmp_path))
+
+
+@pytest.mark.parametrize('cuda', [True, False])
+def test_pinned_memory_with_cuda_only(monkeypatch, cuda):
+    monkeypatch.setattr('torch.cuda.is_available', lambda: cuda)
+    for name in ('cvt13_in1k', 'maskrcnn_cvtw24_coco_zero', 'upernet_cvt13_ade20k'):
+        cfg = launch.load_config(Namespace(config=f'{ROOT}/configs/{name}.py', cfg_options=None, data_root=None,
+                                           launcher='none', local_rank=0, work_dir=None))
+        for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader):
+            assert loader.persistent_workers and loader.get('pin_memory', False) == cuda
 
 
 @pytest.mark.parametrize('flag, dtype, scale', [('fp16', 'float16', 'dynamic'), ('bf16', 'bfloat16', 1.)])
