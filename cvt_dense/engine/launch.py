@@ -356,8 +356,7 @@ def build_runner(cfg: Config, stages: List[str], tta: bool = False) -> Runner:
     if tta:
         if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
             raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline, which say how the '
-                            'predictions for several sizes and mirror images are put together. Mask R-CNN '
-                            'has none: MMDetection merges boxes, but not masks.')
+                            'predictions for several sizes and mirror images are put together.')
         cfg.test_dataloader.dataset.pipeline = cfg.tta_pipeline
     datasets = build_datasets(cfg, stages)
     checkpoint = cfg.get('load_from')
