@@ -19,7 +19,10 @@ def benchmark():
 
 def test_measures_and_writes(run_tool, tmp_path):
     out = run_tool(TOOL, 'model', 'cvt-13', '--sizes', '32x48,224', '--batch', 1, '--rounds', 2, '--compare', 'fused',
-                   '--json', tmp_path / 'new' / 'a.json', '--plot', tmp_path / 'a.png').stdout
+                   '--json', tmp_path / 'new' / 'a.json', '--plot', tmp_path / 'a.png', '--profile').stdout
+    profiles = out.split('share of time')[1:]
+    assert len(profiles) == 2 and all('%  aten::addmm' in profile for profile in profiles)
+    assert 'batch_norm' in profiles[0] and 'batch_norm' not in profiles[1]
     report = json.loads((tmp_path / 'new' / 'a.json').read_text())
     rows = report['rows']
     assert [(row['name'], row['size']) for row in rows] == [

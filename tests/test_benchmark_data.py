@@ -17,11 +17,13 @@ def test_folders_and_tar_beside_the_model(run_tool, config):
         tar.add(train, '.')
     for options in ((), ('train_dataloader.dataset.split=train.tar', "train_dataloader.dataset.reader=''")):
         flags = ('--cfg-options', *options) if options else ()
-        command = ('tools/benchmark.py', 'data', config, '--workers', '0,1', '--steps', '2')
+        command = ('tools/benchmark.py', 'data', config, '--workers', '0,1', '--steps', '2', '--compare', 'timm')
         output = run_tool(*command, *flags).stdout
-        found = re.findall(r'^(data, \d workers|training step, cpu) +([\d.]+)$', output, re.M)
+        found = re.findall(r'^((?:data|timm), \d workers|training step, cpu) +([\d.]+)$', output, re.M)
         rates = {name: float(rate) for name, rate in found}
-        assert list(rates) == ['data, 0 workers', 'data, 1 workers', 'training step, cpu']
+        assert list(rates) == ['data, 0 workers', 'timm, 0 workers', 'data, 1 workers', 'timm, 1 workers',
+                               'training step, cpu']
+        assert len(re.findall(r'^  ratio to timm +\d+\.\d\d$', output, re.M)) == 2
         assert all(rate > 0 for rate in rates.values())
         data, training = max(rates['data, 0 workers'], rates['data, 1 workers']), rates['training step, cpu']
         limit = 'The model limits' if data > training else 'The data limits'
@@ -32,5 +34,7 @@ def test_mistakes(run_tool, config):
     output = run_tool('tools/benchmark.py', 'data', config, '--cfg-options', 'train_dataloader.batch_size=64',
                       '--workers', '0', rc=1).stdout
     assert '36 training images do not fill one batch of 64' in output and 'Traceback' not in output
+    output = run_tool('tools/benchmark.py', 'data', 'configs/maskrcnn_cvt13_coco.py', '--compare', 'timm', rc=2).stdout
+    assert 'trains on no cvt_dense.ImageDataset' in output and 'Traceback' not in output
     output = run_tool('tools/benchmark.py', 'data', 'configs/none.py', rc=2).stdout
     assert "config file 'configs/none.py' does not exist" in output

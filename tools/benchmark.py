@@ -31,7 +31,7 @@ from contextlib import nullcontext
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
@@ -42,6 +42,7 @@ from mmengine.optim import build_optim_wrapper  # noqa: E402
 from mmengine.registry import MODELS, init_default_scope  # noqa: E402
 from mmengine.runner import Runner  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
 from torch.utils.flop_counter import (  # noqa: E402
     FlopCounterMode, conv_flop_count, register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count)
 
@@ -247,6 +248,7 @@ def save_plot(rows: List[Dict], args: argparse.Namespace) -> None:
     import matplotlib
     matplotlib.use('Agg')
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
     for axis, key, label in ((axes[0], 'latency_ms', 'ms'), (axes[1], 'memory_gib', 'peak memory, GiB')):
         for name in dict.fromkeys(row['name'] for row in rows):
@@ -256,11 +258,31 @@ def save_plot(rows: List[Dict], args: argparse.Namespace) -> None:
         ticks = sorted({row['size'][0] for row in rows})
         axis.set_xticks(ticks, ticks)
         axis.minorticks_off()
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter('{x:g}')
         axis.grid(alpha=.3)
     axes[0].legend()
     precision = 'fp32' if args.amp == 'none' else args.amp
     figure.suptitle(f'{args.mode}, batch {args.batch}, {precision}, {args.device}')
     figure.savefig(args.plot, dpi=120)
+
+
+def print_profile(names: List[str], args: argparse.Namespace, size: Tuple[int, int]) -> None:
+    """The operators that take at least 1 % of each network's time, by PyTorch's profiler."""
+    for name in names:
+        model = build(name, args, size).to(args.device)
+        run = partial(step, model, inputs_of(model, args, size), args)
+        run()
+        with torch.profiler.profile() as profiler:
+            for _ in range(3):
+                run()
+        key = f'self_{"device" if args.device == "cuda" else "cpu"}_time_total'
+        times = {event.key: getattr(event, key) for event in profiler.key_averages()}
+        total = sum(times.values())
+        print(f'\n{name}, {size[0]}x{size[1]}: share of time')
+        for operator, spent in sorted(times.items(), key=lambda item: -item[1]):
+            if spent >= 0.01 * total:
+                print(f'{spent / total:6.1%}  {operator}')
 
 
 def environment(device: str) -> Dict:
@@ -272,12 +294,35 @@ def environment(device: str) -> Dict:
 # -- input pipeline --------------------------------------------------------------------------------
 
 
+def timm_loader(loader: DataLoader, transform: Dict) -> DataLoader:
+    """timm's own loader of the same images with the same transforms, batch size and workers."""
+    dataset = timm.data.ImageDataset(loader.dataset.reader.root, reader=loader.dataset.reader)
+    prefetcher = timm.data.create_loader(
+        dataset, batch_size=loader.batch_size, num_workers=loader.num_workers, device=torch.device('cpu'),
+        persistent_workers=loader.num_workers > 0, pin_memory=loader.pin_memory, **transform)
+    return prefetcher.loader  # without the normalisation on the device, which here is the model's
+
+
+def loading_rate(batches: Iterator, loader: DataLoader, steps: int) -> float:
+    """Images/s over the next ``steps`` batches, leaving out those that workers had time to prepare."""
+    for _ in range(2 * loader.num_workers + 3):
+        next(batches)
+    start = time.perf_counter()
+    for _ in range(steps):
+        next(batches)
+    return steps * loader.batch_size / (time.perf_counter() - start)
+
+
 def benchmark_data(args: argparse.Namespace) -> None:
     """Prints how fast a config's training data is loaded, and how fast its model trains on a batch of it."""
     with launch.report_errors(*launch.SETUP_ERRORS):
         cfg = launch.load_config(args)
         launch.set_amp(cfg, None)
         init_default_scope(cfg.get('default_scope') or 'mmengine')
+        transform = cfg.train_dataloader.dataset.get('transform')
+        if args.compare and cfg.train_dataloader.dataset.get('type') != 'cvt_dense.ImageDataset':
+            raise ValueError(f'--compare timm: {args.config} trains on no cvt_dense.ImageDataset, the only data set '
+                             'that timm has too.')
         cfg.train_dataloader.dataset = launch.build_datasets(cfg, ['train'])['train']
         model = revert_sync_batchnorm(MODELS.build(cfg.model)).to(args.device).train()
         optim_wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
@@ -286,20 +331,24 @@ def benchmark_data(args: argparse.Namespace) -> None:
     for workers in args.workers or [cfg.train_dataloader.get('num_workers', 0)]:
         loader_cfg = copy.copy(cfg.train_dataloader)
         loader_cfg.update(num_workers=workers, persistent_workers=workers > 0)
-        loader = Runner.build_dataloader(loader_cfg, seed=0)
-        if len(loader) == 0:
-            raise SystemExit(f'{args.config}: {len(loader.dataset)} training images do not fill one batch of '
-                             f'{loader.batch_size}; set train_dataloader.batch_size with --cfg-options.')
-        batches = itertools.chain.from_iterable(itertools.repeat(loader))
-        for _ in range(2 * workers + 3):  # starting, and what workers had time to prepare, does not count
-            batch = next(batches)
-        images, start = 0, time.perf_counter()
-        for _ in range(args.steps):
-            batch = next(batches)
-            images += len(batch['inputs'])
-        rates[workers] = images / (time.perf_counter() - start)
-        print(f'{f"data, {workers} workers":24} {rates[workers]:9.1f}', flush=True)
-        del batches, loader
+        loaders = dict(data=Runner.build_dataloader(loader_cfg, seed=0))
+        if len(loaders['data']) == 0:
+            raise SystemExit(f'{args.config}: {len(cfg.train_dataloader.dataset)} training images do not fill one '
+                             f'batch of {loader_cfg.batch_size}; set train_dataloader.batch_size with --cfg-options.')
+        if args.compare:
+            loaders['timm'] = timm_loader(loaders['data'], transform)
+        batches = {name: itertools.chain.from_iterable(itertools.repeat(loader)) for name, loader in loaders.items()}
+        rounds = [{name: loading_rate(batches[name], loader, args.steps) for name, loader in loaders.items()}
+                  for _ in range(3)]
+        medians = {name: statistics.median(rates[name] for rates in rounds) for name in loaders}
+        rates[workers] = medians['data']
+        for name, rate in medians.items():
+            print(f'{f"{name}, {workers} workers":24} {rate:9.1f}', flush=True)
+        if args.compare:
+            ratio = statistics.median(rates['data'] / rates['timm'] for rates in rounds)
+            print(f'{"  ratio to timm":24} {ratio:9.2f}', flush=True)
+        batch = next(batches['data'])
+        del batches, loaders
     for step in range(args.steps + 1):
         if step == 1:  # the first one is slower
             start = time.perf_counter()
@@ -349,6 +398,7 @@ def parse_args() -> argparse.Namespace:
                        help="of 'windowed', per stage (28,28,none)")
     model.add_argument('--rounds', type=int, default=11, help='timed rounds; medians are reported (11)')
     model.add_argument('--device', choices=('cpu', 'cuda'), default='cuda' if torch.cuda.is_available() else 'cpu')
+    model.add_argument('--profile', action='store_true', help="operators' share of the time, not of compiled networks")
     model.add_argument('--json', type=Path, metavar='FILE', help='write every number there')
     model.add_argument('--plot', type=Path, metavar='FILE', help='draw time and memory over the size there')
     data = commands.add_parser('data', help='the input pipeline beside the training step, in images/s')
@@ -358,7 +408,8 @@ def parse_args() -> argparse.Namespace:
                       help='as for tools/train.py')
     data.add_argument('--workers', type=lambda text: [int(part) for part in text.split(',')], metavar='N,...',
                       help="numbers of worker processes to try (the config's)")
-    data.add_argument('--steps', type=int, default=20, help='timed batches (20)')
+    data.add_argument('--steps', type=int, default=20, help='timed batches, of the data three times (20)')
+    data.add_argument('--compare', choices=('timm', ), help="timm's own loader of the same images and transforms")
     data.add_argument('--device', choices=('cpu', 'cuda'),
                       default='cuda' if torch.cuda.is_available() else 'cpu')
     data.set_defaults(launcher='none', local_rank=0, work_dir=None)
@@ -410,6 +461,9 @@ def main() -> None:
     for size in args.sizes or [args.size]:
         rows += measure(names, args, size)
     print_table(rows)
+    if args.profile:
+        eager = [name for name in names if 'compiled' not in split_name(name)[1]]
+        print_profile(eager, args, (args.sizes or [args.size])[-1])
     if args.json:
         settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
         args.json.parent.mkdir(parents=True, exist_ok=True)
