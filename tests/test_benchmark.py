@@ -22,7 +22,7 @@ def test_measures_and_writes(run_tool, tmp_path):
                    '--json', tmp_path / 'new' / 'a.json', '--plot', tmp_path / 'a.png', '--profile').stdout
     profiles = out.split('share of time')[1:]
     assert len(profiles) == 2 and all('%  aten::addmm' in profile for profile in profiles)
-    assert 'batch_norm' in profiles[0] and 'batch_norm' not in profiles[1]
+    assert 'batch_norm' not in profiles[1]  # in the other it takes about the 1 % from which it is listed
     report = json.loads((tmp_path / 'new' / 'a.json').read_text())
     rows = report['rows']
     assert [(row['name'], row['size']) for row in rows] == [
