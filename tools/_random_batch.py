@@ -39,7 +39,7 @@ def build_model(path: str, **backbone: Any) -> BaseModel:
 
 
 def random_batch(model: BaseModel, batch: int, size: Tuple[int, int], device: str = 'cpu') -> Dict[str, Any]:
-    """Arguments of ``model(..., mode='loss')``: normalised images of ``size`` (H, W) and their ground truth."""
+    """Arguments of ``model(..., mode='loss')``: normalised images of ``size`` (H, W) and ground truth."""
     inputs = torch.randn(batch, 3, *size, device=device)
     if isinstance(model, ImageClassifier):
         return dict(inputs=inputs, labels=torch.randint(model.num_classes, (batch, ), device=device))

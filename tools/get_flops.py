@@ -80,7 +80,7 @@ def count(parts: Dict[str, nn.Module], run: Callable[[], Any]) -> Tuple[Counter,
 
 
 def count_parts(model: nn.Module, size: Tuple[int, int]) -> Dict[str, Tuple[int, int]]:
-    """(parameters, MACs) of the backbone's stages and every other part of a classifier, detector or segmentor.
+    """(parameters, MACs) of a backbone's stages and every other part of a classifier, detector or segmentor.
 
     The backbone runs on the meta device, so that its size and the image's cost neither time nor memory.
     """
