@@ -5,7 +5,7 @@
 _base_ = ['default_runtime.py', '_base_/shapes.py']
 default_scope = 'cvt_dense'
 
-max_epochs = 12
+max_epochs = 16
 batch_size = 32
 image_size = 64
 
@@ -14,7 +14,8 @@ model = dict(
     backbone=dict(
         type='cvt_dense.CvT',
         arch={{_base_.arch}},
-        out_type='cls_token'),
+        # Not the CLS token: it leaves the last block's map tokens untrained, which detection and segmentation need.
+        out_type='avg_featmap'),
     num_classes=8,
     data_preprocessor=dict(
         type='cvt_dense.ClassificationPreprocessor',
@@ -25,7 +26,7 @@ model = dict(
 data_root = 'work_dirs/demo/data/classification'
 train_dataloader = dict(
     batch_size=batch_size,
-    num_workers=0,  # on two cores a worker process takes more from training than it gives
+    num_workers=0,
     drop_last=True,
     collate_fn=dict(type='default_collate'),
     sampler=dict(type='cvt_dense.SeededSampler', shuffle=True),
@@ -50,7 +51,7 @@ test_dataloader = val_dataloader
 val_evaluator = dict(type='cvt_dense.Accuracy')
 test_evaluator = val_evaluator
 
-train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=3)
+train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=4)
 val_cfg = dict()
 test_cfg = dict()
 optim_wrapper = dict(

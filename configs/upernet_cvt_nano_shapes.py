@@ -1,4 +1,4 @@
-# A small UperNet on the label maps of the generated shapes: 128x128 images, 1200 iterations on a CPU.
+# A small UperNet on the label maps of the generated shapes: 128x128 images, 900 iterations on a CPU.
 #
 #   python -m cvt_dense.datasets.synthetic work_dirs/demo/data
 #   python tools/train.py configs/upernet_cvt_nano_shapes.py --cfg-options \
@@ -7,7 +7,7 @@
 # CHECKPOINT is cvt_nano_shapes.py's; without the options training starts from scratch.
 _base_ = ['_base_/models/upernet_cvt.py', '_base_/seg_runtime.py', '_base_/shapes.py']
 
-max_iters = 1200
+max_iters = 900
 batch_size = 8
 image_size = (128, 128)
 
