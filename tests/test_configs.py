@@ -1,4 +1,5 @@
 """Every config builds, and its necks and heads expect the channels and strides that its backbone gives."""
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,16 @@ def build(cfg: Config) -> torch.nn.Module:
 
 def test_named_configs_are_there():
     assert NAMED <= set(CONFIGS)
+
+
+def test_readmes_config_for_mmdet(tmp_path):
+    snippet = re.search(r'```python\n(_base_.*?)```', (ROOT / 'README.md').read_text(), re.S)[1]
+    (tmp_path / 'mine.py').write_text(snippet)
+    cfg = Config.fromfile(tmp_path / 'mine.py')
+    model = build(cfg)
+    assert type(model).__name__ == 'FasterRCNN' and cfg.model.neck.in_channels == list(model.backbone.out_channels)
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        assert len(build_optim_wrapper(model, cfg.optim_wrapper).param_groups) > 1
 
 
 @pytest.mark.parametrize('name', CONFIGS)

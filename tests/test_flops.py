@@ -93,7 +93,7 @@ def read_table(output):
 
 
 def test_a_detector_is_counted_as_users_run_it(run_tool):
-    rows = read_table(run_tool('tools/get_flops.py', 'configs/maskrcnn_cvt13_coco.py', '--size', 256, 320).stdout)
+    rows = read_table(run_tool('tools/get_flops.py', 'configs/maskrcnn_cvt13_coco.py', '--size', '256x320').stdout)
     stages = [rows[f'backbone.stage{i}'][1] * 1e9 for i in range(3)]
     assert stages == pytest.approx(closed_form(CvT.arch_zoo['cvt-13'], (256, 320)), abs=1e6)
     assert all(rows[name][1] > 0 for name in ('neck', 'rpn_head', 'roi_head'))
@@ -103,8 +103,8 @@ def test_a_detector_is_counted_as_users_run_it(run_tool):
 def count_config(get_flops, monkeypatch, capsys):
     """Runs the tool in this process, which has imported mmdet and mmseg already."""
 
-    def run(name, *size):
-        monkeypatch.setattr('sys.argv', ['get_flops.py', str(ROOT / f'configs/{name}.py'), '--size', *map(str, size)])
+    def run(name, size):
+        monkeypatch.setattr('sys.argv', ['get_flops.py', str(ROOT / f'configs/{name}.py'), '--size', size])
         get_flops.main()
         return read_table(capsys.readouterr().out)
 
@@ -112,12 +112,12 @@ def count_config(get_flops, monkeypatch, capsys):
 
 
 def test_semantic_fpn(count_config):
-    rows = count_config('semfpn_cvt13_ade20k', 64, 96)
+    rows = count_config('semfpn_cvt13_ade20k', '64x96')
     assert rows['neck'][1] > 0 and rows['decode_head'][1] > 0 and 'other' not in rows
 
 
 def test_dino_whose_decoder_calls_its_head(count_config):
-    rows = count_config('dino_cvt13_coco', 256, 320)
+    rows = count_config('dino_cvt13_coco', '256x320')
     classes, boxes = 256 * 80, 2 * 256**2 + 256 * 4
     places = 32 * 40 + 16 * 20 + 8 * 10 + 4 * 5  # of four levels, of which 900 become queries
     # Each of 6 decoder layers refines the boxes; the head then predicts from its output once more.
@@ -127,13 +127,13 @@ def test_dino_whose_decoder_calls_its_head(count_config):
 
 
 def test_mask2former_whose_head_needs_the_images_shapes(count_config):
-    rows = count_config('mask2former_cvt13_ade20k', 64, 96)
+    rows = count_config('mask2former_cvt13_ade20k', '64x96')
     assert rows['decode_head'][1] > 1
     assert rows['other'] == (0, pytest.approx(100 * 150 * 64 * 96 / 1e9, abs=1e-3))  # 100 masks to 150 classes
 
 
 def test_cascade_mask_heads_see_100_boxes(count_config):
-    rows = count_config('cascademaskrcnn_cvt13_coco_3x', 64, 96)
+    rows = count_config('cascademaskrcnn_cvt13_coco_3x', '64x96')
     boxes = 256 * 49 * 1024 + 1024**2 + 1024 * (81 + 4)
     masks = 4 * 14**2 * 256**2 * 9 + 14**2 * 256**2 * 4 + 28**2 * 256 * 80
     proposals = (rows['roi_head'][1] * 1e9 - 3 * 100 * masks) / (3 * boxes)
@@ -142,5 +142,5 @@ def test_cascade_mask_heads_see_100_boxes(count_config):
 
 def test_an_image_too_small_for_the_network_is_no_traceback(count_config, capsys):
     with pytest.raises(SystemExit) as end:
-        count_config('dino_cvt13_coco', 64, 64)
+        count_config('dino_cvt13_coco', '64x64')
     assert end.value.code == 2 and 'does not run on 64x64 pixels' in capsys.readouterr().err

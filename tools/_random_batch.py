@@ -1,4 +1,5 @@
 """A config's whole model and random batches for it: what get_flops.py and benchmark.py share."""
+import argparse
 from typing import Any, Dict, Tuple
 
 import torch
@@ -11,6 +12,15 @@ from mmengine.structures import InstanceData, PixelData
 from cvt_dense.models import CvT, ImageClassifier
 
 OBJECTS = 8  # an image of COCO has 7 objects, one of ADE20K 8 classes
+
+
+def parse_size(text: str) -> Tuple[int, int]:
+    """'800x1280' to (800, 1280), height first; '224' to (224, 224)."""
+    height, _, width = text.partition('x')
+    size = int(height), int(width or height)
+    if min(size) < 16:
+        raise argparse.ArgumentTypeError(f'{text}: CvT needs at least 16x16 pixels')
+    return size
 
 
 def build_model(path: str, **backbone: Any) -> BaseModel:

@@ -46,7 +46,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 from torch.utils.flop_counter import (  # noqa: E402
     FlopCounterMode, conv_flop_count, register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count)
 
-from _random_batch import build_model, forward, random_batch  # noqa: E402
+from _random_batch import build_model, forward, parse_size, random_batch  # noqa: E402
 from cvt_dense.engine import launch  # noqa: E402
 from cvt_dense.models import CvT  # noqa: E402  before timm
 import timm  # noqa: E402  isort: skip
@@ -363,14 +363,6 @@ def benchmark_data(args: argparse.Namespace) -> None:
 
 
 # -- command line ----------------------------------------------------------------------------------
-
-
-def parse_size(text: str) -> Tuple[int, int]:
-    height, _, width = text.partition('x')
-    size = int(height), int(width or height)
-    if min(size) < 16:
-        raise argparse.ArgumentTypeError(f'{text}: CvT needs at least 16x16 pixels')
-    return size
 
 
 def parse_windows(text: str) -> List[Optional[int]]:

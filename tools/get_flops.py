@@ -1,7 +1,7 @@
 """Counts parameters and MACs of a network, part by part, attention included.
 
-    python tools/get_flops.py cvt-13 --size 224 224
-    python tools/get_flops.py configs/maskrcnn_cvt21_coco.py --size 800 1280
+    python tools/get_flops.py cvt-13 --size 224x224
+    python tools/get_flops.py configs/maskrcnn_cvt21_coco.py --size 800x1280
 
 One MAC is one multiplication with its addition in a linear layer, convolution or attention. Norms,
 activations, pooling, resizing and a deformable attention's sampling are not counted, as in the
@@ -23,7 +23,7 @@ from torch import nn  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from _random_batch import build_model, forward, random_batch  # noqa: E402
+from _random_batch import build_model, forward, parse_size, random_batch  # noqa: E402
 from cvt_dense.engine.launch import SETUP_ERRORS, report_errors  # noqa: E402
 from cvt_dense.models import CvT, ImageClassifier  # noqa: E402
 
@@ -120,14 +120,14 @@ def build(name: str) -> nn.Module:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('network', help=f'config file, or one of {", ".join(CvT.arch_zoo)}')
-    parser.add_argument('--size', type=int, nargs=2, default=(224, 224), metavar=('H', 'W'),
-                        help='height and width of the image in pixels (default: 224 224)')
+    parser.add_argument('--size', type=parse_size, default=(224, 224), metavar='HxW',
+                        help='height and width of the image in pixels (default: 224x224)')
     args = parser.parse_args()
     torch.manual_seed(0)
     with report_errors(*SETUP_ERRORS):
         model = build(args.network)
         try:
-            parts = count_parts(model, tuple(args.size))
+            parts = count_parts(model, args.size)
         except RuntimeError as error:  # DINO chooses 900 places of its maps, and a small image has fewer
             raise ValueError(f'{args.network} does not run on {args.size[0]}x{args.size[1]} pixels '
                              f'({error}); is that too small for it?') from error
