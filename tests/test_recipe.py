@@ -10,6 +10,7 @@ from mmengine.registry import MODELS, PARAM_SCHEDULERS
 
 from cvt_dense.datasets import ImageDataset
 from cvt_dense.engine import launch
+from timm.data.transforms import RandomResizedCropAndInterpolation  # isort: skip  after cvt_dense
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
 EPOCH = 1281167 // 2048  # iterations of an epoch of ImageNet at a total batch of 2048
@@ -105,10 +106,11 @@ def test_transforms(built, tmp_path):
     (tmp_path / 'a' / 'b.png').write_bytes(b'')
 
     def steps(loader):
-        return ImageDataset(str(tmp_path), transform=loader.dataset.transform).transform.transforms
+        dataset = ImageDataset(str(tmp_path), transform=loader.dataset.transform)
+        return [*filter(None, [dataset.crop]), *dataset.transform.transforms]
 
     crop, flip, randaugment, to_tensor = steps(cfg.train_dataloader)
-    assert type(crop).__name__ == 'RandomResizedCropAndInterpolation' and tuple(crop.size) == (224, 224)
+    assert isinstance(crop, RandomResizedCropAndInterpolation) and tuple(crop.size) == (224, 224)
     assert tuple(crop.scale) == (0.08, 1.) and tuple(crop.ratio) == pytest.approx((3 / 4, 4 / 3))
     assert crop.interpolation.value == 'bicubic'
     assert type(flip).__name__ == 'RandomHorizontalFlip' and flip.p == 0.5
