@@ -109,6 +109,9 @@ if kind == 'mmdet':
     found = DetInferencer(config, checkpoint, device='cpu', show_progress=False)(image, no_save_vis=True)
     print('inferencer', len(found['predictions'][0]['bboxes']))
 else:
+    import mmengine
+    if mmengine.__version__ == '0.10.7':  # cannot read its own checkpoints under torch 2.6 and later
+        import cvt_dense.models
     from mmseg.apis import MMSegInferencer
     found = MMSegInferencer(config, checkpoint, classes=['x'] * 9, palette=[[0, 0, 0]] * 9, device='cpu')(image)
     print('inferencer', found['predictions'].shape)
