@@ -19,7 +19,9 @@ launch() {
     shift
     check_count GPUS "$gpus"
     check_count NNODES "$nnodes"
-    local rendezvous=(--standalone)  # finds a free port
+    local rendezvous=(--standalone --local-addr 127.0.0.1)  # finds a free port
+    # Otherwise a restarted group finds its dead predecessor's addresses in the store, and may wait for them for ever.
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
     if [ "$nnodes" -gt 1 ] || [ -n "${PORT:-}" ]; then
         if [ "$nnodes" -gt 1 ] && { [ -z "${NODE_RANK:-}" ] || [ -z "${MASTER_ADDR:-}" ]; }; then
             echo "NNODES=$nnodes needs NODE_RANK (0 to $((nnodes - 1)), this host's number) and" \
