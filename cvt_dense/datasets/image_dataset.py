@@ -222,8 +222,8 @@ class ImageDataset(Dataset):
         self.crop: Optional[ReducedDecodingCrop] = None
         if type(self.transform.transforms[0]) is RandomResizedCropAndInterpolation:
             crop = self.transform.transforms.pop(0)
-            self.crop = ReducedDecodingCrop(crop.size)
-            self.crop.__dict__.update(crop.__dict__)
+            self.crop = ReducedDecodingCrop(crop.size, crop.scale, crop.ratio)
+            self.crop.interpolation = crop.interpolation  # which timm's constructor takes by another name
 
     def _check_labels(self, num_classes: int, root: str, ann_file: str) -> None:
         classes = self.metainfo['classes']
