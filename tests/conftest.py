@@ -6,8 +6,8 @@ from pathlib import Path
 
 os.environ.update(HF_HUB_OFFLINE='1', WANDB_MODE='offline', MPLBACKEND='Agg', CUDA_VISIBLE_DEVICES='')
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
+import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / 'shared'

@@ -48,11 +48,17 @@ def test_layers_need_torch_and_timm_only():
 def test_backbones_need_layers_loading_registry_mmengine_and_mmcv_cnn_only():
     assert not offenders(files_under('models/backbones'), lambda name: under(
         name, 'torch', 'mmengine', 'mmcv.cnn', 'cvt_dense.registry', 'cvt_dense.models.layers',
-        'cvt_dense.models.backbones', 'cvt_dense.models.loading'))
+        'cvt_dense.models.backbones', 'cvt_dense.weights.files'))
 
 
-def test_checkpoint_needs_torch_only():
-    assert not offenders(files_under('checkpoint'), lambda name: under(name, 'torch', 'cvt_dense.checkpoint'))
+def test_names_and_comparison_of_weights_need_torch_only():
+    files = files_under('weights/formats.py', 'weights/compare.py')
+    assert not offenders(files, lambda name: under(name, 'torch', 'cvt_dense.weights', 'cvt_dense.errors'))
+
+
+def test_nothing_in_the_package_imports_launch():
+    files = [file for file in FILES if PACKAGE / 'launch' not in file.parents]
+    assert not offenders(files, lambda name: not under(name, 'cvt_dense.launch'))
 
 
 @pytest.mark.parametrize('part', ['datasets', 'evaluation', 'models/classifier.py', 'engine'])
@@ -60,11 +66,3 @@ def test_data_evaluation_classifier_and_engine_do_not_import_each_other(part):
     others = {'datasets', 'evaluation', 'models/classifier.py', 'engine'} - {part}
     names = [f'cvt_dense.{other.removesuffix(".py").replace("/", ".")}' for other in others]
     assert not offenders(files_under(part), lambda name: not under(name, *names))
-
-
-def test_compat_is_imported_before_timm():
-    users = {file.relative_to(PACKAGE).parts[0] for file in FILES
-             if file.parent != PACKAGE and any(under(name, 'timm') for name in imports_of(file))}
-    assert 'models' in users
-    for folder in users:
-        assert next(imports_of(PACKAGE / folder / '__init__.py')) == 'cvt_dense.compat', folder

@@ -4,9 +4,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 EPOCHS, ITERATIONS = 8, 24  # of the config below: 36 images, 12 a batch
 
-CONFIG = '''
+CONFIG = """
 _base_ = {base!r}
 # norm_eval: BatchNorm on stored statistics, because with its own each process would normalise differently.
 model = dict(
@@ -34,7 +35,7 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=1e-2, begin=0, end=1, convert_to_iter_based=True),
     dict(type='CosineAnnealingLR', eta_min=1e-5, begin=1, end=8, T_max=7, convert_to_iter_based=True)]
 default_hooks = dict(logger=dict(interval=1), checkpoint=dict(save_best='accuracy/top1', rule='greater'))
-'''
+"""
 
 
 def write_config(folder: Path) -> Path:
@@ -53,14 +54,14 @@ def write_config(folder: Path) -> Path:
     return config
 
 
-def load(path: Path) -> Dict[str, Any]:
+def load(path: Path) -> dict[str, Any]:
     return torch.load(path, map_location='cpu', weights_only=False)
 
 
-def differences(first: Path, second: Path) -> List[str]:
+def differences(first: Path, second: Path) -> list[str]:
     """Names of what is not bit for bit the same in the weights, averages, optimizers and schedules."""
 
-    def flat(node: Any, name: str) -> Dict[str, Any]:
+    def flat(node: Any, name: str) -> dict[str, Any]:
         if isinstance(node, (list, tuple)):
             node = dict(enumerate(node))
         if not isinstance(node, dict):

@@ -1,6 +1,6 @@
 """A config's whole model and random batches for it: what get_flops.py and benchmark.py share."""
 import argparse
-from typing import Any, Dict, Tuple
+from typing import Any
 
 import torch
 from mmengine.config import Config
@@ -14,7 +14,7 @@ from cvt_dense.models import CvT, ImageClassifier
 OBJECTS = 8  # an image of COCO has 7 objects, one of ADE20K 8 classes
 
 
-def parse_size(text: str) -> Tuple[int, int]:
+def parse_size(text: str) -> tuple[int, int]:
     """'800x1280' to (800, 1280), height first; '224' to (224, 224)."""
     height, _, width = text.partition('x')
     size = int(height), int(width or height)
@@ -48,7 +48,7 @@ def build_model(path: str, **backbone: Any) -> BaseModel:
     return model
 
 
-def random_batch(model: BaseModel, batch: int, size: Tuple[int, int], device: str = 'cpu') -> Dict[str, Any]:
+def random_batch(model: BaseModel, batch: int, size: tuple[int, int], device: str = 'cpu') -> dict[str, Any]:
     """Arguments of ``model(..., mode='loss')``: normalised images of ``size`` (H, W) and ground truth."""
     inputs = torch.randn(batch, 3, *size, device=device)
     if isinstance(model, ImageClassifier):
@@ -74,7 +74,7 @@ def random_batch(model: BaseModel, batch: int, size: Tuple[int, int], device: st
     return dict(inputs=inputs, data_samples=samples)
 
 
-def forward(model: BaseModel, batch: Dict[str, Any]) -> Any:
+def forward(model: BaseModel, batch: dict[str, Any]) -> Any:
     """The network's outputs for a :func:`random_batch`, without post-processing."""
     if hasattr(model, 'encode_decode'):  # mmseg's 'tensor' mode gives Mask2Former's head too few arguments
         return model.encode_decode(batch['inputs'], [sample.metainfo for sample in batch['data_samples']])

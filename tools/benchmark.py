@@ -25,31 +25,37 @@ import platform
 import statistics
 import sys
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
-import torch  # noqa: E402
-from mmengine.config import Config, DictAction  # noqa: E402
-from mmengine.model import BaseModel, revert_sync_batchnorm  # noqa: E402
-from mmengine.optim import build_optim_wrapper  # noqa: E402
-from mmengine.registry import MODELS, init_default_scope  # noqa: E402
-from mmengine.runner import Runner  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
-from torch.utils.data import DataLoader  # noqa: E402
-from torch.utils.flop_counter import (  # noqa: E402
-    FlopCounterMode, conv_flop_count, register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count)
+import timm
+import torch
+from _random_batch import build_model, forward, parse_size, random_batch
+from mmengine.config import DictAction
+from mmengine.model import BaseModel, revert_sync_batchnorm
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS, init_default_scope
+from mmengine.runner import Runner
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from torch.utils.flop_counter import (
+    FlopCounterMode,
+    conv_flop_count,
+    register_flop_formula,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
 
-from _random_batch import build_model, forward, parse_size, random_batch  # noqa: E402
-from cvt_dense.engine import launch  # noqa: E402
-from cvt_dense.models import CvT  # noqa: E402  before timm
-import timm  # noqa: E402  isort: skip
+from cvt_dense.launch import command_line, settings
+from cvt_dense.launch.build import build_datasets
+from cvt_dense.models import CvT
 
 VARIANTS = ('windowed', 'fused', 'einsum', 'compiled')
 DTYPES = dict(none=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
@@ -86,7 +92,7 @@ def einsum_attention(num_heads: int, scale: float, q: Tensor, k: Tensor, v: Tens
     return torch.einsum('bhlt,bhtv->bhlv', weights, v).transpose(1, 2).flatten(2)
 
 
-def build(name: str, args: argparse.Namespace, size: Tuple[int, int]) -> nn.Module:
+def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Module:
     """What a ``--compare`` name stands for, in evaluation or training mode, on the CPU, not yet compiled."""
     torch.manual_seed(0)
     network, variants = split_name(name)
@@ -117,7 +123,7 @@ def backbone_of(model: nn.Module) -> nn.Module:
     return model.backbone if isinstance(model, BaseModel) else model
 
 
-def split_name(name: str) -> Tuple[Optional[str], List[str]]:
+def split_name(name: str) -> tuple[str | None, list[str]]:
     """'fused+compiled' to (None, ['fused', 'compiled']); 'transformers+compiled' to ('transformers', ...)."""
     parts = name.split('+')
     networks = [part for part in parts if part not in VARIANTS and part != 'eager']
@@ -129,13 +135,13 @@ def split_name(name: str) -> Tuple[Optional[str], List[str]]:
 # -- measurement -----------------------------------------------------------------------------------
 
 
-def inputs_of(model: nn.Module, args: argparse.Namespace, size: Tuple[int, int]) -> Dict:
+def inputs_of(model: nn.Module, args: argparse.Namespace, size: tuple[int, int]) -> dict:
     if isinstance(model, BaseModel):
         return random_batch(model, args.batch, size, args.device)
     return dict(inputs=torch.rand(args.batch, 3, *size, device=args.device))
 
 
-def step(model: nn.Module, batch: Dict, args: argparse.Namespace) -> None:
+def step(model: nn.Module, batch: dict, args: argparse.Namespace) -> None:
     """One forward pass, or forward and backward."""
     whole, dtype = isinstance(model, BaseModel), DTYPES[args.amp]
     with torch.autocast(args.device, dtype) if dtype != torch.float32 else nullcontext():
@@ -161,7 +167,7 @@ def seconds(function: Callable, device: str) -> float:
     return time.perf_counter() - start
 
 
-def cpu_memory(name: str, args: argparse.Namespace, size: Tuple[int, int]) -> Optional[float]:
+def cpu_memory(name: str, args: argparse.Namespace, size: tuple[int, int]) -> float | None:
     """GiB by which this process grows, to be run in a process of its own; None where it is not Linux."""
     status = Path('/proc/self/status')
     if not status.exists():
@@ -177,11 +183,11 @@ def cpu_memory(name: str, args: argparse.Namespace, size: Tuple[int, int]) -> Op
     return (kib('VmHWM:') - before) * 1024 / GIB
 
 
-def measure(names: List[str], args: argparse.Namespace, size: Tuple[int, int]) -> List[Dict]:
+def measure(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -> list[dict]:
     """One row per network: median latency over interleaved rounds, memory, share of the matmul peak."""
     side = 8192 if args.device == 'cuda' else 2048
     matrix = torch.rand(side, side, device=args.device, dtype=DTYPES[args.amp])
-    steps: Dict[str, Callable] = dict(matmul=lambda: matrix @ matrix)
+    steps: dict[str, Callable] = dict(matmul=lambda: matrix @ matrix)
     rows = {}
     for name in names:
         print(f'{size[0]}x{size[1]}: {name}', file=sys.stderr)
@@ -211,7 +217,7 @@ def measure(names: List[str], args: argparse.Namespace, size: Tuple[int, int]) -
             raise SystemExit(f'{args.model}, {name} does not run on {args.batch} x {size[0]}x{size[1]} pixels: '
                              f'{error}. Try a larger --size or --batch.') from error
 
-    times: Dict[str, List[float]] = {name: [] for name in steps}
+    times: dict[str, list[float]] = {name: [] for name in steps}
     steps['matmul']()  # warms up; the others have run
     for _ in range(args.rounds):
         for name, run in steps.items():
@@ -233,7 +239,7 @@ def measure(names: List[str], args: argparse.Namespace, size: Tuple[int, int]) -
 # -- report ----------------------------------------------------------------------------------------
 
 
-def print_table(rows: List[Dict]) -> None:
+def print_table(rows: list[dict]) -> None:
     print(f'{"network":40} {"size":>10} {"ms":>9} {"images/s":>9} {"x first":>8} {"GiB":>7} {"GFLOP":>8} '
           f'{"peak":>6}')
     for row in rows:
@@ -244,7 +250,7 @@ def print_table(rows: List[Dict]) -> None:
         print(*cells)
 
 
-def save_plot(rows: List[Dict], args: argparse.Namespace) -> None:
+def save_plot(rows: list[dict], args: argparse.Namespace) -> None:
     import matplotlib
     matplotlib.use('Agg')
     import matplotlib.pyplot as plt
@@ -267,7 +273,7 @@ def save_plot(rows: List[Dict], args: argparse.Namespace) -> None:
     figure.savefig(args.plot, dpi=120)
 
 
-def print_profile(names: List[str], args: argparse.Namespace, size: Tuple[int, int]) -> None:
+def print_profile(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -> None:
     """The operators that take at least 1 % of each network's time, by PyTorch's profiler."""
     for name in names:
         model = build(name, args, size).to(args.device)
@@ -285,7 +291,7 @@ def print_profile(names: List[str], args: argparse.Namespace, size: Tuple[int, i
                 print(f'{spent / total:6.1%}  {operator}')
 
 
-def environment(device: str) -> Dict:
+def environment(device: str) -> dict:
     name = torch.cuda.get_device_name() if device == 'cuda' else platform.processor() or platform.machine()
     return dict(device=name, threads=torch.get_num_threads(), torch=torch.__version__, timm=timm.__version__,
                 python=platform.python_version(), load_of_last_minutes=os.getloadavg())
@@ -294,7 +300,7 @@ def environment(device: str) -> Dict:
 # -- input pipeline --------------------------------------------------------------------------------
 
 
-def timm_loader(loader: DataLoader, transform: Dict) -> DataLoader:
+def timm_loader(loader: DataLoader, transform: dict) -> DataLoader:
     """timm's own loader of the same images with the same transforms, batch size and workers."""
     dataset = timm.data.ImageDataset(loader.dataset.reader.root, reader=loader.dataset.reader)
     prefetcher = timm.data.create_loader(
@@ -315,15 +321,15 @@ def loading_rate(batches: Iterator, loader: DataLoader, steps: int) -> float:
 
 def benchmark_data(args: argparse.Namespace) -> None:
     """Prints how fast a config's training data is loaded, and how fast its model trains on a batch of it."""
-    with launch.report_errors(*launch.SETUP_ERRORS):
-        cfg = launch.load_config(args)
-        launch.set_amp(cfg, None)
+    with command_line.report_errors(*command_line.SETUP_ERRORS):
+        cfg = settings.load_config(args)
+        settings.set_amp(cfg, None)
         init_default_scope(cfg.get('default_scope') or 'mmengine')
         transform = cfg.train_dataloader.dataset.get('transform')
         if args.compare and cfg.train_dataloader.dataset.get('type') != 'cvt_dense.ImageDataset':
             raise ValueError(f'--compare timm: {args.config} trains on no cvt_dense.ImageDataset, the only data set '
                              'that timm has too.')
-        cfg.train_dataloader.dataset = launch.build_datasets(cfg, ['train'])['train']
+        cfg.train_dataloader.dataset = build_datasets(cfg, ['train'])['train']
         model = revert_sync_batchnorm(MODELS.build(cfg.model)).to(args.device).train()
         optim_wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
     print(f'{"":24} {"images/s":>9}')
@@ -365,7 +371,7 @@ def benchmark_data(args: argparse.Namespace) -> None:
 # -- command line ----------------------------------------------------------------------------------
 
 
-def parse_windows(text: str) -> List[Optional[int]]:
+def parse_windows(text: str) -> list[int | None]:
     return [None if value == 'none' else int(value) for value in text.split(',')]
 
 
@@ -445,7 +451,7 @@ def main() -> None:
         torch.backends.cuda.matmul.allow_tf32 = False  # float32 means float32
         torch.backends.cudnn.allow_tf32 = False
     names = ['eager', *args.compare]
-    with launch.report_errors(*launch.SETUP_ERRORS), torch.device('meta'):
+    with command_line.report_errors(*command_line.SETUP_ERRORS), torch.device('meta'):
         for name in names:
             if split_name(name)[0] is None:
                 build(name, args, args.size)

@@ -15,14 +15,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import safetensors.torch  # noqa: E402
-import torch  # noqa: E402
+import safetensors.torch
+import torch
 
-from cvt_dense.checkpoint import (backbone_only, convert, huggingface_config, map_head, measure_arch,  # noqa: E402
-                                  recognise)
-from cvt_dense.engine.launch import report_errors  # noqa: E402
-from cvt_dense.models import CvT  # noqa: E402
-from cvt_dense.models.loading import HUB_FILES, read_checkpoint, select_weights  # noqa: E402
+from cvt_dense.launch.command_line import report_errors
+from cvt_dense.models import CvT
+from cvt_dense.weights import backbone_only, convert, huggingface_config, map_head, measure_arch, recognise
+from cvt_dense.weights.files import HUB_FILES, read_checkpoint, select_weights
 
 
 def parse_args() -> argparse.Namespace:
@@ -85,7 +84,7 @@ def main() -> None:
     print(f'{len(converted)} tensors from {args.src} ({source}, {len(state_dict)} tensors) to {dst} ({args.to}); '
           f'sha256 {sha256}')
     if args.to == 'huggingface':
-        print("transformers runs CvT with the exact GELU; this project and the authors with QuickGELU: logits differ.")
+        print('transformers runs CvT with the exact GELU; this project and the authors with QuickGELU: logits differ.')
 
 
 if __name__ == '__main__':

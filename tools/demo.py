@@ -16,19 +16,20 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-import matplotlib  # noqa: E402
+import matplotlib
 
 matplotlib.use('Agg')
-import matplotlib.pyplot as plt  # noqa: E402
-from PIL import Image  # noqa: E402
+import matplotlib.pyplot as plt
+from PIL import Image
 
-from cvt_dense.datasets.synthetic import generate  # noqa: E402
+from cvt_dense.datasets.synthetic import generate
 
 PROGRESS = re.compile(r'(Epoch|Iter)\(train\) +(\[[^]]*\](?:\[[^]]*\])?).*? loss: ([\d.]+)')
 
@@ -49,7 +50,7 @@ class Training(NamedTuple):
     name: str
     config: str
     data: str
-    initial: Optional[str] = None
+    initial: str | None = None
 
 
 PRETRAINING = Training('pretraining', 'cvt_nano_shapes.py', 'classification')
@@ -98,7 +99,7 @@ def parse_args() -> argparse.Namespace:
 # -- commands --------------------------------------------------------------------------------------
 
 
-def run_together(commands: Dict[str, List[str]], logs: Dict[str, Path]) -> None:
+def run_together(commands: dict[str, list[str]], logs: dict[str, Path]) -> None:
     """Runs commands at the same time, an equal share of the CPU's cores each, and shows their progress.
 
     Args:
@@ -113,7 +114,7 @@ def run_together(commands: Dict[str, List[str]], logs: Dict[str, Path]) -> None:
     env = dict(os.environ, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, PYTHONWARNINGS='ignore')
     start = shown = time.time()
     interval = 2 if sys.stdout.isatty() else 20
-    processes: Dict[str, subprocess.Popen] = {}
+    processes: dict[str, subprocess.Popen] = {}
     try:
         for name, command in commands.items():
             print('  $ python ' + shlex.join(command), flush=True)
@@ -144,7 +145,7 @@ def run_together(commands: Dict[str, List[str]], logs: Dict[str, Path]) -> None:
         print()
 
 
-def show_progress(time_taken: str, parts: List[str]) -> None:
+def show_progress(time_taken: str, parts: list[str]) -> None:
     """One line; on a terminal it replaces the one before."""
     line = '    ' + '  |  '.join([time_taken, *filter(None, parts)])
     if sys.stdout.isatty():
@@ -166,20 +167,20 @@ def progress(name: str, log: Path) -> str:
 # -- training and what it logged -------------------------------------------------------------------
 
 
-def last_checkpoint(folder: Path) -> Optional[Path]:
+def last_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint in a training's folder."""
     found = sorted(folder.glob('*_*.pth'), key=lambda path: path.stat().st_mtime)
     return found[-1] if found else None
 
 
-def read_log(folder: Path) -> List[dict]:
+def read_log(folder: Path) -> list[dict]:
     """The records that MMEngine logged in a training's folder, of all its starts, in order."""
     return [json.loads(line) for path in sorted(folder.glob('*/vis_data/scalars.json'))
             # A killed run may leave half a line.
             for line in path.read_text().splitlines() if line.endswith('}')]
 
 
-def read_result(folder: Path) -> Optional[Dict[str, float]]:
+def read_result(folder: Path) -> dict[str, float] | None:
     """The metrics of the last checkpoint; None if there is none, or it has not been evaluated."""
     checkpoint = last_checkpoint(folder)
     if checkpoint is None:

@@ -12,34 +12,35 @@ import argparse
 import copy
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+import torch
+from _random_batch import build_model, forward, parse_size, random_batch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
-from _random_batch import build_model, forward, parse_size, random_batch  # noqa: E402
-from cvt_dense.engine.launch import SETUP_ERRORS, report_errors  # noqa: E402
-from cvt_dense.models import CvT, ImageClassifier  # noqa: E402
+from cvt_dense.launch.command_line import SETUP_ERRORS, report_errors
+from cvt_dense.models import CvT, ImageClassifier
 
 
 class RandomFeatures(nn.Module):
     """Stands for a backbone whose MACs are known: random outputs of the same shapes."""
 
-    def __init__(self, shapes: List[torch.Size]):
+    def __init__(self, shapes: list[torch.Size]):
         super().__init__()
         self.shapes = shapes
 
-    def forward(self, x: torch.Tensor) -> Tuple[torch.Tensor, ...]:
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(torch.rand(shape) for shape in self.shapes)
 
 
-def count(parts: Dict[str, nn.Module], run: Callable[[], Any]) -> Tuple[Counter, Any]:
+def count(parts: dict[str, nn.Module], run: Callable[[], Any]) -> tuple[Counter, Any]:
     """MACs of ``run()`` by part, those outside of all parts under 'other', and what it returned.
 
     One part may call modules of another (DINO's decoder those of its head): each counts its own.
@@ -79,7 +80,7 @@ def count(parts: Dict[str, nn.Module], run: Callable[[], Any]) -> Tuple[Counter,
     return macs, out
 
 
-def count_parts(model: nn.Module, size: Tuple[int, int]) -> Dict[str, Tuple[int, int]]:
+def count_parts(model: nn.Module, size: tuple[int, int]) -> dict[str, tuple[int, int]]:
     """(parameters, MACs) of a backbone's stages and every other part of a classifier, detector or segmentor.
 
     The backbone runs on the meta device, so that its size and the image's cost neither time nor memory.

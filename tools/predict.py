@@ -6,27 +6,28 @@ Writes one PNG an image and prints one line an image. Small images are drawn enl
 """
 import argparse
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Callable, List, Sequence, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import mmcv  # noqa: E402
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from mmengine.config import Config, DictAction  # noqa: E402
-from mmengine.registry import MODELS, init_default_scope  # noqa: E402
-from mmengine.runner import load_checkpoint  # noqa: E402
-from mmengine.structures import PixelData  # noqa: E402
-from PIL import Image, ImageDraw, ImageFont  # noqa: E402
+import mmcv
+import numpy as np
+import torch
+from mmengine.config import Config, DictAction
+from mmengine.registry import MODELS, init_default_scope
+from mmengine.runner import load_checkpoint
+from mmengine.structures import PixelData
+from PIL import Image, ImageDraw, ImageFont
 
-from cvt_dense.engine import UserError, launch  # noqa: E402
+from cvt_dense.errors import UserError
+from cvt_dense.launch import check_weights, command_line
 
 IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
 DRAWN_SIDE = 480  # pixels; a shorter side below this is enlarged by a whole factor
 
 # Takes an image (H, W, 3), uint8, BGR; returns its picture, RGB, and the line to print.
-Predictor = Callable[[np.ndarray], Tuple[np.ndarray, str]]
+Predictor = Callable[[np.ndarray], tuple[np.ndarray, str]]
 
 
 def parse_args() -> argparse.Namespace:
@@ -53,7 +54,7 @@ def parse_args() -> argparse.Namespace:
 # -- files -----------------------------------------------------------------------------------------
 
 
-def find_images(names: Sequence[str]) -> List[Path]:
+def find_images(names: Sequence[str]) -> list[Path]:
     """The files and the folders' images, in the order given.
 
     Raises:
@@ -73,7 +74,7 @@ def find_images(names: Sequence[str]) -> List[Path]:
     return images
 
 
-def name_pictures(images: Sequence[Path], out_dir: Path) -> List[Path]:
+def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
     """One file in ``out_dir`` for each image: ``<stem>.png``, then ``<stem>_2.png`` where that is taken.
 
     Raises:
@@ -81,7 +82,7 @@ def name_pictures(images: Sequence[Path], out_dir: Path) -> List[Path]:
     """
     if out_dir.exists() and not out_dir.is_dir():
         raise UserError(f'--out-dir {out_dir} is a file: name a folder.')
-    pictures: List[Path] = []
+    pictures: list[Path] = []
     taken = set()
     for image in images:
         name, count = f'{image.stem}.png', 1
@@ -99,7 +100,7 @@ def name_pictures(images: Sequence[Path], out_dir: Path) -> List[Path]:
 # -- the three tasks -------------------------------------------------------------------------------
 
 
-def _enlarge(image: np.ndarray) -> Tuple[np.ndarray, int]:
+def _enlarge(image: np.ndarray) -> tuple[np.ndarray, int]:
     """The image in RGB, enlarged if it is small, and the factor."""
     height, width = image.shape[:2]
     factor = max(1, round(DRAWN_SIDE / min(height, width)))
@@ -119,7 +120,7 @@ def classification_predictor(cfg: Config, checkpoint: str, device: str) -> Predi
     model.to(device).eval()
     classes = (meta.get('dataset_meta') or {}).get('classes') or range(model.num_classes)
 
-    def predict(image: np.ndarray) -> Tuple[np.ndarray, str]:
+    def predict(image: np.ndarray) -> tuple[np.ndarray, str]:
         inputs = torch.as_tensor(transform(Image.fromarray(image[..., ::-1])))[None]
         with torch.no_grad():
             scores = model.test_step(dict(inputs=inputs))[0]['logits'].softmax(0)
@@ -129,7 +130,7 @@ def classification_predictor(cfg: Config, checkpoint: str, device: str) -> Predi
     return predict
 
 
-def _draw_classes(image: np.ndarray, top: List[Tuple[str, float]]) -> np.ndarray:
+def _draw_classes(image: np.ndarray, top: list[tuple[str, float]]) -> np.ndarray:
     """The image with a panel of the best classes, a bar each, below it."""
     height, width = image.shape[:2]
     line = max(20, width // 14)
@@ -153,7 +154,7 @@ def detection_predictor(cfg: Config, checkpoint: str, device: str, score_thr: fl
     visualizer.dataset_meta = model.dataset_meta
     classes = model.dataset_meta['classes']
 
-    def predict(image: np.ndarray) -> Tuple[np.ndarray, str]:
+    def predict(image: np.ndarray) -> tuple[np.ndarray, str]:
         sample = inference_detector(model, image).cpu()
         picture, factor = _enlarge(image)
         found = sample.pred_instances[sample.pred_instances.scores >= score_thr]
@@ -178,7 +179,7 @@ def segmentation_predictor(cfg: Config, checkpoint: str, device: str) -> Predict
     visualizer = SegLocalVisualizer(name='predict', alpha=0.6)
     visualizer.set_dataset_meta(classes, model.dataset_meta.get('palette'))
 
-    def predict(image: np.ndarray) -> Tuple[np.ndarray, str]:
+    def predict(image: np.ndarray) -> tuple[np.ndarray, str]:
         sample = inference_model(model, image).cpu()
         labels = sample.pred_sem_seg.data
         share = torch.bincount(labels.flatten(), minlength=len(classes)) / labels.numel()
@@ -210,7 +211,7 @@ def build_predictor(args: argparse.Namespace) -> Predictor:
             f'--device {args.device!r} cannot be used here: {str(error).splitlines()[0]}') from error
     scope = cfg.get('default_scope') or 'mmengine'
     init_default_scope(scope)
-    launch.check_checkpoint(cfg, args.checkpoint, strict=True)
+    check_weights.check_checkpoint(cfg, args.checkpoint, strict=True)
     if scope == 'mmdet':
         return detection_predictor(cfg, args.checkpoint, args.device, args.score_thr)
     if scope == 'mmseg':
@@ -224,12 +225,12 @@ def build_predictor(args: argparse.Namespace) -> Predictor:
 
 def main() -> None:
     args = parse_args()
-    with launch.report_errors(*launch.SETUP_ERRORS):
+    with command_line.report_errors(*command_line.SETUP_ERRORS):
         images = find_images(args.images)
         pictures = name_pictures(images, Path(args.out_dir))
         predict = build_predictor(args)
     unreadable = []
-    with launch.report_errors(UserError, OSError):
+    with command_line.report_errors(UserError, OSError):
         Path(args.out_dir).mkdir(parents=True, exist_ok=True)
         for path, out in zip(images, pictures):
             image = mmcv.imread(path)

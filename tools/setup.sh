@@ -235,11 +235,11 @@ pip install --no-deps --no-build-isolation --editable .
 "$python" - <<'PY'
 import sysconfig
 from pathlib import Path
-from cvt_dense.compat import declare_torchvision_ops
+from cvt_dense import declare_torchvision_ops
 hook = Path(sysconfig.get_path('purelib'), 'cvt_dense_torchvision.pth')
 hook.unlink(missing_ok=True)
 if declare_torchvision_ops():
-    hook.write_text('import cvt_dense.torchvision_import\n')
+    hook.write_text('import cvt_dense\n')
 PY
 "$python" -m pip check || fail "the packages named above do not fit together: report it with $log."
 "$python" -c 'import mmdet.apis, mmseg.apis' >"$log" 2>&1 ||

@@ -11,16 +11,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from torch.distributed.elastic.multiprocessing.errors import record  # noqa: E402
+from torch.distributed.elastic.multiprocessing.errors import record
 
-from cvt_dense.engine import FuseHook, UserError, launch  # noqa: E402
+from cvt_dense.engine import FuseHook
+from cvt_dense.errors import UserError
+from cvt_dense.launch import command_line, settings
+from cvt_dense.launch.build import build_runner
 
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description='Evaluates a checkpoint with the test data set of a config.')
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file')
-    launch.add_arguments(parser)
+    command_line.add_arguments(parser)
     parser.add_argument('--tta', action='store_true',
                         help="test-time augmentation: the config's tta_model and tta_pipeline")
     parser.add_argument('--fuse', action='store_true',
@@ -34,15 +37,15 @@ def parse_args() -> argparse.Namespace:
 @record  # torchrun prints the failing process's traceback last
 def main() -> None:
     args = parse_args()
-    with launch.report_errors(*launch.SETUP_ERRORS):
-        cfg = launch.load_config(args)
+    with command_line.report_errors(*command_line.SETUP_ERRORS):
+        cfg = settings.load_config(args)
         cfg.load_from, cfg.resume = args.checkpoint, False
         if args.out is not None:
-            launch.save_predictions(cfg, args.out)
-        runner = launch.build_runner(cfg, ['test'], args.tta)
+            settings.save_predictions(cfg, args.out)
+        runner = build_runner(cfg, ['test'], args.tta)
         if args.fuse:
             runner.register_hook(FuseHook())
-    with launch.report_errors(UserError):
+    with command_line.report_errors(UserError):
         runner.test()
 
 

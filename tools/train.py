@@ -11,25 +11,27 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from torch.distributed.elastic.multiprocessing.errors import record  # noqa: E402
+from torch.distributed.elastic.multiprocessing.errors import record
 
-from cvt_dense.checkpoint import CheckpointError  # noqa: E402
-from cvt_dense.engine import UserError, launch  # noqa: E402
+from cvt_dense.errors import UserError
+from cvt_dense.launch import command_line, settings
+from cvt_dense.launch.build import build_runner
+from cvt_dense.weights import CheckpointError
 
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description='Trains what a config describes: classifier, detector or '
                                                  'segmentor.')
     parser.add_argument('config', help='config file')
-    launch.add_arguments(parser)
+    command_line.add_arguments(parser)
     parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
                         help='continue a run: from CHECKPOINT, or from the last one in the work dir')
-    parser.add_argument('--amp', nargs='?', const='bf16', choices=sorted(launch.AMP_DTYPES),
+    parser.add_argument('--amp', nargs='?', const='bf16', choices=sorted(settings.AMP_DTYPES),
                         help='mixed precision (bf16 if not said which)')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate to the real total batch, where the config does not '
                              'anyway')
-    parser.add_argument('--vis-backend', choices=sorted(launch.VIS_BACKENDS),
+    parser.add_argument('--vis-backend', choices=sorted(settings.VIS_BACKENDS),
                         help='send the training curves there too, besides vis_data/scalars.json')
     return parser.parse_args()
 
@@ -37,15 +39,15 @@ def parse_args() -> argparse.Namespace:
 @record  # torchrun prints the failing process's traceback last
 def main() -> None:
     args = parse_args()
-    with launch.report_errors(*launch.SETUP_ERRORS):
-        cfg = launch.load_config(args)
-        launch.set_resume(cfg, args.resume)
+    with command_line.report_errors(*command_line.SETUP_ERRORS):
+        cfg = settings.load_config(args)
+        settings.set_resume(cfg, args.resume)
         if args.vis_backend is not None:
-            launch.add_vis_backend(cfg, args.vis_backend)
-        launch.set_amp(cfg, args.amp)
-        launch.scale_lr(cfg, args.auto_scale_lr)
-        runner = launch.build_runner(cfg, ['train', 'val'])
-    with launch.report_errors(UserError, CheckpointError):
+            settings.add_vis_backend(cfg, args.vis_backend)
+        settings.set_amp(cfg, args.amp)
+        settings.scale_lr(cfg, args.auto_scale_lr)
+        runner = build_runner(cfg, ['train', 'val'])
+    with command_line.report_errors(UserError, CheckpointError):
         runner.train()
 
 

@@ -2,13 +2,13 @@
 import os
 import random
 from io import BytesIO
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any
 
 import numpy as np
 import torch
 from mmengine import fileio
 from PIL import Image
-from timm.data import create_transform
+from timm.data import auto_augment, create_transform
 from timm.data.readers import create_reader
 from timm.data.readers.img_extensions import get_img_extensions
 from timm.data.readers.reader import Reader
@@ -18,6 +18,24 @@ from torch.utils.data import Dataset
 from ..registry import DATASETS
 
 MAX_ATTEMPTS = 10
+
+
+def allow_posterize_to_black() -> None:
+    """Keeps timm's RandAugment working with Pillow 13, whose ``posterize`` refuses 0 bits.
+
+    ``rand-m9-mstd0.5`` reaches 0 bits where its random magnitude is 10. Pillow used to return a black
+    image, on which the published results rest.
+    """
+    def posterize(image, bits_to_keep, **kwargs):
+        if bits_to_keep < 1:
+            return image.point(lambda value: 0)
+        return auto_augment.posterize(image, bits_to_keep, **kwargs)
+
+    for name in ('Posterize', 'PosterizeIncreasing', 'PosterizeOriginal'):
+        auto_augment.NAME_TO_OP[name] = posterize
+
+
+allow_posterize_to_black()
 
 
 class FileReader(Reader):
@@ -31,8 +49,8 @@ class FileReader(Reader):
         backend_args: of MMEngine's file backend; None: files.
     """
 
-    def __init__(self, root: str, paths: List[str], labels: List[int], classes: List[str],
-                 backend_args: Optional[Dict[str, Any]] = None):
+    def __init__(self, root: str, paths: list[str], labels: list[int], classes: list[str],
+                 backend_args: dict[str, Any] | None = None):
         super().__init__()
         self.root = root
         self.classes = classes
@@ -45,7 +63,7 @@ class FileReader(Reader):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, index: int) -> Tuple[Any, int]:
+    def __getitem__(self, index: int) -> tuple[Any, int]:
         path = self._filename(index, absolute=True)
         file = BytesIO(fileio.get(path, self.backend_args)) if self.backend_args else open(path, 'rb')
         return file, int(self.labels[index])
@@ -89,7 +107,7 @@ def read_class_folders(root: str) -> FileReader:
     return FileReader(root, paths, labels, classes)
 
 
-def read_list(ann_file: str, root: str, backend_args: Optional[Dict[str, Any]] = None) -> FileReader:
+def read_list(ann_file: str, root: str, backend_args: dict[str, Any] | None = None) -> FileReader:
     """Images named by a text file with a line ``path label`` each; paths are relative to ``root``.
 
     Raises:
@@ -115,7 +133,7 @@ def read_list(ann_file: str, root: str, backend_args: Optional[Dict[str, Any]] =
     if backend_args:
         return FileReader(root, paths, labels, [], backend_args)
     # One listing per folder instead of one look-up per file: network file systems are slow at those.
-    found: Dict[str, set] = {}
+    found: dict[str, set] = {}
     missing = []
     for path in paths:
         folder, name = os.path.split(os.path.join(root, path))
@@ -130,7 +148,7 @@ def read_list(ann_file: str, root: str, backend_args: Optional[Dict[str, Any]] =
     return FileReader(root, paths, labels, [])
 
 
-def _some(names: List[str]) -> str:
+def _some(names: list[str]) -> str:
     return ', '.join(map(repr, names[:5])) + (', ...' if len(names) > 5 else '')
 
 
@@ -141,8 +159,8 @@ class ReducedDecodingCrop(RandomResizedCropAndInterpolation):
     leaves the crop at least as large as the output.
     """
 
-    def get_params(self, img: Image.Image, scale: Tuple[float, float], ratio: Tuple[float, float]
-                   ) -> Tuple[int, int, int, int]:
+    def get_params(self, img: Image.Image, scale: tuple[float, float], ratio: tuple[float, float]
+                   ) -> tuple[int, int, int, int]:
         """(top, left, height, width), drawn as timm does, in pixels of the image as it will be decoded."""
         width, height = img.size
         top, left, box_height, box_width = super().get_params(img, scale, ratio)
@@ -197,10 +215,10 @@ class ImageDataset(Dataset):
                  data_root: str,
                  split: str = '',
                  ann_file: str = '',
-                 transform: Dict[str, Any] = dict(input_size=224),
-                 num_classes: Optional[int] = None,
-                 reader: Optional[str] = None,
-                 backend_args: Optional[Dict[str, Any]] = None):
+                 transform: dict[str, Any] = dict(input_size=224),
+                 num_classes: int | None = None,
+                 reader: str | None = None,
+                 backend_args: dict[str, Any] | None = None):
         if backend_args and not ann_file:
             raise ValueError(f'backend_args={dict(backend_args)} reads images, but cannot list them: set ann_file to a '
                              'list with lines "path label".')
@@ -219,7 +237,7 @@ class ImageDataset(Dataset):
             self._check_labels(num_classes, root, ann_file)
         self.is_training = transform.get('is_training', False)
         self.transform = create_transform(**transform, use_prefetcher=True)
-        self.crop: Optional[ReducedDecodingCrop] = None
+        self.crop: ReducedDecodingCrop | None = None
         if type(self.transform.transforms[0]) is RandomResizedCropAndInterpolation:
             crop = self.transform.transforms.pop(0)
             self.crop = ReducedDecodingCrop(crop.size, crop.scale, crop.ratio)
@@ -241,14 +259,14 @@ class ImageDataset(Dataset):
     def __len__(self) -> int:
         return len(self.reader)
 
-    def __getitem__(self, index: Union[int, Tuple[int, int]]) -> Dict[str, Any]:
+    def __getitem__(self, index: int | tuple[int, int]) -> dict[str, Any]:
         """The sample at ``index``, or at ``(index, seed)``: then all its randomness comes from the seed."""
         if isinstance(index, tuple):
             index, seed = index
             random.seed(seed)
             np.random.seed(seed % 2**32)
             torch.manual_seed(seed)
-        unreadable: List[str] = []
+        unreadable: list[str] = []
         image, label = self._load(index, unreadable)
         for _ in range(MAX_ATTEMPTS):
             if image is not None or not self.is_training:
@@ -266,7 +284,7 @@ class ImageDataset(Dataset):
             paths=self.reader.filename(index),
             unreadable='\n'.join(unreadable))
 
-    def _load(self, index: int, unreadable: List[str]) -> Tuple[Optional[Image.Image], int]:
+    def _load(self, index: int, unreadable: list[str]) -> tuple[Image.Image | None, int]:
         """The RGB image, cropped in training, and its label; an image that cannot be read is None and
         named in ``unreadable``."""
         try:

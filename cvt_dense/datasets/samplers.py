@@ -1,5 +1,5 @@
 """A sampler that makes every sample's augmentation a function of the seed alone."""
-from typing import Iterator, Optional, Sized, Tuple
+from collections.abc import Iterator, Sized
 
 import torch
 from mmengine.dataset import DefaultSampler
@@ -27,7 +27,7 @@ class SeededSampler(DefaultSampler):
     def __init__(self,
                  dataset: Sized,
                  shuffle: bool = True,
-                 seed: Optional[int] = None,
+                 seed: int | None = None,
                  round_up: bool = True,
                  num_repeats: int = 1):
         super().__init__(dataset, shuffle, seed, round_up)
@@ -35,7 +35,7 @@ class SeededSampler(DefaultSampler):
             raise ValueError(f'sampler.num_repeats={num_repeats}: allowed is 1 (no repetition) or more.')
         self.num_repeats = num_repeats
 
-    def __iter__(self) -> Iterator[Tuple[int, int]]:
+    def __iter__(self) -> Iterator[tuple[int, int]]:
         n = len(self.dataset)
         order = torch.arange(n)
         if self.shuffle:

@@ -16,7 +16,7 @@ import argparse
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -125,7 +125,7 @@ def _clutter(rng: np.random.Generator, image: np.ndarray, count: int) -> np.ndar
 
 
 def render_scene(rng: np.random.Generator, size: int,
-                 labels: List[int]) -> Tuple[np.ndarray, List[Instance]]:
+                 labels: list[int]) -> tuple[np.ndarray, list[Instance]]:
     """Draws an image with one shape of each of ``labels``, later ones in front.
 
     A shape that finds no place without hiding more than ``1 - MIN_VISIBLE`` of another one is left out.
@@ -141,8 +141,8 @@ def render_scene(rng: np.random.Generator, size: int,
     image = _texture(rng, size, rng.uniform(0.05, 0.45, 3), rng.uniform(0.05, 0.3))
     image = _clutter(rng, image, int(rng.integers(1, 5) * (size / 64)**2))
     owner = np.full((size, size), -1)
-    full_area: List[int] = []
-    drawn: List[int] = []
+    full_area: list[int] = []
+    drawn: list[int] = []
     for label in labels:
         for _ in range(20):
             radius = min(rng.uniform(*RADIUS), size * 0.46)
@@ -172,7 +172,7 @@ def render_scene(rng: np.random.Generator, size: int,
 # -- formats ---------------------------------------------------------------------------------------
 
 
-def _rle(mask: np.ndarray) -> Dict[str, Any]:
+def _rle(mask: np.ndarray) -> dict[str, Any]:
     """COCO's uncompressed run lengths: down the columns, starting with zeros."""
     pixels = mask.ravel(order='F')
     changes = np.flatnonzero(pixels[1:] != pixels[:-1]) + 1
@@ -180,7 +180,7 @@ def _rle(mask: np.ndarray) -> Dict[str, Any]:
     return dict(size=list(mask.shape), counts=[0] + runs if pixels[0] else runs)
 
 
-def _annotation(instance: Instance, image_id: int, annotation_id: int) -> Dict[str, Any]:
+def _annotation(instance: Instance, image_id: int, annotation_id: int) -> dict[str, Any]:
     ys, xs = np.nonzero(instance.mask)
     x, y = int(xs.min()), int(ys.min())
     return dict(
@@ -223,7 +223,7 @@ def _write_scenes(root: Path, rng: np.random.Generator, split: str, size: int, c
         json.dumps(dict(images=images, annotations=annotations, categories=categories)))
 
 
-def generate(out: Union[str, Path],
+def generate(out: str | Path,
              seed: int = 0,
              size: int = 128,
              train: int = 400,
@@ -280,7 +280,7 @@ def generate(out: Union[str, Path],
     return out
 
 
-def _read(record: Path) -> Optional[Dict[str, Any]]:
+def _read(record: Path) -> dict[str, Any] | None:
     try:
         return json.loads(record.read_text())
     except (OSError, ValueError):

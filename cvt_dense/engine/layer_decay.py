@@ -1,5 +1,5 @@
 """Layer-wise learning rate decay for any model whose backbone knows its layers."""
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 from mmengine.logging import print_log
 from mmengine.optim import DefaultOptimWrapperConstructor
@@ -39,7 +39,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         TypeError: the model has no ``backbone`` with ``get_layer_depth``.
     """
 
-    def __init__(self, optim_wrapper_cfg: Dict[str, Any], paramwise_cfg: Optional[Dict[str, Any]] = None):
+    def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None):
         super().__init__(optim_wrapper_cfg, paramwise_cfg)
         name = type(self).__name__
         unknown = sorted(set(self.paramwise_cfg) - set(PARAMWISE_KEYS))
@@ -60,7 +60,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         self.decay_rate = float(rate)
         self.no_decay_keys = tuple(keys)
 
-    def add_params(self, params: List[Dict[str, Any]], module: nn.Module, **kwargs) -> None:
+    def add_params(self, params: list[dict[str, Any]], module: nn.Module, **kwargs) -> None:
         """Appends a model's parameter groups: lowest learning rate first, without weight decay before with."""
         backbone = getattr(module, 'backbone', None)
         if not hasattr(backbone, 'get_layer_depth'):
@@ -68,7 +68,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
                 f'{type(self).__name__} needs a model whose backbone has get_layer_depth(param_name, '
                 f'prefix); {type(module).__name__}.backbone is {type(backbone).__name__}. Use cvt_dense.CvT, or the '
                 'default constructor.')
-        groups: Dict[Tuple[float, float], Dict[str, Any]] = {}
+        groups: dict[tuple[float, float], dict[str, Any]] = {}
         for name, param in module.named_parameters():
             if not param.requires_grad:
                 continue

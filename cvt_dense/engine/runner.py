@@ -1,6 +1,6 @@
 """MMEngine's Runner, continuing its log files."""
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 from mmengine.runner import Runner
 
@@ -12,7 +12,7 @@ class ContinuingRunner(Runner):
     newest folder with training curves in the work dir, if there is one.
     """
 
-    def setup_env(self, env_cfg: Dict[str, Any]) -> None:
+    def setup_env(self, env_cfg: dict[str, Any]) -> None:
         super().setup_env(env_cfg)
         if self.cfg.get('resume'):
             logs = sorted(Path(self.work_dir).glob('*/vis_data/scalars.json'))

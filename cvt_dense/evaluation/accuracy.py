@@ -2,7 +2,8 @@
 import json
 import os
 import re
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -40,10 +41,10 @@ class Accuracy(BaseMetric):
 
     def __init__(self,
                  topk: Sequence[int] = (1, 5),
-                 valid_classes: Optional[Sequence[int]] = None,
-                 real_labels: Optional[str] = None,
+                 valid_classes: Sequence[int] | None = None,
+                 real_labels: str | None = None,
                  collect_device: str = 'cpu',
-                 prefix: Optional[str] = None):
+                 prefix: str | None = None):
         super().__init__(collect_device, prefix)
         if not topk or min(topk) < 1:
             raise ValueError(f'topk={topk!r}: allowed are numbers from 1.')
@@ -54,14 +55,14 @@ class Accuracy(BaseMetric):
             if not len(self.valid_classes) or self.valid_classes[0] < 0:
                 raise ValueError(f'valid_classes={valid_classes!r}: allowed is a list of class indices from '
                                  '0.')
-        self.real_labels: Optional[List[List[int]]] = None
+        self.real_labels: list[list[int]] | None = None
         if real_labels is not None:
             if not os.path.isfile(real_labels):
                 raise FileNotFoundError(f'real_labels={real_labels!r} is not a file.')
             with open(real_labels, encoding='utf-8') as file:
                 self.real_labels = json.load(file)
 
-    def process(self, data_batch: Any, data_samples: Sequence[Dict[str, Any]]) -> None:
+    def process(self, data_batch: Any, data_samples: Sequence[dict[str, Any]]) -> None:
         """Stores one row per image, its rank among the predictions instead of all its logits."""
         logits = torch.stack([sample['logits'] for sample in data_samples]).cpu()
         labels = torch.tensor([sample['label'] for sample in data_samples])
@@ -77,7 +78,7 @@ class Accuracy(BaseMetric):
             real = None if self.real_labels is None else self._real_hits(order[i], sample)
             self.results.append((bool(known[i]), losses[i].item(), hits[i].tolist(), real))
 
-    def _to_valid(self, labels: torch.Tensor, data_samples: Sequence[Dict[str, Any]]) -> torch.Tensor:
+    def _to_valid(self, labels: torch.Tensor, data_samples: Sequence[dict[str, Any]]) -> torch.Tensor:
         """Labels as positions in ``valid_classes``; -1 stays."""
         positions = torch.searchsorted(self.valid_classes, labels.clamp(min=0))
         positions = positions.clamp(max=len(self.valid_classes) - 1)
@@ -89,7 +90,7 @@ class Accuracy(BaseMetric):
                              'images of those classes only.')
         return torch.where(labels < 0, labels, positions)
 
-    def _real_hits(self, order: torch.Tensor, sample: Dict[str, Any]) -> Optional[List[bool]]:
+    def _real_hits(self, order: torch.Tensor, sample: dict[str, Any]) -> list[bool] | None:
         match = IMAGENET_VAL_NAME.search(sample['path'])
         number = int(match.group(1)) if match else 0
         if not 1 <= number <= len(self.real_labels):
@@ -100,7 +101,7 @@ class Accuracy(BaseMetric):
             order = self.valid_classes[order]
         return [int(k) in real for k in order] if real else None
 
-    def compute_metrics(self, results: List[Tuple]) -> Dict[str, float]:
+    def compute_metrics(self, results: list[tuple]) -> dict[str, float]:
         """Means over the rows of all processes."""
         rows = [row for row in results if row[0]]
         if len(rows) < len(results):

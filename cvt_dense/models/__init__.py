@@ -1,4 +1,3 @@
-from .. import compat  # noqa: F401  before timm
 from .backbones import CvT
 from .classifier import ImageClassifier
 from .data_preprocessor import ClassificationPreprocessor

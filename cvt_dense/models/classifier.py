@@ -1,12 +1,13 @@
 """Image classification on MMEngine's BaseModel."""
-from typing import Any, Dict, List, Optional, Sequence, Union
+from collections.abc import Sequence
+from typing import Any
 
 import torch.nn.functional as F
 from mmengine.model import BaseModel
 from torch import Tensor, nn
 
 from ..registry import MODELS
-from .loading import StrictLoading
+from ..weights.strict_loading import StrictLoading
 
 
 @MODELS.register_module()
@@ -26,10 +27,10 @@ class ImageClassifier(StrictLoading, BaseModel):
     """
 
     def __init__(self,
-                 backbone: Union[Dict[str, Any], nn.Module],
+                 backbone: dict[str, Any] | nn.Module,
                  num_classes: int = 1000,
-                 data_preprocessor: Optional[Dict[str, Any]] = None,
-                 init_cfg: Union[Dict[str, Any], List[Dict[str, Any]], None] = None):
+                 data_preprocessor: dict[str, Any] | None = None,
+                 init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         data_preprocessor = dict(data_preprocessor or dict(type='cvt_dense.ClassificationPreprocessor'))
         if data_preprocessor.get('type', '').split('.')[-1] == 'ClassificationPreprocessor':
             data_preprocessor.setdefault('num_classes', num_classes)
@@ -46,9 +47,9 @@ class ImageClassifier(StrictLoading, BaseModel):
 
     def forward(self,
                 inputs: Tensor,
-                labels: Optional[Tensor] = None,
-                paths: Optional[Sequence[str]] = None,
-                mode: str = 'tensor') -> Union[Tensor, Dict[str, Tensor], List[Dict[str, Any]]]:
+                labels: Tensor | None = None,
+                paths: Sequence[str] | None = None,
+                mode: str = 'tensor') -> Tensor | dict[str, Tensor] | list[dict[str, Any]]:
         """Runs one batch.
 
         Args:

@@ -1,5 +1,6 @@
 """What pretraining does to a batch on the device: normalise, erase, mix, smooth the labels."""
-from typing import Any, Dict, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from mmengine.model import BaseDataPreprocessor
@@ -33,8 +34,8 @@ class ClassificationPreprocessor(BaseDataPreprocessor):
                  mean: Sequence[float] = (123.675, 116.28, 103.53),
                  std: Sequence[float] = (58.395, 57.12, 57.375),
                  num_classes: int = 1000,
-                 random_erasing: Optional[Dict[str, Any]] = None,
-                 mixup: Optional[Dict[str, Any]] = None,
+                 random_erasing: dict[str, Any] | None = None,
+                 mixup: dict[str, Any] | None = None,
                  label_smoothing: float = 0.,
                  non_blocking: bool = False):
         super().__init__(non_blocking)
@@ -50,7 +51,7 @@ class ClassificationPreprocessor(BaseDataPreprocessor):
         if mixup:
             self.mixup = Mixup(**mixup, label_smoothing=label_smoothing, num_classes=num_classes)
 
-    def forward(self, data: Dict[str, Any], training: bool = False) -> Dict[str, Any]:
+    def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
         """Args:
             data: a collated batch: ``inputs``, uint8 (B, C, H, W), and optionally ``labels``, int64
                 (B, ); further entries are dropped except ``paths``.

@@ -1,5 +1,5 @@
 """Test-time augmentation with masks."""
-from typing import Any, Dict, List
+from typing import Any
 
 from mmengine.model import BaseTTAModel
 from mmengine.registry import MODELS as ROOT_MODELS
@@ -19,16 +19,16 @@ class MaskTTAModel(BaseTTAModel):
         tta_cfg: of ``DetTTAModel``: ``nms`` and ``max_per_img`` of the merged boxes.
     """
 
-    def __init__(self, module: Any, tta_cfg: Dict[str, Any]):
+    def __init__(self, module: Any, tta_cfg: dict[str, Any]):
         super().__init__(module)
         merger = ROOT_MODELS.build(dict(type='DetTTAModel', module=self.module, tta_cfg=tta_cfg))
         self._merge_boxes = merger.merge_preds  # not the merger: the detector would be a part of this twice
 
-    def merge_preds(self, data_samples_list: List[Any]) -> List[Any]:
+    def merge_preds(self, data_samples_list: list[Any]) -> list[Any]:
         """Merges the boxes of each image's views."""
         return self._merge_boxes(data_samples_list)
 
-    def test_step(self, data: Dict[str, List[Any]]) -> List[Any]:
+    def test_step(self, data: dict[str, list[Any]]) -> list[Any]:
         """One ``DetDataSample`` with boxes and masks for each image.
 
         Args:

@@ -7,7 +7,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
-import cvt_dense.compat  # noqa: F401  before mmseg
+import cvt_dense  # noqa: F401
 from cvt_dense.models import CvT
 
 LR, WEIGHT_DECAY, RATE = 1e-3, 0.05, 0.5

@@ -9,7 +9,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 
-import cvt_dense.compat  # noqa: F401  before mmdet
+import cvt_dense  # noqa: F401
 from cvt_dense.datasets.synthetic import generate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,13 +86,13 @@ def test_files_of_predictions(run_tool, tmp_path):
                      'val.json': 'instances_val.json'}.items():
         assert old in text
         text = text.replace(old, new)
-    config.write_text(text + f'''
+    config.write_text(text + f"""
 model['backbone'] = dict(arch=dict(_delete_=True, **{ARCH!r}), init_cfg=None)
 model.update(
     neck=dict(in_channels=[8, 24, 48]),
     test_cfg=dict(rpn=dict(max_per_img=20), rcnn=dict(score_thr=0., max_per_img=30)))
 tta_model = dict(tta_cfg=dict(max_per_img=30))
-''')
+""")
     cfg = Config.fromfile(config)
     with DefaultScope.overwrite_default_scope('mmdet'):
         torch.save(dict(state_dict=MODELS.build(cfg.model).state_dict(), meta={}), tmp_path / 'random.pth')

@@ -1,5 +1,4 @@
 """``python -m pytest tests/proof`` proves equality and prints every maximum difference."""
-from typing import Optional
 
 import pytest
 import torch
@@ -10,7 +9,7 @@ _ROWS = []
 class MaxDifferences:
 
     @staticmethod
-    def check(name: str, actual: torch.Tensor, expected: torch.Tensor, tolerance: Optional[float]) -> float:
+    def check(name: str, actual: torch.Tensor, expected: torch.Tensor, tolerance: float | None) -> float:
         """Asserts the same shape and ``|actual - expected| <= tolerance`` everywhere; None only measures."""
         assert actual.shape == expected.shape and torch.isfinite(actual).all(), name
         difference = (actual.double() - expected.double()).abs().max().item()

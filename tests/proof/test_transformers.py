@@ -3,8 +3,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cvt_dense.checkpoint import convert, huggingface_config
 from cvt_dense.models import CvT, ImageClassifier
+from cvt_dense.weights import convert, huggingface_config
 
 transformers = pytest.importorskip('transformers')
 # transformers takes drop path rates by stage, so stage i needs more than i blocks.

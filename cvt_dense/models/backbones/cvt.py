@@ -1,7 +1,8 @@
 """CvT: Introducing Convolutions to Vision Transformers (Wu et al., arXiv 2103.15808)."""
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from ...registry import MODELS
+from ...weights.strict_loading import StrictLoading
 from ..layers import Block, ConvEmbed, LayerNorm, QuickGELU
 from ..layers.conv_attention import PROJECTION_METHODS
-from ..loading import StrictLoading
 
 MODELS.register_module(module=QuickGELU)
 
@@ -32,7 +33,7 @@ ATTENTION_KERNELS = [
 
 
 @contextmanager
-def _recomputation(module: nn.Module, reuse: ContextManager) -> Iterator[None]:
+def _recomputation(module: nn.Module, reuse: AbstractContextManager) -> Iterator[None]:
     """Reuses what was kept, and leaves the running statistics where the first pass put them."""
     norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     saved = [(m.momentum, m.num_batches_tracked) for m in norms]
@@ -68,7 +69,7 @@ class CvTStage(nn.Module):
         self.blocks = nn.ModuleList(blocks)
         self.with_cp = with_cp
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Optional[Tensor], Tuple[int, int]]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None, tuple[int, int]]:
         """(B, C, H, W) to map tokens (B, H' * W', embed_dims), CLS (B, 1, embed_dims) or None, (H', W')."""
         x, hw_shape = self.patch_embed(x)
         if self.cls_token is not None:
@@ -86,7 +87,7 @@ class CvTStage(nn.Module):
         return x[:, 1:], x[:, :1], hw_shape
 
     @staticmethod
-    def _checkpoint_contexts(block: nn.Module) -> Tuple[ContextManager, ContextManager]:
+    def _checkpoint_contexts(block: nn.Module) -> tuple[AbstractContextManager, AbstractContextManager]:
         keep, reuse = create_selective_checkpoint_contexts(ATTENTION_KERNELS)
         return keep, _recomputation(block, reuse)
 
@@ -142,7 +143,7 @@ class CvT(StrictLoading, BaseModule):
             runs them with ``dict(type='GELU')``.
         init_cfg: as in any MMEngine module. ``dict(type='Pretrained', checkpoint=...)`` takes the
             authors', Hugging Face's and this project's files, see
-            :class:`~cvt_dense.models.loading.StrictPretrainedInit`.
+            :class:`~cvt_dense.weights.strict_loading.StrictPretrainedInit`.
 
     Attributes:
         out_channels: tuple of each output's channels.
@@ -156,7 +157,7 @@ class CvT(StrictLoading, BaseModule):
         ``floor((H - 3) / 4) + 1`` high, the others halve rounding up. Always returns a tuple.
     """
 
-    arch_zoo: Dict[str, Dict[str, Any]] = {
+    arch_zoo: dict[str, dict[str, Any]] = {
         'cvt-13':
         dict(embed_dims=(64, 192, 384), depths=(1, 2, 10), num_heads=(1, 3, 6),
              drop_path_rates=(0., 0., 0.1)),
@@ -168,27 +169,27 @@ class CvT(StrictLoading, BaseModule):
              drop_path_rates=(0., 0., 0.3)),
     }
     arch_required = ('embed_dims', 'depths', 'num_heads')
-    arch_defaults: Dict[str, Any] = dict(
+    arch_defaults: dict[str, Any] = dict(
         patch_sizes=7, patch_strides=4, patch_paddings=2, mlp_ratios=4., qkv_bias=True,
         qkv_proj_method='dw_bn', kernel_qkv=3, stride_q=1, padding_q=1, stride_kv=2, padding_kv=1,
         cls_token=False, drop_rates=0., attn_drop_rates=0., drop_path_rates=0.)
 
     def __init__(self,
-                 arch: Union[str, Dict[str, Any]] = 'cvt-13',
+                 arch: str | dict[str, Any] = 'cvt-13',
                  in_channels: int = 3,
                  out_type: str = 'featmap',
-                 out_indices: Optional[Sequence[int]] = None,
-                 with_cls_token: Optional[bool] = None,
-                 drop_rate: Union[float, Sequence[float], None] = None,
-                 attn_drop_rate: Union[float, Sequence[float], None] = None,
-                 drop_path_rate: Union[float, Sequence[float], None] = None,
+                 out_indices: Sequence[int] | None = None,
+                 with_cls_token: bool | None = None,
+                 drop_rate: float | Sequence[float] | None = None,
+                 attn_drop_rate: float | Sequence[float] | None = None,
+                 drop_path_rate: float | Sequence[float] | None = None,
                  frozen_stages: int = -1,
                  norm_eval: bool = False,
                  with_cp: bool = False,
-                 window_size: Union[int, None, Sequence[Union[int, None, Sequence[Optional[int]]]]] = None,
-                 norm_cfg: Dict[str, Any] = dict(type='BN'),
-                 act_cfg: Dict[str, Any] = dict(type='cvt_dense.QuickGELU', inplace=True),
-                 init_cfg: Union[Dict[str, Any], List[Dict[str, Any]], None] = None):
+                 window_size: int | None | Sequence[int | None | Sequence[int | None]] = None,
+                 norm_cfg: dict[str, Any] = dict(type='BN'),
+                 act_cfg: dict[str, Any] = dict(type='cvt_dense.QuickGELU', inplace=True),
+                 init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         super().__init__(init_cfg)
         stages = self._resolve_arch(arch)
         self.num_stages = len(stages)
@@ -262,7 +263,7 @@ class CvT(StrictLoading, BaseModule):
     # -- options -----------------------------------------------------------------------------------
 
     @staticmethod
-    def _per_stage(name: str, value: Any, num_stages: int) -> List[Any]:
+    def _per_stage(name: str, value: Any, num_stages: int) -> list[Any]:
         if isinstance(value, (list, tuple)):
             if len(value) != num_stages:
                 raise ValueError(f'{name}={value!r} has {len(value)} values, but arch has '
@@ -271,7 +272,7 @@ class CvT(StrictLoading, BaseModule):
         return [value] * num_stages
 
     @classmethod
-    def _resolve_arch(cls, arch: Union[str, Dict[str, Any]]) -> List[Dict[str, Any]]:
+    def _resolve_arch(cls, arch: str | dict[str, Any]) -> list[dict[str, Any]]:
         """One dict of options per stage, checked."""
         if isinstance(arch, str):
             if arch.lower() not in cls.arch_zoo:
@@ -310,13 +311,13 @@ class CvT(StrictLoading, BaseModule):
                     '(kernel_qkv - 1) / 2 with an odd kernel.')
         return stages
 
-    def _resolve_out_indices(self, out_type: str, out_indices: Optional[Sequence[int]]) -> Tuple[int, ...]:
+    def _resolve_out_indices(self, out_type: str, out_indices: Sequence[int] | None) -> tuple[int, ...]:
         if out_type not in OUT_TYPES:
             raise ValueError(f'out_type={out_type!r}: allowed are {OUT_TYPES}.')
         n = self.num_stages
         if out_type != 'featmap':
             if out_indices is not None and [i % n for i in out_indices] != [n - 1]:
-                raise ValueError(f"out_indices={out_indices!r} with out_type={out_type!r}: only the last "
+                raise ValueError(f'out_indices={out_indices!r} with out_type={out_type!r}: only the last '
                                  'stage is returned; leave out_indices out.')
             return (n - 1, )
         if out_indices is None:
@@ -330,7 +331,7 @@ class CvT(StrictLoading, BaseModule):
         return resolved
 
     @classmethod
-    def _block_drop_path(cls, stages: List[Dict[str, Any]], override) -> List[List[float]]:
+    def _block_drop_path(cls, stages: list[dict[str, Any]], override) -> list[list[float]]:
         depths = [stage['depths'] for stage in stages]
         if override is not None and not isinstance(override, (list, tuple)):
             rates = torch.linspace(0, override, sum(depths), device='cpu').split(depths)
@@ -342,7 +343,7 @@ class CvT(StrictLoading, BaseModule):
         return [r.tolist() for r in rates]
 
     @classmethod
-    def _block_windows(cls, stages: List[Dict[str, Any]], window_size) -> List[List[Optional[int]]]:
+    def _block_windows(cls, stages: list[dict[str, Any]], window_size) -> list[list[int | None]]:
         windows = []
         values = cls._per_stage('window_size', window_size, len(stages))
         for i, (stage, value) in enumerate(zip(stages, values)):
@@ -430,7 +431,7 @@ class CvT(StrictLoading, BaseModule):
         raise RuntimeError('this CvT was fused for inference: its parameters are no longer those of a '
                            'checkpoint. Load the checkpoint first, then call fuse().')
 
-    def get_layer_depth(self, param_name: str, prefix: str = '') -> Tuple[int, int]:
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
         """The layer of a parameter, for layer-wise learning rate decay.
 
         Layer 0 is the first token embedding, then every block is a layer; a later stage's embedding
@@ -456,7 +457,7 @@ class CvT(StrictLoading, BaseModule):
 
     # -- forward -----------------------------------------------------------------------------------
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, ...]:
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) to a tuple, see ``out_type``."""
         if min(x.shape[2:]) < MIN_INPUT_SIZE:
             raise ValueError(
@@ -481,5 +482,5 @@ class CvT(StrictLoading, BaseModule):
         return tuple(out.contiguous() for out in outs)
 
     @staticmethod
-    def _to_map(tokens: Tensor, hw_shape: Tuple[int, int]) -> Tensor:
+    def _to_map(tokens: Tensor, hw_shape: tuple[int, int]) -> Tensor:
         return tokens.unflatten(1, hw_shape).permute(0, 3, 1, 2)

@@ -1,5 +1,5 @@
 """CvT's transformer block (paper, section 3)."""
-from typing import Callable, Tuple
+from collections.abc import Callable
 
 import torch
 from timm.layers import DropPath, Mlp
@@ -36,7 +36,7 @@ class Block(nn.Module):
         self.mlp = Mlp(embed_dims, int(embed_dims * mlp_ratio), act_layer=act_layer, drop=drop_rate)
         self.drop_path = DropPath(drop_path_rate) if drop_path_rate > 0. else nn.Identity()
 
-    def forward(self, x: Tensor, hw_shape: Tuple[int, int]) -> Tensor:
+    def forward(self, x: Tensor, hw_shape: tuple[int, int]) -> Tensor:
         """Tokens (B, [1 +] H * W, embed_dims) to tokens of the same shape."""
         x = x + self.drop_path(self.attn(self.norm1(x), hw_shape))
         return x + self.drop_path(self.mlp(self.norm2(x)))

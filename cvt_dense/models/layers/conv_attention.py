@@ -1,6 +1,6 @@
 """Attention with convolutional projections (paper, section 3.2)."""
 from collections import OrderedDict
-from typing import Callable, List, Optional, Tuple
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -49,7 +49,7 @@ class ConvAttention(nn.Module):
                  stride_kv: int = 2,
                  padding_q: int = 1,
                  padding_kv: int = 1,
-                 window_size: Optional[int] = None,
+                 window_size: int | None = None,
                  norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d):
         super().__init__()
         self.num_heads = num_heads
@@ -58,7 +58,7 @@ class ConvAttention(nn.Module):
         self.window_size = window_size
         self.stride_kv = stride_kv if method == 'dw_bn' else 1
 
-        def conv_proj(method: str, stride: int, padding: int) -> Optional[nn.Module]:
+        def conv_proj(method: str, stride: int, padding: int) -> nn.Module | None:
             if method == 'dw_bn':
                 return nn.Sequential(
                     OrderedDict(
@@ -80,7 +80,7 @@ class ConvAttention(nn.Module):
         self.proj = nn.Linear(embed_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
 
-    def forward(self, x: Tensor, hw_shape: Tuple[int, int]) -> Tensor:
+    def forward(self, x: Tensor, hw_shape: tuple[int, int]) -> Tensor:
         """Tokens (B, [1 +] H * W, C) to tokens of the same shape; a surplus first one is the CLS token."""
         b, n, c = x.shape
         h, w = hw_shape
@@ -91,7 +91,7 @@ class ConvAttention(nn.Module):
         # here to close the gaps that CLS tokens leave between images (or each convolution makes it).
         feature_map = tokens.contiguous().view(b, h, w, c).permute(0, 3, 1, 2)
 
-        def project(conv: Optional[nn.Module], linear: nn.Linear) -> Tensor:
+        def project(conv: nn.Module | None, linear: nn.Linear) -> Tensor:
             y = x
             if conv is not None:
                 y = conv(feature_map).permute(0, 2, 3, 1).flatten(1, 2)
@@ -115,7 +115,7 @@ class ConvAttention(nn.Module):
         x = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=self.scale)
         return x.transpose(1, 2).flatten(2)
 
-    def _attend_in_windows(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Tuple[int, int]) -> Tensor:
+    def _attend_in_windows(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: tuple[int, int]) -> Tensor:
         """Same shapes as :meth:`_attend`.
 
         Whole windows, the windows cut by the right edge, those cut by the lower edge and the corner
@@ -146,7 +146,7 @@ class ConvAttention(nn.Module):
         x = (torch.cat(rows, dim=1) if len(rows) > 1 else rows[0]).flatten(1, 2)
         return torch.cat((self._attend(cls_q, k, v), x), dim=1) if num_cls else x
 
-    def _bands(self, length: int) -> List[Tuple[Tuple[int, int, int], Tuple[int, int, int]]]:
+    def _bands(self, length: int) -> list[tuple[tuple[int, int, int], tuple[int, int, int]]]:
         """Whole windows along one side of the map, then the cut one: (start, size, count) for q and k/v."""
         window, stride = self.window_size, self.stride_kv
         count, rest = divmod(length, window)
@@ -157,7 +157,7 @@ class ConvAttention(nn.Module):
         return bands
 
     @staticmethod
-    def _split(x: Tensor, rows: Tuple[int, int, int], columns: Tuple[int, int, int]) -> Tensor:
+    def _split(x: Tensor, rows: tuple[int, int, int], columns: tuple[int, int, int]) -> Tensor:
         """Windows of a map: (B, H, W, C) to (B * windows, tokens of a window, C)."""
         (top, height, count_y), (left, width, count_x) = rows, columns
         x = x[:, top:top + height * count_y, left:left + width * count_x]

@@ -1,5 +1,4 @@
 """Convolutional token embedding (paper, section 3.1)."""
-from typing import Tuple
 
 from torch import Tensor, nn
 
@@ -20,7 +19,7 @@ class ConvEmbed(nn.Module):
         self.proj = nn.Conv2d(in_channels, embed_dims, kernel_size, stride, padding)
         self.norm = LayerNorm(embed_dims)
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tuple[int, int]]:
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """(B, C, H, W) to tokens (B, H' * W', embed_dims) and (H', W').
 
         ``H' = (H + 2 * padding - kernel_size) // stride + 1``.

@@ -1,0 +1,13 @@
+from .checkpoint import SafeCheckpointHook
+from .cost import CostHook
+from .fuse import FuseHook
+from .non_finite import NonFiniteLossHook
+from .progress import ProgressBarHook
+from .raw_weights import RawWeightsHook
+from .seed import SeedHook
+from .unreadable_images import UnreadableImagesHook
+
+__all__ = [
+    'CostHook', 'FuseHook', 'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook', 'SafeCheckpointHook',
+    'SeedHook', 'UnreadableImagesHook'
+]

@@ -1,0 +1,51 @@
+"""Stops the run when a loss or a weight is not finite, before a checkpoint can be saved."""
+import os
+from typing import Any
+
+import torch
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+
+from ...errors import UserError
+from ...registry import HOOKS
+
+
+@HOOKS.register_module()
+class NonFiniteLossHook(Hook):
+    """Stops the run when a loss or a weight is not finite, before a checkpoint can be saved.
+
+    The iteration is written to ``<work_dir>/nonfinite_iter<N>_rank<R>.pth``: a dict with ``iter``,
+    ``epoch``, ``seed``, ``outputs`` (the losses) and ``data_batch`` (as the data loader gave it; for
+    :class:`ImageDataset` with the files' names). A loss scaler's skipped step (fp16) has a finite
+    loss and does not stop the run.
+
+    Raises:
+        UserError: the run stops.
+    """
+
+    priority = 'VERY_HIGH'
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
+                         outputs: dict[str, Any] | None = None) -> None:
+        losses = {name: torch.as_tensor(value).detach()
+                  for name, value in (outputs or {}).items() if 'loss' in name}
+        bad = {name: value.item() for name, value in losses.items() if not value.isfinite().all()}
+        if not bad:
+            return
+        path = os.path.join(runner.work_dir, f'nonfinite_iter{runner.iter + 1}_rank{runner.rank}.pth')
+        torch.save(dict(iter=runner.iter, epoch=runner.epoch, seed=runner.seed, outputs=outputs,
+                        data_batch=data_batch), path)
+        raise UserError(
+            f'the loss is not finite at iteration {runner.iter + 1} (epoch {runner.epoch + 1}): {bad}. '
+            f'Training stopped; no checkpoint was written since, the batch is in {path}. Lower the learning '
+            'rate, clip gradients (optim_wrapper.clip_grad), or use --amp bf16 instead of fp16, and '
+            'continue from the last checkpoint with --resume.')
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        bad = [name for name, value in checkpoint['state_dict'].items()
+               if value.is_floating_point() and not value.isfinite().all()]
+        if bad:
+            raise UserError(
+                f'{len(bad)} weights are not finite after iteration {runner.iter} (first: {bad[0]}). '
+                'Training stopped and this checkpoint was not written. Lower the learning rate or clip '
+                'gradients (optim_wrapper.clip_grad), and continue from the last checkpoint with --resume.')

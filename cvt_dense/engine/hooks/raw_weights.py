@@ -1,0 +1,80 @@
+"""Beside an ``EMAHook``: evaluates the weights that are not averaged too, in the same pass."""
+from contextlib import nullcontext
+from copy import deepcopy
+from typing import Any
+
+import torch
+from mmengine.hooks import EMAHook, Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import Runner, autocast
+
+from ...registry import HOOKS
+
+
+@HOOKS.register_module()
+class RawWeightsHook(Hook):
+    """Beside an ``EMAHook``: evaluates the weights that are not averaged too, in the same pass.
+
+    ``EMAHook`` evaluates the averaged weights, which are also a checkpoint's ``state_dict``; this
+    hook adds the same metrics of the raw ones under ``raw/``. ``tools/test.py`` takes them from the
+    checkpoint's ``ema_state_dict``. Does nothing where there are no averaged weights.
+    """
+
+    priority = 'HIGHEST'  # adds its metrics before any other hook reads them
+
+    def __init__(self):
+        self.model: torch.nn.Module | None = None
+        self.raw_state: dict[str, torch.Tensor] | None = None
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        if 'ema_state_dict' in checkpoint:
+            prefix = 'module.'
+            self.raw_state = {name[len(prefix):]: value.clone()
+                              for name, value in checkpoint['ema_state_dict'].items()
+                              if name.startswith(prefix)}
+
+    def before_val_epoch(self, runner: Runner) -> None:
+        # During evaluation EMAHook has swapped the weights: its copy holds the raw ones.
+        hooks = [hook for hook in runner.hooks if isinstance(hook, EMAHook)]
+        self._start(hooks[0].ema_model.module if hooks else None, runner.val_loop)
+
+    def before_test_epoch(self, runner: Runner) -> None:
+        model = None
+        if self.raw_state is not None:
+            model = deepcopy(runner.model.module if is_model_wrapper(runner.model) else runner.model)
+            model.load_state_dict(self.raw_state)
+        self._start(model, runner.test_loop)
+
+    def _start(self, model: torch.nn.Module | None, loop: Any) -> None:
+        self.model = model
+        if model is not None:
+            model.eval()
+            self.loop = loop
+            self.evaluator = deepcopy(loop.evaluator)
+
+    def _process(self, data_batch: Any) -> None:
+        if self.model is not None:
+            # The context must not be entered for nothing: some devices have no autocast.
+            with torch.no_grad(), autocast() if self.loop.fp16 else nullcontext():
+                outputs = self.model.val_step(data_batch)
+            self.evaluator.process(data_samples=outputs, data_batch=data_batch)
+
+    def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
+                       outputs: Any = None) -> None:
+        self._process(data_batch)
+
+    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
+                        outputs: Any = None) -> None:
+        self._process(data_batch)
+
+    def _finish(self, metrics: dict[str, float]) -> None:
+        if self.model is not None:
+            raw = self.evaluator.evaluate(len(self.loop.dataloader.dataset))
+            metrics.update({f'raw/{name.split("/", 1)[-1]}': value for name, value in raw.items()})
+            self.model = None
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        self._finish(metrics)
+
+    def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        self._finish(metrics)

@@ -1,0 +1,221 @@
+"""The three namings of CvT's weights, and the way from any of them to any other.
+
+==============  ==================================  ============================================
+``microsoft``   ``stage0.…``, ``norm``, ``head``    the authors' files; our bare backbone has the
+                                                    same names (without ``head``)
+``huggingface`` ``cvt.encoder.stages.0.…``,         transformers' ``CvtForImageClassification``
+                ``layernorm``, ``classifier``
+``cvt_dense``   ``backbone.stage0.…``,              this project's classifier; detectors and
+                ``backbone.norm``, ``head``         segmentors have other modules beside ``backbone``
+==============  ==================================  ============================================
+
+Only names change: tensors are passed through untouched, in the order given.
+"""
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+StateDict = Mapping[str, Tensor]
+
+FORMATS = ('microsoft', 'huggingface', 'cvt_dense')
+
+_HF_BLOCK = {
+    'norm1': 'layernorm_before',
+    'norm2': 'layernorm_after',
+    'attn.proj': 'attention.output.dense',
+    'mlp.fc1': 'intermediate.dense',
+    'mlp.fc2': 'output.dense',
+}
+for _short, _long in (('q', 'query'), ('k', 'key'), ('v', 'value')):
+    _HF_BLOCK[f'attn.proj_{_short}'] = f'attention.attention.projection_{_long}'
+    for _ours, _theirs in (('conv', 'convolution'), ('bn', 'normalization')):
+        _HF_BLOCK[f'attn.conv_proj_{_short}.{_ours}'] = (
+            f'attention.attention.convolution_projection_{_long}.convolution_projection.{_theirs}')
+_HF_EMBED = {
+    'patch_embed.proj': 'embedding.convolution_embeddings.projection',
+    'patch_embed.norm': 'embedding.convolution_embeddings.normalization',
+}
+_HF_TOP = {'norm': 'layernorm', 'head': 'classifier'}
+
+
+def _reversed(names: dict[str, str]) -> dict[str, str]:
+    return {theirs: ours for ours, theirs in names.items()}
+
+
+def _huggingface_name(key: str) -> str | None:
+    module, _, leaf = key.rpartition('.')
+    if module in _HF_TOP:
+        return f'{_HF_TOP[module]}.{leaf}'
+    found = re.fullmatch(r'stage(\d+)(?:\.blocks\.(\d+))?(?:\.(.+))?', module)
+    if not found:
+        return None
+    stage, block, inner = found.groups()
+    if block is None and inner is None and leaf == 'cls_token':
+        return f'cvt.encoder.stages.{stage}.cls_token'
+    names = _HF_EMBED if block is None else _HF_BLOCK
+    if inner not in names:
+        return None
+    layer = '' if block is None else f'layers.{block}.'
+    return f'cvt.encoder.stages.{stage}.{layer}{names[inner]}.{leaf}'
+
+
+def _microsoft_name(key: str) -> str | None:
+    module, _, leaf = key.rpartition('.')
+    if module in _HF_TOP.values():
+        return f'{_reversed(_HF_TOP)[module]}.{leaf}'
+    # A bare CvtModel has no leading 'cvt.'.
+    found = re.fullmatch(r'(?:cvt\.)?encoder\.stages\.(\d+)(?:\.layers\.(\d+))?(?:\.(.+))?', module)
+    if not found:
+        return None
+    stage, block, inner = found.groups()
+    if block is None and inner is None and leaf == 'cls_token':
+        return f'stage{stage}.cls_token'
+    names = _reversed(_HF_EMBED if block is None else _HF_BLOCK)
+    if inner not in names:
+        return None
+    layer = '' if block is None else f'blocks.{block}.'
+    return f'stage{stage}.{layer}{names[inner]}.{leaf}'
+
+
+def recognise(keys: Iterable[str]) -> str | None:
+    """The naming of a CvT state dict, one of :data:`FORMATS`, or None if it is not CvT's.
+
+    A few renamed or missing keys do not change the verdict: the naming of most keys counts.
+    """
+    patterns = {
+        'microsoft': r'stage\d+\.(patch_embed|blocks)\.',
+        'huggingface': r'(cvt\.)?encoder\.stages\.\d+\.(embedding\.convolution_embeddings|layers)\.',
+        'cvt_dense': r'backbone\.stage\d+\.(patch_embed|blocks)\.',
+    }
+    votes = Counter(name for key in keys for name, pattern in patterns.items() if re.match(pattern, key))
+    return votes.most_common(1)[0][0] if votes else None
+
+
+def convert(state_dict: StateDict, to: str) -> dict[str, Tensor]:
+    """Renames a CvT state dict.
+
+    Args:
+        state_dict: in any of :data:`FORMATS`, recognised by its keys.
+        to: one of :data:`FORMATS`.
+
+    Returns:
+        The same tensors under the names of ``to``. A key that the source's naming does not have
+        (a neck's, a renamed one) keeps its name, so that a comparison with a network shows it.
+
+    Raises:
+        ValueError: ``state_dict`` is not CvT's, or ``to`` is unknown.
+    """
+    source = recognise(state_dict)
+    if source is None:
+        raise ValueError(f'not a CvT state dict: no key is named as in any of {FORMATS}; the first keys are '
+                         f'{list(state_dict)[:5]}.')
+    if to not in FORMATS:
+        raise ValueError(f'unknown format {to!r}: allowed are {FORMATS}.')
+    if source == to:
+        return dict(state_dict)
+    if source == 'huggingface':
+        state_dict = {_microsoft_name(key) or key: value for key, value in state_dict.items()}
+    elif source == 'cvt_dense':
+        state_dict = {key.removeprefix('backbone.'): value for key, value in state_dict.items()}
+    if to == 'huggingface':
+        return {_huggingface_name(key) or key: value for key, value in state_dict.items()}
+    if to == 'cvt_dense':
+        return {
+            f'backbone.{key}' if re.match(r'(stage|norm)\d*\.', key) else key: value
+            for key, value in state_dict.items()
+        }
+    return dict(state_dict)
+
+
+def backbone_only(state_dict: StateDict) -> dict[str, Tensor]:
+    """The backbone's tensors of any CvT state dict, named as ``CvT.state_dict()`` names them."""
+    return {
+        key: value
+        for key, value in convert(state_dict, 'microsoft').items() if re.match(r'(stage|norm)\d*\.', key)
+    }
+
+
+def map_head(state_dict: StateDict, source: Sequence[str], target: Sequence[str]) -> dict[str, Tensor]:
+    """Gives a classifier the head of another list of classes, by the classes' names.
+
+    Args:
+        state_dict: in any of :data:`FORMATS`.
+        source: names of the classes that the head's rows are for, in order.
+        target: names of the new head's classes, in order.
+
+    Raises:
+        ValueError: the head does not have ``source``'s number of rows, or lacks a class of ``target``.
+    """
+    keys = [key for key in state_dict if key.split('.')[0] in ('head', 'classifier')]
+    if not keys or len(state_dict[keys[0]]) != len(source):
+        rows = len(state_dict[keys[0]]) if keys else 'no'
+        raise ValueError(f'the head has {rows} rows, but the list of its classes has {len(source)} names.')
+    row = {name: i for i, name in enumerate(source)}
+    missing = [name for name in target if name not in row]
+    if missing:
+        raise ValueError(f'{len(missing)} of the {len(target)} classes asked for are not among the {len(source)} of '
+                         f'the head: {", ".join(missing[:5])}.')
+    rows = [row[name] for name in target]
+    return {key: value[rows] if key in keys else value for key, value in state_dict.items()}
+
+
+def measure_arch(state_dict: StateDict) -> dict[str, tuple[int, ...]]:
+    """``embed_dims`` and ``depths`` of a state dict in the ``microsoft`` naming, read from its tensors.
+
+    A stage whose embedding is missing has 0 for its ``embed_dims``.
+    """
+    stages = sorted({int(found[1]) for key in state_dict if (found := re.match(r'stage(\d+)\.', key))})
+    dims, depths = [], []
+    for i in stages:
+        weight = state_dict.get(f'stage{i}.patch_embed.proj.weight')
+        dims.append(0 if weight is None else weight.shape[0])
+        blocks = {found[1] for key in state_dict if (found := re.match(rf'stage{i}\.blocks\.(\d+)\.', key))}
+        depths.append(len(blocks))
+    return dict(embed_dims=tuple(dims), depths=tuple(depths))
+
+
+def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[str, Any]:
+    """The ``config.json`` that lets transformers' ``from_pretrained`` build the network.
+
+    What the tensors do not show (strides and paddings) is the authors' choice for all their models.
+
+    Args:
+        state_dict: in any of :data:`FORMATS`, with a head and ``dw_bn`` projections (transformers
+            cannot run the others).
+        num_heads: attention heads of each stage, which the tensors do not show.
+
+    Raises:
+        ValueError: a tensor that the network needs is not there.
+    """
+    weights = convert(state_dict, 'microsoft')
+    arch = measure_arch(weights)
+    n = len(arch['depths'])
+    try:
+        convs = [weights[f'stage{i}.blocks.0.attn.conv_proj_k.conv.weight'] for i in range(n)]
+        return dict(
+            architectures=['CvtForImageClassification'],
+            model_type='cvt',
+            num_channels=weights['stage0.patch_embed.proj.weight'].shape[1],
+            num_labels=weights['head.weight'].shape[0],
+            embed_dim=list(arch['embed_dims']),
+            depth=list(arch['depths']),
+            num_heads=list(num_heads),
+            mlp_ratio=[
+                weights[f'stage{i}.blocks.0.mlp.fc1.weight'].shape[0] / dims
+                for i, dims in enumerate(arch['embed_dims'])
+            ],
+            patch_sizes=[weights[f'stage{i}.patch_embed.proj.weight'].shape[-1] for i in range(n)],
+            patch_stride=[4] + [2] * (n - 1),
+            patch_padding=[2] + [1] * (n - 1),
+            qkv_bias=[f'stage{i}.blocks.0.attn.proj_q.bias' in weights for i in range(n)],
+            qkv_projection_method=['dw_bn'] * n,
+            kernel_qkv=[conv.shape[-1] for conv in convs],
+            padding_q=[1] * n, padding_kv=[1] * n, stride_q=[1] * n, stride_kv=[2] * n,
+            cls_token=[f'stage{i}.cls_token' in weights for i in range(n)],
+            drop_rate=[0.] * n, attention_drop_rate=[0.] * n, drop_path_rate=[0.] * n)
+    except KeyError as e:
+        raise ValueError(f"transformers' network needs {e.args[0]}, which these weights lack: convert a "
+                         'classifier with dw_bn projections, or use another format.') from None

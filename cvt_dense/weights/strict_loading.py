@@ -1,0 +1,116 @@
+"""``init_cfg`` and ``load_state_dict`` of modules whose weights are CvT's: strict, with a report of one line."""
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mmengine.logging import print_log
+from mmengine.model import PretrainedInit, update_init_info
+from mmengine.runner import CheckpointLoader
+
+from ..errors import CheckpointError
+from .compare import Comparison, check
+from .files import select_weights
+from .formats import StateDict, convert, recognise
+
+
+class StrictPretrainedInit(PretrainedInit):
+    """``init_cfg=dict(type='Pretrained', ...)`` of a :class:`StrictLoading` module.
+
+    Args:
+        checkpoint: anything that MMEngine's CheckpointLoader takes.
+        prefix: takes only the tensors under this prefix. Not needed for this project's files nor the
+            authors' nor Hugging Face's, whose format is recognised.
+        map_location: as for ``torch.load``.
+        weights: 'ema' or 'raw', see :func:`select_weights`.
+    """
+
+    def __init__(self, checkpoint: str, prefix: str = '', map_location: Any = 'cpu', weights: str = 'ema'):
+        super().__init__(checkpoint, prefix, map_location)
+        self.weights = weights
+
+    def __call__(self, module: 'StrictLoading') -> None:
+        checkpoint = CheckpointLoader.load_checkpoint(self.checkpoint, self.map_location, logger='current')
+        state_dict = select_weights(checkpoint, self.weights, self.checkpoint)
+        if self.prefix:
+            prefix = self.prefix.rstrip('.') + '.'
+            given = {key[len(prefix):]: value for key, value in state_dict.items() if key.startswith(prefix)}
+            if not given:
+                raise CheckpointError(f'{self.checkpoint} has no tensor under prefix={self.prefix!r}: its names start '
+                                      f'with {sorted({key.split(".")[0] for key in state_dict})[:8]}. The formats '
+                                      'that this project knows need no prefix.')
+            state_dict = given
+        module.load_strictly(state_dict, self.checkpoint)
+        if hasattr(module, '_params_init_info'):
+            update_init_info(module, init_info=self._get_init_info())
+
+
+class StrictLoading:
+    """Mixin of a module whose weights are CvT's: what is loaded fits, and is reported.
+
+    It covers ``init_cfg=dict(type='Pretrained')``, which takes :class:`StrictPretrainedInit`'s
+    arguments here, and every other way (``load_from``, ``init_detector``, ``load_state_dict``...),
+    MMEngine's being lenient otherwise.
+
+    Attributes:
+        checks_loading: False lets ``load_state_dict`` be as lenient as it is asked to be.
+    """
+    checks_loading = True
+
+    def init_weights(self) -> None:
+        """As in any MMEngine module; a checkpoint is loaded last and strictly."""
+        if self.init_cfg and recognise(self.state_dict()):
+            cfgs = [self.init_cfg] if isinstance(self.init_cfg, Mapping) else self.init_cfg
+            is_checkpoint = [cfg['type'] in ('Pretrained', PretrainedInit, StrictPretrainedInit) for cfg in cfgs]
+            self.init_cfg = [cfg for cfg, is_last in zip(cfgs, is_checkpoint) if not is_last]
+            self.init_cfg += [
+                dict(cfg, type=StrictPretrainedInit) for cfg, is_last in zip(cfgs, is_checkpoint) if is_last
+            ]
+        super().init_weights()
+
+    def check_loading(self, state_dict: StateDict, source: str, left_over: Sequence[str] = ()) -> Comparison:
+        """Compares a state dict with this module's, loading nothing.
+
+        Args:
+            state_dict: CvT's, in any naming.
+            source: where it comes from, for the error.
+            left_over: names that are left over whatever they are.
+
+        Raises:
+            CheckpointError: there is a difference that :func:`~cvt_dense.checkpoint.compare` does not allow.
+        """
+        given = convert(state_dict, 'microsoft') if recognise(state_dict) else state_dict
+        own = convert(self.state_dict(), 'microsoft')
+        arch_zoo = getattr(self, 'backbone', self).arch_zoo
+        return check(own, given, source, arch_zoo, left_over)
+
+    def load_strictly(self, state_dict: StateDict, source: str) -> Comparison:
+        """Loads a CvT state dict in any naming and logs one line: tensors loaded, new, left over.
+
+        Args, Raises:
+            As :meth:`check_loading`.
+        """
+        own = self.state_dict()
+        names = recognise(own)
+        left_over = []
+        if names == 'microsoft' and recognise(state_dict) == 'cvt_dense':  # a backbone from a whole model
+            left_over = [key for key in state_dict if not key.startswith('backbone.')]
+            state_dict = {key: value for key, value in state_dict.items() if key.startswith('backbone.')}
+        result = self.check_loading(state_dict, source, left_over)
+        self._report(result, source)
+        given = convert(state_dict, names)
+        for key in convert(dict.fromkeys(result.loaded), names):
+            own[key].copy_(given[key])
+        return result
+
+    def _report(self, result: Comparison, source: str) -> None:
+        print_log(f'{type(self).__name__}: {result}; from {source}', logger='current')
+
+    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+        if self.checks_loading and recognise(self.state_dict()):
+            given = {key[len(prefix):]: value for key, value in state_dict.items() if key.startswith(prefix)}
+            source = 'the checkpoint' + (f' (its part under {prefix!r})' if prefix else '')
+            result = self.check_loading(given, source)
+            self._report(result, source)
+            for key in result.new:
+                if key.startswith('head.'):  # of another shape, which PyTorch would call an error
+                    del state_dict[prefix + key]
+        super()._load_from_state_dict(state_dict, prefix, *args)

@@ -1,0 +1,142 @@
+"""The configs of pretraining are the authors' recipe: read from what they build, not from their text."""
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS, PARAM_SCHEDULERS
+
+from cvt_dense.datasets import ImageDataset
+from cvt_dense.launch import settings
+
+from timm.data.transforms import RandomResizedCropAndInterpolation  # isort: skip  after cvt_dense
+
+CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
+EPOCH = 1281167 // 2048  # iterations of an epoch of ImageNet at a total batch of 2048
+
+
+def load(name):
+    cfg = Config.fromfile(CONFIGS / name)
+    settings.set_amp(cfg, None)  # as tools/train.py does where there is no GPU
+    return cfg
+
+
+@pytest.fixture(scope='module', params=[('cvt13_in1k.py', 0.05, 19_997_480, 256),
+                                        ('cvt21_in1k.py', 0.1, 31_622_696, 128)], ids=['cvt13', 'cvt21'])
+def built(request):
+    name, weight_decay, parameters, batch_size = request.param
+    cfg = load(name)
+    model = MODELS.build(cfg.model)
+    return cfg, model, build_optim_wrapper(model, cfg.optim_wrapper), weight_decay, parameters, batch_size
+
+
+def test_model(built):
+    cfg, model, _, _, parameters, batch_size = built
+    assert sum(p.numel() for p in model.parameters()) == parameters
+    stages = (model.backbone.stage0, model.backbone.stage1, model.backbone.stage2)
+    rates = [getattr(block.drop_path, 'drop_prob', 0.) for stage in stages for block in stage.blocks]
+    depth = len(model.backbone.stage2.blocks)
+    assert rates[-depth:] == pytest.approx([0.1 * i / (depth - 1) for i in range(depth)])
+    assert not any(rates[:-depth])
+    assert cfg.train_dataloader.batch_size == batch_size and cfg.train_cfg.max_epochs == 300
+
+
+def test_which_parameters_decay(built):
+    _, model, optim_wrapper, weight_decay, *_ = built
+    assert type(optim_wrapper.optimizer) is torch.optim.AdamW
+    names = {id(p): name for name, p in model.named_parameters()}
+    decay = {names[id(p)]: group['weight_decay'] for group in optim_wrapper.optimizer.param_groups
+             for p in group['params']}
+    assert set(decay) == set(names.values())
+    norms = {f'{name}.{kind}' for name, m in model.named_modules() for kind in ('weight', 'bias')
+             if isinstance(m, (torch.nn.BatchNorm2d, torch.nn.LayerNorm))}
+    free = {name for name in decay if name in norms or name.endswith(('.bias', 'cls_token'))}
+    assert {name for name in decay if decay[name] == 0.} == free and 'backbone.stage2.cls_token' in free
+    assert {decay[name] for name in set(decay) - free} == {weight_decay}
+    assert decay['backbone.stage0.blocks.0.attn.conv_proj_q.conv.weight'] == weight_decay  # depth-wise
+    for group in optim_wrapper.optimizer.param_groups:
+        assert group['lr'] == 2e-3 and group['betas'] == (0.9, 0.999) and group['eps'] == 1e-8
+
+
+def test_learning_rate_at_total_batch_2048():
+    cfg, other = load('cvt13_in1k.py'), load('cvt21_in1k.py')
+    assert cfg.auto_scale_lr == other.auto_scale_lr == dict(base_batch_size=2048, enable=True)
+    assert cfg.param_scheduler == other.param_scheduler
+    # One group: all have the same rate (see above), and 187,500 steps take a while.
+    optim_wrapper = build_optim_wrapper(
+        torch.nn.Linear(1, 1), dict(type='OptimWrapper', optimizer=cfg.optim_wrapper.optimizer))
+    schedulers = []
+    for scheduler in cfg.param_scheduler:
+        cls = PARAM_SCHEDULERS.get(scheduler['type'])
+        settings = {k: v for k, v in scheduler.items() if k not in ('type', 'convert_to_iter_based')}
+        schedulers.append(cls.build_iter_from_epoch(optimizer=optim_wrapper, epoch_length=EPOCH, **settings))
+    rates = []
+    for _ in range(300 * EPOCH):
+        rates.append(optim_wrapper.optimizer.param_groups[0]['lr'])
+        for scheduler in schedulers:
+            scheduler.step()
+    warmup = 5 * EPOCH
+    assert rates[0] == pytest.approx(1e-6)
+    # mmengine reaches the full rate at the last iteration of the warm-up.
+    for i in (1, 100, warmup // 2, warmup - 1):
+        assert rates[i] == pytest.approx(1e-6 + (2e-3 - 1e-6) * i / (warmup - 1))
+    for epoch in (5, 20, 100, 200, 299):
+        expected = 1e-5 + (2e-3 - 1e-5) * (1 + math.cos(math.pi * (epoch - 5) / 295)) / 2
+        assert rates[epoch * EPOCH] == pytest.approx(expected, rel=2e-3, abs=1e-8)
+    assert rates[-1] == pytest.approx(1e-5, rel=1e-3)
+
+
+def test_batch_augmentation(built):
+    preprocessor = built[1].data_preprocessor
+    mixup, erasing = preprocessor.mixup, preprocessor.random_erasing
+    assert (mixup.mixup_alpha, mixup.cutmix_alpha, mixup.mix_prob, mixup.switch_prob, mixup.mode) == (
+        0.8, 1., 1., 0.5, 'batch')
+    assert mixup.label_smoothing == preprocessor.label_smoothing == 0.1
+    assert mixup.num_classes == preprocessor.num_classes == 1000
+    assert (erasing.probability, erasing.per_pixel) == (0.25, True)
+    assert (erasing.min_count, erasing.max_count) == (1, 1)
+    assert (preprocessor.mean.flatten() / 255).tolist() == pytest.approx([0.485, 0.456, 0.406])
+    assert (preprocessor.std.flatten() / 255).tolist() == pytest.approx([0.229, 0.224, 0.225])
+
+
+def test_transforms(built, tmp_path):
+    cfg = built[0]
+    (tmp_path / 'a').mkdir()
+    (tmp_path / 'a' / 'b.png').write_bytes(b'')
+
+    def steps(loader):
+        dataset = ImageDataset(str(tmp_path), transform=loader.dataset.transform)
+        return [*filter(None, [dataset.crop]), *dataset.transform.transforms]
+
+    crop, flip, randaugment, to_tensor = steps(cfg.train_dataloader)
+    assert isinstance(crop, RandomResizedCropAndInterpolation) and tuple(crop.size) == (224, 224)
+    assert tuple(crop.scale) == (0.08, 1.) and tuple(crop.ratio) == pytest.approx((3 / 4, 4 / 3))
+    assert crop.interpolation.value == 'bicubic'
+    assert type(flip).__name__ == 'RandomHorizontalFlip' and flip.p == 0.5
+    assert type(randaugment).__name__ == 'RandAugment' and randaugment.num_layers == 2  # and no colour jitter
+    assert len(randaugment.ops) == 15
+    for op in randaugment.ops:
+        assert (op.prob, op.magnitude, op.hparams['magnitude_std']) == (0.5, 9, 0.5)
+    assert 'PosterizeIncreasing' in {op.name for op in randaugment.ops}
+    resize, crop, to_tensor = steps(cfg.val_dataloader)
+    assert resize.size == 256 and resize.interpolation.value == 'bicubic'
+    assert tuple(crop.size) == (224, 224) and type(crop).__name__ == 'CenterCrop'
+
+
+def test_average_of_weights(built):
+    ema, raw, unreadable = built[0].custom_hooks
+    assert ema == dict(
+        type='EMAHook', ema_type='MomentumAnnealingEMA', momentum=1e-4, gamma=10, update_buffers=True)
+    from mmengine.model import MomentumAnnealingEMA
+    net = torch.nn.Sequential(torch.nn.BatchNorm1d(2))
+    average = MomentumAnnealingEMA(net, **{k: ema[k] for k in ('momentum', 'gamma', 'update_buffers')})
+    average.update_parameters(net)
+    expected = 0.
+    for step in range(1, 4):
+        net[0].running_mean += 1
+        average.update_parameters(net)
+        momentum = max(1e-4, 10 / (10 + step))
+        expected = (1 - momentum) * expected + momentum * step
+    torch.testing.assert_close(average.module[0].running_mean, torch.full((2, ), expected))

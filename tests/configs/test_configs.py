@@ -1,0 +1,155 @@
+"""Every config builds, and its necks and heads expect the channels and strides that its backbone gives."""
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config, DictAction
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS, DefaultScope
+
+import cvt_dense  # noqa: F401
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = sorted(path.stem for path in (ROOT / 'configs').glob('*.py') if path.stem != 'default_runtime')
+DENSE = [name for name in CONFIGS if name.split('_')[0] != 'cvt13' and not name.startswith(('cvt21', 'cvtw24', 'cvt_'))]
+NAMED = {'maskrcnn_cvt13_coco', 'maskrcnn_cvt21_coco', 'maskrcnn_cvtw24_coco', 'maskrcnn_cvt13_coco_3x',
+         'maskrcnn_cvt21_coco_3x', 'maskrcnn_cvtw24_coco_3x', 'cascademaskrcnn_cvt13_coco_3x', 'retinanet_cvt13_coco',
+         'dino_cvt13_coco', 'upernet_cvt13_ade20k', 'upernet_cvt21_ade20k', 'upernet_cvtw24_ade20k',
+         'semfpn_cvt13_ade20k', 'semfpn_cvt21_ade20k', 'semfpn_cvtw24_ade20k', 'mask2former_cvt13_ade20k',
+         'upernet_cvt13_cityscapes', 'maskrcnn_cvt13_custom', 'upernet_cvt13_custom', 'cvt13_in1k'}
+
+
+def load(name: str) -> Config:
+    return Config.fromfile(ROOT / f'configs/{name}.py')
+
+
+def build(cfg: Config) -> torch.nn.Module:
+    """The model without memory for its weights."""
+    with DefaultScope.overwrite_default_scope(cfg.get('default_scope', 'cvt_dense')), torch.device('meta'):
+        return MODELS.build(cfg.model)
+
+
+def test_named_configs_are_there():
+    assert NAMED <= set(CONFIGS)
+
+
+def test_readmes_config_for_mmdet(tmp_path):
+    snippet = re.search(r'```python\n(_base_.*?)```', (ROOT / 'README.md').read_text(), re.S)[1]
+    (tmp_path / 'mine.py').write_text(snippet)
+    cfg = Config.fromfile(tmp_path / 'mine.py')
+    model = build(cfg)
+    assert type(model).__name__ == 'FasterRCNN' and cfg.model.neck.in_channels == list(model.backbone.out_channels)
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        assert len(build_optim_wrapper(model, cfg.optim_wrapper).param_groups) > 1
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_builds_and_channels_match(name):
+    cfg = load(name)
+    model = build(cfg)
+    assert sum(param.numel() for param in model.parameters()) > 10_000
+    if name not in DENSE:
+        return
+    channels, strides = list(model.backbone.out_channels), list(model.backbone.out_strides)
+    neck = cfg.model.get('neck')
+    if neck is not None:
+        assert neck.in_channels == channels
+        channels = [neck.out_channels] * neck.num_outs
+        strides += [strides[-1] * 2**i for i in range(1, neck.num_outs - len(strides) + 1)]
+    checked = 0
+    for head in (cfg.model.get('decode_head'), cfg.model.get('auxiliary_head')):
+        if head is None:
+            continue
+        checked += 1
+        index = head.get('in_index', range(len(channels)))
+        wanted = [channels[i] for i in index] if not isinstance(index, int) else channels[index]
+        assert head.in_channels == wanted
+        given = head.get('strides') or head.get('feature_strides')
+        assert given in (None, strides)
+    for head in (cfg.model.get('rpn_head'), cfg.model.get('bbox_head')):
+        if head is None or 'anchor_generator' not in head:
+            continue
+        checked += 1
+        assert head.in_channels == channels[0]
+        assert list(head.anchor_generator.strides) == strides
+    if 'roi_head' in cfg.model:
+        extractor = cfg.model.roi_head.bbox_roi_extractor
+        assert extractor.out_channels == channels[0]
+        assert list(extractor.featmap_strides) == strides[:len(extractor.featmap_strides)]
+    if cfg.model.type == 'DINO':
+        checked += 1
+        assert cfg.model.encoder.layer_cfg.self_attn_cfg.num_levels == neck.num_outs
+    assert checked
+
+
+@pytest.mark.parametrize('name', [name for name in DENSE if 'nano' not in name])
+def test_recipe_states_what_it_is_for(name):
+    """The pixel statistics, precision, batch and start weights that every full-size recipe has."""
+    cfg = load(name)
+    preprocessor = cfg.model.data_preprocessor
+    assert preprocessor.mean == [123.675, 116.28, 103.53] and preprocessor.std == [58.395, 57.12, 57.375]
+    assert preprocessor.bgr_to_rgb
+    assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
+    assert cfg.auto_scale_lr.base_batch_size == 16 and not cfg.auto_scale_lr.enable
+    backbone = cfg.model.backbone
+    assert backbone.norm_eval and 0 < backbone.drop_path_rate <= 0.4
+    assert backbone.arch.replace('-', '') in name
+    assert backbone.init_cfg.checkpoint.startswith(f'hf://microsoft/{backbone.arch}')
+    recipe = name.removesuffix('_win')  # windowed attention changes nothing else
+    assert 'images a step' in (ROOT / f'configs/{recipe}.py').read_text()
+
+
+@pytest.mark.parametrize('name', ['maskrcnn_cvt21_coco', 'cascademaskrcnn_cvt13_coco_3x', 'mask2former_cvt13_ade20k'])
+def test_parameter_groups(name):
+    """No decay on BN, LN, biases, CLS token and (Mask2Former) queries; layer-wise decay where the recipe has it."""
+    cfg = load(name)
+    model = build(cfg)
+    wrapper = dict(cfg.optim_wrapper, type='OptimWrapper')
+    for key in ('dtype', 'loss_scale'):
+        wrapper.pop(key)
+    lr, decay = wrapper['optimizer']['lr'], wrapper['optimizer']['weight_decay']
+    names = {id(param): key for key, param in model.named_parameters()}
+    values = {names[id(param)]: (group['lr'], group['weight_decay'])
+              for group in build_optim_wrapper(model, wrapper).optimizer.param_groups for param in group['params']}
+    assert len(values) == len(names)
+    for key, param in model.named_parameters():
+        free = param.ndim < 2 or 'cls_token' in key or (
+            'mask2former' in name and any(text in key for text in ('query_embed', 'query_feat', 'level_embed')))
+        assert values[key][1] == (0. if free else decay), key
+    steps = sum(model.backbone.depths) + 1
+    rate = cfg.optim_wrapper.paramwise_cfg.decay_rate
+    assert values['backbone.stage0.patch_embed.proj.weight'][0] == pytest.approx(lr * rate**steps, rel=1e-12)
+    assert (rate < 1) == (name != 'maskrcnn_cvt21_coco')
+
+
+def test_own_data_needs_only_the_first_lines(tmp_path):
+    """Editing the block above the line changes classes, paths and everything that follows from them."""
+    for name, edits in (
+            ('maskrcnn_cvt13_custom', {"('cat', 'dog')": "('a', 'b', 'c')", "'data/mine/'": "'/my/data/'"}),
+            ('upernet_cvt13_custom', {"('background', 'road')": "('a', 'b', 'c')", "'data/mine/'": "'/my/data/'",
+                                      'ignore_index = 255': 'ignore_index = 7'})):
+        text = (ROOT / f'configs/{name}.py').read_text()
+        head, rest = text.split('# ----', 1)
+        for old, new in edits.items():
+            assert head.count(old) == 1
+            head = head.replace(old, new)
+        path = tmp_path / f'{name}.py'
+        path.write_text(head + '# ----' + rest.replace("'_base_/", f"'{ROOT}/configs/_base_/"))
+        cfg = Config.fromfile(path)
+        for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader):
+            assert loader.dataset.data_root == '/my/data/' and loader.dataset.metainfo.classes == ('a', 'b', 'c')
+        if name.startswith('maskrcnn'):
+            assert [cfg.model.roi_head[head].num_classes for head in ('bbox_head', 'mask_head')] == [3, 3]
+            assert cfg.test_evaluator.ann_file == '/my/data/annotations/val.json'
+        else:
+            assert [cfg.model[head].num_classes for head in ('decode_head', 'auxiliary_head')] == [3, 3]
+            assert [cfg.model[head].ignore_index for head in ('decode_head', 'auxiliary_head')] == [7, 7]
+            assert cfg.test_evaluator.ignore_index == 7 and cfg.model.data_preprocessor.seg_pad_val == 7
+
+
+def test_from_scratch_by_option():
+    """The option that the configs' comment names."""
+    cfg = load('maskrcnn_cvt21_coco')
+    cfg.merge_from_dict({'model.backbone.init_cfg': DictAction._parse_iterable('None')})
+    assert cfg.model.backbone.init_cfg is None

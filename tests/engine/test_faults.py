@@ -1,0 +1,219 @@
+"""Runs that are killed, stopped, or out of disk end with the weights of a run that was not.
+
+``PYTHONPATH=.:tests python tests/engine/test_faults.py 20`` kills one run 20 times at random moments and compares its
+end with that of an undisturbed run, bit for bit; the tests below do the same with fewer kills.
+"""
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from tiny_training import EPOCHS, call, differences, load, start, write_config
+
+from cvt_dense.engine.hooks.checkpoint import AtomicLocalBackend, find_checkpoint
+
+LAST = f'epoch_{EPOCHS}.pth'
+
+
+def train(folder: Path, work_dir: Path, *flags: str):
+    return (sys.executable, 'tools/train.py', folder / 'tiny.py', '--work-dir', work_dir, *flags)
+
+
+def kill_repeatedly(folder: Path, work_dir: Path, kills: int, seed: int = 0) -> int:
+    """Starts and resumes a run until it ends; the first ``kills`` starts get SIGKILL at a random moment.
+
+    After each kill every checkpoint can be read, and none that had been saved is lost. Returns how often
+    the run was killed, which is less than ``kills`` if it ended before.
+    """
+    rng = random.Random(seed)
+    saved_before = 0
+    for kill in range(kills):
+        output = work_dir.parent / f'{work_dir.name}_{kill}.txt'
+        with start(*train(folder, work_dir, '--resume'), output=output) as process:
+            # From the moment that training starts (so that it moves on at all), about one epoch and one
+            # evaluation.
+            process.wait_for(lambda: 'Checkpoints will be saved' in process.text())
+            time.sleep(rng.uniform(0., 0.9))
+            if process.popen.poll() is not None:  # the run is finished
+                return kill
+            os.killpg(process.popen.pid, signal.SIGKILL)
+            process.popen.wait()
+        saved = find_checkpoint(str(work_dir))
+        epoch = load(saved)['meta']['epoch'] if saved else 0
+        assert epoch >= saved_before, f'epoch {saved_before} had been saved, {epoch} is left'
+        torn = [path for path in work_dir.glob('*.pth') if not load(path)['state_dict']]
+        assert not torn, torn
+        saved_before = epoch
+    call(*train(folder, work_dir, '--resume'), output=work_dir.parent / f'{work_dir.name}_end.txt')
+    return kills
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('faults')
+    write_config(folder)
+    return folder
+
+
+@pytest.fixture(scope='module')
+def undisturbed(folder):
+    call(*train(folder, folder / 'undisturbed'), output=folder / 'undisturbed.txt')
+    return folder / 'undisturbed'
+
+
+def test_killed_at_random_moments(folder, undisturbed):
+    work_dir = folder / 'killed'
+    assert kill_repeatedly(folder, work_dir, kills=3) >= 1  # on a fast machine the run may end before
+    assert differences(undisturbed / LAST, work_dir / LAST) == []
+    assert sorted(path.name for path in work_dir.glob('*.pth')) == sorted(
+        path.name for path in undisturbed.glob('*.pth'))
+    # One folder of logs, in which every epoch's end can be found, since the last start without a checkpoint.
+    logs = list(work_dir.glob('*/*.log'))
+    with_curves = sorted(work_dir.glob('*/vis_data/scalars.json'))
+    begun = sum('training from the beginning' in output.read_text() for output in folder.glob('killed_*.txt'))
+    assert 1 <= len(with_curves) <= begun and with_curves[-1].parts[-3] in {log.parent.name for log in logs}
+    curves = with_curves[-1].read_text()
+    assert all(f'"step": {step}}}' in curves for step in range(1, 25))
+
+
+def test_killed_while_writing_a_checkpoint(folder, undisturbed):
+    work_dir = folder / 'writing'
+    with start(*train(folder, work_dir), output=folder / 'writing.txt') as process:
+        process.wait_for(lambda: (work_dir / 'last_checkpoint').exists())
+        process.wait_for(lambda: any(work_dir.glob('epoch_*.partial')), pause=0.)
+        os.killpg(process.popen.pid, signal.SIGKILL)
+    # The old checkpoint is deleted after the new one is complete, although only one is kept.
+    saved = find_checkpoint(str(work_dir))
+    assert load(saved)['meta']['epoch'] >= 1
+    call(*train(folder, work_dir, '--resume'), output=folder / 'writing_end.txt')
+    assert differences(undisturbed / LAST, work_dir / LAST) == []
+    assert not list(work_dir.glob('*.partial'))
+
+
+def test_killed_in_the_last_evaluation(folder, undisturbed):
+    work_dir = folder / 'evaluating'
+    slowly = '--cfg-options', 'val_dataloader.batch_size=1'  # 100 batches, so that the kill comes before the end
+    with start(*train(folder, work_dir, *slowly), output=folder / 'evaluating.txt') as process:
+        process.wait_for_text(f'Epoch(val) [{EPOCHS}][  1/100]')
+        os.killpg(process.popen.pid, signal.SIGKILL)
+    assert int((work_dir / 'last_evaluation').read_text()) < EPOCHS
+    output = call(*train(folder, work_dir, '--resume'), output=folder / 'evaluating_end.txt')
+    assert 'Epoch(train)' not in output
+    assert len(re.findall(r'accuracy/top1: [\d.]+ ', output)) == 1
+    best = sorted(path.name for path in undisturbed.glob('best*'))
+    assert best and sorted(path.name for path in work_dir.glob('best*')) == best
+    assert int((work_dir / 'last_evaluation').read_text()) == EPOCHS
+    output = call(*train(folder, work_dir, '--resume'), output=folder / 'evaluated.txt')
+    assert 'accuracy/top1: ' not in output
+
+
+def test_disk_full_while_writing_a_checkpoint(folder, undisturbed):
+    work_dir = folder / 'full'
+    with start(*train(folder, work_dir), output=folder / 'full.txt') as process:
+        process.wait_for(lambda: (work_dir / 'epoch_1.pth').exists())
+        # From now on, no file of the process may grow beyond 64 KiB: its write fails half way.
+        resource.prlimit(process.popen.pid, resource.RLIMIT_FSIZE, (2**16, 2**16))
+        output = process.finish(rc=1)
+    assert re.search(r'OSError: .* File too large: \S+epoch_\d\.pth \(\d+ MiB\) could not be written. '
+                     'Checkpoints written before are complete; make room and continue with --resume', output)
+    assert not list(work_dir.glob('*.partial'))
+    saved = find_checkpoint(str(work_dir))
+    assert load(saved)['meta']['epoch'] >= 1
+    call(*train(folder, work_dir, '--resume'), output=folder / 'full_end.txt')
+    assert differences(undisturbed / LAST, work_dir / LAST) == []
+
+
+def test_told_to_stop_inside_an_epoch(folder, undisturbed):
+    """With worker processes, of which a signal to the whole group must not take any."""
+    work_dir = folder / 'stopped'
+    flags = ('--cfg-options', 'train_dataloader.num_workers=1')
+    with start(*train(folder, work_dir, *flags), output=folder / 'stopped.txt') as process:
+        process.wait_for_text('Epoch(train) [2][1/3]')
+        os.killpg(process.popen.pid, signal.SIGTERM)
+        output = process.finish()
+    saved = load(work_dir / 'preempted.pth')['meta']
+    assert f'SIGTERM: the run was saved after iteration {saved["iter"]} and ends' in output
+    assert (work_dir / 'last_checkpoint').read_text() == str(work_dir / 'preempted.pth')
+    output = call(*train(folder, work_dir, *flags, '--resume'), output=folder / 'stopped_end.txt')
+    assert len(re.findall(r'Epoch\(train\) ', output)) == 24 - saved['iter']
+    assert differences(undisturbed / LAST, work_dir / LAST) == []
+    assert sorted(path.name for path in work_dir.glob('*.pth')) == sorted(
+        path.name for path in undisturbed.glob('*.pth'))
+
+
+def test_torchrun_restarts_and_resumes_after_the_loss_of_a_process(folder, undisturbed, tmp_path):
+    (tmp_path / 'dying.py').write_text(
+        'import os, signal\n'
+        'from mmengine.hooks import Hook\n'
+        'from mmengine.registry import HOOKS\n'
+        '@HOOKS.register_module()\n'
+        'class Dying(Hook):\n'
+        '    def before_train_iter(self, runner, batch_idx, data_batch=None):\n'
+        "        first_start = os.environ['TORCHELASTIC_RESTART_COUNT'] == '0'\n"
+        '        if first_start and runner.rank == 1 and runner.epoch == 3:\n'
+        '            os.kill(os.getpid(), signal.SIGKILL)\n')
+    config = tmp_path / 'dying_config.py'
+    config.write_text(f'_base_ = {str(folder / "tiny.py")!r}\n'
+                      "custom_imports = dict(imports=['dying'])\n"
+                      "default_hooks = dict(dying=dict(type='Dying'))\n")
+    work_dir = tmp_path / 'work'
+    output = call('tools/dist_train.sh', config, 2, '--work-dir', work_dir, '--cfg-options',
+                  'train_dataloader.batch_size=6', output=tmp_path / 'output.txt', MAX_RESTARTS='1',
+                  PYTHONPATH=str(tmp_path))
+    assert len(re.findall(r'resumed epoch: [23], iter: ', output)) == 1
+    end, reference = load(work_dir / LAST), load(undisturbed / LAST)
+    assert end['meta']['iter'] == reference['meta']['iter'] and end['meta']['world_size'] == 2
+
+
+def test_put_leaves_the_old_file_or_the_new_one(tmp_path):
+    backend = AtomicLocalBackend()
+    backend.put(b'old', tmp_path / 'a' / 'file')
+    with pytest.raises(OSError, match='could not be written'):
+        backend.put(b'new', tmp_path / 'a')
+    assert [path.name for path in tmp_path.rglob('*')] == ['a', 'file']
+    assert (tmp_path / 'a' / 'file').read_bytes() == b'old'
+    backend.put(b'new', tmp_path / 'a' / 'file')
+    assert (tmp_path / 'a' / 'file').read_bytes() == b'new'
+
+
+def test_find_checkpoint(undisturbed, tmp_path):
+    assert find_checkpoint(str(tmp_path)) is None
+    moved = tmp_path / 'moved'
+    shutil.copytree(undisturbed, moved)
+    shutil.copy(moved / LAST, moved / 'epoch_7.pth')
+    assert find_checkpoint(str(moved)) == str(undisturbed / LAST)  # as last_checkpoint says
+    (moved / 'last_checkpoint').write_text(f'/gone/{LAST}')
+    assert find_checkpoint(str(moved)) == str(moved / LAST)
+    torn = (moved / LAST).read_bytes()[:-1000]
+    (moved / LAST).write_bytes(torn)
+    assert find_checkpoint(str(moved)) == str(moved / 'epoch_7.pth')
+    (moved / 'last_checkpoint').write_text('')
+    assert find_checkpoint(str(moved)) == str(moved / 'epoch_7.pth')
+
+
+def main(kills: int) -> None:
+    folder = Path(tempfile.mkdtemp(prefix='faults_'))
+    write_config(folder)
+    call(*train(folder, folder / 'undisturbed'), output=folder / 'undisturbed.txt')
+    done, runs = 0, 0
+    while done < kills:  # a run of seconds is over after some kills; then another one begins
+        work_dir = folder / f'killed{runs}'
+        done += kill_repeatedly(folder, work_dir, kills - done, seed=runs)
+        runs += 1
+        different = differences(folder / 'undisturbed' / LAST, work_dir / LAST)
+        print(f'{done} kills, {runs} runs: {len(different)} values of the last checkpoint differ', flush=True)
+        if different:
+            sys.exit(f'{folder}: {different[:5]}')
+    shutil.rmtree(folder)
+
+
+if __name__ == '__main__':
+    os.environ['CUDA_VISIBLE_DEVICES'] = ''
+    main(int(sys.argv[1]))

@@ -1,0 +1,246 @@
+"""Mistakes in detection and segmentation data end a run before it starts, with a message that says what to do."""
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
+from PIL import Image
+
+import cvt_dense  # noqa: F401
+from cvt_dense.datasets.synthetic import CLASSES, generate
+from cvt_dense.errors import UserError
+from cvt_dense.launch.build import build_datasets
+from cvt_dense.launch.settings import redirect_data_root
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope='module')
+def shapes(tmp_path_factory) -> Path:
+    return generate(tmp_path_factory.mktemp('shapes') / 'data', size=64, train=4, val=3, train_per_class=1,
+                    val_per_class=1)
+
+
+@pytest.fixture
+def data(shapes, tmp_path) -> Path:
+    """A copy that a test may spoil."""
+    return Path(shutil.copytree(shapes, tmp_path / 'data'))
+
+
+def build(config: str, data: Path, *stages: str, **options):
+    cfg = Config.fromfile(ROOT / f'configs/{config}.py')
+    cfg.merge_from_dict({key.replace('__', '.'): value for key, value in options.items()})
+    redirect_data_root(cfg, str(data / ('detection' if 'maskrcnn' in config else 'segmentation')))
+    init_default_scope(cfg.default_scope)
+    return build_datasets(cfg, list(stages or ('train', 'val')))
+
+
+def detection(data: Path, *stages: str, **options):
+    return build('maskrcnn_cvt_nano_shapes', data, *stages, **options)
+
+
+def segmentation(data: Path, *stages: str, **options):
+    return build('upernet_cvt_nano_shapes', data, *stages, **options)
+
+
+def edit(data: Path, change, split: str = 'train') -> Path:
+    """Applies ``change`` to an annotation file's content."""
+    file = data / f'detection/annotations/instances_{split}.json'
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+    return file
+
+
+def paint(path: Path, value: int) -> None:
+    pixels = np.array(Image.open(path))
+    pixels[:2, :3] = value
+    Image.fromarray(pixels).save(path)
+
+
+def test_good_data_pass(data):
+    assert {stage: len(dataset) for stage, dataset in detection(data).items()} == dict(train=4, val=3)
+    assert {stage: len(dataset) for stage, dataset in segmentation(data).items()} == dict(train=4, val=3)
+
+
+# -- COCO ------------------------------------------------------------------------------------------
+
+
+def test_annotation_file_missing(data):
+    (data / 'detection/annotations/instances_val.json').unlink()
+    with pytest.raises(UserError, match=r"val_dataloader: the annotation file '.*instances_val.json' does not exist; "
+                                        'correct data_root or ann_file, or give --data-root'):
+        detection(data)
+
+
+@pytest.mark.parametrize('content', ['{"images": [', 'GIF89a\xff', ''])
+def test_annotation_file_not_json(data, content):
+    (data / 'detection/annotations/instances_train.json').write_bytes(content.encode('latin-1'))
+    with pytest.raises(UserError, match=r"train_dataloader: '.*instances_train.json' is not JSON \("):
+        detection(data)
+
+
+@pytest.mark.parametrize('content', ['[1, 2]', '{"images": [], "annotations": []}', '{"images": 1}'])
+def test_annotation_file_not_coco(data, content):
+    (data / 'detection/annotations/instances_train.json').write_text(content)
+    with pytest.raises(UserError, match='is JSON, but not in COCO format: a dict with the lists images, annotations'):
+        detection(data)
+
+
+def test_image_folder_missing(data):
+    with pytest.raises(UserError, match=r"the folder '.*detection/pictures/' \(data_prefix.img\) does not exist"):
+        detection(data, train_dataloader__dataset__data_prefix__img='pictures/')
+
+
+def test_images_missing(data):
+    first, second = sorted((data / 'detection/train').glob('*.png'))[:2]
+    first.unlink(), second.unlink()
+    with pytest.raises(UserError, match=rf"train_dataloader: 2 of 4 files do not exist, e.g. '.*{first.name}'. "
+                                        'Correct data_prefix'):
+        detection(data)
+
+
+def test_categories_under_other_names(data):
+    file = edit(data, lambda content: content['categories'][2].update(name='moon'))
+    with pytest.raises(UserError, match=rf"classes \['crescent'\] \(1 of 8\) are no categories of '{file}', which has "
+                                        r"\['arrow', 'circle', 'moon'"):
+        detection(data)
+
+
+def test_classes_in_another_order(data):
+    """The framework would number the classes in the file's order and print the config's names."""
+    classes = (CLASSES[1], CLASSES[0], *CLASSES[2:])
+    with pytest.raises(UserError, match=r"must be in the order of the categories .* write \['arrow', 'circle', 'cres"):
+        detection(data, train_dataloader__dataset__metainfo__classes=classes)
+
+
+def test_one_class_without_comma(data):
+    with pytest.raises(UserError, match=r"classes='star' is one text, not a list of names; write \('star', \)"):
+        detection(data, train_dataloader__dataset__metainfo__classes='star')
+
+
+def test_fewer_classes_than_categories_need_a_head_to_match(data, caplog):
+    options = {f'{stage}_dataloader__dataset__metainfo__classes': CLASSES[:7] for stage in ('train', 'val')}
+    with pytest.raises(UserError, match='train_dataloader has 7 classes, but model.roi_head.bbox_head.num_classes '
+                                        'is 8; set it to 7'):
+        detection(data, **options)
+    heads = dict(model__roi_head__bbox_head__num_classes=7, model__roi_head__mask_head__num_classes=7)
+    assert len(detection(data, 'val', **options, **heads)['val']) == 3
+
+
+@pytest.mark.parametrize('key, value', [('image_id', 999), ('category_id', 77)])
+def test_annotation_of_something_unknown(data, key, value):
+    edit(data, lambda content: content['annotations'][0].update({key: value}))
+    with pytest.raises(UserError, match=f'1 annotations in .* have a {key} that the file does not list, e.g. '
+                                        f'annotation .* with {key} {value}'):
+        detection(data)
+
+
+def test_images_without_annotations_are_left_out_of_training_only(data):
+    def remove(content):
+        image = content['images'][0]['id']
+        content['annotations'] = [a for a in content['annotations'] if a['image_id'] != image]
+
+    edit(data, remove), edit(data, remove, 'val')
+    assert {stage: len(dataset) for stage, dataset in detection(data).items()} == dict(train=3, val=3)
+
+
+def test_no_annotation_at_all(data):
+    edit(data, lambda content: content.update(annotations=[]))
+    with pytest.raises(UserError, match='none of the 4 images in .* has an annotation of the 8 classes'):
+        detection(data)
+
+
+def test_evaluator_with_another_file(data):
+    with pytest.raises(UserError, match='val_evaluator.ann_file is .*instances_train.json.*, but val_dataloader reads'):
+        detection(data, val_evaluator__ann_file=str(data / 'detection/annotations/instances_train.json'))
+
+
+def test_classes_of_the_data_set_itself_are_known(data):
+    """Without metainfo the classes are CocoDataset's own 80."""
+    cfg = dict(model__roi_head__bbox_head__num_classes=80, train_dataloader__dataset__metainfo=None)
+    with pytest.raises(UserError, match=r"classes \['person', .* \(80 of 80\) are no categories"):
+        detection(data, **cfg)
+
+
+# -- label maps ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('split, stage', [('training', 'train'), ('validation', 'val')])
+def test_value_beyond_the_classes(data, split, stage):
+    path = sorted((data / f'segmentation/annotations/{split}').glob('*.png'))[1]
+    paint(path, 9)
+    with pytest.raises(UserError, match=rf"{stage}_dataloader: the label map '{path}' holds the values \[9\]; allowed "
+                                        r'are 0 to 8 \(9 classes\) and \[255\] \(ignored\)'):
+        segmentation(data)
+
+
+def test_ignored_value_passes(data):
+    path = next((data / 'segmentation/annotations/training').glob('*.png'))
+    paint(path, 255)
+    segmentation(data)
+    with pytest.raises(UserError, match=r'holds the values \[255\]; allowed are .* and \[99\]'):
+        segmentation(data, model__decode_head__ignore_index=99)
+
+
+def test_zero_label_reduced(data):
+    """0 is ignored and 1 becomes class 0, so of 9 stored values 8 are classes."""
+    options = {f'{stage}_dataloader__dataset__{key}': value for stage in ('train', 'val') for key, value in (
+        ('reduce_zero_label', True), ('metainfo', dict(classes=CLASSES, palette=[(0, 0, 0)] * 8)))}
+    heads = dict(model__decode_head__num_classes=8, model__auxiliary_head__num_classes=8)
+    segmentation(data, **options, **heads)
+    paint(next((data / 'segmentation/annotations/training').glob('*.png')), 9)
+    with pytest.raises(UserError, match=r'holds the values \[9\]; allowed are 1 to 8 \(8 classes\) and \[0, 255\]'):
+        segmentation(data, **options, **heads)
+
+
+def test_label_map_in_colour(data):
+    path = next((data / 'segmentation/annotations/training').glob('*.png'))
+    Image.new('RGB', (64, 64)).save(path)
+    with pytest.raises(UserError, match=f"label map '{path}' is not 8-bit with one channel, but has mode 'RGB'"):
+        segmentation(data)
+
+
+def test_label_map_missing(data):
+    path = next((data / 'segmentation/annotations/training').glob('*.png'))
+    path.unlink()
+    with pytest.raises(UserError, match=f"1 of 4 files do not exist, e.g. '{path}'. Correct data_prefix or"):
+        segmentation(data)
+
+
+def test_everything_ignored(data):
+    for path in (data / 'segmentation/annotations/training').glob('*.png'):
+        Image.new('L', (64, 64), 255).save(path)
+    with pytest.raises(UserError, match='every pixel of the 4 label maps has an ignored value'):
+        segmentation(data)
+
+
+def test_no_image_with_the_suffix(data):
+    with pytest.raises(UserError, match=r"no file in '.*training' ends in img_suffix='.jpg'; endings there: \['.png"):
+        segmentation(data, train_dataloader__dataset__img_suffix='.jpg')
+
+
+def test_head_with_other_classes(data):
+    with pytest.raises(UserError, match='has 9 classes, but model.auxiliary_head.num_classes is 5; set it to 9'):
+        segmentation(data, model__auxiliary_head__num_classes=5)
+
+
+# -- as a user sees it -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('tool', ['train', 'test'])
+def test_command_ends_with_a_paragraph(run_tool, data, tmp_path, tool):
+    if tool == 'train':
+        paint(next((data / 'segmentation/annotations/training').glob('*.png')), 200)
+        args = ('tools/train.py', 'configs/upernet_cvt_nano_shapes.py', '--data-root', data / 'segmentation')
+    else:
+        edit(data, lambda content: content['categories'][0].update(name='dart'), 'val')
+        args = ('tools/test.py', 'configs/maskrcnn_cvt_nano_shapes.py', 'none.pth', '--data-root', data / 'detection')
+    result = run_tool(*args, '--work-dir', tmp_path / 'work', rc=2)
+    assert 'Traceback' not in result.stdout
+    last = result.stdout.strip().splitlines()[-1]
+    assert last.startswith('error: ') and ('holds the values [200]' in last or "classes ['arrow']" in last)
+    assert not (tmp_path / 'work').exists()

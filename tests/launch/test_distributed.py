@@ -1,0 +1,336 @@
+"""The launchers, and that a result does not depend on how many processes, hosts or schedulers computed it."""
+import importlib.util
+import json
+import math
+import os
+import pty
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny_training import EPOCHS, ITERATIONS, ROOT, call, differences, load, start, write_config
+
+TWO = ('--cfg-options', 'train_dataloader.batch_size=6')
+
+# All that srun does here: start the tasks with its variables, pass on a signal, report a failure.
+SRUN = """#!/usr/bin/env bash
+echo "srun $*"
+for option; do
+    case $option in --ntasks=*) tasks=${option#*=};; -*) ;; *) break;; esac
+    shift
+done
+export SLURM_JOB_ID=$$ SLURM_NTASKS=$tasks SLURM_NODELIST=localhost
+for ((task = 0; task < tasks; task++)); do SLURM_PROCID=$task SLURM_LOCALID=$task "$@" & done
+pids=$(jobs -p)
+trap 'kill -USR1 $pids' USR1
+rc=0
+for pid in $pids; do
+    while kill -0 "$pid" 2>/dev/null; do wait "$pid"; code=$?; done
+    ((code)) && rc=$code
+done
+exit $rc
+"""
+
+
+def free_port() -> str:
+    with socket.socket() as sock:
+        sock.bind(('127.0.0.1', 0))
+        return str(sock.getsockname()[1])
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('distributed')
+    write_config(folder)
+    (folder / 'bin').mkdir()
+    (folder / 'bin' / 'srun').write_text(SRUN)
+    (folder / 'bin' / 'srun').chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope='module')
+def slurm(folder):
+    return dict(PATH=f'{folder / "bin"}:{os.environ["PATH"]}', GPUS='2', MASTER_ADDR='127.0.0.1')
+
+
+@pytest.fixture(scope='module')
+def one(folder):
+    """Work dir of an undisturbed run of one process."""
+    call(sys.executable, 'tools/train.py', folder / 'tiny.py', '--work-dir', folder / 'one',
+         output=folder / 'one.txt')
+    return folder / 'one'
+
+
+@pytest.fixture(scope='module')
+def two(folder):
+    """Work dir of the same run with two processes and half the batch each."""
+    output = call('tools/dist_train.sh', folder / 'tiny.py', 2, '--work-dir', folder / 'two', *TWO,
+                  output=folder / 'two.txt')
+    assert re.search(r'Cost of training: .* 288 images, .* on 2 x CPU', output)
+    return folder / 'two'
+
+
+def assert_close(first: Path, second: Path) -> None:
+    """Weights and averaged gradients agree to float32's precision: sums were taken in another order."""
+    a, b = (load(path / f'epoch_{EPOCHS}.pth') for path in (first, second))
+    assert a['meta']['iter'] == b['meta']['iter'] == ITERATIONS
+    names = [name for name in a['state_dict'] if name.startswith('backbone') or name.startswith('head')]
+    assert len(names) > 100
+    for name in names:
+        # The softmax does not depend on a bias of the keys. Its gradient is rounding error only, from which
+        # AdamW, dividing by its size, makes steps.
+        atol = 1e-3 if name.endswith('proj_k.bias') else 5e-6
+        torch.testing.assert_close(a['state_dict'][name], b['state_dict'][name], rtol=0, atol=atol, msg=name)
+    compared = 0
+    for key, state in a['optimizer']['state'].items():
+        mean, other = state['exp_avg'], b['optimizer']['state'][key]['exp_avg']
+        if mean.abs().max() > 1e-6:
+            compared += 1
+            assert (mean - other).abs().max() <= 2e-3 * mean.abs().max(), key
+    assert compared > 50
+
+
+def test_two_processes_train_as_one(one, two):
+    assert load(two / f'epoch_{EPOCHS}.pth')['meta']['world_size'] == 2
+    assert_close(one, two)
+
+
+def test_two_hosts_train_as_one_host(folder, two):
+    work_dir = folder / 'hosts'
+    env = dict(NNODES='2', MASTER_ADDR='127.0.0.1', PORT=free_port())
+    command = ('tools/dist_train.sh', folder / 'tiny.py', 1, '--work-dir', work_dir, *TWO)
+    with start(*command, output=folder / 'host0.txt', NODE_RANK='0', **env) as host0, \
+            start(*command, output=folder / 'host1.txt', NODE_RANK='1', **env) as host1:
+        assert 'Cost of training' in host0.finish()
+        assert 'Epoch(train)' not in host1.finish()
+    assert differences(two / f'epoch_{EPOCHS}.pth', work_dir / f'epoch_{EPOCHS}.pth') == []
+
+
+def test_slurm_trains_stops_and_continues_with_another_number_of_processes(folder, slurm, one):
+    work_dir = folder / 'slurm'
+    with start('tools/slurm_train.sh', 'gpus', 'cvt', folder / 'tiny.py', work_dir, *TWO,
+               output=folder / 'slurm.txt', SRUN_ARGS='--signal=USR1@60 --exclusive', **slurm) as process:
+        process.wait_for_text('Epoch(train) [1][1/3]')
+        process.popen.send_signal(signal.SIGUSR1)
+        output = process.finish()
+    assert output.startswith(
+        'srun --partition=gpus --job-name=cvt --gres=gpu:2 --ntasks=2 --ntasks-per-node=2 --cpus-per-task=5 '
+        '--kill-on-bad-exit=1 --signal=USR1@60 --exclusive ')
+    saved = load(work_dir / 'preempted.pth')['meta']
+    assert f'SIGUSR1: the run was saved after iteration {saved["iter"]} and ends' in output
+    assert saved['world_size'] == 2 and saved['iter'] in (10, 20) and saved['iter'] % 3  # inside an epoch
+    half = folder / 'half'
+    shutil.copytree(work_dir, half)
+
+    # The same total batch: the rest of the run is as if nothing had happened.
+    output = call(sys.executable, 'tools/train.py', folder / 'tiny.py', '--work-dir', work_dir, '--resume',
+                  output=folder / 'continued.txt')
+    assert 'Continued with 1 x 12 images' in output and 'was saved with 2 x 6 x 1' in output
+    assert not (work_dir / 'preempted.pth').exists()
+    assert_close(one, work_dir)
+
+    # Half the total batch: twice the iterations, and the schedule ends where it should.
+    output = call(sys.executable, 'tools/train.py', folder / 'tiny.py', '--work-dir', half, '--resume', *TWO,
+                  output=folder / 'half.txt')
+    assert (f'Iteration {saved["iter"]} became {2 * saved["iter"]} of {2 * ITERATIONS}; learning rates were '
+            'multiplied by 0.5.') in output
+    end = load(half / f'epoch_{EPOCHS}.pth')
+    assert end['meta']['iter'] == 2 * ITERATIONS
+    # The last iteration of a cosine over 7 epochs of 6 iterations.
+    expected = 1e-5 + (1e-3 - 1e-5) * (1 + math.cos(math.pi * 41 / 42)) / 2
+    for group in end['optimizer']['param_groups']:
+        assert group['initial_lr'] == pytest.approx(1e-3)
+        assert group['lr'] == pytest.approx(expected, rel=1e-3)
+
+
+def test_zero_trains_as_adamw_and_may_go_on_with_one_process(folder, slurm, one, two, tmp_path):
+    """The optimizer's state spread over two processes; stopped inside an epoch and continued."""
+    (tmp_path / 'counting.py').write_text(
+        'from pathlib import Path\n'
+        'from mmengine.hooks import Hook\n'
+        'from mmengine.registry import HOOKS\n'
+        '@HOOKS.register_module()\n'
+        'class Counting(Hook):\n'
+        '    def after_train(self, runner):\n'
+        '        optimizer = runner.optim_wrapper.optimizer\n'
+        "        state = getattr(optimizer, 'optim', optimizer).state\n"
+        "        count = sum(average['exp_avg'].numel() for average in state.values())\n"
+        "        Path(runner.work_dir, f'count{runner.rank}').write_text(str(count))\n")
+    config = tmp_path / 'zero.py'
+    config.write_text(f'_base_ = {str(folder / "tiny.py")!r}\n'
+                      "custom_imports = dict(imports=['counting'])\n"
+                      "default_hooks = dict(counting=dict(type='Counting'))\n"
+                      "optim_wrapper = dict(optimizer=dict(type='ZeroRedundancyOptimizer', optimizer_type='AdamW'))\n")
+    work_dir, env = tmp_path / 'work', dict(PYTHONPATH=str(tmp_path))
+    with start('tools/slurm_train.sh', 'gpus', 'cvt', config, work_dir, *TWO, output=tmp_path / 'stopped.txt',
+               **slurm, **env) as process:
+        process.wait_for_text('Epoch(train) [1][1/3]')
+        process.popen.send_signal(signal.SIGUSR1)
+        assert 'SIGUSR1: the run was saved' in process.finish()
+    alone = tmp_path / 'alone'
+    shutil.copytree(work_dir, alone)
+
+    call('tools/dist_train.sh', config, 2, '--work-dir', work_dir, '--resume', *TWO, output=tmp_path / 'two.txt', **env)
+    different = differences(two / f'epoch_{EPOCHS}.pth', work_dir / f'epoch_{EPOCHS}.pth')
+    assert [name for name in different if not name.startswith('optimizer.base_param_settings.')] == []
+    shares = [int((work_dir / f'count{rank}').read_text()) for rank in range(2)]
+
+    call(sys.executable, 'tools/train.py', config, '--work-dir', alone, '--resume', output=tmp_path / 'one.txt', **env)
+    assert_close(one, alone)
+    assert sum(shares) == int((alone / 'count0').read_text()) and max(shares) < 0.6 * sum(shares)
+
+
+def test_evaluation_does_not_depend_on_the_number_of_processes(folder, slurm, one, tmp_path):
+    """1000 images: 500 + 500, and 334 + 333 + 333."""
+    checkpoint = one / f'epoch_{EPOCHS}.pth'
+    rng = np.random.default_rng(1)
+    for number in range(1000):
+        images = tmp_path / 'val' / ('dark', 'light')[number % 2]
+        images.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 200, (32, 32, 3)) + 12 * (number % 2 != (number % 10 == 0))
+        Image.fromarray(pixels.astype(np.uint8)).save(images / f'{number:03}.png')
+    flags = ('--work-dir', folder / 'test', '--cfg-options', f'test_dataloader.dataset.data_root={tmp_path}')
+    outputs = [
+        call(sys.executable, 'tools/test.py', folder / 'tiny.py', checkpoint, *flags,
+             output=folder / 'test1.txt'),
+        call('tools/slurm_test.sh', 'gpus', 'cvt', folder / 'tiny.py', checkpoint, *flags,
+             output=folder / 'test2.txt', **slurm),
+        call('tools/dist_test.sh', folder / 'tiny.py', checkpoint, 3, *flags, output=folder / 'test3.txt'),
+    ]
+    metrics = [re.findall(r'Epoch\(test\) .*?(accuracy/top1: [\d.]+ .*raw/loss: [\d.]+)', text)
+               for text in outputs]
+    assert len(metrics[0]) == 1 and metrics[0] == metrics[1] == metrics[2]
+    top1 = float(metrics[0][0].split()[1])
+    assert 55 < top1 < 100, 'too trivial to tell a lost image'
+
+
+def test_failing_process_ends_all_and_has_the_last_word(folder, tmp_path):
+    (tmp_path / 'failing.py').write_text(
+        'from mmengine.hooks import Hook\n'
+        'from mmengine.registry import HOOKS\n'
+        '@HOOKS.register_module()\n'
+        'class Failing(Hook):\n'
+        '    def before_train_iter(self, runner, batch_idx, data_batch=None):\n'
+        '        if runner.rank == 1 and runner.iter == 2:\n'
+        "            raise RuntimeError('the second process fails')\n")
+    config = tmp_path / 'failing_config.py'
+    config.write_text(f'_base_ = {str(folder / "tiny.py")!r}\n'
+                      "custom_imports = dict(imports=['failing'])\n"
+                      "default_hooks = dict(failing=dict(type='Failing'))\n")
+    with start('tools/dist_train.sh', config, 2, '--work-dir', tmp_path / 'work', *TWO,
+               output=tmp_path / 'output.txt', PYTHONPATH=str(tmp_path)) as process:
+        process.wait_for_text('Epoch(train) [1][2/3]')
+        begin = time.monotonic()
+        output = process.finish(rc=1)
+        assert time.monotonic() - begin < 60
+        assert not process.group_is_alive()
+    root_cause = output[output.rindex('Root Cause'):]
+    assert 'rank      : 1' in root_cause
+    assert root_cause.rstrip(' \n=').endswith('RuntimeError: the second process fails')
+
+
+def test_ctrl_c_ends_all_processes(folder, tmp_path):
+    with start('tools/dist_train.sh', folder / 'tiny.py', 2, '--work-dir', tmp_path / 'work', *TWO,
+               'train_cfg.max_epochs=1000', output=tmp_path / 'output.txt') as process:
+        process.wait_for_text('Saving checkpoint at 1 epochs')
+        begin = time.monotonic()
+        os.killpg(process.popen.pid, signal.SIGINT)
+        process.popen.wait(120)
+        while process.group_is_alive():
+            time.sleep(0.05)
+        # seconds on a free machine; torchrun itself waits 30 for a process before it kills it
+        assert time.monotonic() - begin < 60
+
+
+@pytest.mark.parametrize('args, env, message', [
+    (('tools/dist_train.sh', 'tiny.py'), {}, 'tools/dist_train.sh CONFIG GPUS [flags'),
+    (('tools/dist_train.sh', 'tiny.py', 'two'), {}, "GPUS is 'two', but must be a number of processes"),
+    (('tools/dist_train.sh', 'tiny.py', '1'), dict(NNODES='2'), 'NNODES=2 needs NODE_RANK (0 to 1'),
+    (('tools/dist_test.sh', 'tiny.py', '2'), {}, 'tools/dist_test.sh CONFIG CHECKPOINT GPUS'),
+    (('tools/slurm_train.sh', 'gpus', 'cvt'), {}, 'tools/slurm_train.sh PARTITION JOB_NAME CONFIG WORK_DIR'),
+    (('tools/slurm_test.sh', 'gpus', 'cvt', 'tiny.py'), {}, 'PARTITION JOB_NAME CONFIG CHECKPOINT'),
+])
+def test_mistakes_in_a_launcher_call(args, env, message):
+    result = subprocess.run(args, cwd=ROOT, text=True, capture_output=True, env={**os.environ, **env})
+    assert result.returncode == 2 and message in result.stderr and not result.stdout
+
+
+def test_launcher_without_its_environment(run_tool, folder):
+    output = run_tool('tools/train.py', folder / 'tiny.py', '--launcher', 'slurm', rc=2).stdout
+    assert "the environment has no 'SLURM_JOB_ID'" in output and 'Traceback' not in output
+
+
+def test_more_processes_than_gpus(monkeypatch):
+    from mmengine.config import Config
+
+    from cvt_dense.launch.distributed import setup_distributed
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
+    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
+    monkeypatch.setenv('RANK', '3')
+    monkeypatch.setenv('LOCAL_RANK', '2')
+    with pytest.raises(ValueError, match='Process 3 on this host has no GPU: only 2 can be seen.*at most 2'):
+        setup_distributed(Config(dict()), 'pytorch')
+
+
+@pytest.mark.skipif(shutil.which('shellcheck') is None, reason='shellcheck is not installed')
+def test_shell_scripts_pass_shellcheck():
+    scripts = sorted(str(path) for path in (ROOT / 'tools').glob('*.sh'))
+    assert len(scripts) >= 5
+    result = subprocess.run(['shellcheck', '-x', *scripts], cwd=ROOT, text=True, capture_output=True)
+    assert result.returncode == 0, result.stdout
+
+
+def test_progress_bar_on_a_terminal_only(folder, one, tmp_path):
+    """Of one process only, below the log's lines, which stay whole; in files there is none."""
+    control, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (40, 200))
+    with subprocess.Popen(['tools/dist_train.sh', folder / 'tiny.py', '2', '--work-dir', tmp_path, *TWO,
+                           'train_cfg.max_epochs=4'], cwd=ROOT, env={**os.environ, 'PYTHON': sys.executable},
+                          stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal) as process:
+        os.close(terminal)
+        chunks = []
+        while not chunks or chunks[-1]:
+            try:
+                chunks.append(os.read(control, 4096))
+            except OSError:  # how Linux says that the other side is closed
+                break
+    os.close(control)
+    assert process.returncode == 0
+    lines = b''.join(chunks).decode().replace('\r', '\n').split('\n')
+    # Once when it appears and once below the first line of the log; a second process would add its own.
+    assert sum(line.startswith('epoch 1/4:   0%|') for line in lines) == 2
+    bars = [re.fullmatch(r'epoch 4/4: +\d+%\|.*\| (\d)/3 \[.*, loss ([\d.]+), ([\d.]+) images/s\]', line)
+            for line in lines]
+    assert {bar[1] for bar in bars if bar} >= {'1', '2'}
+    assert any(re.match(r'val: +\d+%.* 4/4 \[', line) for line in lines)
+    in_log = [line for line in lines if ' - mmengine - ' in line]
+    assert len(in_log) > 30 and all(re.match(r'\d\d/\d\d \d\d:\d\d:\d\d - ', line) for line in in_log)
+    for plain in (folder / 'one.txt', *tmp_path.glob('*/*.log')):
+        assert 'Epoch(train)' in plain.read_text() and '%|' not in plain.read_text()
+
+
+def test_curves_of_one_flag(run_tool, folder, tmp_path):
+    run_tool('tools/train.py', folder / 'tiny.py', '--work-dir', tmp_path, '--vis-backend', 'tensorboard',
+             '--cfg-options', 'train_cfg.max_epochs=1')
+    events, = tmp_path.glob('*/vis_data/events.out.tfevents.*')
+    assert events.stat().st_size > 0
+    curves, = tmp_path.glob('*/vis_data/scalars.json')
+    assert [json.loads(line)['step'] for line in curves.read_text().splitlines()][:3] == [1, 2, 3]
+
+
+@pytest.mark.skipif(importlib.util.find_spec('wandb') is not None, reason='wandb is installed')
+def test_curves_for_a_package_that_is_not_installed(run_tool, folder, tmp_path):
+    output = run_tool('tools/train.py', folder / 'tiny.py', '--work-dir', tmp_path / 'work',
+                      '--vis-backend', 'wandb', rc=2).stdout
+    assert "--vis-backend wandb needs the package 'wandb', which is not installed: run" in output
+    assert 'Traceback' not in output and not (tmp_path / 'work').exists()

@@ -1,0 +1,105 @@
+"""What tools/train.py and tools/test.py do to a config."""
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+
+from cvt_dense.errors import UserError
+from cvt_dense.launch import settings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def strings(node):
+    if isinstance(node, dict):
+        node = list(node.values())
+    if isinstance(node, (list, tuple)):
+        return [text for child in node for text in strings(child)]
+    return [node] if isinstance(node, str) else []
+
+
+def left_over(cfg, old):
+    parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator'))]
+    return [text for text in strings(parts) if text.startswith(old)]
+
+
+def test_data_root_of_every_config(tmp_path):
+    configs = sorted(ROOT.glob('configs/*.py'))
+    redirected = 0
+    for path in configs:
+        cfg = Config.fromfile(path)
+        loader = cfg.get('train_dataloader')
+        if not loader:
+            continue
+        roots = {node['data_root'].rstrip('/') for node in settings.dicts(loader) if node.get('data_root')}
+        assert roots, path.name
+        before = len(left_over(cfg, tuple(roots)))
+        settings.redirect_data_root(cfg, str(tmp_path))
+        assert left_over(cfg, tuple(roots)) == [], path.name
+        assert len(left_over(cfg, str(tmp_path))) == before >= 2, path.name
+        redirected += 1
+    assert redirected >= 3
+
+
+def test_data_root_in_wrappers_evaluators_and_below_the_old_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'data' / 'coco' / 'mini').mkdir(parents=True)
+    part = dict(type='mmdet.CocoDataset', data_root='data/coco/', ann_file='annotations/train.json')
+    val = dict(dataset=dict(data_root='data/coco/', other='data/coconut'))
+    cfg = Config(dict(
+        data_root='data/coco/',
+        train_dataloader=dict(dataset=dict(type='RepeatDataset', dataset=dict(type='ConcatDataset', datasets=[
+            part, dict(part, data_root='data/coco')]))),
+        val_dataloader=val, test_dataloader=val,
+        val_evaluator=[dict(type='mmdet.CocoMetric', ann_file='data/coco/annotations/val.json')],
+        test_evaluator=None))
+    settings.redirect_data_root(cfg, 'data/coco/mini')
+    parts = cfg.train_dataloader.dataset.dataset.datasets
+    assert [p.data_root for p in parts] == ['data/coco/mini/', 'data/coco/mini']
+    assert [p.ann_file for p in parts] == ['annotations/train.json'] * 2
+    assert cfg.val_dataloader.dataset == cfg.test_dataloader.dataset == dict(
+        data_root='data/coco/mini/', other='data/coconut')
+    assert cfg.val_evaluator[0].ann_file == 'data/coco/mini/annotations/val.json'
+    assert cfg.data_root == 'data/coco/mini/'
+
+
+def test_data_root_mistakes(tmp_path):
+    cfg = Config(dict(train_dataloader=dict(dataset=dict(type='X'))))
+    with pytest.raises(UserError, match="--data-root '.*gone' is not a folder"):
+        settings.redirect_data_root(cfg, str(tmp_path / 'gone'))
+    with pytest.raises(UserError, match='sets no data_root that it could replace'):
+        settings.redirect_data_root(cfg, str(tmp_path))
+
+
+@pytest.mark.parametrize('cuda', [True, False])
+def test_pinned_memory_with_cuda_only(monkeypatch, cuda):
+    monkeypatch.setattr('torch.cuda.is_available', lambda: cuda)
+    for name in ('cvt13_in1k', 'maskrcnn_cvtw24_coco_zero', 'upernet_cvt13_ade20k'):
+        cfg = settings.load_config(Namespace(config=f'{ROOT}/configs/{name}.py', cfg_options=None, data_root=None,
+                                           launcher='none', local_rank=0, work_dir=None))
+        for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader):
+            assert loader.persistent_workers and loader.get('pin_memory', False) == cuda
+
+
+@pytest.mark.parametrize('flag, dtype, scale', [('fp16', 'float16', 'dynamic'), ('bf16', 'bfloat16', 1.)])
+def test_amp(monkeypatch, flag, dtype, scale):
+    optimizer = dict(type='AdamW', lr=1e-3)
+    monkeypatch.setattr('torch.cuda.is_available', lambda: True)
+    cfg = Config(dict(optim_wrapper=dict(type='OptimWrapper', optimizer=optimizer)))
+    settings.set_amp(cfg, flag)
+    assert cfg.optim_wrapper == dict(
+        type='AmpOptimWrapper', dtype=dtype, loss_scale=scale, optimizer=optimizer)
+    monkeypatch.setattr('torch.cuda.is_available', lambda: False)
+    settings.set_amp(cfg, None)
+    assert cfg.optim_wrapper == dict(type='OptimWrapper', optimizer=optimizer)
+
+
+def test_auto_scale_lr_flag():
+    cfg = Config(dict(optim_wrapper=dict(accumulative_counts=4), auto_scale_lr=dict(base_batch_size=64)))
+    settings.scale_lr(cfg)
+    assert cfg.auto_scale_lr == dict(base_batch_size=64)
+    settings.scale_lr(cfg, enable=True)
+    assert cfg.auto_scale_lr == dict(base_batch_size=16, enable=True)
+    with pytest.raises(UserError, match='set auto_scale_lr.base_batch_size'):
+        settings.scale_lr(Config(dict(optim_wrapper=dict())), enable=True)

@@ -1,0 +1,155 @@
+"""The backbone inside mmdet's and mmseg's own models: loss, gradients, prediction, odd sizes, frozen stages."""
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.model import revert_sync_batchnorm
+from mmengine.registry import MODELS, DefaultScope
+from mmengine.structures import InstanceData, PixelData
+
+import cvt_dense  # noqa: F401
+from cvt_dense.models import CvT
+
+ROOT = Path(__file__).resolve().parents[2]
+ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
+DIMS = {0: 8, 1: 24, 2: 48, 3: 48}
+DETECTORS = ['maskrcnn_cvt13_coco', 'cascademaskrcnn_cvt13_coco_3x', 'retinanet_cvt13_coco', 'dino_cvt13_coco']
+SEGMENTORS = ['upernet_cvt13_ade20k', 'semfpn_cvt13_ade20k', 'mask2former_cvt13_ade20k']
+
+
+def build(name: str, **backbone) -> torch.nn.Module:
+    """A config's model with a tiny backbone under its full-size neck and heads."""
+    cfg = Config.fromfile(ROOT / f'configs/{name}.py')
+    model = cfg.model
+    model.backbone.update(arch=ARCH, init_cfg=None, **backbone)
+    channels = [DIMS[i] for i in model.backbone.get('out_indices', (0, 1, 2))]
+    if 'neck' in model:
+        model.neck.in_channels = channels
+    for head in (model.get('decode_head', {}), model.get('auxiliary_head', {})):
+        if head and 'neck' not in model:
+            index = head.get('in_index', range(len(channels)))
+            head.in_channels = channels[index] if isinstance(index, int) else [channels[i] for i in index]
+    if model.type == 'DINO':
+        model.num_queries = 20  # the maps of these small images have less than 900 places
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        built = MODELS.build(model)
+        built.init_weights()
+    return revert_sync_batchnorm(built)
+
+
+def detection_batch(*sizes) -> dict:
+    from mmdet.structures import DetDataSample
+    from mmdet.structures.mask import BitmapMasks
+    samples = []
+    for height, width in sizes:
+        masks = np.zeros((2, height, width), np.uint8)
+        masks[0, 4:40, 4:40] = masks[1, 10:30, 20:60] = 1
+        sample = DetDataSample(metainfo=dict(
+            img_shape=(height, width), ori_shape=(height, width), scale_factor=(1., 1.), img_id=0))
+        sample.gt_instances = InstanceData(
+            bboxes=torch.tensor([[4., 4., 40., 40.], [20., 10., 60., 30.]]), labels=torch.tensor([3, 7]),
+            masks=BitmapMasks(masks, height, width))
+        sample.ignored_instances = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long))
+        samples.append(sample)
+    images = [torch.randint(0, 256, (3, *size), dtype=torch.uint8) for size in sizes]
+    return dict(inputs=images, data_samples=samples)
+
+
+def segmentation_batch(*sizes) -> dict:
+    from mmseg.structures import SegDataSample
+    samples = []
+    for size in sizes:
+        sample = SegDataSample(metainfo=dict(img_shape=size, ori_shape=size, pad_shape=size, scale_factor=(1., 1.)))
+        sample.gt_sem_seg = PixelData(data=torch.randint(0, 3, (1, *size)))
+        samples.append(sample)
+    images = [torch.randint(0, 256, (3, *size), dtype=torch.uint8) for size in sizes]
+    return dict(inputs=images, data_samples=samples)
+
+
+def total_loss(model: torch.nn.Module, batch: dict) -> torch.Tensor:
+    losses = model(**model.data_preprocessor(batch, True), mode='loss')
+    loss, _ = model.parse_losses(losses)
+    assert torch.isfinite(loss)
+    return loss
+
+
+@pytest.mark.parametrize('name', DETECTORS + SEGMENTORS)
+def test_loss_gradients_and_prediction(name):
+    """Images of different odd sizes in a batch; every parameter takes part, so DDP needs no find_unused_parameters."""
+    model = build(name).train()
+    sizes = ((63, 97), (70, 81))
+    batch = detection_batch if name in DETECTORS else segmentation_batch
+    total_loss(model, batch(*sizes)).backward()
+    unused = [key for key, param in model.named_parameters() if param.requires_grad and param.grad is None]
+    assert not unused
+    assert 'backbone.stage2.cls_token' in dict(model.named_parameters())
+    assert model.backbone.stage2.cls_token.grad.abs().sum() > 0
+
+    model.eval()
+    with torch.no_grad():
+        results = model(**model.data_preprocessor(batch(sizes[0]), False), mode='predict')
+    if name in DETECTORS:
+        boxes = results[0].pred_instances
+        assert boxes.bboxes.shape[1] == 4 and torch.isfinite(boxes.bboxes).all()
+        if len(boxes):
+            assert boxes.bboxes[:, 0::2].max() <= 97 and boxes.bboxes[:, 1::2].max() <= 63
+        if 'masks' in boxes:
+            assert boxes.masks.shape[1:] == (63, 97)
+    else:
+        assert results[0].pred_sem_seg.data.shape == (1, 63, 97)
+        assert 0 <= results[0].pred_sem_seg.data.min() and results[0].pred_sem_seg.data.max() < 150
+
+
+def test_frozen_stages_in_a_detector():
+    model = build('retinanet_cvt13_coco', frozen_stages=1).train()
+    total_loss(model, detection_batch((64, 96))).backward()
+    for key, param in model.backbone.named_parameters():
+        assert (param.grad is None) == key.startswith(('stage0', 'stage1')), key
+    assert not model.backbone.stage0.training and model.backbone.stage2.training
+
+
+def test_norm_eval_keeps_the_statistics():
+    model = build('upernet_cvt13_ade20k').train()
+    before = {key: value.clone() for key, value in model.backbone.named_buffers() if 'running' in key}
+    assert before
+    total_loss(model, segmentation_batch((64, 64), (64, 64)))
+    for key, value in model.backbone.named_buffers():
+        if key in before:
+            assert torch.equal(value, before[key]), key
+
+
+def test_synchronised_norm():
+    backbone = CvT(arch=ARCH, norm_cfg=dict(type='SyncBN'))
+    assert sum(isinstance(m, torch.nn.SyncBatchNorm) for m in backbone.modules()) == 9  # q, k and v of 3 blocks
+    x = torch.randn(2, 3, 33, 47)
+    plain = revert_sync_batchnorm(backbone).train()
+    assert not any(isinstance(m, torch.nn.SyncBatchNorm) for m in plain.modules())
+    assert [y.shape[1:] for y in plain(x)] == [(8, 8, 12), (24, 4, 6), (48, 2, 3)]
+
+
+def test_padding_of_a_batch_is_for_the_head_to_ignore():
+    """mmdet pads on the right and at the bottom; what an image of a batch predicts lies inside it."""
+    model = build('retinanet_cvt13_coco').eval()
+    with torch.no_grad():
+        small, _ = model(**model.data_preprocessor(detection_batch((40, 64), (90, 120)), False), mode='predict')
+    boxes = small.pred_instances.bboxes
+    if len(boxes):
+        assert boxes[:, 0::2].max() <= 64 and boxes[:, 1::2].max() <= 40
+
+
+@pytest.mark.parametrize('name', ['maskrcnn_cvt13_coco', 'upernet_cvt13_ade20k'])
+def test_image_below_16_pixels(name):
+    """The pipelines enlarge it: mmdet's and mmseg's Resize to the recipe's size, then padding or a crop."""
+    from mmcv.transforms import Compose
+    cfg = Config.fromfile(ROOT / f'configs/{name}.py')
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        resize = Compose([step for step in cfg.test_dataloader.dataset.pipeline if step.type == 'Resize'])
+        image = resize(dict(img=np.zeros((9, 12, 3), np.uint8), img_shape=(9, 12)))['img']
+    assert min(image.shape[:2]) >= 512
+
+
+def test_image_below_16_pixels_without_a_pipeline():
+    with pytest.raises(ValueError, match='image of 12x40 pixels .* CvT needs at least 16x16'):
+        build('upernet_cvt13_ade20k').backbone(torch.zeros(1, 3, 12, 40))

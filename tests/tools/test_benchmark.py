@@ -1,0 +1,154 @@
+"""tools/benchmark.py model, as users call it."""
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(__file__).parents[2] / 'tools' / 'benchmark.py'
+CONFIGS = TOOL.parents[1] / 'configs'
+
+
+@pytest.fixture(scope='module')
+def benchmark():
+    spec = importlib.util.spec_from_file_location('benchmark', TOOL)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_measures_and_writes(run_tool, tmp_path):
+    out = run_tool(TOOL, 'model', 'cvt-13', '--sizes', '32x48,224', '--batch', 1, '--rounds', 2, '--compare', 'fused',
+                   '--json', tmp_path / 'new' / 'a.json', '--plot', tmp_path / 'a.png', '--profile').stdout
+    profiles = out.split('share of time')[1:]
+    assert len(profiles) == 2 and all('%  aten::addmm' in profile for profile in profiles)
+    assert 'batch_norm' not in profiles[1]  # in the other it takes about the 1 % from which it is listed
+    report = json.loads((tmp_path / 'new' / 'a.json').read_text())
+    rows = report['rows']
+    assert [(row['name'], row['size']) for row in rows] == [
+        (name, size) for size in ([32, 48], [224, 224]) for name in ('eager', 'fused')]
+    for row in rows:
+        assert 0 < row['fastest_ms'] <= row['latency_ms'] and 0 < row['matmul_gflops']
+        # Not compared with 1: on a busy machine two rounds may be far apart.
+        assert row['share_of_peak'] == pytest.approx(
+            row['gflop'] / row['latency_ms'] * 1e3 / row['matmul_gflops'])
+        assert row['images_per_s'] == pytest.approx(1e3 / row['latency_ms'])
+        assert f"{row['name']:40}" in out
+    # The paper's 4.53 G multiplications, each with an addition.
+    assert rows[2]['gflop'] == pytest.approx(2 * 4.53, rel=.02)
+    # 20 million parameters in float32 are 0.07 GiB, activations come on top.
+    assert .07 < rows[2]['memory_gib'] < .5
+    assert (tmp_path / 'a.png').read_bytes().startswith(b'\x89PNG')
+    assert report['settings']['sizes'] == [[32, 48], [224, 224]] and report['environment']['torch']
+
+
+def test_a_training_step_counts_three_forward_passes(benchmark):
+    """PyTorch's formulas alone give 4.1, because of the depth-wise convolutions."""
+    import torch
+    model, flops = benchmark.CvT('cvt-13').eval(), {}
+    for mode in ('infer', 'train'):
+        with benchmark.FlopCounterMode(**benchmark.FLOPS) as counter:
+            args = benchmark.argparse.Namespace(mode=mode, amp='none', device='cpu')
+            benchmark.step(model, dict(inputs=torch.rand(1, 3, 224, 224)), args)
+        flops[mode] = counter.get_total_flops()
+    # The images get no gradient; attention's backward computes its weights again.
+    assert flops['train'] == pytest.approx(3 * flops['infer'], rel=.03)
+
+
+def test_bf16_training_step_beside_timm(benchmark, monkeypatch):
+    import torch
+    monkeypatch.setattr('sys.argv', ['benchmark.py', 'model', 'cvt-13', '--mode', 'train', '--amp', 'bf16',
+                                     '--batch', '2', '--compare', 'pvt_v2_b0'])
+    args = benchmark.parse_args()
+    for name in ('eager', 'pvt_v2_b0'):
+        model = benchmark.build(name, args, (64, 32))
+        linear = next(module for module in model.modules() if isinstance(module, torch.nn.Linear))
+        dtypes = []
+        linear.register_forward_hook(lambda module, inputs, output: dtypes.append(output.dtype))
+        linear.weight.register_hook(lambda grad: dtypes.append(grad.dtype))
+        benchmark.step(model, benchmark.inputs_of(model, args, (64, 32)), args)
+        assert dtypes == [torch.bfloat16, torch.float32]
+
+
+def test_training_step_of_a_whole_detector(run_tool, tmp_path):
+    run_tool(TOOL, 'model', CONFIGS / 'maskrcnn_cvt13_coco.py', '--size', '64x96', '--batch', 1, '--rounds', 1,
+             '--mode', 'train', '--json', tmp_path / 'a.json')
+    row, = json.loads((tmp_path / 'a.json').read_text())['rows']
+    assert row['latency_ms'] > 0
+    assert 39.1e6 * 8 / 2**30 < row['memory_gib'] < 2  # weights and gradients at least
+    assert row['gflop'] > 3 * 2 * 0.2 * 67  # a fifth at least of the 1000 proposals, forward and backward
+
+
+@pytest.mark.parametrize('config, batch', [('retinanet_cvt13_coco', 1), ('upernet_cvt13_ade20k', 2),
+                                           ('cvt13_in1k', 1)])
+def test_whole_models(benchmark, monkeypatch, config, batch):
+    """Outputs, gradients of every part, and variants with the same weights."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+    monkeypatch.setattr('sys.argv', ['benchmark.py', 'model', f'{CONFIGS}/{config}.py', '--batch', str(batch)])
+    args = benchmark.parse_args()
+    models = {name: benchmark.build(name, args, (64, 96)) for name in ('eager', 'fused', 'windowed')}
+    inputs = benchmark.inputs_of(models['eager'], args, (64, 96))
+    assert inputs['inputs'].shape == (batch, 3, 64, 96)
+    with torch.no_grad():
+        plain, fused = (tree_leaves(benchmark.forward(models[name], inputs)) for name in ('eager', 'fused'))
+    assert plain and all(torch.isfinite(output).all() for output in plain)
+    torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-4)
+    assert models['windowed'].backbone.stage0.blocks[0].attn.window_size == 28
+
+    args.mode, model, reached = 'train', models['eager'].train(), set()
+    for name, param in model.named_parameters():
+        param.register_hook(lambda grad, name=name: reached.add(name))
+    benchmark.step(model, inputs, args)
+    assert reached == set(dict(model.named_parameters()))
+    assert all(param.grad is None for param in model.parameters())
+
+
+def test_einsum_is_the_same_function(benchmark, monkeypatch):
+    import torch
+    monkeypatch.setattr('sys.argv', ['benchmark.py', 'model', 'cvt-13', '--window-size', '4,none,none'])
+    args = benchmark.parse_args()
+    x = torch.rand(1, 3, 64, 96)
+    with torch.no_grad():
+        for name in ('eager', 'windowed'):
+            expected, got = (benchmark.build(other, args, (64, 96))(x) for other in (name, f'{name}+einsum'))
+            for a, b in zip(got, expected):
+                torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize('args, message', [
+    (['cvt-14'], 'cvt-14: neither a config file nor one of cvt-13, cvt-21, cvt-w24'),
+    (['cvt-13', '--compare', 'resnet51'], "--compare resnet51: allowed are 'transformers', windowed, fused, einsum, "
+                                          "compiled, timm's networks and combinations of them with +"),
+    (['cvt-13', '--compare', 'resnet50+fused'],
+     '--compare resnet50+fused: resnet50 can only be combined with compiled'),
+    (['cvt-13', '--compare', 'resnet50+resnet18'],
+     "'resnet50+resnet18' names two networks: ['resnet50', 'resnet18']."),
+    (['cvt-13', '--compare', 'fused', '--mode', 'train'],
+     '--compare fused: fused is for inference, not --mode train'),
+    ([str(CONFIGS / 'retinanet_cvt13_coco.py'), '--compare', 'fused,resnet50'],
+     '--compare resnet50: of a config the whole model is measured, and resnet50 is a backbone alone'),
+    (['cvt-13', '--size', '8x64'], '8x64: CvT needs at least 16x16 pixels'),
+    (['cvt-13', '--rounds', '0'], '--batch 8 --rounds 0: both must be at least 1'),
+    (['cvt-13', '--device', 'cuda'], '--device cuda: this PyTorch sees no CUDA device'),
+], ids=lambda value: '' if isinstance(value, str) else ' '.join(value))
+def test_mistakes(benchmark, monkeypatch, capsys, args, message):
+    monkeypatch.setattr('torch.cuda.is_available', lambda: False)
+    monkeypatch.setattr('sys.argv', ['benchmark.py', 'model', *args])
+    with pytest.raises(SystemExit) as end:
+        benchmark.parse_args()
+    assert end.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_wrong_windows_are_no_traceback(run_tool):
+    out = run_tool(TOOL, 'model', CONFIGS / 'cvt13_in1k.py', '--compare', 'windowed', '--window-size', '7,7,none',
+                   rc=2).stdout
+    assert 'window_size=7 in stage 0: must be a positive multiple of stride_kv=2' in out and 'Traceback' not in out
+
+
+def test_what_a_model_cannot_run_is_no_traceback(run_tool):
+    """UperNet's pooling to 1x1 leaves BatchNorm one value per channel."""
+    out = run_tool(TOOL, 'model', CONFIGS / 'upernet_cvt13_ade20k.py', '--size', 64, '--batch', 1, '--mode', 'train',
+                   rc=1).stdout
+    assert 'eager does not run on 1 x 64x64 pixels: Expected more than 1 value per channel' in out
+    assert 'Try a larger --size or --batch.' in out and 'Traceback' not in out

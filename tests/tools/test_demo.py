@@ -1,0 +1,80 @@
+"""tools/demo.py from its command line, on very little data."""
+import json
+import re
+import shutil
+
+import pytest
+from PIL import Image
+
+TINY = ['--train', '8', '--val', '4', '--train-per-class', '4', '--val-per-class', '1', '--epochs', '1',
+        '--iterations', '2']
+
+
+@pytest.fixture(scope='module')
+def demo(run_tool, tmp_path_factory):
+    work_dir = tmp_path_factory.mktemp('demo') / 'run'
+    return work_dir, run_tool('tools/demo.py', '--work-dir', work_dir, *TINY).stdout
+
+
+def table(output: str) -> str:
+    return output[output.index('validation, %'):output.index('training curves')]
+
+
+def test_table_commands_and_pictures(demo):
+    work_dir, output = demo
+    rows = re.findall(r'^(CvT classifier, top-1|Mask R-CNN, box mAP|Mask R-CNN, mask mAP|UperNet, mIoU) +'
+                      r'([\d.]+) +([\d.]+)$', table(output), re.M)
+    assert len(rows) == 4 and all(0 <= float(value) <= 100 for row in rows for value in row[1:])
+    commands = re.findall(r'^  \$ python tools/train.py (\S+) (.*)$', output, re.M)
+    assert [config for config, _ in commands] == [
+        f'configs/{name}_nano_shapes.py'
+        for name in ('cvt', 'maskrcnn_cvt', 'maskrcnn_cvt', 'upernet_cvt', 'upernet_cvt')]
+    initial = f'model.backbone.init_cfg.checkpoint={work_dir}/pretraining/epoch_1.pth'
+    assert [initial in options for _, options in commands] == [False, True, False, True, False]
+    for name in ('curves.png', 'predictions.png'):
+        assert f'{work_dir}/{name}' in output and min(Image.open(work_dir / name).size) > 500
+    assert [len(list((work_dir / 'predictions' / task).iterdir()))
+            for task in ('classification', 'detection', 'segmentation')] == [6, 4, 4]
+
+
+def test_pretrained_weights_arrive(demo):
+    work_dir, _ = demo
+    for name in ('maskrcnn', 'upernet'):
+        report = re.search(r'CvT: (\d+) tensors loaded, (\d+) new',
+                           (work_dir / f'{name}_pretrained.log').read_text())
+        assert report and int(report[1]) > 100 and int(report[2]) == 6  # the levels' LayerNorms
+        assert 'tensors loaded' not in (work_dir / f'{name}_scratch.log').read_text()
+
+
+def test_again_trains_nothing_and_an_unfinished_step_goes_on(demo, run_tool):
+    work_dir, output = demo
+    assert table(run_tool('tools/demo.py', '--work-dir', work_dir, *TINY).stdout) == table(output)
+    (work_dir / 'pretraining' / 'finished').unlink()
+    result = run_tool('tools/demo.py', '--work-dir', work_dir, *TINY)
+    command, = re.findall(r'^  \$ python (.*)$', result.stdout, re.M)
+    assert 'cvt_nano_shapes.py' in command and '--resume' in command
+    assert result.stdout.count('finished before') == 4 and table(result.stdout) == table(output)
+
+
+def test_other_settings_and_foreign_folders_are_refused(demo, run_tool, tmp_path):
+    work_dir, _ = demo
+    result = run_tool('tools/demo.py', '--work-dir', work_dir, *TINY, '--seed', '1', rc=1)
+    assert 'holds a demo with other settings' in result.stdout and 'Traceback' not in result.stdout
+    (tmp_path / 'mine.txt').write_text('precious')
+    result = run_tool('tools/demo.py', '--work-dir', tmp_path, *TINY, rc=1)
+    assert 'is not empty and holds no demo' in result.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ['mine.txt']
+
+
+def test_failed_step_shows_its_log(demo, run_tool, tmp_path):
+    work_dir, _ = demo
+    broken = tmp_path / 'broken'
+    broken.mkdir()
+    shutil.copy(work_dir / 'demo.json', broken)
+    shutil.copytree(work_dir / 'data', broken / 'data')
+    shutil.rmtree(broken / 'data' / 'classification' / 'train')
+    assert json.loads((broken / 'data' / 'synthetic.json').read_text())['complete']
+    result = run_tool('tools/demo.py', '--work-dir', broken, *TINY, rc=1)
+    assert 'error: pretraining failed with exit code 2' in result.stdout
+    assert f'the end of its log {broken}/pretraining.log:' in result.stdout
+    assert "classification/train' is not a folder" in result.stdout and 'Traceback' not in result.stdout

@@ -1,0 +1,146 @@
+"""tools/get_flops.py against the closed form, the published figures, and real detectors and segmentors."""
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from cvt_dense.models import CvT, ImageClassifier
+
+ROOT = Path(__file__).resolve().parents[2]
+PUBLISHED = {('cvt-13', (224, 224)): 4.53e9, ('cvt-21', (224, 224)): 7.13e9, ('cvt-w24', (384, 384)): 193.2e9}
+
+
+@pytest.fixture(scope='module')
+def get_flops():
+    spec = importlib.util.spec_from_file_location('get_flops', ROOT / 'tools' / 'get_flops.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def closed_form(arch, size):
+    """MACs of each stage, from the shapes of every product."""
+    macs, in_channels, (height, width) = [], 3, size
+    for i, (dims, depth) in enumerate(zip(arch['embed_dims'], arch['depths'])):
+        kernel, stride, padding = ((7, 4, 2), (3, 2, 1), (3, 2, 1))[i]
+        height, width = ((side + 2 * padding - kernel) // stride + 1 for side in (height, width))
+        cls_token = int(i == 2)
+        queries, keys = height * width, -(-height // 2) * -(-width // 2)
+        embed = queries * dims * in_channels * kernel**2
+        depthwise = (queries + 2 * keys) * dims * 9
+        queries, keys = queries + cls_token, keys + cls_token
+        linear = (2 * queries + 2 * keys) * dims**2  # q and the output, k and v
+        attention = 2 * queries * keys * dims
+        mlp = 2 * queries * dims * 4 * dims
+        macs.append(embed + depth * (depthwise + linear + attention + mlp))
+        in_channels = dims
+    return macs
+
+
+@pytest.mark.parametrize('name, size', [('cvt-13', (224, 224)), ('cvt-13', (255, 337)), ('cvt-13', (800, 1280)),
+                                        ('cvt-21', (224, 224)), ('cvt-w24', (384, 384))])
+def test_every_stage_is_counted_as_the_closed_form_says(get_flops, name, size):
+    with torch.device('meta'):
+        model = CvT(name, out_type='cls_token')
+    parts = get_flops.count_parts(model, size)
+    counted = [parts[f'backbone.stage{i}'][1] for i in range(3)]
+    assert counted == closed_form(CvT.arch_zoo[name], size)
+    if (name, size) in PUBLISHED:
+        total = sum(counted) + 1000 * CvT.arch_zoo[name]['embed_dims'][-1]
+        assert total == pytest.approx(PUBLISHED[name, size], rel=0.01)
+
+
+def test_parameters_with_a_head_of_1000_classes():
+    for name, expected in (('cvt-13', 19_997_480), ('cvt-21', 31_622_696), ('cvt-w24', 277_196_392)):
+        with torch.device('meta'):
+            model = ImageClassifier(dict(type='cvt_dense.CvT', arch=name, out_type='cls_token'))
+        assert sum(p.numel() for p in model.parameters()) == expected
+
+
+def test_windows_lower_the_count(get_flops):
+    with torch.device('meta'):
+        whole, windowed = CvT('cvt-13'), CvT('cvt-13', window_size=[28, 28, None])
+    stage0 = [get_flops.count_parts(model, (800, 1280))['backbone.stage0'][1] for model in (whole, windowed)]
+    attention = 2 * (200 * 320) * (100 * 160) * 64
+    assert stage0[0] - stage0[1] == pytest.approx(attention, rel=0.02)  # but 28 * 28 / 4 keys instead of 16,000
+
+
+def test_the_model_index_holds_what_is_counted():
+    models = yaml.safe_load((ROOT / 'model-index.yml').read_text())['Models']
+    assert len(models) == 7
+    for entry in models:
+        metadata, arch = entry['Metadata'], CvT.arch_zoo[entry['Metadata']['Architecture']]
+        with torch.device('meta'):
+            model = ImageClassifier(dict(type='cvt_dense.CvT', arch=metadata['Architecture'], out_type='cls_token'))
+        assert metadata['Parameters'] == sum(p.numel() for p in model.parameters())
+        for size, listed in metadata['GMACs'].items():
+            size = tuple(map(int, size.split('x')))
+            head = 0 if size == (800, 1280) else 1000 * arch['embed_dims'][-1]
+            assert listed == round((sum(closed_form(arch, size)) + head) / 1e9, 2)
+        assert (ROOT / entry['Config']).is_file()
+
+
+def read_table(output):
+    """{part: (parameters, GMACs)} as printed, after a check of the sums."""
+    rows = {cells[0]: (int(cells[1].replace(',', '')), float(cells[2])) for cells in map(str.split, output.splitlines())
+            if len(cells) == 3 and cells[1][0].isdigit()}
+    total = rows.pop('total')
+    assert total[0] == sum(parameters for parameters, _ in rows.values())
+    assert total[1] == pytest.approx(sum(macs for _, macs in rows.values()), abs=0.01)
+    return rows
+
+
+def test_a_detector_is_counted_as_users_run_it(run_tool):
+    rows = read_table(run_tool('tools/get_flops.py', 'configs/maskrcnn_cvt13_coco.py', '--size', '256x320').stdout)
+    stages = [rows[f'backbone.stage{i}'][1] * 1e9 for i in range(3)]
+    assert stages == pytest.approx(closed_form(CvT.arch_zoo['cvt-13'], (256, 320)), abs=1e6)
+    assert all(rows[name][1] > 0 for name in ('neck', 'rpn_head', 'roi_head'))
+
+
+@pytest.fixture
+def count_config(get_flops, monkeypatch, capsys):
+    """Runs the tool in this process, which has imported mmdet and mmseg already."""
+
+    def run(name, size):
+        monkeypatch.setattr('sys.argv', ['get_flops.py', str(ROOT / f'configs/{name}.py'), '--size', size])
+        get_flops.main()
+        return read_table(capsys.readouterr().out)
+
+    return run
+
+
+def test_semantic_fpn(count_config):
+    rows = count_config('semfpn_cvt13_ade20k', '64x96')
+    assert rows['neck'][1] > 0 and rows['decode_head'][1] > 0 and 'other' not in rows
+
+
+def test_dino_whose_decoder_calls_its_head(count_config):
+    rows = count_config('dino_cvt13_coco', '256x320')
+    classes, boxes = 256 * 80, 2 * 256**2 + 256 * 4
+    places = 32 * 40 + 16 * 20 + 8 * 10 + 4 * 5  # of four levels, of which 900 become queries
+    # Each of 6 decoder layers refines the boxes; the head then predicts from its output once more.
+    expected = places * (classes + boxes) + 6 * 900 * (boxes + classes + boxes)
+    assert rows['bbox_head'][1] == pytest.approx(expected / 1e9, abs=1e-3)
+    assert rows['other'] == (4 * 256, 0)  # the level embedding belongs to no part
+
+
+def test_mask2former_whose_head_needs_the_images_shapes(count_config):
+    rows = count_config('mask2former_cvt13_ade20k', '64x96')
+    assert rows['decode_head'][1] > 1
+    assert rows['other'] == (0, pytest.approx(100 * 150 * 64 * 96 / 1e9, abs=1e-3))  # 100 masks to 150 classes
+
+
+def test_cascade_mask_heads_see_100_boxes(count_config):
+    rows = count_config('cascademaskrcnn_cvt13_coco_3x', '64x96')
+    boxes = 256 * 49 * 1024 + 1024**2 + 1024 * (81 + 4)
+    masks = 4 * 14**2 * 256**2 * 9 + 14**2 * 256**2 * 4 + 28**2 * 256 * 80
+    proposals = (rows['roi_head'][1] * 1e9 - 3 * 100 * masks) / (3 * boxes)
+    assert proposals == pytest.approx(round(proposals), abs=0.02) and 100 < proposals < 1000
+
+
+def test_an_image_too_small_for_the_network_is_no_traceback(count_config, capsys):
+    with pytest.raises(SystemExit) as end:
+        count_config('dino_cvt13_coco', '64x64')
+    assert end.value.code == 2 and 'does not run on 64x64 pixels' in capsys.readouterr().err

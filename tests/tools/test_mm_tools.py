@@ -1,0 +1,168 @@
+"""mmdet's and mmseg's own tools and inferencers with configs outside this project, no import of ours.
+
+``type='cvt_dense.CvT'`` is all that names the project; it need only be installed (here: on the path).
+"""
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cvt_dense.datasets.synthetic import generate
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BACKBONE = """dict(
+        type='cvt_dense.CvT', arch=dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6)){options})"""
+
+DETECTOR = """
+default_scope = 'mmdet'
+classes = ('arrow', 'circle', 'crescent', 'cross', 'ring', 'square', 'star', 'triangle')
+model = dict(
+    type='RetinaNet',
+    data_preprocessor=dict(type='DetDataPreprocessor', mean=[120.] * 3, std=[60.] * 3, pad_size_divisor=32),
+    backbone={backbone},
+    neck=dict(type='FPN', in_channels=[24, 48], out_channels=16, num_outs=2),
+    bbox_head=dict(
+        type='RetinaHead', num_classes=8, in_channels=16, feat_channels=16, stacked_convs=1,
+        anchor_generator=dict(type='AnchorGenerator', scales=[4.], ratios=[1.], strides=[8, 16])),
+    train_cfg=dict(assigner=dict(type='MaxIoUAssigner', pos_iou_thr=0.5, neg_iou_thr=0.4, min_pos_iou=0),
+                   sampler=dict(type='PseudoSampler'), allowed_border=-1, pos_weight=-1),
+    test_cfg=dict(nms_pre=50, min_bbox_size=0, score_thr=0., nms=dict(type='nms', iou_threshold=0.5), max_per_img=9))
+train_pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True),
+                  dict(type='PackDetInputs')]
+test_pipeline = [
+    dict(type='LoadImageFromFile'), dict(type='Resize', scale=(64, 64), keep_ratio=True),
+    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor'))]
+data = dict(type='CocoDataset', data_root={data!r}, metainfo=dict(classes=classes))
+train_dataloader = dict(
+    batch_size=2, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=True),
+    dataset=dict(ann_file='annotations/instances_train.json', data_prefix=dict(img='train/'),
+                 pipeline=train_pipeline, **data))
+val_dataloader = dict(
+    batch_size=1, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(ann_file='annotations/instances_val.json', data_prefix=dict(img='val/'), test_mode=True,
+                 pipeline=test_pipeline, **data))
+test_dataloader = val_dataloader
+val_evaluator = test_evaluator = dict(
+    type='CocoMetric', ann_file={data!r} + '/annotations/instances_val.json', metric='bbox')
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=1)
+val_cfg, test_cfg = dict(type='ValLoop'), dict(type='TestLoop')
+optim_wrapper = dict(
+    type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
+    constructor='cvt_dense.LayerDecayOptimWrapperConstructor', paramwise_cfg=dict(decay_rate=0.9))
+visualizer = dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')])
+"""
+
+LAZY = """
+from mmdet.models import FPN, DetDataPreprocessor, FCOS, FCOSHead
+
+from cvt_dense.models import CvT
+
+model = dict(
+    type=FCOS,
+    data_preprocessor=dict(type=DetDataPreprocessor, pad_size_divisor=32),
+    backbone=dict(
+        type=CvT, arch=dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6)), out_indices=(1, 2)),
+    neck=dict(type=FPN, in_channels=[24, 48], out_channels=32, num_outs=5),
+    bbox_head=dict(type=FCOSHead, num_classes=8, in_channels=32, feat_channels=32))
+"""
+
+SEGMENTOR = """
+default_scope = 'mmseg'
+model = dict(
+    type='EncoderDecoder',
+    data_preprocessor=dict(type='SegDataPreProcessor', mean=[120.] * 3, std=[60.] * 3, size=(64, 64)),
+    backbone={backbone},
+    decode_head=dict(type='FCNHead', in_channels=48, in_index=2, channels=8, num_convs=1, num_classes=9),
+    train_cfg=dict(), test_cfg=dict(mode='whole'))
+classes = ('background', 'arrow', 'circle', 'crescent', 'cross', 'ring', 'square', 'star', 'triangle')
+palette = [[20 * i, 10, 10] for i in range(9)]
+load = [dict(type='LoadImageFromFile')]
+test_pipeline = load + [dict(type='LoadAnnotations'), dict(type='PackSegInputs')]
+data = dict(type='BaseSegDataset', data_root={data!r}, img_suffix='.png', pipeline=test_pipeline,
+            metainfo=dict(classes=classes, palette=palette))
+train_dataloader = dict(
+    batch_size=2, num_workers=0, sampler=dict(type='InfiniteSampler', shuffle=True),
+    dataset=dict(data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'), **data))
+val_dataloader = dict(
+    batch_size=1, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'), **data))
+test_dataloader = val_dataloader
+val_evaluator = test_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=2, val_interval=2)
+val_cfg, test_cfg = dict(type='ValLoop'), dict(type='TestLoop')
+optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4))
+default_hooks = dict(checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=2))
+visualizer = dict(type='SegLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')])
+"""
+
+INFER = """
+import sys
+kind, config, checkpoint, image = sys.argv[1:]
+if kind == 'mmdet':
+    from mmdet.apis import DetInferencer, inference_detector, init_detector
+    model = init_detector(config, checkpoint, device='cpu')
+    print('boxes', tuple(inference_detector(model, image).pred_instances.bboxes.shape))
+    found = DetInferencer(config, checkpoint, device='cpu', show_progress=False)(image, no_save_vis=True)
+    print('inferencer', len(found['predictions'][0]['bboxes']))
+else:
+    import mmengine
+    if mmengine.__version__ == '0.10.7':  # cannot read its own checkpoints under torch 2.6 and later
+        import cvt_dense.models
+    from mmseg.apis import MMSegInferencer
+    found = MMSegInferencer(config, checkpoint, classes=['x'] * 9, palette=[[0, 0, 0]] * 9, device='cpu')(image)
+    print('inferencer', found['predictions'].shape)
+print('backbone', type(model.backbone).__module__ if kind == 'mmdet' else 'mmseg')
+"""
+
+
+@pytest.fixture(scope='module')
+def shapes(tmp_path_factory) -> Path:
+    return generate(tmp_path_factory.mktemp('shapes') / 'data', size=64, train=4, val=2, train_per_class=1,
+                    val_per_class=1)
+
+
+def tool(package: str, name: str) -> Path:
+    """A script of an installed package."""
+    return Path(importlib.util.find_spec(package).origin).parent / f'.mim/tools/{name}.py'
+
+
+@pytest.mark.parametrize('package', ['mmdet', 'mmseg'])
+def test_own_tools_and_inferencers(run_tool, shapes, tmp_path, package):
+    options = ', out_indices=(1, 2)' if package == 'mmdet' else ''
+    text, part = (DETECTOR, 'detection') if package == 'mmdet' else (SEGMENTOR, 'segmentation')
+    config = tmp_path / 'config.py'
+    config.write_text(text.format(backbone=BACKBONE.format(options=options), data=str(shapes / part)))
+    path = dict(PYTHONPATH=str(ROOT))
+    out = run_tool(tool(package, 'train'), config, '--work-dir', tmp_path / 'work', **path).stdout
+    assert ('parameter groups' in out) == (package == 'mmdet')
+    checkpoint = (tmp_path / 'work/last_checkpoint').read_text()
+    run_tool(tool(package, 'test'), config, checkpoint, '--work-dir', tmp_path / 'test', **path)
+    scores, = (tmp_path / 'test').glob('*/*.json')
+    assert ('coco/bbox_mAP' if package == 'mmdet' else 'mIoU') in json.loads(scores.read_text().splitlines()[-1])
+    image = tmp_path / 'image.png'
+    Image.fromarray(np.full((50, 70, 3), 90, np.uint8)).save(image)
+    script = tmp_path / 'infer.py'
+    script.write_text(INFER)
+    out = run_tool(script, package, config, checkpoint, image, **path).stdout
+    assert 'inferencer' in out
+    if package == 'mmdet':
+        assert 'backbone cvt_dense.models.backbones.cvt' in out
+    else:
+        assert 'inferencer (50, 70)' in out
+
+
+def test_pure_python_config(run_tool, tmp_path):
+    config = tmp_path / 'lazy.py'
+    config.write_text(LAZY)
+    script = tmp_path / 'build.py'
+    script.write_text('import sys, torch\n'
+                      'from mmengine.config import Config\n'
+                      'from mmdet.registry import MODELS\n'
+                      'model = MODELS.build(Config.fromfile(sys.argv[1]).model)\n'
+                      'print([tuple(x.shape) for x in model.extract_feat(torch.zeros(1, 3, 64, 96))])\n')
+    out = run_tool(script, config, PYTHONPATH=str(ROOT)).stdout
+    assert '[(1, 32, 8, 12), (1, 32, 4, 6), (1, 32, 2, 3), (1, 32, 1, 2), (1, 32, 1, 1)]' in out

@@ -1,0 +1,252 @@
+"""tools/train.py and tools/test.py on classification, as users call them."""
+import os
+import re
+import runpy
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny_training import differences, load, start
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = """
+_base_ = {base!r}
+tiny = dict(
+    _delete_=True, embed_dims=(8, 24, 48), depths=(1, 1, 2), num_heads=(1, 3, 6),
+    drop_path_rates=(0., 0., 0.3))
+model = dict(backbone=dict(arch=tiny), num_classes=4)
+loader = dict(batch_size=4, num_workers=2, dataset=dict(transform=dict(input_size=32)))
+train_dataloader = loader
+val_dataloader = loader
+test_dataloader = loader
+train_cfg = dict(max_epochs=3)
+optim_wrapper = dict(optimizer=dict(lr=0.1))
+param_scheduler = [
+    dict(type='LinearLR', start_factor=1e-2, begin=0, end=1, convert_to_iter_based=True),
+    dict(type='CosineAnnealingLR', eta_min=1e-5, begin=1, end=3, T_max=2, convert_to_iter_based=True)]
+default_hooks = dict(logger=dict(interval=1))
+randomness = dict(seed=7)
+"""
+
+
+def write_images(root: Path, classes=4, train=6, val=3) -> Path:
+    rng = np.random.default_rng(0)
+    for split, count in (('train', train), ('val', val)):
+        for label in range(classes):
+            folder = root / split / f'n{label:02}'
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(0, 120, (40, 50, 3)) + 40 * np.eye(4, 3)[label]
+                Image.fromarray(pixels.astype(np.uint8)).save(folder / f'{i}.JPEG')
+    return root
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('classifier')
+    write_images(folder / 'data')
+    (folder / 'tiny.py').write_text(CONFIG.format(base=str(ROOT / 'configs/cvt13_in1k.py')))
+    return folder
+
+
+def train(folder, work_dir, *flags):
+    return ('tools/train.py', folder / 'tiny.py', '--data-root', folder / 'data', '--work-dir', work_dir,
+            *flags)
+
+
+@pytest.fixture(scope='module')
+def run(folder, run_tool):
+    """An undisturbed run of the full recipe on a tiny network: (work dir, output)."""
+    return folder / 'run', run_tool(*train(folder, folder / 'run')).stdout
+
+
+def test_trains_evaluates_and_saves(run):
+    work_dir, output = run
+    assert 'No GPU: training in float32' in output
+    assert 'LR is set based on batch size of 2048 and the current batch size is 4' in output
+    results = re.findall(r'Epoch\(val\) \[\d\]\[3/3\] +accuracy/top1: ([\d.]+) .*accuracy/top5: 100.0000 '
+                         r'+accuracy/loss: '
+                         r'([\d.]+) .*raw/top1: ([\d.]+) .*raw/loss: ([\d.]+)', output)
+    assert len(results) == 3
+    assert results[-1][1] != results[-1][3], 'averaged and raw weights give the same loss'
+    saved = load(work_dir / 'epoch_3.pth')
+    assert {'state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers'} <= set(saved)
+    name = 'backbone.stage0.blocks.0.attn.conv_proj_q.bn.running_mean'
+    assert not torch.equal(saved['state_dict'][name], saved['ema_state_dict'][f'module.{name}'])
+    assert len(list(work_dir.glob('best_accuracy_top1_epoch_*.pth'))) == 1
+
+
+def test_testing_gives_what_training_gave(folder, run, run_tool):
+    work_dir, output = run
+    metrics = r'accuracy/top1: .*raw/loss: [\d.]+'
+    in_training = re.findall(metrics, output)[-1]
+    tested = run_tool('tools/test.py', folder / 'tiny.py', work_dir / 'epoch_3.pth', '--data-root',
+                      folder / 'data', '--work-dir', folder / 'test', '--cfg-options',
+                      'test_dataloader.num_workers=0', 'test_dataloader.batch_size=5').stdout
+    assert re.findall(metrics, tested) == [in_training]
+
+
+def test_killed_run_continues_to_the_same_bits(folder, run, run_tool):
+    """SIGKILL inside the second epoch, with workers, RandAugment, erasing, Mixup, drop path and averaging."""
+    work_dir = folder / 'killed'
+    with start(sys.executable, *train(folder, work_dir), output=folder / 'killed.txt') as process:
+        process.wait_for_text('Epoch(train) [2][2/6]')
+        os.killpg(process.popen.pid, signal.SIGKILL)
+        assert process.popen.wait(30) == -signal.SIGKILL
+    assert not (work_dir / 'epoch_3.pth').exists()
+    last = 2 if (work_dir / 'epoch_2.pth').exists() else 1  # on a busy machine the signal may come late
+    output = run_tool(*train(
+        folder, work_dir, '--resume', '--cfg-options', 'train_dataloader.num_workers=0')).stdout
+    assert f'resumed epoch: {last}, iter: {6 * last}' in output
+    for epoch in range(last + 1, 4):
+        assert differences(run[0] / f'epoch_{epoch}.pth', work_dir / f'epoch_{epoch}.pth') == []
+
+
+def test_gradient_accumulation_counts_for_the_learning_rate(folder, run_tool):
+    output = run_tool(*train(
+        folder, folder / 'accumulated', '--cfg-options', 'optim_wrapper.accumulative_counts=3',
+        'train_cfg.max_epochs=1', 'train_dataloader.sampler.num_repeats=3')).stdout
+    # 4 images * 3 = 12 of 2048.
+    assert f'Scaling the original LR by {4 / (2048 / 3)}' in output
+    assert '[1][6/6]' in output
+
+
+# -- during training -------------------------------------------------------------------------------
+
+
+def test_unreadable_images_are_skipped_named_and_counted(tmp_path, folder, run_tool):
+    data = write_images(tmp_path / 'data')
+    for path in (data / 'train' / 'n01' / '2.JPEG', data / 'val' / 'n02' / '1.JPEG'):
+        path.write_bytes(path.read_bytes()[:300])
+    flags = ('--data-root', data, '--cfg-options', 'train_cfg.max_epochs=2', 'custom_hooks.2.max_share=0.1')
+    output = run_tool(*train(folder, tmp_path / 'work')[:2], '--work-dir', tmp_path / 'work', *flags).stdout
+    for name in ('train/n01/2.JPEG (OSError', 'val/n02/1.JPEG (OSError'):
+        assert len(re.findall(f'skipped an image that cannot be read: .*{re.escape(name)}', output)) == 1
+    assert '1 images for train could not be read so far' in output
+    assert '1 of 12 images could not be read and are not in the result' in output
+    assert (tmp_path / 'work' / 'epoch_2.pth').exists()
+
+    output = run_tool(*train(folder, tmp_path / 'work')[:2], '--work-dir', tmp_path / 'stopped', *flags[:-1],
+                      'custom_hooks.2.max_share=0.01', rc=2).stdout
+    assert 'error: 1 of the 24 images for train cannot be read, which is more than the allowed' in output
+    assert 'Traceback' not in output
+
+
+def test_nonfinite_loss_stops_and_keeps_the_last_checkpoint(folder, tmp_path, run, run_tool):
+    work_dir = tmp_path / 'work'
+    flags = ('--cfg-options', 'auto_scale_lr.enable=False', 'param_scheduler=[]',
+             'optim_wrapper.optimizer.lr=0.001')
+    run_tool(*train(folder, work_dir, *flags, 'train_cfg.max_epochs=1'))
+    before = (work_dir / 'epoch_1.pth').read_bytes()
+    state = load(work_dir / 'epoch_1.pth')
+    state['ema_state_dict']['module.head.bias'][0] = float('inf')  # raw weights: training goes on with them
+    torch.save(state, tmp_path / 'broken.pth')
+    output = run_tool(*train(folder, work_dir, '--resume', tmp_path / 'broken.pth', *flags), rc=2).stdout
+    assert 'error: the loss is not finite at iteration 7 (epoch 2)' in output and 'Traceback' not in output
+    assert (work_dir / 'epoch_1.pth').read_bytes() == before and not (work_dir / 'epoch_2.pth').exists()
+    saved = load(work_dir / 'nonfinite_iter7_rank0.pth')
+    assert saved['iter'] == 6 and saved['seed'] == 7
+    assert not torch.as_tensor(saved['outputs']['loss']).isfinite()
+    assert saved['data_batch']['inputs'].shape == (4, 3, 32, 32) and len(saved['data_batch']['paths']) == 4
+
+
+# -- mistakes before training ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def mistake(folder, tmp_path, monkeypatch, capfd):
+    """Calls a tool in this process; returns its paragraph after checking that nothing was written."""
+
+    def call(tool, *args):
+        work_dir = tmp_path / 'work'
+        monkeypatch.setattr(sys, 'argv', [tool, *map(str, args), '--work-dir', str(work_dir)])
+        monkeypatch.syspath_prepend(str(ROOT))
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            runpy.run_path(str(ROOT / 'tools' / tool), run_name='__main__')
+        assert stop.value.code not in (0, None)
+        assert not work_dir.exists(), 'something was written'
+        error = capfd.readouterr().err.strip().split('\n')[-1]
+        assert error.startswith('error: ')
+        return error
+
+    return call
+
+
+def test_mistakes_in_the_data(folder, tmp_path, mistake):
+    config = folder / 'tiny.py'
+    data = write_images(tmp_path / 'data', train=2, val=2)
+    assert "--data-root '/nowhere' is not a folder" in mistake('train.py', config, '--data-root', '/nowhere')
+    assert "data root 'data/imagenet' is not a folder" in mistake('train.py', config)
+    (tmp_path / 'empty' / 'train').mkdir(parents=True)
+    assert 'holds no image in class folders' in mistake('train.py', config, '--data-root', tmp_path / 'empty')
+    options = ('--data-root', data, '--cfg-options')
+    assert 'holds 4 class folders, but the head has 3 outputs' in mistake(
+        'train.py', config, *options, 'model.num_classes=3')
+    (data / 'list.txt').write_text('n00/0.JPEG 0\nn00/9.JPEG 1\n')
+    listed = (*options, 'val_dataloader.dataset.ann_file=list.txt')
+    assert 'names 1 images (of 2) that are not in' in mistake('train.py', config, *listed)
+    (data / 'list.txt').write_text('n00/0.JPEG 0\nn00/1.JPEG 4\n')
+    assert "'n00/1.JPEG' the label 4, but the head has 4 outputs" in mistake('train.py', config, *listed)
+    (data / 'val' / 'n03').rename(data / 'val' / 'n3')
+    assert "['n03', 'n3'] are in one of them only" in mistake('train.py', config, '--data-root', data)
+
+
+@pytest.mark.parametrize('option, message', [
+    ('model.backbone.arch=cvt-14', "arch='cvt-14' is unknown: allowed are ['cvt-13', 'cvt-21', 'cvt-w24']"),
+    ('model.backbone.arch.depths=1,2', 'arch.depths=[1, 2] has 2 values, but arch has 3 stages'),
+    ('model.backbone.arch.num_heads=1,5,6', 'arch.embed_dims[1]=24 is not divisible by arch.num_heads[1]=5'),
+    ('model.backbone.frozen_stages=3', 'frozen_stages=3: allowed are -1 (freeze nothing) to 2'),
+    ('model.backbone.out_type=featmap', "needs one vector per image: use 'cls_token' or 'avg_featmap'"),
+    ('model.backbone.type=cvt_dense.Cvt', 'Cvt is not in the'),
+])
+def test_mistakes_in_the_model(folder, mistake, option, message):
+    assert message in mistake(
+        'train.py', folder / 'tiny.py', '--data-root', folder / 'data', '--cfg-options', option)
+
+
+def test_mistakes_with_checkpoints(folder, run, tmp_path, mistake):
+    config, data = folder / 'tiny.py', ('--data-root', folder / 'data')
+    checkpoint = run[0] / 'epoch_3.pth'
+    for tool, args in (('test.py', (config, checkpoint)), ('train.py', (config, '--resume', checkpoint)),
+                       ('train.py', (config, ))):
+        options = ['model.backbone.arch.depths=1,1,3']
+        options += [] if len(args) > 1 else [f'load_from={checkpoint}']
+        error = mistake(tool, *args, *data, '--cfg-options', *options)
+        assert 'stage2.blocks.2' in error and 'depths (1, 1, 2), the network is' in error, error
+    assert "checkpoint 'gone.pth' does not exist" in mistake('test.py', config, 'gone.pth', *data)
+    (tmp_path / 'text.pth').write_text('no checkpoint')
+    assert 'text.pth (13 bytes' in mistake('test.py', config, tmp_path / 'text.pth', *data)
+    assert "config file 'gone.py' does not exist" in mistake('train.py', 'gone.py')
+
+
+def test_other_head_may_be_fine_tuned(folder, run, tmp_path, run_tool):
+    data = write_images(tmp_path / 'data', classes=2, train=4, val=2)
+    output = run_tool('tools/train.py', folder / 'tiny.py', '--data-root', data, '--work-dir',
+                      tmp_path / 'work', '--cfg-options', 'model.num_classes=2',
+                      f'load_from={run[0] / "epoch_3.pth"}',
+                      'train_cfg.max_epochs=1').stdout
+    assert '2 new (head)' in output
+    tuned, base = load(tmp_path / 'work' / 'epoch_1.pth'), load(run[0] / 'epoch_3.pth')
+    assert tuned['state_dict']['head.weight'].shape == (2, 48)
+    name = 'backbone.stage2.blocks.0.mlp.fc1.weight'
+    torch.testing.assert_close(tuned['state_dict'][name], base['state_dict'][name], atol=1e-3, rtol=0)
+
+
+def test_real_imagenet(shared, tmp_path, run_tool):
+    flags = ('tools/train.py', 'configs/cvt13_in1k.py', '--data-root', shared / 'data' / 'imagenet_sample',
+             '--work-dir', tmp_path, '--cfg-options', 'default_hooks.logger.interval=1',
+             'train_dataloader.batch_size=10', 'val_dataloader.batch_size=25',
+             'train_dataloader.num_workers=1', 'val_dataloader.num_workers=1',
+             'train_dataloader.dataset.transform.input_size=64',
+             'val_dataloader.dataset.transform.input_size=64')
+    output = run_tool(*flags, 'train_cfg.max_epochs=1').stdout
+    assert '50 classes on disk under a head of 1000 outputs' in output
+    assert 'Epoch(val) [1][2/2]    accuracy/top1' in output
+    output = run_tool(*flags, 'train_cfg.max_epochs=2', 'resume=True',
+                      f'load_from={tmp_path / "epoch_1.pth"}').stdout
+    assert 'resumed epoch: 1, iter: 5' in output and 'Epoch(train) [2][5/5]' in output
