@@ -48,7 +48,7 @@ def test_layers_need_torch_and_timm_only():
 def test_backbones_need_layers_loading_registry_mmengine_and_mmcv_cnn_only():
     assert not offenders(files_under('models/backbones'), lambda name: under(
         name, 'torch', 'mmengine', 'mmcv.cnn', 'cvt_dense.registry', 'cvt_dense.models.layers',
-        'cvt_dense.models.backbones', 'cvt_dense.weights.files'))
+        'cvt_dense.models.backbones', 'cvt_dense.weights'))
 
 
 def test_names_and_comparison_of_weights_need_torch_only():
