@@ -10,7 +10,7 @@ from mmengine.config import Config
 from mmengine.fileio.backends import backends
 from mmengine.logging import print_log
 
-from ..engine.hooks.checkpoint import find_checkpoint
+from ..engine.atomic_files import find_checkpoint
 from ..errors import UserError
 from .check_data import dicts
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from tiny_training import EPOCHS, call, differences, load, start, write_config
 
-from cvt_dense.engine.hooks.checkpoint import AtomicLocalBackend, find_checkpoint
+from cvt_dense.engine.atomic_files import AtomicLocalBackend, find_checkpoint
 
 LAST = f'epoch_{EPOCHS}.pth'
 
