@@ -1,6 +1,7 @@
-# Two commands, each of which first makes what it needs (tools/setup.sh):
+# Commands, each of which first makes what it needs (tools/setup.sh):
 #   make demo    the main job on a generated data set
 #   make test    the test suite
+#   make lint    the rules of pyproject.toml's [tool.ruff]
 # STACK=upstream does the same with upstream's mm packages, in .venv-upstream.
 STACK ?= onedl
 ifeq ($(STACK),onedl)
@@ -18,7 +19,7 @@ CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 WORKERS := $(shell n=$(CORES); [ $$n -gt 8 ] && n=8; [ $$n -lt 2 ] && n=2; echo $$n)
 THREADS := $(shell n=$$(($(CORES) / $(WORKERS))); [ $$n -lt 1 ] && n=1; echo $$n)
 
-.PHONY: setup demo test
+.PHONY: setup demo test lint
 
 setup:
 	@VENV='$(VENV)' REQUIREMENTS='$(REQUIREMENTS)' bash tools/setup.sh
@@ -28,3 +29,6 @@ demo: setup
 
 test: setup
 	OMP_NUM_THREADS=$(THREADS) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile
+
+lint: setup
+	$(VENV)/bin/python -m ruff check .
