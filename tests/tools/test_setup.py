@@ -55,7 +55,7 @@ def test_distribution_has_the_version_and_every_module():
 
 def test_torchvision_first_in_a_fresh_process():
     """What the environment's .pth file does for programs that import torchvision before this package."""
-    script = ('import cvt_dense.torchvision_import as hook; assert "torch" not in sys.modules; '
+    script = ('import cvt_dense as hook; assert "torch" not in sys.modules; '
               'import torchvision; assert hook._BeforeTorchvision not in sys.meta_path; '
               'import torch; print(torch.ops.torchvision.nms)')
     script = f'import sys; sys.path = {[str(ROOT), *sys.path]}; {script}'
