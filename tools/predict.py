@@ -20,12 +20,15 @@ from mmengine.runner import load_checkpoint
 from mmengine.structures import PixelData
 from PIL import Image, ImageDraw, ImageFont
 
+from cvt_dense.datasets import open_image
 from cvt_dense.errors import UserError
 from cvt_dense.launch import check_weights, command_line
 
 IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
 DRAWN_SIDE = 480  # pixels; a shorter side below this is enlarged by a whole factor
 
+# Reads a file as the task's data sets do: (H, W, 3), uint8, BGR, upright as EXIF says; None: unreadable.
+Reader = Callable[[Path], np.ndarray | None]
 # Takes an image (H, W, 3), uint8, BGR; returns its picture, RGB, and the line to print.
 Predictor = Callable[[np.ndarray], tuple[np.ndarray, str]]
 
@@ -106,6 +109,13 @@ def _enlarge(image: np.ndarray) -> tuple[np.ndarray, int]:
     factor = max(1, round(DRAWN_SIDE / min(height, width)))
     image = mmcv.imresize(image, (width * factor, height * factor), interpolation='bicubic')
     return mmcv.bgr2rgb(image), factor
+
+
+def read_for_classification(path: Path) -> np.ndarray | None:
+    try:
+        return np.asarray(open_image(path))[..., ::-1]
+    except Exception:  # Pillow raises anything from SyntaxError to struct.error on broken files
+        return None
 
 
 def classification_predictor(cfg: Config, checkpoint: str, device: str) -> Predictor:
@@ -193,8 +203,8 @@ def segmentation_predictor(cfg: Config, checkpoint: str, device: str) -> Predict
     return predict
 
 
-def build_predictor(args: argparse.Namespace) -> Predictor:
-    """The predictor of the config's task.
+def build_predictor(args: argparse.Namespace) -> tuple[Reader, Predictor]:
+    """What reads images for the config's task, and the predictor.
 
     Raises:
         UserError: config or checkpoint do not exist or do not fit each other, or the task is unknown.
@@ -213,11 +223,11 @@ def build_predictor(args: argparse.Namespace) -> Predictor:
     init_default_scope(scope)
     check_weights.check_checkpoint(cfg, args.checkpoint, strict=True)
     if scope == 'mmdet':
-        return detection_predictor(cfg, args.checkpoint, args.device, args.score_thr)
+        return mmcv.imread, detection_predictor(cfg, args.checkpoint, args.device, args.score_thr)
     if scope == 'mmseg':
-        return segmentation_predictor(cfg, args.checkpoint, args.device)
+        return mmcv.imread, segmentation_predictor(cfg, args.checkpoint, args.device)
     if cfg.model.type.split('.')[-1] == 'ImageClassifier':
-        return classification_predictor(cfg, args.checkpoint, args.device)
+        return read_for_classification, classification_predictor(cfg, args.checkpoint, args.device)
     raise UserError(
         f"{args.config}: default_scope={scope!r} with model.type={cfg.model.type!r} is no task of this "
         "tool: allowed are the scopes 'mmdet' and 'mmseg', and the model cvt_dense.ImageClassifier.")
@@ -228,12 +238,12 @@ def main() -> None:
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         images = find_images(args.images)
         pictures = name_pictures(images, Path(args.out_dir))
-        predict = build_predictor(args)
+        read, predict = build_predictor(args)
     unreadable = []
     with command_line.report_errors(UserError, OSError):
         Path(args.out_dir).mkdir(parents=True, exist_ok=True)
         for path, out in zip(images, pictures):
-            image = mmcv.imread(path)
+            image = read(path)
             if image is None:
                 unreadable.append(str(path))
                 continue

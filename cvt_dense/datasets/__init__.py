@@ -1,4 +1,4 @@
-from .image_dataset import ImageDataset
+from .image_dataset import ImageDataset, open_image
 from .samplers import SeededSampler
 
-__all__ = ['ImageDataset', 'SeededSampler']
+__all__ = ['ImageDataset', 'SeededSampler', 'open_image']

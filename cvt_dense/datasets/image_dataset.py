@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from mmengine import fileio
-from PIL import Image
+from PIL import ExifTags, Image
 from timm.data import auto_augment, create_transform
 from timm.data.readers import create_reader
 from timm.data.readers.img_extensions import get_img_extensions
@@ -152,11 +152,51 @@ def _some(names: list[str]) -> str:
     return ', '.join(map(repr, names[:5])) + (', ...' if len(names) > 5 else '')
 
 
+# What undoes each EXIF orientation; 1 and unknown ones need nothing.
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90
+}
+
+
+def open_image(file: Any) -> Image.Image:
+    """An image as classification reads it, in training, testing and prediction: RGB, upright.
+
+    EXIF's orientation is applied, because a photo's subject stands upright then, and because detection and
+    segmentation read so (``mmcv``'s decoders apply it). The authors' loader, torchvision's, ignores it, which
+    makes a difference for the few turned photos of ImageNet only.
+
+    Args:
+        file: path or open binary file.
+
+    Returns:
+        The image; not decoded yet if the file is RGB and upright, so that a JPEG can be decoded at a fraction
+        of its size.
+
+    Raises:
+        OSError, ...: Pillow's, of a file that is no image; a truncated one may raise later, by ``load()``.
+    """
+    image = Image.open(file)
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # EXIF data may be broken in many ways; the image need not be
+        orientation = None
+    if orientation in UPRIGHT:
+        image = image.transpose(UPRIGHT[orientation])
+    return image if image.mode == 'RGB' else image.convert('RGB')
+
+
 class ReducedDecodingCrop(RandomResizedCropAndInterpolation):
     """timm's random crop and resize, for an image that is not decoded yet.
 
     A JPEG is decoded at 1/2, 1/4 or 1/8 of its size, which is many times faster, where that still
-    leaves the crop at least as large as the output.
+    leaves the crop at least as large as the output. An image that is decoded already, e.g. because EXIF had it
+    turned, is cropped as it is.
     """
 
     def get_params(self, img: Image.Image, scale: tuple[float, float], ratio: tuple[float, float]
@@ -181,8 +221,9 @@ class ImageDataset(Dataset):
     order), or, with ``ann_file``, a list of lines ``path label`` with paths relative to
     ``<data_root>/<split>``.
 
-    Greyscale, palette and CMYK files become RGB. A file that cannot be read is named in the sample's
-    ``unreadable``; in training another, randomly drawn image takes its place, in evaluation the
+    Greyscale, palette and CMYK files become RGB, and photos are turned upright as their EXIF orientation says
+    (:func:`open_image`, which ``tools/predict.py`` reads with too). A file that cannot be read is named in the
+    sample's ``unreadable``; in training another, randomly drawn image takes its place, in evaluation the
     sample is a black image with label -1, so that counts and order do not depend on the number of
     processes.
 
@@ -290,9 +331,7 @@ class ImageDataset(Dataset):
         try:
             file, label = self.reader[index]
             with file:
-                image = Image.open(file)
-                if image.mode != 'RGB':
-                    image = image.convert('RGB')
+                image = open_image(file)
                 if self.crop is not None:
                     image = self.crop(image)
                 image.load()

@@ -1,5 +1,6 @@
 from .hooks import (
                     CostHook,
+                    EvaluateLoadedHook,
                     FuseHook,
                     NonFiniteLossHook,
                     ProgressBarHook,
@@ -12,6 +13,7 @@ from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import ContinuingRunner
 
 __all__ = [
-    'ContinuingRunner', 'CostHook', 'FuseHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook',
-    'ProgressBarHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook', 'UnreadableImagesHook'
+    'ContinuingRunner', 'CostHook', 'EvaluateLoadedHook', 'FuseHook', 'LayerDecayOptimWrapperConstructor',
+    'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook',
+    'UnreadableImagesHook'
 ]

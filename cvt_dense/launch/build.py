@@ -7,6 +7,7 @@ from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
+from ..engine.hooks import EvaluateLoadedHook
 from ..engine.runner import ContinuingRunner
 from ..errors import UserError
 from .check_data import check_annotations, check_files, dicts
@@ -82,4 +83,6 @@ def build_runner(cfg: Config, stages: list[str], tta: bool = False) -> Runner:
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else ContinuingRunner.from_cfg(cfg)
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
         getattr(runner, f'_{stage}_dataloader')['dataset'] = dataset
+    if not any(isinstance(hook, EvaluateLoadedHook) for hook in runner.hooks):  # a config of someone else's
+        runner.register_hook(EvaluateLoadedHook())
     return runner

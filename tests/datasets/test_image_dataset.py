@@ -10,7 +10,7 @@ from mmengine.registry import FUNCTIONS
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from cvt_dense.datasets import ImageDataset, SeededSampler
+from cvt_dense.datasets import ImageDataset, SeededSampler, open_image
 
 TRAIN = dict(input_size=24, is_training=True, auto_augment='rand-m9-mstd0.5-inc1', interpolation='bicubic')
 
@@ -110,6 +110,50 @@ def test_training_crop_is_timms_from_a_jpeg_decoded_no_larger_than_needed(tmp_pa
     assert len(reduced) >= 8 and len(full) >= 8
     assert max(full) == 0
     assert max(reduced) < 4  # of 255 levels: a shift by a pixel or a wrong box makes tens
+
+
+def save_turned(folder: Path, orientation: int) -> Path:
+    """A photo that stands upright only once its EXIF orientation is applied; the same for each of the 8."""
+    corners = np.array([[(250, 0, 0), (0, 250, 0), (0, 0, 250)], [(250, 250, 0), (0, 250, 250), (90, 90, 90)]],
+                       np.uint8)
+    upright = Image.fromarray(corners).resize((160, 112), Image.Resampling.NEAREST)
+    stored = {2: 'FLIP_LEFT_RIGHT', 3: 'ROTATE_180', 4: 'FLIP_TOP_BOTTOM', 5: 'TRANSPOSE', 6: 'ROTATE_90',
+              7: 'TRANSVERSE', 8: 'ROTATE_270'}.get(orientation)
+    image = upright.transpose(getattr(Image.Transpose, stored)) if stored else upright
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    folder.mkdir(parents=True)
+    image.save(folder / 'photo.jpg', exif=exif, quality=98, subsampling=0)
+    return folder / 'photo.jpg'
+
+
+@pytest.mark.parametrize('orientation', range(1, 9))
+def test_a_photo_is_upright_for_every_task(tmp_path, orientation):
+    """In training, evaluation and prediction, and as MMDetection and MMSegmentation read it."""
+    from mmcv.transforms import LoadImageFromFile
+    upright = np.asarray(Image.open(save_turned(tmp_path / 'upright' / 'a', 1))).astype(float)
+    path = save_turned(tmp_path / 'turned' / 'a', orientation)
+    with open(path, 'rb') as file:
+        assert np.abs(np.asarray(open_image(file)) - upright).mean() < 2
+    dense = LoadImageFromFile()(dict(img_path=str(path)))['img']
+    assert np.abs(dense[..., ::-1] - upright).mean() < 2
+    for transform in (dict(input_size=32), dict(input_size=16, is_training=True, color_jitter=None)):
+        turned, plain = (ImageDataset(str(tmp_path / name), transform=transform) for name in ('turned', 'upright'))
+        for seed in range(4):
+            difference = turned[0, seed]['inputs'].float() - plain[0, seed]['inputs'].float()
+            assert difference.abs().mean() < 8  # the upright one is decoded at a fraction; turned wrongly: over 50
+
+
+def test_broken_exif_does_not_lose_the_image(tmp_path):
+    path = save_turned(tmp_path / 'a', 6)
+    content = path.read_bytes()
+    place = content.index(b'Exif\0\0') + 6
+    path.write_bytes(content[:place] + b'XX\xff\xff' + content[place + 4:])
+    assert open_image(path).size == (112, 160)  # as it is stored
+    Image.open(path).save(path.with_name('cut.png'))
+    damage(path.with_name('cut.png'))
+    with pytest.raises(OSError):
+        open_image(path.with_name('cut.png')).load()
 
 
 def test_randaugment_at_every_magnitude():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import DATASETS, MODELS, init_default_scope
 from PIL import Image
 
 from cvt_dense.datasets.synthetic import CLASSES, generate
@@ -79,6 +79,30 @@ def test_dense(data, run_tool, tmp_path, config, part, pattern):
         plain = np.asarray(
             Image.open(data / part / path.name).resize((512, 512), Image.Resampling.BICUBIC), float)
         assert picture.shape == (512, 512, 3) and np.abs(picture - plain).mean() > 2, 'something is drawn'
+
+
+def test_input_is_the_data_sets(tmp_path, classifier, monkeypatch):
+    """For each EXIF orientation, and for files that decoders turn into RGB in different ways."""
+    seen = []
+    monkeypatch.setattr('cvt_dense.models.classifier.ImageClassifier.test_step',
+                        lambda self, data: seen.append(data['inputs'][0]) or [dict(logits=torch.zeros(8))])
+    read, predictor = predict.build_predictor(arguments(tmp_path, checkpoint=str(classifier)))
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)).resize((140, 100))
+    (tmp_path / 'a').mkdir()
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        photo.save(tmp_path / f'a/{orientation}.jpg', exif=exif)
+    for mode in ('L', 'P', 'CMYK', 'RGBA', 'I;16'):
+        pixels = photo.convert('L').point(lambda value: value * 100, 'I').convert('I;16') if mode == 'I;16' else photo
+        pixels.convert(mode).save(tmp_path / f'a/{mode.replace(";", "")}.{"jpg" if mode == "CMYK" else "png"}')
+    cfg = Config.fromfile(ROOT / 'configs' / 'cvt_nano_shapes.py')
+    dataset = DATASETS.build(dict(cfg.test_dataloader.dataset, data_root=str(tmp_path), split=''))
+    for sample in dataset:
+        picture, _ = predictor(read(tmp_path / sample['paths']))
+        assert torch.equal(seen.pop(), sample['inputs']), sample['paths']
+    assert len(dataset) == 13 and sum(Image.fromarray(read(tmp_path / f'a/{i}.jpg')).size == (100, 140)
+                                      for i in range(1, 9)) == 4
 
 
 def test_unreadable_image_is_named_and_the_others_are_drawn(data, classifier, run_tool, tmp_path):

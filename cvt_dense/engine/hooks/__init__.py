@@ -1,5 +1,6 @@
 from .checkpoint import SafeCheckpointHook
 from .cost import CostHook
+from .evaluate_loaded import EvaluateLoadedHook
 from .fuse import FuseHook
 from .non_finite import NonFiniteLossHook
 from .progress import ProgressBarHook
@@ -8,6 +9,6 @@ from .seed import SeedHook
 from .unreadable_images import UnreadableImagesHook
 
 __all__ = [
-    'CostHook', 'FuseHook', 'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook', 'SafeCheckpointHook',
-    'SeedHook', 'UnreadableImagesHook'
+    'CostHook', 'EvaluateLoadedHook', 'FuseHook', 'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook',
+    'SafeCheckpointHook', 'SeedHook', 'UnreadableImagesHook'
 ]
