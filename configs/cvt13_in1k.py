@@ -4,7 +4,5 @@
 #   tools/dist_train.sh configs/cvt13_in1k.py 8 --data-root DIR        8 GPUs * 256 = 2048, lr 2e-3
 _base_ = [
     '_base_/models/cvt_classifier.py', '_base_/datasets/imagenet_224.py', '_base_/schedules/adamw_300e.py',
-    'default_runtime.py'
+    '_base_/cls_runtime.py'
 ]
-default_scope = 'mmengine'
-default_hooks = dict(checkpoint=dict(save_best='accuracy/top1', rule='greater'))

@@ -2,19 +2,19 @@
 #
 # The authors publish no schedule for ImageNet-22k: this is theirs of ImageNet-1k with 90 epochs, ViT's
 # number for this data set. 8 GPUs * 256 = 2048, lr 2e-3.
-_base_ = 'cvt13_in1k.py'
-batch_size = 256  # per GPU
+_base_ = [
+    '_base_/models/cvt_classifier.py', '_base_/datasets/imagenet_224.py', '_base_/schedules/adamw_300e.py',
+    '_base_/cls_runtime.py'
+]
 max_epochs = 90
 
 model = dict(num_classes=21841)
 data_root = 'data/imagenet22k'  # class folders in train/ and val/
-train_dataloader = dict(batch_size=batch_size, dataset=dict(data_root=data_root))
-val_dataloader = dict(batch_size=batch_size, dataset=dict(data_root=data_root))
+train_dataloader = dict(dataset=dict(data_root=data_root))
+val_dataloader = dict(dataset=dict(data_root=data_root))
 test_dataloader = val_dataloader
-optim_wrapper = dict(optimizer=dict(weight_decay=0.05))
 train_cfg = dict(max_epochs=max_epochs, val_interval=5)
 param_scheduler = [
-    dict(type='LinearLR', start_factor=1e-6 / 2e-3, begin=0, end=5, convert_to_iter_based=True),
-    dict(type='CosineAnnealingLR', eta_min_ratio=1e-5 / 2e-3, begin=5, end=max_epochs, T_max=max_epochs - 5,
-         convert_to_iter_based=True)
+    _base_.param_scheduler[0],
+    dict(_base_.param_scheduler[1], end=max_epochs, T_max=max_epochs - 5)
 ]

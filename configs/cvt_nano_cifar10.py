@@ -9,8 +9,7 @@ batch_size = 64  # in total; the learning rate is for this and scales with it
 max_epochs = 60
 warmup_epochs = 3
 
-_base_ = ['_base_/models/cvt_classifier.py', '_base_/datasets/imagenet_224.py', 'default_runtime.py']
-default_scope = 'mmengine'
+_base_ = ['_base_/models/cvt_classifier.py', '_base_/datasets/imagenet_224.py', '_base_/cls_runtime.py']
 
 model = dict(
     backbone=dict(
@@ -58,4 +57,4 @@ custom_hooks = [
     dict(type='cvt_dense.RawWeightsHook'),
     dict(type='cvt_dense.UnreadableImagesHook', max_share=0.05),
 ]
-default_hooks = dict(checkpoint=dict(interval=5, save_best='accuracy/top1', rule='greater'))
+default_hooks = dict(checkpoint=dict(interval=5))

@@ -2,8 +2,7 @@
 #
 #   python -m cvt_dense.datasets.synthetic work_dirs/demo/data
 #   python tools/train.py configs/cvt_nano_shapes.py
-_base_ = ['default_runtime.py', '_base_/shapes.py']
-default_scope = 'cvt_dense'
+_base_ = ['_base_/cls_runtime.py', '_base_/shapes.py']
 
 max_epochs = 16
 batch_size = 32
@@ -26,7 +25,6 @@ model = dict(
 data_root = 'work_dirs/demo/data/classification'
 train_dataloader = dict(
     batch_size=batch_size,
-    num_workers=0,
     drop_last=True,
     collate_fn=dict(type='default_collate'),
     sampler=dict(type='cvt_dense.SeededSampler', shuffle=True),
@@ -39,9 +37,7 @@ train_dataloader = dict(
             color_jitter=None, interpolation='bilinear')))
 val_dataloader = dict(
     batch_size=100,
-    num_workers=0,
     collate_fn=dict(type='default_collate'),
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='cvt_dense.ImageDataset',
         data_root=data_root,
@@ -54,18 +50,14 @@ test_evaluator = val_evaluator
 train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=4)
 val_cfg = dict()
 test_cfg = dict()
-optim_wrapper = dict(
-    type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05),  # for a batch of 32
-    constructor='cvt_dense.LayerDecayOptimWrapperConstructor',
-    paramwise_cfg=dict(decay_rate=1.))
+optim_wrapper = dict(optimizer=dict(lr=2e-3))  # for a batch of 32
 auto_scale_lr = dict(base_batch_size=32, enable=True)
 param_scheduler = [
     dict(type='LinearLR', start_factor=1e-2, begin=0, end=2, convert_to_iter_based=True),
     dict(type='CosineAnnealingLR', eta_min=1e-5, begin=2, end=max_epochs, T_max=max_epochs - 2,
          convert_to_iter_based=True)
 ]
-default_hooks = dict(checkpoint=dict(max_keep_ckpts=1))
+default_hooks = dict(checkpoint=dict(max_keep_ckpts=1, save_best=None))
 custom_hooks = [
     dict(type='EMAHook', ema_type='MomentumAnnealingEMA', momentum=1e-2, gamma=10, update_buffers=True),
     dict(type='cvt_dense.RawWeightsHook'),

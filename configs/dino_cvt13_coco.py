@@ -1,11 +1,10 @@
 # DINO (four levels), CvT-13, COCO, 12 epochs, multi-scale. 8 GPUs * 2 = 16 images a step, lr 1e-4 at the last
 # layer.
 _base_ = [
-    '_base_/models/dino_cvt.py', '_base_/datasets/coco_detection_ms.py', '_base_/schedules/det_1x.py',
-    '_base_/det_runtime.py'
+    '_base_/models/dino_cvt.py', '_base_/backbones/cvt13.py', '_base_/datasets/coco_detection_ms.py',
+    '_base_/schedules/det_1x.py', '_base_/det_runtime.py'
 ]
-pretrained = 'hf://microsoft/cvt-13'
-model = dict(backbone=dict(init_cfg=dict(type='Pretrained', checkpoint=pretrained)))
+model = dict(backbone=_base_.backbone)
 # DINO learns from images without objects too.
 train_dataloader = dict(dataset=dict(filter_cfg=dict(filter_empty_gt=False)))
 # mmdet's DINO gives the whole backbone a tenth of the learning rate; here the stem gets 0.85 ** 14, a tenth,

@@ -1,11 +1,10 @@
 # Mask2Former, CvT-13, ADE20K at 512x512, 160,000 iterations. 8 GPUs * 2 = 16 images a step, lr 1e-4 at the
 # last layer.
 _base_ = [
-    '_base_/models/mask2former_cvt.py', '_base_/datasets/ade20k.py', '_base_/schedules/seg_160k.py',
-    '_base_/seg_runtime.py'
+    '_base_/models/mask2former_cvt.py', '_base_/backbones/cvt13.py', '_base_/datasets/ade20k.py',
+    '_base_/schedules/seg_160k.py', '_base_/seg_runtime.py'
 ]
-pretrained = 'hf://microsoft/cvt-13'
-model = dict(backbone=dict(init_cfg=dict(type='Pretrained', checkpoint=pretrained)))
+model = dict(backbone=_base_.backbone)
 # mmseg's Mask2Former gives the whole backbone a tenth of the learning rate; here the stem gets 0.85 ** 14, a
 # tenth, and the last block 0.85.
 optim_wrapper = dict(

@@ -1,7 +1,6 @@
 # Mask R-CNN, CvT-13, COCO, 36 epochs, multi-scale. 8 GPUs * 2 = 16 images a step, lr 1e-4.
 _base_ = [
-    '_base_/models/maskrcnn_cvt.py', '_base_/datasets/coco_instance_ms.py', '_base_/schedules/det_3x.py',
-    '_base_/det_runtime.py'
+    '_base_/models/maskrcnn_cvt.py', '_base_/backbones/cvt13.py', '_base_/datasets/coco_instance_ms.py',
+    '_base_/schedules/det_3x.py', '_base_/det_runtime.py'
 ]
-pretrained = 'hf://microsoft/cvt-13'
-model = dict(backbone=dict(arch='cvt-13', init_cfg=dict(type='Pretrained', checkpoint=pretrained)))
+model = dict(backbone=_base_.backbone)

@@ -3,10 +3,7 @@
 #   python tools/train.py configs/maskrcnn_cvt21_coco.py --data-root DIR      one GPU * 2 = 2 images a step
 #   tools/dist_train.sh configs/maskrcnn_cvt21_coco.py 8 --data-root DIR      8 GPUs * 2 = 16, lr 1e-4
 _base_ = [
-    '_base_/models/maskrcnn_cvt.py', '_base_/datasets/coco_instance.py', '_base_/schedules/det_1x.py',
-    '_base_/det_runtime.py'
+    '_base_/models/maskrcnn_cvt.py', '_base_/backbones/cvt21.py', '_base_/datasets/coco_instance.py',
+    '_base_/schedules/det_1x.py', '_base_/det_runtime.py'
 ]
-# The authors' ImageNet weights, or the path of their file; --cfg-options model.backbone.init_cfg=None trains
-# from scratch.
-pretrained = 'hf://microsoft/cvt-21'
-model = dict(backbone=dict(arch='cvt-21', init_cfg=dict(type='Pretrained', checkpoint=pretrained)))
+model = dict(backbone=_base_.backbone)

@@ -11,7 +11,7 @@ model = dict(
     # One square for all: an image learned by heart must look the same alone as in a padded batch.
     data_preprocessor=dict(pad_size_divisor=192),
     backbone=dict(
-        arch=dict(_delete_=True, embed_dims=(32, 64, 128), depths=(1, 2, 4), num_heads=(1, 2, 4)),
+        arch=dict(embed_dims=(32, 64, 128), depths=(1, 2, 4), num_heads=(1, 2, 4)),
         drop_path_rate=0.,
         norm_eval=False),
     neck=dict(in_channels=[32, 64, 128], out_channels=64, norm_cfg=dict(type='BN')),

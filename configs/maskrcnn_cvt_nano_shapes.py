@@ -56,7 +56,6 @@ test_pipeline = [
 ]
 train_dataloader = dict(
     batch_size=batch_size,
-    num_workers=0,
     sampler=dict(type='InfiniteSampler', shuffle=True),
     dataset=dict(
         type='CocoDataset',
@@ -68,8 +67,6 @@ train_dataloader = dict(
         pipeline=train_pipeline))
 val_dataloader = dict(
     batch_size=8,
-    num_workers=0,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='CocoDataset',
         data_root=data_root,
@@ -87,12 +84,7 @@ train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=ma
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 auto_scale_lr = dict(base_batch_size=batch_size)
-optim_wrapper = dict(
-    type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.05),  # for a batch of 8
-    constructor='cvt_dense.LayerDecayOptimWrapperConstructor',
-    paramwise_cfg=dict(decay_rate=1.),
-    clip_grad=dict(max_norm=10.))
+optim_wrapper = dict(optimizer=dict(lr=1e-3), clip_grad=dict(max_norm=10.))  # for a batch of 8
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
     dict(type='CosineAnnealingLR', by_epoch=False, begin=50, end=max_iters, eta_min=1e-5)

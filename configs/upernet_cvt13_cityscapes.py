@@ -1,12 +1,11 @@
 # UperNet, CvT-13, Cityscapes at 512x1024, 80,000 iterations. 8 GPUs * 2 = 16 images a step, lr 6e-5.
 _base_ = [
-    '_base_/models/upernet_cvt.py', '_base_/datasets/cityscapes.py', '_base_/schedules/seg_160k.py',
-    '_base_/seg_runtime.py'
+    '_base_/models/upernet_cvt.py', '_base_/backbones/cvt13.py', '_base_/datasets/cityscapes.py',
+    '_base_/schedules/seg_160k.py', '_base_/seg_runtime.py'
 ]
-pretrained = 'hf://microsoft/cvt-13'
 model = dict(
     data_preprocessor=dict(size=(512, 1024)),
-    backbone=dict(init_cfg=dict(type='Pretrained', checkpoint=pretrained)),
+    backbone=_base_.backbone,
     decode_head=dict(num_classes=19),
     auxiliary_head=dict(num_classes=19))
 max_iters = 80000

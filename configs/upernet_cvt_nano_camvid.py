@@ -22,7 +22,7 @@ head = dict(
 model = dict(
     data_preprocessor=dict(seg_pad_val=ignore_index, size=crop_size),
     backbone=dict(
-        arch=dict(_delete_=True, embed_dims=(32, 64, 128), depths=(1, 2, 4), num_heads=(1, 2, 4)),
+        arch=dict(embed_dims=(32, 64, 128), depths=(1, 2, 4), num_heads=(1, 2, 4)),
         drop_path_rate=0.1,
         norm_eval=False),
     decode_head=dict(in_channels=[32, 64, 128], **head),

@@ -39,7 +39,6 @@ dataset = dict(
     metainfo={{_base_.label_map_metainfo}})
 train_dataloader = dict(
     batch_size=batch_size,
-    num_workers=0,
     sampler=dict(type='InfiniteSampler', shuffle=True),
     dataset=dict(
         data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'),
@@ -47,8 +46,6 @@ train_dataloader = dict(
         **dataset))
 val_dataloader = dict(
     batch_size=8,
-    num_workers=0,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
         pipeline=test_pipeline,
@@ -62,12 +59,7 @@ train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=ma
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 auto_scale_lr = dict(base_batch_size=batch_size)
-optim_wrapper = dict(
-    type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=3e-3, weight_decay=0.05),  # for a batch of 8
-    constructor='cvt_dense.LayerDecayOptimWrapperConstructor',
-    paramwise_cfg=dict(decay_rate=1.),
-    clip_grad=dict(max_norm=1.))
+optim_wrapper = dict(optimizer=dict(lr=3e-3), clip_grad=dict(max_norm=1.))  # for a batch of 8
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
     dict(type='PolyLR', power=1.0, by_epoch=False, begin=50, end=max_iters, eta_min=0.)

@@ -1,5 +1,5 @@
 # default_runtime.py and what mmdet needs besides.
-_base_ = '../default_runtime.py'
+_base_ = 'default_runtime.py'
 
 default_scope = 'mmdet'
 default_hooks = dict(visualization=dict(type='DetVisualizationHook'))

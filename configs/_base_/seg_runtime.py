@@ -1,5 +1,5 @@
 # default_runtime.py and what mmseg needs besides; progress counts iterations.
-_base_ = '../default_runtime.py'
+_base_ = 'default_runtime.py'
 
 default_scope = 'mmseg'
 default_hooks = dict(

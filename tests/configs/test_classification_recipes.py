@@ -6,7 +6,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import MODELS, PARAM_SCHEDULERS
+from mmengine.registry import DATA_SAMPLERS, MODELS, PARAM_SCHEDULERS
 
 from cvt_dense.datasets import ImageDataset
 from cvt_dense.launch import settings
@@ -140,3 +140,21 @@ def test_average_of_weights(built):
         momentum = max(1e-4, 10 / (10 + step))
         expected = (1 - momentum) * expected + momentum * step
     torch.testing.assert_close(average.module[0].running_mean, torch.full((2, ), expected))
+
+
+@pytest.mark.parametrize('name, images, steps', [
+    ('cvt13_384_in1k', 1_281_167, 20_016), ('cvt13_cifar10', 50_000, 9_991), ('cvt13_cifar100', 50_000, 9_991),
+    ('cvt13_flowers', 2_040, 500), ('cvt13_pets', 3_680, 497)])
+def test_steps_of_fine_tuning(name, images, steps, monkeypatch):
+    """What 8 GPUs do, counted on the recipe's own sampler and loader; the paper's numbers are 20,000, 10,000, 500."""
+    cfg = Config.fromfile(CONFIGS / f'{name}.py')
+    loader = cfg.train_dataloader
+    assert cfg.auto_scale_lr.base_batch_size == 8 * loader.batch_size == 512
+    monkeypatch.setattr('mmengine.dataset.sampler.get_dist_info', lambda: (0, 8))
+    sampler = DATA_SAMPLERS.build(dict(loader.sampler, dataset=range(images), seed=0))
+    batches = len(torch.utils.data.DataLoader(
+        range(images), loader.batch_size, sampler=sampler, drop_last=loader.drop_last))
+    assert batches * cfg.train_cfg.max_epochs == steps
+    assert cfg.param_scheduler[1].end == cfg.param_scheduler[1].T_max == cfg.train_cfg.max_epochs
+    if name in ('cvt13_cifar10', 'cvt13_flowers', 'cvt13_pets'):  # and the comment says so
+        assert f'{steps:,} steps' in (CONFIGS / f'{name}.py').read_text()

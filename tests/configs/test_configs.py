@@ -11,7 +11,7 @@ from mmengine.registry import MODELS, DefaultScope
 import cvt_dense  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = sorted(path.stem for path in (ROOT / 'configs').glob('*.py') if path.stem != 'default_runtime')
+CONFIGS = sorted(path.stem for path in (ROOT / 'configs').glob('*.py'))
 DENSE = [name for name in CONFIGS if name.split('_')[0] != 'cvt13' and not name.startswith(('cvt21', 'cvtw24', 'cvt_'))]
 NAMED = {'maskrcnn_cvt13_coco', 'maskrcnn_cvt21_coco', 'maskrcnn_cvtw24_coco', 'maskrcnn_cvt13_coco_3x',
          'maskrcnn_cvt21_coco_3x', 'maskrcnn_cvtw24_coco_3x', 'cascademaskrcnn_cvt13_coco_3x', 'retinanet_cvt13_coco',
@@ -123,12 +123,15 @@ def test_parameter_groups(name):
     assert (rate < 1) == (name != 'maskrcnn_cvt21_coco')
 
 
-def test_own_data_needs_only_the_first_lines(tmp_path):
+@pytest.mark.parametrize('data_root', ['/my/data/', '/my/data', 'data'])
+def test_own_data_needs_only_the_first_lines(tmp_path, data_root):
     """Editing the block above the line changes classes, paths and everything that follows from them."""
     for name, edits in (
-            ('maskrcnn_cvt13_custom', {"('cat', 'dog')": "('a', 'b', 'c')", "'data/mine/'": "'/my/data/'"}),
-            ('upernet_cvt13_custom', {"('background', 'road')": "('a', 'b', 'c')", "'data/mine/'": "'/my/data/'",
-                                      'ignore_index = 255': 'ignore_index = 7'})):
+            ('maskrcnn_cvt13_custom', {"('cat', 'dog')": "('a', 'b', 'c')", "'data/mine/'": repr(data_root),
+                                       "'hf://microsoft/cvt-13'": "'mine.pth'"}),
+            ('upernet_cvt13_custom', {"('background', 'road')": "('a', 'b', 'c')", "'data/mine/'": repr(data_root),
+                                      'ignore_index = 255': 'ignore_index = 7', 'max_iters = 40000': 'max_iters = 50',
+                                      "'hf://microsoft/cvt-13'": "'mine.pth'"})):
         text = (ROOT / f'configs/{name}.py').read_text()
         head, rest = text.split('# ----', 1)
         for old, new in edits.items():
@@ -137,15 +140,21 @@ def test_own_data_needs_only_the_first_lines(tmp_path):
         path = tmp_path / f'{name}.py'
         path.write_text(head + '# ----' + rest.replace("'_base_/", f"'{ROOT}/configs/_base_/"))
         cfg = Config.fromfile(path)
+        assert cfg.model.backbone.init_cfg.checkpoint == 'mine.pth'
         for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader):
-            assert loader.dataset.data_root == '/my/data/' and loader.dataset.metainfo.classes == ('a', 'b', 'c')
+            assert loader.dataset.data_root == data_root and loader.dataset.metainfo.classes == ('a', 'b', 'c')
         if name.startswith('maskrcnn'):
             assert [cfg.model.roi_head[head].num_classes for head in ('bbox_head', 'mask_head')] == [3, 3]
-            assert cfg.test_evaluator.ann_file == '/my/data/annotations/val.json'
+            assert cfg.test_evaluator.ann_file == f'{data_root.rstrip("/")}/annotations/val.json'
         else:
             assert [cfg.model[head].num_classes for head in ('decode_head', 'auxiliary_head')] == [3, 3]
             assert [cfg.model[head].ignore_index for head in ('decode_head', 'auxiliary_head')] == [7, 7]
             assert cfg.test_evaluator.ignore_index == 7 and cfg.model.data_preprocessor.seg_pad_val == 7
+            crop, = [step for step in cfg.train_dataloader.dataset.pipeline if step.type == 'RandomCrop']
+            assert crop.ignore_index == 7 and crop.crop_size == (512, 512)
+            assert cfg.train_cfg.max_iters == cfg.param_scheduler[1].end == 50
+            assert cfg.train_cfg.val_interval == cfg.default_hooks.checkpoint.interval == 5
+            assert cfg.param_scheduler[0].end == cfg.param_scheduler[1].begin == 1
 
 
 def test_from_scratch_by_option():
@@ -153,3 +162,23 @@ def test_from_scratch_by_option():
     cfg = load('maskrcnn_cvt21_coco')
     cfg.merge_from_dict({'model.backbone.init_cfg': DictAction._parse_iterable('None')})
     assert cfg.model.backbone.init_cfg is None
+
+
+def levels(file: Path) -> int:
+    """Config files from this one to the farthest it inherits from; another package's counts as one."""
+    bases = Config._get_base_files(str(file))
+    return max((1 if '::' in base else 1 + levels(file.parent / base) for base in bases), default=0)
+
+
+def test_three_levels_of_inheritance():
+    depths = {file.stem: levels(file) for file in (ROOT / 'configs').glob('*.py')}
+    assert {name: depth for name, depth in depths.items() if depth > 3} == {}
+    assert depths['maskrcnn_cvt13_coco_win'] == 3 and depths['cvt13_in1k'] == 2
+
+
+@pytest.mark.parametrize('name', [name for name in CONFIGS if name not in DENSE])
+def test_classification_recipes_share_a_runtime(name):
+    cfg = load(name)
+    assert cfg.default_scope == 'cvt_dense'
+    best = None if name == 'cvt_nano_shapes' else 'accuracy/top1'
+    assert (cfg.default_hooks.checkpoint.save_best, cfg.default_hooks.checkpoint.rule) == (best, 'greater')

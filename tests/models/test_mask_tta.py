@@ -87,7 +87,7 @@ def test_files_of_predictions(run_tool, tmp_path):
         assert old in text
         text = text.replace(old, new)
     config.write_text(text + f"""
-model['backbone'] = dict(arch=dict(_delete_=True, **{ARCH!r}), init_cfg=None)
+model['backbone'] = dict(arch=dict(**{ARCH!r}), init_cfg=None)
 model.update(
     neck=dict(in_channels=[8, 24, 48]),
     test_cfg=dict(rpn=dict(max_per_img=20), rcnn=dict(score_thr=0., max_per_img=30)))

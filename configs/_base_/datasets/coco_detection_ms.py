@@ -1,31 +1,10 @@
-# COCO 2017 with boxes only; multi-scale training as for DETR: short side 480 to 800, for half
-# of the images after a random crop of 384 to 600 pixels.
-_base_ = './coco_detection.py'
+# COCO 2017 with boxes only, trained at several scales.
+_base_ = ['coco_detection.py', 'multi_scale.py']
 
-resize = dict(
-    type='RandomChoiceResize',
-    scales=[(1333, side) for side in range(480, 801, 32)],
-    keep_ratio=True)
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True),
-    dict(type='RandomFlip', prob=0.5),
-    dict(
-        type='RandomChoice',
-        transforms=[
-            [resize],
-            [
-                dict(
-                    type='RandomChoiceResize',
-                    scales=[(1333, 400), (1333, 500), (1333, 600)],
-                    keep_ratio=True),
-                dict(
-                    type='RandomCrop',
-                    crop_type='absolute_range',
-                    crop_size=(384, 600),
-                    allow_negative_crop=True), resize
-            ],
-        ]),
+    *_base_.multi_scale,
     dict(type='PackDetInputs')
 ]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))

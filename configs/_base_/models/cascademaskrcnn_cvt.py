@@ -5,7 +5,5 @@ model = dict(
     backbone=dict(
         _delete_=True,
         type='cvt_dense.CvT',
-        arch='cvt-13',
-        drop_path_rate=0.2,
         norm_eval=True),  # 2 images a GPU are too few for BatchNorm's own statistics
     neck=dict(in_channels=[64, 192, 384]))

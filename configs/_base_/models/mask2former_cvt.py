@@ -14,9 +14,7 @@ model = dict(
         test_cfg=dict(size_divisor=32)),
     backbone=dict(
         type='cvt_dense.CvT',
-        arch='cvt-13',
         out_indices=(0, 1, 2, 3),
-        drop_path_rate=0.2,
         norm_eval=True),  # 2 images a GPU are too few for BatchNorm's own statistics
     decode_head=dict(
         type='Mask2FormerHead',

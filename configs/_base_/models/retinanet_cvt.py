@@ -6,8 +6,6 @@ model = dict(
     backbone=dict(
         _delete_=True,
         type='cvt_dense.CvT',
-        arch='cvt-13',
         out_indices=(1, 2),
-        drop_path_rate=0.1,
         norm_eval=True),  # 2 images a GPU are too few for BatchNorm's own statistics
     neck=dict(in_channels=[192, 384], start_level=0, add_extra_convs='on_input'))

@@ -12,8 +12,6 @@ model = dict(
         size=(512, 512)),
     backbone=dict(
         type='cvt_dense.CvT',
-        arch='cvt-13',
-        drop_path_rate=0.1,
         norm_eval=True),  # 4 images a GPU are too few for BatchNorm's own statistics
     neck=dict(type='FPN', in_channels=[64, 192, 384], out_channels=256, num_outs=4),
     decode_head=dict(

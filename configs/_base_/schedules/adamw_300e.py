@@ -24,7 +24,7 @@ param_scheduler = [
 ]
 
 # Average of the weights and BN statistics with decay 0.9999 (the usual choice at batch 2048; for a
-# batch k times smaller divide momentum by k), warming up as (1 + t) / (10 + t). RawWeightsHook
+# batch k times smaller divide momentum by k), warming up as t / (10 + t). RawWeightsHook
 # evaluates the weights that are not averaged beside it.
 custom_hooks = [
     dict(type='EMAHook', ema_type='MomentumAnnealingEMA', momentum=1e-4, gamma=10, update_buffers=True),

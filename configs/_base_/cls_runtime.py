@@ -1,0 +1,5 @@
+# default_runtime.py and what classification needs besides: the best checkpoint is kept too.
+_base_ = 'default_runtime.py'
+
+default_scope = 'cvt_dense'
+default_hooks = dict(checkpoint=dict(save_best='accuracy/top1', rule='greater'))
