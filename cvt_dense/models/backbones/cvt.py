@@ -1,7 +1,5 @@
 """CvT: Introducing Convolutions to Vision Transformers (Wu et al., arXiv 2103.15808)."""
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,87 +7,16 @@ import torch.nn.functional as F
 from mmcv.cnn import build_activation_layer, build_norm_layer
 from mmengine.model import BaseModule
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from ...registry import MODELS
 from ...weights.strict_loading import StrictLoading
-from ..layers import Block, ConvEmbed, LayerNorm, QuickGELU
-from ..layers.conv_attention import PROJECTION_METHODS
+from ..layers import CvTStage, LayerNorm, QuickGELU, keeps_statistics
+from .arch import resolve_arch
 
 MODELS.register_module(module=QuickGELU)
 
 MIN_INPUT_SIZE = 16
 OUT_TYPES = ('featmap', 'cls_token', 'avg_featmap')
-
-
-# What activation checkpointing keeps all the same: on large maps attention is most of a block's time, while
-# its output is about a twentieth of the block's activations.
-ATTENTION_KERNELS = [
-    getattr(torch.ops.aten, name).default
-    for name in ('_scaled_dot_product_flash_attention', '_scaled_dot_product_flash_attention_for_cpu',
-                 '_scaled_dot_product_efficient_attention', '_scaled_dot_product_cudnn_attention')
-    if hasattr(torch.ops.aten, name)
-]
-
-
-@contextmanager
-def _recomputation(module: nn.Module, reuse: AbstractContextManager) -> Iterator[None]:
-    """Reuses what was kept, and leaves the running statistics where the first pass put them."""
-    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    saved = [(m.momentum, m.num_batches_tracked) for m in norms]
-    for m in norms:
-        m.momentum, m.num_batches_tracked = 0., None
-    try:
-        with reuse:
-            yield
-    finally:
-        for m, (momentum, count) in zip(norms, saved):
-            m.momentum, m.num_batches_tracked = momentum, count
-
-
-class CvTStage(nn.Module):
-    """Token embedding, an optional CLS token, and blocks.
-
-    Args:
-        patch_embed: the stage's :class:`ConvEmbed`.
-        blocks: the stage's :class:`Block` s.
-        embed_dims: channels of the tokens.
-        cls_token: puts a learned token in front of the sequence.
-        drop_rate: dropout of the embedded tokens.
-        with_cp: recompute each block, except its attention kernel, in the backward pass instead of
-            keeping its activations.
-    """
-
-    def __init__(self, patch_embed: ConvEmbed, blocks: Sequence[Block], embed_dims: int,
-                 cls_token: bool, drop_rate: float, with_cp: bool):
-        super().__init__()
-        self.patch_embed = patch_embed
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, embed_dims)) if cls_token else None
-        self.pos_drop = nn.Dropout(drop_rate)
-        self.blocks = nn.ModuleList(blocks)
-        self.with_cp = with_cp
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None, tuple[int, int]]:
-        """(B, C, H, W) to map tokens (B, H' * W', embed_dims), CLS (B, 1, embed_dims) or None, (H', W')."""
-        x, hw_shape = self.patch_embed(x)
-        if self.cls_token is not None:
-            x = torch.cat((self.cls_token.expand(x.shape[0], -1, -1).to(x.dtype), x), dim=1)
-        x = self.pos_drop(x)
-        for block in self.blocks:
-            if self.with_cp and x.requires_grad:
-                x = checkpoint(
-                    block, x, hw_shape, use_reentrant=False,
-                    context_fn=partial(self._checkpoint_contexts, block))
-            else:
-                x = block(x, hw_shape)
-        if self.cls_token is None:
-            return x, None, hw_shape
-        return x[:, 1:], x[:, :1], hw_shape
-
-    @staticmethod
-    def _checkpoint_contexts(block: nn.Module) -> tuple[AbstractContextManager, AbstractContextManager]:
-        keep, reuse = create_selective_checkpoint_contexts(ATTENTION_KERNELS)
-        return keep, _recomputation(block, reuse)
 
 
 @MODELS.register_module()
@@ -168,11 +95,6 @@ class CvT(StrictLoading, BaseModule):
         dict(embed_dims=(192, 768, 1024), depths=(2, 2, 20), num_heads=(3, 12, 16),
              drop_path_rates=(0., 0., 0.3)),
     }
-    arch_required = ('embed_dims', 'depths', 'num_heads')
-    arch_defaults: dict[str, Any] = dict(
-        patch_sizes=7, patch_strides=4, patch_paddings=2, mlp_ratios=4., qkv_bias=True,
-        qkv_proj_method='dw_bn', kernel_qkv=3, stride_q=1, padding_q=1, stride_kv=2, padding_kv=1,
-        cls_token=False, drop_rates=0., attn_drop_rates=0., drop_path_rates=0.)
 
     def __init__(self,
                  arch: str | dict[str, Any] = 'cvt-13',
@@ -191,125 +113,45 @@ class CvT(StrictLoading, BaseModule):
                  act_cfg: dict[str, Any] = dict(type='cvt_dense.QuickGELU', inplace=True),
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         super().__init__(init_cfg)
-        stages = self._resolve_arch(arch)
+        stages = resolve_arch(arch, self.arch_zoo, with_cls_token, drop_rate, attn_drop_rate, drop_path_rate,
+                              window_size)
         self.num_stages = len(stages)
+        self.in_channels = in_channels
         self.out_type = out_type
         self.out_indices = self._resolve_out_indices(out_type, out_indices)
-        self.in_channels = in_channels
         self.frozen_stages = frozen_stages
         self.norm_eval = norm_eval
         self._fused = False
         if not -1 <= frozen_stages < self.num_stages:
             raise ValueError(f'frozen_stages={frozen_stages}: allowed are -1 (freeze nothing) to '
                              f'{self.num_stages - 1} (freeze stages 0 to {self.num_stages - 1}).')
-
-        for key, value in (('drop_rates', drop_rate), ('attn_drop_rates', attn_drop_rate)):
-            if value is not None:
-                for stage, v in zip(stages, self._per_stage(key[:-1], value, self.num_stages)):
-                    stage[key] = v
-        drop_path = self._block_drop_path(stages, drop_path_rate)
-        windows = self._block_windows(stages, window_size)
+        if out_type == 'cls_token' and not stages[-1].cls_token:
+            raise ValueError("out_type='cls_token' needs a CLS token in the last stage; set the "
+                             "arch's cls_token or with_cls_token, or use out_type='avg_featmap'.")
 
         # Stages that no output needs are neither built nor run.
-        stages = stages[:min(max(self.out_indices), self.num_stages - 1) + 1]
-        self.depths = tuple(stage['depths'] for stage in stages)
-        strides = []
-        channels = in_channels
+        stages = stages[:max(self.out_indices) + 1]
+        self.depths = tuple(stage.depths for stage in stages)
+        channels, strides = [in_channels], [1]
         for i, stage in enumerate(stages):
-            dims = stage['embed_dims']
-            blocks = [
-                Block(
-                    dims, stage['num_heads'],
-                    mlp_ratio=stage['mlp_ratios'],
-                    drop_rate=stage['drop_rates'],
-                    drop_path_rate=drop_path[i][j],
-                    act_layer=lambda: build_activation_layer(dict(act_cfg)),
-                    qkv_bias=stage['qkv_bias'],
-                    attn_drop_rate=stage['attn_drop_rates'],
-                    method=stage['qkv_proj_method'],
-                    kernel_size=stage['kernel_qkv'],
-                    stride_q=stage['stride_q'], stride_kv=stage['stride_kv'],
-                    padding_q=stage['padding_q'], padding_kv=stage['padding_kv'],
-                    window_size=windows[i][j],
-                    norm_layer=lambda c: build_norm_layer(dict(norm_cfg), c)[1])
-                for j in range(stage['depths'])
-            ]
-            embed = ConvEmbed(channels, dims, stage['patch_sizes'], stage['patch_strides'],
-                              stage['patch_paddings'])
-            with_cls = stage['cls_token'] and with_cls_token is not False
-            self.add_module(
-                f'stage{i}',
-                CvTStage(embed, blocks, dims, with_cls, stage['drop_rates'], with_cp))
-            strides.append(stage['patch_strides'] * (strides[-1] if strides else 1))
-            channels = dims
+            self.add_module(f'stage{i}', CvTStage(
+                channels[-1], stage, with_cp,
+                norm_layer=lambda c: build_norm_layer(dict(norm_cfg), c)[1],
+                act_layer=lambda: build_activation_layer(dict(act_cfg))))
+            channels.append(stage.embed_dims)
+            strides.append(strides[-1] * stage.patch_strides)
+        channels.append(channels[-1])  # the pooled level after the last stage
+        strides.append(strides[-1] * 2)
 
-        dims = [stage['embed_dims'] for stage in stages]
-        if len(stages) == max(self.out_indices):  # the pooled level
-            dims.append(dims[-1])
-            strides.append(strides[-1] * 2)
-        self.out_channels = tuple(dims[i] for i in self.out_indices)
-        self.out_strides = tuple(strides[i] for i in self.out_indices)
+        self.out_channels = tuple(channels[i + 1] for i in self.out_indices)
+        self.out_strides = tuple(strides[i + 1] for i in self.out_indices)
         if out_type == 'featmap':
-            for i in self.out_indices:
-                self.add_module(f'norm{i}', LayerNorm(dims[i]))
+            for i, dims in zip(self.out_indices, self.out_channels):
+                self.add_module(f'norm{i}', LayerNorm(dims))
         else:
-            self.norm = LayerNorm(dims[-1])
-            if out_type == 'cls_token' and self._stage(-1).cls_token is None:
-                raise ValueError("out_type='cls_token' needs a CLS token in the last stage; set the "
-                                 "arch's cls_token or with_cls_token, or use out_type='avg_featmap'.")
+            self.norm = LayerNorm(self.out_channels[-1])
         self._init_parameters()
         self.train()  # frozen stages and norm_eval hold from the start
-
-    # -- options -----------------------------------------------------------------------------------
-
-    @staticmethod
-    def _per_stage(name: str, value: Any, num_stages: int) -> list[Any]:
-        if isinstance(value, (list, tuple)):
-            if len(value) != num_stages:
-                raise ValueError(f'{name}={value!r} has {len(value)} values, but arch has '
-                                 f'{num_stages} stages: give one value per stage.')
-            return list(value)
-        return [value] * num_stages
-
-    @classmethod
-    def _resolve_arch(cls, arch: str | dict[str, Any]) -> list[dict[str, Any]]:
-        """One dict of options per stage, checked."""
-        if isinstance(arch, str):
-            if arch.lower() not in cls.arch_zoo:
-                raise ValueError(f'arch={arch!r} is unknown: allowed are {sorted(cls.arch_zoo)} or a dict '
-                                 f'with {", ".join(cls.arch_required)}.')
-            arch = cls.arch_zoo[arch.lower()]
-        missing = [key for key in cls.arch_required if key not in arch]
-        if missing:
-            raise ValueError(f'arch={dict(arch)!r} lacks {missing}: a dict needs {list(cls.arch_required)}.')
-        unknown = sorted(set(arch) - set(cls.arch_required) - set(cls.arch_defaults))
-        if unknown:
-            raise ValueError(f'arch has unknown keys {unknown}: allowed are '
-                             f'{list(cls.arch_required) + list(cls.arch_defaults)}.')
-        n = len(arch['embed_dims'])
-        defaults = dict(
-            cls.arch_defaults, patch_sizes=[7] + [3] * (n - 1), patch_strides=[4] + [2] * (n - 1),
-            patch_paddings=[2] + [1] * (n - 1), cls_token=[False] * (n - 1) + [True])
-        columns = {key: cls._per_stage(f'arch.{key}', value, n)
-                   for key, value in {**defaults, **arch}.items()}
-        stages = [dict(zip(columns, row)) for row in zip(*columns.values())]
-        for i, stage in enumerate(stages):
-            if stage['embed_dims'] % stage['num_heads']:
-                raise ValueError(f'arch.embed_dims[{i}]={stage["embed_dims"]} is not divisible by '
-                                 f'arch.num_heads[{i}]={stage["num_heads"]}.')
-            if stage['depths'] < 1:
-                raise ValueError(f'arch.depths[{i}]={stage["depths"]}: a stage needs at least one block.')
-            if stage['qkv_proj_method'] not in PROJECTION_METHODS:
-                raise ValueError(f'arch.qkv_proj_method={stage["qkv_proj_method"]!r}: allowed are '
-                                 f'{PROJECTION_METHODS}.')
-            if stage['qkv_proj_method'] == 'dw_bn' and (
-                    stage['stride_q'] != 1 or 2 * stage['padding_q'] + 1 != stage['kernel_qkv']):
-                raise ValueError(
-                    f'stride_q={stage["stride_q"]}, padding_q={stage["padding_q"]}, '
-                    f'kernel_qkv={stage["kernel_qkv"]} in stage {i}: the block adds its input to the '
-                    'output, so q must keep the size of the map: stride_q 1 and padding_q '
-                    '(kernel_qkv - 1) / 2 with an odd kernel.')
-        return stages
 
     def _resolve_out_indices(self, out_type: str, out_indices: Sequence[int] | None) -> tuple[int, ...]:
         if out_type not in OUT_TYPES:
@@ -329,43 +171,6 @@ class CvT(StrictLoading, BaseModule):
         if list(resolved) != sorted(set(resolved)):
             raise ValueError(f'out_indices={tuple(out_indices)!r} must be ascending and without repeats.')
         return resolved
-
-    @classmethod
-    def _block_drop_path(cls, stages: list[dict[str, Any]], override) -> list[list[float]]:
-        depths = [stage['depths'] for stage in stages]
-        if override is not None and not isinstance(override, (list, tuple)):
-            rates = torch.linspace(0, override, sum(depths), device='cpu').split(depths)
-        else:
-            maxima = [stage['drop_path_rates'] for stage in stages]
-            if override is not None:
-                maxima = cls._per_stage('drop_path_rate', override, len(stages))
-            rates = [torch.linspace(0, rate, depth, device='cpu') for rate, depth in zip(maxima, depths)]
-        return [r.tolist() for r in rates]
-
-    @classmethod
-    def _block_windows(cls, stages: list[dict[str, Any]], window_size) -> list[list[int | None]]:
-        windows = []
-        values = cls._per_stage('window_size', window_size, len(stages))
-        for i, (stage, value) in enumerate(zip(stages, values)):
-            if isinstance(value, (list, tuple)) and len(value) != stage['depths']:
-                raise ValueError(f'window_size[{i}]={value!r} has {len(value)} values, but stage {i} has '
-                                 f'{stage["depths"]} blocks: give one value, or one per block.')
-            windows.append(list(value) if isinstance(value, (list, tuple)) else [value] * stage['depths'])
-            if all(window is None for window in windows[-1]):
-                continue
-            method, stride = stage['qkv_proj_method'], stage['stride_kv']
-            if method == 'avg' or (method == 'dw_bn' and 2 * stage['padding_kv'] + 1 != stage['kernel_qkv']):
-                raise ValueError(
-                    f'window_size[{i}]={value!r} with qkv_proj_method={method!r}, kernel_qkv='
-                    f'{stage["kernel_qkv"]}, padding_kv={stage["padding_kv"]}: windows need a k/v map that '
-                    "is exactly stride_kv times smaller: 'linear', or 'dw_bn' with padding_kv (kernel_qkv - 1) "
-                    '/ 2; or set window_size to None.')
-            stride = stride if method == 'dw_bn' else 1
-            for window in windows[-1]:
-                if window is not None and (not isinstance(window, int) or window < 1 or window % stride):
-                    raise ValueError(f'window_size={window!r} in stage {i}: must be a positive multiple of '
-                                     f'stride_kv={stride}, or None for global attention.')
-        return windows
 
     # -- parameters --------------------------------------------------------------------------------
 
@@ -395,7 +200,7 @@ class CvT(StrictLoading, BaseModule):
         self._freeze_stages()
         if mode and self.norm_eval:
             for m in self.modules():
-                if isinstance(m, nn.modules.batchnorm._BatchNorm):
+                if keeps_statistics(m):
                     m.eval()
         return self
 

@@ -1,6 +1,9 @@
 from .block import Block
 from .conv_attention import ConvAttention
 from .conv_embed import ConvEmbed
-from .norm import LayerNorm, QuickGELU
+from .norm import LayerNorm, QuickGELU, keeps_statistics
+from .stage import CvTStage, StageArch
 
-__all__ = ['Block', 'ConvAttention', 'ConvEmbed', 'LayerNorm', 'QuickGELU']
+__all__ = [
+    'Block', 'ConvAttention', 'ConvEmbed', 'CvTStage', 'LayerNorm', 'QuickGELU', 'StageArch', 'keeps_statistics'
+]

@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from .norm import keeps_statistics
+
 PROJECTION_METHODS = ('dw_bn', 'avg', 'linear')
 
 
@@ -166,7 +168,7 @@ class ConvAttention(nn.Module):
 
     def _check_batch_norm(self) -> None:
         norm = getattr(self.conv_proj_k, 'bn', None)
-        if isinstance(norm, nn.modules.batchnorm._BatchNorm) and norm.training:
+        if norm is not None and keeps_statistics(norm) and norm.training:
             raise ValueError('one image whose map is a single token: BatchNorm cannot take statistics of one '
                              'value per channel. Train with norm_eval=True (stored statistics), a larger '
                              'batch or larger images.')
@@ -177,5 +179,6 @@ class ConvAttention(nn.Module):
         # takes three to five times as long as both together.
         for name in ('conv_proj_q', 'conv_proj_k', 'conv_proj_v'):
             conv_proj = getattr(self, name)
-            if isinstance(getattr(conv_proj, 'bn', None), nn.modules.batchnorm._BatchNorm):
-                setattr(self, name, fuse_conv_bn_eval(conv_proj.conv, conv_proj.bn))
+            norm = getattr(conv_proj, 'bn', None)
+            if norm is not None and keeps_statistics(norm):
+                setattr(self, name, fuse_conv_bn_eval(conv_proj.conv, norm))

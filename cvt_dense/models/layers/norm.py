@@ -1,6 +1,14 @@
-"""LayerNorm as CvT computes it."""
+"""Norms and activation as CvT computes them."""
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+
+def keeps_statistics(module: nn.Module) -> bool:
+    """Whether ``module`` is a BatchNorm of whatever class, with the running statistics of its batches.
+
+    ``SyncBN`` derives from PyTorch's ``_BatchNorm``, mmcv's ``MMSyncBN`` does not.
+    """
+    return getattr(module, 'running_mean', None) is not None
 
 
 class LayerNorm(nn.LayerNorm):
