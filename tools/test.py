@@ -17,6 +17,7 @@ from cvt_dense.engine import FuseHook
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line, settings
 from cvt_dense.launch.build import build_runner
+from cvt_dense.launch.distributed import ends_in_order
 
 
 def parse_args() -> argparse.Namespace:
@@ -34,6 +35,7 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@ends_in_order
 @record  # torchrun prints the failing process's traceback last
 def main() -> None:
     args = parse_args()

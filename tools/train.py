@@ -16,6 +16,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line, settings
 from cvt_dense.launch.build import build_runner
+from cvt_dense.launch.distributed import ends_in_order
 from cvt_dense.weights import CheckpointError
 
 
@@ -36,6 +37,7 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@ends_in_order
 @record  # torchrun prints the failing process's traceback last
 def main() -> None:
     args = parse_args()

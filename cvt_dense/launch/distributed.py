@@ -1,10 +1,67 @@
-"""Processes and devices of a run: gloo without CUDA, and Slurm's variables."""
-import atexit
+"""Processes and devices of a run: gloo without CUDA, Slurm's variables, and an orderly end."""
+import functools
+import gc
 import os
 import subprocess
+import sys
+import threading
+import traceback
 import warnings
+from collections.abc import Callable
+from datetime import timedelta
 
 import torch
+import torch.distributed as dist
+
+MEETING = 300.  # seconds that a process at its end waits for the others, which may still write a checkpoint
+LEAVING = 20.  # seconds that a process may take to leave the group; less than the 30 after which torchrun kills
+
+
+def ends_in_order(main: Callable[[], None]) -> Callable[[], None]:
+    """Decorator of a tool's ``main``: its process leaves the process group before Python shuts down.
+
+    Left to the shutdown, gloo's threads sometimes end the process with SIGABRT. Where ``main`` returns or exits
+    with code 0, all processes meet first, at most ``MEETING`` seconds, so that none has its connections closed while
+    it needs them. After an error the process leaves at once: the others' communication fails then, and so do they,
+    instead of waiting. Put it outside of torch's ``record``, which must note the first error before others fail.
+    """
+
+    @functools.wraps(main)
+    def wrapper() -> None:
+        try:
+            main()
+        except BaseException as error:
+            chained: BaseException | None = error
+            while chained is not None:  # its frames keep the model, and that the process group
+                traceback.clear_frames(chained.__traceback__)
+                chained = chained.__context__
+            code = error.code if isinstance(error, SystemExit) else 1
+            _leave_group(error if code else None)
+            raise
+        _leave_group(None)
+
+    return wrapper
+
+
+def _leave_group(error: BaseException | None) -> None:
+    if not dist.is_initialized():
+        return
+    if error is None:
+        try:
+            dist.barrier(async_op=True).wait(timedelta(seconds=MEETING))
+        except RuntimeError as failure:
+            warnings.warn(f'Another process did not come to the end of the run: {failure}')
+    gc.collect()  # DDP and its Runner are cycles that keep the group, and its threads, alive
+    # Leaving waits for communication that has begun. After an error the other side may never take part in it.
+    leaving = threading.Thread(target=dist.destroy_process_group, daemon=True)
+    leaving.start()
+    leaving.join(LEAVING)
+    if leaving.is_alive():
+        if error is not None and not isinstance(error, SystemExit):
+            traceback.print_exception(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0 if error is None else 1)  # Python's shutdown would wait, or be ended by SIGABRT
 
 
 def setup_distributed(cfg, launcher: str) -> None:
@@ -40,10 +97,8 @@ def setup_distributed(cfg, launcher: str) -> None:
                 f'(CUDA_VISIBLE_DEVICES={os.environ.get("CUDA_VISIBLE_DEVICES", "not set")}). Ask for at '
                 f'most {gpus} processes per host.')
         return
-    if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group('gloo')
-        # Left to the interpreter's shutdown, gloo's threads sometimes end the process with SIGABRT.
-        atexit.register(torch.distributed.destroy_process_group)
+    if not dist.is_initialized():
+        dist.init_process_group('gloo')
     wrapper = dict(
         broadcast_buffers=False, find_unused_parameters=cfg.get('find_unused_parameters', False))
     wrapper.update(cfg.get('model_wrapper_cfg') or {}, device_ids=None)
@@ -71,7 +126,17 @@ def _environment_from_slurm() -> None:
             ['scontrol', 'show', 'hostnames', nodes], text=True, capture_output=True, check=True)
         os.environ['MASTER_ADDR'] = hosts.stdout.split()[0]
     os.environ.setdefault('MASTER_PORT', str(20000 + int(job) % 20000))
+    if _slurm_task_has_its_own_gpu():
+        os.environ['SLURM_LOCALID'] = '0'  # MMEngine takes the GPU's number from it too
     os.environ.update(RANK=rank, WORLD_SIZE=world_size, LOCAL_RANK=os.environ.get('SLURM_LOCALID', '0'))
+
+
+def _slurm_task_has_its_own_gpu() -> bool:
+    """Whether srun shows each task one GPU, which is number 0 to it, as with ``--gpus-per-task=1``."""
+    if torch.cuda.device_count() != 1:
+        return False
+    bound = any(name in os.environ for name in ('SLURM_GPUS_PER_TASK', 'SLURM_GPU_BIND'))
+    return bound or os.environ.get('SLURM_GPUS_ON_NODE') != '1'
 
 
 def _replace_sync_bn(node) -> bool:
