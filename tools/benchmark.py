@@ -291,8 +291,15 @@ def print_profile(names: list[str], args: argparse.Namespace, size: tuple[int, i
                 print(f'{spent / total:6.1%}  {operator}')
 
 
+def cpu_name() -> str:
+    info = Path('/proc/cpuinfo')
+    names = [line.split(':', 1)[1].strip() for line in info.read_text().splitlines() if line.startswith('model name')
+             ] if info.exists() else []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 def environment(device: str) -> dict:
-    name = torch.cuda.get_device_name() if device == 'cuda' else platform.processor() or platform.machine()
+    name = torch.cuda.get_device_name() if device == 'cuda' else cpu_name()
     return dict(device=name, threads=torch.get_num_threads(), torch=torch.__version__, timm=timm.__version__,
                 python=platform.python_version(), load_of_last_minutes=os.getloadavg())
 
