@@ -91,7 +91,7 @@ def test_compiled_keeps_less():
     assert kept[1] < .7 * kept[0]
 
 
-TWO_PROCESSES = '''
+TWO_PROCESSES = """
 import sys
 import torch
 from cvt_dense.models import CvT
@@ -116,7 +116,7 @@ assert torch.equal(*gathered) and gathered[0].any()
 torch.distributed.barrier()
 torch.distributed.destroy_process_group()
 print('equal', flush=True)
-'''
+"""
 
 
 def test_two_processes(run_tool, tmp_path):
