@@ -3,17 +3,19 @@ import copy
 import os
 
 from mmengine.config import Config
+from mmengine.dist import broadcast_object_list
 from mmengine.registry import MODELS
-from mmengine.runner import CheckpointLoader
 
 from ..errors import CheckpointError, UserError
-from ..weights.files import select_weights
+from ..weights.files import load_weights_file, select_weights
+from ..weights.strict_loading import checked_modules
 
 
 def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
     """Compares a checkpoint's weights with the config's model.
 
-    MMEngine loads with ``strict=False``: what does not fit is left out and training starts anyway.
+    MMEngine loads with ``strict=False``: what does not fit is left out and training starts anyway. The first
+    process compares for all.
 
     Args:
         path: checkpoint file or address.
@@ -23,23 +25,31 @@ def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
     Raises:
         UserError, CheckpointError: no such file, not a checkpoint, or one for another architecture.
     """
+    error: list[UserError | None] = [None]
+    # One process builds the model and reads the file. With CUDA there may be no group yet: the others then wait
+    # for this one where the Runner creates it, and the launcher ends them.
+    if os.environ.get('RANK', '0') == '0' or cfg.get('launcher', 'none') == 'none':
+        try:
+            _check(cfg, path, strict)
+        except UserError as e:
+            error = [e]
+    broadcast_object_list(error)
+    if error[0] is not None:
+        raise error[0]
+
+
+def _check(cfg: Config, path: str, strict: bool) -> None:
     if '://' not in path and not os.path.exists(path):
         raise UserError(f'checkpoint {path!r} does not exist.')
-    # First, because it registers what reads the authors' and other formats.
-    model = MODELS.build(copy.deepcopy(cfg.model))
     try:
-        tensors = select_weights(CheckpointLoader.load_checkpoint(path, map_location='cpu'), source=path)
-        given = {name: value.shape for name, value in tensors.items()}
+        tensors = select_weights(load_weights_file(path), source=path)
     except CheckpointError as error:
         raise UserError(str(error)) from error
-    except Exception as error:  # whatever a file that is no checkpoint makes torch.load raise
-        raise UserError(
-            f'{path!r} cannot be read as a checkpoint ({type(error).__name__}: {error}).') from error
-    for name, module in model.named_modules():
-        if getattr(module, 'checks_loading', False):  # CvT's weights, as loading will check them
-            prefix = name and f'{name}.'
-            own = {key[len(prefix):]: value for key, value in tensors.items() if key.startswith(prefix)}
-            module.check_loading(own, path)
+    given = {name: value.shape for name, value in tensors.items()}
+    model = MODELS.build(copy.deepcopy(cfg.model))
+    for prefix, module in checked_modules(model):
+        module.check_loading({key[len(prefix):]: value for key, value in tensors.items() if key.startswith(prefix)},
+                             path)
     if not strict:
         return
     wanted = {name: value.shape for name, value in model.state_dict().items()}

@@ -1,3 +1,4 @@
+from ..weights import mmengine_loaders  # noqa: F401  (a model of ours loads our files)
 from .backbones import CvT
 from .classifier import ImageClassifier
 from .data_preprocessor import ClassificationPreprocessor

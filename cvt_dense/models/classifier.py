@@ -36,7 +36,8 @@ class ImageClassifier(StrictLoading, BaseModel):
             data_preprocessor.setdefault('num_classes', num_classes)
         super().__init__(data_preprocessor, init_cfg)
         self.backbone = backbone if isinstance(backbone, nn.Module) else MODELS.build(backbone)
-        self.backbone.checks_loading = False  # this module checks backbone and head in one
+        if isinstance(self.backbone, StrictLoading):
+            self.backbone.leave_checking_to_others()  # this module checks backbone and head in one
         if getattr(self.backbone, 'out_type', None) == 'featmap':
             raise ValueError("model.backbone.out_type='featmap' returns maps; a classifier needs one vector "
                              "per image: use 'cls_token' or 'avg_featmap'.")

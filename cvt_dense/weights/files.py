@@ -1,36 +1,36 @@
-"""CvT checkpoints under MMEngine: any format, from anywhere, strictly and with a report.
-
-Importing this module
-
-- lets every path that MMEngine loads (``load_from``, ``init_cfg``, ``init_detector``...) be a file in
-  the authors' or Hugging Face's format, a ``.safetensors`` file, or a folder from the Hugging Face
-  hub. Other checkpoints pass through as they are;
-- registers ``hf://OWNER/REPOSITORY[/FILE][@REVISION]``.
-"""
+"""Reading weight files: any format, from anywhere, without running code that they may hold."""
 import os
 import pickle
 import re
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import huggingface_hub
-import numpy as np
+import mmengine.dist
 import safetensors
 import safetensors.torch
 import torch
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
-from mmengine.logging import HistoryBuffer
-from mmengine.runner import CheckpointLoader
+from mmengine.fileio import get_file_backend
 from torch import Tensor
 
 from ..errors import CheckpointError
 from .formats import StateDict, convert, recognise
+from .pickles import stand_ins
 
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
 UNSAFE_VARIABLE = 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
+# MMEngine's lists of other projects' networks; none is a CvT.
+MODEL_ZOOS = ('modelzoo://', 'torchvision://', 'open-mmlab://', 'openmmlab://', 'mmcls://', 'pavi://')
+BUCKETS = (r'(\S+\:)?s3://', r'(\S+\:)?petrel://')  # as MMEngine spells them
+_CVT_NAME = re.compile(rb'stage\d+\.(patch_embed|blocks)\.|encoder\.stages\.\d+\.(embedding|layers)\.')
+_PEEK = 64 * 2**20  # bytes; the names of an old file's tensors stand before their values
 
-# -- reading ---------------------------------------------------------------------------------------
+# -- a file on disk --------------------------------------------------------------------------------
 
 
 def read_checkpoint(path: str | Path, map_location: Any = 'cpu') -> dict[str, Any]:
@@ -39,7 +39,8 @@ def read_checkpoint(path: str | Path, map_location: Any = 'cpu') -> dict[str, An
     Args:
         path: a ``.safetensors`` file, any other file that ``torch.save`` wrote, or a folder from the
             Hugging Face hub with one of :data:`HUB_FILES`.
-        map_location: as for ``torch.load``; a safetensors file knows devices only.
+        map_location: as for ``torch.load``; a safetensors file knows devices only. None: where the tensors
+            were, or the CPU on a machine without CUDA.
 
     Raises:
         FileNotFoundError: there is no such file, or none of :data:`HUB_FILES` in the folder.
@@ -49,48 +50,69 @@ def read_checkpoint(path: str | Path, map_location: Any = 'cpu') -> dict[str, An
     """
     path = Path(path).expanduser()
     if path.is_dir():
-        found = [path / name for name in HUB_FILES if (path / name).is_file()]
+        found = _hub_files(path)
         if not found:
             raise FileNotFoundError(f'The folder {path} has none of {", ".join(HUB_FILES)}: give a file, or a '
                                     'folder as transformers saves it.')
         path = found[0]
     if not path.is_file():
         raise FileNotFoundError(f'The checkpoint {path} does not exist.')
+    if map_location is None and not torch.cuda.is_available():
+        map_location = 'cpu'
     try:
         if path.suffix == '.safetensors':
             device = str(map_location) if isinstance(map_location, (str, torch.device)) else 'cpu'
             return safetensors.torch.load_file(path, device=device)
         if os.environ.get(UNSAFE_VARIABLE, '').lower() in ('1', 'y', 'yes', 'true'):
             return torch.load(path, map_location=map_location, weights_only=False)
-        with torch.serialization.safe_globals(_mmengine_globals()):
+        with stand_ins():
             return torch.load(path, map_location=map_location, weights_only=True)
-    except pickle.UnpicklingError as e:
-        wanted = re.search(r'GLOBAL ([\w.]+)', str(e))
-        if not wanted:
-            raise CheckpointError(_damaged(path)) from e
-        raise CheckpointError(
-            f'{path} is refused: opening it would run {wanted[1]}, and weights need no code. If you trust whoever '
-            f'made the file, set the environment variable {UNSAFE_VARIABLE}=1.') from e
-    except (safetensors.SafetensorError, RuntimeError, EOFError, OSError, KeyError) as e:
-        raise CheckpointError(_damaged(path)) from e
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as e:  # a file that is damaged, no checkpoint, or hostile raises anything
+        raise CheckpointError(_why_unreadable(path, e)) from e
 
 
-def _mmengine_globals() -> list[Any]:
-    """What MMEngine's own checkpoints hold beside tensors and plain values: logged numbers, dataset meta."""
-    reconstruct = np.ndarray(0).__reduce__()[0]
-    scalar = np.float64(0).__reduce__()[0]
-    return [HistoryBuffer, getattr, slice, np.ndarray, np.dtype, reconstruct, scalar,
-            *{type(np.dtype(kind)) for kind in np.typecodes['All']}]
+def _hub_files(folder: Path) -> list[Path]:
+    return [folder / name for name in HUB_FILES if (folder / name).is_file()]
 
 
-def _damaged(path: Path) -> str:
+def _why_unreadable(path: Path, error: Exception) -> str:
+    text = str(error)
+    wanted = re.search(r'GLOBAL ([\w.]+)', text)
+    forbidden = re.search(r'(Refused: .+|Can only .+|Trying to call reduce .+|Only persistent_load .+)', text)
+    trust = f'If you trust whoever made the file, set the environment variable {UNSAFE_VARIABLE}=1.'
+    if wanted:
+        return f'{path} is refused: opening it would run {wanted[1]}, and weights need no code. {trust}'
+    if isinstance(error, pickle.UnpicklingError) and forbidden:
+        return (f'{path} is refused: its pickle does what weights do not need ({forbidden[1].strip()[:200]}). '
+                f'{trust}')
     with path.open('rb') as f:
         start = f.read(16)
-    what = 'The download was probably cut off, or the file is of another kind'
+    what = f'{path} ({path.stat().st_size:,} bytes, starting with {start!r}) '
     if start.lstrip()[:1] == b'<':
-        what = 'It looks like a web page'
-    return (f'{path} ({path.stat().st_size:,} bytes, starting with {start!r}) is not a complete checkpoint. {what}: '
-            'get the file again and compare its size with the one published.')
+        return what + 'is not a checkpoint. It looks like a web page: get the file itself.'
+    torn = start.startswith(b'PK') and not zipfile.is_zipfile(path)
+    if torn or not start or path.suffix == '.safetensors':
+        return what + ('is not a complete checkpoint. The download was probably cut off, or the file is of another '
+                       'kind: get the file again and compare its size with the one published.')
+    return what + f'cannot be read as a checkpoint: {type(error).__name__}: {text.strip().splitlines()[0][:300]}' \
+        if text.strip() else what + f'cannot be read as a checkpoint ({type(error).__name__}).'
+
+
+def holds_cvt(path: Path) -> bool:
+    """Whether names of CvT's tensors stand in a file or folder; unpickles nothing."""
+    if path.is_dir():
+        return any(holds_cvt(file) for file in _hub_files(path))
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                return any(_CVT_NAME.search(archive.read(name)) for name in archive.namelist()
+                           if name.endswith('data.pkl'))
+        with path.open('rb') as file:
+            return bool(_CVT_NAME.search(file.read(_PEEK)))
+    except (OSError, zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError):
+        return False
 
 
 def select_weights(checkpoint: Mapping[str, Any], weights: str = 'ema', source: str = 'the checkpoint') -> StateDict:
@@ -119,28 +141,80 @@ def select_weights(checkpoint: Mapping[str, Any], weights: str = 'ema', source: 
     return {key.removeprefix('module.'): value for key, value in state_dict.items()}
 
 
-# -- MMEngine's checkpoint loader ------------------------------------------------------------------
+# -- from anywhere ---------------------------------------------------------------------------------
 
 
-def _named_for_mmengine(checkpoint: dict[str, Any], source: str) -> dict[str, Any]:
-    """Gives a foreign CvT checkpoint this project's names; returns any other one untouched."""
+def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = True) -> dict[str, Any]:
+    """What MMEngine's ``CheckpointLoader.load_checkpoint`` returns, read by :func:`read_checkpoint`.
+
+    Args:
+        source: a path, ``hf://OWNER/REPOSITORY[/FILE][@REVISION]``, ``http(s)://``, or ``s3://`` and
+            ``petrel://`` by MMEngine's file backend.
+        map_location: as for :func:`read_checkpoint`.
+        rename: gives a foreign CvT checkpoint this project's names; any other one is returned untouched.
+
+    Raises:
+        FileNotFoundError, CheckpointError: it cannot be reached or read.
+    """
+    try:
+        with local_file(source) as path:
+            checkpoint = read_checkpoint(path, map_location)
+    except CheckpointError as e:
+        raise CheckpointError(str(e) if str(e).startswith(source) or '://' not in source else f'{source}: {e}') from e
+    except FileNotFoundError:
+        raise
+    except OSError as e:  # the network's
+        raise CheckpointError(f'{source} cannot be fetched: {e}.') from e
+    meta = checkpoint.get('meta') if isinstance(checkpoint, dict) else None
+    if isinstance(meta, dict):
+        meta.pop('config', None)  # Runner.resume would run this text as Python; no version of MMEngine writes it
     try:
         state_dict = select_weights(checkpoint)
     except CheckpointError:
         return checkpoint
-    if recognise(state_dict) not in ('microsoft', 'huggingface'):
+    if not rename or recognise(state_dict) not in ('microsoft', 'huggingface'):
         return checkpoint
     return dict(state_dict=convert(state_dict, 'cvt_dense'), meta=dict(source=source))
 
 
-@CheckpointLoader.register_scheme(prefixes='', force=True)
-def load_from_local(filename: str, map_location: Any = None) -> dict[str, Any]:
-    """MMEngine's loader of local files, see the module's docstring; its pickles cannot run code."""
-    return _named_for_mmengine(read_checkpoint(filename, map_location), filename)
+@contextmanager
+def local_file(source: str) -> Iterator[Path]:
+    """A path with the content of ``source``, as :func:`load_weights_file` takes it.
+
+    Raises:
+        CheckpointError: it is a name in one of :data:`MODEL_ZOOS`, or as :func:`_from_hub`.
+        OSError: it cannot be downloaded.
+    """
+    if source.startswith(MODEL_ZOOS):
+        raise CheckpointError(f'{source}: that collection has no CvT. Give a file, hf://OWNER/REPOSITORY or '
+                              'https://...')
+    if source.startswith('hf://'):
+        yield _from_hub(source)
+    elif source.startswith(('http://', 'https://')):
+        yield _download(source)
+    elif any(re.match(bucket, source) for bucket in BUCKETS):
+        with get_file_backend(source, backend_args=dict(backend='petrel')).get_local_path(source) as path:
+            yield Path(path)
+    else:
+        yield Path(source).expanduser()
 
 
-@CheckpointLoader.register_scheme(prefixes='hf://')
-def load_from_hub(filename: str, map_location: Any = None) -> dict[str, Any]:
+def _download(url: str) -> Path:
+    """The file in PyTorch's cache, where MMEngine keeps downloads too; fetched once for all processes."""
+    path = Path(torch.hub.get_dir(), 'checkpoints', os.path.basename(urlparse(url).path))
+    try:
+        if mmengine.dist.is_main_process() and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            torch.hub.download_url_to_file(url, str(path), progress=os.isatty(0))
+    finally:
+        mmengine.dist.barrier()
+    if not path.exists():  # another host's process
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(url, str(path), progress=False)
+    return path
+
+
+def _from_hub(filename: str) -> Path:
     """``hf://OWNER/REPOSITORY[/FILE][@REVISION]`` through ``huggingface_hub`` and its cache.
 
     Raises:
@@ -159,7 +233,7 @@ def load_from_hub(filename: str, map_location: Any = None) -> dict[str, Any]:
         except (HfHubHTTPError, ValueError) as e:  # no such repository or revision, no permission
             raise CheckpointError(f'{filename}: {str(e).splitlines()[0]}') from e
         else:
-            return _named_for_mmengine(read_checkpoint(path, map_location), filename)
+            return Path(path)
     if isinstance(reason, LocalEntryNotFoundError):
         raise CheckpointError(
             f'{filename} is not in the cache of huggingface_hub ({huggingface_hub.constants.HF_HUB_CACHE}), and the '

@@ -1,14 +1,15 @@
 """``init_cfg`` and ``load_state_dict`` of modules whose weights are CvT's: strict, with a report of one line."""
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mmengine.logging import print_log
 from mmengine.model import PretrainedInit, update_init_info
-from mmengine.runner import CheckpointLoader
+from torch import nn
 
 from ..errors import CheckpointError
 from .compare import Comparison, check
-from .files import select_weights
+from .files import load_weights_file, select_weights
 from .formats import StateDict, convert, recognise
 
 
@@ -16,7 +17,7 @@ class StrictPretrainedInit(PretrainedInit):
     """``init_cfg=dict(type='Pretrained', ...)`` of a :class:`StrictLoading` module.
 
     Args:
-        checkpoint: anything that MMEngine's CheckpointLoader takes.
+        checkpoint: anything that :func:`.files.load_weights_file` takes.
         prefix: takes only the tensors under this prefix. Not needed for this project's files nor the
             authors' nor Hugging Face's, whose format is recognised.
         map_location: as for ``torch.load``.
@@ -28,7 +29,7 @@ class StrictPretrainedInit(PretrainedInit):
         self.weights = weights
 
     def __call__(self, module: 'StrictLoading') -> None:
-        checkpoint = CheckpointLoader.load_checkpoint(self.checkpoint, self.map_location, logger='current')
+        checkpoint = load_weights_file(self.checkpoint, self.map_location)
         state_dict = select_weights(checkpoint, self.weights, self.checkpoint)
         if self.prefix:
             prefix = self.prefix.rstrip('.') + '.'
@@ -48,12 +49,14 @@ class StrictLoading:
 
     It covers ``init_cfg=dict(type='Pretrained')``, which takes :class:`StrictPretrainedInit`'s
     arguments here, and every other way (``load_from``, ``init_detector``, ``load_state_dict``...),
-    MMEngine's being lenient otherwise.
-
-    Attributes:
-        checks_loading: False lets ``load_state_dict`` be as lenient as it is asked to be.
+    MMEngine's being lenient otherwise. ``load_state_dict(..., strict=False)``, PyTorch's, stays lenient, of
+    this module and of one around it: whoever writes it asks for that.
     """
-    checks_loading = True
+    _checks_loading = True
+
+    def leave_checking_to_others(self) -> None:
+        """Ends the comparison here: a module around this one, or a hook, answers for what is loaded."""
+        self._checks_loading = False
 
     def init_weights(self) -> None:
         """As in any MMEngine module; a checkpoint is loaded last and strictly."""
@@ -105,12 +108,38 @@ class StrictLoading:
         print_log(f'{type(self).__name__}: {result}; from {source}', logger='current')
 
     def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
-        if self.checks_loading and recognise(self.state_dict()):
+        if self._checks_loading and recognise(self.state_dict()):
             given = {key[len(prefix):]: value for key, value in state_dict.items() if key.startswith(prefix)}
             source = 'the checkpoint' + (f' (its part under {prefix!r})' if prefix else '')
+            if _lenient():
+                own = self.state_dict()
+                print_log(f'{type(self).__name__}: {sum(key in own for key in given)} of {len(own)} tensors are in '
+                          f'{source}, which was asked to be loaded with strict=False', logger='current')
+                return super()._load_from_state_dict(state_dict, prefix, *args)
             result = self.check_loading(given, source)
             self._report(result, source)
             for key in result.new:
                 if key.startswith('head.'):  # of another shape, which PyTorch would call an error
                     del state_dict[prefix + key]
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def checked_modules(model: nn.Module) -> Iterator[tuple[str, StrictLoading]]:
+    """Each part of a model that compares what is loaded into it, with the prefix of its names."""
+    for name, module in model.named_modules():
+        if isinstance(module, StrictLoading) and module._checks_loading:
+            yield name and f'{name}.', module
+
+
+def _lenient() -> bool:
+    """Whether PyTorch's ``load_state_dict`` was called with ``strict=False``.
+
+    PyTorch does not hand it on to the modules, so it is looked up in the call itself. MMEngine's functions,
+    which load with ``strict=False`` unless told otherwise, do not go through it.
+    """
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_globals.get('__name__', '').startswith(('torch.', __name__)):
+        if frame.f_code.co_name == 'load_state_dict':
+            return not frame.f_locals.get('strict', True)
+        frame = frame.f_back
+    return False

@@ -1,6 +1,7 @@
 """Loading through every door that users have: init_cfg, load_from, folders, the hub; and its errors."""
 import os
 import pickle
+import zipfile
 
 import pytest
 import safetensors.torch
@@ -9,6 +10,7 @@ from mmengine.hooks import EMAHook
 from mmengine.logging import HistoryBuffer
 from mmengine.model import BaseModule, ExponentialMovingAverage
 from mmengine.runner import CheckpointLoader, load_checkpoint
+from mmengine.runner.checkpoint import load_state_dict as mmengine_load_state_dict
 from torch import nn
 
 from cvt_dense.models import CvT, ImageClassifier
@@ -382,3 +384,37 @@ def test_a_classifier_of_another_backbone_loads_as_ever(tmp_path):
     torch.save(ImageClassifier(Pool(), num_classes=2).state_dict(), tmp_path / 'pool.pth')
     load_checkpoint(model, str(tmp_path / 'pool.pth'))
     assert torch.equal(model.head.weight, torch.load(tmp_path / 'pool.pth')['head.weight'])
+
+
+def test_a_file_of_cuda_tensors_opens_on_a_machine_without_cuda(weights, tmp_path):
+    torch.save(weights, tmp_path / 'cpu.pth')
+    with zipfile.ZipFile(tmp_path / 'cpu.pth') as source, zipfile.ZipFile(tmp_path / 'cuda.pth', 'w') as target:
+        for item in source.infolist():
+            data = source.read(item)
+            if item.filename.endswith('/data.pkl'):
+                data = data.replace(b'X\x03\x00\x00\x00cpu', b'X\x06\x00\x00\x00cuda:0')
+                assert b'cuda:0' in data
+            target.writestr(item, data)
+    path = str(tmp_path / 'cuda.pth')
+    model = build_classifier()
+    load_checkpoint(model, path, map_location=None)
+    assert torch.equal(model.head.weight, weights['head.weight'])
+    with pytest.raises(CheckpointError, match='cannot be read as a checkpoint.*CUDA') as info:
+        read_checkpoint(path, 'cuda:0')
+    assert 'cut off' not in str(info.value)
+
+
+def test_strict_false_is_lenient_in_one_line(weights, caplog, report):
+    detector, neck = Detector(), torch.ones(4)
+    before = detector.backbone.stage0.patch_embed.proj.weight.clone()
+    detector.load_state_dict({'neck.bias': neck}, strict=False)
+    assert torch.equal(detector.neck.bias, neck)
+    assert torch.equal(detector.backbone.stage0.patch_embed.proj.weight, before)
+    own = detector.backbone.state_dict()
+    detector.backbone.load_state_dict({key: own[key] + 1 for key in list(own)[:2]}, strict=False)
+    lines = [r.message for r in caplog.records if 'strict=False' in r.message]
+    assert len(lines) == 2 and f'CvT: 0 of {len(own)} tensors' in lines[0] and f'CvT: 2 of {len(own)}' in lines[1]
+    with pytest.raises(CheckpointError):
+        detector.load_state_dict({'neck.bias': neck})
+    with pytest.raises(CheckpointError):  # MMEngine's loading is never asked to be strict
+        mmengine_load_state_dict(detector, {'neck.bias': neck})

@@ -227,7 +227,7 @@ class CvT(StrictLoading, BaseModule):
                 for block in self._stage(i).blocks:
                     block.fuse()
             self._fused = True
-            self.checks_loading = False  # for the hook's own error
+            self.leave_checking_to_others()  # to the hook, which says why
             self._register_load_state_dict_pre_hook(self._refuse_to_load)
         return self
 

