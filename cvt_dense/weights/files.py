@@ -11,7 +11,6 @@ from urllib.parse import urlparse
 
 import huggingface_hub
 import mmengine.dist
-import safetensors
 import safetensors.torch
 import torch
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError

@@ -115,12 +115,12 @@ class StrictLoading:
                 own = self.state_dict()
                 print_log(f'{type(self).__name__}: {sum(key in own for key in given)} of {len(own)} tensors are in '
                           f'{source}, which was asked to be loaded with strict=False', logger='current')
-                return super()._load_from_state_dict(state_dict, prefix, *args)
-            result = self.check_loading(given, source)
-            self._report(result, source)
-            for key in result.new:
-                if key.startswith('head.'):  # of another shape, which PyTorch would call an error
-                    del state_dict[prefix + key]
+            else:
+                result = self.check_loading(given, source)
+                self._report(result, source)
+                for key in result.new:
+                    if key.startswith('head.'):  # of another shape, which PyTorch would call an error
+                        del state_dict[prefix + key]
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

@@ -7,7 +7,6 @@ from functools import partial
 import huggingface_hub
 import pytest
 import torch
-from weights.attacks import ATTACKS, builtin_call, chain_of_getattr, save
 from mmengine.config import Config
 from mmengine.fileio import LocalBackend
 from mmengine.fileio.backends.registry_utils import backends
@@ -16,6 +15,7 @@ from mmengine.runner import CheckpointLoader, load_checkpoint
 from mmengine.runner import checkpoint as mmengine_checkpoint
 from tiny_training import write_config
 from torch import nn
+from weights.attacks import ATTACKS, builtin_call, chain_of_getattr, save
 
 from cvt_dense.engine.runner import ContinuingRunner
 from cvt_dense.launch.check_weights import check_checkpoint
