@@ -123,7 +123,7 @@ def set_amp(cfg: Config, dtype: str | None) -> None:
     wrapper = cfg.optim_wrapper
     if dtype is not None:
         wrapper.update(type='AmpOptimWrapper', dtype=AMP_DTYPES[dtype],
-                       loss_scale='dynamic' if dtype == 'fp16' else 1.)
+                       loss_scale='dynamic' if dtype == 'fp16' else dict(enabled=False))
     if str(wrapper.get('type')).endswith('AmpOptimWrapper') and not torch.cuda.is_available():
         print_log('No GPU: training in float32 instead of mixed precision.', logger='current', level=30)
         wrapper.type = 'OptimWrapper'

@@ -12,7 +12,7 @@ auto_scale_lr = dict(base_batch_size=2048, enable=True)
 optim_wrapper = dict(
     type='AmpOptimWrapper',
     dtype='bfloat16',  # --amp fp16 for GPUs without it
-    loss_scale=1.,
+    loss_scale=dict(enabled=False),  # bf16 needs none, and a scaler hides gradients that are not finite
     optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05, betas=(0.9, 0.999), eps=1e-8),
     # No decay on BN, LN, biases and the CLS token; depth-wise convolutions do decay. One learning rate.
     constructor='cvt_dense.LayerDecayOptimWrapperConstructor',

@@ -9,7 +9,7 @@ param_scheduler = [dict(type='PolyLR', eta_min=0., power=0.9, begin=0, end=max_i
 optim_wrapper = dict(
     type='AmpOptimWrapper',
     dtype='bfloat16',  # --amp fp16 for GPUs without it
-    loss_scale=1.,
+    loss_scale=dict(enabled=False),  # bf16 needs none, and a scaler hides gradients that are not finite
     optimizer=dict(type='AdamW', lr=1e-4, betas=(0.9, 0.999), weight_decay=1e-4),
     # decay_rate 1: one learning rate for all layers; norms, biases and CLS token without weight decay.
     constructor='cvt_dense.LayerDecayOptimWrapperConstructor',

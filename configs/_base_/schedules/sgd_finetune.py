@@ -13,7 +13,7 @@ auto_scale_lr = dict(base_batch_size=512, enable=True)
 optim_wrapper = dict(
     type='AmpOptimWrapper',
     dtype='bfloat16',  # --amp fp16 for GPUs without it
-    loss_scale=1.,
+    loss_scale=dict(enabled=False),  # bf16 needs none, and a scaler hides gradients that are not finite
     optimizer=dict(type='SGD', lr=0.01, momentum=0.9, weight_decay=0.),
     clip_grad=dict(max_norm=1.))
 param_scheduler = [

@@ -1,5 +1,5 @@
 """What a training run has cost."""
-import resource
+import sys
 import time
 from datetime import timedelta
 from typing import Any
@@ -11,13 +11,31 @@ from mmengine.runner import Runner
 
 from ...registry import HOOKS
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
+
+def peak_memory() -> int | None:
+    """Largest memory of this process so far, in bytes: tensors on the GPU, or without one all that was in RAM.
+
+    None where the system does not tell.
+    """
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    if resource is None:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == 'darwin' else peak * 1024  # macOS counts bytes, Linux KiB
+
 
 @HOOKS.register_module()
 class CostHook(Hook):
     """Logs the cost of training at its end: time, images, images/s, GPU-hours and peak memory.
 
     A resumed run adds what the runs before it had spent up to the checkpoint. Memory is that of the
-    process with the largest: allocated by tensors on a GPU, or resident in RAM without one.
+    process with the largest: allocated by tensors on a GPU, or resident in RAM without one (unknown on Windows).
     """
 
     priority = 'VERY_HIGH'  # SafeCheckpointHook may evaluate and save before training starts
@@ -67,9 +85,7 @@ class CostHook(Hook):
     def after_train(self, runner: Runner) -> None:
         self._lap(runner)
         cuda = torch.cuda.is_available()
-        # Linux counts the resident size in KiB.
-        peak = torch.tensor(torch.cuda.max_memory_allocated() if cuda else
-                            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+        peak = torch.tensor(peak_memory() or 0)
         all_reduce(peak, 'max')
         rate = self.images / max(self.seconds - self.eval_seconds, 1e-9)
         runner.logger.info(
@@ -77,4 +93,4 @@ class CostHook(Hook):
             f'{timedelta(seconds=round(self.eval_seconds))} h), {self.images} images, {rate:.1f} images/s; '
             f'{self.process_seconds / 3600:.3f} {"GPU" if cuda else "process"}-hours, at the end on '
             f'{runner.world_size} x {torch.cuda.get_device_name() if cuda else "CPU"}; peak memory of a '
-            f'process {peak.item() / 2**30:.2f} GiB.')
+            f'process {f"{peak.item() / 2**30:.2f} GiB" if peak else "unknown"}.')
