@@ -3,7 +3,8 @@
 Importing the package is cheap and registers nothing; a config's ``type='cvt_dense.CvT'`` makes
 MMEngine import :mod:`cvt_dense.registry`, which loads the rest when it is needed.
 
-It only puts a finder on ``sys.meta_path``, which costs microseconds: PyPI's torchvision, built for CUDA, can then
+It only puts two finders on ``sys.meta_path``, which costs microseconds. One lets configs inherit the recipes
+(:mod:`cvt_dense.recipes`). The other: PyPI's torchvision, built for CUDA, can then
 be imported beside a CPU-only torch, whoever imports it. On such a machine ``tools/setup.sh`` has the virtual
 environment import this package at every start of Python, by a ``.pth`` file, for programs that import torchvision
 before any config is read, as mmseg's own ``tools/train.py`` does.
@@ -12,6 +13,9 @@ import importlib.util
 import sys
 from pathlib import Path
 
+from .recipes import recipe, teach_mmengine
+
+__all__ = ['declare_torchvision_ops', 'recipe']
 __version__ = '0.1.0'
 
 
@@ -54,3 +58,4 @@ class _BeforeTorchvision:
 
 
 sys.meta_path.insert(0, _BeforeTorchvision)
+teach_mmengine()  # the other finder: configs may inherit from cvt_dense::NAME.py

@@ -1,0 +1,36 @@
+"""The tools of an installed package, where there is no checkout's ``tools/``.
+
+    cvt-train mine.py                                                          as python tools/train.py mine.py
+    python -m cvt_dense.tools train mine.py                                    the same
+    torchrun --nproc-per-node 8 -m cvt_dense.tools train mine.py --launcher pytorch
+"""
+import runpy
+import sys
+from functools import partial
+
+from .recipes import folder
+
+NAMES = ('train', 'test', 'predict', 'convert_checkpoint', 'get_flops', 'benchmark')
+
+
+def run(name: str) -> None:
+    """Runs ``tools/<name>.py`` with this process's arguments, as if it had been called by its path."""
+    path = folder() / 'tools' / f'{name}.py'
+    sys.argv[0] = str(path)
+    sys.path.insert(0, str(path.parent))  # Python does so for a script
+    runpy.run_path(str(path), run_name='__main__')
+
+
+# pyproject.toml makes commands of these: cvt-train, ...
+train, test, predict, convert_checkpoint, get_flops, benchmark = (partial(run, name) for name in NAMES)
+
+
+def main() -> None:
+    """``python -m cvt_dense.tools NAME ARGS``"""
+    if len(sys.argv) < 2 or sys.argv[1] not in NAMES:
+        sys.exit(f'usage: python -m cvt_dense.tools {{{",".join(NAMES)}}} ...')
+    run(sys.argv.pop(1))
+
+
+if __name__ == '__main__':
+    main()
