@@ -1,0 +1,141 @@
+"""The recipes of detection and segmentation: optimizer, learning rate over time, sizes, batch, from what they build."""
+from pathlib import Path
+
+import mmdet.datasets  # noqa: F401
+import mmseg.datasets  # noqa: F401
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.dataset import Compose
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import PARAM_SCHEDULERS, DefaultScope
+
+CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
+
+# batch per GPU, learning rate, weight decay, decay by layer, schedule
+RECIPES = {
+    'maskrcnn_cvt13_coco': (2, 1e-4, 0.05, 1., '1x'),
+    'maskrcnn_cvt13_coco_win': (2, 1e-4, 0.05, 1., '1x'),
+    'maskrcnn_cvt13_custom': (2, 1e-4, 0.05, 1., '1x'),
+    'maskrcnn_cvt21_coco': (2, 1e-4, 0.05, 1., '1x'),
+    'maskrcnn_cvtw24_coco': (2, 1e-4, 0.05, 0.9, '1x'),
+    'maskrcnn_cvtw24_coco_zero': (2, 1e-4, 0.05, 0.9, '1x'),
+    'maskrcnn_cvt13_coco_3x': (2, 1e-4, 0.05, 1., '3x'),
+    'maskrcnn_cvt21_coco_3x': (2, 1e-4, 0.05, 1., '3x'),
+    'maskrcnn_cvtw24_coco_3x': (2, 1e-4, 0.05, 0.9, '3x'),
+    'cascademaskrcnn_cvt13_coco_3x': (2, 2e-4, 0.05, 0.98, '3x'),
+    'retinanet_cvt13_coco': (2, 1e-4, 1e-4, 1., '1x'),
+    'dino_cvt13_coco': (2, 1e-4, 1e-4, 0.85, 'dino'),
+    'upernet_cvt13_ade20k': (2, 6e-5, 0.01, 1., '160k'),
+    'upernet_cvt13_ade20k_win': (2, 6e-5, 0.01, 1., '160k'),
+    'upernet_cvt21_ade20k': (2, 6e-5, 0.01, 1., '160k'),
+    'upernet_cvtw24_ade20k': (2, 6e-5, 0.01, 0.95, '160k'),
+    'upernet_cvt13_cityscapes': (2, 6e-5, 0.01, 1., '80k'),
+    'upernet_cvt13_custom': (2, 6e-5, 0.01, 1., '40k'),
+    'semfpn_cvt13_ade20k': (4, 1e-4, 1e-4, 1., 'semfpn'),
+    'semfpn_cvt21_ade20k': (4, 1e-4, 1e-4, 1., 'semfpn'),
+    'semfpn_cvtw24_ade20k': (4, 1e-4, 1e-4, 0.95, 'semfpn'),
+    'mask2former_cvt13_ade20k': (2, 1e-4, 0.05, 0.85, 'mask2former'),
+}
+# by epoch: number of epochs, epochs at which the rate falls to a tenth, warm-up iterations
+STEPS = {'1x': (12, (8, 11), 1000), '3x': (36, (27, 33), 1000), 'dino': (12, (11, ), 0)}
+# by iteration: number of iterations, power, warm-up iterations
+POLY = {'160k': (160_000, 1., 1500), '80k': (80_000, 1., 1500), '40k': (40_000, 1., 400),
+        'semfpn': (80_000, 0.9, 0), 'mask2former': (160_000, 0.9, 0)}
+CLIP = {'dino_cvt13_coco': 0.1, 'mask2former_cvt13_ade20k': 0.01}
+DROP_PATH = {'retinanet_cvt13_coco': 0.1, 'semfpn_cvt13_ade20k': 0.1, 'semfpn_cvt21_ade20k': 0.1}
+CONTENT = {name: Config.fromfile(CONFIGS / f'{name}.py') for name in RECIPES}
+
+
+def rates(cfg, epochs, epoch_length):
+    """The learning rate before each iteration, by the recipe's own schedulers stepped as MMEngine steps them."""
+    wrapper = build_optim_wrapper(
+        torch.nn.Linear(1, 1), dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=cfg.optim_wrapper.optimizer.lr)))
+    schedulers = [PARAM_SCHEDULERS.build(dict(scheduler, optimizer=wrapper)) for scheduler in cfg.param_scheduler]
+    found = []
+    for _ in range(epochs):
+        for _ in range(epoch_length):
+            found.append(wrapper.optimizer.param_groups[0]['lr'])
+            for scheduler in schedulers:
+                if not scheduler.by_epoch:
+                    scheduler.step()
+        for scheduler in schedulers:
+            if scheduler.by_epoch:
+                scheduler.step()
+    return found
+
+
+def test_table_is_complete():
+    names = {path.stem for path in CONFIGS.glob('*.py') if '_cvt_nano' not in path.stem}
+    assert set(RECIPES) == {name for name in names if not name.startswith(('cvt13', 'cvt21', 'cvtw24', 'cvt_'))}
+
+
+@pytest.mark.parametrize('name', RECIPES)
+def test_optimizer_and_batch(name):
+    cfg, (batch, lr, weight_decay, decay_rate, schedule) = CONTENT[name], RECIPES[name]
+    wrapper = cfg.optim_wrapper
+    assert (wrapper.optimizer.lr, wrapper.optimizer.weight_decay) == (lr, weight_decay)
+    assert wrapper.optimizer.get('optimizer_type', wrapper.optimizer.type) == 'AdamW'
+    assert wrapper.optimizer.betas == (0.9, 0.999) and wrapper.paramwise_cfg.decay_rate == decay_rate
+    assert wrapper.constructor == 'cvt_dense.LayerDecayOptimWrapperConstructor' and wrapper.dtype == 'bfloat16'
+    assert wrapper.get('clip_grad', {}).get('max_norm') == CLIP.get(name)
+    assert cfg.train_dataloader.batch_size == batch
+    assert cfg.model.backbone.drop_path_rate == DROP_PATH.get(name, 0.4 if 'w24' in name else 0.2)
+    length = cfg.train_cfg.get('max_epochs', cfg.train_cfg.get('max_iters'))
+    assert length == (STEPS.get(schedule) or POLY[schedule])[0]
+
+
+@pytest.mark.parametrize('schedule', STEPS)
+def test_learning_rate_by_epoch(schedule):
+    epochs, falls, warmup = STEPS[schedule]
+    names = [name for name in RECIPES if RECIPES[name][-1] == schedule]
+    cfg, length = CONTENT[names[0]], 1200
+    assert all(CONTENT[name].param_scheduler == cfg.param_scheduler for name in names)
+    found = rates(cfg, epochs, length)
+    for i in [i for i in (0, 1, 100, 500, 999) if i < warmup]:
+        assert found[i] == pytest.approx(1e-4 * (0.001 + 0.999 * i / (warmup - 1)))
+    for epoch in range(epochs):
+        expected = 1e-4 * 0.1**sum(epoch >= fall for fall in falls)
+        assert found[(epoch + 1) * length - 1] == pytest.approx(expected), epoch
+
+
+@pytest.mark.parametrize('schedule', POLY)
+def test_learning_rate_by_iteration(schedule):
+    iterations, power, warmup = POLY[schedule]
+    names = [name for name in RECIPES if RECIPES[name][-1] == schedule]
+    cfg = CONTENT[names[0]]
+    assert all(CONTENT[name].param_scheduler == cfg.param_scheduler for name in names)
+    found, lr = rates(cfg, 1, iterations), cfg.optim_wrapper.optimizer.lr
+    for i in [i for i in (0, 1, 100, 399) if i < warmup]:
+        assert found[i] == pytest.approx(lr * (1e-6 + (1 - 1e-6) * i / (warmup - 1)))
+    for i in (warmup, iterations // 4, iterations // 2, iterations - 1000, iterations - 1):
+        expected = lr * (1 - (i - warmup) / (iterations - warmup - 1))**power  # 0 at the last one
+        assert found[i] == pytest.approx(expected, rel=1e-3, abs=1e-12), i
+
+
+@pytest.mark.parametrize('name', RECIPES)
+def test_sizes(name):
+    """The image sizes and crops of training and testing."""
+    cfg = CONTENT[name]
+    detection = name not in [n for n in RECIPES if RECIPES[n][-1] in POLY]
+    with DefaultScope.overwrite_default_scope('mmdet' if detection else 'mmseg'):
+        train, test = ({type(step).__name__: step
+                        for step in Compose(cfg[f'{stage}_dataloader'].dataset.pipeline).transforms}
+                       for stage in ('train', 'test'))
+    wide = 'cityscapes' in name
+    if not detection:
+        size = (2048, 1024) if wide else (2048, 512)
+        assert (train['RandomResize'].scale, train['RandomResize'].ratio_range) == (size, (0.5, 2.))
+        assert train['RandomCrop'].crop_size == ((512, 1024) if wide else (512, 512))
+        assert train['RandomCrop'].cat_max_ratio == 0.75 and train['RandomFlip'].prob == 0.5
+        assert 'PhotoMetricDistortion' in train and cfg.model.data_preprocessor.size == train['RandomCrop'].crop_size
+        assert test['Resize'].scale == size and test['Resize'].keep_ratio
+        return
+    assert test['Resize'].scale == (1333, 800) and test['Resize'].keep_ratio and train['RandomFlip'].prob == 0.5
+    if RECIPES[name][-1] == '1x':
+        assert train['Resize'].scale == (1333, 800) and train['Resize'].keep_ratio
+        return
+    (whole, ), (smaller, crop, again) = [branch.transforms for branch in train['RandomChoice'].transforms]
+    assert whole.scales == again.scales == [(1333, side) for side in range(480, 801, 32)]
+    assert smaller.scales == [(1333, side) for side in (400, 500, 600)]
+    assert (crop.crop_size, crop.crop_type, crop.allow_negative_crop) == ((384, 600), 'absolute_range', True)
