@@ -87,5 +87,5 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
     dict(type='PolyLR', eta_min=0., power=0.9, by_epoch=False, begin=50, end=max_iters)
 ]
-custom_hooks = [dict(type='EMAHook', ema_type='ExponentialMovingAverage', momentum=0.01, update_buffers=True)]
+custom_hooks = [dict(type='cvt_dense.EMAHook', ema_type='ExponentialMovingAverage', momentum=0.01, update_buffers=True)]
 default_hooks = dict(logger=dict(interval=25), checkpoint=dict(interval=200))

@@ -1,5 +1,6 @@
 """A training run of seconds, for tests that start, kill and compare whole runs."""
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+
+from cvt_dense.engine.atomic_files import find_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
 EPOCHS, ITERATIONS = 8, 24  # of the config below: 36 images, 12 a batch
@@ -106,6 +109,19 @@ class Process:
         assert code == rc, f'exit code {code}, not {rc}:\n{self.text()[-8000:]}'
         return self.text()
 
+    def kill(self) -> None:
+        """SIGKILL to the command and all below it: torchrun gives each of its processes a group of its own."""
+        found = [self.popen.pid]
+        for pid in found:  # grows meanwhile
+            for children in Path(f'/proc/{pid}/task').glob('*/children'):
+                found += map(int, children.read_text().split())
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.popen.wait()
+
     def group_is_alive(self) -> bool:
         try:
             os.killpg(self.popen.pid, 0)
@@ -131,3 +147,37 @@ def call(*args: Any, output: Path, rc: int = 0, **env: str) -> str:
     """Runs a command to its end and returns its output."""
     with start(*args, output=output, **env) as process:
         return process.finish(rc)
+
+
+def kill_repeatedly(command: tuple, work_dir: Path, kills: int, within: float, seed: int = 0) -> int:
+    """Starts and resumes a run until it ends; the first ``kills`` starts get SIGKILL at a random moment.
+
+    After each kill every checkpoint can be read, and none that had been saved is lost.
+
+    Args:
+        command: what starts the run in ``work_dir`` or resumes it.
+        kills: how many.
+        within: seconds from the beginning of a start's training in which the kill comes.
+        seed: of the moments.
+
+    Returns how often the run was killed, which is less than ``kills`` if it ended before.
+    """
+    rng = random.Random(seed)
+    saved_before = 0
+    for kill in range(kills):
+        output = work_dir.parent / f'{work_dir.name}_{kill}.txt'
+        with start(*command, output=output) as process:
+            # From the moment that training starts, so that it moves on at all.
+            process.wait_for(lambda: 'Checkpoints will be saved' in process.text())
+            time.sleep(rng.uniform(0., within))
+            if process.popen.poll() is not None:  # the run is finished
+                return kill
+            process.kill()
+        saved = find_checkpoint(str(work_dir))
+        iteration = load(Path(saved))['meta']['iter'] if saved else 0
+        assert iteration >= saved_before, f'iteration {saved_before} had been saved, {iteration} is left'
+        torn = [path for path in work_dir.glob('*.pth') if not load(path)['state_dict']]
+        assert not torn, torn
+        saved_before = iteration
+    call(*command, output=work_dir.parent / f'{work_dir.name}_end.txt')
+    return kills

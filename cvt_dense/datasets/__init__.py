@@ -1,4 +1,4 @@
 from .image_dataset import ImageDataset, open_image
-from .samplers import SeededSampler
+from .samplers import SeededInfiniteSampler, SeededSampler
 
-__all__ = ['ImageDataset', 'SeededSampler', 'open_image']
+__all__ = ['ImageDataset', 'SeededInfiniteSampler', 'SeededSampler', 'open_image']

@@ -300,13 +300,7 @@ class ImageDataset(Dataset):
     def __len__(self) -> int:
         return len(self.reader)
 
-    def __getitem__(self, index: int | tuple[int, int]) -> dict[str, Any]:
-        """The sample at ``index``, or at ``(index, seed)``: then all its randomness comes from the seed."""
-        if isinstance(index, tuple):
-            index, seed = index
-            random.seed(seed)
-            np.random.seed(seed % 2**32)
-            torch.manual_seed(seed)
+    def __getitem__(self, index: int) -> dict[str, Any]:
         unreadable: list[str] = []
         image, label = self._load(index, unreadable)
         for _ in range(MAX_ATTEMPTS):

@@ -1,18 +1,59 @@
-"""A sampler that makes every sample's augmentation a function of the seed alone."""
-from collections.abc import Iterator, Sized
+"""Samplers whose indices bring a seed along, so that a sample's randomness depends on its place in the run alone."""
+import random
+from collections.abc import Iterator, Sequence, Sized
+from functools import partial
+from itertools import count, islice
+from typing import Any
 
+import numpy as np
 import torch
-from mmengine.dataset import DefaultSampler
+from mmengine.dataset import DefaultSampler, InfiniteSampler
 
 from ..registry import DATA_SAMPLERS
 
 
+class SeededIndex(int):
+    """A sample's index with the ``seed`` of its randomness; to batch samplers and data sets a plain int."""
+
+    seed: int
+
+    def __new__(cls, index: int, seed: int) -> 'SeededIndex':
+        self = super().__new__(cls, index)
+        self.seed = seed
+        return self
+
+    def __getnewargs__(self) -> tuple[int, int]:  # for the way to a data loader's worker
+        return int(self), self.seed
+
+
+def seeded_samples(dataset: Any, indices: Sequence[int]) -> list[Any]:
+    """Samples of any map-style data set; Python, NumPy and PyTorch are seeded before each :class:`SeededIndex`."""
+    samples = []
+    for index in indices:
+        if isinstance(index, SeededIndex):
+            random.seed(index.seed)
+            np.random.seed(index.seed)
+            torch.manual_seed(index.seed)
+            index = int(index)
+        samples.append(dataset[index])
+    return samples
+
+
+def _use_seeds(dataset: Any) -> None:
+    """Makes data loaders read ``dataset`` through :func:`seeded_samples`: PyTorch asks a data set that has
+    ``__getitems__`` for a whole batch. The data set itself, its type and its attributes stay as they are."""
+    if not isinstance(dataset, Sequence):  # a range or list, as in tests, holds no randomness
+        dataset.__getitems__ = partial(seeded_samples, dataset)
+
+
 @DATA_SAMPLERS.register_module()
 class SeededSampler(DefaultSampler):
-    """MMEngine's ``DefaultSampler`` whose indices carry a seed for :class:`ImageDataset`.
+    """MMEngine's ``DefaultSampler``, order included, whose samples are random by their seeds alone.
 
-    Seeds depend on ``seed``, the epoch and the place in the epoch, not on workers: a resumed run sees
-    the same augmented images as an uninterrupted one, whatever ``num_workers`` is.
+    Seeds depend on ``seed``, the epoch and the place in the epoch, not on workers or processes: a resumed run
+    sees the same augmented images as an uninterrupted one, whatever ``num_workers`` is. It goes with any
+    map-style data set and any batch sampler (mmdet's, mmseg's). What an augmentation keeps from sample to sample
+    (mmdet's ``CachedMosaic``), or draws from a generator of its own (Albumentations), is beyond its reach.
 
     Args:
         dataset: anything with a length.
@@ -34,8 +75,9 @@ class SeededSampler(DefaultSampler):
         if num_repeats < 1:
             raise ValueError(f'sampler.num_repeats={num_repeats}: allowed is 1 (no repetition) or more.')
         self.num_repeats = num_repeats
+        _use_seeds(dataset)
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
+    def __iter__(self) -> Iterator[SeededIndex]:
         n = len(self.dataset)
         order = torch.arange(n)
         if self.shuffle:
@@ -46,4 +88,33 @@ class SeededSampler(DefaultSampler):
         draw = torch.Generator().manual_seed(2**32 + self.seed + self.epoch)
         seeds = torch.randint(2**31, (self.total_size, ), generator=draw)
         for position in range(self.rank, self.total_size, self.world_size):
-            yield int(order[position % n]), int(seeds[position])
+            yield SeededIndex(int(order[position % n]), int(seeds[position]))
+
+
+@DATA_SAMPLERS.register_module()
+class SeededInfiniteSampler(InfiniteSampler):
+    """MMEngine's ``InfiniteSampler``, order included, whose samples are random by their seeds alone.
+
+    Seeds depend on ``seed`` and the place in the endless order; see :class:`SeededSampler`.
+
+    Args:
+        dataset: anything with a length.
+        shuffle: another order in each pass.
+        seed: the same in every process; None draws one.
+    """
+
+    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None):
+        super().__init__(dataset, shuffle, seed)
+        self.skipped = 0
+        _use_seeds(dataset)
+
+    def skip(self, num_samples: int) -> None:
+        """Begins after this process's first ``num_samples``; MMEngine's loop calls it when a run is resumed."""
+        self.skipped = num_samples
+
+    def __iter__(self) -> Iterator[SeededIndex]:
+        first = self.rank + self.skipped * self.world_size
+        for position, index in zip(count(first, self.world_size),
+                                   islice(self._infinite_indices(), first, None, self.world_size)):
+            seed = np.random.SeedSequence((self.seed, position)).generate_state(1)[0]
+            yield SeededIndex(index, int(seed))

@@ -1,5 +1,6 @@
 from .hooks import (
                     CostHook,
+                    EMAHook,
                     EvaluateLoadedHook,
                     FuseHook,
                     NonFiniteLossHook,
@@ -13,7 +14,7 @@ from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import ContinuingRunner
 
 __all__ = [
-    'ContinuingRunner', 'CostHook', 'EvaluateLoadedHook', 'FuseHook', 'LayerDecayOptimWrapperConstructor',
+    'ContinuingRunner', 'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FuseHook', 'LayerDecayOptimWrapperConstructor',
     'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook',
     'UnreadableImagesHook'
 ]

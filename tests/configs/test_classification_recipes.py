@@ -128,7 +128,7 @@ def test_transforms(built, tmp_path):
 def test_average_of_weights(built):
     ema, raw, unreadable = built[0].custom_hooks
     assert ema == dict(
-        type='EMAHook', ema_type='MomentumAnnealingEMA', momentum=1e-4, gamma=10, update_buffers=True)
+        type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=1e-4, gamma=10, update_buffers=True)
     from mmengine.model import MomentumAnnealingEMA
     net = torch.nn.Sequential(torch.nn.BatchNorm1d(2))
     average = MomentumAnnealingEMA(net, **{k: ema[k] for k in ('momentum', 'gamma', 'update_buffers')})

@@ -11,8 +11,13 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from cvt_dense.datasets import ImageDataset, SeededSampler, open_image
+from cvt_dense.datasets.samplers import SeededIndex, seeded_samples
 
 TRAIN = dict(input_size=24, is_training=True, auto_augment='rand-m9-mstd0.5-inc1', interpolation='bicubic')
+
+
+def seeded(dataset, index, seed):
+    return seeded_samples(dataset, [SeededIndex(index, seed)])[0]
 
 
 @pytest.fixture
@@ -104,7 +109,7 @@ def test_training_crop_is_timms_from_a_jpeg_decoded_no_larger_than_needed(tmp_pa
             dataset.crop(image)
             random.seed(seed)
             wanted = create_transform(**transform, use_prefetcher=True)(Image.open(tmp_path / 'ant' / 'a.jpg'))
-            difference = (dataset[0, seed]['inputs'].float() - wanted.float()).abs()
+            difference = (seeded(dataset, 0, seed)['inputs'].float() - wanted.float()).abs()
             (full if image.width == 601 else reduced).append(difference.mean().item())
             assert image.width in {24: (76, 151), 60: (151, 301, 601), 300: (601, )}[size]
     assert len(reduced) >= 8 and len(full) >= 8
@@ -219,7 +224,7 @@ def test_unreadable_image_in_training_is_replaced_and_named(root):
     damage(root / 'train' / 'bee' / 'bee_1.JPEG')
     (root / 'train' / 'bee' / 'bee_2.JPEG').write_bytes(b'')
     dataset = ImageDataset(str(root), 'train', transform=TRAIN)
-    samples = [dataset[5, seed] for seed in range(30)]
+    samples = [seeded(dataset, 5, seed) for seed in range(30)]
     for sample in samples:
         named = sample['unreadable'].split('\n')
         assert 'bee/bee_1.JPEG (OSError: ' in named[0]
@@ -240,7 +245,7 @@ def test_nothing_readable_in_training(root):
         damage(path) if path.suffix != '.png' else path.write_bytes(b'x')
     dataset = ImageDataset(str(root), 'train', transform=TRAIN)
     with pytest.raises(OSError, match='11 images drawn one after the other cannot be read'):
-        dataset[0, 1]
+        seeded(dataset, 0, 1)
 
 
 # -- sampler ---------------------------------------------------------------------------------------
@@ -288,5 +293,5 @@ def test_processes_share_an_epoch(monkeypatch):
         part = list(sampler)
         assert len(part) == len(sampler) == 4
         seen += part
-    assert {index for index, _ in seen} == set(range(10))
-    assert len({seed for _, seed in seen}) == 12
+    assert set(seen) == set(range(10))
+    assert len({index.seed for index in seen}) == 12

@@ -4,55 +4,25 @@
 end with that of an undisturbed run, bit for bit; the tests below do the same with fewer kills.
 """
 import os
-import random
 import re
 import resource
 import shutil
 import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
-from tiny_training import EPOCHS, call, differences, load, start, write_config
+from tiny_training import EPOCHS, call, differences, kill_repeatedly, load, start, write_config
 
 from cvt_dense.engine.atomic_files import AtomicLocalBackend, find_checkpoint
 
 LAST = f'epoch_{EPOCHS}.pth'
+WITHIN = 0.9  # seconds: about one epoch and one evaluation
 
 
 def train(folder: Path, work_dir: Path, *flags: str):
     return (sys.executable, 'tools/train.py', folder / 'tiny.py', '--work-dir', work_dir, *flags)
-
-
-def kill_repeatedly(folder: Path, work_dir: Path, kills: int, seed: int = 0) -> int:
-    """Starts and resumes a run until it ends; the first ``kills`` starts get SIGKILL at a random moment.
-
-    After each kill every checkpoint can be read, and none that had been saved is lost. Returns how often
-    the run was killed, which is less than ``kills`` if it ended before.
-    """
-    rng = random.Random(seed)
-    saved_before = 0
-    for kill in range(kills):
-        output = work_dir.parent / f'{work_dir.name}_{kill}.txt'
-        with start(*train(folder, work_dir, '--resume'), output=output) as process:
-            # From the moment that training starts (so that it moves on at all), about one epoch and one
-            # evaluation.
-            process.wait_for(lambda: 'Checkpoints will be saved' in process.text())
-            time.sleep(rng.uniform(0., 0.9))
-            if process.popen.poll() is not None:  # the run is finished
-                return kill
-            os.killpg(process.popen.pid, signal.SIGKILL)
-            process.popen.wait()
-        saved = find_checkpoint(str(work_dir))
-        epoch = load(saved)['meta']['epoch'] if saved else 0
-        assert epoch >= saved_before, f'epoch {saved_before} had been saved, {epoch} is left'
-        torn = [path for path in work_dir.glob('*.pth') if not load(path)['state_dict']]
-        assert not torn, torn
-        saved_before = epoch
-    call(*train(folder, work_dir, '--resume'), output=work_dir.parent / f'{work_dir.name}_end.txt')
-    return kills
 
 
 @pytest.fixture(scope='module')
@@ -70,7 +40,7 @@ def undisturbed(folder):
 
 def test_killed_at_random_moments(folder, undisturbed):
     work_dir = folder / 'killed'
-    assert kill_repeatedly(folder, work_dir, kills=3) >= 1  # on a fast machine the run may end before
+    assert kill_repeatedly(train(folder, work_dir, '--resume'), work_dir, kills=3, within=WITHIN) >= 1  # on a fast machine the run may end before
     assert differences(undisturbed / LAST, work_dir / LAST) == []
     assert sorted(path.name for path in work_dir.glob('*.pth')) == sorted(
         path.name for path in undisturbed.glob('*.pth'))
@@ -205,7 +175,7 @@ def main(kills: int) -> None:
     done, runs = 0, 0
     while done < kills:  # a run of seconds is over after some kills; then another one begins
         work_dir = folder / f'killed{runs}'
-        done += kill_repeatedly(folder, work_dir, kills - done, seed=runs)
+        done += kill_repeatedly(train(folder, work_dir, '--resume'), work_dir, kills - done, WITHIN, seed=runs)
         runs += 1
         different = differences(folder / 'undisturbed' / LAST, work_dir / LAST)
         print(f'{done} kills, {runs} runs: {len(different)} values of the last checkpoint differ', flush=True)

@@ -1,5 +1,6 @@
 from .checkpoint import SafeCheckpointHook
 from .cost import CostHook
+from .ema import EMAHook
 from .evaluate_loaded import EvaluateLoadedHook
 from .fuse import FuseHook
 from .non_finite import NonFiniteLossHook
@@ -9,6 +10,6 @@ from .seed import SeedHook
 from .unreadable_images import UnreadableImagesHook
 
 __all__ = [
-    'CostHook', 'EvaluateLoadedHook', 'FuseHook', 'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook',
+    'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FuseHook', 'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook',
     'SafeCheckpointHook', 'SeedHook', 'UnreadableImagesHook'
 ]

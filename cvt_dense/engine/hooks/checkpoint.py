@@ -5,6 +5,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+import torch
 from mmengine.dist import barrier, is_main_process
 from mmengine.fileio import join_path
 from mmengine.hooks import CheckpointHook
@@ -12,6 +13,7 @@ from mmengine.runner import Runner
 
 from ...registry import HOOKS
 from ..atomic_files import PARTIAL, AtomicLocalBackend
+from .gradients import accumulated_gradients, restore_gradients
 from .missed_evaluation import misses_evaluation, record_evaluation
 from .resume import data_shape, resume, skip_seen_batches
 from .share_buffers import share_buffers
@@ -28,7 +30,11 @@ class SafeCheckpointHook(CheckpointHook):
       iteration, at most ``StopSignals.INTERVAL`` iterations later with several processes, and end the run
       with exit code 0. Resumed, it goes on with the next batch of the same epoch. Batches seen before
       are neither repeated nor left out, since the samplers depend on seed and epoch alone; only
-      samplers that ignore the seed would. The log numbers the rest of that epoch's batches from 1.
+      samplers that ignore the seed would (:class:`SeedHook` names them). The log numbers the rest of that
+      epoch's batches from 1.
+    - Gradients that are still being accumulated are saved too, each process's own: neither an epoch's end nor a
+      signal between two steps of the optimizer loses or changes any. Such a checkpoint is larger by one copy of the
+      weights for each process.
     - An evaluation that was due with the last checkpoint, but did not come to its end, is made up for.
     - BatchNorm's statistics, which each process gathers on its own, become the first process's before a
       checkpoint and before an evaluation: what is evaluated is what is saved, and what a resumed run has.
@@ -45,12 +51,16 @@ class SafeCheckpointHook(CheckpointHook):
         super().__init__(*args, **kwargs)
         self.stop_signals = StopSignals()
         self.saved_meta: dict[str, Any] = {}
+        self.gradients: list[dict[str, torch.Tensor]] = []  # of the checkpoint that is being saved or was loaded
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         self.saved_meta = checkpoint.get('meta', {})
+        self.gradients = checkpoint.pop('accumulated_gradients', [])
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         checkpoint['meta'].update(data_shape(runner))
+        if self.gradients:
+            checkpoint['accumulated_gradients'] = self.gradients
 
     def before_train(self, runner: Runner) -> None:
         folder = str(self.out_dir or runner.work_dir)
@@ -62,6 +72,8 @@ class SafeCheckpointHook(CheckpointHook):
                 path.unlink()
         if runner.iter > 0:
             resume(runner, self.saved_meta)
+            restore_gradients(runner, self.gradients, self.saved_meta)
+        self.gradients = []
         self.stop_signals.watch(runner)
         if misses_evaluation(runner):
             runner.logger.info('The evaluation due with the checkpoint did not come to an end; it comes now.')
@@ -98,6 +110,7 @@ class SafeCheckpointHook(CheckpointHook):
     def _save(self, runner: Runner, filename: str, meta: dict[str, Any]) -> None:
         """Writes a checkpoint; from then on ``last_checkpoint`` names it."""
         share_buffers(runner)
+        self.gradients = accumulated_gradients(runner)
         self.last_ckpt = join_path(self.out_dir, filename, backend_args=self.backend_args)
         runner.message_hub.update_info('last_ckpt', self.last_ckpt)
         if self.save_optimizer and not is_main_process():
@@ -113,6 +126,7 @@ class SafeCheckpointHook(CheckpointHook):
             by_epoch=self.by_epoch,
             backend_args=self.backend_args,
             **self.args)
+        self.gradients = []
         if is_main_process():
             AtomicLocalBackend().put(self.last_ckpt.encode(), Path(runner.work_dir, 'last_checkpoint'))
 
@@ -135,11 +149,13 @@ class SafeCheckpointHook(CheckpointHook):
     def _save_best_checkpoint(self, runner: Runner, metrics: dict[str, float]) -> None:
         # The parent deletes the previous best checkpoint before it writes the new one.
         outdated: list[str] = []
+        self.gradients = accumulated_gradients(runner)
         remove, self.file_backend.remove = self.file_backend.remove, outdated.append
         try:
             super()._save_best_checkpoint(runner, metrics)
         finally:
             self.file_backend.remove = remove
+            self.gradients = []
         for path in outdated:
             if self.file_backend.isfile(path):
                 remove(path)

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+from mmengine.hooks import EMAHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 
@@ -28,7 +29,8 @@ def resume(runner: Runner, saved: dict[str, Any]) -> None:
         runner: has loaded its checkpoint; called before its first iteration.
         saved: the checkpoint's ``meta``. Without a data shape, as MMEngine itself saves it, nothing is moved.
     """
-    sampler = runner.train_dataloader.sampler
+    loader = runner.train_dataloader
+    sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
     if getattr(sampler, 'seed', runner.seed) != runner.seed:
         sampler.seed = runner.seed  # without a seed in the config, the sampler has drawn a new one
     new = data_shape(runner)
@@ -41,9 +43,8 @@ def resume(runner: Runner, saved: dict[str, Any]) -> None:
         loop._iter = runner.epoch * new['batches_per_epoch'] + images // totals[1]
         runner.message_hub.update_info('iter', loop._iter)
         runner.optim_wrapper.initialize_count_status(runner.model, loop.iter, loop.max_iters)
-    ratio = 1.
-    if (runner.auto_scale_lr or {}).get('enable', False):
-        ratio = (totals[1] * new['accumulative_counts']) / (totals[0] * saved['accumulative_counts'])
+    growth = (totals[1] * new['accumulative_counts']) / (totals[0] * saved['accumulative_counts'])
+    ratio = growth if (runner.auto_scale_lr or {}).get('enable', False) else 1.
     if ratio != 1 or runner.iter != iteration:
         _replay_schedules(runner, ratio)
     runner.logger.warning(
@@ -53,6 +54,11 @@ def resume(runner: Runner, saved: dict[str, Any]) -> None:
         f'Iteration {iteration} became {runner.iter} of {runner.max_iters}; learning rates were '
         f'multiplied by {ratio:g}'
         f'{"" if ratio != 1 else " (--auto-scale-lr scales them to the total batch)"}.')
+    if growth != 1 and any(isinstance(hook, EMAHook) for hook in runner.hooks):
+        runner.logger.warning(
+            f'A step of the optimizer now has {growth:g} times as many images: averaged weights (EMA) keep their '
+            f'momentum for each step, so from here on they average over {growth:g} times as many images. To average '
+            f'over as many as before, multiply the momentum of the EMAHook in custom_hooks by {growth:g}.')
 
 
 def _replay_schedules(runner: Runner, lr_ratio: float) -> None:

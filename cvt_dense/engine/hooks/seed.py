@@ -1,24 +1,62 @@
-"""Seeds Python, NumPy and PyTorch before each training iteration from (seed, rank, iteration)."""
+"""Makes all randomness of a training a function of the seed and of the place in the run."""
 import random
 from typing import Any
 
 import numpy as np
 import torch
+from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.hooks import Hook
-from mmengine.runner import Runner
+from mmengine.runner import IterBasedTrainLoop, Runner
 
-from ...registry import HOOKS
+from ...registry import DATA_SAMPLERS, HOOKS
 
 
 @HOOKS.register_module()
 class SeedHook(Hook):
-    """Seeds Python, NumPy and PyTorch before each training iteration from (seed, rank, iteration).
+    """Makes all randomness of a training a function of the seed and of the place in the run.
 
-    So drop path, Mixup and erasing do not depend on what ran before: a resumed run draws what an
-    uninterrupted one does, and no generator state has to be saved.
+    - Before each training iteration, Python, NumPy and PyTorch are seeded from (seed, rank, iteration). So drop
+      path, Mixup and mmdet's sampling of boxes do not depend on what ran before.
+    - MMEngine's ``DefaultSampler`` and ``InfiniteSampler`` of the training data become ``cvt_dense.SeededSampler``
+      and ``cvt_dense.SeededInfiniteSampler``, which keep the order of the images and seed each one's
+      augmentation, in whichever worker it happens. Another sampler stays, and the log says so.
+
+    A resumed run draws what an uninterrupted one does, and no generator state has to be saved. This line in any
+    mmdet or mmseg config is enough for that::
+
+        custom_hooks = [dict(type='cvt_dense.SeedHook')]
     """
 
     priority = 'VERY_HIGH'
+
+    def before_train(self, runner: Runner) -> None:
+        loader = runner.train_dataloader
+        # A loader with a batch sampler of its own has a sampler that it does not use.
+        holder = loader.batch_sampler if hasattr(loader.batch_sampler, 'sampler') else loader
+        old = holder.sampler
+        if type(old) is DefaultSampler:
+            settings = dict(type='cvt_dense.SeededSampler', round_up=old.round_up)
+        elif type(old) is InfiniteSampler:
+            settings = dict(type='cvt_dense.SeededInfiniteSampler')
+        else:
+            if not type(old).__name__.startswith('Seeded'):
+                runner.logger.warning(
+                    f'SeedHook: the order and the augmentation of the images come from {type(old).__name__}: a '
+                    'resumed run may see others than an uninterrupted one. cvt_dense.SeededSampler and '
+                    'cvt_dense.SeededInfiniteSampler do not depend on what ran before.')
+            return
+        new = DATA_SAMPLERS.build(dict(settings, dataset=old.dataset, shuffle=old.shuffle, seed=old.seed))
+        for one in (holder, loader):
+            if one.sampler is old:
+                # DataLoader refuses a plain assignment, because for a running iterator it would come too late.
+                object.__setattr__(one, 'sampler', new)
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        loop = runner.train_loop
+        if isinstance(loop, IterBasedTrainLoop):
+            # Upstream's loop has begun to load in its constructor, before any hook.
+            loop.dataloader._iterator = None
+            loop.dataloader_iterator = type(loop.dataloader_iterator)(loop.dataloader)
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         seed = int(np.random.SeedSequence((runner.seed, runner.rank, runner.iter)).generate_state(1)[0])

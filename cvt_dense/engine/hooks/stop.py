@@ -40,8 +40,7 @@ class StopSignals:
 
     def told(self, runner: Runner) -> int:
         """After an iteration: the signal that one of the processes got, the same in all of them; 0 if none."""
-        # Gradients that are still being accumulated are in no checkpoint.
-        if not runner.optim_wrapper.should_update() or runner.iter + 1 == runner.max_iters:
+        if runner.iter + 1 == runner.max_iters:
             return 0
         told = torch.tensor(self.received)
         if runner.world_size > 1:

@@ -1,0 +1,25 @@
+"""MMEngine's averaged weights, updated with each step of the optimizer."""
+from typing import Any
+
+from mmengine.hooks import EMAHook as MMEngineEMAHook
+from mmengine.runner import Runner
+
+from ...registry import HOOKS
+
+
+@HOOKS.register_module()
+class EMAHook(MMEngineEMAHook):
+    """MMEngine's ``EMAHook`` that averages after each step of the optimizer, not after each iteration.
+
+    With k accumulated iterations a step, MMEngine's takes the same weights into the average k times, which
+    makes it k times shorter: with this one, 8 GPUs and one GPU with 8 accumulated iterations have the same
+    average.
+
+    Args: those of MMEngine's ``EMAHook``. ``begin_iter`` counts iterations, ``momentum`` is per step.
+    """
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
+                         outputs: dict[str, Any] | None = None) -> None:
+        # should_update() tells of the iteration that is over: the wrapper has counted it already.
+        if runner.optim_wrapper.should_update() or not self._ema_started(runner):
+            super().after_train_iter(runner, batch_idx, data_batch, outputs)
