@@ -5,7 +5,6 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-import torch
 from mmengine import fileio
 from PIL import ExifTags, Image
 from timm.data import auto_augment, create_transform

@@ -40,7 +40,8 @@ def undisturbed(folder):
 
 def test_killed_at_random_moments(folder, undisturbed):
     work_dir = folder / 'killed'
-    assert kill_repeatedly(train(folder, work_dir, '--resume'), work_dir, kills=3, within=WITHIN) >= 1  # on a fast machine the run may end before
+    # On a fast machine the run may end before the third.
+    assert kill_repeatedly(train(folder, work_dir, '--resume'), work_dir, kills=3, within=WITHIN) >= 1
     assert differences(undisturbed / LAST, work_dir / LAST) == []
     assert sorted(path.name for path in work_dir.glob('*.pth')) == sorted(
         path.name for path in undisturbed.glob('*.pth'))
@@ -116,6 +117,29 @@ def test_told_to_stop_inside_an_epoch(folder, undisturbed):
     assert differences(undisturbed / LAST, work_dir / LAST) == []
     assert sorted(path.name for path in work_dir.glob('*.pth')) == sorted(
         path.name for path in undisturbed.glob('*.pth'))
+
+
+def test_told_to_stop_between_two_steps_of_the_optimizer(folder):
+    flags = ('--cfg-options', 'optim_wrapper.accumulative_counts=16')  # steps after 16 and 24 iterations
+    call(*train(folder, folder / 'two_steps', *flags), output=folder / 'two_steps.txt')
+    work_dir = folder / 'stopped_between'
+    with start(*train(folder, work_dir, *flags), output=folder / 'stopped_between.txt') as process:
+        process.wait_for_text('Epoch(train) [2][1/3]')
+        os.killpg(process.popen.pid, signal.SIGTERM)
+        process.finish()
+    saved = load(work_dir / 'preempted.pth')
+    assert saved['meta']['iter'] < 16 and len(saved['accumulated_gradients'][0]) > 50
+    shutil.copytree(work_dir, folder / 'other_steps')
+    output = call(*train(folder, work_dir, *flags, '--resume'), output=folder / 'stopped_between_end.txt')
+    assert 'The gradients accumulated since the last step of the optimizer were loaded too.' in output
+    assert differences(folder / 'two_steps' / LAST, work_dir / LAST) == []
+    assert 'accumulated_gradients' not in load(work_dir / LAST)
+
+    (folder / 'other_steps' / 'last_checkpoint').write_text(str(folder / 'other_steps' / 'preempted.pth'))
+    output = call(*train(folder, folder / 'other_steps', '--resume', '--cfg-options', 'train_cfg.max_epochs=5'),
+                  output=folder / 'other_steps.txt')
+    assert 'Gradients accumulated since the last step of the optimizer were left out' in output
+    assert 'A step of the optimizer now has 0.0625 times as many images: averaged weights (EMA) keep' in output
 
 
 def test_torchrun_restarts_and_resumes_after_the_loss_of_a_process(folder, undisturbed, tmp_path):

@@ -1,0 +1,120 @@
+"""Samplers that seed each sample of any data set, and the hook that puts them in place of MMEngine's."""
+import pickle
+import random
+from itertools import islice
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from mmengine.dataset import BaseDataset, DefaultSampler, InfiniteSampler
+from torch.utils.data import BatchSampler, DataLoader
+
+from cvt_dense.datasets import SeededInfiniteSampler, SeededSampler
+from cvt_dense.datasets.samplers import SeededIndex
+
+
+class Draws(BaseDataset):
+    """MMEngine's data set with a pipeline that draws from all three generators, and now and then gives no sample."""
+
+    def load_data_list(self):
+        return [dict(number=number) for number in range(10)]
+
+
+def draw(results):
+    assert type(results['sample_idx']) is int
+    if random.random() < 0.1:
+        return None  # another image is drawn in its place
+    return dict(number=results['number'], random=random.random(), numpy=np.random.rand(), torch=torch.rand(()).item())
+
+
+def samples(sampler_type, workers, batches=None, batch_sampler=None, skip=0, epoch=0, **sampler):
+    dataset = Draws(pipeline=[draw])
+    sampler = sampler_type(dataset, **sampler)
+    sampler.set_epoch(epoch)
+    if skip:
+        sampler.skip(skip)
+    batching = dict(batch_sampler=batch_sampler(sampler, 4)) if batch_sampler else dict(batch_size=4, sampler=sampler)
+    loader = DataLoader(dataset, num_workers=workers, collate_fn=list, **batching)
+    random.seed()
+    np.random.seed()
+    torch.seed()
+    return [sample for batch in islice(loader, batches) for sample in batch]
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+def test_samples_of_any_data_set_depend_on_seed_and_epoch_alone(workers):
+    first = samples(SeededSampler, 0, seed=3)
+    assert len(first) == 10
+    assert samples(SeededSampler, workers, seed=3) == first
+    assert samples(SeededSampler, workers, seed=3, epoch=1) != first
+    assert samples(DefaultSampler, workers, seed=3) != samples(DefaultSampler, workers, seed=3)  # MMEngine's own
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+def test_the_endless_order_goes_on_where_it_was(workers):
+    first = samples(SeededInfiniteSampler, 0, 6, seed=3)
+    assert len(first) == 24  # the ten images more than twice
+    assert samples(SeededInfiniteSampler, workers, 6, seed=3) == first
+    assert samples(SeededInfiniteSampler, workers, 2, skip=16, seed=3) == first[16:]
+
+
+class FromTheEnd(BatchSampler):
+    """Like mmdet's batch samplers, looks at the data set by index."""
+
+    def __iter__(self):
+        batches = list(super().__iter__())
+        yield from sorted(batches, key=lambda batch: -self.sampler.dataset.get_data_info(batch[0])['number'])
+
+
+def test_batch_samplers_pass_the_seeds_on():
+    def from_the_end(sampler, size):
+        return FromTheEnd(sampler, size, drop_last=False)
+
+    key = str
+    assert sorted(map(key, samples(SeededSampler, 2, batch_sampler=from_the_end, seed=3))) == sorted(
+        map(key, samples(SeededSampler, 0, seed=3)))
+
+
+def test_order_is_mmengines():
+    for seed in range(3):
+        ours, theirs = SeededSampler(range(10), seed=seed), DefaultSampler(range(10), seed=seed)
+        assert list(ours) == list(theirs)
+        ours, theirs = SeededInfiniteSampler(range(10), seed=seed), InfiniteSampler(range(10), seed=seed)
+        assert list(islice(ours, 25)) == list(islice(theirs, 25))
+
+
+def test_processes_share_the_endless_order(monkeypatch):
+    alone = list(islice(SeededInfiniteSampler(range(10), seed=0), 24))
+    for rank in range(3):
+        monkeypatch.setattr('mmengine.dataset.sampler.get_dist_info', lambda: (rank, 3))
+        part = list(islice(SeededInfiniteSampler(range(10), seed=0), 8))
+        assert part == alone[rank::3] and [i.seed for i in part] == [i.seed for i in alone[rank::3]]
+
+
+def test_an_index_is_an_int_with_a_seed():
+    index = pickle.loads(pickle.dumps(SeededIndex(3, 7)))
+    assert index == 3 and [0, 1, 2, 'x'][index] == 'x' and index.seed == 7
+
+
+@pytest.mark.parametrize('plain, seeded', [(DefaultSampler, SeededSampler), (InfiniteSampler, SeededInfiniteSampler)])
+@pytest.mark.parametrize('own_batches', [False, True])
+def test_seed_hook_replaces_mmengines_samplers(plain, seeded, own_batches):
+    from cvt_dense.engine import SeedHook
+
+    dataset = Draws(pipeline=[draw])
+    sampler = plain(dataset, shuffle=False, seed=5)
+    loader = DataLoader(dataset, 4, sampler=sampler)
+    if own_batches:
+        loader = DataLoader(dataset, batch_sampler=FromTheEnd(sampler, 4, drop_last=False))
+    warnings = []
+    runner = SimpleNamespace(train_dataloader=loader, logger=SimpleNamespace(warning=warnings.append))
+    SeedHook().before_train(runner)
+    new = loader.batch_sampler.sampler
+    assert type(new) is seeded and not new.shuffle and new.seed == 5 and not warnings
+    assert own_batches or loader.sampler is new
+    SeedHook().before_train(runner)
+    assert loader.batch_sampler.sampler is new and not warnings
+    runner.train_dataloader = DataLoader(dataset, 4, shuffle=True)
+    SeedHook().before_train(runner)
+    assert len(warnings) == 1 and 'come from RandomSampler' in warnings[0]

@@ -1,0 +1,39 @@
+"""EMAHook: accumulated iterations are one step of the average."""
+from types import SimpleNamespace
+
+import pytest
+import torch
+from mmengine.hooks import EMAHook as MMEngineEMAHook
+from mmengine.optim import OptimWrapper
+
+from cvt_dense.engine import EMAHook
+
+
+def average(hook_type, accumulated: int, steps: int = 6) -> tuple[torch.Tensor, int]:
+    """Averaged weights and their number of updates after as many optimizer steps, each on the same 4 samples."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1)
+    samples = torch.randn(steps, 4, 3)
+    wrapper = OptimWrapper(torch.optim.SGD(model.parameters(), lr=0.5), accumulative_counts=accumulated)
+    runner = SimpleNamespace(model=model, optim_wrapper=wrapper, iter=0)
+    hook = hook_type(momentum=0.1)
+    hook.before_run(runner)
+    for batch in samples.view(steps * accumulated, 4 // accumulated, 3):
+        with wrapper.optim_context(model):
+            loss = model(batch).square().mean()
+        wrapper.update_params(loss)
+        hook.after_train_iter(runner, runner.iter)
+        runner.iter += 1
+    return hook.ema_model.module.weight, int(hook.ema_model.steps)
+
+
+@pytest.mark.parametrize('accumulated', [2, 4])
+def test_accumulated_iterations_count_once(accumulated):
+    expected, steps = average(MMEngineEMAHook, 1)
+    assert steps == 6
+    weight, steps = average(EMAHook, accumulated)
+    assert steps == 6
+    torch.testing.assert_close(weight, expected)
+    other, steps = average(MMEngineEMAHook, accumulated)
+    assert steps == 6 * accumulated and not torch.allclose(other, expected, atol=1e-4)
+    assert torch.equal(average(EMAHook, 1)[0], expected)
