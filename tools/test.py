@@ -44,7 +44,7 @@ def main() -> None:
         cfg.load_from, cfg.resume = args.checkpoint, False
         if args.out is not None:
             settings.save_predictions(cfg, args.out)
-        runner = build_runner(cfg, ['test'], args.tta)
+        runner = build_runner(cfg, ['test'], args.tta, check=not args.no_check)
         if args.fuse:
             runner.register_hook(FuseHook())
     with command_line.report_errors(UserError):

@@ -48,7 +48,7 @@ def main() -> None:
             settings.add_vis_backend(cfg, args.vis_backend)
         settings.set_amp(cfg, args.amp)
         settings.scale_lr(cfg, args.auto_scale_lr)
-        runner = build_runner(cfg, ['train', 'val'])
+        runner = build_runner(cfg, ['train', 'val'], check=not args.no_check)
     with command_line.report_errors(UserError, CheckpointError):
         runner.train()
 

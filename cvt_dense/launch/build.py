@@ -10,14 +10,16 @@ from mmengine.runner import Runner
 from ..engine.hooks import EvaluateLoadedHook
 from ..engine.runner import ContinuingRunner
 from ..errors import UserError
-from .check_data import check_annotations, check_files, dicts
+from .check_data import check_annotations, check_files, check_heads, dicts
 from .check_weights import check_checkpoint
 from .distributed import setup_distributed
 
 
-def build_datasets(cfg: Config, stages: list[str]) -> dict[str, Any]:
-    """The data sets of ``stages``, built and checked before a run writes anything."""
+def build_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[str, Any]:
+    """The data sets of ``stages``, built and, unless ``check`` is False, checked before a run writes anything."""
     datasets = {}
+    if not check:
+        print_log('--no-check: data sets are not checked before the run.', logger='current', level=30)
     num_classes = cfg.model.get('num_classes')
     for stage in stages:
         loader = cfg.get(f'{stage}_dataloader')
@@ -26,12 +28,15 @@ def build_datasets(cfg: Config, stages: list[str]) -> dict[str, Any]:
         for node in dicts(loader):
             if node.get('type') == 'cvt_dense.ImageDataset':
                 node.setdefault('num_classes', num_classes)
-        check_annotations(cfg, stage)
+        if check:
+            check_heads(cfg, stage)
+            check_annotations(cfg, stage)
         dataset = DATASETS.build(copy.deepcopy(loader.dataset))
         if hasattr(dataset, 'full_init'):
             dataset.full_init()
         backend_args = [node['backend_args'] for node in dicts(loader.dataset) if node.get('backend_args')]
-        check_files(dataset, cfg.model, f'{stage}_dataloader', *backend_args[:1])
+        if check:
+            check_files(dataset, cfg.model, f'{stage}_dataloader', *backend_args[:1])
         if not len(dataset):
             raise UserError(f'the data set of {stage}_dataloader is empty: {dict(loader.dataset)}. Check its '
                             'data_root and annotation file.')
@@ -51,13 +56,14 @@ def build_datasets(cfg: Config, stages: list[str]) -> dict[str, Any]:
     return datasets
 
 
-def build_runner(cfg: Config, stages: list[str], tta: bool = False) -> Runner:
+def build_runner(cfg: Config, stages: list[str], tta: bool = False, check: bool = True) -> Runner:
     """Checks everything that a run needs, then builds its Runner.
 
     Args:
         cfg: the complete config; ``resume`` and ``load_from`` as the Runner understands them.
         stages: the data loaders that the run uses, of 'train', 'val' and 'test'.
         tta: test with the config's ``tta_model`` and ``tta_pipeline``.
+        check: whether to check the data sets.
 
     Raises:
         UserError, ValueError, ...: see ``SETUP_ERRORS``; nothing has been written then.
@@ -72,7 +78,7 @@ def build_runner(cfg: Config, stages: list[str], tta: bool = False) -> Runner:
             raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline, which say how the '
                             'predictions for several sizes and mirror images are put together.')
         cfg.test_dataloader.dataset.pipeline = cfg.tta_pipeline
-    datasets = build_datasets(cfg, stages)
+    datasets = build_datasets(cfg, stages, check)
     checkpoint = cfg.get('load_from')
     if checkpoint is not None:
         check_checkpoint(cfg, checkpoint, strict=bool(cfg.get('resume')) or 'train' not in stages)

@@ -7,47 +7,69 @@ the score.
 import inspect
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from mmengine.config import Config
-from mmengine.fileio import get_file_backend
+from mmengine.fileio import get_file_backend, list_from_file
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS
 from PIL import Image
 
 from ..errors import UserError
+from ..nodes import dicts, type_name, walk
 
 DEFAULT_IGNORE_INDEX = 255  # of MMSegmentation's heads
+MAX_LABEL_MAPS = 2000  # that are read before a run: some seconds
 
 
-def dicts(node: Any) -> Iterator[dict[str, Any]]:
-    """Every dict in ``node``, at any depth of dicts and lists."""
-    if isinstance(node, dict):
-        yield node
-    if isinstance(node, (dict, list, tuple)):
-        for child in node.values() if isinstance(node, dict) else node:
-            yield from dicts(child)
+def check_heads(cfg: Config, stage: str) -> None:
+    """Compares the heads' numbers of classes with those that ``cfg`` gives its ``{stage}_dataloader``; reads no data.
+
+    A head that predicts the data set's classes must have as many: boxes, their masks, the last decode head. Another
+    one, auxiliary or semantic beside boxes, may have its own number; that is a line in the log.
+
+    Raises:
+        UserError: a predicting head has another number.
+    """
+    where = f'{stage}_dataloader'
+    for dataset in _leaf_datasets(cfg[where].dataset):
+        classes = _metainfo(dataset, cfg, 'classes')
+        if not classes or isinstance(classes, str) or any('language_model' in node for node in dicts(cfg.model)):
+            continue  # unknown, or described by words instead of numbers
+        things = _metainfo(dataset, cfg, 'thing_classes') or classes  # boxes of panoptic data are of things only
+        for path, number, predicts in _head_classes(cfg.model):
+            expected = len(classes if 'decode_head' in path else things)
+            if number == expected:
+                continue
+            if predicts:
+                raise UserError(f'{where} has {expected} classes, but model.{path}.num_classes is {number}; set it to '
+                                f'{expected}, or correct metainfo.classes.')
+            print_log(f'{where} has {expected} classes, model.{path}.num_classes is {number}: right if that head '
+                      'learns something else.', logger='current')
 
 
 def check_annotations(cfg: Config, stage: str) -> None:
     """Checks the folders and COCO files of ``cfg``'s ``{stage}_dataloader`` before the data set is built.
 
     Images without annotations are counted in the log; a training set leaves them out where its
-    ``filter_cfg`` has ``filter_empty_gt``.
+    ``filter_cfg`` has ``filter_empty_gt``. A file without annotations will do beside others that have some, and for
+    a test that only writes its results down (``format_only``), as of COCO's test-dev.
 
     Raises:
         UserError: a file or folder is missing, or a folder has no image with the data set's suffix; a
             file is not JSON or not COCO's format; ``classes`` is
-            not the file's categories or in another order; annotations name unknown images or
-            categories; there is no annotation; the evaluator reads another file.
+            not the file's categories or in another order; annotations name unknown
+            categories; there is no annotation, or no mask where masks are loaded; the evaluator's file has other
+            objects in the same images.
     """
     if not _is_first_process():
         return
     where = f'{stage}_dataloader'
-    files = []
+    files: dict[str, dict[str, Any]] = {}
+    annotated = 0
     for dataset in _leaf_datasets(cfg[where].dataset):
         if dataset.get('backend_args'):  # annotations are not on the file system either
             continue
@@ -58,67 +80,77 @@ def check_annotations(cfg: Config, stage: str) -> None:
             raise UserError(f'{where}: images are read through backend_args, which cannot list them; set '
                             'dataset.ann_file to a text file with their names, without suffix, one a line.')
         for name, folder in () if elsewhere else prefixes.items():
-            if folder is not None and not os.path.isdir(os.path.join(root, folder)):
-                raise UserError(f'{where}: the folder {os.path.join(root, folder)!r} (data_prefix.{name}) does not '
+            path = os.path.join(root, folder) if isinstance(folder, str) else ''
+            if path and not os.path.isdir(path):  # '' where the annotations have whole paths
+                raise UserError(f'{where}: the folder {path!r} (data_prefix.{name}) does not '
                                 'exist; correct data_root or data_prefix, or give --data-root DIR.')
-        if str(dataset.get('type')).split('.')[-1] == 'CocoDataset':
-            files.append(os.path.join(root, dataset.get('ann_file', '')))
-            _check_coco_file(files[-1], _classes(dataset, cfg), where)
+        if type_name(dataset) == 'CocoDataset':
+            file = os.path.join(root, dataset.get('ann_file', ''))
+            files[file] = _read_coco_file(file, where)
+            annotated += _check_coco_file(file, files[file], dataset, _metainfo(dataset, cfg, 'classes'), where)
         elif names_from_folder:
             _check_suffix(os.path.join(root, prefixes.img_path), dataset, cfg, where)
     evaluators = cfg.get(f'{stage}_evaluator') or []
-    for evaluator in evaluators if isinstance(evaluators, list) else [evaluators]:
+    evaluators = evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]
+    scored = stage == 'train' or any(not evaluator.get('format_only') for evaluator in evaluators)
+    if files and scored and not annotated:
+        remedy = '' if stage == 'train' else (' To write predictions without scores, set format_only=True and '
+                                              f'outfile_prefix in {stage}_evaluator.')
+        raise UserError(f'{where}: none of the {sum(len(content["images"]) for content in files.values())} images in '
+                        f'{", ".join(map(repr, files))} has an annotation of the classes: there is nothing to learn '
+                        f'or to score.{remedy}')
+    for evaluator in evaluators:
         given = evaluator.get('ann_file')
-        if files and given and os.path.realpath(given) not in [os.path.realpath(file) for file in files]:
-            raise UserError(f'{stage}_evaluator.ann_file is {given!r}, but {where} reads {files}: scores would be of '
-                            'other images. Give both the same file.')
+        if given and type_name(evaluator) == 'CocoMetric' and not evaluator.get('format_only') and files:
+            _check_evaluator_file(given, files, stage)
 
 
 def check_files(dataset: Any, model: dict[str, Any], where: str,
                 backend_args: dict[str, Any] | None = None) -> None:
     """Checks that a built data set's images and label maps exist and fit the model.
 
-    Classes without a single pixel are named in the log. Label maps are read completely, in threads. Through
-    ``backend_args`` only the first image is read.
+    Classes without a single pixel are named in the log. Label maps are read in threads, 2000 at most, evenly spread.
+    Through ``backend_args`` only the first image is read.
 
     Args:
         dataset: of MMDetection or MMSegmentation, or MMEngine's wrapper of such; others pass.
-        model: the config's ``model``: its heads' ``num_classes`` and ``ignore_index``.
+        model: the config's ``model``: its heads' ``ignore_index``.
         where: what the data set is called in messages.
         backend_args: of MMEngine's file backend that images and label maps are read through; None: files.
 
     Raises:
-        UserError: files are missing; the backend has not got the first image; the heads have another number of classes;
-            a label map is not 8-bit, or holds values beyond the classes; every pixel is ignored.
+        UserError: files are missing; the backend has not got the first image;
+            a label map is not one channel of whole numbers, or holds values beyond the classes; every pixel is
+            ignored.
     """
-    if not _is_first_process() or not hasattr(dataset, 'get_data_info'):
+    if not _is_first_process() or not hasattr(dataset, 'get_data_info') or not len(dataset):
         return
-    classes = dataset.metainfo.get('classes')
-    if not classes:
+    if not dataset.metainfo.get('classes'):
         return
-    for head, number in _head_classes(model):
-        if number != len(classes):
-            raise UserError(f'{where} has {len(classes)} classes, but model.{head}.num_classes is {number}; set it to '
-                            f'{len(classes)}, or correct metainfo.classes.')
     if backend_args:
         _check_backend(dataset.get_data_info(0)['img_path'], backend_args, where)
         return
-    infos = [dataset.get_data_info(i) for i in range(len(dataset))]
-    for key in ('img_path', 'seg_map_path'):
-        paths = [info[key] for info in infos if info.get(key)]
+    files: dict[str, list[str]] = dict(img_path=[], seg_map_path=[])
+    for i in range(len(dataset)):
+        info = dataset.get_data_info(i)
+        for key, paths in files.items():
+            if isinstance(info.get(key), str):
+                paths.append(info[key])
+    for key, paths in files.items():
         missing = _missing(paths)
         if missing:
             raise UserError(f'{where}: {len(missing)} of {len(paths)} files do not exist, e.g. {missing[0]!r}. '
                             f'Correct {"data_prefix" if key == "img_path" else "data_prefix or seg_map_suffix"}, or '
                             'complete the data.')
-    if 'seg_map_path' in infos[0] and 'decode_head' in model:
-        _check_label_maps([info['seg_map_path'] for info in infos if info['seg_map_path']], dataset, model, where)
+    if files['seg_map_path'] and 'decode_head' in model:
+        _check_label_maps(files['seg_map_path'], dataset, model, where)
 
 
 # -- COCO files ------------------------------------------------------------------------------------
 
 
-def _check_coco_file(file: str, classes: Sequence[str], where: str) -> None:
+def _read_coco_file(file: str, where: str) -> dict[str, Any]:
+    """The content of a file in COCO's format, with an empty list of annotations if it has none."""
     if not os.path.isfile(file):
         raise UserError(f'{where}: the annotation file {file!r} does not exist; correct data_root or ann_file, or give '
                         '--data-root DIR.')
@@ -128,10 +160,17 @@ def _check_coco_file(file: str, classes: Sequence[str], where: str) -> None:
     except ValueError as error:  # JSON and text decoding errors
         raise UserError(f'{where}: {file!r} is not JSON ({error}).') from error
     lists = ('images', 'annotations', 'categories')
+    if isinstance(content, dict):
+        content.setdefault('annotations', [])  # COCO's files of test images have none
     if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in lists):
         raise UserError(f'{where}: {file!r} is JSON, but not in COCO format: a dict with the lists {", ".join(lists)} '
                         'is expected.')
+    return content
 
+
+def _check_coco_file(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: Sequence[str],
+                     where: str) -> int:
+    """Compares a file with the classes and the pipeline; returns how many images have an annotation of the classes."""
     if isinstance(classes, str):
         raise UserError(f'{where}: classes={classes!r} is one text, not a list of names; write ({classes!r}, ).')
     names = [category['name'] for category in content['categories']]
@@ -145,23 +184,50 @@ def _check_coco_file(file: str, classes: Sequence[str], where: str) -> None:
                         f'and name each once, or predictions would get wrong names: write {in_file}.')
 
     used = {category['id'] for category in content['categories'] if category['name'] in set(classes)}
-    for key, allowed in (('image_id', {image['id'] for image in content['images']}),
-                         ('category_id', {category['id'] for category in content['categories']})):
-        lost = [annotation for annotation in content['annotations'] if annotation.get(key) not in allowed]
-        if lost:
-            raise UserError(f'{where}: {len(lost)} annotations in {file!r} have a {key} that the file does not list, '
-                            f'e.g. annotation {lost[0].get("id")} with {key} {lost[0].get(key)!r}.')
-    annotated = {annotation['image_id'] for annotation in content['annotations'] if annotation['category_id'] in used}
-    if not annotated:
-        raise UserError(f'{where}: none of the {len(content["images"])} images in {file!r} has an annotation of the '
-                        f'{len(classes)} classes: there is nothing to learn or to score.')
-    number = len(content['images']) - len(annotated)
-    if number:
-        print_log(f'{where}: {number} of {len(content["images"])} images have no annotation of the classes.',
-                  logger='current')
+    images = {image['id'] for image in content['images']}
+    categories = {category['id'] for category in content['categories']}
+    lost = [annotation for annotation in content['annotations'] if annotation.get('category_id') not in categories]
+    if lost:
+        raise UserError(f'{where}: {len(lost)} annotations in {file!r} have a category_id that the file does not list, '
+                        f'e.g. annotation {lost[0].get("id")} with category_id {lost[0].get("category_id")!r}.')
+    known = [annotation for annotation in content['annotations'] if annotation.get('image_id') in images]
+    if len(known) < len(content['annotations']):
+        print_log(f'{where}: {len(content["annotations"]) - len(known)} annotations in {file!r} are of images that it '
+                  'does not list, and are left out.', logger='current')
+    objects = [annotation for annotation in known if annotation['category_id'] in used]
+    if any(node.get('with_mask') for node in dicts(dataset.get('pipeline'))):
+        bare = [annotation for annotation in objects
+                if not annotation.get('segmentation') and not annotation.get('ignore')]
+        if bare:
+            raise UserError(f'{where}: {"no" if len(bare) == len(objects) else "not every"} annotation in {file!r} has '
+                            f'a mask ({len(bare)} of {len(objects)} are without, e.g. annotation {bare[0].get("id")}), '
+                            'but the pipeline loads masks (with_mask). No masks: use a box detector such as RetinaNet '
+                            '(configs/retinanet_cvt13_coco.py) or DINO (configs/dino_cvt13_coco.py); or add a '
+                            '"segmentation" to each annotation.')
+    annotated = len({annotation['image_id'] for annotation in objects})
+    number = len(images) - annotated
+    if number and annotated:
+        print_log(f'{where}: {number} of {len(images)} images have no annotation of the classes.', logger='current')
     if len(in_file) < len(names):
         print_log(f'{where}: the categories {[name for name in names if name not in classes][:10]} are not among the '
                   'classes and are left out.', logger='current')
+    return annotated
+
+
+def _check_evaluator_file(given: str, files: dict[str, dict[str, Any]], stage: str) -> None:
+    """An evaluator may read another file than the data set, if it has the same objects in the same images."""
+    if os.path.realpath(given) in [os.path.realpath(file) for file in files]:
+        return
+    images = {image['id'] for content in files.values() for image in content['images']}
+
+    def objects(contents: Iterable[dict[str, Any]]) -> set[tuple]:
+        return {(a['image_id'], a['category_id'], *a['bbox'])
+                for content in contents for a in content['annotations'] if a['image_id'] in images}
+
+    content = _read_coco_file(given, f'{stage}_evaluator')
+    if not images <= {image['id'] for image in content['images']} or objects([content]) != objects(files.values()):
+        raise UserError(f'{stage}_evaluator.ann_file is {given!r}, but {stage}_dataloader reads {list(files)}, with '
+                        'other images or objects: scores would be of those. Give both the same file.')
 
 
 def _leaf_datasets(node: Any) -> Iterator[dict[str, Any]]:
@@ -175,14 +241,18 @@ def _leaf_datasets(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def _dataset_class(dataset: dict[str, Any], cfg: Config) -> type:
+    if not isinstance(dataset['type'], str):  # a pure-Python config
+        return dataset['type']
     with DATASETS.switch_scope_and_registry(cfg.get('default_scope')) as registry:
         return registry.get(dataset['type'])
 
 
-def _classes(dataset: dict[str, Any], cfg: Config) -> Sequence[str]:
-    """The classes that a config gives its data set, or else the data set's own."""
-    classes = (dataset.get('metainfo') or {}).get('classes')
-    return _dataset_class(dataset, cfg).METAINFO['classes'] if classes is None else classes
+def _metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
+    """``metainfo[key]`` that a config gives its data set, or else the data set's own; a text may name a file."""
+    value = (dataset.get('metainfo') or {}).get(key)
+    if value is None:
+        value = (getattr(_dataset_class(dataset, cfg), 'METAINFO', None) or {}).get(key)
+    return list_from_file(value) if isinstance(value, str) and os.path.isfile(value) else value
 
 
 def _check_suffix(folder: str, dataset: dict[str, Any], cfg: Config, where: str) -> None:
@@ -215,19 +285,16 @@ def _check_backend(path: str, backend_args: dict[str, Any], where: str) -> None:
                         "the images' paths as the data set has them; correct data_root and data_prefix, or the keys.")
 
 
-def _head_classes(node: Any, path: str = '') -> Iterator[tuple[str, int]]:
-    """(place, num_classes) of every head in a model's config; an RPN knows no classes."""
-    if isinstance(node, dict):
-        for key, child in node.items():
-            here = f'{path}.{key}'.lstrip('.')
-            if isinstance(child, dict) and isinstance(child.get('num_classes'), int) and 'rpn' not in key:
-                yield here, child['num_classes']
-            yield from _head_classes(child, here)
-    elif isinstance(node, (list, tuple)):
-        for i, child in enumerate(node):
-            if isinstance(child, dict) and isinstance(child.get('num_classes'), int):
-                yield f'{path}.{i}', child['num_classes']
-            yield from _head_classes(child, f'{path}.{i}')
+def _head_classes(model: dict[str, Any]) -> Iterator[tuple[str, int, bool]]:
+    """(place, num_classes, whether it predicts the data set's) of every head in a model's config, but for RPNs."""
+    for path, node in walk(model):
+        keys = path.split('.')
+        if path and isinstance(node.get('num_classes'), int) and not any('rpn' in key for key in keys):
+            name = [key for key in keys if not key.isdigit()][-1]
+            predicts = name in ('bbox_head', 'mask_head', 'decode_head') and not node.get('class_agnostic')
+            if isinstance(model.get('decode_head'), (list, tuple)) and keys[0] == 'decode_head':
+                predicts = predicts and int(keys[1]) == len(model['decode_head']) - 1  # the others help it
+            yield path, node['num_classes'], predicts
 
 
 def _missing(paths: list[str]) -> list[str]:
@@ -253,18 +320,27 @@ def _check_label_maps(paths: list[str], dataset: Any, model: dict[str, Any], whe
     allowed = set(range(shift, number + shift)) | ignored
 
     def count(path: str) -> np.ndarray:
+        """How many pixels have each value, as MMSegmentation reads them."""
         with Image.open(path) as image:
-            if image.mode not in ('L', 'P'):
+            if image.mode == '1':  # read as 0 and 1 by Pillow, MMSegmentation's default here
+                pixels = np.bincount(np.asarray(image).ravel(), minlength=256)
+            elif image.mode in ('L', 'P'):
+                pixels = np.array(image.histogram())
+            elif image.mode.startswith('I'):  # 16 or 32 bits
+                pixels = np.bincount(np.asarray(image).ravel(), minlength=256)
+            else:
                 raise UserError(f'{where}: the label map {path!r} is not 8-bit with one channel, but has mode '
                                 f'{image.mode!r}; save class numbers as an 8-bit grey or palette PNG.')
-            pixels = np.array(image.histogram())
         wrong = sorted(set(np.flatnonzero(pixels).tolist()) - allowed)
         if wrong:
             kind = f'{shift} to {number + shift - 1} ({number} classes) and {sorted(ignored)} (ignored)'
             raise UserError(f'{where}: the label map {path!r} holds the values {wrong[:10]}; allowed are {kind}. '
                             'Correct the map, the classes, or ignore_index.')
-        return pixels
+        return pixels[:256]
 
+    if len(paths) > MAX_LABEL_MAPS:
+        print_log(f'{where}: {MAX_LABEL_MAPS} of {len(paths)} label maps are checked.', logger='current')
+        paths = [paths[i * len(paths) // MAX_LABEL_MAPS] for i in range(MAX_LABEL_MAPS)]
     with ThreadPoolExecutor() as pool:
         pixels = sum(pool.map(count, paths), np.zeros(256, dtype=np.int64))
     counted = {value: int(pixels[value]) for value in sorted(allowed - ignored)}

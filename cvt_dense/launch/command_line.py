@@ -36,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                                                            "DIR instead of the config's data_root")
     parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
                         help='override settings, e.g. train_dataloader.batch_size=32 model.num_classes=50')
+    parser.add_argument('--no-check', action='store_true',
+                        help='start without checking the data sets (what the checks find is named in the README)')
     parser.add_argument('--launcher', choices=('none', 'pytorch', 'slurm'), default='none',
                         help='what started the processes of a distributed run (tools/dist_*.sh pass pytorch)')
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)

@@ -1,5 +1,6 @@
 """Mistakes in detection and segmentation data end a run before it starts, with a message that says what to do."""
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from PIL import Image
 import cvt_dense  # noqa: F401
 from cvt_dense.datasets.synthetic import CLASSES, generate
 from cvt_dense.errors import UserError
+from cvt_dense.launch import check_data
 from cvt_dense.launch.build import build_datasets
 from cvt_dense.launch.settings import redirect_data_root
 
@@ -28,6 +30,14 @@ def shapes(tmp_path_factory) -> Path:
 def data(shapes, tmp_path) -> Path:
     """A copy that a test may spoil."""
     return Path(shutil.copytree(shapes, tmp_path / 'data'))
+
+
+@pytest.fixture
+def lines(monkeypatch) -> list[str]:
+    """What the checks write into the log."""
+    written = []
+    monkeypatch.setattr(check_data, 'print_log', lambda text, **options: written.append(text))
+    return written
 
 
 def build(config: str, data: Path, *stages: str, **options):
@@ -131,11 +141,13 @@ def test_fewer_classes_than_categories_need_a_head_to_match(data, caplog):
     assert len(detection(data, 'val', **options, **heads)['val']) == 3
 
 
-@pytest.mark.parametrize('key, value', [('image_id', 999), ('category_id', 77)])
-def test_annotation_of_something_unknown(data, key, value):
-    edit(data, lambda content: content['annotations'][0].update({key: value}))
-    with pytest.raises(UserError, match=f'1 annotations in .* have a {key} that the file does not list, e.g. '
-                                        f'annotation .* with {key} {value}'):
+def test_annotation_of_something_unknown(data, lines):
+    edit(data, lambda content: content['annotations'][0].update(image_id=999))
+    detection(data)
+    assert any('1 annotations in ' in line and 'are left out' in line for line in lines)
+    edit(data, lambda content: content['annotations'][0].update(category_id=77))
+    with pytest.raises(UserError, match='1 annotations in .* have a category_id that the file does not list, e.g. '
+                                        'annotation .* with category_id 77'):
         detection(data)
 
 
@@ -150,7 +162,7 @@ def test_images_without_annotations_are_left_out_of_training_only(data):
 
 def test_no_annotation_at_all(data):
     edit(data, lambda content: content.update(annotations=[]))
-    with pytest.raises(UserError, match='none of the 4 images in .* has an annotation of the 8 classes'):
+    with pytest.raises(UserError, match='none of the 4 images in .* has an annotation of the classes'):
         detection(data)
 
 
@@ -161,7 +173,8 @@ def test_evaluator_with_another_file(data):
 
 def test_classes_of_the_data_set_itself_are_known(data):
     """Without metainfo the classes are CocoDataset's own 80."""
-    cfg = dict(model__roi_head__bbox_head__num_classes=80, train_dataloader__dataset__metainfo=None)
+    cfg = dict(model__roi_head__bbox_head__num_classes=80, model__roi_head__mask_head__num_classes=80,
+               train_dataloader__dataset__metainfo=None)
     with pytest.raises(UserError, match=r"classes \['person', .* \(80 of 80\) are no categories"):
         detection(data, **cfg)
 
@@ -224,8 +237,137 @@ def test_no_image_with_the_suffix(data):
 
 
 def test_head_with_other_classes(data):
-    with pytest.raises(UserError, match='has 9 classes, but model.auxiliary_head.num_classes is 5; set it to 9'):
-        segmentation(data, model__auxiliary_head__num_classes=5)
+    with pytest.raises(UserError, match='has 9 classes, but model.decode_head.num_classes is 5; set it to 9'):
+        segmentation(data, model__decode_head__num_classes=5)
+
+
+def test_auxiliary_head_may_learn_something_else(data, lines):
+    segmentation(data, 'train', model__auxiliary_head__num_classes=2)
+    assert lines[0].startswith('train_dataloader has 9 classes, model.auxiliary_head.num_classes is 2: right if')
+
+
+# -- what is right, if unusual, passes -------------------------------------------------------------
+
+
+def test_file_of_test_images(data, tmp_path):
+    """COCO's test-dev: no annotations at all; its results are sent in."""
+    edit(data, lambda content: content.pop('annotations'), 'val')
+    with pytest.raises(UserError, match='nothing to learn or to score. To write predictions without scores, set '
+                                        'format_only=True and outfile_prefix in test_evaluator'):
+        detection(data, 'test')
+    written = dict(test_evaluator__format_only=True, test_evaluator__outfile_prefix=str(tmp_path / 'results'))
+    assert len(detection(data, 'test', **written)['test']) == 3
+
+
+def test_unlabelled_images_beside_labelled_ones(data):
+    """As in semi-supervised training."""
+    file = data / 'detection/annotations/instances_train.json'
+    content = json.loads(file.read_text())
+    del content['annotations']
+    file.with_name('unlabelled.json').write_text(json.dumps(content))
+    dataset = Config.fromfile(ROOT / 'configs/maskrcnn_cvt_nano_shapes.py').train_dataloader.dataset
+    both = dict(_delete_=True, type='ConcatDataset',
+                datasets=[dataset, dict(dataset, ann_file='annotations/unlabelled.json', filter_cfg=None)])
+    assert len(detection(data, 'train', train_dataloader__dataset=both)['train']) == 8
+
+
+def test_whole_paths_and_no_prefix(data, monkeypatch):
+    def whole(content):
+        for image in content['images']:
+            image['file_name'] = str(data / 'detection/val' / image['file_name'])
+
+    file = edit(data, whole, 'val')
+    options = dict(data_root='', ann_file=str(file), data_prefix=dict(img=''))
+    monkeypatch.chdir(data.parent)
+    assert len(detection(data, 'val', **{f'val_dataloader__dataset__{k}': v for k, v in options.items()})['val']) == 3
+
+
+def test_evaluators_file_may_have_more_images(data):
+    """The score is of the images that are loaded."""
+    full = data / 'detection/annotations/instances_val.json'
+    content = json.loads(full.read_text())
+    first = content['images'][0]['id']
+    content.update(images=content['images'][:1],
+                   annotations=[a for a in content['annotations'] if a['image_id'] == first])
+    full.with_name('first.json').write_text(json.dumps(content))
+    options = dict(val_dataloader__dataset__ann_file='annotations/first.json')
+    assert len(detection(data, 'val', **options, val_evaluator__ann_file=str(full))['val']) == 1
+    full.with_name('first.json').write_text(json.dumps(dict(content, annotations=content['annotations'][:1])))
+    if len(content['annotations']) > 1:
+        with pytest.raises(UserError, match='with other images or objects: scores would be of those'):
+            detection(data, 'val', **options, val_evaluator__ann_file=str(full))
+
+
+@pytest.mark.parametrize('mode', ['1', 'I;16'])
+def test_label_maps_of_other_depths(data, mode):
+    for path in (data / 'segmentation/annotations').rglob('*.png'):
+        pixels = np.minimum(np.array(Image.open(path)), 1)
+        Image.fromarray(pixels.astype(bool) if mode == '1' else pixels.astype(np.uint16)).save(path)
+        assert Image.open(path).mode == mode
+    dataset = segmentation(data)['train']
+    assert sorted(set(dataset[0]['data_samples'].gt_sem_seg.data.unique().tolist()) - {255}) <= [0, 1]
+    if mode == 'I;16':
+        Image.fromarray(pixels.astype(np.uint16) + 300).save(path)
+        with pytest.raises(UserError, match='holds the values .*30[01]'):
+            segmentation(data)
+
+
+def test_no_check(run_tool, data, tmp_path):
+    paint(next((data / 'segmentation/annotations/training').glob('*.png')), 99)
+    result = run_tool('tools/train.py', 'configs/upernet_cvt_nano_shapes.py', '--data-root', data / 'segmentation',
+                      '--no-check', '--work-dir', tmp_path / 'work', '--cfg-options', 'model.decode_head.num_classes=3',
+                      'model.type=Nothing', rc=2)
+    assert '--no-check: data sets are not checked before the run.' in result.stdout
+    assert result.stdout.strip().splitlines()[-1].startswith('error: ') and 'Nothing' in result.stdout
+
+
+def test_boxes_without_masks_under_a_mask_head(data):
+    """A worker would die with KeyError: 'mask'."""
+    def bare(content):
+        for annotation in content['annotations']:
+            annotation.pop('segmentation')
+
+    edit(data, bare)
+    with pytest.raises(UserError, match='train_dataloader: no annotation in .* has a mask .* No masks: use a box '
+                                        'detector such as RetinaNet'):
+        detection(data)
+
+
+# mmdet's and mmseg's own configs whose data have COCO's, ADE20K's or Cityscapes' layout
+DATA_SETS = ('CocoDataset', 'CocoPanopticDataset', 'ADE20KDataset', 'ADE20KPanopticDataset', 'CityscapesDataset')
+
+
+def installed_configs() -> list[Path]:
+    import mmdet
+    import mmseg
+    return [path for package in (mmdet, mmseg)
+            for path in sorted((Path(package.__file__).parent / '.mim/configs').rglob('*.py'))
+            if '_base_' not in path.parts]
+
+
+def test_their_own_configs_pass():
+    """The checks that need no data. ``CONFIGS=all`` in the environment takes all, else one of each folder."""
+    paths = installed_configs()
+    if os.environ.get('CONFIGS') != 'all':
+        paths = list({path.parent: path for path in paths}.values())
+    checked, refused, stages = 0, [], ('train', 'val', 'test')
+    for path in paths:
+        try:
+            cfg = Config.fromfile(path)
+        except Exception:  # some need files or packages that are not here
+            continue
+        loaders = [stage for stage in stages if (cfg.get(f'{stage}_dataloader') or {}).get('dataset')]
+        init_default_scope(cfg.get('default_scope') or 'mmdet')
+        for stage in loaders if cfg.get('model') else []:
+            leaves = list(check_data._leaf_datasets(cfg[f'{stage}_dataloader'].dataset))
+            if all(check_data.type_name(leaf) in DATA_SETS for leaf in leaves):
+                checked += 1
+                try:
+                    check_data.check_heads(cfg, stage)
+                except Exception as error:
+                    refused.append(f'{path}: {type(error).__name__}: {error}')
+    print(f'{checked} data loaders of {len(paths)} configs')
+    assert checked > 100 and not refused, '\n'.join(refused)
 
 
 # -- as a user sees it -----------------------------------------------------------------------------
