@@ -56,6 +56,7 @@ from torch.utils.flop_counter import (
 from cvt_dense.launch import command_line, settings
 from cvt_dense.launch.build import build_datasets
 from cvt_dense.models import CvT
+from cvt_dense.nodes import type_name
 
 VARIANTS = ('windowed', 'fused', 'einsum', 'compiled')
 DTYPES = dict(none=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
@@ -329,11 +330,10 @@ def loading_rate(batches: Iterator, loader: DataLoader, steps: int) -> float:
 def benchmark_data(args: argparse.Namespace) -> None:
     """Prints how fast a config's training data is loaded, and how fast its model trains on a batch of it."""
     with command_line.report_errors(*command_line.SETUP_ERRORS):
-        cfg = settings.load_config(args)
-        settings.set_amp(cfg, None)
+        cfg = settings.adapt(settings.load_config(args), args)
         init_default_scope(cfg.get('default_scope') or 'mmengine')
         transform = cfg.train_dataloader.dataset.get('transform')
-        if args.compare and cfg.train_dataloader.dataset.get('type') != 'cvt_dense.ImageDataset':
+        if args.compare and type_name(cfg.train_dataloader.dataset) != 'ImageDataset':
             raise ValueError(f'--compare timm: {args.config} trains on no cvt_dense.ImageDataset, the only data set '
                              'that timm has too.')
         cfg.train_dataloader.dataset = build_datasets(cfg, ['train'])['train']

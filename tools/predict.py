@@ -23,6 +23,7 @@ from PIL import Image, ImageDraw, ImageFont
 from cvt_dense.datasets import open_image
 from cvt_dense.errors import UserError
 from cvt_dense.launch import check_weights, command_line
+from cvt_dense.nodes import type_name
 
 IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
 DRAWN_SIDE = 480  # pixels; a shorter side below this is enlarged by a whole factor
@@ -226,10 +227,10 @@ def build_predictor(args: argparse.Namespace) -> tuple[Reader, Predictor]:
         return mmcv.imread, detection_predictor(cfg, args.checkpoint, args.device, args.score_thr)
     if scope == 'mmseg':
         return mmcv.imread, segmentation_predictor(cfg, args.checkpoint, args.device)
-    if cfg.model.type.split('.')[-1] == 'ImageClassifier':
+    if type_name(cfg.model) == 'ImageClassifier':
         return read_for_classification, classification_predictor(cfg, args.checkpoint, args.device)
     raise UserError(
-        f"{args.config}: default_scope={scope!r} with model.type={cfg.model.type!r} is no task of this "
+        f"{args.config}: default_scope={scope!r} with model.type={type_name(cfg.model)!r} is no task of this "
         "tool: allowed are the scopes 'mmdet' and 'mmseg', and the model cvt_dense.ImageClassifier.")
 
 

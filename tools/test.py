@@ -15,7 +15,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from cvt_dense.engine import FuseHook
 from cvt_dense.errors import UserError
-from cvt_dense.launch import command_line, settings
+from cvt_dense.launch import command_line
 from cvt_dense.launch.build import build_runner
 from cvt_dense.launch.distributed import ends_in_order
 
@@ -40,11 +40,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
-        cfg = settings.load_config(args)
-        cfg.load_from, cfg.resume = args.checkpoint, False
-        if args.out is not None:
-            settings.save_predictions(cfg, args.out)
-        runner = build_runner(cfg, ['test'], args.tta, check=not args.no_check)
+        runner = build_runner(args, ['test'])
         if args.fuse:
             runner.register_hook(FuseHook())
     with command_line.report_errors(UserError):

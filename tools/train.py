@@ -42,13 +42,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
-        cfg = settings.load_config(args)
-        settings.set_resume(cfg, args.resume)
-        if args.vis_backend is not None:
-            settings.add_vis_backend(cfg, args.vis_backend)
-        settings.set_amp(cfg, args.amp)
-        settings.scale_lr(cfg, args.auto_scale_lr)
-        runner = build_runner(cfg, ['train', 'val'], check=not args.no_check)
+        runner = build_runner(args, ['train', 'val'])
     with command_line.report_errors(UserError, CheckpointError):
         runner.train()
 

@@ -1,15 +1,20 @@
-"""MMEngine's Runner, continuing its log files."""
+"""MMEngine's Runner, continuing its log files and counting accumulated gradients."""
 from pathlib import Path
 from typing import Any
 
+from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
 
-class ContinuingRunner(Runner):
-    """MMEngine's ``Runner``; resumed, it appends to the log files that the run has written so far.
+class Continuing:
+    """What is added to MMEngine's ``Runner``, or to the one that a config's ``runner_type`` names.
 
-    MMEngine names a start's folder of logs after the time. Here a resumed run takes the name of the
-    newest folder with training curves in the work dir, if there is one.
+    - Resumed, it appends to the log files that the run has written so far. MMEngine names a start's folder of logs
+      after the time. Here a resumed run takes the name of the newest folder with training curves in the work dir,
+      if there is one.
+    - ``auto_scale_lr`` counts ``optim_wrapper.accumulative_counts``, of which MMEngine knows nothing.
+    - It does not dump its config, which is adapted to this machine: whoever starts a training writes down what was
+      asked for, and a test leaves that alone.
     """
 
     def setup_env(self, env_cfg: dict[str, Any]) -> None:
@@ -18,3 +23,17 @@ class ContinuingRunner(Runner):
             logs = sorted(Path(self.work_dir).glob('*/vis_data/scalars.json'))
             if logs:
                 self._timestamp = logs[-1].parts[-3]
+
+    def scale_lr(self, optim_wrapper: OptimWrapper, auto_scale_lr: dict[str, Any] | None = None) -> None:
+        counts = self.cfg.optim_wrapper.get('accumulative_counts', 1)
+        if auto_scale_lr and 'base_batch_size' in auto_scale_lr and counts > 1:
+            # MMEngine divides the batch per process * processes by the base.
+            auto_scale_lr = dict(auto_scale_lr, base_batch_size=auto_scale_lr['base_batch_size'] / counts)
+        super().scale_lr(optim_wrapper, auto_scale_lr)
+
+    def dump_config(self) -> None:
+        pass
+
+
+class ContinuingRunner(Continuing, Runner):
+    """MMEngine's ``Runner`` with what ``Continuing`` adds."""

@@ -1,16 +1,21 @@
-"""From a complete config to a checked Runner."""
+"""From a command line to a checked Runner."""
+import argparse
 import copy
+import os
 from typing import Any
 
-from mmengine.config import Config, ConfigDict
+from mmengine.config import Config
+from mmengine.dist import is_main_process
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
 from ..engine.hooks import EvaluateLoadedHook
-from ..engine.runner import ContinuingRunner
+from ..engine.runner import Continuing, ContinuingRunner
 from ..errors import UserError
-from .check_data import check_annotations, check_files, check_heads, dicts
+from ..nodes import dicts
+from . import settings
+from .check_data import check_annotations, check_files, check_heads
 from .check_weights import check_checkpoint
 from .distributed import setup_distributed
 
@@ -25,9 +30,6 @@ def build_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[s
         loader = cfg.get(f'{stage}_dataloader')
         if not loader or not isinstance(loader.get('dataset'), dict):
             continue
-        for node in dicts(loader):
-            if node.get('type') == 'cvt_dense.ImageDataset':
-                node.setdefault('num_classes', num_classes)
         if check:
             check_heads(cfg, stage)
             check_annotations(cfg, stage)
@@ -56,39 +58,51 @@ def build_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[s
     return datasets
 
 
-def build_runner(cfg: Config, stages: list[str], tta: bool = False, check: bool = True) -> Runner:
-    """Checks everything that a run needs, then builds its Runner.
+def build_runner(args: argparse.Namespace, stages: list[str]) -> Runner:
+    """Completes the config, checks everything that a run needs, then builds its Runner.
 
     Args:
-        cfg: the complete config; ``resume`` and ``load_from`` as the Runner understands them.
+        args: the tool's flags.
         stages: the data loaders that the run uses, of 'train', 'val' and 'test'.
-        tta: test with the config's ``tta_model`` and ``tta_pipeline``.
-        check: whether to check the data sets.
 
     Raises:
         UserError, ValueError, ...: see ``SETUP_ERRORS``; nothing has been written then.
     """
-    setup_distributed(cfg, cfg.launcher)
-    optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}
-    if cfg.launcher == 'none' and optimizer.get('type') == 'ZeroRedundancyOptimizer':
-        optimizer.type = optimizer.pop('optimizer_type')  # one process: no others to share the state with
+    asked = settings.load_config(args)
+    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    setup_distributed(args.launcher)
+    cfg = settings.adapt(asked, args)
     init_default_scope(cfg.get('default_scope') or 'mmengine')
-    if tta:
-        if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
-            raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline, which say how the '
-                            'predictions for several sizes and mirror images are put together.')
-        cfg.test_dataloader.dataset.pipeline = cfg.tta_pipeline
-    datasets = build_datasets(cfg, stages, check)
+    datasets = build_datasets(cfg, stages, check=not args.no_check)
     checkpoint = cfg.get('load_from')
     if checkpoint is not None:
         check_checkpoint(cfg, checkpoint, strict=bool(cfg.get('resume')) or 'train' not in stages)
     else:
         MODELS.build(copy.deepcopy(cfg.model))
-    if tta:
-        cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
-    runner = RUNNERS.build(cfg) if 'runner_type' in cfg else ContinuingRunner.from_cfg(cfg)
+    if getattr(args, 'tta', False):
+        settings.wrap_for_tta(cfg)
+    runner = _runner_class(cfg).from_cfg(cfg)
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
         getattr(runner, f'_{stage}_dataloader')['dataset'] = dataset
     if not any(isinstance(hook, EvaluateLoadedHook) for hook in runner.hooks):  # a config of someone else's
         runner.register_hook(EvaluateLoadedHook())
+    _write_down(asked, runner, 'train' in stages)
     return runner
+
+
+def _runner_class(cfg: Config) -> type:
+    named = cfg.get('runner_type')
+    if named is None:
+        return ContinuingRunner
+    base = RUNNERS.get(named) if isinstance(named, str) else named
+    if base is None:
+        raise UserError(f"runner_type={named!r} is not registered in MMEngine's RUNNERS.")
+    return type(base.__name__, (Continuing, base), {})
+
+
+def _write_down(asked: Config, runner: Runner, training: bool) -> None:
+    """Puts what was asked for, not what was made of it here, into checkpoints, the log folder and the work dir."""
+    runner.cfg = asked
+    runner.visualizer.add_config(asked)
+    if training and is_main_process():
+        asked.dump(os.path.join(runner.work_dir, os.path.basename(asked.filename)))

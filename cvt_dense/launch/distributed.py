@@ -64,17 +64,14 @@ def _leave_group(error: BaseException | None) -> None:
         os._exit(0 if error is None else 1)  # Python's shutdown would wait, or be ended by SIGABRT
 
 
-def setup_distributed(cfg, launcher: str) -> None:
-    """Prepares ``cfg`` and the process for MMEngine's Runner under a launcher; call it before that is built.
+def setup_distributed(launcher: str) -> None:
+    """Prepares the process for MMEngine's Runner under a launcher; call it before that is built.
 
     With CUDA it only checks that every process has a GPU of its own. Without CUDA it does what
     ``mmengine.dist.init_dist`` cannot, because that calls ``torch.cuda.set_device``: it creates a gloo
-    process group (MMEngine keeps a group that exists), tells DDP to leave the model where it is, and
-    replaces SyncBN, which has no CPU kernel, by BN, as MMEngine does itself in a single process.
+    process group; MMEngine keeps a group that exists.
 
     Args:
-        cfg (mmengine.Config): changed in place: ``model_wrapper_cfg`` (its other settings are kept) and the
-            types of norm layers.
         launcher: ``'none'``, ``'pytorch'`` (torchrun) or ``'slurm'`` (one task of srun per process).
 
     Raises:
@@ -107,6 +104,10 @@ def setup_distributed(cfg, launcher: str) -> None:
     if _replace_sync_bn(cfg.get('model')) and os.environ['RANK'] == '0':
         warnings.warn(
             'SyncBN has no CPU kernel and was replaced by BN: statistics are those of each process.')
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group('gloo')
+        # Left to the interpreter's shutdown, gloo's threads sometimes end the process with SIGABRT.
+        atexit.register(torch.distributed.destroy_process_group)
 
 
 def _environment_from_slurm() -> None:

@@ -1,61 +1,82 @@
-"""Everything that writes into a config between its file and the Runner."""
+"""The one writer of a config, between its file and the Runner.
+
+``complete`` is what the user asked for: the file with the flags. That is written into the work dir and into
+checkpoints, and to train from it is the same run again. ``adapt`` makes the copy that runs here and now: without a
+GPU, alone or one of many, continuing or testing. Nothing of that is written down.
+"""
 import argparse
+import copy
 import importlib.util
 import os
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from mmengine.config import Config
+from mmengine.config import Config, ConfigDict
 from mmengine.fileio.backends import backends
 from mmengine.logging import print_log
 
 from ..engine.atomic_files import find_checkpoint
 from ..errors import UserError
-from .check_data import dicts
+from ..nodes import dicts, type_name
 
 
 def load_config(args: argparse.Namespace) -> Config:
-    """The config file with the common flags applied."""
+    """The complete config that a command line asks for."""
     if not os.path.isfile(args.config):
         raise UserError(f'config file {args.config!r} does not exist.')
-    cfg = Config.fromfile(args.config)
+    return complete(Config.fromfile(args.config), args)
+
+
+def complete(cfg: Config, args: argparse.Namespace) -> Config:
+    """``cfg``, changed in place to what its file and the flags ask for; doing it twice equals once.
+
+    Args:
+        args: flags of the tool; one that it does not have counts as not given.
+    """
     if args.cfg_options:
         cfg.merge_from_dict(args.cfg_options)
-    if args.data_root is not None:
-        redirect_data_root(cfg, args.data_root)
-    for key in cfg:
-        if key.endswith('_dataloader') and cfg[key]:
-            if cfg[key].get('num_workers', 0) == 0:
-                cfg[key].pop('persistent_workers', None)  # PyTorch refuses it without workers
-            if not torch.cuda.is_available():
-                cfg[key].pop('pin_memory', None)  # PyTorch warns that it has no effect
-    if cfg.get('backend_args'):
-        set_file_backend(cfg, cfg.backend_args)
-    cfg.launcher = args.launcher
-    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     if args.work_dir is not None:
         cfg.work_dir = args.work_dir
     elif cfg.get('work_dir') is None:
         cfg.work_dir = os.path.join('work_dirs', os.path.splitext(os.path.basename(args.config))[0])
+    if args.data_root is not None:
+        redirect_data_root(cfg, args.data_root)
+    if cfg.get('backend_args'):
+        set_file_backend(cfg, cfg.backend_args)
+    if _given(args, 'amp'):
+        set_amp(cfg, args.amp)
+    if _given(args, 'auto_scale_lr'):
+        enable_auto_scale_lr(cfg)
+    if _given(args, 'vis_backend'):
+        add_vis_backend(cfg, args.vis_backend)
+    if _given(args, 'out'):
+        save_predictions(cfg, args.out)
     return cfg
 
 
+def adapt(cfg: Config, args: argparse.Namespace) -> Config:
+    """A copy of a complete ``cfg`` as this start needs it on this machine; doing it twice equals once."""
+    cfg = copy.deepcopy(cfg)
+    cfg.launcher = args.launcher
+    if _given(args, 'checkpoint'):
+        cfg.load_from, cfg.resume = args.checkpoint, False
+    if hasattr(args, 'resume'):
+        set_resume(cfg, args.resume)
+    if _given(args, 'tta'):
+        set_tta_pipeline(cfg)
+    set_number_of_classes(cfg)
+    adapt_loaders(cfg)
+    adapt_optimizer(cfg)
+    if cfg.launcher != 'none' and not torch.cuda.is_available():
+        adapt_to_gloo(cfg)
+    return cfg
+
+
+def _given(args: argparse.Namespace, flag: str) -> bool:
+    return bool(getattr(args, flag, None))
+
+
 # -- data root -------------------------------------------------------------------------------------
-
-
-def _map_strings(node: Any, function: Callable[[str], str]) -> Any:
-    """``node`` with ``function`` applied to every string value at any depth; changes dicts and lists."""
-    if isinstance(node, str):
-        return function(node)
-    if isinstance(node, dict):
-        for key in node:
-            node[key] = _map_strings(node[key], function)
-    elif isinstance(node, list):
-        node[:] = [_map_strings(value, function) for value in node]
-    elif isinstance(node, tuple):
-        return tuple(_map_strings(value, function) for value in node)
-    return node
 
 
 def redirect_data_root(cfg: Config, data_root: str) -> None:
@@ -71,18 +92,26 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
         raise UserError(f'--data-root {data_root!r} is not a folder.')
     parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator')) and cfg[key] is not None]
     roots = [node.get('data_root') for node in dicts(parts)] + [cfg.get('data_root')]
+    files = {node['ann_file'] for node in dicts(parts) if node.get('data_root') and node.get('ann_file')}
     old = {root.rstrip('/') for root in roots if root}
     if not old:
         raise UserError(f'--data-root {data_root!r}: {cfg.filename!r} sets no data_root that it could '
                         'replace; give its paths with --cfg-options.')
 
-    def redirect(value: str) -> str:
-        for root in sorted(old, key=len, reverse=True):
-            if value == root or value.startswith(root + '/'):
-                return data_root.rstrip('/') + value[len(root):]
+    def redirect(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(redirect(child) for child in value)
+        for root in sorted(old, key=len, reverse=True) if isinstance(value, str) else ():
+            # A root without a slash at its end that the config has put before a name: 'data/mineannotations/val.json'.
+            joined = value[len(root):].lstrip('/') in files and value.startswith(root)
+            if value == root or value.startswith(root + '/') or joined:
+                rest = value[len(root):]
+                return data_root.rstrip('/') + ('/' if joined and not rest.startswith('/') else '') + rest
         return value
 
-    _map_strings(parts, redirect)
+    for node in dicts(parts):
+        for key, value in node.items():
+            node[key] = redirect(value)
     if cfg.get('data_root'):
         cfg.data_root = redirect(cfg.data_root)
 
@@ -105,7 +134,7 @@ def set_file_backend(cfg: Config, backend_args: dict[str, Any]) -> None:
     keys = ('data_prefix', 'ann_file') if hasattr(backends[name], 'get_local_path') else ()
     parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator', '_pipeline'))]
     for node in dicts(parts):
-        reads = str(node.get('type')).split('.')[-1] in ('LoadImageFromFile', 'LoadAnnotations', 'ImageDataset')
+        reads = type_name(node) in ('LoadImageFromFile', 'LoadAnnotations', 'ImageDataset')
         if (reads or any(key in node for key in keys)) and node.get('backend_args') is None:
             node['backend_args'] = backend_args
 
@@ -115,40 +144,67 @@ def set_file_backend(cfg: Config, backend_args: dict[str, Any]) -> None:
 AMP_DTYPES = dict(fp16='float16', bf16='bfloat16')
 
 
-def set_amp(cfg: Config, dtype: str | None) -> None:
-    """Mixed precision: ``dtype`` 'fp16' or 'bf16' switches it on, None keeps the config's choice.
+def set_amp(cfg: Config, dtype: str) -> None:
+    """Mixed precision: ``dtype`` 'fp16' or 'bf16'."""
+    cfg.optim_wrapper.update(type='AmpOptimWrapper', dtype=AMP_DTYPES[dtype],
+                             loss_scale='dynamic' if dtype == 'fp16' else dict(enabled=False))
 
-    Without an accelerator MMEngine has none, so training continues in float32 and says so.
+
+def enable_auto_scale_lr(cfg: Config) -> None:
+    """Lets the Runner scale the learning rate to the real total batch.
+
+    Raises:
+        UserError: the config does not say which total batch its learning rate is for.
     """
-    wrapper = cfg.optim_wrapper
-    if dtype is not None:
-        wrapper.update(type='AmpOptimWrapper', dtype=AMP_DTYPES[dtype],
-                       loss_scale='dynamic' if dtype == 'fp16' else dict(enabled=False))
-    if str(wrapper.get('type')).endswith('AmpOptimWrapper') and not torch.cuda.is_available():
-        print_log('No GPU: training in float32 instead of mixed precision.', logger='current', level=30)
-        wrapper.type = 'OptimWrapper'
-        for key in ('dtype', 'loss_scale', 'use_fsdp'):
-            wrapper.pop(key, None)
+    if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
+        raise UserError('--auto-scale-lr: the config does not say which total batch its learning rate is '
+                        'for; set auto_scale_lr.base_batch_size with --cfg-options.')
+    cfg.auto_scale_lr.enable = True
 
 
-def scale_lr(cfg: Config, enable: bool = False) -> None:
-    """Lets MMEngine scale the learning rate to the real total batch, gradient accumulation included.
+# -- watching and predictions -------------------------------------------------------------------------
 
-    MMEngine multiplies by (batch per process * processes) / ``auto_scale_lr.base_batch_size`` and
-    knows nothing of ``optim_wrapper.accumulative_counts``, so the base is divided by that.
+
+VIS_BACKENDS = dict(tensorboard=('TensorboardVisBackend', 'tensorboard'), wandb=('WandbVisBackend', 'wandb'))
+
+
+def add_vis_backend(cfg: Config, name: str) -> None:
+    """Sends the training curves to 'tensorboard' (files in the log folder) or 'wandb' too.
+
+    Raises:
+        UserError: the package for it is not installed.
     """
-    auto_scale_lr = cfg.get('auto_scale_lr') or {}
-    if enable:
-        if 'base_batch_size' not in auto_scale_lr:
-            raise UserError('--auto-scale-lr: the config does not say which total batch its learning rate is '
-                            'for; set auto_scale_lr.base_batch_size with --cfg-options.')
-        auto_scale_lr.enable = True
-    counts = cfg.optim_wrapper.get('accumulative_counts', 1)
-    if auto_scale_lr.get('enable') and counts > 1:
-        auto_scale_lr.base_batch_size /= counts
+    backend, package = VIS_BACKENDS[name]
+    if importlib.util.find_spec(package) is None:
+        raise UserError(f'--vis-backend {name} needs the package {package!r}, which is not installed: run '
+                        f'"pip install {package}", or leave the flag out (curves are always written to '
+                        'vis_data/scalars.json in the log folder).')
+    cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer')
+    backends = cfg.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
+    if backend not in map(type_name, backends):
+        cfg.visualizer.vis_backends = [*backends, dict(type=backend)]
 
 
-# -- resuming and watching -------------------------------------------------------------------------
+def save_predictions(cfg: Config, folder: str) -> None:
+    """Lets the test metrics save predictions in ``folder``: COCO JSON (detection), label maps (segmentation).
+
+    Raises:
+        UserError: the config has no metric that can.
+    """
+    options = dict(
+        CocoMetric=dict(outfile_prefix=os.path.join(folder, 'predictions')),
+        IoUMetric=dict(output_dir=folder))
+    evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, list) else [cfg.test_evaluator]
+    savers = [(evaluator, options[type_name(evaluator)]) for evaluator in evaluators
+              if type_name(evaluator) in options]
+    if not savers:
+        raise UserError(f'--out {folder!r}: of the metrics {[type_name(e) for e in evaluators]} none saves '
+                        f'predictions; {list(options)} do.')
+    for evaluator, option in savers:
+        evaluator.update(option)
+
+
+# -- this start, on this machine -------------------------------------------------------------------
 
 
 def set_resume(cfg: Config, checkpoint: str | None) -> None:
@@ -170,42 +226,65 @@ def set_resume(cfg: Config, checkpoint: str | None) -> None:
     cfg.resume, cfg.load_from = True, found
 
 
-VIS_BACKENDS = dict(tensorboard=('TensorboardVisBackend', 'tensorboard'), wandb=('WandbVisBackend', 'wandb'))
-
-
-def add_vis_backend(cfg: Config, name: str) -> None:
-    """Sends the training curves to 'tensorboard' (files in the log folder) or 'wandb' too.
+def set_tta_pipeline(cfg: Config) -> None:
+    """Lets the test data set load every view of the config's ``tta_pipeline``.
 
     Raises:
-        UserError: the package for it is not installed.
+        UserError: the config has no test-time augmentation.
     """
-    backend, package = VIS_BACKENDS[name]
-    if importlib.util.find_spec(package) is None:
-        raise UserError(f'--vis-backend {name} needs the package {package!r}, which is not installed: run '
-                        f'"pip install {package}", or leave the flag out (curves are always written to '
-                        'vis_data/scalars.json in the log folder).')
-    cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer')
-    backends = cfg.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
-    cfg.visualizer.vis_backends = [*backends, dict(type=backend)]
+    if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
+        raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline, which say how the '
+                        'predictions for several sizes and mirror images are put together.')
+    cfg.test_dataloader.dataset.pipeline = cfg.tta_pipeline
 
 
-# -- predictions ------------------------------------------------------------------------------------
+def wrap_for_tta(cfg: Config) -> None:
+    """Puts the config's ``tta_model`` around the model: last, because checkpoints are those of the model inside."""
+    cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
 
 
-def save_predictions(cfg: Config, folder: str) -> None:
-    """Lets the test metrics save predictions in ``folder``: COCO JSON (detection), label maps (segmentation).
+def set_number_of_classes(cfg: Config) -> None:
+    """Tells each image data set how many outputs the classifier has, so that it can refuse other labels."""
+    for loader in (cfg[key] for key in cfg if key.endswith('_dataloader')):
+        for node in dicts(loader):
+            if type_name(node) == 'ImageDataset':
+                node.setdefault('num_classes', cfg.model.get('num_classes'))
 
-    Raises:
-        UserError: the config has no metric that can.
+
+def adapt_loaders(cfg: Config) -> None:
+    """Leaves out what PyTorch's data loader refuses without workers, and what it warns of without CUDA."""
+    for loader in (cfg[key] for key in cfg if key.endswith('_dataloader') and cfg[key]):
+        if loader.get('num_workers', 0) == 0:
+            loader.pop('persistent_workers', None)
+        if not torch.cuda.is_available():
+            loader.pop('pin_memory', None)
+
+
+def adapt_optimizer(cfg: Config) -> None:
+    """Float32 without an accelerator, where MMEngine has no mixed precision; a whole optimizer in a single process."""
+    wrapper = cfg.get('optim_wrapper') or {}
+    if type_name(wrapper) == 'AmpOptimWrapper' and not torch.cuda.is_available():
+        print_log('No GPU: training in float32 instead of mixed precision.', logger='current', level=30)
+        wrapper.type = 'OptimWrapper'
+        for key in ('dtype', 'loss_scale', 'use_fsdp'):
+            wrapper.pop(key, None)
+    optimizer = wrapper.get('optimizer') or {}
+    if cfg.launcher == 'none' and type_name(optimizer) == 'ZeroRedundancyOptimizer':
+        optimizer.type = optimizer.pop('optimizer_type')  # one process: no others to share the state with
+
+
+def adapt_to_gloo(cfg: Config) -> None:
+    """Several processes without CUDA: DDP leaves the model where it is, and SyncBN, which has no CPU kernel, is BN.
+
+    MMEngine does the latter itself in a single process.
     """
-    options = dict(
-        CocoMetric=dict(outfile_prefix=os.path.join(folder, 'predictions')),
-        IoUMetric=dict(output_dir=folder))
-    evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, list) else [cfg.test_evaluator]
-    savers = [(evaluator, options[name]) for evaluator in evaluators
-              for name in [evaluator.type.split('.')[-1]] if name in options]
-    if not savers:
-        raise UserError(f'--out {folder!r}: of the metrics {[e.type for e in evaluators]} none saves '
-                        f'predictions; {list(options)} do.')
-    for evaluator, option in savers:
-        evaluator.update(option)
+    wrapper = dict(broadcast_buffers=False, find_unused_parameters=cfg.get('find_unused_parameters', False))
+    wrapper.update(cfg.get('model_wrapper_cfg') or {}, device_ids=None)
+    cfg.model_wrapper_cfg = wrapper
+    cfg.sync_bn = None
+    synced = [node for node in dicts(cfg.model) if type_name(node) in ('SyncBN', 'MMSyncBN')]
+    for node in synced:
+        node['type'] = 'BN'
+    if synced and os.environ.get('RANK', '0') == '0':
+        print_log('SyncBN has no CPU kernel and was replaced by BN: statistics are those of each process.',
+                  logger='current', level=30)

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModel
 from torch import Tensor, nn
 
+from ..nodes import type_name
 from ..registry import MODELS
 from ..weights.strict_loading import StrictLoading
 
@@ -32,7 +33,7 @@ class ImageClassifier(StrictLoading, BaseModel):
                  data_preprocessor: dict[str, Any] | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         data_preprocessor = dict(data_preprocessor or dict(type='cvt_dense.ClassificationPreprocessor'))
-        if data_preprocessor.get('type', '').split('.')[-1] == 'ClassificationPreprocessor':
+        if type_name(data_preprocessor) == 'ClassificationPreprocessor':
             data_preprocessor.setdefault('num_classes', num_classes)
         super().__init__(data_preprocessor, init_cfg)
         self.backbone = backbone if isinstance(backbone, nn.Module) else MODELS.build(backbone)

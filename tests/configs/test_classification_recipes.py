@@ -1,5 +1,6 @@
 """The configs of pretraining are the authors' recipe: read from what they build, not from their text."""
 import math
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,7 @@ EPOCH = 1281167 // 2048  # iterations of an epoch of ImageNet at a total batch o
 
 def load(name):
     cfg = Config.fromfile(CONFIGS / name)
-    settings.set_amp(cfg, None)  # as tools/train.py does where there is no GPU
-    return cfg
+    return settings.adapt(cfg, Namespace(launcher='none'))  # as tools/train.py does
 
 
 @pytest.fixture(scope='module', params=[('cvt13_in1k.py', 0.05, 19_997_480, 256),

@@ -1,4 +1,5 @@
 """What tools/train.py and tools/test.py do to a config."""
+import copy
 from argparse import Namespace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from mmengine.config import Config
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import settings
+from cvt_dense.nodes import dicts
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,7 +34,7 @@ def test_data_root_of_every_config(tmp_path):
         loader = cfg.get('train_dataloader')
         if not loader:
             continue
-        roots = {node['data_root'].rstrip('/') for node in settings.dicts(loader) if node.get('data_root')}
+        roots = {node['data_root'].rstrip('/') for node in dicts(loader) if node.get('data_root')}
         assert roots, path.name
         before = len(left_over(cfg, tuple(roots)))
         settings.redirect_data_root(cfg, str(tmp_path))
@@ -72,12 +74,28 @@ def test_data_root_mistakes(tmp_path):
         settings.redirect_data_root(cfg, str(tmp_path))
 
 
+def test_data_root_without_a_slash(tmp_path):
+    """A config that puts its root before a name, as data_root + ann_file, reads the same files."""
+    val = dict(dataset=dict(data_root='data/mine', ann_file='annotations/val.json'))
+    cfg = Config(dict(data_root='data/mine', val_dataloader=val,
+                      val_evaluator=dict(ann_file='data/mineannotations/val.json')))
+    for _ in range(2):
+        settings.redirect_data_root(cfg, str(tmp_path))
+        assert cfg.val_evaluator.ann_file == f'{tmp_path}/annotations/val.json'
+        assert cfg.val_dataloader.dataset == dict(data_root=str(tmp_path), ann_file='annotations/val.json')
+
+
+def arguments(config, **flags):
+    return Namespace(**dict(dict(config=str(config), cfg_options=None, data_root=None, launcher='none', local_rank=0,
+                                 work_dir=None), **flags))
+
+
 @pytest.mark.parametrize('cuda', [True, False])
 def test_pinned_memory_with_cuda_only(monkeypatch, cuda):
     monkeypatch.setattr('torch.cuda.is_available', lambda: cuda)
     for name in ('cvt13_in1k', 'maskrcnn_cvtw24_coco_zero', 'upernet_cvt13_ade20k'):
-        cfg = settings.load_config(Namespace(config=f'{ROOT}/configs/{name}.py', cfg_options=None, data_root=None,
-                                           launcher='none', local_rank=0, work_dir=None))
+        args = arguments(f'{ROOT}/configs/{name}.py')
+        cfg = settings.adapt(settings.load_config(args), args)
         for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader):
             assert loader.persistent_workers and loader.get('pin_memory', False) == cuda
 
@@ -86,21 +104,53 @@ def test_pinned_memory_with_cuda_only(monkeypatch, cuda):
     ('fp16', 'float16', 'dynamic'), ('bf16', 'bfloat16', dict(enabled=False))])
 def test_amp(monkeypatch, flag, dtype, scale):
     optimizer = dict(type='AdamW', lr=1e-3)
-    monkeypatch.setattr('torch.cuda.is_available', lambda: True)
-    cfg = Config(dict(optim_wrapper=dict(type='OptimWrapper', optimizer=optimizer)))
+    cfg = Config(dict(model=dict(), optim_wrapper=dict(type='OptimWrapper', optimizer=optimizer)))
     settings.set_amp(cfg, flag)
     assert cfg.optim_wrapper == dict(
         type='AmpOptimWrapper', dtype=dtype, loss_scale=scale, optimizer=optimizer)
+    monkeypatch.setattr('torch.cuda.is_available', lambda: True)
+    assert settings.adapt(cfg, arguments('x')).optim_wrapper == cfg.optim_wrapper
     monkeypatch.setattr('torch.cuda.is_available', lambda: False)
-    settings.set_amp(cfg, None)
-    assert cfg.optim_wrapper == dict(type='OptimWrapper', optimizer=optimizer)
+    assert settings.adapt(cfg, arguments('x')).optim_wrapper == dict(type='OptimWrapper', optimizer=optimizer)
+    assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
 
 
 def test_auto_scale_lr_flag():
     cfg = Config(dict(optim_wrapper=dict(accumulative_counts=4), auto_scale_lr=dict(base_batch_size=64)))
-    settings.scale_lr(cfg)
-    assert cfg.auto_scale_lr == dict(base_batch_size=64)
-    settings.scale_lr(cfg, enable=True)
-    assert cfg.auto_scale_lr == dict(base_batch_size=16, enable=True)
+    settings.enable_auto_scale_lr(cfg)
+    assert cfg.auto_scale_lr == dict(base_batch_size=64, enable=True)
     with pytest.raises(UserError, match='set auto_scale_lr.base_batch_size'):
-        settings.scale_lr(Config(dict(optim_wrapper=dict())), enable=True)
+        settings.enable_auto_scale_lr(Config(dict(optim_wrapper=dict())))
+
+
+# -- what is written down --------------------------------------------------------------------------
+
+CONFIGS = sorted(path for path in ROOT.glob('configs/*.py') if 'model' in Config.fromfile(path))
+
+
+@pytest.mark.parametrize('config', CONFIGS, ids=[path.stem for path in CONFIGS])
+def test_completing_twice_is_completing_once(config, tmp_path, monkeypatch):
+    """For every flag, also with the config that was written down in between; and on every machine."""
+    (tmp_path / 'data').mkdir()
+    monkeypatch.setitem(settings.VIS_BACKENDS, 'tensorboard', ('TensorboardVisBackend', 'torch'))  # installed
+    dumped = tmp_path / config.name
+    for flags in (dict(), dict(data_root=str(tmp_path / 'data'), work_dir='w', amp='fp16', auto_scale_lr=True,
+                               vis_backend='tensorboard', resume='auto', cfg_options={
+                                   'optim_wrapper.accumulative_counts': 3, 'backend_args.backend': 'lmdb',
+                                   'backend_args.db_path': 'x'}),
+                  dict(checkpoint='x.pth', tta=True, out='out')):
+        args = arguments(config, **flags)
+        if 'tta' in flags and 'tta_model' not in Config.fromfile(config):
+            args.tta = args.out = None
+        once = settings.load_config(args)
+        again = settings.complete(copy.deepcopy(once), args)
+        assert again.to_dict() == once.to_dict()
+        object.__setattr__(once, '_format_python_code', False)  # yapf takes seconds
+        once.dump(dumped)
+        assert settings.complete(Config.fromfile(dumped), args).to_dict() == once.to_dict()
+        for launcher in ('none', 'pytorch'):
+            args.launcher = launcher
+            adapted = settings.adapt(once, args)
+            assert again.to_dict() == once.to_dict(), 'adapt() wrote into what was asked for'
+            assert settings.adapt(adapted, args).to_dict() == adapted.to_dict()
+            assert adapted.launcher == launcher and (adapted.get('model_wrapper_cfg') is None) == (launcher == 'none')

@@ -1,0 +1,88 @@
+"""What a run writes into its work dir is what the user asked for, and to train from it is the same run."""
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+from tiny_training import ROOT, call, differences, load, write_config
+
+FLAGS = ('--auto-scale-lr', '--amp', 'bf16')
+
+
+@pytest.fixture(scope='module')
+def generations(tmp_path_factory) -> tuple[Path, list[tuple[Path, str]]]:
+    """(folder, (work dir, output) of a run, of one from its dump, and of one from that one's dump)."""
+    folder = tmp_path_factory.mktemp('dumps')
+    config, runs = write_config(folder), []
+    options = ('--cfg-options', 'optim_wrapper.accumulative_counts=2', 'train_cfg.max_epochs=2',
+               'auto_scale_lr.base_batch_size=96')
+    for number in range(3):
+        work_dir = folder / str(number) / 'work'
+        runs.append((work_dir, call(sys.executable, 'tools/train.py', config, '--work-dir', work_dir, *FLAGS, *options,
+                                    output=folder / f'{number}.txt')))
+        config, options = work_dir / 'tiny.py', ()
+    return folder, runs
+
+
+def test_three_generations_are_one_run(generations):
+    _, runs = generations
+    dumps = [dict(Config.fromfile(work_dir / 'tiny.py').to_dict(), work_dir=None) for work_dir, _ in runs]
+    assert dumps[0] == dumps[1] == dumps[2]
+    wrapper, scaling = dumps[0]['optim_wrapper'], dumps[0]['auto_scale_lr']
+    assert (wrapper['type'], wrapper['dtype']) == ('AmpOptimWrapper', 'bfloat16')
+    assert scaling == dict(base_batch_size=96, enable=True) and wrapper['optimizer']['lr'] == 2e-3
+    rates = [re.findall(r'lr: ([\d.e+-]+)', output) for _, output in runs]
+    assert len(rates[0]) == 6 and rates[0] == rates[1] == rates[2]
+    for work_dir, output in runs:
+        assert 'Scaling the original LR by 0.25' in output  # 12 images * 2 accumulated of 96
+        assert differences(runs[0][0] / 'epoch_2.pth', work_dir / 'epoch_2.pth') == []
+        curves, = work_dir.glob('*/vis_data/config.py')
+        assert Config.fromfile(curves).to_dict() == Config.fromfile(work_dir / 'tiny.py').to_dict()
+        written = Config.fromstring(load(work_dir / 'epoch_2.pth')['meta']['cfg'], '.py')
+        assert written.optim_wrapper.type == 'AmpOptimWrapper'
+
+
+def test_testing_and_resuming_leave_the_dump_alone(generations):
+    folder, runs = generations
+    dump = runs[0][0] / 'tiny.py'
+    before = dump.read_text()
+    call(sys.executable, 'tools/test.py', dump, runs[0][0] / 'epoch_2.pth', '--work-dir', runs[0][0], '--cfg-options',
+         'test_dataloader.batch_size=7', output=folder / 'test.txt')
+    assert dump.read_text() == before
+    call(sys.executable, 'tools/train.py', dump, '--resume', output=folder / 'resume.txt')
+    assert dump.read_text() == before
+
+
+RUNNER = """
+from mmengine.registry import RUNNERS
+from mmengine.runner import Runner
+
+@RUNNERS.register_module()
+class CountingRunner(Runner):
+    def train(self):
+        print('a runner of the user')
+        return super().train()
+"""
+
+
+def test_own_runner_sync_bn_and_two_processes(generations):
+    """With two processes on a CPU SyncBN is BN and DDP has no devices; the dump knows nothing of that."""
+    folder, _ = generations
+    (folder / 'own_runner.py').write_text(RUNNER)
+    config = folder / 'own.py'
+    config.write_text(f"_base_ = {str(folder / 'tiny.py')!r}\ncustom_imports = dict(imports=['own_runner'])\n"
+                      "runner_type = 'CountingRunner'\n"
+                      "model = dict(backbone=dict(norm_cfg=dict(type='SyncBN')))\n")
+    for number in range(2):
+        work_dir = folder / f'own{number}'
+        output = call('tools/dist_train.sh', config, 2, '--work-dir', work_dir, '--cfg-options',
+                      'train_dataloader.batch_size=6', 'train_cfg.max_epochs=1',
+                      'optim_wrapper.accumulative_counts=2', 'auto_scale_lr.base_batch_size=96',
+                      output=folder / f'own{number}.txt', PYTHONPATH=f'{ROOT}:{folder}')
+        assert 'SyncBN has no CPU kernel and was replaced by BN' in output and 'a runner of the user' in output
+        assert 'Scaling the original LR by 0.25' in output  # 2 processes * 6 images * 2 accumulated of 96
+        config = work_dir / 'own.py'
+        dumped = Config.fromfile(config)
+        assert dumped.model.backbone.norm_cfg.type == 'SyncBN' and dumped.runner_type == 'CountingRunner'
+        assert 'model_wrapper_cfg' not in dumped and 'launcher' not in dumped
