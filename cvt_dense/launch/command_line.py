@@ -1,8 +1,12 @@
 """The flags that the tools have in common, and how errors are reported."""
 import argparse
+import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from mmengine.config import DictAction
 from tqdm import tqdm
@@ -13,16 +17,36 @@ from ..errors import UserError
 SETUP_ERRORS = (UserError, ValueError, TypeError, KeyError, AttributeError, AssertionError, ImportError,
                 OSError, SyntaxError, RuntimeError)
 
+TRACEBACK = 'CVT_DENSE_TRACEBACK'  # environment variable: '1' shows tracebacks
+
+
+class ShowTraceback(argparse.Action):
+    """``--traceback``, for processes that this one starts too."""
+
+    def __call__(self, *args: Any) -> None:
+        os.environ[TRACEBACK] = '1'
+
 
 @contextmanager
 def report_errors(*errors: type) -> Iterator[None]:
-    """Ends the process with the message of any of ``errors`` on stderr and exit code 2; no traceback."""
+    """Ends the process with the message of any of ``errors`` on stderr and exit code 2.
+
+    What may be a fault in code, not in what the user gave, gets its file and line. ``--traceback``, or
+    ``CVT_DENSE_TRACEBACK=1`` in the environment, prints the whole traceback before.
+    """
     try:
         yield
     except errors as error:
+        if os.environ.get(TRACEBACK, '0') not in ('', '0'):
+            traceback.print_exc()
         message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         if not isinstance(error, (UserError, ValueError, OSError)):
             message = f'{type(error).__name__}: {message}'
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        # Our constructors' ValueErrors name the setting.
+        named = isinstance(error, ValueError) and str(Path(__file__).parents[1]) in place.filename
+        if not named and not isinstance(error, (UserError, OSError)):
+            message += f' ({place.filename}:{place.lineno}; --traceback shows how it came there)'
         sys.stdout.flush()
         tqdm.write('error: ' + ' '.join(message.split()), file=sys.stderr)  # above a progress bar, if there is one
         sys.exit(2)
@@ -38,6 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help='override settings, e.g. train_dataloader.batch_size=32 model.num_classes=50')
     parser.add_argument('--no-check', action='store_true',
                         help='start without checking the data sets (what the checks find is named in the README)')
+    parser.add_argument('--traceback', action=ShowTraceback, nargs=0,
+                        help=f'show where in the code an error came from (also {TRACEBACK}=1)')
     parser.add_argument('--launcher', choices=('none', 'pytorch', 'slurm'), default='none',
                         help='what started the processes of a distributed run (tools/dist_*.sh pass pytorch)')
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)

@@ -154,3 +154,31 @@ def test_completing_twice_is_completing_once(config, tmp_path, monkeypatch):
             assert again.to_dict() == once.to_dict(), 'adapt() wrote into what was asked for'
             assert settings.adapt(adapted, args).to_dict() == adapted.to_dict()
             assert adapted.launcher == launcher and (adapted.get('model_wrapper_cfg') is None) == (launcher == 'none')
+
+
+# -- test-time augmentation ------------------------------------------------------------------------
+
+
+def tta_sizes(name, *options):
+    args = arguments(ROOT / f'configs/{name}.py', tta=True, checkpoint='x.pth', cfg_options=dict(options))
+    cfg = settings.adapt(settings.load_config(args), args)
+    return [view.scale for view in dicts(cfg.test_dataloader.dataset.pipeline) if 'scale' in view]
+
+
+@pytest.mark.parametrize('name', ['maskrcnn_cvt13_coco', 'upernet_cvt13_ade20k', 'upernet_cvt13_cityscapes'])
+def test_tta_sizes_of_the_recipes_are_the_published(name):
+    written = [view.scale for view in dicts(Config.fromfile(ROOT / f'configs/{name}.py').tta_pipeline)
+               if 'scale' in view]
+    assert len(written) >= 3 and tta_sizes(name) == written
+
+
+def test_tta_sizes_follow_the_test_size():
+    assert tta_sizes('maskrcnn_cvt13_coco', ('test_dataloader.dataset.pipeline.1.scale', (320, 240))) == [
+        (320, 240), (256, 192), (384, 288)]
+    assert tta_sizes('upernet_cvt13_ade20k', ('test_dataloader.dataset.pipeline.1.scale', (640, 320))) == [
+        (320, 160), (480, 240), (640, 320), (800, 400), (960, 480), (1120, 560)]
+    # MMDetection's own, whose test size is the first of three.
+    tta = [dict(type='TestTimeAug', transforms=[[dict(type='Resize', scale=scale, keep_ratio=True)
+                                                 for scale in ((1333, 800), (666, 400), (2000, 1200))]])]
+    settings.follow_test_size(tta, [dict(type='Resize', scale=(500, 300))])
+    assert [view['scale'] for view in tta[0]['transforms'][0]] == [(500, 300), (250, 150), (750, 450)]
