@@ -16,7 +16,7 @@ def report(error, capsys):
 
 
 def user_code():
-    return None.missing  # noqa: B018
+    return None.missing
 
 
 def test_an_error_of_code_names_its_place(capsys, monkeypatch):
