@@ -96,18 +96,6 @@ def setup_distributed(launcher: str) -> None:
         return
     if not dist.is_initialized():
         dist.init_process_group('gloo')
-    wrapper = dict(
-        broadcast_buffers=False, find_unused_parameters=cfg.get('find_unused_parameters', False))
-    wrapper.update(cfg.get('model_wrapper_cfg') or {}, device_ids=None)
-    cfg.model_wrapper_cfg = wrapper
-    cfg.sync_bn = None
-    if _replace_sync_bn(cfg.get('model')) and os.environ['RANK'] == '0':
-        warnings.warn(
-            'SyncBN has no CPU kernel and was replaced by BN: statistics are those of each process.')
-    if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group('gloo')
-        # Left to the interpreter's shutdown, gloo's threads sometimes end the process with SIGABRT.
-        atexit.register(torch.distributed.destroy_process_group)
 
 
 def _environment_from_slurm() -> None:
@@ -138,13 +126,3 @@ def _slurm_task_has_its_own_gpu() -> bool:
         return False
     bound = any(name in os.environ for name in ('SLURM_GPUS_PER_TASK', 'SLURM_GPU_BIND'))
     return bound or os.environ.get('SLURM_GPUS_ON_NODE') != '1'
-
-
-def _replace_sync_bn(node) -> bool:
-    """Turns every ``type='SyncBN'`` inside ``node`` into ``'BN'``; returns whether there was one."""
-    if isinstance(node, dict):
-        found = str(node.get('type')).split('.')[-1] in ('SyncBN', 'MMSyncBN')
-        if found:
-            node['type'] = 'BN'
-        return any([_replace_sync_bn(child) for child in node.values()]) or found
-    return isinstance(node, (list, tuple)) and any([_replace_sync_bn(child) for child in node])
