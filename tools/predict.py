@@ -17,7 +17,7 @@ import torch
 from mmengine.config import Config, DictAction
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import load_checkpoint
-from mmengine.structures import PixelData
+from mmengine.structures import InstanceData, PixelData
 from PIL import Image, ImageDraw, ImageFont
 
 from cvt_dense.datasets import open_image
@@ -27,6 +27,7 @@ from cvt_dense.nodes import type_name
 
 IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
 DRAWN_SIDE = 480  # pixels; a shorter side below this is enlarged by a whole factor
+LEGEND_ROWS = 8  # of the largest classes of a label map
 
 # Reads a file as the task's data sets do: (H, W, 3), uint8, BGR, upright as EXIF says; None: unreadable.
 Reader = Callable[[Path], np.ndarray | None]
@@ -136,47 +137,75 @@ def classification_predictor(cfg: Config, checkpoint: str, device: str) -> Predi
         with torch.no_grad():
             scores = model.test_step(dict(inputs=inputs))[0]['logits'].softmax(0)
         top = [(str(classes[i]), float(scores[i])) for i in scores.topk(min(5, len(scores))).indices]
-        return _draw_classes(_enlarge(image)[0], top), ', '.join(f'{name} {score:.1%}' for name, score in top)
+        rows = [(name, f'{score:.2f}', score, (142, 202, 230)) for name, score in top]
+        return _draw_panel(_enlarge(image)[0], rows), ', '.join(f'{name} {score:.2f}' for name, score in top)
 
     return predict
 
 
-def _draw_classes(image: np.ndarray, top: list[tuple[str, float]]) -> np.ndarray:
-    """The image with a panel of the best classes, a bar each, below it."""
+def _font(picture: Image.Image) -> ImageFont.FreeTypeFont:
+    """Large enough to be read where the whole picture is looked at."""
+    return ImageFont.load_default(max(15, min(picture.size) // 26))
+
+
+def _draw_panel(image: np.ndarray, rows: Sequence[tuple[str, str, float, tuple]]) -> np.ndarray:
+    """The image with a panel below it: a row has a name, its value in words, the length of its bar, its colour."""
     height, width = image.shape[:2]
-    line = max(20, width // 14)
-    picture = Image.new('RGB', (width, height + line * len(top) + line // 2), 'white')
+    line = max(22, width // 18)
+    picture = Image.new('RGB', (width, height + line * len(rows) + line // 2), 'white')
     picture.paste(Image.fromarray(image))
     draw = ImageDraw.Draw(picture)
     font = ImageFont.load_default(line * 0.72)
-    for i, (name, score) in enumerate(top):
+    for i, (name, value, share, colour) in enumerate(rows):
         y = height + line // 4 + i * line
-        draw.rectangle((0, y + 1, score * width, y + line - 2), fill='#8ecae6' if i == 0 else '#dbe7ec')
-        draw.text((line // 3, y + line / 2), name, 'black', font, anchor='lm')
-        draw.text((width - line // 3, y + line / 2), f'{score:.1%}', 'black', font, anchor='rm')
+        draw.rectangle((0, y + 1, share * width, y + line - 2), fill=tuple((c + 255) // 2 for c in colour))
+        draw.rectangle((0, y + 1, line // 3, y + line - 2), fill=colour)
+        draw.text((line * 0.6, y + line / 2), name, 'black', font, anchor='lm')
+        draw.text((width - line // 3, y + line / 2), value, 'black', font, anchor='rm')
+    return np.asarray(picture)
+
+
+def _draw_detections(image: np.ndarray, found: InstanceData, names: Sequence[str],
+                     colours: Sequence[tuple]) -> np.ndarray:
+    """Masks, boxes and labels; the best last, so that it stays readable. ``found`` is in the image's pixels."""
+    image = image.astype(np.float32)
+    order = found.scores.argsort().tolist()
+    for i in order if 'masks' in found else ():
+        mask = found.masks[i].numpy().astype(bool)
+        image[mask] = 0.55 * image[mask] + 0.45 * np.array(colours[i], np.float32)
+    picture = Image.fromarray(image.astype(np.uint8))
+    draw, font = ImageDraw.Draw(picture), _font(picture)
+    width = max(2, min(picture.size) // 200)
+    for i in order:
+        draw.rectangle(found.bboxes[i].tolist(), outline=colours[i], width=width)
+    for i in order:
+        left, top = found.bboxes[i].tolist()[:2]
+        _, _, right, bottom = draw.textbbox((0, 0), names[i], font)
+        left, top = (max(0, min(v, limit)) for v, limit in (
+            (left, picture.width - right - 6), (top - bottom - 5, picture.height - bottom - 5)))
+        draw.rectangle((left, top, left + right + 6, top + bottom + 5), fill=colours[i])
+        dark = sum(colours[i]) < 384
+        draw.text((left + 3, top + 2), names[i], 'white' if dark else 'black', font)
     return np.asarray(picture)
 
 
 def detection_predictor(cfg: Config, checkpoint: str, device: str, score_thr: float) -> Predictor:
     from mmdet.apis import inference_detector, init_detector
-    from mmdet.visualization import DetLocalVisualizer
+    from mmdet.visualization import get_palette
     model = init_detector(cfg, checkpoint, device=device)
-    visualizer = DetLocalVisualizer(name='predict', alpha=0.5)
-    visualizer.dataset_meta = model.dataset_meta
     classes = model.dataset_meta['classes']
+    palette = get_palette(model.dataset_meta.get('palette') or 'coco', len(classes))
 
     def predict(image: np.ndarray) -> tuple[np.ndarray, str]:
-        sample = inference_detector(model, image).cpu()
+        found = inference_detector(model, image).cpu().pred_instances
+        found = found[found.scores >= score_thr]
         picture, factor = _enlarge(image)
-        found = sample.pred_instances[sample.pred_instances.scores >= score_thr]
-        summary = ', '.join(f'{classes[label]} {score:.2f}'
-                            for label, score in zip(found.labels, found.scores))
+        names = [f'{classes[label]} {score:.2f}' for label, score in zip(found.labels, found.scores)]
         found.bboxes *= factor
         if 'masks' in found:
             found.masks = found.masks.repeat_interleave(factor, 1).repeat_interleave(factor, 2)
-        sample.pred_instances = found
-        visualizer.add_datasample('', picture, sample, draw_gt=False, pred_score_thr=score_thr)
-        return visualizer.get_image(), summary or f'nothing with a score of {score_thr:g} or more'
+        picture = _draw_detections(picture, found, names, [tuple(palette[label]) for label in found.labels])
+        return picture, ', '.join(names) or f'nothing with a score of {score_thr:g} or more'
 
     return predict
 
@@ -194,12 +223,14 @@ def segmentation_predictor(cfg: Config, checkpoint: str, device: str) -> Predict
         sample = inference_model(model, image).cpu()
         labels = sample.pred_sem_seg.data
         share = torch.bincount(labels.flatten(), minlength=len(classes)) / labels.numel()
-        summary = ', '.join(f'{classes[i]} {share[i]:.1%}' for i in share.argsort(descending=True)
-                            if share[i] > 0)
+        order = [i for i in share.argsort(descending=True).tolist() if share[i] > 0]
+        summary = ', '.join(f'{classes[i]} {share[i]:.1%}' for i in order)
         picture, factor = _enlarge(image)
         sample.pred_sem_seg = PixelData(data=labels.repeat_interleave(factor, 1).repeat_interleave(factor, 2))
-        visualizer.add_datasample('', picture, sample, draw_gt=False)
-        return visualizer.get_image(), summary
+        visualizer.add_datasample('', picture, sample, draw_gt=False, with_labels=False)
+        palette = visualizer.dataset_meta['palette']
+        rows = [(classes[i], f'{share[i]:.1%}', float(share[i]), tuple(palette[i])) for i in order[:LEGEND_ROWS]]
+        return _draw_panel(visualizer.get_image(), rows), summary
 
     return predict
 
