@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from mmengine.dist import barrier, is_main_process
 from mmengine.fileio import join_path
-from mmengine.hooks import CheckpointHook
+from mmengine.hooks import CheckpointHook, EMAHook
 from mmengine.runner import Runner
 
 from ...registry import HOOKS
@@ -26,9 +26,10 @@ class SafeCheckpointHook(CheckpointHook):
 
     - Local checkpoints and ``last_checkpoint`` are written under another name and renamed when they
       are complete; an old or less good one is deleted after that, not before.
-    - SIGTERM and SIGUSR1 (Slurm's ``--signal=USR1@120``) save ``preempted.pth`` at the end of an
-      iteration, at most ``StopSignals.INTERVAL`` iterations later with several processes, and end the run
-      with exit code 0. Resumed, it goes on with the next batch of the same epoch. Batches seen before
+    - SIGTERM and SIGUSR1 (Slurm's ``--signal=USR1@120``) save ``preempted.pth`` after the next optimizer
+      step, with several processes within about ``StopSignals.PERIOD`` seconds, and end the run with exit
+      code 0. An evaluation is broken off, and made up for by the resumed run; only metrics that are being
+      computed come to their end. Resumed, it goes on with the next batch of the same epoch. Batches seen before
       are neither repeated nor left out, since the samplers depend on seed and epoch alone; only
       samplers that ignore the seed would (:class:`SeedHook` names them). The log numbers the rest of that
       epoch's batches from 1.
@@ -84,6 +85,22 @@ class SafeCheckpointHook(CheckpointHook):
 
     def before_val_epoch(self, runner: Runner) -> None:
         share_buffers(runner)
+        self._stop_evaluation(runner, batch_idx=-1)
+
+    def after_val_iter(self,
+                       runner: Runner,
+                       batch_idx: int,
+                       data_batch: Any = None,
+                       outputs: Any = None) -> None:
+        self._stop_evaluation(runner, batch_idx)
+
+    def _stop_evaluation(self, runner: Runner, batch_idx: int) -> None:
+        told = self.stop_signals.told_in_evaluation(runner, batch_idx)
+        if told:
+            for hook in runner.hooks:
+                if isinstance(hook, EMAHook):
+                    hook.after_val_epoch(runner)  # puts the weights that are trained back into the model
+            self._stop(runner, told, runner.iter)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float]) -> None:
         super().after_val_epoch(runner, metrics)
@@ -97,11 +114,15 @@ class SafeCheckpointHook(CheckpointHook):
         super().after_train_iter(runner, batch_idx, data_batch, outputs)
         told = self.stop_signals.told(runner)
         if told:
-            self._save(runner, self.PREEMPTED, dict(epoch=runner.epoch, iter=runner.iter + 1))
-            barrier()
-            runner.logger.warning(f'{signal.Signals(told).name}: the run was saved after iteration '
-                                  f'{runner.iter + 1} and ends; continue it with --resume.')
-            sys.exit(0)
+            self._stop(runner, told, runner.iter + 1)
+
+    def _stop(self, runner: Runner, told: int, iteration: int) -> None:
+        """Saves the run, which has done ``iteration`` iterations, and ends it."""
+        self._save(runner, self.PREEMPTED, dict(epoch=runner.epoch, iter=iteration))
+        barrier()
+        runner.logger.warning(f'{signal.Signals(told).name}: the run was saved after iteration {iteration} '
+                              'and ends; continue it with --resume.')
+        sys.exit(0)
 
     def after_train(self, runner: Runner) -> None:
         self.stop_signals.unwatch()
