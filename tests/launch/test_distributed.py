@@ -128,7 +128,7 @@ def test_slurm_trains_stops_and_continues_with_another_number_of_processes(folde
         '--kill-on-bad-exit=1 --signal=USR1@60 --exclusive ')
     saved = load(work_dir / 'preempted.pth')['meta']
     assert f'SIGUSR1: the run was saved after iteration {saved["iter"]} and ends' in output
-    assert saved['world_size'] == 2 and saved['iter'] % 3  # inside an epoch
+    assert saved['world_size'] == 2
     half = folder / 'half'
     shutil.copytree(work_dir, half)
 

@@ -21,12 +21,13 @@ class StopSignals:
     """SIGTERM and SIGUSR1 while a run trains and evaluates.
 
     Several processes agree on whether one of them was told to stop. While they train they do so every ``PERIOD``
-    seconds: at each agreement they set the iteration of the next one, the earliest that any of them proposes from
-    the time that its iterations took. In an evaluation, whose length may differ between them, each comes to one
-    agreement: at once if it was told, otherwise after its last batch.
+    seconds or ``ITERATIONS``, whichever is sooner: at each agreement they set the iteration of the next one, the
+    earliest that any of them proposes from the time that its iterations took. In an evaluation, whose length may
+    differ between them, each comes to one agreement: at once if it was told, otherwise after its last batch.
     """
 
     PERIOD = 5.  # seconds; iterations may become four times as slow before an answer takes longer than 20
+    ITERATIONS = 10
 
     def __init__(self):
         self.received = 0
@@ -63,7 +64,7 @@ class StopSignals:
         now = time.monotonic()
         seconds = (now - self._agreed_at) / max(done - self._agreed_iter, 1)
         # The maximum of the negative numbers is the earliest proposal.
-        told, step = self._agree(self.received, -max(math.floor(self.PERIOD / seconds), 1))
+        told, step = self._agree(self.received, -max(min(math.floor(self.PERIOD / seconds), self.ITERATIONS), 1))
         self._agreed_at, self._agreed_iter, self._next_iter = now, done, done - step
         return told
 
