@@ -130,7 +130,8 @@ def classification_predictor(cfg: Config, checkpoint: str, device: str) -> Predi
     model = MODELS.build(cfg.model)
     meta = load_checkpoint(model, checkpoint, map_location='cpu').get('meta', {})
     model.to(device).eval()
-    classes = (meta.get('dataset_meta') or {}).get('classes') or range(model.num_classes)
+    names = list((meta.get('dataset_meta') or {}).get('classes') or [])
+    classes = [*names, *range(len(names), model.num_classes)]  # trained with more outputs than names: by number
 
     def predict(image: np.ndarray) -> tuple[np.ndarray, str]:
         inputs = torch.as_tensor(transform(Image.fromarray(image[..., ::-1])))[None]

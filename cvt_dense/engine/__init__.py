@@ -3,6 +3,7 @@ from .hooks import (
                     EMAHook,
                     EvaluateLoadedHook,
                     FuseHook,
+                    HeadClassesHook,
                     NonFiniteLossHook,
                     ProgressBarHook,
                     RawWeightsHook,
@@ -14,7 +15,7 @@ from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import ContinuingRunner
 
 __all__ = [
-    'ContinuingRunner', 'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FuseHook', 'LayerDecayOptimWrapperConstructor',
-    'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook',
-    'UnreadableImagesHook'
+    'ContinuingRunner', 'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FuseHook', 'HeadClassesHook',
+    'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook',
+    'SafeCheckpointHook', 'SeedHook', 'UnreadableImagesHook'
 ]

@@ -10,7 +10,7 @@ from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
-from ..engine.hooks import EvaluateLoadedHook
+from ..engine.hooks import EvaluateLoadedHook, HeadClassesHook
 from ..engine.runner import Continuing, ContinuingRunner
 from ..errors import UserError
 from ..nodes import dicts
@@ -74,6 +74,8 @@ def build_runner(args: argparse.Namespace, stages: list[str]) -> Runner:
     cfg = settings.adapt(asked, args)
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     datasets = build_datasets(cfg, stages, check=not args.no_check)
+    if 'train' in datasets and not args.no_check and not cfg.get('resume'):  # a run that was started so goes on
+        _check_outputs(cfg, datasets['train'])
     checkpoint = cfg.get('load_from')
     if checkpoint is not None:
         check_checkpoint(cfg, checkpoint, strict=bool(cfg.get('resume')) or 'train' not in stages)
@@ -86,8 +88,19 @@ def build_runner(args: argparse.Namespace, stages: list[str]) -> Runner:
         getattr(runner, f'_{stage}_dataloader')['dataset'] = dataset
     if not any(isinstance(hook, EvaluateLoadedHook) for hook in runner.hooks):  # a config of someone else's
         runner.register_hook(EvaluateLoadedHook())
+    if 'train' in stages and not any(isinstance(hook, HeadClassesHook) for hook in runner.hooks):
+        runner.register_hook(HeadClassesHook())
     _write_down(asked, runner, 'train' in stages)
     return runner
+
+
+def _check_outputs(cfg: Config, dataset: Any) -> None:
+    outputs, names = cfg.model.get('num_classes'), (getattr(dataset, 'metainfo', None) or {}).get('classes')
+    if outputs is not None and names and len(names) < outputs:
+        raise UserError(f'the head has {outputs} outputs, but the training set has {len(names)} class folders '
+                        f'({", ".join(names[:5])}{", ..." if len(names) > 5 else ""}): the other outputs would stand '
+                        f'for nothing. Set model.num_classes={len(names)} (after --cfg-options), point the data root '
+                        'elsewhere, or train so with --no-check.')
 
 
 def _runner_class(cfg: Config) -> type:

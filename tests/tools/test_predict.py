@@ -117,6 +117,17 @@ def test_unreadable_image_is_named_and_the_others_are_drawn(data, classifier, ru
     assert [path.name for path in (tmp_path / 'out').iterdir()] == ['00000.png']
 
 
+def test_outputs_without_a_name_are_drawn_by_number(classifier, tmp_path):
+    """A head that was trained with more outputs than there were class folders."""
+    checkpoint = torch.load(classifier, weights_only=True)
+    checkpoint['meta']['dataset_meta']['classes'] = CLASSES[:2]
+    torch.save(checkpoint, tmp_path / 'old.pth')
+    _, predictor = predict.build_predictor(arguments(tmp_path, checkpoint=str(tmp_path / 'old.pth')))
+    _, summary = predictor(np.zeros((64, 64, 3), np.uint8))
+    names = [part.split()[0] for part in summary.split(', ')]
+    assert len(names) == 5 and set(names) < {*CLASSES[:2], *'234567'} and len(set(names) - set(CLASSES)) >= 3
+
+
 def test_missing_image_stops_before_the_checkpoint_is_read(run_tool, tmp_path):
     result = run_tool('tools/predict.py', 'configs/cvt_nano_shapes.py', 'no.pth', tmp_path / 'no.jpg', rc=2)
     assert f'error: image {tmp_path}/no.jpg does not exist.' in result.stdout

@@ -187,6 +187,9 @@ def test_mistakes_in_the_data(folder, tmp_path, mistake):
     options = ('--data-root', data, '--cfg-options')
     assert 'holds 4 class folders, but the head has 3 outputs' in mistake(
         'train.py', config, *options, 'model.num_classes=3')
+    error = mistake('train.py', config, *options, 'model.num_classes=5')
+    assert 'the head has 5 outputs, but the training set has 4 class folders (n00, n01, n02, n03)' in error
+    assert 'Set model.num_classes=4 (after --cfg-options)' in error
     (data / 'list.txt').write_text('n00/0.JPEG 0\nn00/9.JPEG 1\n')
     listed = (*options, 'val_dataloader.dataset.ann_file=list.txt')
     assert 'names 1 images (of 2) that are not in' in mistake('train.py', config, *listed)
@@ -230,7 +233,7 @@ def test_other_head_may_be_fine_tuned(folder, run, tmp_path, run_tool):
                       tmp_path / 'work', '--cfg-options', 'model.num_classes=2',
                       f'load_from={run[0] / "epoch_3.pth"}',
                       'train_cfg.max_epochs=1').stdout
-    assert '2 new (head)' in output
+    assert "head: 2 of 2 classes kept by name (n00, n01), 0 new (none), 2 of the checkpoint's 4 left out." in output
     tuned, base = load(tmp_path / 'work' / 'epoch_1.pth'), load(run[0] / 'epoch_3.pth')
     assert tuned['state_dict']['head.weight'].shape == (2, 48)
     name = 'backbone.stage2.blocks.0.mlp.fc1.weight'
@@ -242,10 +245,9 @@ def test_real_imagenet(shared, tmp_path, run_tool):
              '--work-dir', tmp_path, '--cfg-options', 'default_hooks.logger.interval=1',
              'train_dataloader.batch_size=10', 'val_dataloader.batch_size=25',
              'train_dataloader.num_workers=1', 'val_dataloader.num_workers=1',
-             'train_dataloader.dataset.transform.input_size=64',
+             'train_dataloader.dataset.transform.input_size=64', 'model.num_classes=50',
              'val_dataloader.dataset.transform.input_size=64')
     output = run_tool(*flags, 'train_cfg.max_epochs=1').stdout
-    assert '50 classes on disk under a head of 1000 outputs' in output
     assert 'Epoch(val) [1][2/2]    accuracy/top1' in output
     output = run_tool(*flags, 'train_cfg.max_epochs=2', 'resume=True',
                       f'load_from={tmp_path / "epoch_1.pth"}').stdout

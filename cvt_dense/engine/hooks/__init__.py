@@ -3,6 +3,7 @@ from .cost import CostHook
 from .ema import EMAHook
 from .evaluate_loaded import EvaluateLoadedHook
 from .fuse import FuseHook
+from .head_classes import HeadClassesHook
 from .non_finite import NonFiniteLossHook
 from .progress import ProgressBarHook
 from .raw_weights import RawWeightsHook
@@ -10,6 +11,6 @@ from .seed import SeedHook
 from .unreadable_images import UnreadableImagesHook
 
 __all__ = [
-    'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FuseHook', 'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook',
-    'SafeCheckpointHook', 'SeedHook', 'UnreadableImagesHook'
+    'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FuseHook', 'HeadClassesHook', 'NonFiniteLossHook',
+    'ProgressBarHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook', 'UnreadableImagesHook'
 ]
