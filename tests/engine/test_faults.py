@@ -85,6 +85,22 @@ def test_killed_in_the_last_evaluation(folder, undisturbed):
     assert 'accuracy/top1: ' not in output
 
 
+def test_killed_after_an_evaluation_that_was_made_up_for(folder, undisturbed):
+    """The checkpoint that both kills leave was written before that evaluation and does not know the best score."""
+    work_dir = folder / 'made_up_for'
+    slowly = '--cfg-options', 'val_dataloader.batch_size=1'
+    with start(*train(folder, work_dir, *slowly), output=folder / 'made_up_for_0.txt') as process:
+        process.wait_for_text('Epoch(val) [4][  1/100]')
+        os.killpg(process.popen.pid, signal.SIGKILL)
+    with start(*train(folder, work_dir, *slowly, '--resume'), output=folder / 'made_up_for_1.txt') as process:
+        process.wait_for(lambda: (work_dir / 'last_evaluation').exists(), pause=0.)
+        os.killpg(process.popen.pid, signal.SIGKILL)
+    call(*train(folder, work_dir, *slowly, '--resume'), output=folder / 'made_up_for_2.txt')
+    assert differences(undisturbed / LAST, work_dir / LAST) == []
+    assert sorted(path.name for path in work_dir.glob('*.pth')) == sorted(
+        path.name for path in undisturbed.glob('*.pth'))
+
+
 def test_disk_full_while_writing_a_checkpoint(folder, undisturbed):
     work_dir = folder / 'full'
     with start(*train(folder, work_dir), output=folder / 'full.txt') as process:

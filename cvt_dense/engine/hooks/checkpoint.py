@@ -14,7 +14,7 @@ from mmengine.runner import Runner
 from ...registry import HOOKS
 from ..atomic_files import PARTIAL, AtomicLocalBackend
 from .gradients import accumulated_gradients, restore_gradients
-from .missed_evaluation import misses_evaluation, record_evaluation
+from .missed_evaluation import misses_evaluation, note_evaluation, record_evaluation
 from .resume import data_shape, resume, skip_seen_batches
 from .share_buffers import share_buffers
 from .stop import StopSignals
@@ -36,7 +36,7 @@ class SafeCheckpointHook(CheckpointHook):
     - Gradients that are still being accumulated are saved too, each process's own: neither an epoch's end nor a
       signal between two steps of the optimizer loses or changes any. Such a checkpoint is larger by one copy of the
       weights for each process.
-    - An evaluation that was due with the last checkpoint, but did not come to its end, is made up for.
+    - An evaluation that was due with the last checkpoint, but whose result that does not hold, is made up for.
     - BatchNorm's statistics, which each process gathers on its own, become the first process's before a
       checkpoint and before an evaluation: what is evaluated is what is saved, and what a resumed run has.
     - A run may be continued with other numbers of processes or images: the epoch goes on at the same
@@ -77,7 +77,7 @@ class SafeCheckpointHook(CheckpointHook):
         self.gradients = []
         self.stop_signals.watch(runner)
         if misses_evaluation(runner):
-            runner.logger.info('The evaluation due with the checkpoint did not come to an end; it comes now.')
+            runner.logger.info('The checkpoint does not hold the result of the evaluation due with it; it comes now.')
             runner.val_loop.run()
 
     def before_train_epoch(self, runner: Runner) -> None:
@@ -103,6 +103,7 @@ class SafeCheckpointHook(CheckpointHook):
             self._stop(runner, told, runner.iter)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float]) -> None:
+        note_evaluation(runner)
         super().after_val_epoch(runner, metrics)
         record_evaluation(runner)
 

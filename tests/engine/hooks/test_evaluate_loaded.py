@@ -1,4 +1,5 @@
 """Scores are of the images that were loaded, and there are some when nothing was detected."""
+import itertools
 import json
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from cvt_dense.launch.settings import redirect_data_root
 
 ROOT = Path(__file__).resolve().parents[3]
 HOOK = dict(type='cvt_dense.EvaluateLoadedHook')
+RUNS = itertools.count()
 
 
 class Guess(BaseModel):
@@ -80,7 +82,9 @@ def evaluate(config: str, data: Path, tmp_path: Path, edit=lambda dataset: datas
     runner = Runner(
         model=dict(type='Guess', found=found, _scope_='mmengine'), work_dir=str(tmp_path),
         test_dataloader=cfg.val_dataloader, test_evaluator=cfg.val_evaluator, test_cfg=dict(type='TestLoop'),
-        custom_hooks=[HOOK] if hook else [], default_scope=cfg.default_scope, experiment_name='guess',
+        custom_hooks=[HOOK] if hook else [], default_scope=cfg.default_scope,
+        # MMEngine shares the logger, and with it the stream, of runs that have the same name in the same second.
+        experiment_name=f'guess_{next(RUNS)}',
         default_hooks=dict(logger=None, checkpoint=None), log_level='INFO')
     return runner.test()
 
