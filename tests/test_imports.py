@@ -66,3 +66,10 @@ def test_data_evaluation_classifier_and_engine_do_not_import_each_other(part):
     others = {'datasets', 'evaluation', 'models/classifier.py', 'engine'} - {part}
     names = [f'cvt_dense.{other.removesuffix(".py").replace("/", ".")}' for other in others]
     assert not offenders(files_under(part), lambda name: not under(name, *names))
+
+
+def test_deploy_needs_torch_numpy_and_the_runtimes_only():
+    """What writes and opens exported files knows networks by what they have, not by whose they are."""
+    assert not offenders(files_under('deploy'), lambda name: under(
+        name, 'torch', 'torchao', 'numpy', 'onnx', 'onnxruntime', 'openvino', 'nncf', 'cvt_dense.deploy',
+        'cvt_dense.errors'))
