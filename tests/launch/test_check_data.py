@@ -13,9 +13,11 @@ from PIL import Image
 import cvt_dense  # noqa: F401
 from cvt_dense.datasets.synthetic import CLASSES, generate
 from cvt_dense.errors import UserError
-from cvt_dense.launch import check_data
 from cvt_dense.launch.build import build_datasets
+from cvt_dense.launch.check_data import check_heads, coco, heads, label_maps
+from cvt_dense.launch.check_data.data_sets import leaf_datasets
 from cvt_dense.launch.settings import redirect_data_root
+from cvt_dense.nodes import type_name
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +38,8 @@ def data(shapes, tmp_path) -> Path:
 def lines(monkeypatch) -> list[str]:
     """What the checks write into the log."""
     written = []
-    monkeypatch.setattr(check_data, 'print_log', lambda text, **options: written.append(text))
+    for module in (coco, heads, label_maps):
+        monkeypatch.setattr(module, 'print_log', lambda text, **options: written.append(text))
     return written
 
 
@@ -359,11 +362,11 @@ def test_their_own_configs_pass():
         loaders = [stage for stage in stages if (cfg.get(f'{stage}_dataloader') or {}).get('dataset')]
         init_default_scope(cfg.get('default_scope') or 'mmdet')
         for stage in loaders if cfg.get('model') else []:
-            leaves = list(check_data._leaf_datasets(cfg[f'{stage}_dataloader'].dataset))
-            if all(check_data.type_name(leaf) in DATA_SETS for leaf in leaves):
+            leaves = list(leaf_datasets(cfg[f'{stage}_dataloader'].dataset))
+            if all(type_name(leaf) in DATA_SETS for leaf in leaves):
                 checked += 1
                 try:
-                    check_data.check_heads(cfg, stage)
+                    check_heads(cfg, stage)
                 except Exception as error:
                     refused.append(f'{path}: {type(error).__name__}: {error}')
     print(f'{checked} data loaders of {len(paths)} configs')

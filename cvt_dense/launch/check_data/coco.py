@@ -1,0 +1,91 @@
+"""Annotation files in COCO's format."""
+import json
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mmengine.logging import print_log
+
+from ...errors import UserError
+from ...nodes import dicts
+
+
+def read(file: str, where: str) -> dict[str, Any]:
+    """The content of a file in COCO's format, with an empty list of annotations if it has none."""
+    if not os.path.isfile(file):
+        raise UserError(f'{where}: the annotation file {file!r} does not exist; correct data_root or ann_file, or give '
+                        '--data-root DIR.')
+    try:
+        with open(file, encoding='utf-8') as f:
+            content = json.load(f)
+    except ValueError as error:  # JSON and text decoding errors
+        raise UserError(f'{where}: {file!r} is not JSON ({error}).') from error
+    lists = ('images', 'annotations', 'categories')
+    if isinstance(content, dict):
+        content.setdefault('annotations', [])  # COCO's files of test images have none
+    if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in lists):
+        raise UserError(f'{where}: {file!r} is JSON, but not in COCO format: a dict with the lists {", ".join(lists)} '
+                        'is expected.')
+    return content
+
+
+def check(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: Sequence[str],
+                     where: str) -> int:
+    """Compares a file with the classes and the pipeline; returns how many images have an annotation of the classes."""
+    if isinstance(classes, str):
+        raise UserError(f'{where}: classes={classes!r} is one text, not a list of names; write ({classes!r}, ).')
+    names = [category['name'] for category in content['categories']]
+    unknown = [name for name in classes if name not in names]
+    if unknown:
+        raise UserError(f'{where}: classes {unknown[:5]} ({len(unknown)} of {len(classes)}) are no categories of '
+                        f'{file!r}, which has {names[:20]}. Write metainfo.classes as they are spelled there.')
+    in_file = [name for name in names if name in set(classes)]
+    if in_file != list(classes):
+        raise UserError(f'{where}: metainfo.classes={list(classes)} must be in the order of the categories in {file!r} '
+                        f'and name each once, or predictions would get wrong names: write {in_file}.')
+
+    used = {category['id'] for category in content['categories'] if category['name'] in set(classes)}
+    images = {image['id'] for image in content['images']}
+    categories = {category['id'] for category in content['categories']}
+    lost = [annotation for annotation in content['annotations'] if annotation.get('category_id') not in categories]
+    if lost:
+        raise UserError(f'{where}: {len(lost)} annotations in {file!r} have a category_id that the file does not list, '
+                        f'e.g. annotation {lost[0].get("id")} with category_id {lost[0].get("category_id")!r}.')
+    known = [annotation for annotation in content['annotations'] if annotation.get('image_id') in images]
+    if len(known) < len(content['annotations']):
+        print_log(f'{where}: {len(content["annotations"]) - len(known)} annotations in {file!r} are of images that it '
+                  'does not list, and are left out.', logger='current')
+    objects = [annotation for annotation in known if annotation['category_id'] in used]
+    if any(node.get('with_mask') for node in dicts(dataset.get('pipeline'))):
+        bare = [annotation for annotation in objects
+                if not annotation.get('segmentation') and not annotation.get('ignore')]
+        if bare:
+            raise UserError(f'{where}: {"no" if len(bare) == len(objects) else "not every"} annotation in {file!r} has '
+                            f'a mask ({len(bare)} of {len(objects)} are without, e.g. annotation {bare[0].get("id")}), '
+                            'but the pipeline loads masks (with_mask). No masks: use a box detector such as RetinaNet '
+                            '(configs/retinanet_cvt13_coco.py) or DINO (configs/dino_cvt13_coco.py); or add a '
+                            '"segmentation" to each annotation.')
+    annotated = len({annotation['image_id'] for annotation in objects})
+    number = len(images) - annotated
+    if number and annotated:
+        print_log(f'{where}: {number} of {len(images)} images have no annotation of the classes.', logger='current')
+    if len(in_file) < len(names):
+        print_log(f'{where}: the categories {[name for name in names if name not in classes][:10]} are not among the '
+                  'classes and are left out.', logger='current')
+    return annotated
+
+
+def check_evaluator(given: str, files: dict[str, dict[str, Any]], stage: str) -> None:
+    """An evaluator may read another file than the data set, if it has the same objects in the same images."""
+    if os.path.realpath(given) in [os.path.realpath(file) for file in files]:
+        return
+    images = {image['id'] for content in files.values() for image in content['images']}
+
+    def objects(contents: Iterable[dict[str, Any]]) -> set[tuple]:
+        return {(a['image_id'], a['category_id'], *a['bbox'])
+                for content in contents for a in content['annotations'] if a['image_id'] in images}
+
+    content = read(given, f'{stage}_evaluator')
+    if not images <= {image['id'] for image in content['images']} or objects([content]) != objects(files.values()):
+        raise UserError(f'{stage}_evaluator.ann_file is {given!r}, but {stage}_dataloader reads {list(files)}, with '
+                        'other images or objects: scores would be of those. Give both the same file.')

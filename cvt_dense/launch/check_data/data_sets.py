@@ -1,0 +1,37 @@
+"""What a config says about its data sets, before they are built; which process checks them."""
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.fileio import list_from_file
+from mmengine.registry import DATASETS
+
+
+def leaf_datasets(node: Any) -> Iterator[dict[str, Any]]:
+    """The config of each data set inside any wrappers."""
+    inner = node.get('datasets') or ([node['dataset']] if 'dataset' in node else [])
+    if inner:
+        for child in inner:
+            yield from leaf_datasets(child)
+    else:
+        yield node
+
+
+def dataset_class(dataset: dict[str, Any], cfg: Config) -> type:
+    if not isinstance(dataset['type'], str):  # a pure-Python config
+        return dataset['type']
+    with DATASETS.switch_scope_and_registry(cfg.get('default_scope')) as registry:
+        return registry.get(dataset['type'])
+
+
+def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
+    """``metainfo[key]`` that a config gives its data set, or else the data set's own; a text may name a file."""
+    value = (dataset.get('metainfo') or {}).get(key)
+    if value is None:
+        value = (getattr(dataset_class(dataset, cfg), 'METAINFO', None) or {}).get(key)
+    return list_from_file(value) if isinstance(value, str) and os.path.isfile(value) else value
+
+
+def is_first_process() -> bool:
+    return os.environ.get('RANK', os.environ.get('SLURM_PROCID', '0')) == '0'

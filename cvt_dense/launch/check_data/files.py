@@ -1,0 +1,75 @@
+"""Images and label maps of a data set that is built."""
+import os
+from typing import Any
+
+from mmengine.fileio import get_file_backend
+
+from ...errors import UserError
+from .data_sets import is_first_process
+from .label_maps import check_label_maps
+
+
+def check_files(dataset: Any, model: dict[str, Any], where: str,
+                backend_args: dict[str, Any] | None = None) -> None:
+    """Checks that a built data set's images and label maps exist and fit the model.
+
+    Classes without a single pixel are named in the log. Label maps are read in threads, 2000 at most, evenly spread.
+    Through ``backend_args`` only the first image is read.
+
+    Args:
+        dataset: of MMDetection or MMSegmentation, or MMEngine's wrapper of such; others pass.
+        model: the config's ``model``: its heads' ``ignore_index``.
+        where: what the data set is called in messages.
+        backend_args: of MMEngine's file backend that images and label maps are read through; None: files.
+
+    Raises:
+        UserError: files are missing; the backend has not got the first image;
+            a label map is not one channel of whole numbers, or holds values beyond the classes; every pixel is
+            ignored.
+    """
+    if not is_first_process() or not hasattr(dataset, 'get_data_info') or not len(dataset):
+        return
+    if not dataset.metainfo.get('classes'):
+        return
+    if backend_args:
+        _check_backend(dataset.get_data_info(0)['img_path'], backend_args, where)
+        return
+    files: dict[str, list[str]] = dict(img_path=[], seg_map_path=[])
+    for i in range(len(dataset)):
+        info = dataset.get_data_info(i)
+        for key, paths in files.items():
+            if isinstance(info.get(key), str):
+                paths.append(info[key])
+    for key, paths in files.items():
+        missing = _missing(paths)
+        if missing:
+            raise UserError(f'{where}: {len(missing)} of {len(paths)} files do not exist, e.g. {missing[0]!r}. '
+                            f'Correct {"data_prefix" if key == "img_path" else "data_prefix or seg_map_suffix"}, or '
+                            'complete the data.')
+    if files['seg_map_path'] and 'decode_head' in model:
+        check_label_maps(files['seg_map_path'], dataset, model, where)
+
+
+def _missing(paths: list[str]) -> list[str]:
+    """Paths that are no files; lists each folder once, which on a network disk beats asking for each file."""
+    listed: dict[str, set[str]] = {}
+    missing = []
+    for path in paths:
+        folder, name = os.path.split(path)
+        if folder not in listed:
+            listed[folder] = set(os.listdir(folder or '.')) if os.path.isdir(folder or '.') else set()
+        if name not in listed[folder]:
+            missing.append(path)
+    return missing
+
+
+def _check_backend(path: str, backend_args: dict[str, Any], where: str) -> None:
+    try:
+        # Not fileio.get: the connection that it keeps open would not outlive the start of worker processes.
+        content = get_file_backend(path, backend_args=backend_args).get(path)
+    except Exception as error:  # each backend raises its own
+        raise UserError(f'{where}: {path!r} cannot be read through backend_args={dict(backend_args)} '
+                        f'({type(error).__name__}: {error}).') from error
+    if not content:
+        raise UserError(f'{where}: nothing is stored under {path!r} in backend_args={dict(backend_args)}. Keys must be '
+                        "the images' paths as the data set has them; correct data_root and data_prefix, or the keys.")
