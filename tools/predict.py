@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import mmcv
 import numpy as np
 import torch
-from mmengine.config import Config, DictAction
+from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import load_checkpoint
 from mmengine.structures import InstanceData, PixelData
@@ -22,7 +22,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from cvt_dense.datasets import open_image
 from cvt_dense.errors import UserError
-from cvt_dense.launch import check_weights, command_line
+from cvt_dense.launch import check_weights, command_line, settings
 from cvt_dense.nodes import type_name
 
 IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
@@ -51,8 +51,7 @@ def parse_args() -> argparse.Namespace:
                         help='detections below this score are not drawn (default: %(default)s)')
     parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu',
                         help='where to run (default here: %(default)s)')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
-                        help='override settings of the config')
+    command_line.add_config_arguments(parser)
     return parser.parse_args()
 
 
@@ -242,11 +241,7 @@ def build_predictor(args: argparse.Namespace) -> tuple[Reader, Predictor]:
     Raises:
         UserError: config or checkpoint do not exist or do not fit each other, or the task is unknown.
     """
-    if not Path(args.config).is_file():
-        raise UserError(f'config file {args.config!r} does not exist.')
-    cfg = Config.fromfile(args.config)
-    if args.cfg_options:
-        cfg.merge_from_dict(args.cfg_options)
+    cfg = settings.load_config(args)
     try:
         torch.empty(0, device=args.device)
     except (RuntimeError, AssertionError) as error:

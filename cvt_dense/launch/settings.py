@@ -32,11 +32,11 @@ def complete(cfg: Config, args: argparse.Namespace) -> Config:
     Args:
         args: flags of the tool; one that it does not have counts as not given.
     """
-    if args.work_dir is not None:
+    if getattr(args, 'work_dir', None) is not None:
         cfg.work_dir = args.work_dir
     elif cfg.get('work_dir') is None:
         cfg.work_dir = os.path.join('work_dirs', os.path.splitext(os.path.basename(args.config))[0])
-    if args.data_root is not None:
+    if getattr(args, 'data_root', None) is not None:
         redirect_data_root(cfg, args.data_root)
     if cfg.get('backend_args'):
         set_file_backend(cfg, cfg.backend_args)

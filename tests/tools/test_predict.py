@@ -134,6 +134,15 @@ def test_missing_image_stops_before_the_checkpoint_is_read(run_tool, tmp_path):
     assert 'Traceback' not in result.stdout
 
 
+def test_override_without_effect_and_traceback(classifier, data, run_tool, tmp_path):
+    """As tools/train.py and tools/test.py have it."""
+    image = data / 'classification' / 'val' / 'ring' / '00000.png'
+    output = run_tool('tools/predict.py', 'configs/cvt_nano_shapes.py', classifier, image, '--traceback',
+                      '--out-dir', tmp_path / 'out', '--cfg-options', 'model.num_clases=8', rc=2).stdout
+    assert "model has no 'num_clases', and nothing reads it. Did you mean model.num_classes?" in output
+    assert 'Traceback (most recent' in output and not (tmp_path / 'out').exists()
+
+
 def arguments(tmp_path, **changes):
     return predict.argparse.Namespace(**dict(
         dict(config=str(ROOT / 'configs' / 'cvt_nano_shapes.py'),
