@@ -26,13 +26,12 @@ class SafeCheckpointHook(CheckpointHook):
 
     - Local checkpoints and ``last_checkpoint`` are written under another name and renamed when they
       are complete; an old or less good one is deleted after that, not before.
-    - SIGTERM and SIGUSR1 (Slurm's ``--signal=USR1@120``) save ``preempted.pth`` after the next optimizer
-      step, with several processes within about ``StopSignals.PERIOD`` seconds, and end the run with exit
-      code 0. An evaluation is broken off, and made up for by the resumed run; only metrics that are being
-      computed come to their end. Resumed, it goes on with the next batch of the same epoch. Batches seen before
-      are neither repeated nor left out, since the samplers depend on seed and epoch alone; only
-      samplers that ignore the seed would (:class:`SeedHook` names them). The log numbers the rest of that
-      epoch's batches from 1.
+    - SIGTERM and SIGUSR1 (Slurm's ``--signal=USR1@120``) save ``preempted.pth`` after the next iteration, with
+      several processes within about 5 seconds whichever of them was told, and end the run with exit code 0. An
+      evaluation is broken off, and made up for by the resumed run; only metrics that are being computed come to
+      their end. Resumed, it goes on with the next batch of the same epoch. Batches seen before are neither repeated
+      nor left out, since the samplers depend on seed and epoch alone; only samplers that ignore the seed would
+      (:class:`SeedHook` names them). The log numbers the rest of that epoch's batches from 1.
     - Gradients that are still being accumulated are saved too, each process's own: neither an epoch's end nor a
       signal between two steps of the optimizer loses or changes any. Such a checkpoint is larger by one copy of the
       weights for each process.

@@ -17,17 +17,38 @@ from mmengine.runner import BaseLoop, Runner
 SIGNALS = [getattr(signal, name) for name in ('SIGTERM', 'SIGUSR1') if hasattr(signal, name)]
 
 
+class _Agreements:
+    """Moments at which all processes compare their numbers; each counts the steps that it has done, all of them alike.
+
+    After every agreement the next one is ``PERIOD`` seconds or ``STEPS`` later, whichever is sooner: the earliest that
+    any of them proposes from the time that its steps took. The first is after one step.
+    """
+
+    PERIOD = 5.  # seconds; steps may become four times as slow before an answer takes longer than 20
+    STEPS = 10
+
+    def __init__(self, done: int):
+        self._at, self._done, self.next = time.monotonic(), done, done + 1
+
+    def agree(self, done: int, told: int, unfinished: bool = True) -> tuple[int, bool]:
+        """The greatest ``told`` of all processes, and whether any of them is ``unfinished``."""
+        now = time.monotonic()
+        seconds = (now - self._at) / max(done - self._done, 1)
+        step = max(min(math.floor(self.PERIOD / max(seconds, 1e-9)), self.STEPS), 1)
+        numbers = torch.tensor([told, -step if unfinished else -self.STEPS, unfinished])
+        all_reduce(numbers, 'max')  # of the negative steps that is the fewest
+        told, step, unfinished = numbers.tolist()
+        self._at, self._done, self.next = now, done, done - step
+        return told, bool(unfinished)
+
+
 class StopSignals:
     """SIGTERM and SIGUSR1 while a run trains and evaluates.
 
-    Several processes agree on whether one of them was told to stop. While they train they do so every ``PERIOD``
-    seconds or ``ITERATIONS``, whichever is sooner: at each agreement they set the iteration of the next one, the
-    earliest that any of them proposes from the time that its iterations took. In an evaluation, whose length may
-    differ between them, each comes to one agreement: at once if it was told, otherwise after its last batch.
+    Several processes agree on whether one of them was told to stop: after training iterations, and after an
+    evaluation's batches. How many of those there are may differ between processes. One that has had its last
+    takes part in the agreements that are left, so that each of them has all processes.
     """
-
-    PERIOD = 5.  # seconds; iterations may become four times as slow before an answer takes longer than 20
-    ITERATIONS = 10
 
     def __init__(self):
         self.received = 0
@@ -35,7 +56,7 @@ class StopSignals:
 
     def watch(self, runner: Runner) -> None:
         """From now on signals are noted instead of ending the process, and do not end a loader's workers."""
-        self._agreed_at, self._agreed_iter, self._next_iter = time.monotonic(), runner.iter, runner.iter + 1
+        self._training = _Agreements(runner.iter)
         exiting = multiprocessing.Event()
         atexit.register(exiting.set)
         # Not runner.test_loop, which would build one where there is none yet.
@@ -59,33 +80,20 @@ class StopSignals:
             return 0
         if runner.world_size == 1:
             return self.received
-        if done < self._next_iter:
-            return 0
-        now = time.monotonic()
-        seconds = (now - self._agreed_at) / max(done - self._agreed_iter, 1)
-        # The maximum of the negative numbers is the earliest proposal.
-        told, step = self._agree(self.received, -max(min(math.floor(self.PERIOD / seconds), self.ITERATIONS), 1))
-        self._agreed_at, self._agreed_iter, self._next_iter = now, done, done - step
-        return told
+        return self._training.agree(done, self.received)[0] if done >= self._training.next else 0
 
     def told_in_evaluation(self, runner: Runner, batch_idx: int) -> int:
         """The same after an evaluation's batch ``batch_idx``, or with -1 before the first one."""
         if runner.world_size == 1:
             return self.received
-        if batch_idx < 0:
-            self._agreed_in_evaluation = False
-        last = batch_idx + 1 == len(runner.val_dataloader)
-        if self._agreed_in_evaluation or not (self.received or last):
-            return 0
-        self._agreed_in_evaluation = True
-        return self._agree(self.received)[0]
-
-    @staticmethod
-    def _agree(*numbers: int) -> list[int]:
-        """The maximum of each number over all processes."""
-        agreed = torch.tensor(numbers)
-        all_reduce(agreed, 'max')
-        return agreed.tolist()
+        done = batch_idx + 1
+        if done == 0:
+            self._evaluation = _Agreements(0)
+        last = done == len(runner.val_dataloader)
+        told, others = 0, True
+        while others and not told and (last or done >= self._evaluation.next):
+            told, others = self._evaluation.agree(done, self.received, unfinished=not last)
+        return told
 
 
 def _init_worker(init: Callable[[int], None] | None, exiting: Any, worker_id: int) -> None:

@@ -1,12 +1,17 @@
 """A run that is told to stop saves and ends with 0, whenever the signal comes and whichever processes get it."""
+import multiprocessing
 import os
 import re
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from tiny_training import load, start, write_config
+import torch.distributed as dist
+from tiny_training import call, load, start, write_config
+
+from cvt_dense.engine.hooks import stop
 
 FLAGS = {
     'classification': ('train_cfg.max_epochs=1000', 'train_cfg.val_interval=2', 'val_dataloader.batch_size=1'),
@@ -49,3 +54,85 @@ def test_signal_to_all_processes(folder, tmp_path, task, moment):
     assert saved['state_dict'] and saved['optimizer']['state']
     if moment == 'inside':  # broken off
         assert not (tmp_path / 'last_evaluation').exists()
+
+
+# Which of two processes is told, after which step, seconds of a step, and in an evaluation the batches of each.
+TRAININGS = [(0, 1, 0., None), (1, 14, 0., None), (1, 33, .9, None), (0, 14, 3., None), (1, 14, 300., None)]
+EVALUATIONS = [(0, 14, 0., (40, 37)), (1, 14, 0., (40, 37)), (1, 14, 3., (37, 40)), (0, 39, 0., (40, 12)),
+               (1, 3, 0., (0, 5)), (None, 0, 0., (40, 37)), (None, 0, 300., (1, 9))]
+
+
+def play(rank: int, folder: Path, answers: multiprocessing.Queue) -> None:
+    """Goes through the cases by a clock of its own; puts (rank, [(signal, step after which it was answered)])."""
+    dist.init_process_group('gloo', init_method=f'file://{folder}/group', rank=rank, world_size=2)
+    answered = []
+    for told, at, seconds, batches in TRAININGS + EVALUATIONS:
+        clock = [0.]
+        stop.time = SimpleNamespace(monotonic=lambda clock=clock: clock[0])
+        runner = SimpleNamespace(iter=0, max_iters=1000, world_size=2, train_loop=None, val_loop=None, _test_loop=None,
+                                 val_dataloader=range(batches[rank] if batches else 0))
+        signals = stop.StopSignals()
+        signals.watch(runner)
+        number, done = signals.told_in_evaluation(runner, -1) if batches else 0, 0
+        while not number and done < (batches[rank] if batches else 100):
+            clock[0] += seconds
+            done += 1
+            if rank == told and done == at:
+                signal.raise_signal(signal.SIGTERM)
+            runner.iter = done - 1
+            number = signals.told_in_evaluation(runner, done - 1) if batches else signals.told(runner)
+        signals.unwatch()
+        answered.append((number, done))
+    answers.put((rank, answered))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_two_processes_answer_after_ten_steps_or_five_seconds(tmp_path):
+    """Whichever was told, and although an evaluation may have more batches in one of them."""
+    context = multiprocessing.get_context('spawn')
+    answers = context.Queue()
+    processes = [context.Process(target=play, args=(rank, tmp_path, answers)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    first, second = (answered for _, answered in sorted(answers.get(timeout=300) for _ in processes))
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    for (told, at, seconds, batches), one, other in zip(TRAININGS + EVALUATIONS, first, second):
+        if told is None:
+            assert [one, other] == [(0, batches[0]), (0, batches[1])]
+            continue
+        assert one[0] == other[0] == signal.SIGTERM
+        period = 1 if seconds > 2.5 else 5 if seconds else 10
+        for (_, done), length in zip((one, other), batches or (1000, 1000)):
+            assert min(at, length) <= done < at + period and done <= length
+
+
+@pytest.mark.parametrize('moment', ['train', 'val'])
+def test_two_processes_of_which_one_is_told(folder, tmp_path, moment):
+    """Between steps of the optimizer, of which 70 iterations would be the first that an agreement every 10 meets."""
+    (tmp_path / 'told.py').write_text(
+        'import signal\n'
+        'from mmengine.hooks import Hook\n'
+        'from mmengine.registry import HOOKS\n'
+        '@HOOKS.register_module()\n'
+        'class Told(Hook):\n'
+        f'    def before_{moment}_iter(self, runner, batch_idx, data_batch=None):\n'
+        '        if runner.rank == 1 and runner.iter >= 12 and batch_idx == 2:\n'
+        '            signal.raise_signal(signal.SIGUSR1)\n')
+    config = tmp_path / 'told_config.py'
+    config.write_text(f'_base_ = {str(folder / "tiny.py")!r}\n'
+                      "custom_imports = dict(imports=['told'])\n"
+                      "default_hooks = dict(told=dict(type='Told'))\n")
+    options = ['optim_wrapper.accumulative_counts=7', 'train_dataloader.batch_size=6', 'train_cfg.max_epochs=1000',
+               'val_dataloader.batch_size=1']
+    output = call('tools/dist_train.sh', config, 2, '--work-dir', tmp_path / 'work', '--cfg-options', *options,
+                  output=tmp_path / 'output.txt', PYTHONPATH=str(tmp_path))
+    saved = load(tmp_path / 'work' / 'preempted.pth')['meta']
+    assert f'SIGUSR1: the run was saved after iteration {saved["iter"]} and ends' in output
+    if moment == 'train':  # told in iteration 15
+        assert 15 <= saved['iter'] <= 24
+    else:  # told in the first evaluation, after 12 iterations, of 50 batches a process
+        assert saved['iter'] == 12
+        assert max(map(int, re.findall(r'Epoch\(val\) \[\d+\]\[ *(\d+)/50\]', output))) <= 12
