@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import torch
@@ -115,14 +115,22 @@ def _environment_from_slurm() -> None:
             ['scontrol', 'show', 'hostnames', nodes], text=True, capture_output=True, check=True)
         os.environ['MASTER_ADDR'] = hosts.stdout.split()[0]
     os.environ.setdefault('MASTER_PORT', str(20000 + int(job) % 20000))
-    if _slurm_task_has_its_own_gpu():
-        os.environ['SLURM_LOCALID'] = '0'  # MMEngine takes the GPU's number from it too
-    os.environ.update(RANK=rank, WORLD_SIZE=world_size, LOCAL_RANK=os.environ.get('SLURM_LOCALID', '0'))
+    # MMEngine takes the GPU's number from SLURM_LOCALID.
+    os.environ['SLURM_LOCALID'] = local_rank_of_slurm(os.environ, torch.cuda.device_count())
+    os.environ.update(RANK=rank, WORLD_SIZE=world_size, LOCAL_RANK=os.environ['SLURM_LOCALID'])
 
 
-def _slurm_task_has_its_own_gpu() -> bool:
-    """Whether srun shows each task one GPU, which is number 0 to it, as with ``--gpus-per-task=1``."""
-    if torch.cuda.device_count() != 1:
-        return False
-    bound = any(name in os.environ for name in ('SLURM_GPUS_PER_TASK', 'SLURM_GPU_BIND'))
-    return bound or os.environ.get('SLURM_GPUS_ON_NODE') != '1'
+def local_rank_of_slurm(variables: Mapping[str, str], gpus: int) -> str:
+    """The number that a task's GPU has to the task.
+
+    It is the task's number on its host where every task sees the host's GPUs (``--gres=gpu:8``), and 0 where srun shows
+    each task a GPU of its own, as with ``--gpus-per-task=1`` or ``--gpu-bind=single:1``.
+
+    Args:
+        variables: the task's environment.
+        gpus: how many GPUs the task can see.
+    """
+    bound = 'SLURM_GPUS_PER_TASK' in variables or 'SLURM_GPU_BIND' in variables
+    # Without a word about binding: on a host with this GPU alone, no task but the first has one.
+    own = gpus == 1 and (bound or variables.get('SLURM_GPUS_ON_NODE') != '1')
+    return '0' if own else variables.get('SLURM_LOCALID', '0')
