@@ -18,9 +18,12 @@ def _child(name: str, parent: str, *locations: str) -> Registry:
 MODELS = _child('model', 'MODELS', 'models')
 DATASETS = _child('dataset', 'DATASETS', 'datasets')
 DATA_SAMPLERS = _child('data sampler', 'DATA_SAMPLERS', 'datasets')
-TRANSFORMS = _child('transform', 'TRANSFORMS', 'datasets')
 METRICS = _child('metric', 'METRICS', 'evaluation')
 HOOKS = _child('hook', 'HOOKS', 'engine')
-LOOPS = _child('loop', 'LOOPS', 'engine')
 OPTIM_WRAPPER_CONSTRUCTORS = _child(
     'optimizer wrapper constructor', 'OPTIM_WRAPPER_CONSTRUCTORS', 'engine')
+
+# Of the other kinds nothing is ours. But MMEngine builds them in a run's default scope too, and where that has no
+# registry of a kind, it warns of each object that this "may cause unexpected failure".
+EMPTY = [_child(parent.name, name) for name, parent in vars(mmengine_registry).items()
+         if isinstance(parent, Registry) and name not in globals()]
