@@ -1,4 +1,4 @@
-"""Fine-tuning from a checkpoint of other classes: the classifier's head follows the classes' names."""
+"""Fine-tuning from a checkpoint of other classes: heads follow the classes' names."""
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,30 +10,57 @@ from torch import Tensor
 
 from ...registry import HOOKS
 
-HEAD = ('head.weight', 'head.bias')  # of ImageClassifier: one row a class
+HEAD = ('head.weight', 'head.bias')  # of ImageClassifier: one row a class, and a row for each output without a name
+# Layers of MMDetection and MMSegmentation whose first axis is of classes.
+ONE_ROW = ('conv_logits', 'conv_seg', 'cls_branches', 'label_embedding', 'fc_cls', 'cls_embed')  # maybe a background
+FOUR_ROWS = ('fc_reg', )
+ONE_ROW_AN_ANCHOR = ('retina_cls', )  # those of the first anchor, then those of the second
 
 
-def rows_by_name(own: Tensor, given: Tensor, old: list[str], new: list[str]) -> Tensor:
-    """``own``, (outputs, ...), with the rows that ``given``, (outputs, ...), has for the same names.
+def _by_class(name: str, tensor: Tensor, classes: int) -> Tensor | None:
+    """A model's tensor as (anchors, classes, rows of a class, ...), if its first axis is of classes."""
+    rows, layer = len(tensor) if tensor.ndim else 0, [part for part in name.split('.')[:-1] if not part.isdigit()][-1:]
+    if name in HEAD or layer and layer[0] in ONE_ROW and rows in (classes, classes + 1):
+        shape = 1, rows, 1
+    elif layer and layer[0] in FOUR_ROWS and rows == 4 * classes:
+        shape = 1, classes, 4
+    elif layer and layer[0] in ONE_ROW_AN_ANCHOR and rows % classes == 0:
+        shape = rows // classes, classes, 1
+    else:
+        return None
+    return tensor.reshape(*shape, *tensor.shape[1:])
+
+
+def rows_by_name(name: str, own: Tensor, given: Tensor, old: list[str], new: list[str]) -> Tensor | None:
+    """``own`` with the rows that ``given`` has for the same classes and for the background.
 
     Args:
-        own: the model's. Row i is of the class ``new[i]``; there may be more rows than names.
-        given: the checkpoint's, the same for ``old``.
+        name: of both tensors.
+        own: the model's, of the classes ``new``.
+        given: the checkpoint's, of the classes ``old``.
+
+    Returns None for tensors that do not belong to classes, or not alike.
     """
-    result = own.detach().cpu().clone()
-    for row, name in enumerate(new):
-        if name in old:
-            result[row] = given[old.index(name)]
-    return result
+    ours, theirs = _by_class(name, own, len(new)), _by_class(name, given, len(old))
+    if ours is None or theirs is None or (len(ours), ours.shape[2:]) != (len(theirs), theirs.shape[2:]):
+        return None
+    ours = ours.detach().cpu().clone()
+    for place, one in enumerate(new):
+        if one in old:
+            ours[:, place] = theirs[:, old.index(one)]
+    if name not in HEAD and ours.shape[1] > len(new) and theirs.shape[1] > len(old):
+        ours[:, -1] = theirs[:, -1]
+    return ours.reshape(own.shape)
 
 
 @HOOKS.register_module()
 class HeadClassesHook(Hook):
     """Compares a checkpoint's class names with the training set's where a training starts from its weights.
 
-    For ``ImageClassifier``: equal names in equal order keep the head. Otherwise each class that both have keeps
-    its row of the head, wherever it stands, and the others are new. The log says which. Heads of detectors and
-    segmentors are loaded as they are, with a warning where the names differ.
+    Equal names in equal order keep the heads. Otherwise each class that both have keeps its rows of them, wherever it
+    stands, and the others are new. The log says which. That is for ``ImageClassifier`` and for the heads of
+    Mask R-CNN and its kin, RetinaNet, DINO, Mask2Former and MMSegmentation's ``conv_seg``. Other heads are loaded as
+    they are, with a warning where the names differ.
 
     Does nothing when a run is resumed or tested, or where names are not known on both sides.
     """
@@ -51,14 +78,15 @@ class HeadClassesHook(Hook):
         old, new = list(old), list(new)
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         own, given = model.state_dict(), checkpoint.get('state_dict', {})
-        if not all(key in own and key in given and own[key].shape[1:] == given[key].shape[1:] for key in HEAD):
+        rows = {key: rows_by_name(key, own[key], given[key], old, new) for key in own if key in given}
+        rows = {key: tensor for key, tensor in rows.items() if tensor is not None}
+        if not rows:
             if old != new:
                 print_log(f"The checkpoint's {len(old)} classes ({_list(old)}) are not the training set's {len(new)} "
                           f'({_list(new)}): a head of equal shape is loaded as it is.', logger='current', level=30)
             return
-        if old != new or own[HEAD[0]].shape != given[HEAD[0]].shape:
-            for key in HEAD:
-                given[key] = rows_by_name(own[key], given[key], old, new)
+        given.update({key: tensor for key, tensor in rows.items()
+                      if old != new or tensor.shape != given[key].shape})
         kept, added = [name for name in new if name in old], [name for name in new if name not in old]
         print_log(f'head: {len(kept)} of {len(new)} classes kept by name ({_list(kept)}), {len(added)} new '
                   f"({_list(added)}), {len(set(old) - set(new))} of the checkpoint's {len(old)} left out.",

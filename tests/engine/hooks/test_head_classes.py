@@ -1,14 +1,19 @@
-"""Fine-tuning on other classes: what the head keeps and what is new, by the classes' names."""
+"""Fine-tuning on other classes: what heads keep and what is new, by the classes' names."""
+import functools
 from types import SimpleNamespace
 
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.logging import MMLogger
+from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner import EpochBasedTrainLoop
+from tiny_training import ROOT
 from torch import nn
 
 from cvt_dense.engine.hooks import HeadClassesHook
 from cvt_dense.models import ImageClassifier
+from cvt_dense.nodes import walk
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
 THREE = ['cat', 'frog', 'ship']
@@ -28,7 +33,7 @@ def load(caplog):
         runner = SimpleNamespace(
             _resume=resume, _train_loop=EpochBasedTrainLoop.__new__(EpochBasedTrainLoop), model=model,
             train_dataloader=SimpleNamespace(dataset=SimpleNamespace(metainfo=dict(classes=tuple(new)))))
-        given = given.state_dict()
+        given = dict(given.state_dict())
         checkpoint = dict(state_dict=dict(given), meta=dict(dataset_meta=dict(classes=tuple(old))))
         HeadClassesHook().after_load_checkpoint(runner, checkpoint)
         return model.state_dict(), given, checkpoint['state_dict'], caplog.text
@@ -67,3 +72,51 @@ def test_heads_of_other_models_are_loaded_as_they_are(load):
     _, given, loaded, log = load(THREE, ['dog', 'cat'], nn.Linear(2, 2), nn.Linear(2, 2))
     assert torch.equal(loaded['weight'], given['weight'])
     assert "3 classes (cat, frog, ship) are not the training set's 2 (dog, cat): a head of equal shape" in log
+
+
+# Per recipe: for tensors of its heads, the rows of class c of n, or of the background with c = n.
+ROWS = {
+    'maskrcnn_cvt13_coco': {
+        'roi_head.bbox_head.fc_cls.weight': lambda c, n: [c],
+        'roi_head.bbox_head.fc_reg.bias': lambda c, n: range(4 * c, 4 * c + 4) if c < n else [],
+        'roi_head.mask_head.conv_logits.weight': lambda c, n: [c] if c < n else []},
+    'retinanet_cvt13_coco': {
+        'bbox_head.retina_cls.weight': lambda c, n: range(c, 9 * n, n) if c < n else []},
+    'dino_cvt13_coco': {
+        'bbox_head.cls_branches.6.bias': lambda c, n: [c] if c < n else [],
+        'dn_query_generator.label_embedding.weight': lambda c, n: [c] if c < n else []},
+    'upernet_cvt_nano_shapes': {
+        'decode_head.conv_seg.weight': lambda c, n: [c] if c < n else [],
+        'auxiliary_head.conv_seg.bias': lambda c, n: [c] if c < n else []},
+    'mask2former_cvt13_ade20k': {'decode_head.cls_embed.weight': lambda c, n: [c]},
+}
+
+
+@functools.cache
+def shapes(recipe, classes):
+    """Of the weights of a recipe's heads."""
+    cfg = Config.fromfile(ROOT / f'configs/{recipe}.py')
+    for path, node in walk(cfg.model):
+        if 'num_classes' in node and 'rpn' not in path:
+            node['num_classes'] = classes
+    if 'mask2former' in recipe:
+        cfg.model.decode_head.loss_cls.class_weight = [1.] * classes + [.1]
+    with DefaultScope.overwrite_default_scope(cfg.default_scope), torch.device('meta'):
+        weights = MODELS.build(cfg.model).state_dict()
+    return {key: value.shape for key, value in weights.items() if not key.startswith('backbone.')}
+
+
+@pytest.mark.parametrize('recipe, new', [*((recipe, ['bird', 'ship', 'cat', 'dog']) for recipe in ROWS),
+                                         ('maskrcnn_cvt13_coco', ['dog', 'ship', 'cat'])])
+def test_heads_of_detectors_and_segmentors_follow_names(load, recipe, new):
+    weights = [{key: torch.randn(shape) for key, shape in shapes(recipe, n).items()} for n in (len(new), 3)]
+    own, given, loaded, log = load(THREE, new, *(SimpleNamespace(state_dict=several.copy) for several in weights))
+    assert f'2 of {len(new)} classes kept by name (ship, cat), {len(new) - 2} new' in log
+    for key, rows in ROWS[recipe].items():
+        for c, name in enumerate([*new, 'background']):
+            old = [*THREE, 'background'].index(name) if name in [*THREE, 'background'] else None
+            expected = own[key][list(rows(c, len(new)))] if old is None else given[key][list(rows(old, 3))]
+            assert torch.equal(loaded[key][list(rows(c, len(new)))], expected), (key, name)
+    changed = {key for key in given if not torch.equal(given[key], loaded[key])}
+    assert set(ROWS[recipe]) <= changed and all(given[key].shape != own[key].shape or len(new) == 3 for key in changed)
+    assert all(loaded[key].shape == own[key].shape for key in given)
