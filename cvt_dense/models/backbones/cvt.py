@@ -16,6 +16,10 @@ from .arch import resolve_arch
 MODELS.register_module(module=QuickGELU)
 
 MIN_INPUT_SIZE = 16
+# Devices on which an image is laid out channels-last for the first convolution: where that was measured to be faster.
+# On a GPU it was not measured, so it stays as it comes, NCHW. All later maps are tokens seen as an image, which is
+# channels-last without a copy on any device.
+CHANNELS_LAST = ('cpu', )
 OUT_TYPES = ('featmap', 'cls_token', 'avg_featmap')
 
 
@@ -268,7 +272,8 @@ class CvT(StrictLoading, BaseModule):
             raise ValueError(
                 f'image of {x.shape[2]}x{x.shape[3]} pixels (height x width): CvT needs at least '
                 f'{MIN_INPUT_SIZE}x{MIN_INPUT_SIZE}; resize or pad it in the data pipeline.')
-        x = x.contiguous(memory_format=torch.channels_last)
+        if x.device.type in CHANNELS_LAST:
+            x = x.contiguous(memory_format=torch.channels_last)
         outs = []
         for i in range(len(self.depths)):
             tokens, cls_token, hw_shape = self._stage(i)(x)
