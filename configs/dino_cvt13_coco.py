@@ -13,4 +13,7 @@ optim_wrapper = dict(
     optimizer=dict(weight_decay=1e-4),
     clip_grad=dict(max_norm=0.1, norm_type=2),
     paramwise_cfg=dict(decay_rate=0.85))
-param_scheduler = [dict(type='MultiStepLR', begin=0, end=12, by_epoch=True, milestones=[11], gamma=0.1)]
+param_scheduler = [
+    dict(type='MultiStepLR', begin=0, end=_base_.max_epochs, by_epoch=True, gamma=0.1,
+         milestones=[round(_base_.max_epochs * 11 / 12)])
+]

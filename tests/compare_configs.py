@@ -39,6 +39,7 @@ EXPECTED: list[tuple[str, str, str]] = [
     ('upernet_cvt13_custom', 'warmup', 'variable'),
     ('*', 'custom_hooks.0.type', 'averages count steps of the optimizer, not iterations'),
     ('*', 'default_hooks.evaluate_loaded.type', 'scores are of the images that were loaded'),
+    ('*', 'default_hooks.full_precision.type', 'evaluations on a GPU are in float32, not TF32'),
     ('*', 'env_cfg.cudnn_benchmark', 'classification has one image size'),
     ('*', 'optim_wrapper.loss_scale*', 'bfloat16 needs no loss scaler'),
 ]

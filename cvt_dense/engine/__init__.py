@@ -2,12 +2,14 @@ from .hooks import (
                     CostHook,
                     EMAHook,
                     EvaluateLoadedHook,
+                    FullPrecisionHook,
                     FuseHook,
                     HeadClassesHook,
                     NonFiniteLossHook,
                     ProgressBarHook,
                     RawWeightsHook,
                     SafeCheckpointHook,
+                    ScheduleHook,
                     SeedHook,
                     UnreadableImagesHook,
 )
@@ -15,7 +17,7 @@ from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import ContinuingRunner
 
 __all__ = [
-    'ContinuingRunner', 'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FuseHook', 'HeadClassesHook',
+    'ContinuingRunner', 'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FullPrecisionHook', 'FuseHook', 'HeadClassesHook',
     'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook',
-    'SafeCheckpointHook', 'SeedHook', 'UnreadableImagesHook'
+    'SafeCheckpointHook', 'ScheduleHook', 'SeedHook', 'UnreadableImagesHook'
 ]

@@ -10,7 +10,7 @@ from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
-from ..engine.hooks import EvaluateLoadedHook, HeadClassesHook
+from ..engine.hooks import EvaluateLoadedHook, HeadClassesHook, ScheduleHook
 from ..engine.runner import Continuing, ContinuingRunner
 from ..errors import UserError
 from ..nodes import dicts
@@ -90,6 +90,8 @@ def build_runner(args: argparse.Namespace, stages: list[str]) -> Runner:
         runner.register_hook(EvaluateLoadedHook())
     if 'train' in stages and not any(isinstance(hook, HeadClassesHook) for hook in runner.hooks):
         runner.register_hook(HeadClassesHook())
+    if 'train' in stages and not any(isinstance(hook, ScheduleHook) for hook in runner.hooks):
+        runner.register_hook(ScheduleHook())
     _write_down(asked, runner, 'train' in stages)
     return runner
 

@@ -1,4 +1,5 @@
-# 12 epochs. AdamW 1e-4 for 16 images a step (8 GPUs x 2), as for Swin-T; see auto_scale_lr.
+# 12 epochs; the learning rate falls to a tenth after 8 and 11. AdamW 1e-4 for 16 images a step (8 GPUs x 2), as for
+# Swin-T; see auto_scale_lr.
 max_epochs = 12
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=1)
 val_cfg = dict(type='ValLoop')
@@ -6,7 +7,8 @@ test_cfg = dict(type='TestLoop')
 
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=1000),
-    dict(type='MultiStepLR', begin=0, end=max_epochs, by_epoch=True, milestones=[8, 11], gamma=0.1)
+    dict(type='MultiStepLR', begin=0, end=max_epochs, by_epoch=True, gamma=0.1,
+         milestones=[round(max_epochs * 2 / 3), round(max_epochs * 11 / 12)])
 ]
 
 optim_wrapper = dict(
