@@ -1,9 +1,10 @@
 """Where the recipes (``configs/``) and tools are, and ``cvt_dense::NAME.py`` for recipes in anyone's ``_base_``.
 
-MMEngine resolves ``package::folder/name.py`` for a fixed list of OpenMMLab's packages only, and builds what such a
-config names in that package's registry; a recipe of ours names mmdet's and mmseg's types. So ``Config`` is taught
-our prefix when the package is imported, as every tool of ours does. Where nothing imports it before the config is
-read (mmdet's own ``tools/train.py``), this needs no prefix and does the same:
+MMEngine resolves ``package::folder/name.py`` for a fixed list of OpenMMLab's packages only, which no installed package
+can join: it wants a folder before the name and an index of metafiles, and builds what such a config names in that
+package's registry, but a recipe of ours names mmdet's and mmseg's types. So ``Config`` is taught our prefix when the
+package is imported, as every tool of ours does. Where nothing imports it before the config is read (mmdet's own
+``tools/train.py``), this needs no prefix and does the same:
 
     _base_ = __import__('cvt_dense').recipe('maskrcnn_cvt13_coco.py')
 """

@@ -1,4 +1,4 @@
-"""What the READMEs name exists: files, recipes, and every tool's flags."""
+"""What the READMEs name exists: files, recipes, every tool's flags; tests run what the front page says to type."""
 import re
 from functools import cache
 from itertools import product
@@ -9,6 +9,33 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md',
              *(f'{folder}/README.md' for folder in ('configs', 'tools', 'benchmarks', 'cvt_dense/weights'))]
+# What README.md says to type, and the tests that run it: the same tool with the same flags, on little data. A new line
+# in the README needs a row here.
+RUN_BY = {
+    'pip install -e PATH_OF_THIS_CHECKOUT': ['tools/test_wheel.py::test_editable_install'],
+    "_base_ = 'mmdet::faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py'": [
+        'configs/test_configs.py::test_readmes_config_for_mmdet',
+        'tools/test_mm_tools.py::test_own_tools_and_inferencers'],
+    "_base_ = 'cvt_dense::maskrcnn_cvt13_coco.py'": ['tools/test_wheel.py::test_strangers_config_trains'],
+    "_base_ = __import__('cvt_dense').recipe('maskrcnn_cvt13_coco.py')": [
+        'tools/test_wheel.py::test_every_recipe_and_tool_is_in_the_wheel'],
+    'cvt-train': ['tools/test_wheel.py::test_strangers_config_trains'],
+    **dict.fromkeys(('cvt-test', 'cvt-predict', 'cvt-convert', 'cvt-flops', 'cvt-benchmark'),
+                    ['tools/test_wheel.py::test_every_recipe_and_tool_is_in_the_wheel']),
+    'make demo': ['tools/test_demo.py::test_table_commands_and_pictures', 'tools/test_setup.py::test_no_compiler'],
+    'make test': ['tools/test_setup.py::test_no_compiler'],  # and whoever reads this line in its output
+    'source .venv/bin/activate': [],
+    'python tools/train.py configs/cvt13_in1k.py --data-root /data/imagenet': [
+        'tools/test_train_classifier.py::test_trains_evaluates_and_saves'],
+    'tools/dist_train.sh configs/maskrcnn_cvt21_coco.py 8 --data-root /data/coco': [
+        'launch/test_distributed_dense.py::test_detection'],
+    'python tools/train.py configs/upernet_cvt13_ade20k.py --data-root /data/ADEChallengeData2016 --auto-scale-lr': [
+        'tools/test_predict.py::test_dense', 'launch/test_dumps.py::test_three_generations_are_one_run'],
+    'python tools/test.py CONFIG CHECKPOINT [--tta] [--fuse] [--out DIR]': [
+        'models/test_mask_tta.py::test_files_of_predictions', 'engine/hooks/test_fuse.py::test_same_metrics'],
+    'python tools/predict.py CONFIG CHECKPOINT IMAGE_OR_FOLDER... [--out-dir DIR] [--score-thr 0.3]': [
+        'tools/test_predict.py::test_classification', 'tools/test_predict.py::test_dense'],
+}
 TOOLS = {'benchmark', 'convert_checkpoint', 'demo', 'get_flops', 'predict', 'test', 'train'}
 
 
@@ -86,3 +113,31 @@ def test_readme_is_a_front_page():
             if len(sentence.split()) >= 6:
                 assert sentence not in seen, (sentence, document, seen[sentence])
                 seen[sentence] = document
+
+
+def commands(document: str) -> list[str]:
+    """What a document says to type: shell lines, the ``_base_`` of configs, commands between backquotes."""
+    text = (ROOT / document).read_text()
+    shell = re.findall(r'^```bash\n(.*?)^```', text, re.M | re.S)
+    lines = [line for block in shell for line in block.replace('\\\n', ' ').splitlines()]
+    lines += re.findall(r'^_base_ = .*', text, re.M)
+    spans = re.findall(r'`([^`]+)`', re.sub(r'^```.*?^```', '', text, flags=re.M | re.S))
+    lines += [span for span in spans if re.match(r'(pip|make|source|python) |cvt-|tools/\w+\.(py|sh) ', span)]
+    return [' '.join(line.split(' #')[0].split()) for line in lines if line]
+
+
+def test_every_command_of_the_front_page_is_run():
+    typed = commands('README.md')
+    assert len(typed) > 15 and set(typed) == set(RUN_BY), (
+        'README.md and RUN_BY above name different commands. Give each a row with the tests that run it: '
+        f'{set(typed).symmetric_difference(RUN_BY)}')
+    for command, tests in RUN_BY.items():
+        source = ''
+        for file, _, name in (test.partition('::') for test in tests):
+            text = (ROOT / 'tests' / file).read_text()
+            assert re.search(rf'^def {name}\(', text, re.M), (file, name)
+            source += text
+        for word in re.findall(r'tools/\w+\.(?:py|sh)|--[a-z-]+', command):
+            assert word in source, f'{command}: {tests} do not have {word}'
+    for target in re.findall(r'make (\w+)', ' '.join(typed)):
+        assert re.search(rf'^{target}:', (ROOT / 'Makefile').read_text(), re.M)

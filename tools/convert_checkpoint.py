@@ -20,7 +20,15 @@ import torch
 
 from cvt_dense.launch.command_line import report_errors
 from cvt_dense.models import CvT
-from cvt_dense.weights import backbone_only, convert, huggingface_config, map_head, measure_arch, recognise
+from cvt_dense.weights import (
+    FORMATS,
+    backbone_only,
+    convert,
+    huggingface_config,
+    map_head,
+    measure_arch,
+    recognise,
+)
 from cvt_dense.weights.files import HUB_FILES, read_checkpoint, select_weights
 
 
@@ -28,7 +36,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('src', help='checkpoint in any of the formats, or folder from the Hugging Face hub')
     parser.add_argument('dst', type=Path, help='file (or, for huggingface, folder) to write')
-    parser.add_argument('--to', required=True, choices=('cvt_dense', 'microsoft', 'huggingface', 'backbone'),
+    parser.add_argument('--to', required=True, choices=(*FORMATS, 'backbone'),
                         help="naming to write; backbone: timm's style, the bare backbone in the authors' names, "
                         'without head')
     parser.add_argument('--weights', choices=('ema', 'raw'), default='ema',

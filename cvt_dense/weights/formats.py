@@ -13,14 +13,12 @@ Only names change: tensors are passed through untouched, in the order given.
 """
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 StateDict = Mapping[str, Tensor]
-
-FORMATS = ('microsoft', 'huggingface', 'cvt_dense')
 
 _HF_BLOCK = {
     'norm1': 'layernorm_before',
@@ -80,17 +78,33 @@ def _microsoft_name(key: str) -> str | None:
     return f'stage{stage}.{layer}{names[inner]}.{leaf}'
 
 
+def _classifier_name(key: str) -> str:
+    return f'backbone.{key}' if re.match(r'(stage|norm)\d*\.', key) else key
+
+
+class _Naming(NamedTuple):
+    """A pattern that most keys match, and a key's way to and from the authors' naming; None: not one of its keys."""
+    pattern: str
+    to_authors: Callable[[str], str | None]
+    from_authors: Callable[[str], str | None]
+
+
+_NAMINGS = {
+    'microsoft': _Naming(r'stage\d+\.(patch_embed|blocks)\.', str, str),
+    'huggingface': _Naming(r'(cvt\.)?encoder\.stages\.\d+\.(embedding\.convolution_embeddings|layers)\.',
+                           _microsoft_name, _huggingface_name),
+    'cvt_dense': _Naming(r'backbone\.stage\d+\.(patch_embed|blocks)\.',
+                         lambda key: key.removeprefix('backbone.'), _classifier_name),
+}
+FORMATS = tuple(_NAMINGS)
+
+
 def recognise(keys: Iterable[str]) -> str | None:
     """The naming of a CvT state dict, one of :data:`FORMATS`, or None if it is not CvT's.
 
     A few renamed or missing keys do not change the verdict: the naming of most keys counts.
     """
-    patterns = {
-        'microsoft': r'stage\d+\.(patch_embed|blocks)\.',
-        'huggingface': r'(cvt\.)?encoder\.stages\.\d+\.(embedding\.convolution_embeddings|layers)\.',
-        'cvt_dense': r'backbone\.stage\d+\.(patch_embed|blocks)\.',
-    }
-    votes = Counter(name for key in keys for name, pattern in patterns.items() if re.match(pattern, key))
+    votes = Counter(name for key in keys for name, naming in _NAMINGS.items() if re.match(naming.pattern, key))
     return votes.most_common(1)[0][0] if votes else None
 
 
@@ -116,18 +130,8 @@ def convert(state_dict: StateDict, to: str) -> dict[str, Tensor]:
         raise ValueError(f'unknown format {to!r}: allowed are {FORMATS}.')
     if source == to:
         return dict(state_dict)
-    if source == 'huggingface':
-        state_dict = {_microsoft_name(key) or key: value for key, value in state_dict.items()}
-    elif source == 'cvt_dense':
-        state_dict = {key.removeprefix('backbone.'): value for key, value in state_dict.items()}
-    if to == 'huggingface':
-        return {_huggingface_name(key) or key: value for key, value in state_dict.items()}
-    if to == 'cvt_dense':
-        return {
-            f'backbone.{key}' if re.match(r'(stage|norm)\d*\.', key) else key: value
-            for key, value in state_dict.items()
-        }
-    return dict(state_dict)
+    authors = {_NAMINGS[source].to_authors(key) or key: value for key, value in state_dict.items()}
+    return {_NAMINGS[to].from_authors(key) or key: value for key, value in authors.items()}
 
 
 def backbone_only(state_dict: StateDict) -> dict[str, Tensor]:

@@ -1,9 +1,12 @@
 """tools/benchmark.py model, as users call it."""
+import argparse
 import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+
+from cvt_dense.models import CvT
 
 TOOL = Path(__file__).parents[2] / 'tools' / 'benchmark.py'
 CONFIGS = TOOL.parents[1] / 'configs'
@@ -13,8 +16,14 @@ CONFIGS = TOOL.parents[1] / 'configs'
 def benchmark():
     spec = importlib.util.spec_from_file_location('benchmark', TOOL)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    spec.loader.exec_module(module)  # puts tools/ on the path
     return module
+
+
+@pytest.fixture(scope='module')
+def measuring(benchmark):
+    from _benchmark import measure
+    return measure
 
 
 def test_measures_and_writes(run_tool, tmp_path):
@@ -42,31 +51,31 @@ def test_measures_and_writes(run_tool, tmp_path):
     assert report['settings']['sizes'] == [[32, 48], [224, 224]] and report['environment']['torch']
 
 
-def test_a_training_step_counts_three_forward_passes(benchmark):
+def test_a_training_step_counts_three_forward_passes(measuring):
     """PyTorch's formulas alone give 4.1, because of the depth-wise convolutions."""
     import torch
-    model, flops = benchmark.CvT('cvt-13').eval(), {}
+    model, flops = CvT('cvt-13').eval(), {}
     for mode in ('infer', 'train'):
-        with benchmark.FlopCounterMode(**benchmark.FLOPS) as counter:
-            args = benchmark.argparse.Namespace(mode=mode, amp='none', device='cpu')
-            benchmark.step(model, dict(inputs=torch.rand(1, 3, 224, 224)), args)
+        with measuring.FlopCounterMode(**measuring.FLOPS) as counter:
+            args = argparse.Namespace(mode=mode, amp='none', device='cpu')
+            measuring.step(model, dict(inputs=torch.rand(1, 3, 224, 224)), args)
         flops[mode] = counter.get_total_flops()
     # The images get no gradient; attention's backward computes its weights again.
     assert flops['train'] == pytest.approx(3 * flops['infer'], rel=.03)
 
 
-def test_bf16_training_step_beside_timm(benchmark, monkeypatch):
+def test_bf16_training_step_beside_timm(benchmark, measuring, monkeypatch):
     import torch
     monkeypatch.setattr('sys.argv', ['benchmark.py', 'model', 'cvt-13', '--mode', 'train', '--amp', 'bf16',
                                      '--batch', '2', '--compare', 'pvt_v2_b0'])
     args = benchmark.parse_args()
     for name in ('eager', 'pvt_v2_b0'):
-        model = benchmark.build(name, args, (64, 32))
+        model = measuring.build(name, args, (64, 32))
         linear = next(module for module in model.modules() if isinstance(module, torch.nn.Linear))
         dtypes = []
         linear.register_forward_hook(lambda module, inputs, output: dtypes.append(output.dtype))
         linear.weight.register_hook(lambda grad: dtypes.append(grad.dtype))
-        benchmark.step(model, benchmark.inputs_of(model, args, (64, 32)), args)
+        measuring.step(model, measuring.inputs_of(model, args, (64, 32)), args)
         assert dtypes == [torch.bfloat16, torch.float32]
 
 
@@ -81,17 +90,17 @@ def test_training_step_of_a_whole_detector(run_tool, tmp_path):
 
 @pytest.mark.parametrize('config, batch', [('retinanet_cvt13_coco', 1), ('upernet_cvt13_ade20k', 2),
                                            ('cvt13_in1k', 1)])
-def test_whole_models(benchmark, monkeypatch, config, batch):
+def test_whole_models(benchmark, measuring, monkeypatch, config, batch):
     """Outputs, gradients of every part, and variants with the same weights."""
     import torch
     from torch.utils._pytree import tree_leaves
     monkeypatch.setattr('sys.argv', ['benchmark.py', 'model', f'{CONFIGS}/{config}.py', '--batch', str(batch)])
     args = benchmark.parse_args()
-    models = {name: benchmark.build(name, args, (64, 96)) for name in ('eager', 'fused', 'windowed')}
-    inputs = benchmark.inputs_of(models['eager'], args, (64, 96))
+    models = {name: measuring.build(name, args, (64, 96)) for name in ('eager', 'fused', 'windowed')}
+    inputs = measuring.inputs_of(models['eager'], args, (64, 96))
     assert inputs['inputs'].shape == (batch, 3, 64, 96)
     with torch.no_grad():
-        plain, fused = (tree_leaves(benchmark.forward(models[name], inputs)) for name in ('eager', 'fused'))
+        plain, fused = (tree_leaves(measuring.forward(models[name], inputs)) for name in ('eager', 'fused'))
     assert plain and all(torch.isfinite(output).all() for output in plain)
     torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-4)
     assert models['windowed'].backbone.stage0.blocks[0].attn.window_size == 28
@@ -99,19 +108,19 @@ def test_whole_models(benchmark, monkeypatch, config, batch):
     args.mode, model, reached = 'train', models['eager'].train(), set()
     for name, param in model.named_parameters():
         param.register_hook(lambda grad, name=name: reached.add(name))
-    benchmark.step(model, inputs, args)
+    measuring.step(model, inputs, args)
     assert reached == set(dict(model.named_parameters()))
     assert all(param.grad is None for param in model.parameters())
 
 
-def test_einsum_is_the_same_function(benchmark, monkeypatch):
+def test_einsum_is_the_same_function(benchmark, measuring, monkeypatch):
     import torch
     monkeypatch.setattr('sys.argv', ['benchmark.py', 'model', 'cvt-13', '--window-size', '4,none,none'])
     args = benchmark.parse_args()
     x = torch.rand(1, 3, 64, 96)
     with torch.no_grad():
         for name in ('eager', 'windowed'):
-            expected, got = (benchmark.build(other, args, (64, 96))(x) for other in (name, f'{name}+einsum'))
+            expected, got = (measuring.build(other, args, (64, 96))(x) for other in (name, f'{name}+einsum'))
             for a, b in zip(got, expected):
                 torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
 

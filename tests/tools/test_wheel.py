@@ -7,16 +7,34 @@ from pathlib import Path
 
 import pytest
 
-from cvt_dense.datasets.synthetic import generate
+from cvt_dense.datasets.synthetic import CLASSES, generate
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ('cvt_dense', 'configs', 'tools', 'pyproject.toml', 'setup.py', 'MANIFEST.in', 'README.md', 'LICENSE',
            'model-index.yml')
-CONFIG = """
-_base_ = 'cvt_dense::maskrcnn_cvt_nano_shapes.py'
-train_cfg = dict(max_iters=2, val_interval=2)
-train_dataloader = dict(batch_size=2)
-param_scheduler = []
+PIP = (sys.executable, '-m', 'pip', '--disable-pip-version-check')
+# Nothing in it imports cvt_dense; a network and images that are smaller than the recipe's.
+CONFIG = f"""
+_base_ = 'cvt_dense::maskrcnn_cvt13_coco.py'
+classes = {CLASSES}
+model = dict(
+    backbone=dict(arch=dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6)), init_cfg=None),
+    neck=dict(in_channels=[8, 24, 48]),
+    roi_head=dict(bbox_head=dict(num_classes=8, fc_out_channels=64), mask_head=dict(num_classes=8)))
+for pipeline in (_base_.train_pipeline, _base_.test_pipeline):
+    for step in pipeline:
+        if step['type'] == 'Resize':
+            step['scale'] = (64, 64)
+loader = dict(num_workers=0, persistent_workers=False)
+train_dataloader = dict(**loader, dataset=dict(
+    metainfo=dict(classes=classes), ann_file='annotations/instances_train.json', data_prefix=dict(img='train/'),
+    pipeline=_base_.train_pipeline))
+val_dataloader = dict(**loader, dataset=dict(
+    metainfo=dict(classes=classes), ann_file='annotations/instances_val.json', data_prefix=dict(img='val/'),
+    pipeline=_base_.test_pipeline))
+test_dataloader = val_dataloader
+val_evaluator = test_evaluator = dict(ann_file='annotations/instances_val.json')
+train_cfg = dict(max_epochs=1)
 """
 
 
@@ -28,31 +46,40 @@ def run(*args, cwd, **env):
     return result.stdout
 
 
-@pytest.fixture(scope='module')
-def installed(tmp_path_factory):
-    """The folder of the commands of an environment into which a wheel, made of an sdist, was installed."""
-    folder = tmp_path_factory.mktemp('wheel')
-    source = folder / 'source'
-    source.mkdir()
+def copy_sources(folder: Path) -> Path:
+    """The checkout's files in a folder that may be written into."""
+    folder.mkdir()
     for name in SOURCES:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns('__pycache__'))
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('__pycache__'))
         else:
-            shutil.copy(ROOT / name, source)
-    run(sys.executable, '-c', "from setuptools.build_meta import build_sdist; build_sdist('..')", cwd=source)
-    shutil.rmtree(source)
-    sdist, = folder.glob('*.tar.gz')
-    pip = (sys.executable, '-m', 'pip', '--disable-pip-version-check')
-    run(*pip, 'wheel', '--no-deps', '--no-build-isolation', '--no-index', '-w', folder, sdist, cwd=folder)
-    wheel, = folder.glob('*.whl')
+            shutil.copy(ROOT / name, folder)
+    return folder
+
+
+def install(folder: Path, *what: str | Path) -> Path:
+    """The folder of the commands of a new environment that shares the site's packages, with ``what`` installed."""
     run(sys.executable, '-m', 'venv', '--without-pip', folder / 'env', cwd=folder)
     site, = (folder / 'env').glob('lib/python*/site-packages')
     shared = [path for path in sys.path if path.endswith('-packages')]
     assert shared and str(ROOT) not in shared
     (site / 'shared.pth').write_text('\n'.join(shared))
-    run(*pip, '--python', folder / 'env/bin/python', 'install', '--no-deps', '--no-index', '--ignore-installed', wheel,
-        cwd=folder)
+    run(*PIP, '--python', folder / 'env/bin/python', 'install', '--no-deps', '--no-index', '--no-build-isolation',
+        '--ignore-installed', *what, cwd=folder)
     return folder / 'env' / 'bin'
+
+
+@pytest.fixture(scope='module')
+def installed(tmp_path_factory):
+    """The folder of the commands of an environment into which a wheel, made of an sdist, was installed."""
+    folder = tmp_path_factory.mktemp('wheel')
+    source = copy_sources(folder / 'source')
+    run(sys.executable, '-c', "from setuptools.build_meta import build_sdist; build_sdist('..')", cwd=source)
+    shutil.rmtree(source)
+    sdist, = folder.glob('*.tar.gz')
+    run(*PIP, 'wheel', '--no-deps', '--no-build-isolation', '--no-index', '-w', folder, sdist, cwd=folder)
+    wheel, = folder.glob('*.whl')
+    return install(folder, wheel)
 
 
 def test_strangers_config_trains(installed, tmp_path):
@@ -62,7 +89,7 @@ def test_strangers_config_trains(installed, tmp_path):
     (tmp_path / 'mine.py').write_text(CONFIG)
     output = run(installed / 'cvt-train', 'mine.py', '--data-root', data, cwd=tmp_path)
     assert 'coco/bbox_mAP' in output
-    checkpoint = tmp_path / 'work_dirs' / 'mine' / 'iter_2.pth'
+    checkpoint = tmp_path / 'work_dirs' / 'mine' / 'epoch_1.pth'
     assert checkpoint.is_file()
     output = run(installed / 'python', '-m', 'cvt_dense.tools', 'test', 'mine.py', checkpoint, '--data-root', data,
                  cwd=tmp_path)
@@ -93,6 +120,23 @@ print('equal')
     assert run(installed / 'python', '-c', code, ROOT, cwd=tmp_path).strip().endswith('equal')
     for command in ('test', 'predict', 'convert', 'flops', 'benchmark'):
         assert (installed / f'cvt-{command}').is_file()
+
+
+def test_editable_install(tmp_path):
+    """Recipes and tools are the checkout's own. A config inherits one under a tool that imports nothing of ours."""
+    source = copy_sources(tmp_path / 'source')
+    commands = install(tmp_path, '-e', source)
+    (tmp_path / 'mine.py').write_text(CONFIG.replace("'cvt_dense::maskrcnn_cvt13_coco.py'",
+                                                     "__import__('cvt_dense').recipe('maskrcnn_cvt13_coco.py')"))
+    code = """
+import sys
+from mmengine.config import Config
+assert 'cvt_dense' not in sys.modules
+print(Config.fromfile('mine.py').model.type, sys.modules['cvt_dense'].recipe('cvt13_in1k.py'))
+"""
+    found = run(commands / 'python', '-c', code, cwd=tmp_path).split()
+    assert found[-2:] == ['MaskRCNN', str(source / 'configs/cvt13_in1k.py')]
+    assert (commands / 'cvt-train').is_file() and not (source / 'cvt_dense/.mim').exists()
 
 
 def test_unknown_recipe(tmp_path):

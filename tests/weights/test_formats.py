@@ -1,3 +1,5 @@
+from itertools import permutations
+
 import pytest
 import torch
 
@@ -24,7 +26,7 @@ def test_one_renamed_key_does_not_change_the_format(ours):
     assert recognise(['stage0.patch_embed.proj.weight'] + keys[1:]) == 'huggingface'
 
 
-@pytest.mark.parametrize('way', [('huggingface', 'cvt_dense', 'microsoft'), ('cvt_dense', 'huggingface', 'microsoft')])
+@pytest.mark.parametrize('way', [(*others, 'microsoft') for others in permutations(FORMATS[1:], 2)])
 def test_round_trips_give_the_very_same_tensors_in_the_same_order(ours, way):
     start = convert(ours, 'microsoft')
     assert 'stage2.blocks.0.attn.conv_proj_q.bn.num_batches_tracked' in start

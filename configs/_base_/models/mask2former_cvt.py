@@ -1,21 +1,11 @@
 # Mask2Former for semantic segmentation, on CvT's maps of stride 4, 8, 16 and its pooled 32. The head is
 # mmseg's; it and its parts need mmdet installed.
+_base_ = 'segmentor_cvt.py'
+
 num_classes = 150
 model = dict(
-    type='EncoderDecoder',
-    data_preprocessor=dict(
-        type='SegDataPreProcessor',
-        mean=[123.675, 116.28, 103.53],
-        std=[58.395, 57.12, 57.375],
-        bgr_to_rgb=True,
-        pad_val=0,
-        seg_pad_val=255,
-        size=(512, 512),
-        test_cfg=dict(size_divisor=32)),
-    backbone=dict(
-        type='cvt_dense.CvT',
-        out_indices=(0, 1, 2, 3),
-        norm_eval=True),  # 2 images a GPU are too few for BatchNorm's own statistics
+    data_preprocessor=dict(test_cfg=dict(size_divisor=32)),
+    backbone=dict(out_indices=(0, 1, 2, 3)),
     decode_head=dict(
         type='Mask2FormerHead',
         in_channels=[64, 192, 384, 384],

@@ -1,18 +1,8 @@
 # UperNet on CvT's maps of stride 4, 8 and 16, with an auxiliary head on stage 2.
+_base_ = 'segmentor_cvt.py'
+
 norm_cfg = dict(type='SyncBN', requires_grad=True)  # plain BatchNorm when not distributed
 model = dict(
-    type='EncoderDecoder',
-    data_preprocessor=dict(
-        type='SegDataPreProcessor',
-        mean=[123.675, 116.28, 103.53],
-        std=[58.395, 57.12, 57.375],
-        bgr_to_rgb=True,
-        pad_val=0,
-        seg_pad_val=255,
-        size=(512, 512)),
-    backbone=dict(
-        type='cvt_dense.CvT',
-        norm_eval=True),  # 2 images a GPU are too few for BatchNorm's own statistics
     decode_head=dict(
         type='UPerHead',
         in_channels=[64, 192, 384],

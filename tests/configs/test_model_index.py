@@ -1,0 +1,75 @@
+"""model-index.yml: mim can read it, and it says what the configs, the documents and the weights' code say."""
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from mmengine.config import Config
+
+from cvt_dense.models import CvT
+from cvt_dense.weights.files import HUB_FILES
+
+ROOT = Path(__file__).parents[2]
+INDEX = yaml.safe_load((ROOT / 'model-index.yml').read_text())
+MODELS = {model['Name']: model for model in INDEX['Models']}
+
+
+@pytest.fixture(scope='module')
+def authors() -> dict[str, list[float]]:
+    """{arch: top-1 at 224, at 384, at 384 from IN-22k} of the README's table."""
+    readme = (ROOT / 'README.md').read_text()
+    rows = re.findall(r'^\| (CvT-\w+) \|.*\| ([\d.]+ / [\d.]+|-) \| ([\d.]+) \|$', readme, re.M)
+    assert len(rows) == 3
+    return {name.lower(): [float(number) for number in (*small.split(' / '), large) if number != '-']
+            for name, small, large in rows}
+
+
+def test_is_what_mim_reads():
+    """mim finds a model by its name in lower case, joins ``Weights`` and ``Config`` unless they are texts."""
+    assert set(INDEX) == {'Collections', 'Models'} and len(MODELS) == len(INDEX['Models']) == 7
+    collections = {collection['Name'] for collection in INDEX['Collections']}
+    for name, model in MODELS.items():
+        assert name == name.lower() == Path(model['Config']).stem and (ROOT / model['Config']).is_file()
+        assert model['In Collection'] in collections
+        assert isinstance(model['Weights'], str) and isinstance(model['Metadata'], dict)
+        for result in model['Results']:
+            assert set(result) == {'Task', 'Dataset', 'Source', 'Metrics'}
+            assert all(isinstance(value, float) for value in result['Metrics'].values())
+    assert all((ROOT / collection['Code']).is_file() for collection in INDEX['Collections'])
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_network_and_size_are_the_configs(name):
+    metadata, cfg = MODELS[name]['Metadata'], Config.fromfile(ROOT / MODELS[name]['Config'])
+    backbone = cfg.model.backbone
+    assert backbone.type == 'cvt_dense.CvT' and backbone.arch == metadata['Architecture'] in CvT.arch_zoo
+    assert cfg.val_dataloader.dataset.transform.input_size == metadata['Image Size']
+    assert ('in22k' in name) == ('ImageNet-22k' in metadata['Training Data'])
+
+
+def test_weights_are_those_that_configs_load():
+    """One repository a model, under the name that ``hf://`` and the README give it; every one of a config is listed."""
+    named = {name for path in (ROOT / 'configs').rglob('*.py')
+             for name in re.findall(r"'(hf://.*?)'", path.read_text())}
+    assert len(named) >= 4 and named <= {model['Hub'] for model in MODELS.values()}
+    for model in MODELS.values():
+        metadata = model['Metadata']
+        size, more = metadata['Image Size'], 'ImageNet-22k' in metadata['Training Data']
+        repository = metadata['Architecture'] + ('-384' if size == 384 else '') + ('-22k' if more else '')
+        assert model['Hub'] == f'hf://microsoft/{repository}'
+        url, file = model['Weights'].rsplit('/', 1)
+        assert url == f'https://huggingface.co/microsoft/{repository}/resolve/main' and file in HUB_FILES
+        arch = metadata['Architecture'].replace('cvt-', 'CvT-')
+        assert model['File'] == f'{arch}-{size}x{size}-IN-{"22k" if more else "1k"}.pth'
+
+
+def test_accuracies_are_those_of_the_documents(authors):
+    listed: dict[str, list[float]] = {}
+    for name, model in MODELS.items():
+        top1 = model['Results'][0]['Metrics']['Top 1 Accuracy']
+        listed.setdefault(model['Metadata']['Architecture'], []).append(top1)
+        assert f'authors: {top1} top-1' in (ROOT / model['Config']).read_text()
+    assert listed == authors
+    table = (ROOT / 'configs/README.md').read_text()
+    assert all(' / '.join(map(str, numbers[:-1])) in table and f'| {numbers[-1]} |' in table
+               for numbers in authors.values())

@@ -1,0 +1,1 @@
+"""The subcommands of tools/benchmark.py, a file each, and what they measure with."""

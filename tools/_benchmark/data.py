@@ -1,0 +1,115 @@
+"""``benchmark.py data``: the input pipeline beside the training step."""
+import argparse
+import copy
+import itertools
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import timm
+import torch
+from mmengine.config import DictAction
+from mmengine.model import BaseModel, revert_sync_batchnorm
+from mmengine.optim import OptimWrapper, build_optim_wrapper
+from mmengine.registry import MODELS, init_default_scope
+from mmengine.runner import Runner
+from torch.utils.data import DataLoader
+
+from cvt_dense.launch import command_line, settings
+from cvt_dense.launch.build import build_datasets
+from cvt_dense.nodes import type_name
+
+HELP = 'the input pipeline beside the training step, in images/s'
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('config', help='config file')
+    parser.add_argument('--data-root', metavar='DIR', help='as for tools/train.py')
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
+                        help='as for tools/train.py')
+    parser.add_argument('--workers', type=lambda text: [int(part) for part in text.split(',')], metavar='N,...',
+                        help="numbers of worker processes to try (the config's)")
+    parser.add_argument('--steps', type=int, default=20, help='timed batches, of the data three times (20)')
+    parser.add_argument('--compare', choices=('timm', ), help="timm's own loader of the same images and transforms")
+    parser.add_argument('--device', choices=('cpu', 'cuda'),
+                        default='cuda' if torch.cuda.is_available() else 'cpu')
+    parser.set_defaults(launcher='none', local_rank=0, work_dir=None)
+
+
+def check(args: argparse.Namespace) -> None:
+    if args.steps < 1 or any(workers < 0 for workers in args.workers or ()):
+        raise ValueError(f'--steps {args.steps} --workers {args.workers}: at least 1 step, 0 or more workers')
+
+
+def timm_loader(loader: DataLoader, transform: dict) -> DataLoader:
+    """timm's own loader of the same images with the same transforms, batch size and workers."""
+    dataset = timm.data.ImageDataset(loader.dataset.reader.root, reader=loader.dataset.reader)
+    prefetcher = timm.data.create_loader(
+        dataset, batch_size=loader.batch_size, num_workers=loader.num_workers, device=torch.device('cpu'),
+        persistent_workers=loader.num_workers > 0, pin_memory=loader.pin_memory, **transform)
+    return prefetcher.loader  # without the normalisation on the device, which here is the model's
+
+
+def loading_rate(batches: Iterator, loader: DataLoader, steps: int) -> float:
+    """Images/s over the next ``steps`` batches, leaving out those that workers had time to prepare."""
+    for _ in range(2 * loader.num_workers + 3):
+        next(batches)
+    start = time.perf_counter()
+    for _ in range(steps):
+        next(batches)
+    return steps * loader.batch_size / (time.perf_counter() - start)
+
+
+def training_rate(model: BaseModel, optim_wrapper: OptimWrapper, batch: dict[str, Any],
+                  args: argparse.Namespace) -> float:
+    """Images/s of training steps on one batch."""
+    for step in range(args.steps + 1):
+        if step == 1:  # the first one is slower
+            start = time.perf_counter()
+        model.train_step(batch, optim_wrapper)
+    if args.device == 'cuda':
+        torch.cuda.synchronize()
+    return args.steps * len(batch['inputs']) / (time.perf_counter() - start)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints how fast a config's training data is loaded, and how fast its model trains on a batch of it."""
+    with command_line.report_errors(*command_line.SETUP_ERRORS):
+        cfg = settings.adapt(settings.load_config(args), args)
+        init_default_scope(cfg.get('default_scope') or 'mmengine')
+        transform = cfg.train_dataloader.dataset.get('transform')
+        if args.compare and type_name(cfg.train_dataloader.dataset) != 'ImageDataset':
+            raise ValueError(f'--compare timm: {args.config} trains on no cvt_dense.ImageDataset, the only data set '
+                             'that timm has too.')
+        cfg.train_dataloader.dataset = build_datasets(cfg, ['train'])['train']
+        model = revert_sync_batchnorm(MODELS.build(cfg.model)).to(args.device).train()
+        optim_wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+    print(f'{"":24} {"images/s":>9}')
+    rates = {}
+    for workers in args.workers or [cfg.train_dataloader.get('num_workers', 0)]:
+        loader_cfg = copy.copy(cfg.train_dataloader)
+        loader_cfg.update(num_workers=workers, persistent_workers=workers > 0)
+        loaders = dict(data=Runner.build_dataloader(loader_cfg, seed=0))
+        if len(loaders['data']) == 0:
+            raise SystemExit(f'{args.config}: {len(cfg.train_dataloader.dataset)} training images do not fill one '
+                             f'batch of {loader_cfg.batch_size}; set train_dataloader.batch_size with --cfg-options.')
+        if args.compare:
+            loaders['timm'] = timm_loader(loaders['data'], transform)
+        batches = {name: itertools.chain.from_iterable(itertools.repeat(loader)) for name, loader in loaders.items()}
+        rounds = [{name: loading_rate(batches[name], loader, args.steps) for name, loader in loaders.items()}
+                  for _ in range(3)]
+        medians = {name: statistics.median(rates[name] for rates in rounds) for name in loaders}
+        rates[workers] = medians['data']
+        for name, rate in medians.items():
+            print(f'{f"{name}, {workers} workers":24} {rate:9.1f}', flush=True)
+        if args.compare:
+            ratio = statistics.median(rates['data'] / rates['timm'] for rates in rounds)
+            print(f'{"  ratio to timm":24} {ratio:9.2f}', flush=True)
+        batch = next(batches['data'])
+        del batches, loaders
+    training = training_rate(model, optim_wrapper, batch, args)
+    print(f'{"training step, " + args.device:24} {training:9.1f}')
+    workers, rate = max(rates.items(), key=lambda item: item[1])
+    print(f'{"The model" if rate > training else "The data"} limits: {workers} workers load '
+          f'{rate / training:.2f} x what one training process takes.')

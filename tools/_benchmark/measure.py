@@ -1,0 +1,156 @@
+"""Time, memory and share of the machine's speed."""
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from _random_batch import forward, random_batch
+from mmengine.model import BaseModel
+from torch import nn
+from torch.utils.flop_counter import (
+    FlopCounterMode,
+    conv_flop_count,
+    register_flop_formula,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
+
+from .networks import backbone_of, build, split_name
+
+DTYPES = dict(none=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
+GIB = 2**30
+
+
+# PyTorch counts the CPU's attention kernel as nothing.
+@register_flop_formula(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu)
+def _attention_flops(q, k, v, *args, out_shape=None, **kwargs) -> int:
+    return sdpa_flop_count(q, k, v)
+
+
+@register_flop_formula(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward)
+def _attention_backward_flops(grad, q, k, v, *args, out_shape=None, **kwargs) -> int:
+    return sdpa_backward_flop_count(grad, q, k, v)
+
+
+# PyTorch's own formula forgets the groups: a depth-wise convolution's weights would count channels times.
+def _convolution_backward_flops(grad, x, weight, *args, out_shape=None) -> int:
+    transposed, output_mask = args[4], args[7]
+    return sum(output_mask[:2]) * conv_flop_count(x, weight, grad, transposed)
+
+
+FLOPS = dict(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward_flops})
+
+
+def inputs_of(model: nn.Module, args: argparse.Namespace, size: tuple[int, int]) -> dict:
+    if isinstance(model, BaseModel):
+        return random_batch(model, args.batch, size, args.device)
+    return dict(inputs=torch.rand(args.batch, 3, *size, device=args.device))
+
+
+def step(model: nn.Module, batch: dict, args: argparse.Namespace) -> None:
+    """One forward pass, or forward and backward."""
+    whole, dtype = isinstance(model, BaseModel), DTYPES[args.amp]
+    with torch.autocast(args.device, dtype) if dtype != torch.float32 else nullcontext():
+        if args.mode == 'infer':
+            with torch.inference_mode():
+                forward(model, batch) if whole else model(batch['inputs'])
+            return
+        if whole:
+            loss, _ = model.parse_losses(model(**batch, mode='loss'))
+        else:
+            out = model(batch['inputs'])
+            maps = out if isinstance(out, (tuple, list)) else [out.last_hidden_state]
+            loss = sum(y.float().mean() for y in maps)
+    loss.backward()
+    model.zero_grad(set_to_none=True)
+
+
+def seconds(function: Callable, device: str) -> float:
+    start = time.perf_counter()
+    function()
+    if device == 'cuda':
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def cpu_memory(name: str, args: argparse.Namespace, size: tuple[int, int]) -> float | None:
+    """GiB by which this process grows, to be run in a process of its own; None where it is not Linux."""
+    status = Path('/proc/self/status')
+    if not status.exists():
+        return None
+
+    def kib(key: str) -> int:
+        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(key))
+
+    Path('/proc/self/clear_refs').write_text('5')  # the peak so far, of the imports, is forgotten
+    before = kib('VmRSS:')
+    model = build(name, args, size)
+    step(model, inputs_of(model, args, size), args)
+    return (kib('VmHWM:') - before) * 1024 / GIB
+
+
+def prepare(name: str, args: argparse.Namespace, size: tuple[int, int]) -> tuple[dict, Callable[[], None]]:
+    """A network's memory and multiplications, and what runs one step of it, warm and compiled where it is to be."""
+    memory = None
+    if args.device == 'cpu':
+        with ProcessPoolExecutor(1, mp_context=get_context('spawn')) as pool:
+            memory = pool.submit(cpu_memory, name, args, size).result()
+    before = torch.cuda.memory_allocated() if args.device == 'cuda' else 0
+    model = build(name, args, size).to(args.device)
+    batch = inputs_of(model, args, size)
+    with FlopCounterMode(**FLOPS) as counter:
+        step(model, batch, args)
+    run = partial(step, model, batch, args)
+    if 'compiled' in split_name(name)[1]:
+        backbone_of(model).compile(dynamic=False)
+        run()
+    if args.device == 'cuda':
+        torch.cuda.reset_peak_memory_stats()
+        run()
+        memory = (torch.cuda.max_memory_allocated() - before) / GIB
+    return dict(memory_gib=memory, gflop=counter.get_total_flops() / 1e9), run
+
+
+def measure(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -> list[dict]:
+    """One row per network: median latency over interleaved rounds, memory, share of the matmul peak."""
+    side = 8192 if args.device == 'cuda' else 2048
+    matrix = torch.rand(side, side, device=args.device, dtype=DTYPES[args.amp])
+    steps: dict[str, Callable] = dict(matmul=lambda: matrix @ matrix)
+    rows = {}
+    for name in names:
+        print(f'{size[0]}x{size[1]}: {name}', file=sys.stderr)
+        rows[name] = dict(name=name, size=list(size), memory_gib=None, gflop=None)
+        try:
+            known, steps[name] = prepare(name, args, size)
+            rows[name].update(known)
+        except (BrokenProcessPool, torch.cuda.OutOfMemoryError):
+            print(f'{name} does not fit into memory and is left out', file=sys.stderr)
+        except (RuntimeError, ValueError) as error:
+            raise SystemExit(f'{args.model}, {name} does not run on {args.batch} x {size[0]}x{size[1]} pixels: '
+                             f'{error}. Try a larger --size or --batch.') from error
+
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    steps['matmul']()  # warms up; the others have run
+    for _ in range(args.rounds):
+        for name, run in steps.items():
+            times[name].append(seconds(run, args.device))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    peak = 2 * side**3 / medians['matmul'] / 1e9
+    for name, row in rows.items():
+        median = medians.get(name)
+        row.update(
+            latency_ms=median and 1e3 * median,
+            fastest_ms=median and 1e3 * min(times[name]),
+            images_per_s=median and args.batch / median,
+            speedup=median and medians[names[0]] / median if names[0] in medians else None,
+            share_of_peak=median and row['gflop'] / median / peak,
+            matmul_gflops=peak)
+    return list(rows.values())

@@ -1,0 +1,77 @@
+"""What was measured: as a table, a picture, shares of operators, and on which machine."""
+import argparse
+import os
+import platform
+from functools import partial
+from pathlib import Path
+
+import timm
+import torch
+
+from .measure import inputs_of, step
+from .networks import build
+
+
+def print_table(rows: list[dict]) -> None:
+    print(f'{"network":40} {"size":>10} {"ms":>9} {"images/s":>9} {"x first":>8} {"GiB":>7} {"GFLOP":>8} '
+          f'{"peak":>6}')
+    for row in rows:
+        cells = [f'{row["name"]:40}', f'{"x".join(map(str, row["size"])):>10}']
+        for key, spec in (('latency_ms', '9.1f'), ('images_per_s', '9.2f'), ('speedup', '8.2f'),
+                          ('memory_gib', '7.2f'), ('gflop', '8.1f'), ('share_of_peak', '6.0%')):
+            cells.append(' ' * (int(spec[0]) - 1) + '-' if row[key] is None else format(row[key], spec))
+        print(*cells)
+
+
+def save_plot(rows: list[dict], args: argparse.Namespace) -> None:
+    import matplotlib
+    matplotlib.use('Agg')
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
+    for axis, key, label in ((axes[0], 'latency_ms', 'ms'), (axes[1], 'memory_gib', 'peak memory, GiB')):
+        for name in dict.fromkeys(row['name'] for row in rows):
+            points = [(row['size'][0], row[key]) for row in rows if row['name'] == name and row[key]]
+            axis.plot(*zip(*points), marker='o', label=name.replace('eager', args.model))
+        axis.set(xlabel='image height, pixels', ylabel=label, xscale='log', yscale='log')
+        ticks = sorted({row['size'][0] for row in rows})
+        axis.set_xticks(ticks, ticks)
+        axis.minorticks_off()
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter('{x:g}')
+        axis.grid(alpha=.3)
+    axes[0].legend()
+    precision = 'fp32' if args.amp == 'none' else args.amp
+    figure.suptitle(f'{args.mode}, batch {args.batch}, {precision}, {args.device}')
+    figure.savefig(args.plot, dpi=120)
+
+
+def print_profile(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -> None:
+    """The operators that take at least 1 % of each network's time, by PyTorch's profiler."""
+    for name in names:
+        model = build(name, args, size).to(args.device)
+        run = partial(step, model, inputs_of(model, args, size), args)
+        run()
+        with torch.profiler.profile() as profiler:
+            for _ in range(3):
+                run()
+        key = f'self_{"device" if args.device == "cuda" else "cpu"}_time_total'
+        times = {event.key: getattr(event, key) for event in profiler.key_averages()}
+        total = sum(times.values())
+        print(f'\n{name}, {size[0]}x{size[1]}: share of time')
+        for operator, spent in sorted(times.items(), key=lambda item: -item[1]):
+            if spent >= 0.01 * total:
+                print(f'{spent / total:6.1%}  {operator}')
+
+
+def cpu_name() -> str:
+    info = Path('/proc/cpuinfo')
+    names = [line.split(':', 1)[1].strip() for line in info.read_text().splitlines() if line.startswith('model name')
+             ] if info.exists() else []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def environment(device: str) -> dict:
+    name = torch.cuda.get_device_name() if device == 'cuda' else cpu_name()
+    return dict(device=name, threads=torch.get_num_threads(), torch=torch.__version__, timm=timm.__version__,
+                python=platform.python_version(), load_of_last_minutes=os.getloadavg())
