@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md',
              *(f'{folder}/README.md' for folder in ('configs', 'tools', 'benchmarks', 'cvt_dense/weights'))]
-TOOLS = {'benchmark', 'convert_checkpoint', 'demo', 'get_flops', 'predict', 'test', 'train'}
+TOOLS = {'benchmark', 'convert_checkpoint', 'demo', 'get_flops', 'plot', 'predict', 'test', 'train'}
 
 
 def code(document: str) -> list[str]:

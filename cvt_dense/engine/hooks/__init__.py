@@ -8,9 +8,10 @@ from .non_finite import NonFiniteLossHook
 from .progress import ProgressBarHook
 from .raw_weights import RawWeightsHook
 from .seed import SeedHook
+from .summary import SummaryHook
 from .unreadable_images import UnreadableImagesHook
 
 __all__ = [
     'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FuseHook', 'HeadClassesHook', 'NonFiniteLossHook',
-    'ProgressBarHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook', 'UnreadableImagesHook'
+    'ProgressBarHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook', 'SummaryHook', 'UnreadableImagesHook'
 ]
