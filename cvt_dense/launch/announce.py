@@ -1,5 +1,4 @@
 """What a run says before it begins: what is trained or tested, on what, for how long, from which weights, where."""
-import os
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ def announce(runner: Runner, cfg: Config, datasets: dict[str, Any]) -> None:
     lines['weights'] = _weights(cfg)
     lines['runs on'] = _device(cfg, runner.world_size, training)
     lines['folder'] = runner.work_dir
-    lines['log'] = f'{runner.logger.log_file} (also has the config, the environment and packages\' messages)'
+    lines['log'] = f'{runner.logger.log_file} (and the config, the environment, what packages say)'
     text = ''.join(f'\n  {name + ":":<11}{line}' for name, line in lines.items())
     runner.logger.info(('Training' if training else 'Testing') + text)
 

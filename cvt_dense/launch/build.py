@@ -74,6 +74,7 @@ def build_runner(args: argparse.Namespace, stages: list[str]) -> Runner:
         UserError, ValueError, ...: see ``SETUP_ERRORS``; nothing has been written then.
     """
     with before_the_log(is_first_process()):
+        print_log(f'{args.config}: checking settings, data and weights', logger='current')
         return _build_runner(args, stages)
 
 

@@ -47,7 +47,7 @@ def test_variables_of_a_file():
 
 
 @pytest.mark.parametrize('text, message', [
-    ('train_cfg = dict(max_epoch=3)', "train_cfg.max_epoch=3: .*nothing reads it. Did you mean train_cfg.max_epochs?"),
+    ('train_cfg = dict(max_epoch=3)', 'train_cfg.max_epoch=3: .*nothing reads it. Did you mean train_cfg.max_epochs?'),
     ('val_dataloader = dict(batchsize=3)', 'Did you mean val_dataloader.batch_size?'),
     ('optim_wrapper = dict(optimizer=dict(weightdecay=3))', 'Did you mean optim_wrapper.optimizer.weight_decay?'),
     ('auto_scale_lr = dict(enabled=True)', 'Did you mean auto_scale_lr.enable?')])

@@ -96,8 +96,8 @@ def summary(runner: Runner) -> list[str]:
     if best is not None:
         lines.append(f'best:    {best[0]} {best[1]:.4g}, {_short(best[2])}')
     elif metrics and (point := curves.best(metrics[0])) is not None:
-        lines.append(f'best:    {metrics[0]} {point.values[metrics[0]]:.4g} ({place(point)}); to keep such a checkpoint, '
-                     f'set default_hooks.checkpoint.save_best={metrics[0]}')
+        lines.append(f'best:    {metrics[0]} {point.values[metrics[0]]:.4g} ({place(point)}); '
+                     f'default_hooks.checkpoint.save_best={metrics[0]} would have kept it')
     checkpoint = best[2] if best else last
     lines.append(f'log:     {_short(runner.logger.log_file)}')
     if curves:
