@@ -60,8 +60,10 @@ def _length(cfg: Config, images: int, processes: int) -> str:
         total, unit = f'{loop["max_epochs"]} epochs of {iterations} iterations', 'epochs'
     else:
         total, unit = f'{loop.get("max_iters")} iterations', 'iterations'
-    return f'{total}, {batch}' + (f'; evaluation every {loop.get("val_interval", 1)} {unit}' if cfg.get('val_cfg') is
-                                  not None else '; no evaluation')
+    if cfg.get('val_cfg') is None:
+        return f'{total}, {batch}; no evaluation'
+    every = loop.get('val_interval', 1)
+    return f'{total}, {batch}; evaluation every {unit[:-1] if every == 1 else f"{every} {unit}"}'
 
 
 def _optimizer(cfg: Config) -> str:

@@ -100,19 +100,6 @@ def test_another_run_is_refused_by_restarts_too(run):
     assert 'resumed epoch' not in output and sorted((folder / 'my run').rglob('*')) == before
 
 
-def test_resumed_with_another_learning_rate_it_says_so(run):
-    folder, _ = run
-    shutil.copytree(folder / 'my run', folder / 'resumed')
-    output = call(sys.executable, 'tools/train.py', folder / 'tiny.py', '--work-dir', folder / 'resumed', '--resume',
-                  *FLAGS, 'optim_wrapper.optimizer.lr=0.01', 'train_cfg.max_epochs=3', output=folder / 'resumed.txt')
-    warning, = [line for line in output.splitlines() if 'have no effect' in line]
-    assert re.search(r'optim_wrapper.optimizer.lr=0.01 \(it stays 0.002\d*\)\. To train', warning)
-    assert 'Epoch(train) [3][3/3]' in output
-    output = call(sys.executable, 'tools/train.py', folder / 'tiny.py', '--work-dir', folder / 'resumed', '--resume',
-                  *FLAGS, output=folder / 'resumed.txt')
-    assert 'have no effect' not in output
-
-
 def test_overwrite_in_two_processes(run):
     folder, _ = run
     shutil.copytree(folder / 'my run', folder / 'twice')
@@ -126,6 +113,18 @@ def test_overwrite_in_two_processes(run):
     assert [path.name for path in (folder / 'twice').glob('epoch_*')] == ['epoch_1.pth']
     console = console_before_training(output)
     assert len(console) <= 40 and '2 x CPU' in '\n'.join(console)
+
+
+def test_resumed_with_another_learning_rate_it_says_so(run):
+    """The last test of this run, which goes on with it."""
+    folder, _ = run
+    command = (sys.executable, 'tools/train.py', folder / 'tiny.py', '--resume', '--work-dir', folder / 'my run',
+               *FLAGS)
+    output = call(*command, 'optim_wrapper.optimizer.lr=0.01', 'train_cfg.max_epochs=3', output=folder / 'resumed.txt')
+    warning, = [line for line in output.splitlines() if 'have no effect' in line]
+    assert re.search(r'no effect: optim_wrapper.optimizer.lr=0.01 \(it stays 0.002\)\. To train', warning)
+    assert 'Epoch(train) [3][3/3]' in output
+    assert 'have no effect' not in call(*command, output=folder / 'again.txt')
 
 
 # -- what counts as another run ----------------------------------------------------------------------

@@ -49,9 +49,10 @@ def _ignored(runner: Runner, checkpoint: dict[str, Any]) -> list[str]:
 
     Compared are the values that they were made to, since the text of a checkpoint's config is code.
     """
-    meta, cfg, now = checkpoint.get('meta', {}), runner.cfg.optim_wrapper, runner.optim_wrapper.param_groups
-    saved = checkpoint.get('optimizer', {}).get('param_groups')
-    if not isinstance(now, list) or not isinstance(saved, list) or len(now) != len(saved):
+    meta, cfg = checkpoint.get('meta', {}), runner.cfg.optim_wrapper
+    now = getattr(getattr(runner.optim_wrapper, 'optimizer', None), 'param_groups', [])
+    saved = (checkpoint.get('optimizer') or {}).get('param_groups', [])
+    if len(now) != len(saved):
         return []  # several optimizers, or another one, which fails when it is loaded
     loader = runner.train_dataloader
     new = dict(world_size=runner.world_size, batch_size=loader.batch_size,
@@ -64,7 +65,7 @@ def _ignored(runner: Runner, checkpoint: dict[str, Any]) -> list[str]:
         pair = next((pair for pair in pairs if not np.allclose(*pair, rtol=1e-6, atol=0)), None)
         if pair is not None and (key != 'lr' or same_batch):
             given = cfg.optimizer.get(key, pair[0])  # of the learning rate before it is scaled to batch and layer
-            stays = given * pair[1] / pair[0] if key == 'lr' else pair[1]
+            stays = float(f'{given * pair[1] / pair[0]:.6g}') if key == 'lr' else pair[1]
             ignored.append(f'optim_wrapper.optimizer.{key}={given} (it stays {stays})')
     schedules, old = runner.param_schedulers or [], checkpoint.get('param_schedulers') or []
     if isinstance(schedules, list) and same_batch and (
