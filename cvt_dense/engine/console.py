@@ -38,7 +38,7 @@ def _speaker() -> tuple[str, bool]:
         frame = frame.f_back
     module = frame.f_globals.get('__name__', '')
     installed = re.search(r'[/\\](site|dist)-packages[/\\]', frame.f_code.co_filename) is not None
-    return f'{module}:{frame.f_code.co_name}', installed and module.split('.')[0] != 'cvt_dense'
+    return f'{module}:{frame.f_code.co_name}', installed and module.split('.')[0] not in ('cvt_dense', '__main__')
 
 
 class ForTheConsole(logging.Filter):
