@@ -4,13 +4,15 @@
     python -m cvt_dense.tools train mine.py                                    the same
     torchrun --nproc-per-node 8 -m cvt_dense.tools train mine.py --launcher pytorch
 """
+import os
 import runpy
+import shlex
 import sys
 from functools import partial
 
 from .recipes import folder
 
-NAMES = ('train', 'test', 'predict', 'convert_checkpoint', 'get_flops', 'benchmark')
+NAMES = ('train', 'test', 'predict', 'convert_checkpoint', 'get_flops', 'benchmark', 'plot')
 
 
 def run(name: str) -> None:
@@ -21,8 +23,16 @@ def run(name: str) -> None:
     runpy.run_path(str(path), run_name='__main__')
 
 
+def command(name: str) -> str:
+    """How a user calls the tool from the current folder: 'cvt-test' if installed, otherwise 'python tools/test.py'."""
+    if folder().name == '.mim':
+        return f'cvt-{name}'
+    path = os.path.relpath(folder() / 'tools' / f'{name}.py')
+    return f'python {shlex.quote(os.path.abspath(path) if path.startswith("..") else path)}'
+
+
 # pyproject.toml makes commands of these: cvt-train, ...
-train, test, predict, convert_checkpoint, get_flops, benchmark = (partial(run, name) for name in NAMES)
+train, test, predict, convert_checkpoint, get_flops, benchmark, plot = (partial(run, name) for name in NAMES)
 
 
 def main() -> None:

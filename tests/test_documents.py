@@ -36,7 +36,7 @@ RUN_BY = {
     'python tools/predict.py CONFIG CHECKPOINT IMAGE_OR_FOLDER... [--out-dir DIR] [--score-thr 0.3]': [
         'tools/test_predict.py::test_classification', 'tools/test_predict.py::test_dense'],
 }
-TOOLS = {'benchmark', 'convert_checkpoint', 'demo', 'get_flops', 'predict', 'test', 'train'}
+TOOLS = {'benchmark', 'convert_checkpoint', 'demo', 'get_flops', 'plot', 'predict', 'test', 'train'}
 
 
 def code(document: str) -> list[str]:

@@ -29,6 +29,7 @@ matplotlib.use('Agg')
 import matplotlib.pyplot as plt
 from PIL import Image
 
+from cvt_dense.curves import Curves, draw_line
 from cvt_dense.datasets.synthetic import generate
 
 PROGRESS = re.compile(r'(Epoch|Iter)\(train\) +(\[[^]]*\](?:\[[^]]*\])?).*? loss: ([\d.]+)')
@@ -173,21 +174,13 @@ def last_checkpoint(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def read_log(folder: Path) -> list[dict]:
-    """The records that MMEngine logged in a training's folder, of all its starts, in order."""
-    return [json.loads(line) for path in sorted(folder.glob('*/vis_data/scalars.json'))
-            # A killed run may leave half a line.
-            for line in path.read_text().splitlines() if line.endswith('}')]
-
-
 def read_result(folder: Path) -> dict[str, float] | None:
     """The metrics of the last checkpoint; None if there is none, or it has not been evaluated."""
     checkpoint = last_checkpoint(folder)
     if checkpoint is None:
         return None
     step = int(checkpoint.stem.rsplit('_', 1)[1])
-    results = [record for record in read_log(folder)
-               if record.get('step') == step and 'loss' not in record]
+    results = [point.values for point in Curves(folder).points if point.evaluation and point.values['step'] == step]
     return results[-1] if results else None
 
 
@@ -201,7 +194,7 @@ def train(trainings: Sequence[Training], work_dir: Path, args: argparse.Namespac
             continue
         command = ['tools/train.py', f'configs/{training.config}', '--work-dir', str(folder),
                    '--data-root', f'{work_dir}/data/{training.data}']
-        if last_checkpoint(folder) is not None:
+        if folder.exists():
             command.append('--resume')
         options = [f'randomness.seed={args.seed}'] if args.seed else []
         if training.initial is not None:
@@ -252,19 +245,14 @@ def plot_curves(work_dir: Path, out: Path) -> None:
             name = 'from scratch' if scratch else 'pretrained'
             name = 'averaged weights' if training is PRETRAINING else name
             style = dict(label=name, color='tab:orange' if scratch else 'tab:blue')
-            records = read_log(work_dir / training.name)
-            losses = [r for r in records if 'loss' in r]
-            loss_axis.plot([r['step'] for r in losses], [r['loss'] for r in losses], marker='.', **style)
-            values = [r for r in records if key in r and 'loss' not in r]
-            metric_axis.plot([r['step'] for r in values], [r[key] for r in values], marker='o', **style)
+            curves = Curves(work_dir / training.name)
+            draw_line(loss_axis, curves, 'loss', **style)
+            draw_line(metric_axis, curves, key, 'epochs', **style)
             if training is PRETRAINING:
-                metric_axis.plot([r['step'] for r in values], [r['raw/top1'] for r in values], marker='o',
-                                 label='raw weights', color='tab:gray')
-        loss_axis.set(title=title, ylabel='training loss', xlabel='iteration')
-        metric_axis.set(ylabel=label, xlabel='epoch' if column == 0 else 'iteration', ylim=(0, None))
+                draw_line(metric_axis, curves, 'raw/top1', 'epochs', label='raw weights', color='tab:gray')
+        loss_axis.set(title=title, ylabel='training loss')
+        metric_axis.set(ylabel=label, ylim=(0, None))
         metric_axis.legend()
-        for axis in (loss_axis, metric_axis):
-            axis.grid(alpha=0.3)
     figure.savefig(out, dpi=110)
     plt.close(figure)
 
@@ -306,6 +294,9 @@ def main() -> None:
         work_dir = work_dir.resolve()
     curves, predictions = work_dir / 'curves.png', work_dir / 'predictions.png'
     try:
+        for name, value in vars(args).items():
+            if name not in ('work_dir', 'seed') and value is not None and value < 1:
+                raise ValueError(f'--{name.replace("_", "-")}={value}: it must be a whole number, 1 or more.')
         check_settings(work_dir, args)
         print(f'Data: drawing shapes in {work_dir}/data', flush=True)
         generate(work_dir / 'data', args.seed, train=args.train, val=args.val,

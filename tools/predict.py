@@ -23,6 +23,7 @@ from PIL import Image, ImageDraw, ImageFont
 from cvt_dense.datasets import open_image
 from cvt_dense.errors import UserError
 from cvt_dense.launch import check_weights, command_line, settings
+from cvt_dense.launch.check_values import SHARE, check_value
 from cvt_dense.nodes import type_name
 
 IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
@@ -264,6 +265,7 @@ def build_predictor(args: argparse.Namespace) -> tuple[Reader, Predictor]:
 def main() -> None:
     args = parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
+        check_value('--score-thr', args.score_thr, SHARE)
         images = find_images(args.images)
         pictures = name_pictures(images, Path(args.out_dir))
         read, predict = build_predictor(args)

@@ -25,8 +25,12 @@ def parse_args() -> argparse.Namespace:
                                                  'segmentor.')
     parser.add_argument('config', help='config file')
     command_line.add_arguments(parser)
-    parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
-                        help='continue a run: from CHECKPOINT, or from the last one in the work dir')
+    known = parser.add_mutually_exclusive_group()
+    known.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
+                       help='continue a run: from CHECKPOINT, or from the last one in the work dir')
+    known.add_argument('--overwrite', action='store_true',
+                       help='if the work dir holds another run, move that one aside, to WORK_DIR.old1 or the next '
+                            'that is free')
     parser.add_argument('--amp', nargs='?', const='bf16', choices=sorted(settings.AMP_DTYPES),
                         help='mixed precision (bf16 if not said which)')
     parser.add_argument('--auto-scale-lr', action='store_true',

@@ -2,8 +2,11 @@
 from pathlib import Path
 from typing import Any
 
+from mmengine.logging import MMLogger
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
+
+from .console import quiet_packages, show_on_console
 
 
 class Continuing:
@@ -13,6 +16,7 @@ class Continuing:
       after the time. Here a resumed run takes the name of the newest folder with training curves in the work dir,
       if there is one.
     - ``auto_scale_lr`` counts ``optim_wrapper.accumulative_counts``, of which MMEngine knows nothing.
+    - The console shows what is about the run; the log file has everything (:mod:`cvt_dense.engine.console`).
     - It does not dump its config, which is adapted to this machine: whoever starts a training writes down what was
       asked for, and a test leaves that alone.
     """
@@ -23,6 +27,15 @@ class Continuing:
             logs = sorted(Path(self.work_dir).glob('*/vis_data/scalars.json'))
             if logs:
                 self._timestamp = logs[-1].parts[-3]
+
+    def build_logger(self, *args, **kwargs) -> MMLogger:
+        logger = super().build_logger(*args, **kwargs)
+        show_on_console(logger)
+        return logger
+
+    def build_evaluator(self, evaluator: Any) -> Any:
+        with quiet_packages():  # pycocotools
+            return super().build_evaluator(evaluator)
 
     def scale_lr(self, optim_wrapper: OptimWrapper, auto_scale_lr: dict[str, Any] | None = None) -> None:
         counts = self.cfg.optim_wrapper.get('accumulative_counts', 1)

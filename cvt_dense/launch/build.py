@@ -10,14 +10,19 @@ from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
-from ..engine.hooks import EvaluateLoadedHook, HeadClassesHook, ScheduleHook
+from ..engine.console import before_the_log
+from ..engine.hooks import EvaluateLoadedHook, HeadClassesHook, ScheduleHook, SummaryHook
 from ..engine.runner import Continuing, ContinuingRunner
 from ..errors import UserError
 from ..nodes import dicts
 from . import settings
+from .announce import announce
 from .check_data import check_annotations, check_files, check_heads
+from .check_data.data_sets import is_first_process
+from .check_values import check_values
 from .check_weights import check_checkpoint
 from .distributed import setup_distributed
+from .work_dir import begin, check_work_dir
 
 
 def build_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[str, Any]:
@@ -68,10 +73,20 @@ def build_runner(args: argparse.Namespace, stages: list[str]) -> Runner:
     Raises:
         UserError, ValueError, ...: see ``SETUP_ERRORS``; nothing has been written then.
     """
+    with before_the_log(is_first_process()):
+        print_log(f'{args.config}: checking settings, data and weights', logger='current')
+        return _build_runner(args, stages)
+
+
+def _build_runner(args: argparse.Namespace, stages: list[str]) -> Runner:
     asked = settings.load_config(args)
+    check_values(asked, stages)
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     setup_distributed(args.launcher)
     cfg = settings.adapt(asked, args)
+    training = 'train' in stages
+    if training:
+        check_work_dir(cfg, args)
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     datasets = build_datasets(cfg, stages, check=not args.no_check)
     if 'train' in datasets and not args.no_check and not cfg.get('resume'):  # a run that was started so goes on
@@ -83,16 +98,21 @@ def build_runner(args: argparse.Namespace, stages: list[str]) -> Runner:
         MODELS.build(copy.deepcopy(cfg.model))
     if getattr(args, 'tta', False):
         settings.wrap_for_tta(cfg)
+    if training:
+        begin(cfg, args)
     runner = _runner_class(cfg).from_cfg(cfg)
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
         getattr(runner, f'_{stage}_dataloader')['dataset'] = dataset
     if not any(isinstance(hook, EvaluateLoadedHook) for hook in runner.hooks):  # a config of someone else's
         runner.register_hook(EvaluateLoadedHook())
-    if 'train' in stages and not any(isinstance(hook, HeadClassesHook) for hook in runner.hooks):
+    if training:
+        runner.register_hook(SummaryHook())
+    if training and not any(isinstance(hook, HeadClassesHook) for hook in runner.hooks):
         runner.register_hook(HeadClassesHook())
-    if 'train' in stages and not any(isinstance(hook, ScheduleHook) for hook in runner.hooks):
+    if training and not any(isinstance(hook, ScheduleHook) for hook in runner.hooks):
         runner.register_hook(ScheduleHook())
-    _write_down(asked, runner, 'train' in stages)
+    _write_down(asked, runner, training)
+    announce(runner, cfg, datasets)
     return runner
 
 

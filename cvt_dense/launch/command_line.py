@@ -15,7 +15,7 @@ from ..errors import UserError
 
 # What wrong settings and files raise while datasets, model and runner are built.
 SETUP_ERRORS = (UserError, ValueError, TypeError, KeyError, AttributeError, AssertionError, ImportError,
-                OSError, SyntaxError, RuntimeError)
+                OSError, SyntaxError, RuntimeError, ArithmeticError)
 
 TRACEBACK = 'CVT_DENSE_TRACEBACK'  # environment variable: '1' shows tracebacks
 

@@ -107,7 +107,7 @@ def _settings(cfg: dict[str, Any]) -> dict[str, Any]:
 def _report_variable(cfg: dict[str, Any], parts: list[str]) -> None:
     """An error with the settings that a variable's value or name stands in; a line in the log if there is none."""
     (name, *rest), given, value = parts, '.'.join(parts), cfg[parts[0]]
-    places = [path for path, found in _values(_settings(cfg))
+    places = [path for path, found in values(_settings(cfg))
               if path.split('.')[-1] == name or (isinstance(value, (dict, list, tuple)) and value and found == value)]
     if not places:
         print_log(f'--cfg-options {given}: no setting is computed from {name!r}; it is set as it is.',
@@ -118,13 +118,13 @@ def _report_variable(cfg: dict[str, Any], parts: list[str]) -> None:
                     f'file is computed. Set what takes effect: {names}.')
 
 
-def _values(node: Any, path: str = '') -> Iterator[tuple[str, Any]]:
+def values(node: Any, path: str = '') -> Iterator[tuple[str, Any]]:
     """(path, value) of everything inside ``node``."""
     for key, child in node.items() if isinstance(node, dict) else enumerate(node):
         here = f'{path}.{key}' if path else str(key)
         yield here, child
         if isinstance(child, (dict, list, tuple)):
-            yield from _values(child, here)
+            yield from values(child, here)
 
 
 # -- keys that did not exist -------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def _check_key(cfg: Config, before: dict[str, Any], parts: list[str]) -> None:
         elif isinstance(node, dict) and part in node:
             node, parent = node[part], parent[part]
         elif isinstance(node, dict) and isinstance(parent, (dict, Config)):
-            known, sure = _known_keys(cfg, parent, parts[:depth], node, parent.get(part))
+            known, sure = known_keys(cfg, parent, parts[:depth], node, parent.get(part))
             near = difflib.get_close_matches(part, known, 1, 0.6 if sure else 0.8)
             if part not in known and known and (sure or near):
                 where = '.'.join(parts[:depth]) or 'the config'
@@ -153,7 +153,7 @@ def _check_key(cfg: Config, before: dict[str, Any], parts: list[str]) -> None:
             return  # a value that is replaced; MMEngine checks indices
 
 
-def _known_keys(cfg: Config, node: Any, place: list[str], old: dict[str, Any], new: Any) -> tuple[set[str], bool]:
+def known_keys(cfg: Config, node: Any, place: list[str], old: dict[str, Any], new: Any) -> tuple[set[str], bool]:
     """Names that may be in ``node``, and whether that is all; none where anything may be."""
     if not place:
         return SETTINGS, True

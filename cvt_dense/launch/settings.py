@@ -19,6 +19,7 @@ from ..engine.atomic_files import find_checkpoint
 from ..errors import UserError
 from ..nodes import dicts, type_name
 from .overrides import read_config
+from .work_dir import test_folder, was_restarted
 
 
 def load_config(args: argparse.Namespace) -> Config:
@@ -57,6 +58,7 @@ def adapt(cfg: Config, args: argparse.Namespace) -> Config:
     cfg.launcher = args.launcher
     if _given(args, 'checkpoint'):
         cfg.load_from, cfg.resume = args.checkpoint, False
+        cfg.work_dir = test_folder(cfg, args)
     if hasattr(args, 'resume'):
         set_resume(cfg, args.resume)
     if _given(args, 'tta'):
@@ -210,7 +212,7 @@ def set_resume(cfg: Config, checkpoint: str | None) -> None:
     A process that torchrun has started again after a crash (``--max-restarts``) always continues from
     the work dir. Where that holds no checkpoint yet, the run starts from its beginning and says so.
     """
-    restarted = int(os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)) > 0
+    restarted = was_restarted()
     if checkpoint is None and not restarted:
         return
     found = find_checkpoint(cfg.work_dir) if restarted or checkpoint == 'auto' else None

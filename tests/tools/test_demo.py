@@ -46,6 +46,21 @@ def test_pretrained_weights_arrive(demo):
         assert 'tensors loaded' not in (work_dir / f'{name}_scratch.log').read_text()
 
 
+def test_consoles_are_short_and_log_files_have_everything(demo):
+    """Of all three tasks: what the demo keeps as the output of its trainings."""
+    work_dir, _ = demo
+    for name in ('pretraining', 'maskrcnn_pretrained', 'maskrcnn_scratch', 'upernet_pretrained', 'upernet_scratch'):
+        console = (work_dir / f'{name}.log').read_text()
+        before = console[:console.index('Saving checkpoint')].splitlines()
+        assert 10 <= len(before) <= 40, console
+        file, = (work_dir / name).glob('*/*.log')
+        log = file.read_text()
+        for words in ('Config:', 'Hooks will be executed', 'System environment'):
+            assert words in log and words not in console
+        if name.startswith('maskrcnn'):
+            assert 'loading annotations into memory' in log and 'loading annotations' not in '\n'.join(before)
+
+
 def test_again_trains_nothing_and_an_unfinished_step_goes_on(demo, run_tool):
     work_dir, output = demo
     assert table(run_tool('tools/demo.py', '--work-dir', work_dir, *TINY).stdout) == table(output)

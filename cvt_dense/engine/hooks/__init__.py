@@ -10,10 +10,11 @@ from .progress import ProgressBarHook
 from .raw_weights import RawWeightsHook
 from .schedule import ScheduleHook
 from .seed import SeedHook
+from .summary import SummaryHook
 from .unreadable_images import UnreadableImagesHook
 
 __all__ = [
     'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FullPrecisionHook', 'FuseHook', 'HeadClassesHook',
     'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook', 'SafeCheckpointHook', 'ScheduleHook', 'SeedHook',
-    'UnreadableImagesHook'
+    'SummaryHook', 'UnreadableImagesHook'
 ]

@@ -1,0 +1,160 @@
+"""What runs have logged: read from their folders, summed up in a table, drawn.
+
+A run's folder has a ``<time>/vis_data/scalars.json`` for each of its starts but those that resumed one with curves.
+"""
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# What a table and a picture show of a run's metrics, unless told which: those of these that it has.
+MAIN = ('accuracy/top1', 'coco/bbox_mAP', 'coco/segm_mAP', 'mIoU')
+NOT_METRICS = ('step', 'time', 'data_time')
+COLORS = ('tab:blue', 'tab:orange', 'tab:green', 'tab:red', 'tab:purple', 'tab:brown', 'tab:pink', 'tab:gray')
+
+
+class Point(NamedTuple):
+    """A record of a run.
+
+    Attributes:
+        iteration: up to which it is; of an evaluation, the last one that was logged before it.
+        hours: of training up to there, as far as it was logged: without evaluations.
+        epoch: up to which it is; None where a run counts iterations only.
+        values: what was logged.
+        evaluation: whether it is one, or losses of training.
+    """
+    iteration: int
+    hours: float
+    epoch: int | None
+    values: dict[str, Any]
+    evaluation: bool
+
+
+class Curves:
+    """What a run has logged in all its starts, in order.
+
+    Where a start has repeated iterations of the one before, which had not been saved, the later ones count.
+    """
+
+    def __init__(self, folder: str | Path):
+        """Reads the curves of the run in ``folder``.
+
+        Raises:
+            FileNotFoundError: there are none.
+        """
+        self.folder = Path(folder)
+        self.points: list[Point] = []
+        files = sorted(self.folder.glob('*/vis_data/scalars.json'))
+        for line in (line for file in files for line in file.read_text().splitlines()):
+            if line.endswith('}'):  # a killed run may leave half a line
+                self._add(json.loads(line))
+        if not self.points:
+            raise FileNotFoundError(f'{str(folder)!r} holds no curves of a training: no */vis_data/scalars.json with '
+                                    'a record. Name a folder that tools/train.py wrote (its --work-dir).')
+
+    def _add(self, record: dict[str, Any]) -> None:
+        evaluation, step = 'lr' not in record and 'iter' not in record, record['step']
+        if not evaluation:
+            while self.points and self.points[-1].iteration >= step:
+                self.points.pop()
+            before = self.points[-1] if self.points else Point(0, 0., None, {}, False)
+            hours = before.hours + (step - before.iteration) * record.get('time', 0.) / 3600
+            self.points.append(Point(step, hours, record.get('epoch'), record, False))
+            return
+        self.points = [point for point in self.points if not point.evaluation or point.values['step'] != step]
+        last = self.points[-1] if self.points else Point(step, 0., None, {}, False)
+        by_epoch = last.epoch is not None and step <= last.epoch
+        self.points.append(Point(last.iteration if by_epoch else step, last.hours, step if by_epoch else None,
+                                 record, True))
+
+    def evaluations(self, metric: str) -> list[Point]:
+        """Those that have a value of ``metric``."""
+        return [point for point in self.points if point.evaluation and metric in point.values]
+
+    def metrics(self) -> list[str]:
+        """Names of all that was evaluated, in the order of the log."""
+        names = dict.fromkeys(name for point in self.points if point.evaluation for name in point.values)
+        return [name for name in names if name not in NOT_METRICS]
+
+    def main_metrics(self) -> list[str]:
+        """Those of the task; the first one, where it is a task of somebody else."""
+        names = self.metrics()
+        return [name for name in MAIN if name in names] or names[:1]
+
+    def last(self, metric: str) -> Point | None:
+        return next(reversed(self.evaluations(metric)), None)
+
+    def best(self, metric: str) -> Point | None:
+        """The first with the best value; the smallest is the best of a metric with 'loss' in its name."""
+        sign = -1. if 'loss' in metric else 1.
+        found = [point for point in self.evaluations(metric) if math.isfinite(point.values[metric])]
+        return max(found, key=lambda point: sign * point.values[metric], default=None)
+
+
+def place(point: Point) -> str:
+    """'epoch 3' or 'iteration 300'."""
+    return f'iteration {point.iteration}' if point.epoch is None else f'epoch {point.epoch}'
+
+
+def table(runs: dict[str, Curves], metrics: Sequence[str] = ()) -> str:
+    """Last and best of ``metrics`` (the tasks', if none are given) and the last loss of each run, as text."""
+    rows = [('run', 'metric', 'last', 'at', 'best', 'at')]
+    for name, curves in runs.items():
+        losses = [point for point in curves.points if 'loss' in point.values and not point.evaluation]
+        if losses:
+            rows.append((name, 'loss', f'{losses[-1].values["loss"]:.4g}', f'iteration {losses[-1].iteration}', '', ''))
+        for metric in metrics or curves.main_metrics():
+            last, best = curves.last(metric), curves.best(metric)
+            if last is not None:
+                rows.append((name, metric, f'{last.values[metric]:.4g}', place(last),
+                             *((f'{best.values[metric]:.4g}', place(best)) if best else ('', ''))))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return '\n'.join('  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+
+
+# -- pictures ----------------------------------------------------------------------------------------
+
+
+def draw_line(axis: Any, curves: Curves, value: str, x: str = 'iterations', **style: Any) -> None:
+    """Adds a run's ``value`` ('loss', or a metric) to a matplotlib ``axis``.
+
+    Args:
+        x: 'iterations', 'epochs' (evaluations of runs that have them) or 'time' (hours of training).
+        style: of matplotlib's ``plot``; ``label`` among it.
+    """
+    points = curves.evaluations(value) or [p for p in curves.points if not p.evaluation and value in p.values]
+    positions = {'iterations': lambda p: p.iteration, 'time': lambda p: p.hours,
+                 'epochs': lambda p: p.iteration if p.epoch is None else p.epoch}[x]
+    # Only few are seen as a line without them.
+    marker = 'o' if len(points) <= 60 else None
+    axis.plot([positions(p) for p in points], [p.values[value] for p in points], marker=marker, markersize=4, **style)
+    epochs = x == 'epochs' and any(p.epoch is not None for p in points)
+    axis.set_xlabel('epoch' if epochs else 'hours of training' if x == 'time' else 'iteration')
+    axis.set_ylabel(value)
+    axis.grid(alpha=0.3)
+
+
+def draw(runs: dict[str, Curves], out: str | Path, metrics: Iterable[str] = (), x: str = 'iterations') -> None:
+    """Writes a picture: the loss and each metric in a part of its own, with a line for each run.
+
+    Args:
+        runs: by the name in the legend.
+        out: file to write; its ending says the format.
+        metrics: of evaluations; those of the runs' tasks, if none are given.
+        x: 'iterations' or 'time'.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    values = ['loss', *(metrics or dict.fromkeys(name for curves in runs.values() for name in curves.main_metrics()))]
+    figure = Figure(figsize=(1 + 4.6 * len(values), 4.2), layout='constrained')
+    FigureCanvasAgg(figure)
+    for axis, value in zip(figure.subplots(1, len(values), squeeze=False)[0], values):
+        for number, (name, curves) in enumerate(runs.items()):
+            draw_line(axis, curves, value, x, label=name, color=COLORS[number % len(COLORS)])
+        if len(runs) > 1:
+            axis.legend()
+    if len(runs) == 1:
+        figure.suptitle(next(iter(runs)))
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=110)

@@ -1,0 +1,146 @@
+"""What a resumed run leaves out of what was asked for; what came of a run, and what to do with it."""
+import os
+import shlex
+from typing import Any
+
+import numpy as np
+from mmengine.dist import is_main_process
+from mmengine.hooks import CheckpointHook, Hook
+from mmengine.runner import Runner
+
+from ...curves import Curves, place
+from ...registry import HOOKS
+from ...tools import command
+from ..atomic_files import find_checkpoint
+
+
+@HOOKS.register_module()
+class SummaryHook(Hook):
+    """At the end of training logs the last and best metric with their files, and commands to test, predict and plot.
+
+    The best is that of ``save_best``; without that, of the metric that its task is known by. Resumed with other
+    settings of the optimizer or its schedules than the checkpoint's, which are restored, a run says so.
+    """
+
+    priority = 'VERY_LOW'
+
+    def __init__(self):
+        self.trained = False
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        if runner._resume:
+            ignored = _ignored(runner, checkpoint)
+            if ignored:
+                runner.logger.warning(
+                    f'--resume restores optimizer and schedules as they were saved, so these settings have no effect: '
+                    f'{", ".join(ignored)}. To train on with them, start another run from these weights: '
+                    '--work-dir OTHER --cfg-options load_from=CHECKPOINT, without --resume.')
+
+    def after_train(self, runner: Runner) -> None:
+        self.trained = True
+
+    def after_run(self, runner: Runner) -> None:
+        if self.trained and is_main_process():
+            runner.logger.info('\n  '.join(summary(runner)))
+
+
+def _ignored(runner: Runner, checkpoint: dict[str, Any]) -> list[str]:
+    """Settings of a run that is about to take those of ``checkpoint`` instead; what follows from another batch is not.
+
+    Compared are the values that they were made to, since the text of a checkpoint's config is code.
+    """
+    meta, cfg = checkpoint.get('meta', {}), runner.cfg.optim_wrapper
+    now = getattr(getattr(runner.optim_wrapper, 'optimizer', None), 'param_groups', [])
+    saved = (checkpoint.get('optimizer') or {}).get('param_groups', [])
+    if len(now) != len(saved):
+        return []  # several optimizers, or another one, which fails when it is loaded
+    loader = runner.train_dataloader
+    new = dict(world_size=runner.world_size, batch_size=loader.batch_size,
+               accumulative_counts=cfg.get('accumulative_counts', 1))
+    same_batch = all(meta.get(key, value) == value for key, value in new.items())
+    ignored = []
+    for key in ('lr', 'weight_decay', 'momentum', 'betas'):
+        name = 'initial_lr' if key == 'lr' else key
+        pairs = [(group[name], old[name]) for group, old in zip(now, saved) if name in group and name in old]
+        pair = next((pair for pair in pairs if not np.allclose(*pair, rtol=1e-6, atol=0)), None)
+        if pair is not None and (key != 'lr' or same_batch):
+            given = cfg.optimizer.get(key, pair[0])  # of the learning rate before it is scaled to batch and layer
+            stays = float(f'{given * pair[1] / pair[0]:.6g}') if key == 'lr' else pair[1]
+            ignored.append(f'optim_wrapper.optimizer.{key}={given} (it stays {stays})')
+    schedules, old = runner.param_schedulers or [], checkpoint.get('param_schedulers') or []
+    if isinstance(schedules, list) and same_batch and (
+            [_shape(schedule.state_dict()) for schedule in schedules] != [_shape(state) for state in old]):
+        ignored.append('param_scheduler')
+    return ignored
+
+
+def _shape(schedule: dict[str, Any]) -> dict[str, Any]:
+    """What a schedule's state says of its form, not of how far it has come or what it starts from."""
+    return {key: value for key, value in schedule.items()
+            if not key.startswith('_') and key not in ('base_values', 'last_step', 'verbose')}
+
+
+def summary(runner: Runner) -> list[str]:
+    """The lines, the first one a title."""
+    folder = _short(runner.work_dir)
+    last = find_checkpoint(runner.work_dir)
+    best = _best_of_save_best(runner)
+    lines = [f'The run in {folder} has come to its end.']
+    try:
+        curves = Curves(runner.work_dir)
+    except FileNotFoundError:  # no backend that writes them, or no record
+        curves = None
+    metrics = curves.main_metrics() if curves else []
+    values = ', '.join(f'{name} {curves.last(name).values[name]:.4g}' for name in metrics)
+    at = f' ({place(curves.last(metrics[0]))})' if metrics else ''
+    lines.append(f'last:    {values or "no evaluation"}{at}, {_short(last) if last else "no checkpoint"}')
+    if best is not None:
+        lines.append(f'best:    {best[0]} {best[1]:.4g}, {_short(best[2])}')
+    elif metrics and (point := curves.best(metrics[0])) is not None:
+        lines.append(f'best:    {metrics[0]} {point.values[metrics[0]]:.4g} ({place(point)}); '
+                     f'default_hooks.checkpoint.save_best={metrics[0]} would have kept it')
+    checkpoint = best[2] if best else last
+    lines.append(f'log:     {_short(runner.logger.log_file)}')
+    if curves:
+        lines.append(f'curves:  {_short(os.path.join(runner.log_dir, "vis_data", "scalars.json"))}')
+        lines.append(f'plot:    {command("plot")} {shlex.quote(folder)}')
+    config = os.path.join(runner.work_dir, os.path.basename(runner.cfg.filename or ''))
+    if checkpoint and os.path.isfile(config):
+        files = f'{shlex.quote(_short(config))} {shlex.quote(_short(checkpoint))}'
+        if runner.cfg.get('test_dataloader') is not None:
+            lines.append(f'test:    {command("test")} {files}')
+        pictures = shlex.quote(os.path.join(folder, 'predictions'))
+        lines.append(f'predict: {command("predict")} {files} {shlex.quote(_images(runner))} --out-dir {pictures}')
+    return lines
+
+
+def _best_of_save_best(runner: Runner) -> tuple[str, float, str] | None:
+    """Metric, value and file of the best checkpoint; None where none was kept."""
+    hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
+    info = runner.message_hub.runtime_info
+    for metric in getattr(hook, 'key_indicators', None) or ():
+        suffix = '' if len(hook.key_indicators) == 1 else f'_{metric}'
+        path = str(info.get(f'best_ckpt{suffix}', ''))
+        if os.path.isfile(path):
+            return metric, float(info[f'best_score{suffix}']), path
+    return None
+
+
+def _images(runner: Runner) -> str:
+    """The folder of the first image that was evaluated, or else of training."""
+    loader = runner.train_dataloader if runner.val_loop is None else runner.val_dataloader
+    path = _image(loader.dataset)
+    return _short(os.path.dirname(path)) if path and os.path.isfile(path) else 'IMAGE_OR_FOLDER'
+
+
+def _image(dataset: Any) -> str | None:
+    if hasattr(dataset, 'get_data_info'):  # MMEngine's data sets and their wrappers
+        return dataset.get_data_info(0).get('img_path')
+    reader = getattr(dataset, 'reader', None)
+    return reader.filename(0, absolute=True) if hasattr(reader, 'root') else None
+
+
+def _short(path: str) -> str:
+    """Relative to the current folder, if it is inside."""
+    relative = os.path.relpath(path)
+    return os.path.abspath(path) if relative.startswith('..') else relative

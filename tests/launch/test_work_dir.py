@@ -1,0 +1,194 @@
+"""Folders of runs: one training in each; what is in it, what is said about it, and where tests of it write."""
+import argparse
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+from tiny_training import ROOT, call, load, write_config
+
+from cvt_dense.errors import UserError
+from cvt_dense.launch import work_dir
+
+FLAGS = ('--cfg-options', 'train_cfg.max_epochs=2', 'train_cfg.val_interval=1')
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory) -> tuple[Path, str]:
+    """(folder, output) of a training: its work dir is ``folder / 'my run'``."""
+    folder = tmp_path_factory.mktemp('runs')
+    return folder, call(sys.executable, 'tools/train.py', write_config(folder), '--work-dir', folder / 'my run', *FLAGS,
+                        output=folder / 'first.txt')
+
+
+def console_before_training(output: str) -> list[str]:
+    lines = output.splitlines()
+    return lines[:next(i for i, line in enumerate(lines) if '(train)' in line)]
+
+
+def log_of(folder: Path) -> str:
+    file, = folder.glob('*/*.log')
+    return file.read_text()
+
+
+def test_console_and_log_file(run):
+    folder, output = run
+    console, log = console_before_training(output), log_of(folder / 'my run')
+    assert len(console) <= 40
+    text = '\n'.join(console)
+    for words in ('ImageClassifier with CvT', 'train 36 images, val 100 images', '2 classes: dark, light',
+                  '2 epochs of 3 iterations, 12 images an iteration', 'AdamW, learning rate 0.002',
+                  'random (from scratch)', str(folder / 'my run'), 'Checkpoints will be saved'):
+        assert words in text
+    # Of others, about themselves: in the file, nothing is lost.
+    for words in ('System environment:', 'Config:', 'Hooks will be executed', '2 parameter groups',
+                  'Failed to search registry'):
+        assert words not in output and words in log
+    assert re.search(r'^model = dict\($', log, re.M)
+    for line in output.splitlines():  # but for the time's format and the colours, what the console had
+        assert re.sub(r'^.* - mmengine - \S+ - ', '', line) in log, line
+
+
+def test_what_a_run_leaves(run):
+    """As the block in tools/README.md says, line by line."""
+    folder, _ = run
+    text = (ROOT / 'tools/README.md').read_text()
+    block = re.search(r'## What a run leaves.*?^```\n(.*?)^```', text, re.M | re.S)[1]
+    said = [line.split()[0] for line in block.splitlines() if line.strip()]
+    time, = {path.name for path in (folder / 'my run').iterdir() if re.fullmatch(r'\d{8}_\d{6}', path.name)}
+    best, = [path.name for path in (folder / 'my run').glob('best_*')]
+    renamed = {time: 'TIME', best: 'best_METRIC_epoch_N.pth', 'epoch_1.pth': 'epoch_N.pth',
+               'epoch_2.pth': 'epoch_N.pth', 'tiny.py': 'CONFIG.py'}
+    files = [path.relative_to(folder / 'my run') for path in (folder / 'my run').rglob('*') if path.is_file()]
+    found = {'/'.join(renamed.get(part, part.replace(time, 'TIME')) for part in file.parts) for file in files}
+    later = {'test/', 'curves.png', 'predictions/', 'preempted.pth', 'nonfinite_iterN_rankR.pth'}  # of other tests
+    assert later < set(said) and found - later == set(said) - later
+
+
+def test_summary_and_its_commands(run):
+    folder, output = run
+    text = output[output.index('has come to its end'):]
+    results = re.findall(r'Epoch\(val\) \[(\d)\].*?accuracy/top1: ([\d.]+)', output)
+    assert re.search(rf'last: +accuracy/top1 {float(results[-1][1]):.4g} \(epoch 2\), .*/my run/epoch_2.pth', text)
+    value, file = re.search(r'best: +accuracy/top1 ([\d.]+), (.*/best_accuracy_top1_epoch_\d.pth)', text).groups()
+    assert float(value) == max(float(result) for _, result in results) and Path(file).is_file()
+    commands = {name: shlex.split(line) for name, line in re.findall(r'^ +(test|predict|plot): +python (.*)$', text,
+                                                                     re.M)}
+    before = {path for path in (folder / 'my run').glob('*')}
+    tested = call(sys.executable, *commands['test'], output=folder / 'test.txt')
+    assert f'accuracy/top1: {float(value):.4f}' in tested
+    written, = {path for path in (folder / 'my run').glob('*')} - before
+    assert written.name == 'test' and len(list(written.glob('*/*.log'))) == 1
+    assert load(folder / 'my run' / 'epoch_2.pth')
+    call(sys.executable, *commands['predict'], output=folder / 'predict.txt')
+    pictures = [path.name for path in (folder / 'my run' / 'predictions').glob('0*.png')]
+    assert len(pictures) == len(list((folder / 'data' / 'val' / 'dark').iterdir()))
+    call(sys.executable, *commands['plot'], output=folder / 'plot.txt')
+    assert (folder / 'my run' / 'curves.png').is_file()
+
+
+def test_another_run_is_refused_by_restarts_too(run):
+    folder, _ = run
+    before = sorted(path for path in (folder / 'my run').rglob('*'))
+    output = call('tools/dist_train.sh', folder / 'tiny.py', 1, '--work-dir', folder / 'my run', *FLAGS,
+                  output=folder / 'refused.txt', rc=1, MAX_RESTARTS='1')
+    refusals = re.findall(r'error: .*/my run. holds another run \(last_checkpoint, .*', output)
+    assert len(refusals) == 2 and '--resume' in refusals[0] and '--work-dir' in refusals[0]
+    assert 'resumed epoch' not in output and sorted((folder / 'my run').rglob('*')) == before
+
+
+def test_overwrite_in_two_processes(run):
+    folder, _ = run
+    shutil.copytree(folder / 'my run', folder / 'twice')
+    saved = (folder / 'twice' / 'epoch_2.pth').read_bytes()
+    (folder / 'twice.old1').mkdir()
+    output = call('tools/dist_train.sh', folder / 'tiny.py', 2, '--work-dir', folder / 'twice', '--overwrite',
+                  '--cfg-options', 'train_cfg.max_epochs=1', 'train_dataloader.batch_size=6',
+                  output=folder / 'twice.txt')
+    assert output.count(f"--overwrite: the run that was in '{folder}/twice' is in '{folder}/twice.old2' now.") == 1
+    assert (folder / 'twice.old2' / 'epoch_2.pth').read_bytes() == saved
+    assert [path.name for path in (folder / 'twice').glob('epoch_*')] == ['epoch_1.pth']
+    console = console_before_training(output)
+    assert len(console) <= 40 and '2 x CPU' in '\n'.join(console)
+
+
+def test_resumed_with_another_learning_rate_it_says_so(run):
+    """The last test of this run, which goes on with it."""
+    folder, _ = run
+    command = (sys.executable, 'tools/train.py', folder / 'tiny.py', '--resume', '--work-dir', folder / 'my run',
+               *FLAGS)
+    output = call(*command, 'optim_wrapper.optimizer.lr=0.01', 'train_cfg.max_epochs=3', output=folder / 'resumed.txt')
+    warning, = [line for line in output.splitlines() if 'have no effect' in line]
+    assert re.search(r'no effect: optim_wrapper.optimizer.lr=0.01 \(it stays 0.002\)\. To train', warning)
+    assert 'Epoch(train) [3][3/3]' in output
+    assert 'have no effect' not in call(*command, output=folder / 'again.txt')
+
+
+# -- what counts as another run ----------------------------------------------------------------------
+
+
+def arguments(**given):
+    return argparse.Namespace(**{**dict(resume=None, overwrite=False, work_dir=None), **given})
+
+
+def test_traces(tmp_path):
+    assert work_dir.traces_of_training(tmp_path) == []
+    (tmp_path / 'pretrained.pth').touch()
+    (tmp_path / '2026' / 'vis_data').mkdir(parents=True)
+    (tmp_path / '2026' / 'vis_data' / 'scalars.json').touch()  # ended before its first line
+    (tmp_path / 'test' / '2026' / 'vis_data').mkdir(parents=True)
+    (tmp_path / 'test' / '2026' / 'vis_data' / 'scalars.json').write_text('{}')
+    assert work_dir.traces_of_training(tmp_path) == []
+    work_dir.check_work_dir(Config(dict(work_dir=str(tmp_path))), arguments())
+    (tmp_path / '2026' / 'vis_data' / 'scalars.json').write_text('{"loss": 1}')
+    (tmp_path / 'iter_10.pth').touch()
+    assert work_dir.traces_of_training(tmp_path) == ['iter_10.pth', '2026/vis_data/scalars.json']
+
+
+def test_who_is_refused(tmp_path, monkeypatch):
+    (tmp_path / 'run').mkdir()
+    (tmp_path / 'run' / 'epoch_1.pth').touch()
+    cfg = Config(dict(work_dir=str(tmp_path / 'run')))
+    with pytest.raises(UserError, match=r'holds another run \(epoch_1.pth\)'):
+        work_dir.check_work_dir(cfg, arguments())
+    work_dir.check_work_dir(cfg, arguments(resume='auto'))
+    work_dir.check_work_dir(Config(dict(work_dir=str(tmp_path / 'run'), resume=True)), arguments())
+    work_dir.check_work_dir(cfg, arguments(overwrite=True))
+    needing = Config(dict(work_dir=str(tmp_path / 'run'), load_from=str(tmp_path / 'run' / 'epoch_1.pth')))
+    with pytest.raises(UserError, match="with what this run needs: load_from is '.*/run/epoch_1.pth'"):
+        work_dir.check_work_dir(needing, arguments(overwrite=True))
+    monkeypatch.chdir(tmp_path / 'run')
+    with pytest.raises(UserError, match='needs: the current folder is'):
+        work_dir.check_work_dir(cfg, arguments(overwrite=True))
+
+
+def test_restarts_go_on_with_what_the_first_start_began(tmp_path, monkeypatch):
+    (tmp_path / 'run').mkdir()
+    cfg = Config(dict(work_dir=str(tmp_path / 'run')))
+    monkeypatch.setenv('TORCHELASTIC_ERROR_FILE', str(tmp_path / 'logs' / 'attempt_1' / '0' / 'error.json'))
+    (tmp_path / 'logs').mkdir()
+    monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', '0')
+    work_dir.check_work_dir(cfg, arguments())
+    work_dir.begin(cfg, arguments())
+    (tmp_path / 'run' / 'epoch_1.pth').touch()
+    monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', '1')
+    work_dir.check_work_dir(cfg, arguments())
+    work_dir.begin(cfg, arguments(overwrite=True))
+    assert (tmp_path / 'run' / 'epoch_1.pth').exists() and work_dir.was_restarted()
+
+
+def test_where_tests_write(tmp_path):
+    run = tmp_path / 'run'
+    run.mkdir()
+    (run / 'epoch_1.pth').touch()
+    cfg = Config(dict(work_dir='work_dirs/mine'))
+    assert work_dir.test_folder(cfg, arguments(checkpoint=str(run / 'epoch_1.pth'))) == str(run / 'test')
+    for elsewhere in (tmp_path / 'downloaded.pth', 'https://x/epoch_1.pth'):
+        assert work_dir.test_folder(cfg, arguments(checkpoint=str(elsewhere))) == 'work_dirs/mine/test'
+    given = arguments(checkpoint=str(run / 'epoch_1.pth'), work_dir='work_dirs/mine')
+    assert work_dir.test_folder(cfg, given) == 'work_dirs/mine/test'
+    cfg.work_dir = 'work_dirs/mine/test'
+    assert work_dir.test_folder(cfg, given) == 'work_dirs/mine/test'

@@ -1,0 +1,91 @@
+"""Curves of runs: read over all starts of a run, summed up, drawn; tools/plot.py."""
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cvt_dense.curves import Curves, draw_line, table
+
+
+def write(folder: Path, start: str, *records: dict) -> None:
+    file = folder / start / 'vis_data' / 'scalars.json'
+    file.parent.mkdir(parents=True)
+    file.write_text('\n'.join(map(json.dumps, records)) + '\n')
+
+
+def trained(step, loss, epoch=None):
+    return dict(lr=1e-3, loss=loss, time=3.6, iter=step, step=step, **(dict(epoch=epoch) if epoch else {}))
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    """Of 3 epochs of 4 iterations: killed in the third, which the next start begins anew."""
+    folder = tmp_path / 'run'
+    write(folder, '20260101_000000', trained(2, 5., 1), trained(4, 4., 1),
+          {'accuracy/top1': 50., 'accuracy/loss': 2., 'step': 1, 'time': 0.1},
+          trained(6, 3., 2), trained(8, 2.5, 2), {'accuracy/top1': 70., 'accuracy/loss': 1.5, 'step': 2},
+          trained(10, 99., 3))
+    with (folder / '20260101_000000' / 'vis_data' / 'scalars.json').open('a') as file:
+        file.write('{"lr": 1e-3, "lo')  # killed
+    write(folder, '20260102_000000', trained(10, 2., 3), trained(12, 1., 3),
+          {'accuracy/top1': 60., 'accuracy/loss': float('nan'), 'step': 3})
+    write(folder / 'test', '20260103_000000', {'accuracy/top1': 1., 'step': 0})
+    return folder
+
+
+def test_all_starts_of_a_run_are_one(run):
+    curves = Curves(run)
+    assert [(p.iteration, p.values['loss']) for p in curves.points if not p.evaluation] == [
+        (2, 5.), (4, 4.), (6, 3.), (8, 2.5), (10, 2.), (12, 1.)]
+    assert [(p.iteration, p.epoch, p.values['accuracy/top1']) for p in curves.points if p.evaluation] == [
+        (4, 1, 50.), (8, 2, 70.), (12, 3, 60.)]
+    assert curves.points[-1].hours == pytest.approx(12 * 3.6 / 3600)
+    assert curves.metrics() == ['accuracy/top1', 'accuracy/loss'] and curves.main_metrics() == ['accuracy/top1']
+    assert curves.best('accuracy/top1').epoch == curves.best('accuracy/loss').epoch == 2
+    assert curves.last('accuracy/top1').epoch == 3
+
+
+def test_runs_that_count_iterations(tmp_path):
+    write(tmp_path, 'a', {'mine': 3., 'step': 40}, trained(50, 1.), {'mine': 2., 'step': 80}, trained(100, 1.),
+          {'mine': 7., 'step': 80})  # made up for
+    curves = Curves(tmp_path)
+    assert [(p.iteration, p.epoch, p.values['mine']) for p in curves.evaluations('mine')] == [
+        (40, None, 3.), (80, None, 7.)]
+    assert curves.main_metrics() == ['mine']
+    assert table({'x': curves}).splitlines()[2].split() == ['x', 'mine', '7', 'iteration', '80', '7', 'iteration', '80']
+
+
+def test_lines_are_the_values(run):
+    from matplotlib.figure import Figure
+    axis = Figure().subplots()
+    for x, expected in (('iterations', [4, 8, 12]), ('epochs', [1, 2, 3]), ('time', [0.004, 0.008, 0.012])):
+        draw_line(axis, Curves(run), 'accuracy/top1', x, label='a')
+        line = axis.lines[-1]
+        np.testing.assert_allclose(line.get_xdata(), expected)
+        assert list(line.get_ydata()) == [50., 70., 60.] and line.get_label() == 'a'
+        assert axis.get_xlabel() == {'iterations': 'iteration', 'epochs': 'epoch', 'time': 'hours of training'}[x]
+
+
+def test_tool(run, tmp_path, run_tool):
+    write(tmp_path / 'other', 'a', trained(4, 8., 1), {'accuracy/top1': 20., 'step': 1})
+    (tmp_path / 'other').rename(tmp_path / 'empty')
+    output = run_tool('tools/plot.py', run).stdout.splitlines()
+    assert [line.split() for line in output[:3]] == [
+        ['run', 'metric', 'last', 'at', 'best', 'at'], ['run', 'loss', '1', 'iteration', '12'],
+        ['run', 'accuracy/top1', '60', 'epoch', '3', '70', 'epoch', '2']]
+    assert output[3] == f'picture: {run}/curves.png' and min(Image.open(run / 'curves.png').size) > 300
+    output = run_tool('tools/plot.py', run, tmp_path / 'empty', '--x', 'time', '--metric', 'accuracy/top1', '--out',
+                      tmp_path / 'new' / 'two.png').stdout
+    assert 'empty  accuracy/top1  20    epoch 1       20    epoch 1' in output
+    assert len(np.unique(np.asarray(Image.open(tmp_path / 'new' / 'two.png')).reshape(-1, 4), axis=0)) > 20
+
+
+def test_mistakes(run, tmp_path, run_tool):
+    (tmp_path / 'nothing').mkdir()
+    output = run_tool('tools/plot.py', run, tmp_path / 'nothing', rc=2).stdout
+    assert f"error: '{tmp_path}/nothing' holds no curves of a training" in output and 'Traceback' not in output
+    output = run_tool('tools/plot.py', run, '--metric', 'accuracy/top2', rc=2).stdout
+    assert ('error: --metric accuracy/top2: no run has evaluated it. There are: accuracy/top1, accuracy/loss.'
+            in output)

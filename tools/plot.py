@@ -1,0 +1,56 @@
+"""Draws what runs have logged, loss and metrics, and prints a table of their last and best.
+
+    python tools/plot.py work_dirs/maskrcnn_cvt13_custom
+    python tools/plot.py work_dirs/lr_1e-4 work_dirs/lr_2e-4 --x time --out compared.png
+
+All starts of a run that was resumed are one line. Several runs are drawn into the same picture.
+"""
+import argparse
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from cvt_dense import curves
+from cvt_dense.errors import UserError
+from cvt_dense.launch import command_line
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description='Draws the curves of runs and prints a table of their last and best.')
+    parser.add_argument('runs', nargs='+', metavar='RUN', help='folder of a run, the --work-dir of tools/train.py')
+    parser.add_argument('--out', metavar='FILE', help='picture to write (default: curves.png in the folder of the run, '
+                                                      'or here if there are several)')
+    parser.add_argument('--metric', nargs='+', default=(), metavar='NAME',
+                        help="of evaluations, as the log names them (default: the task's)")
+    parser.add_argument('--x', choices=('iterations', 'time'), default='iterations',
+                        help='what the curves are drawn over; time is that of training, without evaluations '
+                             '(default: %(default)s)')
+    return parser.parse_args()
+
+
+def names_of(folders: list[str]) -> list[str]:
+    """What tells the folders apart: their paths without what all have in common."""
+    paths = [Path(folder).resolve() for folder in folders]
+    common = Path(os.path.commonpath([path.parent for path in paths]))
+    return [str(path.relative_to(common)) for path in paths]
+
+
+def main() -> None:
+    args = parse_args()
+    with command_line.report_errors(UserError, OSError, ValueError):
+        runs = dict(zip(names_of(args.runs), map(curves.Curves, args.runs)))
+        known = dict.fromkeys(name for run in runs.values() for name in run.metrics())
+        unknown = [name for name in args.metric if name not in known]
+        if unknown:
+            raise UserError(f'--metric {unknown[0]}: no run has evaluated it. There are: '
+                            f'{", ".join(known) or "none, no evaluation has come to its end"}.')
+        out = Path(args.out or (Path(args.runs[0]) / 'curves.png' if len(runs) == 1 else 'curves.png'))
+        curves.draw(runs, out, args.metric, args.x)
+        print(curves.table(runs, args.metric))
+        print(f'picture: {out}')
+
+
+if __name__ == '__main__':
+    main()
