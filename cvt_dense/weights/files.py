@@ -239,8 +239,8 @@ def _from_hub(filename: str) -> Path:
     if isinstance(reason, LocalEntryNotFoundError):
         raise CheckpointError(
             f'{filename} is not in the cache of huggingface_hub ({huggingface_hub.constants.HF_HUB_CACHE}), and the '
-            f'hub cannot be reached ({unreachable or reason}). With a connection, run "hf download {owner}/{repository}" first (HF_HOME '
-            'moves the cache), or give the path of a file.') from reason
+            f'hub cannot be reached ({unreachable or reason}). With a connection, run "hf download '
+            f'{owner}/{repository}" first (HF_HOME moves the cache), or give the path of a file.') from reason
     raise CheckpointError(f'{filename}: the repository has no {file or " or ".join(HUB_FILES)}; name the file as '
                           'hf://OWNER/REPOSITORY/FILE.') from reason
 
