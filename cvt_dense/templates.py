@@ -107,8 +107,8 @@ def classifier(arch: str, pretrained: str | None) -> dict[str, Any]:
 
 def _number(classes: Sequence[str]) -> int:
     if isinstance(classes, str) or not len(classes) or not all(isinstance(name, str) for name in classes):
-        raise UserError(f"classes={classes!r} is not a list of names; write for example ('cat', 'dog'), or ('cat', ) for "
-                        'one class.')
+        raise UserError(f"classes={classes!r} is not a list of names; write for example ('cat', 'dog'), or ('cat', ) "
+                        'for one class.')
     return len(classes)
 
 
@@ -177,7 +177,7 @@ def run(max_iters: int, batch_size: int, best: str) -> tuple[dict[str, Any], lis
         if not isinstance(value, int) or value < 1:
             raise UserError(f'{name}={value!r}: allowed is a whole number from 1.')
     interval, warmup = max(max_iters // 10, 1), min(max(max_iters // 20, 1), 1000)
-    schedule = [dict(type='LinearLR', start_factor=1e-3, by_epoch=False, begin=0, end=warmup)]
+    schedule = [dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup)]
     if warmup < max_iters:
         schedule.append(dict(type='PolyLR', eta_min=0., power=1., by_epoch=False, begin=warmup, end=max_iters))
     loop = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=interval)
