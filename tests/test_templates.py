@@ -130,9 +130,9 @@ def test_values_that_cannot_be(template, option, message):
 
 
 def test_first_day(run_tool, tmp_path):
-    """Boxes only: train, resume, test, --tta, plot, predict. By hand: tests/first_day.py, for every template."""
-    output = run_tool('tests/first_day.py', tmp_path, 'fasterrcnn_cvt13_custom').stdout
-    assert "'coco/bbox_mAP'" in output and '--resume' in output and '--tta' in output
+    """Class folders: train, resume, test, plot, predict. By hand: tests/first_day.py OUT, for every template."""
+    output = run_tool('tests/first_day.py', tmp_path, 'cvt13_custom').stdout
+    assert "'accuracy/top1'" in output and '--resume' in output and 'tools/predict.py' in output
 
 
 def test_boxes_only_in_the_mask_template_end_at_once(run_tool, tmp_path):
