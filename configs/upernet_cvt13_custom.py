@@ -1,25 +1,26 @@
-# UperNet, CvT-13, on your own images and label maps: 8-bit PNGs whose pixels are class numbers, named like
-# their images. Edit these lines; the rest follows from them.
+# UperNet on your own images and label maps: 8-bit PNGs whose pixels are class numbers, named like their images.
+# Edit these lines; the rest follows.
 classes = ('background', 'road')  # class 0, class 1, ...
 ignore_index = 255  # pixels of this value count neither in the loss nor in the scores
 data_root = 'data/mine/'
-train_images, train_labels = 'images/train', 'labels/train'
-val_images, val_labels = 'images/val', 'labels/val'
+train_ann, train_images = 'labels/train', 'images/train'
+val_ann, val_images = 'labels/val', 'images/val'
+test_ann, test_images = val_ann, val_images  # or folders of their own
 img_suffix, seg_map_suffix = '.jpg', '.png'
-max_iters = 40000
-pretrained = 'hf://microsoft/cvt-13'
+arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'nano': a small network for a CPU and small data, from scratch
+pretrained = 'published'  # the authors' weights ('nano' has none); None: from scratch; or a file of weights
+image_size = 224 if arch == 'nano' else 512  # short side in pixels, and of the square crops trained on
+batch_size = 8 if arch == 'nano' else 2  # images a GPU
+max_iters = 1000 if arch == 'nano' else 40000  # steps of batch_size images; nano: minutes
 
 # ------------------------------------------------------------------------------------------------------
-# 8 GPUs * 2 = 16 images a step: lr 6e-5. One GPU: add --auto-scale-lr.
-_base_ = [
-    '_base_/models/upernet_cvt.py', '_base_/backbones/cvt13.py', '_base_/datasets/folders.py',
-    '_base_/schedules/seg_160k.py', '_base_/seg_runtime.py'
-]
-model = dict(
-    data_preprocessor=dict(seg_pad_val=ignore_index),
-    backbone=dict(_base_.backbone, init_cfg=dict(type='Pretrained', checkpoint=pretrained)),
-    decode_head=dict(num_classes=len(classes), ignore_index=ignore_index),
-    auxiliary_head=dict(num_classes=len(classes), ignore_index=ignore_index))
+# The learning rate is 6e-5 for 16 images a step ('nano': 1e-3 for 8), and scales with GPUs * batch_size.
+_base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
+    'models/upernet_cvt', 'datasets/folders', 'schedules/seg_160k', 'seg_runtime')]
+import cvt_dense.templates as follow  # below _base_: upstream's MMEngine takes what imports first for pure Python
+
+train_labels, val_labels = train_ann, val_ann  # their names in earlier versions
+model = follow.upernet(classes, arch, pretrained, image_size, ignore_index)
 dataset = dict(
     data_root=data_root,
     metainfo=dict(classes=classes),
@@ -27,21 +28,21 @@ dataset = dict(
     seg_map_suffix=seg_map_suffix,
     ignore_index=ignore_index)
 # A crop is drawn again where one class has more than three quarters of the pixels that count.
-train_pipeline = [
-    dict(step, ignore_index=ignore_index) if step['type'] == 'RandomCrop' else step for step in _base_.train_pipeline
-]
+train_pipeline = follow.resized(_base_.train_pipeline, image_size, 'segmentation', ignore_index=ignore_index)
+test_pipeline = follow.resized(_base_.test_pipeline, image_size, 'segmentation')
+tta_pipeline = follow.resized(_base_.tta_pipeline, image_size, 'segmentation')
 train_dataloader = dict(
+    batch_size=batch_size,
     dataset=dict(
         data_prefix=dict(img_path=train_images, seg_map_path=train_labels), pipeline=train_pipeline, **dataset))
 val_dataloader = dict(
-    dataset=dict(data_prefix=dict(img_path=val_images, seg_map_path=val_labels), **dataset))
-test_dataloader = val_dataloader
+    dataset=dict(data_prefix=dict(img_path=val_images, seg_map_path=val_labels), pipeline=test_pipeline, **dataset))
+test_dataloader = dict(
+    dataset=dict(data_prefix=dict(img_path=test_images, seg_map_path=test_ann), pipeline=test_pipeline, **dataset))
 val_evaluator = dict(ignore_index=ignore_index)
 test_evaluator = val_evaluator
-val_interval, warmup = max(max_iters // 10, 1), max(max_iters // 100, 1)
-train_cfg = dict(max_iters=max_iters, val_interval=val_interval)
-default_hooks = dict(checkpoint=dict(interval=val_interval))
-param_scheduler = [
-    dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup),
-    dict(type='PolyLR', eta_min=0., power=1., begin=warmup, end=max_iters, by_epoch=False)
-]
+
+train_cfg, param_scheduler, default_hooks, log_processor = follow.run(max_iters, batch_size, best='mIoU')
+optim_wrapper = dict(
+    optimizer=dict(lr=1e-3 if arch == 'nano' else 6e-5), clip_grad=dict(max_norm=1.) if arch == 'nano' else None)
+auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'nano' else 16)

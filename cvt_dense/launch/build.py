@@ -7,7 +7,7 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.dist import is_main_process
 from mmengine.logging import print_log
-from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
+from mmengine.registry import DATASETS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
 from ..engine.console import before_the_log
@@ -20,7 +20,7 @@ from .announce import announce
 from .check_data import check_annotations, check_files, check_heads
 from .check_data.data_sets import is_first_process
 from .check_values import check_values
-from .check_weights import check_checkpoint
+from .check_weights import check_checkpoint, check_pretrained
 from .distributed import setup_distributed
 from .work_dir import begin, check_work_dir
 
@@ -95,7 +95,7 @@ def _build_runner(args: argparse.Namespace, stages: list[str]) -> Runner:
     if checkpoint is not None:
         check_checkpoint(cfg, checkpoint, strict=bool(cfg.get('resume')) or 'train' not in stages)
     else:
-        MODELS.build(copy.deepcopy(cfg.model))
+        check_pretrained(cfg)
     if getattr(args, 'tta', False):
         settings.wrap_for_tta(cfg)
     if training:

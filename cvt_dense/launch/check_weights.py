@@ -1,6 +1,7 @@
 """Compares a checkpoint with the model of a config before a run; reads only."""
 import copy
 import os
+from collections.abc import Callable
 
 from mmengine.config import Config
 from mmengine.dist import broadcast_object_list
@@ -8,7 +9,8 @@ from mmengine.registry import MODELS
 
 from ..errors import CheckpointError, UserError
 from ..weights.files import load_weights_file, select_weights
-from ..weights.strict_loading import checked_modules
+from ..weights.strict_loading import StrictLoading, checked_modules
+from .class_folders import needs_classes
 
 
 def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
@@ -25,12 +27,35 @@ def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
     Raises:
         UserError, CheckpointError: no such file, not a checkpoint, or one for another architecture.
     """
+    _in_first_process(cfg, lambda: _check(cfg, path, strict))
+
+
+def check_pretrained(cfg: Config) -> None:
+    """Builds the config's model and compares the weights that its CvTs start from (``init_cfg``), loading nothing.
+
+    Raises:
+        UserError, CheckpointError: a file or address that cannot be read, or weights of another architecture.
+    """
+    def check() -> None:
+        for module in MODELS.build(copy.deepcopy(cfg.model)).modules():
+            if isinstance(module, StrictLoading):
+                try:
+                    module.check_init_weights()
+                except FileNotFoundError as error:
+                    raise UserError(f'{error} It is named by init_cfg (a template: pretrained), of the weights that '
+                                    'training starts from; None trains from scratch.') from error
+
+    _in_first_process(cfg, check)
+
+
+def _in_first_process(cfg: Config, check: Callable[[], None]) -> None:
+    """Calls ``check`` in one process; all raise its error."""
     error: list[UserError | None] = [None]
     # One process builds the model and reads the file. With CUDA there may be no group yet: the others then wait
     # for this one where the Runner creates it, and the launcher ends them.
     if os.environ.get('RANK', '0') == '0' or cfg.get('launcher', 'none') == 'none':
         try:
-            _check(cfg, path, strict)
+            check()
         except UserError as e:
             error = [e]
     broadcast_object_list(error)
@@ -45,6 +70,8 @@ def _check(cfg: Config, path: str, strict: bool) -> None:
         tensors = select_weights(load_weights_file(path), source=path)
     except CheckpointError as error:
         raise UserError(str(error)) from error
+    if needs_classes(cfg) and strict and 'head.weight' in tensors:
+        cfg.model.num_classes = len(tensors['head.weight'])
     given = {name: value.shape for name, value in tensors.items()}
     model = MODELS.build(copy.deepcopy(cfg.model))
     for prefix, module in checked_modules(model):

@@ -18,6 +18,7 @@ from mmengine.logging import print_log
 from ..engine.atomic_files import find_checkpoint
 from ..errors import UserError
 from ..nodes import dicts, type_name
+from .class_folders import count_class_folders
 from .overrides import read_config
 from .work_dir import test_folder, was_restarted
 
@@ -39,6 +40,7 @@ def complete(cfg: Config, args: argparse.Namespace) -> Config:
         cfg.work_dir = os.path.join('work_dirs', os.path.splitext(os.path.basename(args.config))[0])
     if getattr(args, 'data_root', None) is not None:
         redirect_data_root(cfg, args.data_root)
+    count_class_folders(cfg)
     if cfg.get('backend_args'):
         set_file_backend(cfg, cfg.backend_args)
     if _given(args, 'amp'):

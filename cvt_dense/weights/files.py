@@ -224,9 +224,12 @@ def _from_hub(filename: str) -> Path:
     repository, _, file = rest.partition('/')
     if not owner or not repository:
         raise CheckpointError(f'{filename!r} is not of the form hf://OWNER/REPOSITORY[/FILE][@REVISION].')
-    for candidate in [file] if file else HUB_FILES:
+    candidates = [file] if file else HUB_FILES
+    unreachable = _why_unreachable(f'{owner}/{repository}', candidates[0], revision or None)
+    for candidate in candidates:
         try:
-            path = huggingface_hub.hf_hub_download(f'{owner}/{repository}', candidate, revision=revision or None)
+            path = huggingface_hub.hf_hub_download(f'{owner}/{repository}', candidate, revision=revision or None,
+                                                   local_files_only=unreachable is not None)
         except EntryNotFoundError as e:  # not in the repository, or not in the cache while offline
             reason = e
         except (HfHubHTTPError, ValueError) as e:  # no such repository or revision, no permission
@@ -236,7 +239,21 @@ def _from_hub(filename: str) -> Path:
     if isinstance(reason, LocalEntryNotFoundError):
         raise CheckpointError(
             f'{filename} is not in the cache of huggingface_hub ({huggingface_hub.constants.HF_HUB_CACHE}), and the '
-            f'hub cannot be reached. With a connection, run "hf download {owner}/{repository}" first (HF_HOME '
-            'moves the cache), or give the path of a file.') from reason
+            f'hub cannot be reached ({unreachable or reason}). With a connection, run "hf download '
+            f'{owner}/{repository}" first (HF_HOME moves the cache), or give the path of a file.') from reason
     raise CheckpointError(f'{filename}: the repository has no {file or " or ".join(HUB_FILES)}; name the file as '
                           'hf://OWNER/REPOSITORY/FILE.') from reason
+
+
+def _why_unreachable(repository: str, file: str, revision: str | None) -> str | None:
+    """Why the hub does not answer, asked once; None if it does, whatever it says.
+
+    ``hf_hub_download`` alone asks twelve times for a file that is not cached, which takes a minute.
+    """
+    try:
+        huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(repository, file, revision=revision))
+    except (HfHubHTTPError, ValueError):  # an answer, or a name that hf_hub_download will refuse
+        return None
+    except Exception as error:  # of requests, httpx or its successor, as huggingface_hub's version has it
+        return ' '.join(f'{type(error).__name__}: {error}'.split())[:120]
+    return None

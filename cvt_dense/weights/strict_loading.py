@@ -29,6 +29,16 @@ class StrictPretrainedInit(PretrainedInit):
         self.weights = weights
 
     def __call__(self, module: 'StrictLoading') -> None:
+        module.load_strictly(self.read(), self.checkpoint)
+        if hasattr(module, '_params_init_info'):
+            update_init_info(module, init_info=self._get_init_info())
+
+    def read(self) -> StateDict:
+        """The tensors in the checkpoint, or those under ``prefix``.
+
+        Raises:
+            FileNotFoundError, CheckpointError: it cannot be reached or read, or has nothing under ``prefix``.
+        """
         checkpoint = load_weights_file(self.checkpoint, self.map_location)
         state_dict = select_weights(checkpoint, self.weights, self.checkpoint)
         if self.prefix:
@@ -39,9 +49,7 @@ class StrictPretrainedInit(PretrainedInit):
                                       f'with {sorted({key.split(".")[0] for key in state_dict})[:8]}. The formats '
                                       'that this project knows need no prefix.')
             state_dict = given
-        module.load_strictly(state_dict, self.checkpoint)
-        if hasattr(module, '_params_init_info'):
-            update_init_info(module, init_info=self._get_init_info())
+        return state_dict
 
 
 class StrictLoading:
@@ -60,14 +68,28 @@ class StrictLoading:
 
     def init_weights(self) -> None:
         """As in any MMEngine module; a checkpoint is loaded last and strictly."""
-        if self.init_cfg and recognise(self.state_dict()):
-            cfgs = [self.init_cfg] if isinstance(self.init_cfg, Mapping) else self.init_cfg
-            is_checkpoint = [cfg['type'] in ('Pretrained', PretrainedInit, StrictPretrainedInit) for cfg in cfgs]
-            self.init_cfg = [cfg for cfg, is_last in zip(cfgs, is_checkpoint) if not is_last]
-            self.init_cfg += [
-                dict(cfg, type=StrictPretrainedInit) for cfg, is_last in zip(cfgs, is_checkpoint) if is_last
-            ]
+        checkpoints, others = self._init_cfgs()
+        if checkpoints or others:
+            self.init_cfg = others + [dict(cfg, type=StrictPretrainedInit) for cfg in checkpoints]
         super().init_weights()
+
+    def check_init_weights(self) -> None:
+        """Reads what :meth:`init_weights` would load and compares it, loading nothing.
+
+        Raises:
+            FileNotFoundError, CheckpointError: as :class:`StrictPretrainedInit` and :meth:`check_loading`.
+        """
+        for cfg in self._init_cfgs()[0]:
+            init = StrictPretrainedInit(**{key: value for key, value in cfg.items() if key != 'type'})
+            self._compare(init.read(), init.checkpoint)
+
+    def _init_cfgs(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The ``init_cfg`` of checkpoints, and the others; none of a module that holds no CvT."""
+        if not self.init_cfg or not recognise(self.state_dict()):
+            return [], []
+        cfgs = [self.init_cfg] if isinstance(self.init_cfg, Mapping) else self.init_cfg
+        checkpoints = [cfg for cfg in cfgs if cfg['type'] in ('Pretrained', PretrainedInit, StrictPretrainedInit)]
+        return checkpoints, [cfg for cfg in cfgs if cfg not in checkpoints]
 
     def check_loading(self, state_dict: StateDict, source: str, left_over: Sequence[str] = ()) -> Comparison:
         """Compares a state dict with this module's, loading nothing.
@@ -91,18 +113,22 @@ class StrictLoading:
         Args, Raises:
             As :meth:`check_loading`.
         """
+        result, state_dict = self._compare(state_dict, source)
+        self._report(result, source)
         own = self.state_dict()
         names = recognise(own)
-        left_over = []
-        if names == 'microsoft' and recognise(state_dict) == 'cvt_dense':  # a backbone from a whole model
-            left_over = [key for key in state_dict if not key.startswith('backbone.')]
-            state_dict = {key: value for key, value in state_dict.items() if key.startswith('backbone.')}
-        result = self.check_loading(state_dict, source, left_over)
-        self._report(result, source)
         given = convert(state_dict, names)
         for key in convert(dict.fromkeys(result.loaded), names):
             own[key].copy_(given[key])
         return result
+
+    def _compare(self, state_dict: StateDict, source: str) -> tuple[Comparison, StateDict]:
+        """The comparison, and the part of ``state_dict`` that is this module's."""
+        left_over = []
+        if recognise(self.state_dict()) == 'microsoft' and recognise(state_dict) == 'cvt_dense':
+            left_over = [key for key in state_dict if not key.startswith('backbone.')]  # a backbone from a whole model
+            state_dict = {key: value for key, value in state_dict.items() if key.startswith('backbone.')}
+        return self.check_loading(state_dict, source, left_over), state_dict
 
     def _report(self, result: Comparison, source: str) -> None:
         print_log(f'{type(self).__name__}: {result}; from {source}', logger='current')

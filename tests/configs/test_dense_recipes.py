@@ -18,7 +18,8 @@ CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 RECIPES = {
     'maskrcnn_cvt13_coco': (2, 1e-4, 0.05, 1., '1x'),
     'maskrcnn_cvt13_coco_win': (2, 1e-4, 0.05, 1., '1x'),
-    'maskrcnn_cvt13_custom': (2, 1e-4, 0.05, 1., '1x'),
+    'maskrcnn_cvt13_custom': (2, 1e-4, 0.05, 1., '20k'),
+    'fasterrcnn_cvt13_custom': (2, 1e-4, 0.05, 1., '20k'),
     'maskrcnn_cvt21_coco': (2, 1e-4, 0.05, 1., '1x'),
     'maskrcnn_cvtw24_coco': (2, 1e-4, 0.05, 0.9, '1x'),
     'maskrcnn_cvtw24_coco_zero': (2, 1e-4, 0.05, 0.9, '1x'),
@@ -27,6 +28,7 @@ RECIPES = {
     'maskrcnn_cvtw24_coco_3x': (2, 1e-4, 0.05, 0.9, '3x'),
     'cascademaskrcnn_cvt13_coco_3x': (2, 2e-4, 0.05, 0.98, '3x'),
     'retinanet_cvt13_coco': (2, 1e-4, 1e-4, 1., '1x'),
+    'retinanet_cvt13_custom': (2, 1e-4, 1e-4, 1., '20k'),
     'dino_cvt13_coco': (2, 1e-4, 1e-4, 0.85, 'dino'),
     'upernet_cvt13_ade20k': (2, 6e-5, 0.01, 1., '160k'),
     'upernet_cvt13_ade20k_win': (2, 6e-5, 0.01, 1., '160k'),
@@ -42,10 +44,11 @@ RECIPES = {
 # by epoch: number of epochs, epochs at which the rate falls to a tenth, warm-up iterations
 STEPS = {'1x': (12, (8, 11), 1000), '3x': (36, (27, 33), 1000), 'dino': (12, (11, ), 0)}
 # by iteration: number of iterations, power, warm-up iterations
-POLY = {'160k': (160_000, 1., 1500), '80k': (80_000, 1., 1500), '40k': (40_000, 1., 400),
+POLY = {'160k': (160_000, 1., 1500), '80k': (80_000, 1., 1500), '40k': (40_000, 1., 1000), '20k': (20_000, 1., 1000),
         'semfpn': (80_000, 0.9, 0), 'mask2former': (160_000, 0.9, 0)}
 CLIP = {'dino_cvt13_coco': 0.1, 'mask2former_cvt13_ade20k': 0.01}
-DROP_PATH = {'retinanet_cvt13_coco': 0.1, 'semfpn_cvt13_ade20k': 0.1, 'semfpn_cvt21_ade20k': 0.1}
+DROP_PATH = {'retinanet_cvt13_coco': 0.1, 'retinanet_cvt13_custom': 0.1, 'semfpn_cvt13_ade20k': 0.1,
+             'semfpn_cvt21_ade20k': 0.1}
 CONTENT = {name: Config.fromfile(CONFIGS / f'{name}.py') for name in RECIPES}
 
 
@@ -80,7 +83,7 @@ def test_optimizer_and_batch(name):
     assert wrapper.optimizer.get('optimizer_type', wrapper.optimizer.type) == 'AdamW'
     assert wrapper.optimizer.betas == (0.9, 0.999) and wrapper.paramwise_cfg.decay_rate == decay_rate
     assert wrapper.constructor == 'cvt_dense.LayerDecayOptimWrapperConstructor' and wrapper.dtype == 'bfloat16'
-    assert wrapper.get('clip_grad', {}).get('max_norm') == CLIP.get(name)
+    assert (wrapper.get('clip_grad') or {}).get('max_norm') == CLIP.get(name)
     assert cfg.train_dataloader.batch_size == batch
     assert cfg.model.backbone.drop_path_rate == DROP_PATH.get(name, 0.4 if 'w24' in name else 0.2)
     length = cfg.train_cfg.get('max_epochs', cfg.train_cfg.get('max_iters'))
@@ -119,7 +122,7 @@ def test_learning_rate_by_iteration(schedule):
 def test_sizes(name):
     """The image sizes and crops of training and testing."""
     cfg = CONTENT[name]
-    detection = name not in [n for n in RECIPES if RECIPES[n][-1] in POLY]
+    detection = cfg.default_scope == 'mmdet'
     with DefaultScope.overwrite_default_scope('mmdet' if detection else 'mmseg'):
         train, test = ({type(step).__name__: step
                         for step in Compose(cfg[f'{stage}_dataloader'].dataset.pipeline).transforms}
@@ -134,7 +137,7 @@ def test_sizes(name):
         assert test['Resize'].scale == size and test['Resize'].keep_ratio
         return
     assert test['Resize'].scale == (1333, 800) and test['Resize'].keep_ratio and train['RandomFlip'].prob == 0.5
-    if RECIPES[name][-1] == '1x':
+    if RECIPES[name][-1] in ('1x', '20k'):
         assert train['Resize'].scale == (1333, 800) and train['Resize'].keep_ratio
         return
     (whole, ), (smaller, crop, again) = [branch.transforms for branch in train['RandomChoice'].transforms]

@@ -324,15 +324,18 @@ def test_no_check(run_tool, data, tmp_path):
     assert result.stdout.strip().splitlines()[-1].startswith('error: ') and 'Nothing' in result.stdout
 
 
-def test_boxes_without_masks_under_a_mask_head(data):
-    """A worker would die with KeyError: 'mask'."""
+@pytest.mark.parametrize('mask', [None, [], [[]], [[1, 2, 3, 4]]])
+def test_boxes_without_masks_under_a_mask_head(data, mask):
+    """A worker would die with KeyError: 'mask', or every object would be left out."""
     def bare(content):
         for annotation in content['annotations']:
             annotation.pop('segmentation')
+            if mask is not None:
+                annotation['segmentation'] = mask
 
     edit(data, bare)
-    with pytest.raises(UserError, match='train_dataloader: no annotation in .* has a mask .* No masks: use a box '
-                                        'detector such as RetinaNet'):
+    with pytest.raises(UserError, match='train_dataloader: no annotation in .* has a mask .* No masks: use '
+                                        'fasterrcnn_cvt13_custom.py or retinanet_cvt13_custom.py'):
         detection(data)
 
 

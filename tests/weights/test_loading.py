@@ -1,7 +1,12 @@
 """Loading through every door that users have: init_cfg, load_from, folders, the hub; and its errors."""
 import os
 import pickle
+import socketserver
+import subprocess
+import sys
+import threading
 import zipfile
+from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -17,6 +22,7 @@ from cvt_dense.models import CvT, ImageClassifier
 from cvt_dense.weights import CheckpointError, convert
 from cvt_dense.weights.files import read_checkpoint
 
+ROOT = Path(__file__).resolve().parents[2]
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 1), num_heads=(1, 3, 6))
 DEPTHS = 4
 # Of each block: 2 norms and 6 linear layers of 2 tensors, 3 projections of 6; of each stage: 4; and CLS.
@@ -229,6 +235,28 @@ def test_what_the_cache_lacks_is_a_clear_error(hub_cache):
         CheckpointLoader.load_checkpoint('hf://microsoft/cvt-13')
     with pytest.raises(CheckpointError, match=r"'hf://cvt-13' is not of the form hf://OWNER/REPOSITORY"):
         CheckpointLoader.load_checkpoint('hf://cvt-13')
+
+
+def test_a_hub_out_of_reach_is_asked_once(tmp_path):
+    """Its own client asks twelve times, with pauses of 1 to 8 seconds, before it gives up."""
+    asked = []
+
+    class Refuse(socketserver.BaseRequestHandler):
+
+        def handle(self):
+            asked.append(self.request.recv(1000))  # and no answer
+
+    with socketserver.TCPServer(('127.0.0.1', 0), Refuse) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        code = "from cvt_dense.weights.files import load_weights_file; load_weights_file('hf://microsoft/cvt-13')"
+        result = subprocess.run(
+            [sys.executable, '-c', code], cwd=ROOT, text=True, capture_output=True,
+            env={**os.environ, 'HF_HUB_OFFLINE': '0', 'HF_HOME': str(tmp_path), 'NO_PROXY': '127.0.0.1',
+                 'HF_ENDPOINT': f'http://127.0.0.1:{server.server_address[1]}'})
+        server.shutdown()
+    files = [request for request in asked if b'/microsoft/cvt-13/' in request]
+    assert len(files) == 1 and files[0].startswith(b'HEAD '), asked
+    assert 'hf://microsoft/cvt-13 is not in the cache of huggingface_hub' in result.stderr, result.stderr
 
 
 # -- errors ------------------------------------------------------------------------------------------

@@ -59,12 +59,14 @@ def check(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: 
     if any(node.get('with_mask') for node in dicts(dataset.get('pipeline'))):
         bare = [annotation for annotation in objects
                 if not annotation.get('segmentation') and not annotation.get('ignore')]
+        if not bare and not any(map(_has_mask, objects)):  # "segmentation": [[]], say
+            bare = objects
         if bare:
             raise UserError(f'{where}: {"no" if len(bare) == len(objects) else "not every"} annotation in {file!r} has '
                             f'a mask ({len(bare)} of {len(objects)} are without, e.g. annotation {bare[0].get("id")}), '
-                            'but the pipeline loads masks (with_mask). No masks: use a box detector such as RetinaNet '
-                            '(configs/retinanet_cvt13_coco.py) or DINO (configs/dino_cvt13_coco.py); or add a '
-                            '"segmentation" to each annotation.')
+                            'but the pipeline loads masks (with_mask). No masks: use fasterrcnn_cvt13_custom.py or '
+                            'retinanet_cvt13_custom.py, which learn from boxes, with the same lines at their top; or '
+                            'add a "segmentation" to each annotation.')
     annotated = len({annotation['image_id'] for annotation in objects})
     number = len(images) - annotated
     if number and annotated:
@@ -73,6 +75,13 @@ def check(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: 
         print_log(f'{where}: the categories {[name for name in names if name not in classes][:10]} are not among the '
                   'classes and are left out.', logger='current')
     return annotated
+
+
+def _has_mask(annotation: dict[str, Any]) -> bool:
+    """Whether there are run lengths, or a polygon of three points or more: MMDetection leaves out any other."""
+    mask = annotation.get('segmentation')
+    return bool(mask) and (isinstance(mask, dict) or any(
+        isinstance(polygon, list) and len(polygon) >= 6 for polygon in mask))
 
 
 def check_evaluator(given: str, files: dict[str, dict[str, Any]], stage: str) -> None:

@@ -1,0 +1,45 @@
+# A classifier on your own photos in class folders, <data_root>/train/<class>/*.jpg. The classes and their number are
+# read from the folders' names. Edit these lines; the rest follows.
+data_root = 'data/mine/'
+train_images = 'train'
+val_images = 'val'
+test_images = val_images  # or a folder of its own
+arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'nano': a small network for a CPU and small data, from scratch
+pretrained = 'published'  # the authors' weights ('nano' has none); None: from scratch; or a file of weights
+image_size = 64 if arch == 'nano' else 224  # side in pixels
+batch_size = 32 if arch == 'nano' else 64  # images a GPU
+max_iters = 1500 if arch == 'nano' else 5000  # steps of batch_size images; nano: minutes
+
+# ------------------------------------------------------------------------------------------------------
+# The learning rate is 1e-4 for 64 images a step ('nano': 1e-3 for 32), and scales with GPUs * batch_size.
+_base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
+    'datasets/imagenet_224', 'schedules/adamw_300e', 'cls_runtime')]
+import cvt_dense.templates as follow  # below _base_: upstream's MMEngine takes what imports first for pure Python
+
+model = dict(  # num_classes: as many as there are class folders
+    type='cvt_dense.ImageClassifier',
+    data_preprocessor=dict(type='cvt_dense.ClassificationPreprocessor', label_smoothing=0.1),
+    backbone=dict(type='cvt_dense.CvT', **follow.classifier(arch, pretrained)))
+num_workers = 2
+train_transform = dict(
+    _delete_=True, input_size=follow.side(image_size), is_training=True, scale=(0.4, 1.0), hflip=0.5,
+    interpolation='bicubic', color_jitter=0.2)
+test_transform = dict(input_size=image_size, crop_pct=1.0)
+train_dataloader = dict(
+    batch_size=batch_size,
+    num_workers=num_workers,
+    sampler=dict(_delete_=True, type='cvt_dense.SeededInfiniteSampler'),
+    dataset=dict(data_root=data_root, split=train_images, transform=train_transform))
+val_dataloader = dict(
+    batch_size=batch_size,
+    num_workers=num_workers,
+    dataset=dict(data_root=data_root, split=val_images, transform=test_transform))
+test_dataloader = dict(
+    batch_size=batch_size,
+    num_workers=num_workers,
+    dataset=dict(data_root=data_root, split=test_images, transform=test_transform))
+
+train_cfg, param_scheduler, default_hooks, log_processor = follow.run(max_iters, batch_size, best='accuracy/top1')
+optim_wrapper = dict(optimizer=dict(lr=1e-3 if arch == 'nano' else 1e-4), clip_grad=dict(max_norm=1.))
+auto_scale_lr = dict(enable=True, base_batch_size=32 if arch == 'nano' else 64)
+custom_hooks = [dict(type='cvt_dense.UnreadableImagesHook', max_share=0.05)]

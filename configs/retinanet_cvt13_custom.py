@@ -1,0 +1,45 @@
+# RetinaNet, on your own data in COCO format: boxes, in one stage. Edit these lines; the rest follows.
+classes = ('cat', 'dog')  # as in the annotation files' "categories", in their order; one class: ('cat', )
+data_root = 'data/mine/'
+train_ann, train_images = 'annotations/train.json', 'train/'
+val_ann, val_images = 'annotations/val.json', 'val/'
+test_ann, test_images = val_ann, val_images  # or files of their own
+arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'nano': a small network for a CPU and small data, from scratch
+pretrained = 'published'  # the authors' weights ('nano' has none); None: from scratch; or a file of weights
+image_size = 224 if arch == 'nano' else 800  # short side in pixels; the long one may be 5/3 of it
+batch_size = 8 if arch == 'nano' else 2  # images a GPU
+max_iters = 1000 if arch == 'nano' else 20000  # steps of batch_size images; nano: minutes
+
+# ------------------------------------------------------------------------------------------------------
+# The learning rate is 1e-4 for 16 images a step ('nano': 1e-3 for 8), and scales with GPUs * batch_size.
+_base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
+    'models/retinanet_cvt', 'datasets/coco_detection', 'schedules/det_1x', 'det_runtime')]
+import os.path  # below _base_: upstream's MMEngine takes a config that imports first for a pure-Python one
+
+import cvt_dense.templates as follow
+
+model = follow.one_stage(classes, arch, pretrained)
+dataset = dict(data_root=data_root, metainfo=dict(classes=classes))
+test_pipeline = follow.resized(_base_.test_pipeline, image_size, 'detection')
+tta_pipeline = follow.resized(_base_.tta_pipeline, image_size, 'detection')
+train_dataloader = dict(
+    batch_size=batch_size,
+    sampler=dict(_delete_=True, type='InfiniteSampler'),
+    batch_sampler=None,
+    dataset=dict(
+        ann_file=train_ann,
+        data_prefix=dict(img=train_images),
+        pipeline=follow.resized(_base_.train_pipeline, image_size, 'detection'),
+        **dataset))
+val_dataloader = dict(
+    dataset=dict(ann_file=val_ann, data_prefix=dict(img=val_images), pipeline=test_pipeline, **dataset))
+test_dataloader = dict(
+    dataset=dict(ann_file=test_ann, data_prefix=dict(img=test_images), pipeline=test_pipeline, **dataset))
+val_evaluator = dict(ann_file=os.path.join(data_root, val_ann))
+test_evaluator = dict(ann_file=os.path.join(data_root, test_ann))
+
+train_cfg, param_scheduler, default_hooks, log_processor = follow.run(max_iters, batch_size, best='coco/bbox_mAP')
+optim_wrapper = dict(
+    optimizer=dict(lr=1e-3 if arch == 'nano' else 1e-4, weight_decay=1e-4),
+    clip_grad=dict(max_norm=10.) if arch == 'nano' else None)
+auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'nano' else 16)

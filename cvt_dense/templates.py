@@ -1,0 +1,187 @@
+"""What follows from the lines at the top of ``configs/*_custom.py``, which call these functions below them.
+
+All return dicts and numbers that change what a template's ``_base_`` files say; what is of MMDetection or
+MMSegmentation is named there.
+"""
+from collections.abc import Sequence
+from typing import Any
+
+from mmengine.config import Config
+
+from .errors import UserError
+from .recipes import recipe
+
+SIZES = {'cvt-13': 'cvt13', 'cvt-21': 'cvt21', 'cvt-w24': 'cvtw24', 'nano': 'cvt_nano'}  # files of _base_/backbones
+LONGEST = dict(detection=5 / 3, segmentation=4)  # long side over short side of a resized image, as for COCO and ADE20K
+MIN_IMAGE_SIZE = 32
+
+# -- the network -----------------------------------------------------------------------------------
+
+
+def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int], int]:
+    """A size of CvT from ``configs/_base_/backbones``, and the width of what stands on it.
+
+    Args:
+        arch: a key of :data:`SIZES`.
+        pretrained: 'published': the authors' weights, from scratch for 'nano', which has none; None: from scratch; or
+            anything that ``init_cfg=dict(type='Pretrained', checkpoint=...)`` takes.
+
+    Returns:
+        The backbone's settings; the channels of its maps of stride 4, 8 and 16; channels of necks and heads.
+
+    Raises:
+        UserError: no such ``arch``, or ``pretrained`` is not a text.
+    """
+    if arch not in SIZES:
+        raise UserError(f'arch={arch!r}: allowed are {", ".join(map(repr, SIZES))}.')
+    if pretrained is not None and (not isinstance(pretrained, str) or not pretrained):
+        raise UserError(f"pretrained={pretrained!r}: allowed are 'published' (the authors' weights), a file or address "
+                        'of weights, and None (from scratch).')
+    size = Config.fromfile(recipe(f'_base_/backbones/{SIZES[arch]}.py'))
+    backbone = size.backbone.to_dict()
+    if pretrained != 'published':
+        backbone['init_cfg'] = pretrained and dict(type='Pretrained', checkpoint=pretrained)
+    if not backbone['init_cfg']:
+        backbone['norm_eval'] = False  # stored statistics are no use before there are any
+    return backbone, list(size.channels), size.get('width', 256)
+
+
+def two_stage(classes: Sequence[str], arch: str, pretrained: str | None, masks: bool) -> dict[str, Any]:
+    """Changes to Mask R-CNN's (``masks``) or Faster R-CNN's model; other arguments as :func:`network`."""
+    backbone, channels, width = network(arch, pretrained)
+    number = _number(classes)
+    model = dict(
+        backbone=backbone,
+        neck=dict(in_channels=channels, out_channels=width),
+        rpn_head=dict(in_channels=width, feat_channels=width),
+        roi_head=dict(
+            bbox_roi_extractor=dict(out_channels=width),
+            bbox_head=dict(in_channels=width, fc_out_channels=4 * width, num_classes=number)))
+    if masks:
+        model['roi_head'].update(
+            mask_roi_extractor=dict(out_channels=width),
+            mask_head=dict(in_channels=width, conv_out_channels=width, num_classes=number))
+    if arch == 'nano':  # images are small, and so are their objects and what a CPU can do
+        model['neck']['norm_cfg'] = dict(type='BN')
+        model['rpn_head']['anchor_generator'] = dict(scales=[4])
+        model['train_cfg'] = dict(
+            rpn=dict(sampler=dict(num=64)),
+            rpn_proposal=dict(nms_pre=400, max_per_img=128),
+            rcnn=dict(sampler=dict(num=64)))
+        model['test_cfg'] = dict(rpn=dict(nms_pre=400, max_per_img=128))
+    return model
+
+
+def one_stage(classes: Sequence[str], arch: str, pretrained: str | None) -> dict[str, Any]:
+    """Changes to RetinaNet's model; arguments as :func:`network`."""
+    backbone, channels, width = network(arch, pretrained)
+    model = dict(
+        backbone=dict(backbone, drop_path_rate=min(backbone['drop_path_rate'], 0.1)),
+        neck=dict(in_channels=channels[1:], out_channels=width),
+        bbox_head=dict(in_channels=width, feat_channels=width, num_classes=_number(classes)))
+    if arch == 'nano':
+        model['neck']['norm_cfg'] = dict(type='BN')
+        model['bbox_head'].update(stacked_convs=2, anchor_generator=dict(octave_base_scale=2))
+    return model
+
+
+def upernet(classes: Sequence[str], arch: str, pretrained: str | None, image_size: int,
+            ignore_index: int) -> dict[str, Any]:
+    """Changes to UperNet's model, trained on crops of ``image_size``; other arguments as :func:`network`."""
+    backbone, channels, width = network(arch, pretrained)
+    head = dict(num_classes=_number(classes), ignore_index=ignore_index)
+    return dict(
+        data_preprocessor=dict(seg_pad_val=ignore_index, size=(image_size, image_size)),
+        backbone=backbone,
+        decode_head=dict(in_channels=channels, channels=width if arch == 'nano' else 2 * width, **head),
+        auxiliary_head=dict(in_channels=channels[-1], channels=width, **head))
+
+
+def classifier(arch: str, pretrained: str | None) -> dict[str, Any]:
+    """Settings of ``ImageClassifier``'s backbone; arguments as :func:`network`.
+
+    'nano' averages the maps instead of learning a CLS token: then detection and segmentation can start from it.
+    """
+    return dict(network(arch, pretrained)[0], out_type='avg_featmap' if arch == 'nano' else 'cls_token')
+
+
+def _number(classes: Sequence[str]) -> int:
+    if isinstance(classes, str) or not len(classes) or not all(isinstance(name, str) for name in classes):
+        raise UserError(f"classes={classes!r} is not a list of names; write for example ('cat', 'dog'), or ('cat', ) "
+                        'for one class.')
+    return len(classes)
+
+
+# -- data ------------------------------------------------------------------------------------------
+
+
+def scale(image_size: int, kind: str) -> tuple[int, int]:
+    """(longest long side, short side) that ``image_size`` stands for; ``kind`` is a key of :data:`LONGEST`."""
+    return round(side(image_size) * LONGEST[kind]), image_size
+
+
+def side(image_size: int) -> int:
+    """``image_size`` itself.
+
+    Raises:
+        UserError: it is not a whole number from :data:`MIN_IMAGE_SIZE`.
+    """
+    if not isinstance(image_size, int) or image_size < MIN_IMAGE_SIZE:
+        raise UserError(f'image_size={image_size!r}: allowed is one whole number of pixels from {MIN_IMAGE_SIZE}, the '
+                        "images' short side after resizing.")
+    return image_size
+
+
+def resized(pipeline: Sequence[dict[str, Any]], image_size: int, kind: str, **crop: Any) -> list[dict[str, Any]]:
+    """``pipeline`` with images of another size; ``crop``: changes to its random crop."""
+    steps = []
+    for step in pipeline:
+        step = dict(step)
+        if step['type'] in ('Resize', 'RandomResize'):
+            step['scale'] = scale(image_size, kind)
+        elif step['type'] == 'RandomCrop':
+            step.update(crop_size=(image_size, image_size), **crop)
+        elif step['type'] == 'TestTimeAug':
+            base = {'detection': 800, 'segmentation': 512}[kind]
+            step['transforms'] = [[_at_ratio(view, image_size / base) for view in views]
+                                  for views in step['transforms']]
+        steps.append(step)
+    return steps
+
+
+def _at_ratio(view: dict[str, Any], ratio: float) -> dict[str, Any]:
+    return dict(view, scale=tuple(round(side * ratio) for side in view['scale'])) if 'scale' in view else view
+
+
+# -- the run ---------------------------------------------------------------------------------------
+
+
+def run(max_iters: int, batch_size: int, best: str) -> tuple[dict[str, Any], list[dict[str, Any]], dict, dict]:
+    """What follows from a run's length: loop, checkpoints, learning rate over time.
+
+    It is evaluated and saved ten times. The learning rate rises for a twentieth, at most 1000 iterations, then falls
+    to 0 in a line.
+
+    Args:
+        max_iters: iterations, of ``batch_size`` images a GPU.
+        batch_size: only checked here.
+        best: the metric whose best checkpoint is kept.
+
+    Returns:
+        ``train_cfg``, ``param_scheduler``, ``default_hooks`` and ``log_processor`` of a config.
+
+    Raises:
+        UserError: a number is not a whole one from 1.
+    """
+    for name, value in dict(max_iters=max_iters, batch_size=batch_size).items():
+        if not isinstance(value, int) or value < 1:
+            raise UserError(f'{name}={value!r}: allowed is a whole number from 1.')
+    interval, warmup = max(max_iters // 10, 1), min(max(max_iters // 20, 1), 1000)
+    schedule = [dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup)]
+    if warmup < max_iters:
+        schedule.append(dict(type='PolyLR', eta_min=0., power=1., by_epoch=False, begin=warmup, end=max_iters))
+    loop = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=interval)
+    hooks = dict(
+        logger=dict(interval=min(50, interval), log_metric_by_epoch=False),
+        checkpoint=dict(by_epoch=False, interval=interval, save_best=best, rule='greater'))
+    return loop, schedule, hooks, dict(by_epoch=False)

@@ -1,0 +1,153 @@
+"""The lines at the top of configs/*_custom.py are all one edits: what follows from each."""
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from first_day import COCO, edit_head
+from mmengine.config import Config
+from mmengine.registry import MODELS, DefaultScope
+
+from cvt_dense import templates
+from cvt_dense.errors import UserError
+from cvt_dense.launch.overrides import read_config
+
+ROOT = Path(__file__).resolve().parents[1]
+DENSE = (*COCO, 'upernet_cvt13_custom')
+TEMPLATES = (*DENSE, 'cvt13_custom')
+
+
+def read(template, **options):
+    return read_config(str(ROOT / f'configs/{template}.py'), options)
+
+
+def built(cfg):
+    with DefaultScope.overwrite_default_scope(cfg.default_scope), torch.device('meta'):
+        return MODELS.build(cfg.model)
+
+
+def steps(loader, *types):
+    return [step for step in loader.dataset.pipeline if step.type in types]
+
+
+def test_the_same_names_in_each():
+    heads = {path.stem: path.read_text().split('# -----')[0] for path in (ROOT / 'configs').glob('*_custom.py')}
+    assert set(heads) == set(TEMPLATES)
+    for name, head in heads.items():
+        expected = ['data_root', 'arch', 'pretrained', 'image_size', 'batch_size', 'max_iters']
+        expected += ['classes', 'train_ann', 'val_ann', 'test_ann'] if name in DENSE else []
+        assert not [line for line in expected if f'\n{line} = ' not in head and f'\n{line}, ' not in head], name
+        assert 'train_images = ' in head and 'val_images = ' in head and 'test_images = ' in head
+
+
+@pytest.mark.parametrize('template', TEMPLATES)
+def test_head_edited_in_a_copy_elsewhere(template, tmp_path):
+    lines = dict(data_root='/my/data', arch='nano', pretrained='mine.pth', image_size=96, batch_size=3, max_iters=50)
+    if template in DENSE:
+        lines.update(classes=('a', 'b', 'c'), train_ann__train_images=('t.json', 't/'),
+                     test_ann__test_images=('x.json', 'x/'))
+    (tmp_path / 'mine.py').write_text(edit_head(template, **lines))
+    cfg = Config.fromfile(tmp_path / 'mine.py')
+    model = built(cfg)
+    assert model.backbone.out_channels[-1] == 128 and not model.backbone.norm_eval
+    assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint='mine.pth')
+    assert cfg.train_cfg == dict(type='IterBasedTrainLoop', max_iters=50, val_interval=5)
+    assert cfg.default_hooks.checkpoint.interval == 5 and not cfg.default_hooks.checkpoint.by_epoch
+    assert [(step.begin, step.end) for step in cfg.param_scheduler] == [(0, 2), (2, 50)]
+    assert cfg.train_dataloader.batch_size == 3 and cfg.optim_wrapper.optimizer.lr == 1e-3
+    loaders = cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader
+    assert [loader.dataset.data_root for loader in loaders] == ['/my/data'] * 3
+    if template == 'cvt13_custom':
+        assert [loader.dataset.transform.input_size for loader in loaders] == [96] * 3
+        assert cfg.default_hooks.checkpoint.save_best == 'accuracy/top1' and 'num_classes' not in cfg.model
+        return
+    assert [loader.dataset.metainfo.classes for loader in loaders] == [('a', 'b', 'c')] * 3
+    sizes = [tuple(view.scale) for view in cfg.tta_pipeline[1].transforms[0]]
+    if template == 'upernet_cvt13_custom':
+        assert [head.num_classes for head in (cfg.model.decode_head, cfg.model.auxiliary_head)] == [3, 3]
+        assert [loader.dataset.data_prefix.img_path for loader in loaders] == ['t/', 'images/val', 'x/']
+        assert [loader.dataset.data_prefix.seg_map_path for loader in loaders] == ['t.json', 'labels/val', 'x.json']
+        assert [steps(loader, 'Resize', 'RandomResize')[0].scale for loader in loaders] == [(384, 96)] * 3
+        assert steps(loaders[0], 'RandomCrop')[0].crop_size == cfg.model.data_preprocessor.size == (96, 96)
+        assert sizes[2] == (384, 96) and len(sizes) == 6
+        assert cfg.default_hooks.checkpoint.save_best == 'mIoU'
+    else:
+        head = cfg.model.bbox_head if template.startswith('retina') else cfg.model.roi_head.bbox_head
+        assert head.num_classes == 3
+        assert [loader.dataset.data_prefix.img for loader in loaders] == ['t/', 'val/', 'x/']
+        assert [evaluator.ann_file for evaluator in (cfg.val_evaluator, cfg.test_evaluator)] == [
+            '/my/data/annotations/val.json', '/my/data/x.json']
+        assert [steps(loader, 'Resize')[0].scale for loader in loaders] == [(160, 96)] * 3
+        assert sizes == [(160, 96), (160, 77), (160, 115)]
+        masks = template.startswith('mask')
+        assert cfg.default_hooks.checkpoint.save_best == ('coco/segm_mAP' if masks else 'coco/bbox_mAP')
+        assert [steps(loader, 'LoadAnnotations')[0].get('with_mask', False) for loader in loaders] == [masks] * 3
+        assert cfg.val_evaluator.metric == (['bbox', 'segm'] if masks else 'bbox')
+
+
+@pytest.mark.parametrize('arch, weights, channels, width', [
+    ('cvt-13', 'hf://microsoft/cvt-13', [64, 192, 384], 256),
+    ('cvt-21', 'hf://microsoft/cvt-21', [64, 192, 384], 256),
+    ('cvt-w24', 'hf://microsoft/cvt-w24-384-22k', [192, 768, 1024], 256), ('nano', None, [32, 64, 128], 64)])
+def test_arch_and_pretrained(arch, weights, channels, width):
+    for model in (templates.two_stage(('a', ), arch, 'published', masks=True),
+                  templates.one_stage(('a', ), arch, 'published')):
+        assert (model['backbone']['init_cfg'] or {}).get('checkpoint') == weights
+        assert model['neck']['in_channels'] == channels[-len(model['neck']['in_channels']):]
+        assert model['neck']['out_channels'] == width
+    cfg = read('upernet_cvt13_custom', arch=arch)
+    assert (cfg.model.backbone.init_cfg or {}).get('checkpoint') == weights
+    assert list(built(cfg).backbone.out_channels) == cfg.model.decode_head.in_channels == channels
+    cfg = read('cvt13_custom', arch=arch, pretrained=None)
+    assert cfg.model.backbone.init_cfg is None and not cfg.model.backbone.norm_eval
+
+
+def test_ignored_label_and_older_names():
+    cfg = read('upernet_cvt13_custom', ignore_index=7, train_labels='old/', val_labels='older/')
+    assert [head.ignore_index for head in (cfg.model.decode_head, cfg.model.auxiliary_head)] == [7, 7]
+    assert cfg.test_evaluator.ignore_index == 7 and cfg.model.data_preprocessor.seg_pad_val == 7
+    assert steps(cfg.train_dataloader, 'RandomCrop')[0].ignore_index == 7
+    assert cfg.train_dataloader.dataset.data_prefix.seg_map_path == 'old/'
+    assert cfg.val_dataloader.dataset.data_prefix.seg_map_path == 'older/'
+
+
+@pytest.mark.parametrize('template, option, message', [
+    ('upernet_cvt13_custom', dict(arch='cvt13'), r"arch='cvt13': allowed are 'cvt-13', 'cvt-21', 'cvt-w24', 'nano'"),
+    ('cvt13_custom', dict(pretrained=True), 'pretrained=True: allowed are'),
+    ('cvt13_custom', dict(image_size=0), 'image_size=0: allowed is one whole number of pixels from 32'),
+    ('upernet_cvt13_custom', dict(image_size=(512, 1024)), r'image_size=\(512, 1024\): allowed is one whole number'),
+    ('cvt13_custom', dict(batch_size=0), 'batch_size=0: allowed is a whole number from 1'),
+    ('cvt13_custom', dict(max_iters=-1), 'max_iters=-1: allowed is a whole number from 1'),
+    ('upernet_cvt13_custom', dict(classes='cell'), r"classes='cell' is not a list of names; .* \('cat', \) for one"),
+    ('upernet_cvt13_custom', dict(classes=[]), r'classes=\[\] is not a list of names'),
+])
+def test_values_that_cannot_be(template, option, message):
+    with pytest.raises(UserError, match=message):
+        read(template, **option)
+
+
+# -- as a user does it -----------------------------------------------------------------------------
+
+
+def test_first_day(run_tool, tmp_path):
+    """Class folders: train, resume, test, plot, predict. By hand: tests/first_day.py OUT, for every template."""
+    output = run_tool('tests/first_day.py', tmp_path, 'cvt13_custom').stdout
+    assert "'accuracy/top1'" in output and '--resume' in output and 'tools/predict.py' in output
+
+
+def test_boxes_only_in_the_mask_template_end_at_once(run_tool, tmp_path):
+    """Where a worker died with KeyError: 'mask'."""
+    for split in ('train', 'val'):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / 'a.png').write_bytes(b'')
+    (tmp_path / 'annotations').mkdir()
+    content = dict(images=[dict(id=1, file_name='a.png', width=64, height=64)], categories=[dict(id=1, name='cell')],
+                   annotations=[dict(id=1, image_id=1, category_id=1, bbox=[2, 2, 20, 20], area=400, iscrowd=0)])
+    for split in ('train', 'val'):
+        (tmp_path / f'annotations/{split}.json').write_text(json.dumps(content))
+    config = tmp_path / 'mine.py'
+    config.write_text(edit_head('maskrcnn_cvt13_custom', classes=('cell', ), data_root=f'{tmp_path}/', arch='nano'))
+    result = run_tool('tools/train.py', config, '--work-dir', tmp_path / 'run', rc=2)
+    last = result.stdout.strip().splitlines()[-1]
+    assert last.startswith('error: ') and 'No masks: use fasterrcnn_cvt13_custom.py' in last
+    assert 'Traceback' not in result.stdout and not (tmp_path / 'run').exists()
