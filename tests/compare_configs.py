@@ -41,6 +41,8 @@ EXPECTED: list[tuple[str, str, str]] = [
     ('*', 'default_hooks.evaluate_loaded.type', 'scores are of the images that were loaded'),
     ('*', 'env_cfg.cudnn_benchmark', 'classification has one image size'),
     ('*', 'optim_wrapper.loss_scale*', 'bfloat16 needs no loss scaler'),
+    ('*_nano_shapes', '*palette*', 'colours are chosen for distance, for these classes as for all'),
+    ('*_nano_shapes', '*metainfo', 'as above'),
 ]
 
 

@@ -46,10 +46,18 @@ def report_errors(*errors: type) -> Iterator[None]:
         # Our constructors' ValueErrors name the setting.
         named = isinstance(error, ValueError) and str(Path(__file__).parents[1]) in place.filename
         if not named and not isinstance(error, (UserError, OSError)):
-            message += f' ({place.filename}:{place.lineno}; --traceback shows how it came there)'
+            message += f' ({place.filename}:{place.lineno}; {TRACEBACK}=1 shows how it came there)'
         sys.stdout.flush()
         tqdm.write('error: ' + ' '.join(message.split()), file=sys.stderr)  # above a progress bar, if there is one
         sys.exit(2)
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of every tool that takes a config."""
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
+                        help='override settings, e.g. train_dataloader.batch_size=32 model.num_classes=50')
+    parser.add_argument('--traceback', action=ShowTraceback, nargs=0,
+                        help=f'show where in the code an error came from (also {TRACEBACK}=1)')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,12 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                                            'name>)')
     parser.add_argument('--data-root', metavar='DIR', help="read every data set and evaluator's files from "
                                                            "DIR instead of the config's data_root")
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
-                        help='override settings, e.g. train_dataloader.batch_size=32 model.num_classes=50')
+    add_config_arguments(parser)
     parser.add_argument('--no-check', action='store_true',
                         help='start without checking the data sets (what the checks find is named in the README)')
-    parser.add_argument('--traceback', action=ShowTraceback, nargs=0,
-                        help=f'show where in the code an error came from (also {TRACEBACK}=1)')
     parser.add_argument('--launcher', choices=('none', 'pytorch', 'slurm'), default='none',
                         help='what started the processes of a distributed run (tools/dist_*.sh pass pytorch)')
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)

@@ -12,12 +12,14 @@ from typing import Any
 
 import torch
 from mmengine.config import Config, ConfigDict
+from mmengine.fileio import list_from_file
 from mmengine.fileio.backends import backends
 from mmengine.logging import print_log
 
 from ..engine.atomic_files import find_checkpoint
 from ..errors import UserError
 from ..nodes import dicts, type_name
+from ..palette import choose_palette
 from .overrides import read_config
 
 
@@ -32,12 +34,13 @@ def complete(cfg: Config, args: argparse.Namespace) -> Config:
     Args:
         args: flags of the tool; one that it does not have counts as not given.
     """
-    if args.work_dir is not None:
+    if getattr(args, 'work_dir', None) is not None:
         cfg.work_dir = args.work_dir
     elif cfg.get('work_dir') is None:
         cfg.work_dir = os.path.join('work_dirs', os.path.splitext(os.path.basename(args.config))[0])
-    if args.data_root is not None:
+    if getattr(args, 'data_root', None) is not None:
         redirect_data_root(cfg, args.data_root)
+    set_palette(cfg)
     if cfg.get('backend_args'):
         set_file_backend(cfg, cfg.backend_args)
     if _given(args, 'amp'):
@@ -111,6 +114,20 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
             node[key] = redirect(value)
     if cfg.get('data_root'):
         cfg.data_root = redirect(cfg.data_root)
+
+
+def set_palette(cfg: Config) -> None:
+    """Gives the classes that ``cfg`` names colours, which all that draws takes, unless it names those too.
+
+    Otherwise MMDetection takes COCO's first colours, two reds among them, and MMSegmentation random ones.
+    """
+    for node in dicts([cfg[key] for key in cfg if key.endswith('_dataloader')]):
+        metainfo = node.get('metainfo')
+        classes = metainfo.get('classes') if isinstance(metainfo, dict) else None
+        if isinstance(classes, str) and os.path.isfile(classes):
+            classes = list_from_file(classes)
+        if isinstance(classes, (list, tuple)) and metainfo.get('palette') is None:
+            metainfo.palette = choose_palette(classes)
 
 
 def set_file_backend(cfg: Config, backend_args: dict[str, Any]) -> None:

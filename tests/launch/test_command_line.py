@@ -24,7 +24,7 @@ def test_an_error_of_code_names_its_place(capsys, monkeypatch):
     line = user_code.__code__.co_firstlineno + 1
     text = report(user_code, capsys)
     assert text.startswith("error: AttributeError: 'NoneType' object has no attribute 'missing' (")
-    assert f'({__file__}:{line}; --traceback shows' in text and text.count('\n') == 1
+    assert f'({__file__}:{line}; {command_line.TRACEBACK}=1 shows' in text and text.count('\n') == 1
 
 
 def test_a_mistake_of_the_user_names_none(capsys):
