@@ -27,6 +27,8 @@ import matplotlib
 
 matplotlib.use('Agg')
 import matplotlib.pyplot as plt
+import numpy as np
+from _pictures import overview, thumbnail
 from PIL import Image
 
 from cvt_dense.curves import Curves, draw_line
@@ -64,7 +66,8 @@ STAGES = [('Pretraining: CvT on class folders', [PRETRAINING]),
           ('Segmentation: UperNet on label maps', SEGMENTATION)]
 VAL_IMAGES = dict(classification='classification/val', detection='detection/val',
                   segmentation='segmentation/images/validation')
-NUM_PICTURES = 6
+NUM_PICTURES = 6  # of each task
+SHEET_ROWS = 2  # of them in one picture
 
 
 def parse_args() -> argparse.Namespace:
@@ -258,7 +261,7 @@ def plot_curves(work_dir: Path, out: Path) -> None:
 
 
 def draw_predictions(work_dir: Path, out: Path) -> None:
-    """A row of predictions for each task, drawn by tools/predict.py, in one picture."""
+    """A column of predictions for each task, drawn by tools/predict.py, in one picture."""
     commands, logs, folders = {}, {}, {}
     for training in (PRETRAINING, DETECTION[0], SEGMENTATION[0]):
         images = sorted((work_dir / 'data' / VAL_IMAGES[training.data]).rglob('*.png'))
@@ -271,19 +274,10 @@ def draw_predictions(work_dir: Path, out: Path) -> None:
                                    '--out-dir', str(folder), '--device', 'cpu']
         logs[training.data] = work_dir / f'predict_{training.data}.log'
     run_together(commands, logs)
-    figure, axes = plt.subplots(3,
-                                NUM_PICTURES,
-                                figsize=(2.6 * NUM_PICTURES, 8.6),
-                                layout='constrained',
-                                squeeze=False)
-    for row, (name, folder) in zip(axes, folders.items()):
-        for axis in row:
-            axis.axis('off')
-        for axis, path in zip(row, sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime)):
-            axis.imshow(Image.open(path))
-        row[0].set_title(name, loc='left', fontsize=14)
-    figure.savefig(out, dpi=110)
-    plt.close(figure)
+    pictures = [sorted(folder.glob('[0-9]*.png'), key=lambda p: p.stat().st_mtime) for folder in folders.values()]
+    sheet = [(task, thumbnail(np.asarray(Image.open(path)), len(folders)))
+             for row in list(zip(*pictures))[:SHEET_ROWS] for task, path in zip(folders, row)]
+    overview(sheet, len(folders)).save(out)
 
 
 def main() -> None:

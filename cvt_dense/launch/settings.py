@@ -12,12 +12,14 @@ from typing import Any
 
 import torch
 from mmengine.config import Config, ConfigDict
+from mmengine.fileio import list_from_file
 from mmengine.fileio.backends import backends
 from mmengine.logging import print_log
 
 from ..engine.atomic_files import find_checkpoint
 from ..errors import UserError
 from ..nodes import dicts, type_name
+from ..palette import choose_palette
 from .class_folders import count_class_folders
 from .overrides import read_config
 from .work_dir import test_folder, was_restarted
@@ -41,6 +43,7 @@ def complete(cfg: Config, args: argparse.Namespace) -> Config:
     if getattr(args, 'data_root', None) is not None:
         redirect_data_root(cfg, args.data_root)
     count_class_folders(cfg)
+    set_palette(cfg)
     if cfg.get('backend_args'):
         set_file_backend(cfg, cfg.backend_args)
     if _given(args, 'amp'):
@@ -115,6 +118,20 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
             node[key] = redirect(value)
     if cfg.get('data_root'):
         cfg.data_root = redirect(cfg.data_root)
+
+
+def set_palette(cfg: Config) -> None:
+    """Gives the classes that ``cfg`` names colours, which all that draws takes, unless it names those too.
+
+    Otherwise MMDetection takes COCO's first colours, two reds among them, and MMSegmentation random ones.
+    """
+    for node in dicts([cfg[key] for key in cfg if key.endswith('_dataloader')]):
+        metainfo = node.get('metainfo')
+        classes = metainfo.get('classes') if isinstance(metainfo, dict) else None
+        if isinstance(classes, str) and os.path.isfile(classes):
+            classes = list_from_file(classes)
+        if isinstance(classes, (list, tuple)) and metainfo.get('palette') is None:
+            metainfo.palette = choose_palette(classes)
 
 
 def set_file_backend(cfg: Config, backend_args: dict[str, Any]) -> None:

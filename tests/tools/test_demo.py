@@ -34,7 +34,7 @@ def test_table_commands_and_pictures(demo):
     for name in ('curves.png', 'predictions.png'):
         assert f'{work_dir}/{name}' in output and min(Image.open(work_dir / name).size) > 500
     assert [len(list((work_dir / 'predictions' / task).iterdir()))
-            for task in ('classification', 'detection', 'segmentation')] == [6, 4, 4]
+            for task in ('classification', 'detection', 'segmentation')] == [7, 5, 5]  # with an overview each
 
 
 def test_pretrained_weights_arrive(demo):

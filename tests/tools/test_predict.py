@@ -1,6 +1,8 @@
 """tools/predict.py draws for all three tasks, and says what is wrong with its input."""
 import importlib.util
 import re
+import sys
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,13 @@ from PIL import Image
 
 from cvt_dense.datasets.synthetic import CLASSES, generate
 from cvt_dense.errors import UserError
+from cvt_dense.palette import choose_palette
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / 'tools'))  # as Python does for a script
+import _pictures
+from _pictures import Object
+
 spec = importlib.util.spec_from_file_location('predict', ROOT / 'tools' / 'predict.py')
 predict = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(predict)
@@ -45,11 +52,12 @@ def test_classification(data, classifier, run_tool, tmp_path):
     """Two folders with the same file names give two pictures each; small images are drawn enlarged."""
     folders = [data / 'classification' / 'val' / name for name in ('arrow', 'star')]
     result = run_tool('tools/predict.py', 'configs/cvt_nano_shapes.py', classifier, *folders, '--out-dir',
-                      tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ['00000.png', '00000_2.png']
+                      tmp_path, '--ground-truth', '--data-root', data / 'classification')
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['00000.png', '00000_2.png', 'overview.png']
     for folder, name in zip(folders, ('00000.png', '00000_2.png')):
         line, = re.findall(
-            rf'^{re.escape(str(folder))}/00000.png -> {re.escape(str(tmp_path))}/{name}: (.*)$',
+            rf'^{re.escape(str(folder))}/00000.png -> {re.escape(str(tmp_path))}/{name}: (.*); '
+            rf'annotated: {folder.name}$',
             result.stdout, re.M)
         top = [part.split() for part in line.split(', ')]
         scores = [float(score) for _, score in top]
@@ -62,25 +70,72 @@ def test_classification(data, classifier, run_tool, tmp_path):
 
 
 @pytest.mark.parametrize('config, part, pattern', [
-    ('maskrcnn_cvt_nano_shapes.py', 'detection/val', r'nothing with a score|[a-z]+ 0\.\d\d'),
-    ('upernet_cvt_nano_shapes.py', 'segmentation/images/validation', r'[a-z]+ \d+\.\d%')])
+    ('maskrcnn_cvt_nano_shapes.py', 'detection/val',
+     r'(nothing with a score|[a-z]+ [01]\.\d\d).*; annotated: \d [a-z]+'),
+    ('upernet_cvt_nano_shapes.py', 'segmentation/images/validation',
+     r'[a-z]+ \d+\.\d%.*; annotated the same: \d+\.\d% of the annotated pixels')])
 def test_dense(data, run_tool, tmp_path, config, part, pattern):
     """Trained for one iteration by tools/train.py, since only mmdet and mmseg can build these."""
     root = data / part.split('/')[0]
     run_tool('tools/train.py', f'configs/{config}', '--data-root', root, '--work-dir', tmp_path / 'run',
              '--cfg-options', 'train_cfg.max_iters=1', 'train_dataloader.batch_size=2')
-    result = run_tool('tools/predict.py', f'configs/{config}', tmp_path / 'run' / 'iter_1.pth', data / part,
-                      '--out-dir', tmp_path / 'out', '--score-thr', '0.01')
+    checkpoint = tmp_path / 'run' / 'iter_1.pth'
+    result = run_tool('tools/predict.py', f'configs/{config}', checkpoint, data / part, '--out-dir', tmp_path / 'out',
+                      '--score-thr', '0.01', '--ground-truth', '--data-root', root)
     pictures = sorted((tmp_path / 'out').iterdir())
-    assert [path.name for path in pictures] == ['00000.png', '00001.png']
+    assert [path.name for path in pictures] == ['00000.png', '00001.png', 'overview.png']
+    assert f'2 of 2 pictures -> {pictures.pop()}' in result.stdout
+    classes = (('background', *CLASSES) if config.startswith('upernet') else CLASSES)
+    palette = np.array(choose_palette(classes))
+    meta = torch.load(checkpoint, weights_only=False)['meta']
+    dumped = Config.fromfile(tmp_path / 'run' / config).train_dataloader.dataset.metainfo
+    assert (np.array(meta['dataset_meta']['palette']) == palette).all() and (np.array(dumped.palette) == palette).all()
     for path in pictures:
-        assert re.search(rf'{path.name} -> {re.escape(str(path))}: ({pattern})', result.stdout)
+        assert re.search(rf'{path.name} -> {re.escape(str(path))}: {pattern}', result.stdout)
         picture = np.asarray(Image.open(path).convert('RGB'), float)
-        plain = np.asarray(
-            Image.open(data / part / path.name).resize((512, 512), Image.Resampling.BICUBIC), float)
-        legend = picture.shape[0] - 512  # of a label map: below the objects, not over them
-        assert picture.shape[1:] == (512, 3) and (legend > 0) == config.startswith('upernet')
-        assert np.abs(picture[:512] - plain).mean() > 2, 'something is drawn'
+        gap = picture.shape[1] - 2 * 512  # between annotation and prediction, each below its title
+        title = next(y for y in range(100) if (picture[y, :512] != 255).any(1).all())
+        assert 0 < gap < 20 and picture.shape[0] > title + 512
+        scene = Image.open(data / part / path.name).resize((512, 512), Image.Resampling.BICUBIC)
+        annotation, prediction = picture[title:title + 512, :512], picture[title:title + 512, -512:]
+        assert np.abs(prediction - np.asarray(scene)).mean() > 2, 'something is drawn'
+        labels = np.asarray(Image.open(data / 'segmentation' / 'annotations' / 'validation' / path.name))
+        labels = labels.repeat(4, 0).repeat(4, 1)
+        if config.startswith('upernet'):
+            assert np.abs(annotation - (0.4 * np.asarray(scene) + 0.6 * palette[labels])).max() <= 1
+        else:  # within each shape most pixels are tinted in its class's colour
+            tinted = 0.65 * np.asarray(scene) + 0.35 * palette[np.maximum(labels, 1) - 1]
+            for label in set(labels.ravel().tolist()) - {0}:
+                inside = labels == label
+                assert (np.abs(annotation - tinted).max(2)[inside] <= 1).mean() > 0.5, CLASSES[label - 1]
+
+
+def test_labels_hide_no_object_and_no_other_label():
+    """Of a crowd of small objects, and a large one around them; what finds no place is in the legend."""
+    rng = np.random.default_rng(0)
+    corners = rng.uniform(0, 600, (40, 2))
+    boxes = [(0., 0., 640., 480.), *((x, min(y, 450.), x + 30, min(y, 450.) + 25) for x, y in corners.tolist())]
+    placed = []
+    for box in boxes:
+        place = _pictures._place_label((70., 26.), box, boxes, placed, (640, 480), 2)
+        if place is not None:
+            placed.append(place)
+            assert 0 <= place[0] < place[2] <= 640 and 0 <= place[1] < place[3] <= 480
+    assert len(placed) > 10
+    shared = _pictures._shared_area
+    assert not any(shared(a, b) for a, b in combinations(placed, 2))
+    assert max(shared(place, box) / (30 * 25) for place in placed for box in boxes[1:]) <= _pictures.MAX_HIDDEN
+
+
+def test_a_small_object_is_not_hidden():
+    """Not by its own frame and label; texts grow with the picture."""
+    image = np.full((1000, 2000, 3), 90, np.uint8)
+    found = [Object(0, (500., 400., 512., 410.), None, 0.666)]
+    drawn = _pictures.draw_objects(image, found, ('cell', ), [(200, 0, 0)])
+    assert (drawn[401:410, 501:512] == 90).all()
+    rows = np.flatnonzero((drawn != 90).any((1, 2)))
+    assert 40 < rows.max() - rows.min() < 120 and _pictures.text_size(image) == 57
+    assert _pictures.text_size(np.zeros((512, 512, 3))) == 20
 
 
 def test_input_is_the_data_sets(tmp_path, classifier, monkeypatch):
@@ -88,7 +143,7 @@ def test_input_is_the_data_sets(tmp_path, classifier, monkeypatch):
     seen = []
     monkeypatch.setattr('cvt_dense.models.classifier.ImageClassifier.test_step',
                         lambda self, data: seen.append(data['inputs'][0]) or [dict(logits=torch.zeros(8))])
-    read, predictor = predict.build_predictor(arguments(tmp_path, checkpoint=str(classifier)))
+    read, predictor = build(arguments(tmp_path, checkpoint=str(classifier)))
     photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)).resize((140, 100))
     (tmp_path / 'a').mkdir()
     for orientation in range(1, 9):
@@ -122,7 +177,7 @@ def test_outputs_without_a_name_are_drawn_by_number(classifier, tmp_path):
     checkpoint = torch.load(classifier, weights_only=True)
     checkpoint['meta']['dataset_meta']['classes'] = CLASSES[:2]
     torch.save(checkpoint, tmp_path / 'old.pth')
-    _, predictor = predict.build_predictor(arguments(tmp_path, checkpoint=str(tmp_path / 'old.pth')))
+    _, predictor = build(arguments(tmp_path, checkpoint=str(tmp_path / 'old.pth')))
     _, summary = predictor(np.zeros((64, 64, 3), np.uint8))
     names = [part.split()[0] for part in summary.split(', ')]
     assert len(names) == 5 and set(names) < {*CLASSES[:2], *'234567'} and len(set(names) - set(CLASSES)) >= 3
@@ -143,6 +198,36 @@ def test_override_without_effect_and_traceback(classifier, data, run_tool, tmp_p
     assert 'Traceback (most recent' in output and not (tmp_path / 'out').exists()
 
 
+def test_mistakes_with_ground_truth(data, classifier, tmp_path, run_tool):
+    """An image that is in no data set; data that is not there."""
+    image = tmp_path / 'mine.png'
+    Image.new('RGB', (64, 64)).save(image)
+    given = ('tools/predict.py', 'configs/cvt_nano_shapes.py', classifier, '--out-dir', tmp_path / 'out')
+    output = run_tool(*given, image, '--ground-truth', '--data-root', data / 'classification', rc=2).stdout
+    assert re.search(rf'error: --ground-truth: 1 of 1 images, e.g. {image}, have no annotation in the data of '
+                     r'configs/cvt_nano_shapes.py: test \(8 images\), train \(8 images\). Give images of these', output)
+    assert 'Traceback' not in output and not (tmp_path / 'out').exists()
+    args = arguments(tmp_path, config=str(ROOT / 'configs' / 'maskrcnn_cvt_nano_shapes.py'))
+    with pytest.raises(UserError, match='no annotation in .*: test .not there: .*instances_val.json'):
+        predict.find_annotations(predict.load_config(args), [image])
+
+
+@pytest.mark.parametrize('score', [30., -0.1, float('nan')])
+def test_score_out_of_range(tmp_path, score):
+    with pytest.raises(UserError, match=f'--score-thr={float(score)}: it must be a number from 0 to 1'):
+        predict.load_config(arguments(tmp_path, score_thr=score))
+
+
+def test_checkpoint_of_another_task(tmp_path, classifier):
+    args = arguments(tmp_path, checkpoint=str(classifier), config=str(ROOT / 'configs' / 'upernet_cvt_nano_shapes.py'))
+    with pytest.raises(UserError, match='epoch_1.pth.* is for another architecture than the config'):
+        build(args)
+
+
+def build(args):
+    return predict.build_predictor(args, predict.load_config(args))
+
+
 def arguments(tmp_path, **changes):
     return predict.argparse.Namespace(**dict(
         dict(config=str(ROOT / 'configs' / 'cvt_nano_shapes.py'),
@@ -154,14 +239,14 @@ def arguments(tmp_path, **changes):
 
 def test_wrong_config_checkpoint_or_device(tmp_path, classifier):
     with pytest.raises(UserError, match="config file 'no.py' does not exist"):
-        predict.build_predictor(arguments(tmp_path, config='no.py'))
+        build(arguments(tmp_path, config='no.py'))
     with pytest.raises(UserError, match="no.pth' does not exist"):
-        predict.build_predictor(arguments(tmp_path))
+        build(arguments(tmp_path))
     with pytest.raises(UserError, match="--device 'tpu7' cannot be used here"):
-        predict.build_predictor(arguments(tmp_path, device='tpu7', checkpoint=str(classifier)))
+        build(arguments(tmp_path, device='tpu7', checkpoint=str(classifier)))
     options = {'model.backbone.arch.embed_dims': [16, 32, 64]}
     with pytest.raises((UserError, ValueError), match='epoch_1.pth'):
-        predict.build_predictor(arguments(tmp_path, checkpoint=str(classifier), cfg_options=options))
+        build(arguments(tmp_path, checkpoint=str(classifier), cfg_options=options))
 
 
 def test_folders_and_names(tmp_path):
@@ -178,6 +263,9 @@ def test_folders_and_names(tmp_path):
     assert names == ['x.png', 'y.png', 'x_2.png', 'x_2_2.png']
     with pytest.raises(UserError, match='empty holds no image'):
         predict.find_images([str(tmp_path / 'empty')])
+    with pytest.raises(UserError, match='holds no image .*; its folders a, b, empty are not searched: name them'):
+        (tmp_path / 'x_2.png').rename(tmp_path / 'a' / 'x_2.png')
+        predict.find_images([str(tmp_path)])
     with pytest.raises(UserError, match='would replace an image'):
         predict.name_pictures(images, tmp_path / 'a')
     with pytest.raises(UserError, match='is a file: name a folder'):

@@ -1,0 +1,161 @@
+"""What tools/predict.py draws and prints for each of the three tasks."""
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from _pictures import Object, Row, draw_label_map, draw_objects, enlarge, side_by_side, text_size, with_panel
+from mmengine.config import Config
+from mmengine.registry import MODELS
+from mmengine.runner import load_checkpoint
+from PIL import Image
+
+from cvt_dense.datasets import open_image
+from cvt_dense.errors import UserError
+from cvt_dense.nodes import dicts
+from cvt_dense.palette import choose_palette
+
+LEGEND_ROWS = 8  # of the largest or most frequent classes
+LEAST_SHARE = 0.0005  # of the pixels that a class is named with: less would read 0.0%
+GREY, BLUE, GREEN, RED = (200, 200, 200), (142, 202, 230), (80, 180, 90), (230, 90, 80)
+
+# Reads a file as the task's data sets do: (H, W, 3), uint8, BGR, upright as EXIF says; None: unreadable.
+Reader = Callable[[Path], np.ndarray | None]
+# Takes an image (H, W, 3), uint8, BGR, and its annotation (None: not asked for); returns its picture, RGB, and the
+# line to print.
+Predictor = Callable[..., tuple[np.ndarray, str]]
+
+
+def palette_of(cfg: Config, meta: dict[str, Any]) -> list[tuple[int, int, int]]:
+    """The colours of a checkpoint's classes: those of the config's data, of the checkpoint, or chosen.
+
+    Args:
+        cfg: complete, so that classes of one's own have their palette in it.
+        meta: ``dataset_meta`` of the checkpoint.
+    """
+    given = [node['metainfo'].get('palette') for node in dicts(cfg.get('test_dataloader'))
+             if isinstance(node.get('metainfo'), dict)]
+    for palette in [*given, meta.get('palette')]:
+        if isinstance(palette, (list, tuple)) and len(palette) >= len(meta['classes']):
+            return [tuple(map(int, colour)) for colour in palette]
+    return choose_palette(meta['classes'])
+
+
+def _legend(picture: np.ndarray, rows: list[Row], size: int) -> np.ndarray:
+    if len(rows) > LEGEND_ROWS:
+        rows = [*rows[:LEGEND_ROWS - 1], Row(f'and {len(rows) - LEGEND_ROWS + 1} more classes', '', 0., GREY)]
+    return with_panel(picture, rows, size)
+
+
+# -- classification ----------------------------------------------------------------------------------
+
+
+def read_for_classification(path: Path) -> np.ndarray | None:
+    try:
+        return np.asarray(open_image(path))[..., ::-1]
+    except Exception:  # Pillow raises anything from SyntaxError to struct.error on broken files
+        return None
+
+
+def classification_predictor(cfg: Config, checkpoint: str, device: str) -> Predictor:
+    from timm.data import create_transform
+    transform = cfg.get('test_dataloader', {}).get('dataset', {}).get('transform')
+    if transform is None:
+        raise UserError(f'{cfg.filename} has no test_dataloader.dataset.transform, which prepares the images.')
+    transform = create_transform(**transform, use_prefetcher=True)
+    model = MODELS.build(cfg.model)
+    meta = load_checkpoint(model, checkpoint, map_location='cpu').get('meta', {})
+    model.to(device).eval()
+    names = list((meta.get('dataset_meta') or {}).get('classes') or [])
+    classes = [*names, *range(len(names), model.num_classes)]  # trained with more outputs than names: by number
+
+    def predict(image: np.ndarray, annotated: str | None = None) -> tuple[np.ndarray, str]:
+        inputs = torch.as_tensor(transform(Image.fromarray(image[..., ::-1])))[None]
+        with torch.no_grad():
+            scores = model.test_step(dict(inputs=inputs))[0]['logits'].softmax(0)
+        top = [(str(classes[i]), float(scores[i])) for i in scores.topk(min(5, len(scores))).indices]
+        rows = [Row(name, f'{score:.2f}', score, BLUE) for name, score in top]
+        summary = ', '.join(f'{name} {score:.2f}' for name, score in top)
+        if annotated is not None:
+            right = top[0][0] == annotated
+            rows = [Row(f'annotated: {annotated}', 'right' if right else 'wrong', 0., GREEN if right else RED), *rows]
+            summary += f'; annotated: {annotated}'
+        picture = enlarge(image[..., ::-1])[0]
+        return with_panel(picture, rows, text_size(picture)), summary
+
+    return predict
+
+
+# -- detection ---------------------------------------------------------------------------------------
+
+
+def detection_predictor(cfg: Config, checkpoint: str, device: str, score_thr: float) -> Predictor:
+    from mmdet.apis import inference_detector, init_detector
+    model = init_detector(cfg, checkpoint, device=device)
+    classes = model.dataset_meta['classes']
+    palette = palette_of(cfg, model.dataset_meta)
+
+    def predict(image: np.ndarray, annotated: Sequence[Object] | None = None) -> tuple[np.ndarray, str]:
+        found = inference_detector(model, image).cpu().pred_instances
+        found = found[found.scores >= score_thr].numpy()
+        masks = found.masks.astype(bool) if 'masks' in found else [None] * len(found)
+        objects = [Object(int(label), tuple(box), mask, float(score)) for label, box, mask, score in zip(
+            found.labels, found.bboxes.tolist(), masks, found.scores)]
+        image = image[..., ::-1]
+        picture = draw_objects(image, objects, classes, palette)
+        size, counts = text_size(picture), Counter(classes[found.label] for found in objects)
+        nothing = f'nothing with a score of {score_thr:.2f} or more'
+        summary = ', '.join(f'{classes[found.label]} {found.score:.2f}' for found in objects) or nothing
+        values = {name: str(count) for name, count in counts.most_common()}
+        if annotated is not None:
+            true = Counter(classes[found.label] for found in annotated)
+            size = round(size * 1.3)
+            picture = side_by_side(
+                dict(annotation=draw_objects(image, annotated, classes, palette), prediction=picture), size)
+            summary += '; annotated: ' + (', '.join(f'{count} {name}' for name, count in true.items()) or 'nothing')
+            values = {name: f'annotated {true[name]}, predicted {counts[name]}'
+                      for name, _ in (counts | true).most_common()}
+        rows = [Row(name, value, 0., palette[classes.index(name)]) for name, value in values.items()]
+        return _legend(picture, rows or [Row(nothing, '', 0., GREY)], size), summary
+
+    return predict
+
+
+# -- segmentation ------------------------------------------------------------------------------------
+
+
+def segmentation_predictor(cfg: Config, checkpoint: str, device: str) -> Predictor:
+    from mmseg.apis import inference_model, init_model
+    cfg.setdefault('test_pipeline', cfg.get('test_dataloader', {}).get('dataset', {}).get('pipeline'))
+    model = init_model(cfg, checkpoint, device=device)
+    classes = model.dataset_meta['classes']
+    palette = palette_of(cfg, model.dataset_meta)[:len(classes)]
+
+    def shares(labels: np.ndarray) -> np.ndarray:
+        """Of the annotated pixels."""
+        counts = np.bincount(labels.ravel(), minlength=256)[:len(classes)]
+        return counts / max(1, counts.sum())
+
+    def predict(image: np.ndarray, annotated: np.ndarray | None = None) -> tuple[np.ndarray, str]:
+        labels = inference_model(model, image).pred_sem_seg.data[0].cpu().numpy()
+        image = image[..., ::-1]
+        picture = draw_label_map(image, labels, palette)
+        share, size = shares(labels), text_size(picture)
+        order = [i for i in share.argsort()[::-1] if share[i] >= LEAST_SHARE]
+        summary = ', '.join(f'{classes[i]} {share[i]:.1%}' for i in order)
+        values = {i: f'{share[i]:.1%}' for i in order}
+        if annotated is not None:
+            true, counted = shares(annotated), annotated < len(classes)
+            size = round(size * 1.3)
+            picture = side_by_side(
+                dict(annotation=draw_label_map(image, annotated, palette), prediction=picture), size)
+            summary += f'; annotated the same: {(labels == annotated)[counted].mean():.1%} of the annotated pixels'
+            most = np.maximum(share, true)
+            order = [i for i in most.argsort()[::-1] if most[i] >= LEAST_SHARE]
+            values = {i: f'annotated {true[i]:.1%}, predicted {share[i]:.1%}' for i in order}
+        rows = [Row(classes[i], values[i], float(share[i]), palette[i]) for i in order]
+        return _legend(picture, rows, size), summary
+
+    return predict
