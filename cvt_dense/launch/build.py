@@ -58,17 +58,17 @@ def build_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[s
     return datasets
 
 
-def build_runner(args: argparse.Namespace, stages: list[str]) -> Runner:
-    """Completes the config, checks everything that a run needs, then builds its Runner.
+def build_runner(asked: Config, args: argparse.Namespace, stages: list[str]) -> Runner:
+    """Checks everything that a run needs, then builds its Runner.
 
     Args:
+        asked: the complete config.
         args: the tool's flags.
         stages: the data loaders that the run uses, of 'train', 'val' and 'test'.
 
     Raises:
         UserError, ValueError, ...: see ``SETUP_ERRORS``; nothing has been written then.
     """
-    asked = settings.load_config(args)
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     setup_distributed(args.launcher)
     cfg = settings.adapt(asked, args)

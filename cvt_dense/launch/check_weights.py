@@ -9,6 +9,7 @@ from mmengine.registry import MODELS
 from ..errors import CheckpointError, UserError
 from ..weights.files import load_weights_file, select_weights
 from ..weights.strict_loading import checked_modules
+from .command_line import check_exists
 
 
 def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
@@ -39,8 +40,7 @@ def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
 
 
 def _check(cfg: Config, path: str, strict: bool) -> None:
-    if '://' not in path and not os.path.exists(path):
-        raise UserError(f'checkpoint {path!r} does not exist.')
+    check_exists(path)
     try:
         tensors = select_weights(load_weights_file(path), source=path)
     except CheckpointError as error:

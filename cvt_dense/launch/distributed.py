@@ -1,4 +1,5 @@
 """Processes and devices of a run: gloo without CUDA, Slurm's variables, and an orderly end."""
+import faulthandler
 import functools
 import gc
 import os
@@ -10,11 +11,11 @@ import warnings
 from collections.abc import Callable
 from datetime import timedelta
 
-import torch
-import torch.distributed as dist
-
 MEETING = 300.  # seconds that a process at its end waits for the others, which may still write a checkpoint
 LEAVING = 20.  # seconds that a process may take to leave the group; less than the 30 after which torchrun kills
+
+
+# torch is imported where it is used: a wrong command line is an error before that.
 
 
 def ends_in_order(main: Callable[[], None]) -> Callable[[], None]:
@@ -23,13 +24,15 @@ def ends_in_order(main: Callable[[], None]) -> Callable[[], None]:
     Left to the shutdown, gloo's threads sometimes end the process with SIGABRT. Where ``main`` returns or exits
     with code 0, all processes meet first, at most ``MEETING`` seconds, so that none has its connections closed while
     it needs them. After an error the process leaves at once: the others' communication fails then, and so do they,
-    instead of waiting. Put it outside of torch's ``record``, which must note the first error before others fail.
+    instead of waiting. Under torchrun the error is noted before, so that torchrun prints the first failing process's
+    traceback last.
     """
 
     @functools.wraps(main)
     def wrapper() -> None:
+        faulthandler.enable()
         try:
-            main()
+            _noted(main)()
         except BaseException as error:
             chained: BaseException | None = error
             while chained is not None:  # its frames keep the model, and that the process group
@@ -43,7 +46,17 @@ def ends_in_order(main: Callable[[], None]) -> Callable[[], None]:
     return wrapper
 
 
+def _noted(main: Callable[[], None]) -> Callable[[], None]:
+    if 'TORCHELASTIC_ERROR_FILE' not in os.environ:
+        return main
+    from torch.distributed.elastic.multiprocessing.errors import record
+    return record(main)
+
+
 def _leave_group(error: BaseException | None) -> None:
+    if 'torch' not in sys.modules:
+        return
+    import torch.distributed as dist
     if not dist.is_initialized():
         return
     if error is None:
@@ -79,6 +92,8 @@ def setup_distributed(launcher: str) -> None:
     """
     if launcher == 'none':
         return
+    import torch
+    import torch.distributed as dist
     if launcher == 'slurm':
         _environment_from_slurm()
     if 'RANK' not in os.environ:
@@ -122,6 +137,7 @@ def _environment_from_slurm() -> None:
 
 def _slurm_task_has_its_own_gpu() -> bool:
     """Whether srun shows each task one GPU, which is number 0 to it, as with ``--gpus-per-task=1``."""
+    import torch
     if torch.cuda.device_count() != 1:
         return False
     bound = any(name in os.environ for name in ('SLURM_GPUS_PER_TASK', 'SLURM_GPU_BIND'))
