@@ -12,11 +12,22 @@ before any config is read, as mmseg's own ``tools/train.py`` does.
 import importlib.util
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .recipes import recipe, teach_mmengine
 
-__all__ = ['declare_torchvision_ops', 'recipe']
+if TYPE_CHECKING:
+    from .models import CvT
+
+__all__ = ['CvT', 'declare_torchvision_ops', 'recipe']
 __version__ = '0.1.0'
+
+
+def __getattr__(name: str) -> Any:
+    if name == 'CvT':  # its import takes seconds
+        from .models import CvT
+        return CvT
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 def declare_torchvision_ops() -> bool:

@@ -11,13 +11,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from torch.distributed.elastic.multiprocessing.errors import record
-
-from cvt_dense.engine import FuseHook
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
-from cvt_dense.launch.build import build_runner
 from cvt_dense.launch.distributed import ends_in_order
+from cvt_dense.launch.start import start
 
 
 def parse_args() -> argparse.Namespace:
@@ -36,12 +33,12 @@ def parse_args() -> argparse.Namespace:
 
 
 @ends_in_order
-@record  # torchrun prints the failing process's traceback last
 def main() -> None:
     args = parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
-        runner = build_runner(args, ['test'])
+        runner = start(args, ['test'])
         if args.fuse:
+            from cvt_dense.engine import FuseHook
             runner.register_hook(FuseHook())
     with command_line.report_errors(UserError):
         runner.test()

@@ -63,10 +63,11 @@ def build_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[s
     return datasets
 
 
-def build_runner(args: argparse.Namespace, stages: list[str]) -> Runner:
-    """Completes the config, checks everything that a run needs, then builds its Runner.
+def build_runner(asked: Config, args: argparse.Namespace, stages: list[str]) -> Runner:
+    """Checks everything that a run needs, then builds its Runner.
 
     Args:
+        asked: the complete config.
         args: the tool's flags.
         stages: the data loaders that the run uses, of 'train', 'val' and 'test'.
 
@@ -75,11 +76,10 @@ def build_runner(args: argparse.Namespace, stages: list[str]) -> Runner:
     """
     with before_the_log(is_first_process()):
         print_log(f'{args.config}: checking settings, data and weights', logger='current')
-        return _build_runner(args, stages)
+        return _build_runner(asked, args, stages)
 
 
-def _build_runner(args: argparse.Namespace, stages: list[str]) -> Runner:
-    asked = settings.load_config(args)
+def _build_runner(asked: Config, args: argparse.Namespace, stages: list[str]) -> Runner:
     check_values(asked, stages)
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     setup_distributed(args.launcher)

@@ -11,6 +11,7 @@ from ..errors import CheckpointError, UserError
 from ..weights.files import load_weights_file, select_weights
 from ..weights.strict_loading import StrictLoading, checked_modules
 from .class_folders import needs_classes
+from .command_line import check_exists
 
 
 def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
@@ -64,8 +65,7 @@ def _in_first_process(cfg: Config, check: Callable[[], None]) -> None:
 
 
 def _check(cfg: Config, path: str, strict: bool) -> None:
-    if '://' not in path and not os.path.exists(path):
-        raise UserError(f'checkpoint {path!r} does not exist.')
+    check_exists(path)
     try:
         tensors = select_weights(load_weights_file(path), source=path)
     except CheckpointError as error:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import DictAction
-from tqdm import tqdm
 
 from ..errors import UserError
 
@@ -48,6 +47,7 @@ def report_errors(*errors: type) -> Iterator[None]:
         if not named and not isinstance(error, (UserError, OSError)):
             message += f' ({place.filename}:{place.lineno}; {TRACEBACK}=1 shows how it came there)'
         sys.stdout.flush()
+        from tqdm import tqdm
         tqdm.write('error: ' + ' '.join(message.split()), file=sys.stderr)  # above a progress bar, if there is one
         sys.exit(2)
 
@@ -58,6 +58,12 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
                         help='override settings, e.g. train_dataloader.batch_size=32 model.num_classes=50')
     parser.add_argument('--traceback', action=ShowTraceback, nargs=0,
                         help=f'show where in the code an error came from (also {TRACEBACK}=1)')
+
+
+def check_exists(checkpoint: str) -> None:
+    """UserError if a checkpoint is no file; addresses pass."""
+    if '://' not in checkpoint and not os.path.exists(checkpoint):
+        raise UserError(f'checkpoint {checkpoint!r} does not exist.')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

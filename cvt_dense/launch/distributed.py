@@ -1,4 +1,5 @@
 """Processes and devices of a run: gloo without CUDA, Slurm's variables, and an orderly end."""
+import faulthandler
 import functools
 import gc
 import os
@@ -10,11 +11,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-import torch
-import torch.distributed as dist
-
 MEETING = 300.  # seconds that a process at its end waits for the others, which may still write a checkpoint
 LEAVING = 20.  # seconds that a process may take to leave the group; less than the 30 after which torchrun kills
+# torch is imported where it is used: a wrong command line is an error before that.
 
 
 def ends_in_order(main: Callable[[], None]) -> Callable[[], None]:
@@ -23,13 +22,15 @@ def ends_in_order(main: Callable[[], None]) -> Callable[[], None]:
     Left to the shutdown, gloo's threads sometimes end the process with SIGABRT. Where ``main`` returns or exits
     with code 0, all processes meet first, at most ``MEETING`` seconds, so that none has its connections closed while
     it needs them. After an error the process leaves at once: the others' communication fails then, and so do they,
-    instead of waiting. Put it outside of torch's ``record``, which must note the first error before others fail.
+    instead of waiting. Under torchrun the error is noted before, so that torchrun prints the first failing process's
+    traceback last.
     """
 
     @functools.wraps(main)
     def wrapper() -> None:
+        faulthandler.enable()
         try:
-            main()
+            _noted(main)()
         except BaseException as error:
             chained: BaseException | None = error
             while chained is not None:  # its frames keep the model, and that the process group
@@ -43,7 +44,17 @@ def ends_in_order(main: Callable[[], None]) -> Callable[[], None]:
     return wrapper
 
 
+def _noted(main: Callable[[], None]) -> Callable[[], None]:
+    if 'TORCHELASTIC_ERROR_FILE' not in os.environ:
+        return main
+    from torch.distributed.elastic.multiprocessing.errors import record
+    return record(main)
+
+
 def _leave_group(error: BaseException | None) -> None:
+    if 'torch' not in sys.modules:
+        return
+    import torch.distributed as dist
     if not dist.is_initialized():
         return
     if error is None:
@@ -79,6 +90,8 @@ def setup_distributed(launcher: str) -> None:
     """
     if launcher == 'none':
         return
+    import torch
+    import torch.distributed as dist
     if launcher == 'slurm':
         _environment_from_slurm()
     if 'RANK' not in os.environ:
@@ -115,6 +128,7 @@ def _environment_from_slurm() -> None:
             ['scontrol', 'show', 'hostnames', nodes], text=True, capture_output=True, check=True)
         os.environ['MASTER_ADDR'] = hosts.stdout.split()[0]
     os.environ.setdefault('MASTER_PORT', str(20000 + int(job) % 20000))
+    import torch
     # MMEngine takes the GPU's number from SLURM_LOCALID.
     os.environ['SLURM_LOCALID'] = local_rank_of_slurm(os.environ, torch.cuda.device_count())
     os.environ.update(RANK=rank, WORLD_SIZE=world_size, LOCAL_RANK=os.environ['SLURM_LOCALID'])

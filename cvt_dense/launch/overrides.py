@@ -10,15 +10,18 @@ from typing import Any
 import mmengine.registry as registries
 from mmengine.config import Config
 from mmengine.logging import print_log
-from mmengine.optim import OptimWrapper
-from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner, TestLoop, ValLoop
-from torch.utils.data import DataLoader
 
 from ..errors import UserError
 from ..nodes import type_name
 
-# Names at a config's top that something reads: MMEngine's Runner and these. Any other is a variable of the file.
-SETTINGS = set(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'} | {
+# Names at a config's top that something reads, any other is a variable of the file: the arguments of MMEngine's Runner,
+# written down because importing it takes seconds, and what it or we take from the config itself.
+RUNNER_ARGUMENTS = {
+    'auto_scale_lr', 'custom_hooks', 'data_preprocessor', 'default_hooks', 'default_scope', 'env_cfg',
+    'experiment_name', 'launcher', 'load_from', 'log_level', 'log_processor', 'model', 'optim_wrapper',
+    'param_scheduler', 'randomness', 'resume', 'test_cfg', 'test_dataloader', 'test_evaluator', 'train_cfg',
+    'train_dataloader', 'val_cfg', 'val_dataloader', 'val_evaluator', 'visualizer', 'work_dir'}
+SETTINGS = RUNNER_ARGUMENTS | {
     'activation_checkpointing', 'backend_args', 'compile', 'custom_imports', 'efficient_conv_bn_eval',
     'find_unused_parameters', 'model_wrapper_cfg', 'runner_type', 'strategy', 'sync_bn', 'tta_model', 'tta_pipeline'}
 
@@ -159,6 +162,9 @@ def known_keys(cfg: Config, node: Any, place: list[str], old: dict[str, Any], ne
         return SETTINGS, True
     if type_name(node):
         return _parameters(_classes(cfg, node))
+    from mmengine.optim import OptimWrapper
+    from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner, TestLoop, ValLoop
+    from torch.utils.data import DataLoader
     top = place[0] if len(place) == 1 else ''
     if top.endswith('_dataloader'):
         return _parameters([DataLoader, Runner.build_dataloader])[0] | {'num_batch_per_epoch'} - {'dataloader'}, True

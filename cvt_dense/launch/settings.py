@@ -10,13 +10,11 @@ import importlib.util
 import os
 from typing import Any
 
-import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.fileio import list_from_file
 from mmengine.fileio.backends import backends
 from mmengine.logging import print_log
 
-from ..engine.atomic_files import find_checkpoint
 from ..errors import UserError
 from ..nodes import dicts, type_name
 from ..palette import choose_palette
@@ -59,6 +57,7 @@ def complete(cfg: Config, args: argparse.Namespace) -> Config:
 
 def adapt(cfg: Config, args: argparse.Namespace) -> Config:
     """A copy of a complete ``cfg`` as this start needs it on this machine; doing it twice equals once."""
+    import torch
     cfg = copy.deepcopy(cfg)
     cfg.launcher = args.launcher
     if _given(args, 'checkpoint'):
@@ -234,6 +233,7 @@ def set_resume(cfg: Config, checkpoint: str | None) -> None:
     restarted = was_restarted()
     if checkpoint is None and not restarted:
         return
+    from ..engine.atomic_files import find_checkpoint
     found = find_checkpoint(cfg.work_dir) if restarted or checkpoint == 'auto' else None
     if found is None and checkpoint != 'auto':
         found = checkpoint
@@ -307,6 +307,7 @@ def set_number_of_classes(cfg: Config) -> None:
 
 def adapt_loaders(cfg: Config) -> None:
     """Leaves out what PyTorch's data loader refuses without workers, and what it warns of without CUDA."""
+    import torch
     for loader in (cfg[key] for key in cfg if key.endswith('_dataloader') and cfg[key]):
         if loader.get('num_workers', 0) == 0:
             loader.pop('persistent_workers', None)
@@ -316,6 +317,7 @@ def adapt_loaders(cfg: Config) -> None:
 
 def adapt_optimizer(cfg: Config) -> None:
     """Float32 without an accelerator, where MMEngine has no mixed precision; a whole optimizer in a single process."""
+    import torch
     wrapper = cfg.get('optim_wrapper') or {}
     if type_name(wrapper) == 'AmpOptimWrapper' and not torch.cuda.is_available():
         print_log('No GPU: training in float32 instead of mixed precision.', logger='current', level=30)

@@ -4,8 +4,8 @@ MMDetection and MMSegmentation find most of these late (in a worker, epochs into
 category under another name is dropped without a word, a label value beyond the classes is left out of
 the score.
 """
-from .annotations import check_annotations
+from .annotations import check_annotations, check_paths
 from .files import check_files
 from .heads import check_heads
 
-__all__ = ['check_annotations', 'check_files', 'check_heads']
+__all__ = ['check_annotations', 'check_files', 'check_heads', 'check_paths']

@@ -11,6 +11,31 @@ from . import coco
 from .data_sets import dataset_class, is_first_process, leaf_datasets, metainfo
 
 
+def check_paths(cfg: Config, stage: str) -> None:
+    """Checks that the folders and COCO files of ``cfg``'s ``{stage}_dataloader`` exist.
+
+    It imports no data set's package, so that a wrong path is an error within a second or two.
+
+    Raises:
+        UserError: a file or folder is missing.
+    """
+    where = f'{stage}_dataloader'
+    for dataset in leaf_datasets(cfg[where].dataset):
+        root = dataset.get('data_root') or ''
+        if any(node.get('backend_args') for node in dicts(dataset)):  # not on the file system
+            continue
+        if type_name(dataset) == 'ImageDataset' and not os.path.isdir(root):
+            raise UserError(f'data root {root!r} is not a folder; give the right one with --data-root DIR or data_root '
+                            'in the config.')
+        for name, folder in (dataset.get('data_prefix') or {}).items():
+            path = os.path.join(root, folder) if isinstance(folder, str) else ''
+            if path and not os.path.isdir(path):  # '' where the annotations have whole paths
+                raise UserError(f'{where}: the folder {path!r} (data_prefix.{name}) does not '
+                                'exist; correct data_root or data_prefix, or give --data-root DIR.')
+        if type_name(dataset) == 'CocoDataset':
+            coco.check_exists(os.path.join(root, dataset.get('ann_file', '')), where)
+
+
 def check_annotations(cfg: Config, stage: str) -> None:
     """Checks the folders and COCO files of ``cfg``'s ``{stage}_dataloader`` before the data set is built.
 
@@ -26,13 +51,14 @@ def check_annotations(cfg: Config, stage: str) -> None:
     """
     if not is_first_process():
         return
+    check_paths(cfg, stage)
     where = f'{stage}_dataloader'
     files: dict[str, dict[str, Any]] = {}
     annotated = 0
     for dataset in leaf_datasets(cfg[where].dataset):
         if dataset.get('backend_args'):  # annotations are not on the file system either
             continue
-        _check_folders(dataset, cfg, where)
+        _check_names(dataset, cfg, where)
         if type_name(dataset) == 'CocoDataset':
             file = os.path.join(dataset.get('data_root') or '', dataset.get('ann_file', ''))
             files[file] = coco.read(file, where)
@@ -52,8 +78,8 @@ def check_annotations(cfg: Config, stage: str) -> None:
             coco.check_evaluator(given, files, stage)
 
 
-def _check_folders(dataset: dict[str, Any], cfg: Config, where: str) -> None:
-    """Folders exist; one whose files are a segmentation data set's names has images."""
+def _check_names(dataset: dict[str, Any], cfg: Config, where: str) -> None:
+    """A folder whose files are a segmentation data set's names has images."""
     root, prefixes = dataset.get('data_root') or '', dataset.get('data_prefix') or {}
     names_from_folder = 'seg_map_path' in prefixes and not dataset.get('ann_file')
     if any(node.get('backend_args') for node in dicts(dataset)):
@@ -61,11 +87,6 @@ def _check_folders(dataset: dict[str, Any], cfg: Config, where: str) -> None:
             raise UserError(f'{where}: images are read through backend_args, which cannot list them; set '
                             'dataset.ann_file to a text file with their names, without suffix, one a line.')
         return
-    for name, folder in prefixes.items():
-        path = os.path.join(root, folder) if isinstance(folder, str) else ''
-        if path and not os.path.isdir(path):  # '' where the annotations have whole paths
-            raise UserError(f'{where}: the folder {path!r} (data_prefix.{name}) does not '
-                            'exist; correct data_root or data_prefix, or give --data-root DIR.')
     if names_from_folder and type_name(dataset) != 'CocoDataset':
         _check_suffix(os.path.join(root, prefixes.img_path), dataset, cfg, where)
 

@@ -10,11 +10,15 @@ from ...errors import UserError
 from ...nodes import dicts
 
 
-def read(file: str, where: str) -> dict[str, Any]:
-    """The content of a file in COCO's format, with an empty list of annotations if it has none."""
+def check_exists(file: str, where: str) -> None:
     if not os.path.isfile(file):
         raise UserError(f'{where}: the annotation file {file!r} does not exist; correct data_root or ann_file, or give '
                         '--data-root DIR.')
+
+
+def read(file: str, where: str) -> dict[str, Any]:
+    """The content of a file in COCO's format, with an empty list of annotations if it has none."""
+    check_exists(file, where)
     try:
         with open(file, encoding='utf-8') as f:
             content = json.load(f)
