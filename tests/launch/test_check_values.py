@@ -79,6 +79,7 @@ def test_one_paragraph_and_nothing_written(tmp_path, run_tool):
     output = run_tool('tools/train.py', 'configs/cvt_nano_shapes.py', '--work-dir', tmp_path / 'run', '--cfg-options',
                       'train_dataloader.batch_size=0', rc=2).stdout
     *before, last = output.splitlines()
-    assert len(before) == 1 and last == ('error: train_dataloader.batch_size=0: it must be a whole number, 1 or more. '
-                                         'Set it in the config or after --cfg-options.')
+    assert len(before) == 1 and last == (
+        'error: train_dataloader.batch_size=0: it must be a whole number, 1 or more. Set it in the config or after '
+        '--cfg-options.')
     assert not (tmp_path / 'run').exists()
