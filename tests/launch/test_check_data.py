@@ -386,7 +386,9 @@ def test_command_ends_with_a_paragraph(run_tool, data, tmp_path, tool):
         args = ('tools/train.py', 'configs/upernet_cvt_nano_shapes.py', '--data-root', data / 'segmentation')
     else:
         edit(data, lambda content: content['categories'][0].update(name='dart'), 'val')
-        args = ('tools/test.py', 'configs/maskrcnn_cvt_nano_shapes.py', 'none.pth', '--data-root', data / 'detection')
+        (tmp_path / 'a.pth').touch()
+        args = ('tools/test.py', 'configs/maskrcnn_cvt_nano_shapes.py', tmp_path / 'a.pth', '--data-root',
+                data / 'detection')
     result = run_tool(*args, '--work-dir', tmp_path / 'work', rc=2)
     assert 'Traceback' not in result.stdout
     last = result.stdout.strip().splitlines()[-1]
