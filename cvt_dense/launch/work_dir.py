@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 from mmengine.config import Config
-from mmengine.dist import broadcast_object_list
 from mmengine.logging import print_log
 
 from ..errors import UserError
@@ -45,6 +44,7 @@ def check_work_dir(cfg: Config, args: argparse.Namespace) -> None:
     Raises:
         UserError: the folder holds another run, or what is to be moved aside is needed.
     """
+    from mmengine.dist import broadcast_object_list  # imports torch
     error: list[str | None] = [None]
     if is_first_process() and args.resume is None and not cfg.get('resume') and not was_restarted():
         error = [_objection(cfg, args.overwrite)]
