@@ -13,8 +13,9 @@ from mmengine.runner import load_checkpoint
 from PIL import Image
 
 from cvt_dense.datasets import open_image
+from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
-from cvt_dense.nodes import dicts
+from cvt_dense.nodes import dicts, type_name
 from cvt_dense.palette import choose_palette
 
 LEGEND_ROWS = 8  # of the largest or most frequent classes
@@ -59,16 +60,23 @@ def read_for_classification(path: Path) -> np.ndarray | None:
         return None
 
 
-def classification_predictor(cfg: Config, checkpoint: str, device: str) -> Predictor:
+def names_in_file(cfg: Config) -> list[str] | None:
+    """The class names that an exported model has in its file; None: it has none, or the model is a checkpoint's."""
+    if type_name(cfg.model) != 'ExportedModel':
+        return None
+    return open_exported(cfg.model.file, cfg.model.runtime).metadata['classes']
+
+
+def classification_predictor(cfg: Config, checkpoint: str | None, device: str) -> Predictor:
     from timm.data import create_transform
     transform = cfg.get('test_dataloader', {}).get('dataset', {}).get('transform')
     if transform is None:
         raise UserError(f'{cfg.filename} has no test_dataloader.dataset.transform, which prepares the images.')
     transform = create_transform(**transform, use_prefetcher=True)
     model = MODELS.build(cfg.model)
-    meta = load_checkpoint(model, checkpoint, map_location='cpu').get('meta', {})
+    meta = load_checkpoint(model, checkpoint, map_location='cpu').get('meta', {}) if checkpoint else {}
     model.to(device).eval()
-    names = list((meta.get('dataset_meta') or {}).get('classes') or [])
+    names = list(names_in_file(cfg) or (meta.get('dataset_meta') or {}).get('classes') or [])
     classes = [*names, *range(len(names), model.num_classes)]  # trained with more outputs than names: by number
 
     def predict(image: np.ndarray, annotated: str | None = None) -> tuple[np.ndarray, str]:
@@ -91,11 +99,11 @@ def classification_predictor(cfg: Config, checkpoint: str, device: str) -> Predi
 # -- detection ---------------------------------------------------------------------------------------
 
 
-def detection_predictor(cfg: Config, checkpoint: str, device: str, score_thr: float) -> Predictor:
+def detection_predictor(cfg: Config, checkpoint: str | None, device: str, score_thr: float) -> Predictor:
     from mmdet.apis import inference_detector, init_detector
     model = init_detector(cfg, checkpoint, device=device)
-    classes = model.dataset_meta['classes']
-    palette = palette_of(cfg, model.dataset_meta)
+    meta = dict(model.dataset_meta, classes=names_in_file(cfg) or model.dataset_meta['classes'])
+    classes, palette = meta['classes'], palette_of(cfg, meta)
 
     def predict(image: np.ndarray, annotated: Sequence[Object] | None = None) -> tuple[np.ndarray, str]:
         found = inference_detector(model, image).cpu().pred_instances
@@ -126,12 +134,13 @@ def detection_predictor(cfg: Config, checkpoint: str, device: str, score_thr: fl
 # -- segmentation ------------------------------------------------------------------------------------
 
 
-def segmentation_predictor(cfg: Config, checkpoint: str, device: str) -> Predictor:
+def segmentation_predictor(cfg: Config, checkpoint: str | None, device: str) -> Predictor:
     from mmseg.apis import inference_model, init_model
     cfg.setdefault('test_pipeline', cfg.get('test_dataloader', {}).get('dataset', {}).get('pipeline'))
     model = init_model(cfg, checkpoint, device=device)
-    classes = model.dataset_meta['classes']
-    palette = palette_of(cfg, model.dataset_meta)[:len(classes)]
+    meta = getattr(model, 'dataset_meta', None) or dict(classes=names_in_file(cfg))
+    classes = meta['classes']
+    palette = palette_of(cfg, meta)[:len(classes)]
 
     def shares(labels: np.ndarray) -> np.ndarray:
         """Of the annotated pixels."""

@@ -31,6 +31,7 @@ from PIL import Image
 from cvt_dense.errors import UserError
 from cvt_dense.launch import check_weights, command_line, settings
 from cvt_dense.launch.check_values import SHARE, check_value
+from cvt_dense.launch.inference import set_inference
 from cvt_dense.nodes import type_name
 
 IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
@@ -41,7 +42,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description='Draws what a checkpoint predicts: classes, boxes and masks, or a label map.')
     parser.add_argument('config', help='config file')
-    parser.add_argument('checkpoint', help='checkpoint file')
+    parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     parser.add_argument('images',
                         nargs='+',
                         metavar='IMAGE',
@@ -57,6 +58,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu',
                         help='where to run (default here: %(default)s)')
     command_line.add_config_arguments(parser)
+    command_line.add_inference_arguments(parser)
     return parser.parse_args()
 
 
@@ -116,16 +118,19 @@ def build_predictor(args: argparse.Namespace, cfg: Config) -> tuple[Reader, Pred
     except (RuntimeError, AssertionError) as error:
         raise UserError(
             f'--device {args.device!r} cannot be used here: {str(error).splitlines()[0]}') from error
-    scope = cfg.get('default_scope') or 'mmengine'
-    check_weights.check_checkpoint(cfg, args.checkpoint, strict=True)
+    scope, kind = cfg.get('default_scope') or 'mmengine', type_name(cfg.model)
+    cfg.load_from = args.checkpoint
+    set_inference(cfg, args)
+    if cfg.load_from:
+        check_weights.check_checkpoint(cfg, cfg.load_from, strict=True)
     if scope == 'mmdet':
-        return mmcv.imread, detection_predictor(cfg, args.checkpoint, args.device, args.score_thr)
+        return mmcv.imread, detection_predictor(cfg, cfg.load_from, args.device, args.score_thr)
     if scope == 'mmseg':
-        return mmcv.imread, segmentation_predictor(cfg, args.checkpoint, args.device)
-    if type_name(cfg.model) == 'ImageClassifier':
-        return read_for_classification, classification_predictor(cfg, args.checkpoint, args.device)
+        return mmcv.imread, segmentation_predictor(cfg, cfg.load_from, args.device)
+    if kind == 'ImageClassifier':
+        return read_for_classification, classification_predictor(cfg, cfg.load_from, args.device)
     raise UserError(
-        f"{args.config}: default_scope={scope!r} with model.type={type_name(cfg.model)!r} is no task of this "
+        f"{args.config}: default_scope={scope!r} with model.type={kind!r} is no task of this "
         "tool: allowed are the scopes 'mmdet' and 'mmseg', and the model cvt_dense.ImageClassifier.")
 
 

@@ -1,6 +1,7 @@
-"""Evaluates a checkpoint with the test data set and metrics of a config.
+"""Evaluates a checkpoint, or a file of tools/export.py, with the test data set and metrics of a config.
 
     python tools/test.py configs/cvt13_in1k.py work_dirs/cvt13_in1k/epoch_300.pth --data-root /data/imagenet
+    python tools/test.py configs/cvt13_in1k.py cvt13.onnx --data-root /data/imagenet
 
 Of a checkpoint with averaged weights both are evaluated: ``accuracy/...`` is the averaged ones,
 ``raw/...`` the others.
@@ -20,8 +21,9 @@ from cvt_dense.launch.start import start
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description='Evaluates a checkpoint with the test data set of a config.')
     parser.add_argument('config', help='config file')
-    parser.add_argument('checkpoint', help='checkpoint file')
+    parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     command_line.add_arguments(parser)
+    command_line.add_inference_arguments(parser)
     parser.add_argument('--tta', action='store_true',
                         help="test-time augmentation: the config's tta_model and tta_pipeline")
     parser.add_argument('--fuse', action='store_true',

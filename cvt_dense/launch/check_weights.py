@@ -72,8 +72,12 @@ def _check(cfg: Config, path: str, strict: bool) -> None:
         raise UserError(str(error)) from error
     if needs_classes(cfg) and strict and 'head.weight' in tensors:
         cfg.model.num_classes = len(tensors['head.weight'])
-    given = {name: value.shape for name, value in tensors.items()}
     model = MODELS.build(copy.deepcopy(cfg.model))
+    from ..models.exported import ExportedBackbone
+    # What an exported backbone holds itself, a whole model's checkpoint has too.
+    exported = tuple(f'{name}.' for name, module in model.named_modules() if isinstance(module, ExportedBackbone))
+    tensors = {name: value for name, value in tensors.items() if not name.startswith(exported)}
+    given = {name: value.shape for name, value in tensors.items()}
     for prefix, module in checked_modules(model):
         module.check_loading({key[len(prefix):]: value for key, value in tensors.items() if key.startswith(prefix)},
                              path)

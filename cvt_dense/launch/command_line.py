@@ -78,3 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--launcher', choices=('none', 'pytorch', 'slurm'), default='none',
                         help='what started the processes of a distributed run (tools/dist_*.sh pass pytorch)')
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
+
+
+def add_inference_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags that testing and predicting have in common."""
+    parser.add_argument('--backbone', metavar='FILE', help="exported backbone (tools/export.py --part backbone) in "
+                        "place of the checkpoint's")
+    parser.add_argument('--runtime', choices=('onnxruntime', 'openvino', 'torch'),
+                        help='what runs exported files (default: by suffix; an .onnx file runs in OpenVINO too)')
+    parser.add_argument('--amp', dest='autocast', choices=('bf16', 'fp16'),
+                        help="PyTorch's mixed precision, on a CPU bf16 only")

@@ -63,6 +63,8 @@ def adapt(cfg: Config, args: argparse.Namespace) -> Config:
     if _given(args, 'checkpoint'):
         cfg.load_from, cfg.resume = args.checkpoint, False
         cfg.work_dir = test_folder(cfg, args)
+        from .inference import set_inference
+        set_inference(cfg, args)
     if hasattr(args, 'resume'):
         set_resume(cfg, args.resume)
     if _given(args, 'tta'):

@@ -1,7 +1,12 @@
 from ..weights import mmengine_loaders  # noqa: F401  (a model of ours loads our files)
+from .autocast import autocast_model
 from .backbones import CvT
 from .classifier import ImageClassifier
 from .data_preprocessor import ClassificationPreprocessor
+from .exported import ExportedBackbone, exported_model
 from .mask_tta import MaskTTAModel
 
-__all__ = ['ClassificationPreprocessor', 'CvT', 'ImageClassifier', 'MaskTTAModel']
+__all__ = [
+    'ClassificationPreprocessor', 'CvT', 'ExportedBackbone', 'ImageClassifier', 'MaskTTAModel', 'autocast_model',
+    'exported_model',
+]

@@ -1,0 +1,191 @@
+"""Opens an exported file as a function of torch tensors, in ONNX Runtime, OpenVINO or PyTorch."""
+import importlib.util
+import json
+import zipfile
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+
+# Who opens which suffix; the first is the default. ONNX Runtime's thread pool is its own, as is OpenVINO's.
+RUNTIMES = {'.onnx': ('onnxruntime', 'openvino'), '.xml': ('openvino', ), '.pt2': ('torch', )}
+MIN_SIDE = 16  # pixels, of every CvT
+FORMAT_VERSION = 1
+
+Run = Callable[[Tensor], dict[str, Tensor]]
+
+
+def is_exported(path: str | Path) -> bool:
+    """Whether a file's name is one of an exported file, not of a checkpoint."""
+    return Path(path).suffix in RUNTIMES
+
+
+def open_exported(path: str | Path, runtime: str | None = None) -> 'Exported':
+    """Opens what ``tools/export.py`` has written.
+
+    It uses as many threads as PyTorch (``torch.set_num_threads``). A ``.pt2`` is a program: open only your own.
+
+    Args:
+        path: ``.onnx``, ``.xml`` or ``.pt2`` file.
+        runtime: 'onnxruntime' (.onnx), 'openvino' (.onnx, .xml) or 'torch' (.pt2). Default: the first of these
+            that opens such a file.
+
+    Raises:
+        UserError: no such file or one that was not exported here, or a runtime that does not open it or is not
+            installed.
+    """
+    path = Path(path)
+    if path.suffix not in RUNTIMES:
+        raise UserError(f'{path}: exported files end with {", ".join(RUNTIMES)}.')
+    runtime = runtime or RUNTIMES[path.suffix][0]
+    if runtime not in RUNTIMES[path.suffix]:
+        raise UserError(f'runtime={runtime!r} does not open {path.suffix} files, such as {path}: '
+                        f'{" and ".join(RUNTIMES[path.suffix])} do.')
+    if not path.is_file():
+        raise UserError(f'exported file {str(path)!r} does not exist.')
+    if importlib.util.find_spec(runtime) is None:
+        others = [other for other in RUNTIMES[path.suffix] if other != runtime and importlib.util.find_spec(other)]
+        raise UserError(f'{path} needs the package {runtime!r}, which is not installed: pip install {runtime}, or '
+                        "pip install -e '.[deploy]' in cvt_dense's checkout for all that exported files need"
+                        + (f'; {others[0]!r} is installed and opens it too.' if others else '.'))
+    return _open(path, runtime, path.stat().st_mtime)
+
+
+@lru_cache(1)  # a start looks into its file before the model is built; none needs two
+def _open(path: Path, runtime: str, changed: float) -> 'Exported':
+    try:
+        text, run = dict(onnxruntime=_onnxruntime, openvino=_openvino, torch=_torch)[runtime](path)
+    except UserError:
+        raise
+    except Exception as error:  # each runtime has exceptions of its own
+        reason = ' '.join(str(error).split())[:300]
+        raise UserError(f'{runtime} cannot open {path}: {reason}. Export the file again, or open it where it was '
+                        'exported.') from error
+    return Exported(path, runtime, text, run)
+
+
+class Exported:
+    """An opened file: ``exported(image)`` returns its outputs by name.
+
+    Attributes:
+        file: its path.
+        runtime: what runs it: 'onnxruntime', 'openvino' or 'torch'.
+        metadata: what the file says of itself, see :mod:`cvt_dense.deploy`.
+    """
+
+    def __init__(self, file: Path, runtime: str, text: str, run: Run):
+        self.file, self.runtime = file, runtime
+        self.metadata: dict[str, Any] = json.loads(text)
+        version = self.metadata['format_version']
+        if version != FORMAT_VERSION:
+            raise UserError(f'{file} is of format {version}, this cvt_dense reads format {FORMAT_VERSION}: export it '
+                            'again, or open it with the version that exported it.')
+        self._channels_last = self.metadata['raw_input'] and self.metadata['layout'] == 'NHWC'
+        self._run = run
+
+    def __deepcopy__(self, memo: dict) -> 'Exported':
+        return self  # nothing in it changes, and no runtime's session can be copied
+
+    def __call__(self, image: Tensor) -> dict[str, Tensor]:
+        """Runs a batch of any size, on the CPU; outputs are on ``image``'s device.
+
+        Args:
+            image: of the type and layout that ``metadata`` names: float32 (B, 3, H, W), or with ``raw_input`` uint8.
+
+        Raises:
+            UserError: the file was made for another size.
+        """
+        height, width = image.shape[1:3] if self._channels_last else image.shape[2:4]
+        expected = self.metadata['input_size']
+        if not self.metadata['dynamic'] and [height, width] != list(expected):
+            raise UserError(f'{self.file} was made for images of {expected[0]}x{expected[1]} pixels (height x width) '
+                            f'and got {height}x{width}: resize or pad to that size in the test pipeline, or export '
+                            f'with --size {height}x{width} or --dynamic.')
+        if min(height, width) < MIN_SIDE:
+            raise UserError(f'image of {height}x{width} pixels (height x width): {self.file} needs at least '
+                            f'{MIN_SIDE}x{MIN_SIDE}; resize or pad it in the data pipeline.')
+        device, image = image.device, image.detach().cpu()
+        if not self.metadata['raw_input']:
+            image = image.float()
+        with torch.no_grad():
+            parts = [self._run(part.contiguous()) for part in image.split(self.metadata['batch'] or len(image))]
+        return {name: torch.cat([part[name] for part in parts]).to(device) for name in parts[0]}
+
+    def run_normalised(self, batch: Tensor) -> dict[str, Tensor]:
+        """As ``exported(image)`` of a batch that was normalised by the file's mean and deviation already.
+
+        A file with ``raw_input`` gets the pixels that these values come from.
+
+        Args:
+            batch: float (B, 3, H, W).
+        """
+        if self.metadata['raw_input']:
+            mean, std = (batch.new_tensor(self.metadata[key]).view(-1, 1, 1) for key in ('mean', 'std'))
+            batch = (batch.float() * std + mean).round().clamp(0, 255).to(torch.uint8)
+            if self.metadata['task'] != 'classification' and not self.metadata['bgr_to_rgb']:
+                batch = batch.flip(1)  # the network takes BGR, raw images are RGB
+            if self._channels_last:
+                batch = batch.permute(0, 2, 3, 1)
+        return self(batch)
+
+
+# -- runtimes: the metadata's text, and a function -----------------------------------------------------------
+
+
+def _not_ours(path: Path) -> UserError:
+    return UserError(f'{path} was not written by tools/export.py: it does not say what it is (no metadata '
+                     "'cvt_dense'). Export it from its config and checkpoint.")
+
+
+def _onnxruntime(path: Path) -> tuple[str, Run]:
+    import onnxruntime
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3  # errors
+    session = onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
+    text = session.get_modelmeta().custom_metadata_map.get('cvt_dense')
+    if text is None:
+        raise _not_ours(path)
+    names = [output.name for output in session.get_outputs()]
+
+    def run(image: Tensor) -> dict[str, Tensor]:
+        return dict(zip(names, map(torch.from_numpy, session.run(None, dict(image=image.numpy())))))
+
+    return text, run
+
+
+def _openvino(path: Path) -> tuple[str, Run]:
+    import openvino
+    model = openvino.Core().read_model(path)
+    # Of an ONNX file OpenVINO keeps the metadata under 'framework'.
+    keys = [key for key in (['cvt_dense'], ['framework', 'cvt_dense']) if model.has_rt_info(key)]
+    if not keys:
+        raise _not_ours(path)
+    text = str(model.get_rt_info(keys[0]).value)
+    compiled = openvino.Core().compile_model(model, 'CPU', dict(
+        INFERENCE_PRECISION_HINT=json.loads(text)['inference_precision'],
+        INFERENCE_NUM_THREADS=torch.get_num_threads()))
+    names = [output.any_name for output in compiled.outputs]
+
+    def run(image: Tensor) -> dict[str, Tensor]:
+        outputs = compiled(dict(image=image.numpy()))
+        return {name: torch.from_numpy(outputs[name].copy()) for name in names}
+
+    return text, run
+
+
+def _torch(path: Path) -> tuple[str, Run]:
+    with zipfile.ZipFile(path) as archive:
+        texts = [name for name in archive.namelist() if name.endswith('/extra/cvt_dense.json')]
+        if not texts:
+            raise _not_ours(path)
+        text = archive.read(texts[0]).decode()
+    if json.loads(text)['precision'] == 'int8':
+        import torchao.quantization.pt2e  # noqa: F401  (registers the operators that quantise)
+    names, module = json.loads(text)['outputs'], torch.export.load(path).module()
+    return text, lambda image: dict(zip(names, module(image)))

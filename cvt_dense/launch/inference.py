@@ -1,0 +1,86 @@
+"""What the flags of testing and predicting make of a config: mixed precision, and exported files."""
+import argparse
+
+import torch
+from mmengine.config import Config, ConfigDict
+from mmengine.logging import print_log
+from mmengine.registry import MODELS, init_default_scope
+
+from ..deploy.runtime import Exported, is_exported, open_exported
+from ..errors import UserError
+from ..nodes import type_name
+from .class_folders import needs_classes
+
+# An exported file has one set of weights, which was chosen when it was exported.
+WEIGHT_HOOKS = ('EMAHook', 'RawWeightsHook')
+
+
+def set_inference(cfg: Config, args: argparse.Namespace) -> None:
+    """Makes ``cfg`` test what ``args`` name; doing it twice equals once.
+
+    ``args.checkpoint`` is a checkpoint or a whole exported model; ``args.backbone`` an exported backbone, in place of
+    the checkpoint's; ``args.autocast`` is the precision.
+
+    Raises:
+        UserError: a file that does not fit the config, or flags that do not go together.
+    """
+    whole, backbone = is_exported(args.checkpoint), getattr(args, 'backbone', None)
+    if whole:
+        cfg.load_from = None
+        _set_model(cfg, args)
+    elif backbone:
+        _set_backbone(cfg, args)
+    if getattr(args, 'autocast', None):
+        _set_autocast(cfg, args.autocast)
+    if whole or backbone:
+        hooks = cfg.get('custom_hooks') or []
+        cfg.custom_hooks = [hook for hook in hooks if type_name(hook) not in WEIGHT_HOOKS]
+
+
+def _set_autocast(cfg: Config, dtype: str) -> None:
+    if dtype == 'fp16' and not torch.cuda.is_available():
+        raise UserError('--amp fp16 is for GPUs; a CPU takes --amp bf16.')
+    if type_name(cfg.model) != 'AutocastModel':
+        cfg.model.update(type='cvt_dense.AutocastModel', replaces=cfg.model.type, dtype=dtype)
+
+
+def _set_model(cfg: Config, args: argparse.Namespace) -> None:
+    file, runtime = args.checkpoint, getattr(args, 'runtime', None)
+    if getattr(args, 'backbone', None):
+        raise UserError(f'--backbone {args.backbone} takes its place in the model of a checkpoint, and {file} is an '
+                        'exported file: give the checkpoint that both were exported from.')
+    if getattr(args, 'autocast', None):
+        raise UserError(f'--amp {args.autocast}: {file} has the precision that it was exported with; export it with '
+                        f'--precision {args.autocast} instead.')
+    if getattr(args, 'tta', False) and type_name(cfg.get('tta_model')) == 'MaskTTAModel':
+        raise UserError(f'--tta: the masks of merged boxes need a detector in parts, and {file} is a whole one: leave '
+                        'the flag out, or export with --part backbone and give that as --backbone.')
+    exported = _announce(args, file)
+    if needs_classes(cfg) and exported.metadata['classes']:
+        cfg.model.num_classes = len(exported.metadata['classes'])
+    if type_name(cfg.model) != 'ExportedModel':
+        cfg.model.update(type='cvt_dense.ExportedModel', replaces=cfg.model.type, file=file, runtime=runtime)
+
+
+def _set_backbone(cfg: Config, args: argparse.Namespace) -> None:
+    from ..models.exported import check_normalisation
+    file, runtime = args.backbone, getattr(args, 'runtime', None)
+    exported = _announce(args, file)
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
+    network = MODELS.build(cfg.model)
+    check_normalisation(exported, network.data_preprocessor)
+    wanted = getattr(network.backbone, 'out_channels', None)
+    given = tuple(exported.metadata['out_channels'])
+    if exported.metadata['part'] == 'backbone' and wanted is not None and tuple(wanted) != given:
+        raise UserError(f"--backbone {file} gives maps of {given} channels, model.backbone of {tuple(wanted)}: use the "
+                        f"config that the file was exported with ({exported.metadata['config']}).")
+    cfg.model.backbone = ConfigDict(type='cvt_dense.ExportedBackbone', file=file, runtime=runtime)
+
+
+def _announce(args: argparse.Namespace, file: str) -> Exported:
+    if getattr(args, 'fuse', False):
+        raise UserError(f'--fuse: {file} was fused when it was exported; leave the flag out.')
+    exported = open_exported(file, getattr(args, 'runtime', None))
+    print_log(f"{file}: {exported.metadata['precision']}, exported from {exported.metadata['config']}, run by "
+              f'{exported.runtime} on the CPU', logger='current')
+    return exported
