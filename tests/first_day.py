@@ -138,13 +138,12 @@ def first_day(template: str, lines: dict[str, Any], image: Path, out: Path) -> d
     call('tools/train.py', config, '--work-dir', run, '--resume')
     assert (run / 'last_checkpoint').read_text().endswith(f'iter_{length}.pth')
     best, = run.glob('best_*.pth')
-    call('tools/test.py', config, best, '--work-dir', run)
+    call('tools/test.py', config, best)
     found = {'': metrics(run)}
     if template != 'cvt13_custom':  # which has no test-time augmentation
-        call('tools/test.py', config, best, '--work-dir', run, '--tta')
+        call('tools/test.py', config, best, '--tta')
         found['--tta'] = metrics(run)
-    if (ROOT / 'tools/plot.py').is_file():
-        call('tools/plot.py', run, '--out', out / f'{template}.png')
+    call('tools/plot.py', run, '--out', out / f'{template}.png')
     call('tools/predict.py', config, best, image, '--out-dir', out / 'predictions' / template)
     assert len(list((out / 'predictions' / template).glob('*.png'))) >= 1
     print(f'           {found}', flush=True)
