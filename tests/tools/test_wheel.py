@@ -18,7 +18,8 @@ CONFIG = f"""
 _base_ = 'cvt_dense::maskrcnn_cvt13_coco.py'
 classes = {CLASSES}
 model = dict(
-    backbone=dict(arch=dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6)), init_cfg=None),
+    backbone=dict(
+        arch=dict(_delete_=True, embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6)), init_cfg=None),
     neck=dict(in_channels=[8, 24, 48]),
     roi_head=dict(bbox_head=dict(num_classes=8, fc_out_channels=64), mask_head=dict(num_classes=8)))
 for pipeline in (_base_.train_pipeline, _base_.test_pipeline):
@@ -33,7 +34,7 @@ val_dataloader = dict(**loader, dataset=dict(
     metainfo=dict(classes=classes), ann_file='annotations/instances_val.json', data_prefix=dict(img='val/'),
     pipeline=_base_.test_pipeline))
 test_dataloader = val_dataloader
-val_evaluator = test_evaluator = dict(ann_file='annotations/instances_val.json')
+val_evaluator = test_evaluator = dict(ann_file=_base_.data_root + 'annotations/instances_val.json')
 train_cfg = dict(max_epochs=1)
 """
 
