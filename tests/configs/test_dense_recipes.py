@@ -147,7 +147,7 @@ def test_sizes(name):
 
 
 @pytest.mark.parametrize('name, epochs, expected', [
-    ('maskrcnn_cvt13_coco', 3, [2, 3]), ('maskrcnn_cvt13_coco', 24, [16, 22]), ('maskrcnn_cvt13_custom', 24, [16, 22]),
+    ('maskrcnn_cvt13_coco', 3, [2, 3]), ('maskrcnn_cvt13_coco', 24, [16, 22]), ('retinanet_cvt13_coco', 24, [16, 22]),
     ('maskrcnn_cvt13_coco_3x', 12, [9, 11]), ('dino_cvt13_coco', 24, [22])])
 def test_schedule_follows_the_variable(name, epochs, expected):
     cfg = read_config(str(CONFIGS / f'{name}.py'), dict(max_epochs=epochs))
