@@ -45,7 +45,7 @@ def test_console_and_log_file(run):
         assert words in text
     # Of others, about themselves: in the file, nothing is lost.
     for words in ('System environment:', 'Config:', 'Hooks will be executed', '2 parameter groups',
-                  'Failed to search registry'):
+                  'will be deprecated'):
         assert words not in output and words in log
     assert re.search(r'^model = dict\($', log, re.M)
     for line in output.splitlines():  # but for the time's format and the colours, what the console had
