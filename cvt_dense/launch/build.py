@@ -19,10 +19,10 @@ from . import settings
 from .announce import announce
 from .check_data import check_annotations, check_files, check_heads
 from .check_data.data_sets import is_first_process
-from .check_values import check_values
+from .check_values import check_keys
 from .check_weights import check_checkpoint, check_pretrained
 from .distributed import setup_distributed
-from .work_dir import begin, check_work_dir
+from .work_dir import begin
 
 
 def build_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[str, Any]:
@@ -80,13 +80,11 @@ def build_runner(asked: Config, args: argparse.Namespace, stages: list[str]) -> 
 
 
 def _build_runner(asked: Config, args: argparse.Namespace, stages: list[str]) -> Runner:
-    check_values(asked, stages)
+    check_keys(asked, stages)
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     setup_distributed(args.launcher)
     cfg = settings.adapt(asked, args)
     training = 'train' in stages
-    if training:
-        check_work_dir(cfg, args)
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     datasets = build_datasets(cfg, stages, check=not args.no_check)
     if 'train' in datasets and not args.no_check and not cfg.get('resume'):  # a run that was started so goes on

@@ -58,25 +58,38 @@ TRAINING = ('train_cfg', 'train_dataloader', 'val_dataloader', 'val_cfg', 'optim
             'param_scheduler', 'default_hooks')
 
 
-def check_values(cfg: Config, stages: list[str]) -> None:
-    """Checks the numbers that runs fail with, or come to nothing with, and the keys that nothing reads.
+def check_numbers(cfg: Config, stages: list[str]) -> None:
+    """Checks the numbers that runs fail with, or come to nothing with.
 
     Args:
         cfg: complete config.
         stages: the data loaders that the run uses; without 'train', what only a training reads is left alone.
 
     Raises:
-        UserError: a value out of range, or a key that does not exist.
+        UserError: a value out of range.
     """
-    settings = cfg.to_dict()
-    unread = () if 'train' in stages else TRAINING
-    settings = {key: value for key, value in settings.items() if key not in unread}
-    for path in [*KNOWN, *(key for key in settings if key.endswith('_dataloader'))]:
-        _check_keys(cfg, settings, path)
-    for path, value in values(settings):
+    for path, value in values(_read(cfg, stages)):
         allowed = next((allowed for pattern, allowed in RULES if pattern.fullmatch(path)), None)
         if allowed is not None and value is not None and not isinstance(value, (dict, list, tuple)):
             check_value(path, value, allowed, 'Set it in the config or after --cfg-options.')
+
+
+def check_keys(cfg: Config, stages: list[str]) -> None:
+    """Checks for keys that nothing reads, where it is known what is; imports what reads them.
+
+    Args: those of :func:`check_numbers`.
+
+    Raises:
+        UserError: a key that does not exist.
+    """
+    settings = _read(cfg, stages)
+    for path in [*KNOWN, *(key for key in settings if key.endswith('_dataloader'))]:
+        _check_keys(cfg, settings, path)
+
+
+def _read(cfg: Config, stages: list[str]) -> dict[str, Any]:
+    unread = () if 'train' in stages else TRAINING
+    return {key: value for key, value in cfg.to_dict().items() if key not in unread}
 
 
 def check_value(name: str, value: Any, allowed: Allowed, remedy: str = '') -> None:

@@ -9,7 +9,9 @@ from ..nodes import dicts, type_name
 from . import settings
 from .check_data.annotations import check_paths
 from .check_data.data_sets import is_first_process
+from .check_values import check_numbers
 from .command_line import check_exists
+from .work_dir import check_work_dir
 
 if TYPE_CHECKING:
     from mmengine.runner import Runner
@@ -32,6 +34,9 @@ def start(args: argparse.Namespace, stages: list[str]) -> 'Runner':
     checkpoint = getattr(args, 'checkpoint', None) or getattr(args, 'resume', None)
     if checkpoint not in (None, 'auto'):
         check_exists(checkpoint)
+    check_numbers(asked, stages)
+    if 'train' in stages and is_first_process():
+        check_work_dir(asked, args)
     if not args.no_check and is_first_process():
         for stage in stages:
             if asked.get(f'{stage}_dataloader'):

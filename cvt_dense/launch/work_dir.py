@@ -36,7 +36,7 @@ def test_folder(cfg: Config, args: argparse.Namespace) -> str:
 
 
 def check_work_dir(cfg: Config, args: argparse.Namespace) -> None:
-    """Refuses to train in a folder that holds another run; the first process looks for all.
+    """Refuses to train in a folder that holds another run; called in the first process, for all.
 
     Not where the run goes on with what is there (``--resume``, a process that torchrun started again), and not with
     ``--overwrite``, if nothing that the run needs would be moved aside.
@@ -44,13 +44,10 @@ def check_work_dir(cfg: Config, args: argparse.Namespace) -> None:
     Raises:
         UserError: the folder holds another run, or what is to be moved aside is needed.
     """
-    from mmengine.dist import broadcast_object_list  # imports torch
-    error: list[str | None] = [None]
-    if is_first_process() and args.resume is None and not cfg.get('resume') and not was_restarted():
-        error = [_objection(cfg, args.overwrite)]
-    broadcast_object_list(error)
-    if error[0] is not None:
-        raise UserError(error[0])
+    if args.resume is None and not cfg.get('resume') and not was_restarted():
+        error = _objection(cfg, args.overwrite)
+        if error is not None:
+            raise UserError(error)
 
 
 def _objection(cfg: Config, overwrite: bool) -> str | None:

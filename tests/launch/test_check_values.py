@@ -5,14 +5,16 @@ import pytest
 from tiny_training import ROOT
 
 from cvt_dense.errors import UserError
-from cvt_dense.launch.check_values import SHARE, check_value, check_values
+from cvt_dense.launch.check_values import SHARE, check_keys, check_numbers, check_value
 from cvt_dense.launch.overrides import read_config
 
 CONFIGS = ROOT / 'configs'
 
 
 def check(name, options, stages=('train', 'val')):
-    check_values(read_config(str(CONFIGS / f'{name}.py'), options), list(stages))
+    cfg = read_config(str(CONFIGS / f'{name}.py'), options)
+    check_numbers(cfg, list(stages))
+    check_keys(cfg, list(stages))
 
 
 @pytest.mark.parametrize('name, option, value, words', [
@@ -54,7 +56,7 @@ def test_variables_of_a_file():
 def test_misspelt_keys_in_a_file(tmp_path, text, message):
     (tmp_path / 'mine.py').write_text(f"_base_ = {str(CONFIGS / 'cvt_nano_shapes.py')!r}\n{text}\n")
     with pytest.raises(UserError, match=message):
-        check_values(read_config(str(tmp_path / 'mine.py')), ['train', 'val'])
+        check_keys(read_config(str(tmp_path / 'mine.py')), ['train', 'val'])
 
 
 def test_what_is_right_passes_in_every_recipe():
@@ -78,8 +80,8 @@ def test_flags_have_the_same_words():
 def test_one_paragraph_and_nothing_written(tmp_path, run_tool):
     output = run_tool('tools/train.py', 'configs/cvt_nano_shapes.py', '--work-dir', tmp_path / 'run', '--cfg-options',
                       'train_dataloader.batch_size=0', rc=2).stdout
-    *before, last = output.splitlines()
-    assert len(before) == 1 and last == (
+    line, = output.splitlines()
+    assert line == (
         'error: train_dataloader.batch_size=0: it must be a whole number, 1 or more. Set it in the config or after '
         '--cfg-options.')
     assert not (tmp_path / 'run').exists()
