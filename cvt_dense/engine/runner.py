@@ -6,7 +6,7 @@ from mmengine.logging import MMLogger
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
-from .console import quiet_packages, show_on_console
+from ..console import quiet_packages, show_on_console
 
 
 class Continuing:
@@ -16,7 +16,7 @@ class Continuing:
       after the time. Here a resumed run takes the name of the newest folder with training curves in the work dir,
       if there is one.
     - ``auto_scale_lr`` counts ``optim_wrapper.accumulative_counts``, of which MMEngine knows nothing.
-    - The console shows what is about the run; the log file has everything (:mod:`cvt_dense.engine.console`).
+    - The console shows what is about the run; the log file has everything (:mod:`cvt_dense.console`).
     - It does not dump its config, which is adapted to this machine: whoever starts a training writes down what was
       asked for, and a test leaves that alone.
     """

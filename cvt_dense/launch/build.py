@@ -10,7 +10,7 @@ from mmengine.logging import print_log
 from mmengine.registry import DATASETS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
-from ..engine.console import before_the_log
+from ..console import before_the_log
 from ..engine.hooks import EvaluateLoadedHook, HeadClassesHook, ScheduleHook, SummaryHook
 from ..engine.runner import Continuing, ContinuingRunner
 from ..errors import UserError

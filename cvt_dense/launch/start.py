@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmengine.config import Config
 
+from ..console import quiet_packages
 from ..nodes import dicts, type_name
 from . import settings
 from .check_data.annotations import check_paths
@@ -30,17 +31,18 @@ def start(args: argparse.Namespace, stages: list[str]) -> 'Runner':
     Raises:
         UserError, ValueError, ...: see ``command_line.SETUP_ERRORS``; nothing has been written then.
     """
-    asked = settings.load_config(args)
-    checkpoint = getattr(args, 'checkpoint', None) or getattr(args, 'resume', None)
-    if checkpoint not in (None, 'auto'):
-        check_exists(checkpoint)
-    check_numbers(asked, stages)
-    if 'train' in stages and is_first_process():
-        check_work_dir(asked, args)
-    if not args.no_check and is_first_process():
-        for stage in stages:
-            if asked.get(f'{stage}_dataloader'):
-                check_paths(asked, stage)
+    with quiet_packages():
+        asked = settings.load_config(args)
+        checkpoint = getattr(args, 'checkpoint', None) or getattr(args, 'resume', None)
+        if checkpoint not in (None, 'auto'):
+            check_exists(checkpoint)
+        check_numbers(asked, stages)
+        if 'train' in stages and is_first_process():
+            check_work_dir(asked, args)
+        if not args.no_check and is_first_process():
+            for stage in stages:
+                if asked.get(f'{stage}_dataloader'):
+                    check_paths(asked, stage)
     leave_out_transformers(asked)
     from .build import build_runner
     return build_runner(asked, args, stages)

@@ -68,7 +68,7 @@ class _Prints:
             return self.stream.write(text)
         *lines, self.line = (self.line + text).split('\n')
         for line in filter(str.strip, lines):
-            MMLogger.get_current_instance().info(line)
+            _log(logging.INFO, line)
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -79,24 +79,33 @@ class _LastResort(logging.Handler):
     """Takes the records of loggers for which nobody has set up a handler; Python's own prints them on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        MMLogger.get_current_instance().log(record.levelno, record.getMessage(),
-                                            extra=dict(from_python=record.levelno < logging.ERROR))
+        _log(record.levelno, record.getMessage(), from_python=record.levelno < logging.ERROR)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int,
                   file: TextIO | None = None, line: str | None = None) -> None:
     # A RuntimeWarning is about values: numpy's of divisions by zero, Pillow's of images too large.
-    MMLogger.get_current_instance().warning(
-        f'{category.__name__}: {message} ({filename}:{lineno})',
-        extra=dict(from_python=not issubclass(category, RuntimeWarning)))
+    _log(logging.WARNING, f'{category.__name__}: {message} ({filename}:{lineno})',
+         from_python=not issubclass(category, RuntimeWarning))
 
 
+_early: list[str] | None = []  # what was said before there was a logger, whose making imports PyTorch
 _before: MemoryHandler | None = None  # what was logged before there was a log file
+
+
+def _log(level: int, text: str, from_python: bool = False) -> None:
+    if _early is None:
+        MMLogger.get_current_instance().log(level, text, extra=dict(from_python=from_python))
+    elif _speaker()[1] and level < logging.ERROR:
+        _early.append(text)
+    else:
+        print(text, file=sys.stderr)
 
 
 @contextmanager
 def quiet_packages() -> Iterator[None]:
-    """What installed packages print in here goes to the log."""
+    """What installed packages print in here goes to the log; from here on Python's warnings do."""
+    warnings.showwarning = _show_warning
     last_resort, logging.lastResort = logging.lastResort, _LastResort(logging.WARNING)
     with redirect_stdout(_Prints(sys.stdout)):
         try:
@@ -109,12 +118,10 @@ def quiet_packages() -> Iterator[None]:
 def before_the_log(main_process: bool) -> Iterator[None]:
     """While a run is being set up: :func:`quiet_packages`, and all that is logged is kept for the log file.
 
-    From then on Python's warnings are logged too.
-
     Args:
         main_process: whether this is the process that may speak.
     """
-    global _before
+    global _before, _early
     name = f'before the log {len(MMLogger._instance_dict)}'
     logger = MMLogger.get_instance(name, logger_name='mmengine')
     show_on_console(logger)
@@ -122,7 +129,9 @@ def before_the_log(main_process: bool) -> Iterator[None]:
         logger.handlers[0].setLevel(logging.ERROR)
     _before = MemoryHandler(sys.maxsize, flushLevel=sys.maxsize)
     logger.handlers.append(_before)
-    warnings.showwarning = _show_warning
+    for text in _early or ():
+        _before.handle(logger.makeRecord('mmengine', logging.INFO, '', 0, text, (), None))
+    _early = None
     logging.getLogger('torch').handlers[:] = [_LastResort()]  # its own prints notes to those who write for it
     with quiet_packages():
         yield
