@@ -27,7 +27,7 @@ class Noting(BaseModel):
 
     def forward(self, inputs, mode):
         self.seen.append((mode, self.settings()))
-        return dict(loss=self.weight.sum()) if mode == 'loss' else []
+        return dict(loss=self.weight.sum()) if mode == 'loss' else [dict()]
 
 
 class Metric:
