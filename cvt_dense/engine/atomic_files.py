@@ -41,7 +41,7 @@ def find_checkpoint(work_dir: str) -> str | None:
         named = (folder / 'last_checkpoint').read_text().strip()
         if '://' in named:
             return named
-        candidates = [Path(named), folder / Path(named).name]
+        candidates = [folder / Path(named).name, Path(named)]  # a copied folder names the original's file
     saved = [path for pattern in ('epoch_*.pth', 'iter_*.pth') for path in folder.glob(pattern)]
     candidates += sorted(saved, key=lambda path: path.stat().st_mtime, reverse=True)
     # The directory of a zip archive, which torch.save writes, is at its end: it is the first to be torn off.

@@ -178,5 +178,7 @@ class SafeCheckpointHook(CheckpointHook):
             self.file_backend.remove = remove
             self.gradients = []
         for path in outdated:
-            if self.file_backend.isfile(path):
-                remove(path)
+            # A copy of a run's folder still names the original's files, which stay.
+            own = join_path(self.out_dir, Path(path).name, backend_args=self.backend_args)
+            if self.file_backend.isfile(own):
+                remove(own)

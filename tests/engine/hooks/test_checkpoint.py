@@ -1,0 +1,70 @@
+"""Which files the checkpoint hook writes and deletes; tests/engine/test_faults.py kills and stops whole runs."""
+import itertools
+import shutil
+
+import pytest
+import torch
+from mmengine.evaluator import BaseMetric
+from mmengine.model import BaseModel
+from mmengine.registry import init_default_scope
+from mmengine.runner import Runner
+from torch.utils.data import DataLoader
+
+import cvt_dense  # noqa: F401
+from cvt_dense.engine.atomic_files import find_checkpoint
+
+RUNS = itertools.count()
+
+
+class Line(BaseModel):
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(1, 1)
+
+    def forward(self, inputs, mode):
+        return dict(loss=self.linear(inputs).sum()) if mode == 'loss' else [inputs]
+
+
+class Scores(BaseMetric):
+    """Returns the scores that it was given, one after the other."""
+
+    def __init__(self, scores):
+        super().__init__()
+        self.scores = iter(scores)
+
+    def process(self, data_batch, data_samples):
+        self.results.append(0)
+
+    def compute_metrics(self, results):
+        return dict(score=next(self.scores))
+
+
+def train(work_dir, scores, epochs, resume=False):
+    init_default_scope('mmengine')
+    data = [dict(inputs=torch.ones(1))]
+    Runner(
+        Line(), str(work_dir), train_dataloader=DataLoader(data), val_dataloader=DataLoader(data),
+        train_cfg=dict(by_epoch=True, max_epochs=epochs), val_cfg=dict(), val_evaluator=[Scores(scores)],
+        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)), resume=resume,
+        load_from=find_checkpoint(str(work_dir)) if resume else None, log_level='WARNING',
+        default_hooks=dict(logger=None, checkpoint=dict(
+            type='cvt_dense.SafeCheckpointHook', interval=1, max_keep_ckpts=1, save_best='score', rule='greater')),
+        experiment_name=f'checkpoint_{next(RUNS)}', cfg=dict(optim_wrapper=dict())).train()
+
+
+def names(folder):
+    return sorted(path.name for path in folder.glob('*.pth'))
+
+
+@pytest.mark.parametrize('copied', [False, True])
+def test_a_better_one_replaces_the_best_of_its_own_folder(tmp_path, copied):
+    first = tmp_path / 'first'
+    train(first, [0.5, 0.4], epochs=2)
+    assert names(first) == ['best_score_epoch_1.pth', 'epoch_2.pth']
+    run = shutil.copytree(first, tmp_path / 'copy') if copied else first
+    assert find_checkpoint(str(run)) == str(run / 'epoch_2.pth')
+    train(run, [0.4, 0.9], epochs=3, resume=True)  # the checkpoint was written before epoch 2's evaluation
+    assert names(run) == ['best_score_epoch_3.pth', 'epoch_3.pth']
+    if copied:
+        assert names(first) == ['best_score_epoch_1.pth', 'epoch_2.pth']
