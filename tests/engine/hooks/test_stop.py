@@ -135,4 +135,4 @@ def test_two_processes_of_which_one_is_told(folder, tmp_path, moment):
         assert 15 <= saved['iter'] <= 24
     else:  # told in the first evaluation, after 12 iterations, of 50 batches a process
         assert saved['iter'] == 12
-        assert max(map(int, re.findall(r'Epoch\(val\) \[\d+\]\[ *(\d+)/50\]', output))) <= 12
+        assert max(map(int, re.findall(r'Epoch\(val\) +\[\d+\]\[ *(\d+)/50\]', output))) <= 12
