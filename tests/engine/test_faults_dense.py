@@ -4,10 +4,10 @@
 times, with 0 and 2 workers and 1 and 2 processes, and compares the end with that of an undisturbed run, bit for bit;
 the test below does so once.
 
-Both runs draw random numbers wherever the recipes do: in mmdet's and mmseg's pipelines, in the batch (mmdet), in
-the sampling of boxes, in dropout and drop path. They accumulate 3 iterations, of which neither an epoch (4) nor the
-interval of checkpoints (4) is a multiple. Detection counts epochs and groups images by their shape, segmentation
-counts iterations.
+Both runs draw random numbers wherever the recipes do: in mmdet's and mmseg's pipelines, in the batch (mmdet; never
+the size that the images have), in the sampling of boxes, in dropout and drop path. They accumulate 3 iterations, of
+which neither an epoch (4) nor the interval of checkpoints (4) is a multiple. Detection counts epochs and groups images
+by their shape, segmentation counts iterations.
 """
 import os
 import shutil
@@ -31,7 +31,7 @@ _base_ = '{root}/configs/maskrcnn_cvt_nano_shapes.py'
 """ + COMMON + """
 model = dict(
     data_preprocessor=dict(
-        batch_augments=[dict(type='BatchSyncRandomResize', random_size_range=(64, 128), interval=1)]),
+        batch_augments=[dict(type='BatchSyncRandomResize', random_size_range=(32, 64), interval=1)]),
     backbone=dict(arch=dict(_delete_=True, **arch), drop_path_rate=0.2),
     neck=dict(in_channels=[8, 24, 48]))
 train_dataloader = dict(

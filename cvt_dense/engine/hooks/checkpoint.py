@@ -13,6 +13,7 @@ from mmengine.runner import Runner
 
 from ...registry import HOOKS
 from ..atomic_files import PARTIAL, AtomicLocalBackend
+from .batch_sizes import next_sizes, restore_sizes
 from .gradients import accumulated_gradients, restore_gradients
 from .missed_evaluation import misses_evaluation, note_evaluation, record_evaluation
 from .resume import data_shape, resume, skip_seen_batches
@@ -32,6 +33,7 @@ class SafeCheckpointHook(CheckpointHook):
       their end. Resumed, it goes on with the next batch of the same epoch. Batches seen before are neither repeated
       nor left out, since the samplers depend on seed and epoch alone; only samplers that ignore the seed would
       (:class:`SeedHook` names them). The log numbers the rest of that epoch's batches from 1.
+    - The size that ``BatchSyncRandomResize`` has drawn for the next batch is saved too.
     - Gradients that are still being accumulated are saved too, each process's own: neither an epoch's end nor a
       signal between two steps of the optimizer loses or changes any. Such a checkpoint is larger by one copy of the
       weights for each process.
@@ -58,7 +60,7 @@ class SafeCheckpointHook(CheckpointHook):
         self.gradients = checkpoint.pop('accumulated_gradients', [])
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        checkpoint['meta'].update(data_shape(runner))
+        checkpoint['meta'].update(data_shape(runner), next_sizes=next_sizes(runner))
         if self.gradients:
             checkpoint['accumulated_gradients'] = self.gradients
 
@@ -73,6 +75,7 @@ class SafeCheckpointHook(CheckpointHook):
         if runner.iter > 0:
             resume(runner, self.saved_meta)
             restore_gradients(runner, self.gradients, self.saved_meta)
+            restore_sizes(runner, self.saved_meta.get('next_sizes', []))
         self.gradients = []
         self.stop_signals.watch(runner)
         if misses_evaluation(runner):
