@@ -198,7 +198,10 @@ def test_find_checkpoint(undisturbed, tmp_path):
     moved = tmp_path / 'moved'
     shutil.copytree(undisturbed, moved)
     shutil.copy(moved / LAST, moved / 'epoch_7.pth')
+    assert find_checkpoint(str(moved)) == str(moved / LAST)  # the copy of what last_checkpoint names
+    (moved / LAST).rename(moved / 'away')
     assert find_checkpoint(str(moved)) == str(undisturbed / LAST)  # as last_checkpoint says
+    (moved / 'away').rename(moved / LAST)
     (moved / 'last_checkpoint').write_text(f'/gone/{LAST}')
     assert find_checkpoint(str(moved)) == str(moved / LAST)
     torn = (moved / LAST).read_bytes()[:-1000]
