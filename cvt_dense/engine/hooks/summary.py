@@ -12,6 +12,7 @@ from ...curves import Curves, place
 from ...registry import HOOKS
 from ...tools import command
 from ..atomic_files import find_checkpoint
+from .resume import data_shape
 
 
 @HOOKS.register_module()
@@ -54,10 +55,8 @@ def _ignored(runner: Runner, checkpoint: dict[str, Any]) -> list[str]:
     saved = (checkpoint.get('optimizer') or {}).get('param_groups', [])
     if len(now) != len(saved):
         return []  # several optimizers, or another one, which fails when it is loaded
-    loader = runner.train_dataloader
-    new = dict(world_size=runner.world_size, batch_size=loader.batch_size,
-               accumulative_counts=cfg.get('accumulative_counts', 1))
-    same_batch = all(meta.get(key, value) == value for key, value in new.items())
+    same_batch = all(meta.get(key, value) == value for key, value in data_shape(runner).items()
+                     if key != 'batches_per_epoch')
     ignored = []
     for key in ('lr', 'weight_decay', 'momentum', 'betas'):
         name = 'initial_lr' if key == 'lr' else key

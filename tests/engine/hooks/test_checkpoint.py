@@ -8,7 +8,7 @@ from mmengine.evaluator import BaseMetric
 from mmengine.model import BaseModel
 from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 import cvt_dense  # noqa: F401
 from cvt_dense.engine.atomic_files import find_checkpoint
@@ -40,17 +40,19 @@ class Scores(BaseMetric):
         return dict(score=next(self.scores))
 
 
-def train(work_dir, scores, epochs, resume=False):
+def train(work_dir, scores, epochs, resume=False, lr=0.1, **loader):
     init_default_scope('mmengine')
     data = [dict(inputs=torch.ones(1))]
     Runner(
-        Line(), str(work_dir), train_dataloader=DataLoader(data), val_dataloader=DataLoader(data),
+        Line(), str(work_dir), train_dataloader=DataLoader(data, **loader), val_dataloader=DataLoader(data),
         train_cfg=dict(by_epoch=True, max_epochs=epochs), val_cfg=dict(), val_evaluator=[Scores(scores)],
-        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)), resume=resume,
+        optim_wrapper=dict(optimizer=dict(type='SGD', lr=lr)), resume=resume,
+        param_scheduler=dict(type='MultiStepLR', milestones=[100], end=100),
         load_from=find_checkpoint(str(work_dir)) if resume else None, log_level='WARNING',
         default_hooks=dict(logger=None, checkpoint=dict(
             type='cvt_dense.SafeCheckpointHook', interval=1, max_keep_ckpts=1, save_best='score', rule='greater')),
-        experiment_name=f'checkpoint_{next(RUNS)}', cfg=dict(optim_wrapper=dict())).train()
+        experiment_name=f'checkpoint_{next(RUNS)}', cfg=dict(optim_wrapper=dict(optimizer=dict(lr=lr))),
+        custom_hooks=[dict(type='cvt_dense.SummaryHook')]).train()
 
 
 def names(folder):
@@ -68,3 +70,15 @@ def test_a_better_one_replaces_the_best_of_its_own_folder(tmp_path, copied):
     assert names(run) == ['best_score_epoch_3.pth', 'epoch_3.pth']
     if copied:
         assert names(first) == ['best_score_epoch_1.pth', 'epoch_2.pth']
+
+
+def test_a_changed_learning_rate_is_named_where_a_batch_sampler_says_how_large_batches_are(tmp_path, capsys):
+    """As in the detection recipes, whose loaders have no batch size of their own."""
+    def log(epochs, resume=False, lr=0.1):
+        sampler = BatchSampler(SequentialSampler([0]), batch_size=1, drop_last=False)
+        train(tmp_path, [0.5] * epochs, epochs, resume, lr, batch_sampler=sampler)
+        return capsys.readouterr().out
+
+    assert 'have no effect' not in log(1)
+    assert 'have no effect' not in log(2, resume=True)
+    assert 'optim_wrapper.optimizer.lr=0.3 (it stays 0.1)' in log(3, resume=True, lr=0.3)
