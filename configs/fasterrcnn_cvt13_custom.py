@@ -14,29 +14,14 @@ max_iters = 1000 if arch == 'nano' else 20000  # steps of batch_size images; nan
 # The learning rate is 1e-4 for 16 images a step ('nano': 1e-3 for 8), and scales with GPUs * batch_size.
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/fasterrcnn_cvt', 'datasets/coco_detection', 'schedules/det_1x', 'det_runtime')]
-import os.path  # below _base_: upstream's MMEngine takes a config that imports first for a pure-Python one
-
-import cvt_dense.templates as follow
+import cvt_dense.templates as follow  # below _base_: upstream's MMEngine takes one that imports first for pure Python
 
 model = follow.two_stage(classes, arch, pretrained, masks=False)
-dataset = dict(data_root=data_root, metainfo=dict(classes=classes))
 test_pipeline = follow.resized(_base_.test_pipeline, image_size, 'detection')
 tta_pipeline = follow.resized(_base_.tta_pipeline, image_size, 'detection')
-train_dataloader = dict(
-    batch_size=batch_size,
-    sampler=dict(_delete_=True, type='InfiniteSampler'),
-    batch_sampler=None,
-    dataset=dict(
-        ann_file=train_ann,
-        data_prefix=dict(img=train_images),
-        pipeline=follow.resized(_base_.train_pipeline, image_size, 'detection'),
-        **dataset))
-val_dataloader = dict(
-    dataset=dict(ann_file=val_ann, data_prefix=dict(img=val_images), pipeline=test_pipeline, **dataset))
-test_dataloader = dict(
-    dataset=dict(ann_file=test_ann, data_prefix=dict(img=test_images), pipeline=test_pipeline, **dataset))
-val_evaluator = dict(ann_file=os.path.join(data_root, val_ann))
-test_evaluator = dict(ann_file=os.path.join(data_root, test_ann))
+train_dataloader, val_dataloader, test_dataloader, val_evaluator, test_evaluator = follow.coco(
+    classes, data_root, (train_ann, train_images), (val_ann, val_images), (test_ann, test_images),
+    follow.resized(_base_.train_pipeline, image_size, 'detection'), test_pipeline, batch_size)
 
 train_cfg, param_scheduler, default_hooks, log_processor = follow.run(max_iters, batch_size, best='coco/bbox_mAP')
 optim_wrapper = dict(

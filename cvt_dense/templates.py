@@ -3,6 +3,7 @@
 All return dicts and numbers that change what a template's ``_base_`` files say; what is of MMDetection or
 MMSegmentation is named there.
 """
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -113,6 +114,33 @@ def _number(classes: Sequence[str]) -> int:
 
 
 # -- data ------------------------------------------------------------------------------------------
+
+
+def coco(classes: Sequence[str], data_root: str, train: tuple[str, str], val: tuple[str, str], test: tuple[str, str],
+         train_pipeline: list[dict[str, Any]], test_pipeline: list[dict[str, Any]],
+         batch_size: int) -> tuple[dict[str, Any], ...]:
+    """Loaders and evaluators of data in COCO's format.
+
+    Args:
+        classes: names, in the order of the annotation files' categories.
+        data_root: folder that all files are in.
+        train, val, test: annotation file and folder of images of each, in ``data_root``.
+        train_pipeline, test_pipeline: transforms of training, and of validation and test.
+        batch_size: images a GPU.
+
+    Returns train_dataloader, val_dataloader, test_dataloader, val_evaluator and test_evaluator.
+    """
+    def dataset(files: tuple[str, str], pipeline: list[dict[str, Any]]) -> dict[str, Any]:
+        return dict(ann_file=files[0], data_prefix=dict(img=files[1]), pipeline=pipeline, data_root=data_root,
+                    metainfo=dict(classes=classes))
+
+    loader = dict(
+        batch_size=batch_size,
+        sampler=dict(_delete_=True, type='InfiniteSampler'),
+        batch_sampler=None,
+        dataset=dataset(train, train_pipeline))
+    return (loader, *(dict(dataset=dataset(files, test_pipeline)) for files in (val, test)),
+            *(dict(ann_file=os.path.join(data_root, files[0])) for files in (val, test)))
 
 
 def scale(image_size: int, kind: str) -> tuple[int, int]:
