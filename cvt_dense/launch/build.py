@@ -101,14 +101,9 @@ def _build_runner(asked: Config, args: argparse.Namespace, stages: list[str]) ->
     runner = _runner_class(cfg).from_cfg(cfg)
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
         getattr(runner, f'_{stage}_dataloader')['dataset'] = dataset
-    if not any(isinstance(hook, EvaluateLoadedHook) for hook in runner.hooks):  # a config of someone else's
-        runner.register_hook(EvaluateLoadedHook())
-    if training:
-        runner.register_hook(SummaryHook())
-    if training and not any(isinstance(hook, HeadClassesHook) for hook in runner.hooks):
-        runner.register_hook(HeadClassesHook())
-    if training and not any(isinstance(hook, ScheduleHook) for hook in runner.hooks):
-        runner.register_hook(ScheduleHook())
+    for hook in (EvaluateLoadedHook, *((SummaryHook, HeadClassesHook, ScheduleHook) if training else ())):
+        if not any(isinstance(present, hook) for present in runner.hooks):  # a config of someone else's
+            runner.register_hook(hook())
     _write_down(asked, runner, training)
     announce(runner, cfg, datasets)
     return runner

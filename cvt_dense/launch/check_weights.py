@@ -23,7 +23,7 @@ def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
     Args:
         path: checkpoint file or address.
         strict: every weight must be there and fit (resuming, testing); otherwise only CvT's must, as far
-            as :func:`cvt_dense.checkpoint.compare` says, and heads may differ (fine-tuning).
+            as :func:`cvt_dense.weights.compare` says, and heads may differ (fine-tuning).
 
     Raises:
         UserError, CheckpointError: no such file, not a checkpoint, or one for another architecture.

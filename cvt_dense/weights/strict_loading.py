@@ -100,7 +100,7 @@ class StrictLoading:
             left_over: names that are left over whatever they are.
 
         Raises:
-            CheckpointError: there is a difference that :func:`~cvt_dense.checkpoint.compare` does not allow.
+            CheckpointError: there is a difference that :func:`~cvt_dense.weights.compare` does not allow.
         """
         given = convert(state_dict, 'microsoft') if recognise(state_dict) else state_dict
         own = convert(self.state_dict(), 'microsoft')
