@@ -73,3 +73,9 @@ def test_deploy_needs_torch_numpy_and_the_runtimes_only():
     assert not offenders(files_under('deploy'), lambda name: under(
         name, 'torch', 'torchao', 'numpy', 'onnx', 'onnxruntime', 'openvino', 'nncf', 'cvt_dense.deploy',
         'cvt_dense.errors'))
+
+
+def test_analysis_needs_torch_and_models_only():
+    """It looks into any model that runs, whoever built it."""
+    assert not offenders(files_under('analysis'), lambda name: under(
+        name, 'torch', 'cvt_dense.models.backbones', 'cvt_dense.models.layers', 'cvt_dense.analysis'))

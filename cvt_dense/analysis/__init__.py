@@ -1,0 +1,24 @@
+"""What the attention of a CvT does, in whatever model it is: weights for chosen queries, and measures of them.
+
+    with torch.no_grad(), record_attention(model, queries=['cls', 256]) as records:
+        model.test_step(data)
+    attention_distance(records['stage1.blocks.0'].select(256))  # pixels, one value per head
+
+Nothing of it runs unless it is asked for: outside of the ``with`` a model is what it was.
+"""
+from .measures import (
+    attention_distance,
+    attention_entropy,
+    attention_map,
+    average_attention,
+    effective_rank,
+    keys_on_tokens,
+    rollout,
+)
+from .observe import find_cvt
+from .record import AttentionRecord, record_attention, record_entropy
+
+__all__ = [
+    'AttentionRecord', 'attention_distance', 'attention_entropy', 'attention_map', 'average_attention',
+    'effective_rank', 'find_cvt', 'keys_on_tokens', 'record_attention', 'record_entropy', 'rollout',
+]
