@@ -71,7 +71,7 @@ def test_data_evaluation_classifier_and_engine_do_not_import_each_other(part):
 def test_deploy_needs_torch_numpy_and_the_runtimes_only():
     """What writes and opens exported files knows networks by what they have, not by whose they are."""
     assert not offenders(files_under('deploy'), lambda name: under(
-        name, 'torch', 'torchao', 'numpy', 'onnx', 'onnxruntime', 'openvino', 'nncf', 'cvt_dense.deploy',
+        name, 'torch', 'torchao', 'numpy', 'onnx', 'onnxscript', 'onnxruntime', 'openvino', 'nncf', 'cvt_dense.deploy',
         'cvt_dense.errors'))
 
 

@@ -29,7 +29,7 @@ pads inside and clips boxes to the image.
 - ``precision``: 'fp32', 'fp16', 'bf16' or 'int8'. ``inference_precision``: 'f32', 'bf16' or 'f16', what a runtime
   that chooses by itself must be told (OpenVINO's INFERENCE_PRECISION_HINT: it takes bf16 where the CPU has it).
 - ``raw_input``: bool. ``layout``: 'NHWC' or 'NCHW'. ``input_size``: [H, W], or null with ``dynamic``. ``dynamic``:
-  bool, H and W are free. ``batch``: null (free) or the one number that is allowed.
+  bool, H and W are free. ``batch``: null (free) or the one number that is allowed. ``outputs``: names, in order.
 - ``classes``: names, or null. ``mean``, ``std``: one for each channel, in units of 0 to 255. ``bgr_to_rgb``: whether
   the config's data sets give BGR, which its data preprocessor turns.
 - ``out_indices``, ``out_channels``, ``out_strides``: of the backbone. ``argmax``: bool. ``mask_thr``: float or null.

@@ -45,6 +45,7 @@ def _set_autocast(cfg: Config, dtype: str) -> None:
 
 
 def _set_model(cfg: Config, args: argparse.Namespace) -> None:
+    from ..models.exported import check_classes
     file, runtime = args.checkpoint, getattr(args, 'runtime', None)
     if getattr(args, 'backbone', None):
         raise UserError(f'--backbone {args.backbone} takes its place in the model of a checkpoint, and {file} is an '
@@ -58,6 +59,7 @@ def _set_model(cfg: Config, args: argparse.Namespace) -> None:
     exported = _announce(args, file)
     if needs_classes(cfg) and exported.metadata['classes']:
         cfg.model.num_classes = len(exported.metadata['classes'])
+    check_classes(exported, cfg.model)  # before a data set is read, which has its own opinion
     if type_name(cfg.model) != 'ExportedModel':
         cfg.model.update(type='cvt_dense.ExportedModel', replaces=cfg.model.type, file=file, runtime=runtime)
 

@@ -128,7 +128,8 @@ def test_einsum_is_the_same_function(benchmark, measuring, monkeypatch):
 @pytest.mark.parametrize('args, message', [
     (['cvt-14'], 'cvt-14: neither a config file nor one of cvt-13, cvt-21, cvt-w24'),
     (['cvt-13', '--compare', 'resnet51'], "--compare resnet51: allowed are 'transformers', windowed, fused, einsum, "
-                                          "compiled, timm's networks and combinations of them with +"),
+                                          "compiled, openvino, openvino-bf16, openvino-int8, "
+     "onnxruntime, onnxruntime-int8, timm's networks and combinations of them with +"),
     (['cvt-13', '--compare', 'resnet50+fused'],
      '--compare resnet50+fused: resnet50 can only be combined with compiled'),
     (['cvt-13', '--compare', 'resnet50+resnet18'],
@@ -137,6 +138,10 @@ def test_einsum_is_the_same_function(benchmark, measuring, monkeypatch):
      '--compare fused: fused is for inference, not --mode train'),
     ([str(CONFIGS / 'retinanet_cvt13_coco.py'), '--compare', 'fused,resnet50'],
      '--compare resnet50: of a config the whole model is measured, and resnet50 is a backbone alone'),
+    ([str(CONFIGS / 'cvt13_in1k.py'), '--compare', 'openvino'],
+     '--compare openvino: openvino is measured on the backbone of cvt-13, cvt-21, cvt-w24, not on'),
+    (['cvt-13', '--device', 'cpu', '--compare', 'compiled+openvino-bf16'],
+     '--compare compiled+openvino-bf16: openvino-bf16 runs on --device cpu, alone or with windowed and fused'),
     (['cvt-13', '--size', '8x64'], '8x64: CvT needs at least 16x16 pixels'),
     (['cvt-13', '--rounds', '0'], '--batch 8 --rounds 0: both must be at least 1'),
     (['cvt-13', '--device', 'cuda'], '--device cuda: this PyTorch sees no CUDA device'),
@@ -147,6 +152,22 @@ def test_mistakes(benchmark, monkeypatch, capsys, args, message):
     with pytest.raises(SystemExit) as end:
         benchmark.parse_args()
     assert end.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_runtimes_are_further_columns(benchmark, measuring, monkeypatch, capsys):
+    """On files that were compared with PyTorch; a small CvT in the place of CvT-13."""
+    pytest.importorskip('openvino')
+    monkeypatch.setitem(CvT.arch_zoo, 'cvt-13', dict(
+        embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2), drop_path_rates=(0., 0., 0.)))
+    names = ['eager', 'openvino-bf16', 'onnxruntime']
+    monkeypatch.setattr('sys.argv', ['benchmark.py', 'model', 'cvt-13', '--device', 'cpu', '--size', '32', '--batch',
+                                     '3', '--rounds', '1', '--compare', ','.join(names[1:])])
+    benchmark.main()
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines()[1:4]] == names
+    assert all(float(line.split()[2]) > 0 for line in said.out.splitlines()[1:4])
+    assert 'This CPU has ' in said.out and 'begin with --precision' in said.out
+    assert said.err.count('feat2') == 4 and 'within the tolerance of bf16' in said.err
 
 
 def test_wrong_windows_are_no_traceback(run_tool):

@@ -119,7 +119,7 @@ for file in sorted((root / 'configs').glob('*.py')):
 print('equal')
 """
     assert run(installed / 'python', '-c', code, ROOT, cwd=tmp_path).strip().endswith('equal')
-    for command in ('test', 'predict', 'convert', 'flops', 'benchmark', 'plot'):
+    for command in ('test', 'predict', 'export', 'convert', 'flops', 'benchmark', 'plot'):
         assert (installed / f'cvt-{command}').is_file()
 
 

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from _random_batch import forward, random_batch
@@ -24,6 +25,7 @@ from torch.utils.flop_counter import (
 )
 
 from .networks import backbone_of, build, split_name
+from .runtimes import export_column, open_column, runtime_of
 
 DTYPES = dict(none=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
 GIB = 2**30
@@ -81,8 +83,14 @@ def seconds(function: Callable, device: str) -> float:
     return time.perf_counter() - start
 
 
-def cpu_memory(name: str, args: argparse.Namespace, size: tuple[int, int]) -> float | None:
-    """GiB by which this process grows, to be run in a process of its own; None where it is not Linux."""
+def cpu_memory(name: str, args: argparse.Namespace, size: tuple[int, int], file: Path | None = None) -> float | None:
+    """GiB by which this process grows, to be run in a process of its own; None where it is not Linux.
+
+    Args:
+        name: of the column.
+        args, size: as of ``measure``.
+        file: of a column that runs one.
+    """
     status = Path('/proc/self/status')
     if not status.exists():
         return None
@@ -90,25 +98,42 @@ def cpu_memory(name: str, args: argparse.Namespace, size: tuple[int, int]) -> fl
     def kib(key: str) -> int:
         return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(key))
 
+    if file is not None:
+        __import__(runtime_of(split_name(name)[1]).partition('-')[0])
     Path('/proc/self/clear_refs').write_text('5')  # the peak so far, of the imports, is forgotten
     before = kib('VmRSS:')
-    model = build(name, args, size)
-    step(model, inputs_of(model, args, size), args)
+    if file is None:
+        model = build(name, args, size)
+        step(model, inputs_of(model, args, size), args)
+    else:
+        open_column(file, args, size)()
     return (kib('VmHWM:') - before) * 1024 / GIB
 
 
-def prepare(name: str, args: argparse.Namespace, size: tuple[int, int]) -> tuple[dict, Callable[[], None]]:
-    """A network's memory and multiplications, and what runs one step of it, warm and compiled where it is to be."""
-    memory = None
+def prepare(name: str, args: argparse.Namespace, size: tuple[int, int],
+            folder: Path) -> tuple[dict, Callable[[], object]]:
+    """A network's memory and multiplications, and what runs one step of it, warm and compiled where it is to be.
+
+    Args:
+        name: of the column.
+        args, size: as of ``measure``.
+        folder: takes the files of runtimes.
+    """
+    memory = file = None
+    runtime = runtime_of(split_name(name)[1])
+    if runtime:
+        file = export_column(runtime, build(name, args, size), args, size, folder)
     if args.device == 'cpu':
         with ProcessPoolExecutor(1, mp_context=get_context('spawn')) as pool:
-            memory = pool.submit(cpu_memory, name, args, size).result()
+            memory = pool.submit(cpu_memory, name, args, size, file).result()
     before = torch.cuda.memory_allocated() if args.device == 'cuda' else 0
     model = build(name, args, size).to(args.device)
     batch = inputs_of(model, args, size)
     with FlopCounterMode(**FLOPS) as counter:
         step(model, batch, args)
-    run = partial(step, model, batch, args)
+    run = open_column(file, args, size) if runtime else partial(step, model, batch, args)
+    if runtime:
+        run()
     if 'compiled' in split_name(name)[1]:
         backbone_of(model).compile(dynamic=False)
         run()
@@ -121,6 +146,11 @@ def prepare(name: str, args: argparse.Namespace, size: tuple[int, int]) -> tuple
 
 def measure(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -> list[dict]:
     """One row per network: median latency over interleaved rounds, memory, share of the matmul peak."""
+    with TemporaryDirectory() as folder:  # as long as the runtimes read their files
+        return _measure(names, args, size, Path(folder))
+
+
+def _measure(names: list[str], args: argparse.Namespace, size: tuple[int, int], folder: Path) -> list[dict]:
     side = 8192 if args.device == 'cuda' else 2048
     matrix = torch.rand(side, side, device=args.device, dtype=DTYPES[args.amp])
     steps: dict[str, Callable] = dict(matmul=lambda: matrix @ matrix)
@@ -129,7 +159,7 @@ def measure(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -
         print(f'{size[0]}x{size[1]}: {name}', file=sys.stderr)
         rows[name] = dict(name=name, size=list(size), memory_gib=None, gflop=None)
         try:
-            known, steps[name] = prepare(name, args, size)
+            known, steps[name] = prepare(name, args, size, folder)
             rows[name].update(known)
         except (BrokenProcessPool, torch.cuda.OutOfMemoryError):
             print(f'{name} does not fit into memory and is left out', file=sys.stderr)

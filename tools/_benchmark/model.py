@@ -16,12 +16,15 @@ from pathlib import Path
 import torch
 from _random_batch import parse_size
 
+from cvt_dense.deploy.cpu import advice, cpu_features
+from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
 from cvt_dense.models import CvT
 
 from .measure import DTYPES, measure
 from .networks import VARIANTS, build, check_name, split_name
 from .report import environment, print_profile, print_table, save_plot
+from .runtimes import runtime_of
 
 HELP = 'time and memory of a backbone or a whole model'
 ARCHS = ', '.join(CvT.arch_zoo)
@@ -73,11 +76,15 @@ def run(args: argparse.Namespace) -> None:
             if split_name(name)[0] is None:
                 build(name, args, args.size)
     rows = []
-    for size in args.sizes or [args.size]:
-        rows += measure(names, args, size)
+    with command_line.report_errors(UserError):  # of files for runtimes
+        for size in args.sizes or [args.size]:
+            rows += measure(names, args, size)
     print_table(rows)
+    if any(runtime_of(split_name(name)[1]) for name in names):
+        print(advice(cpu_features()))
     if args.profile:
-        eager = [name for name in names if 'compiled' not in split_name(name)[1]]
+        eager = [name for name in names
+                 if 'compiled' not in split_name(name)[1] and not runtime_of(split_name(name)[1])]
         print_profile(eager, args, (args.sizes or [args.size])[-1])
     if args.json:
         settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from cvt_dense.models import CvT
 
+from .runtimes import RUNTIMES, runtime_of
+
 
 def einsum_attention(num_heads: int, scale: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """What the authors' code computes, one operation after the other."""
@@ -38,8 +40,9 @@ def hugging_face(args: argparse.Namespace) -> nn.Module:
 NETWORKS = dict(transformers=hugging_face)  # other names are timm's
 SETTINGS = dict(windowed=lambda args: dict(window_size=args.window_size))  # of CvT's constructor
 CHANGES = dict(fused=lambda backbone: backbone.fuse(), einsum=use_einsum)  # of the backbone that was built
-VARIANTS = (*SETTINGS, *CHANGES, 'compiled')  # compiled is done last, on the device that measures
-INFERENCE_ONLY = {'fused'}
+# compiled is done last, on the device that measures; a runtime takes the whole
+VARIANTS = (*SETTINGS, *CHANGES, 'compiled', *RUNTIMES)
+INFERENCE_ONLY = {'fused', *RUNTIMES}
 
 
 def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Module:
@@ -90,6 +93,13 @@ def check_name(name: str, args: argparse.Namespace) -> None:
                          "timm's networks and combinations of them with +")
     if network is not None and set(variants) - {'compiled'}:
         raise ValueError(f'--compare {name}: {network} can only be combined with compiled')
-    for variant in INFERENCE_ONLY.intersection(variants):
+    runtime = runtime_of(variants)
+    if runtime and args.model not in CvT.arch_zoo:
+        raise ValueError(f'--compare {name}: {runtime} is measured on the backbone of {", ".join(CvT.arch_zoo)}, not '
+                         f'on {args.model}; tools/export.py CONFIG ... --evaluate times the files of a config.')
+    if runtime and (args.device != 'cpu' or {'compiled', 'einsum'}.intersection(variants)
+                    or sum(variant in RUNTIMES for variant in variants) > 1):
+        raise ValueError(f'--compare {name}: {runtime} runs on --device cpu, alone or with windowed and fused')
+    for variant in sorted(INFERENCE_ONLY.intersection(variants)):
         if args.mode == 'train':
             raise ValueError(f'--compare {name}: {variant} is for inference, not --mode train')

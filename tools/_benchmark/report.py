@@ -8,6 +8,8 @@ from pathlib import Path
 import timm
 import torch
 
+from cvt_dense.deploy.cpu import cpu_features
+
 from .measure import inputs_of, step
 from .networks import build
 
@@ -73,5 +75,5 @@ def cpu_name() -> str:
 
 def environment(device: str) -> dict:
     name = torch.cuda.get_device_name() if device == 'cuda' else cpu_name()
-    return dict(device=name, threads=torch.get_num_threads(), torch=torch.__version__, timm=timm.__version__,
-                python=platform.python_version(), load_of_last_minutes=os.getloadavg())
+    return dict(device=name, features=cpu_features(), threads=torch.get_num_threads(), torch=torch.__version__,
+                timm=timm.__version__, python=platform.python_version(), load_of_last_minutes=os.getloadavg())

@@ -1,0 +1,54 @@
+"""Columns that run an exported file: this CvT in OpenVINO or ONNX Runtime, on the CPU."""
+import argparse
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from cvt_dense.deploy.check import random_images
+from cvt_dense.deploy.runtime import open_exported
+
+# By name the file's suffix and precision; None: that of --amp.
+RUNTIMES = {'openvino': ('.xml', None), 'openvino-bf16': ('.xml', 'bf16'), 'openvino-int8': ('.xml', 'int8'),
+            'onnxruntime': ('.onnx', 'fp32'), 'onnxruntime-int8': ('.onnx', 'int8')}
+CALIBRATION = 8  # random images: the time of int8 does not depend on them
+
+
+class _Model(nn.Module):
+    """A backbone as the exporter knows it: a part of a model."""
+
+    def __init__(self, backbone: nn.Module):
+        super().__init__()
+        self.backbone, self.data_preprocessor = backbone, nn.Identity()
+
+
+def runtime_of(variants: list[str]) -> str | None:
+    return next((variant for variant in variants if variant in RUNTIMES), None)
+
+
+def export_column(runtime: str, backbone: nn.Module, args: argparse.Namespace, size: tuple[int, int],
+                  folder: Path) -> Path:
+    """The file of a column; stderr has its differences to PyTorch.
+
+    Raises:
+        UserError: it cannot be made, or differs by more than its precision explains.
+    """
+    from cvt_dense.deploy.export import Exporter, Options
+    from cvt_dense.errors import UserError
+    suffix, precision = RUNTIMES[runtime]
+    precision = precision or dict(none='fp32').get(args.amp, args.amp)
+    images = [random_images(size, seed=i) for i in range(CALIBRATION if precision == 'int8' else 0)]
+    exporter = Exporter(_Model(backbone), Options(size, part='backbone'),
+                        dict(classes=None, config=args.model, config_hash=''), images, partial(print, file=sys.stderr))
+    file = folder / f'{runtime}_{size[0]}x{size[1]}{suffix}'
+    if not exporter.export(file, precision):
+        raise UserError(f'{runtime}: the file differs from PyTorch by more than {precision} explains; see above.')
+    return file
+
+
+def open_column(file: Path, args: argparse.Namespace, size: tuple[int, int]) -> Callable[[], object]:
+    """What runs one step of a column."""
+    return partial(open_exported(file), torch.rand(args.batch, 3, *size))
