@@ -405,7 +405,7 @@ def test_layer_depth():
                                                   "needs ['embed_dims', 'depths', 'num_heads']."),
     (dict(arch=arch(mlp_ratio=4)), "arch has unknown keys ['mlp_ratio']: allowed are ['embed_dims', 'depths', "
      "'num_heads', 'patch_sizes', 'patch_strides', 'patch_paddings', 'mlp_ratios', 'qkv_bias', 'qkv_proj_method', "
-     "'kernel_qkv', 'stride_q', 'padding_q', 'stride_kv', 'padding_kv', 'cls_token', 'drop_rates', "
+     "'kernel_qkv', 'stride_q', 'padding_q', 'stride_kv', 'padding_kv', 'head_dims', 'cls_token', 'drop_rates', "
      "'attn_drop_rates', 'drop_path_rates']."),
     (dict(arch=arch(depths=[1, 2])), 'arch.depths=[1, 2] has 2 values, but arch has 3 stages: give one value per '
                                      'stage.'),

@@ -7,7 +7,8 @@ import torch
 
 from ..layers import StageArch
 
-KEYS = [field.name for field in fields(StageArch) if field.name not in ('index', 'window_size')]
+PRUNING = ('refresh', 'score')  # of token_pruning, besides keep
+KEYS = [field.name for field in fields(StageArch) if field.name not in ('index', 'window_size', 'keep', *PRUNING)]
 REQUIRED = ('embed_dims', 'depths', 'num_heads')
 
 
@@ -17,7 +18,8 @@ def resolve_arch(arch: str | Mapping[str, Any],
                  drop_rate: Any = None,
                  attn_drop_rate: Any = None,
                  drop_path_rate: Any = None,
-                 window_size: Any = None) -> list[StageArch]:
+                 window_size: Any = None,
+                 token_pruning: Mapping[str, Any] | None = None) -> list[StageArch]:
     """One :class:`StageArch` per stage.
 
     Args:
@@ -46,6 +48,8 @@ def resolve_arch(arch: str | Mapping[str, Any],
     stages = [StageArch(index=i, **dict(zip(columns, row))) for i, row in enumerate(zip(*columns.values()))]
 
     overrides: dict[str, list[Any]] = dict(window_size=_per_stage('window_size', window_size, rest + 1))
+    if token_pruning is not None:
+        overrides.update(_pruning(token_pruning, rest + 1))
     if with_cls_token is False:
         overrides['cls_token'] = [False] * (rest + 1)
     for name, value in dict(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate).items():
@@ -55,6 +59,13 @@ def resolve_arch(arch: str | Mapping[str, Any],
         if value is not None:
             overrides[f'{name}s'] = _per_stage(name, value, rest + 1)
     return [replace(stage, **dict(zip(overrides, row))) for stage, row in zip(stages, zip(*overrides.values()))]
+
+
+def _pruning(given: Any, num_stages: int) -> dict[str, list[Any]]:
+    if not isinstance(given, Mapping) or 'keep' not in given or set(given) - {'keep', *PRUNING}:
+        raise ValueError(f'token_pruning={given!r}: must be None or a dict with keep, one share or one a stage, and '
+                         f'as you like {" and ".join(PRUNING)}.')
+    return {key: _per_stage(f'token_pruning.{key}', value, num_stages) for key, value in given.items()}
 
 
 def _per_stage(name: str, value: Any, num_stages: int) -> list[Any]:

@@ -43,6 +43,8 @@ class CvT(StrictLoading, BaseModule):
             - ``qkv_proj_method`` ('dw_bn'): or 'avg' or 'linear', see :class:`ConvAttention`.
             - ``kernel_qkv`` (3), ``stride_q`` (1), ``padding_q`` (1), ``stride_kv`` (2),
               ``padding_kv`` (1): the projections. q must keep the map's size.
+            - ``head_dims`` (``embed_dims`` over ``num_heads``): channels of a head. With it a stage's
+              ``num_heads`` may be a list with one number per block, as ``tools/prune_heads.py`` leaves it.
             - ``cls_token`` (in the last stage only).
             - ``drop_rates`` (0), ``attn_drop_rates`` (0), ``drop_path_rates`` (0): a stage's drop
               path grows linearly from 0 at its first block to this value at its last.
@@ -69,6 +71,12 @@ class CvT(StrictLoading, BaseModule):
             ``[28, 28, [14, 14, 14, None, 14, 14, 14, None, 14, None]]``. A multiple of ``stride_kv``.
             The same weights load; the cost grows linearly with the image's area instead of
             quadratically. A map no larger than the window gets exactly global attention.
+        token_pruning: None, or ``dict(keep=[None, 0.7, 0.5], refresh=4, score='entropy')``: in stages with a share
+            ``keep`` below 1 only so many of the map's tokens go through each block, the others keep their value, see
+            :class:`~cvt_dense.models.layers.pruning.PrunedBlock`. ``keep``: one value, or one per stage (None: all
+            tokens); ``refresh``: every how many blocks tokens are chosen anew; ``score``: by the lowest
+            'entropy' of their attention, or for comparison 'norm' or 'random'. The same weights load. Not in
+            stages with windows.
         norm_cfg: the projections' norm, ``dict(type='SyncBN')`` to synchronise it.
         act_cfg: the MLPs' activation. The authors' checkpoints need QuickGELU; Hugging Face's code
             runs them with ``dict(type='GELU')``.
@@ -113,12 +121,13 @@ class CvT(StrictLoading, BaseModule):
                  norm_eval: bool = False,
                  with_cp: bool = False,
                  window_size: int | None | Sequence[int | None | Sequence[int | None]] = None,
+                 token_pruning: dict[str, Any] | None = None,
                  norm_cfg: dict[str, Any] = dict(type='BN'),
                  act_cfg: dict[str, Any] = dict(type='cvt_dense.QuickGELU', inplace=True),
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         super().__init__(init_cfg)
         stages = resolve_arch(arch, self.arch_zoo, with_cls_token, drop_rate, attn_drop_rate, drop_path_rate,
-                              window_size)
+                              window_size, token_pruning)
         self.num_stages = len(stages)
         self.in_channels = in_channels
         self.out_type = out_type

@@ -20,6 +20,7 @@ class Block(nn.Module):
         act_layer: ``() -> module``, the MLP's activation; may work in place.
         attention: further arguments of :class:`ConvAttention`.
     """
+    attention: type[ConvAttention] = ConvAttention
 
     def __init__(self,
                  embed_dims: int,
@@ -31,7 +32,7 @@ class Block(nn.Module):
                  **attention):
         super().__init__()
         self.norm1 = LayerNorm(embed_dims)
-        self.attn = ConvAttention(embed_dims, num_heads, proj_drop_rate=drop_rate, **attention)
+        self.attn = self.attention(embed_dims, num_heads, proj_drop_rate=drop_rate, **attention)
         self.norm2 = LayerNorm(embed_dims)
         self.mlp = Mlp(embed_dims, int(embed_dims * mlp_ratio), act_layer=act_layer, drop=drop_rate)
         self.drop_path = DropPath(drop_path_rate) if drop_path_rate > 0. else nn.Identity()

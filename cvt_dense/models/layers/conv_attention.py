@@ -24,7 +24,7 @@ class ConvAttention(nn.Module):
     of a map that w does not divide are smaller. No parameter depends on w.
 
     Args:
-        embed_dims: channels of the tokens; divisible by ``num_heads``.
+        embed_dims: channels of the tokens.
         num_heads: attention heads.
         qkv_bias: bias of the q, k and v linear layers.
         attn_drop_rate: dropout of the attention weights.
@@ -36,6 +36,7 @@ class ConvAttention(nn.Module):
         padding_q, padding_kv: of the projection.
         window_size: side of the attention windows in tokens of the map, a multiple of ``stride_kv``;
             None attends globally. Not with ``'avg'``, whose keys lie on no grid that windows divide.
+        head_dims: channels of a head. Default: ``embed_dims`` over ``num_heads``, which then divides it.
         norm_layer: ``channels -> module``, the BatchNorm of ``'dw_bn'``.
     """
 
@@ -52,6 +53,7 @@ class ConvAttention(nn.Module):
                  padding_q: int = 1,
                  padding_kv: int = 1,
                  window_size: int | None = None,
+                 head_dims: int | None = None,
                  norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d):
         super().__init__()
         self.num_heads = num_heads
@@ -76,14 +78,31 @@ class ConvAttention(nn.Module):
         self.conv_proj_k = conv_proj(method, stride_kv, padding_kv)
         self.conv_proj_v = conv_proj(method, stride_kv, padding_kv)
 
-        self.proj_q = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
-        self.proj_k = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
-        self.proj_v = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        dims = num_heads * (head_dims or embed_dims // num_heads)  # fewer once heads were pruned
+        self.proj_q = nn.Linear(embed_dims, dims, bias=qkv_bias)
+        self.proj_k = nn.Linear(embed_dims, dims, bias=qkv_bias)
+        self.proj_v = nn.Linear(embed_dims, dims, bias=qkv_bias)
+        self.proj = nn.Linear(dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
 
     def forward(self, x: Tensor, hw_shape: tuple[int, int]) -> Tensor:
         """Tokens (B, [1 +] H * W, C) to tokens of the same shape; a surplus first one is the CLS token."""
+        cls_token, feature_map = self._as_map(x, hw_shape)
+
+        def project(conv: nn.Module | None, linear: nn.Linear) -> Tensor:
+            return linear(x if conv is None else self._as_tokens(cls_token, conv(feature_map)))
+
+        q = project(self.conv_proj_q, self.proj_q)
+        k = project(self.conv_proj_k, self.proj_k)
+        v = project(self.conv_proj_v, self.proj_v)
+        if self.window_size is None or max(hw_shape) <= self.window_size:
+            x = self._attend(q, k, v)
+        else:
+            x = self._attend_in_windows(q, k, v, hw_shape)
+        return self.proj_drop(self.proj(x))
+
+    def _as_map(self, x: Tensor, hw_shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """The CLS token (B, 1 or 0, C) and the map (B, C, H, W)."""
         b, n, c = x.shape
         h, w = hw_shape
         if b == 1 and max(h, w) <= self.stride_kv:
@@ -91,24 +110,13 @@ class ConvAttention(nn.Module):
         cls_token, tokens = x.split([n - h * w, h * w], dim=1)
         # A channels-last map is the token sequence seen as an image: no copy either way, except one
         # here to close the gaps that CLS tokens leave between images (or each convolution makes it).
-        feature_map = tokens.contiguous().view(b, h, w, c).permute(0, 3, 1, 2)
+        return cls_token, tokens.contiguous().view(b, h, w, c).permute(0, 3, 1, 2)
 
-        def project(conv: nn.Module | None, linear: nn.Linear) -> Tensor:
-            y = x
-            if conv is not None:
-                y = conv(feature_map).permute(0, 2, 3, 1).flatten(1, 2)
-                if cls_token.shape[1]:
-                    y = torch.cat((cls_token.to(y.dtype), y), dim=1)
-            return linear(y)
-
-        q = project(self.conv_proj_q, self.proj_q)
-        k = project(self.conv_proj_k, self.proj_k)
-        v = project(self.conv_proj_v, self.proj_v)
-        if self.window_size is None or max(h, w) <= self.window_size:
-            x = self._attend(q, k, v)
-        else:
-            x = self._attend_in_windows(q, k, v, hw_shape)
-        return self.proj_drop(self.proj(x))
+    @staticmethod
+    def _as_tokens(cls_token: Tensor, feature_map: Tensor) -> Tensor:
+        """The CLS token, if there is one, before the tokens of a map."""
+        y = feature_map.permute(0, 2, 3, 1).flatten(1, 2)
+        return torch.cat((cls_token.to(y.dtype), y), dim=1) if cls_token.shape[1] else y
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """(B, Nq, C), (B, Nk, C), (B, Nk, C) to (B, Nq, C)."""

@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from .block import Block
 from .conv_attention import PROJECTION_METHODS
 from .conv_embed import ConvEmbed
 from .norm import keeps_statistics
+from .pruning import SCORES, PrunedBlock
 
 # What activation checkpointing keeps all the same: on large maps attention is most of a block's time, while
 # its output is about a twentieth of the block's activations.
@@ -25,12 +27,14 @@ ATTENTION_KERNELS = [
 
 @dataclass(frozen=True, kw_only=True)
 class StageArch:
-    """The options of one stage, checked; all but the last two are keys of :class:`CvT`'s ``arch``, described there.
+    """The options of one stage, checked; all but the last five are keys of :class:`CvT`'s ``arch``, described there.
 
     Args:
+        num_heads: of every block, or one value per block.
         drop_path_rates: of the last block, growing linearly from 0 at the first; or one value per block.
         index: which stage it is, for errors.
         window_size: of every block, or one value per block; see :class:`ConvAttention`.
+        keep, refresh, score: of ``token_pruning``, see :class:`CvT` and :class:`PrunedBlock`.
 
     Raises:
         ValueError: an option's value is not allowed; names it and what is.
@@ -38,7 +42,7 @@ class StageArch:
 
     embed_dims: int
     depths: int
-    num_heads: int
+    num_heads: int | Sequence[int]
     patch_sizes: int
     patch_strides: int
     patch_paddings: int
@@ -50,18 +54,20 @@ class StageArch:
     padding_q: int = 1
     stride_kv: int = 2
     padding_kv: int = 1
+    head_dims: int | None = None
     cls_token: bool = False
     drop_rates: float = 0.
     attn_drop_rates: float = 0.
     drop_path_rates: float | Sequence[float] = 0.
     index: int = 0
     window_size: int | None | Sequence[int | None] = None
+    keep: float | None = None
+    refresh: int = 4
+    score: str = 'entropy'
 
     def __post_init__(self):
         i, method = self.index, self.qkv_proj_method
-        if self.embed_dims % self.num_heads:
-            raise ValueError(f'arch.embed_dims[{i}]={self.embed_dims} is not divisible by '
-                             f'arch.num_heads[{i}]={self.num_heads}.')
+        self._check_heads()
         if self.depths < 1:
             raise ValueError(f'arch.depths[{i}]={self.depths}: a stage needs at least one block.')
         if method not in PROJECTION_METHODS:
@@ -72,6 +78,16 @@ class StageArch:
                 'the block adds its input to the output, so q must keep the size of the map: stride_q 1 and '
                 'padding_q (kernel_qkv - 1) / 2 with an odd kernel.')
         self._check_windows()
+        self._check_pruning()
+
+    def _check_heads(self) -> None:
+        i, heads, dims = self.index, self.num_heads, self.head_dims
+        if isinstance(heads, (list, tuple)) and (len(heads) != self.depths or dims is None or min(heads) < 1):
+            raise ValueError(f'arch.num_heads[{i}]={heads!r}: give one number, or one of 1 or more for each of the '
+                             f"stage's {self.depths} blocks and arch.head_dims, the channels of a head.")
+        if dims is None and self.embed_dims % heads:
+            raise ValueError(f'arch.embed_dims[{i}]={self.embed_dims} is not divisible by '
+                             f'arch.num_heads[{i}]={heads}.')
 
     def _check_windows(self) -> None:
         i, method, value = self.index, self.qkv_proj_method, self.window_size
@@ -89,6 +105,33 @@ class StageArch:
             if not isinstance(window, int) or window < 1 or window % stride:
                 raise ValueError(f'window_size={window!r} in stage {i}: must be a positive multiple of '
                                  f'stride_kv={stride}, or None for global attention.')
+
+    def _check_pruning(self) -> None:
+        i, keep = self.index, self.keep
+        number = isinstance(keep, (int, float)) and not isinstance(keep, bool)
+        if keep is not None and not (number and 0 < keep <= 1):
+            raise ValueError(f'token_pruning.keep={keep!r} in stage {i}: must be a share of the tokens, above 0 and up '
+                             'to 1, or None, which prunes nothing.')
+        if not isinstance(self.refresh, int) or isinstance(self.refresh, bool) or self.refresh < 1:
+            raise ValueError(f'token_pruning.refresh={self.refresh!r}: must be a number of blocks, 1 or more.')
+        if self.score not in SCORES:
+            raise ValueError(f'token_pruning.score={self.score!r}: allowed are {SCORES}.')
+        if self.prunes and any(window is not None for window in self.block_windows):
+            raise ValueError(
+                f'token_pruning.keep={keep!r} with window_size={self.window_size!r} in stage {i}: each window would '
+                'hold another number of kept tokens, so nothing would have a fixed shape, and attention in windows is '
+                'cheap already. Set keep to None in this stage, or its window_size.')
+
+    @property
+    def prunes(self) -> bool:
+        """Whether blocks leave tokens out."""
+        return self.keep is not None and self.keep < 1
+
+    @property
+    def block_heads(self) -> tuple[int, ...]:
+        """``num_heads`` of each block."""
+        value = self.num_heads
+        return tuple(value) if isinstance(value, (list, tuple)) else (value, ) * self.depths
 
     @property
     def block_windows(self) -> tuple[int | None, ...]:
@@ -143,10 +186,13 @@ class CvTStage(nn.Module):
                  norm_layer: Callable[[int], nn.Module], act_layer: Callable[[], nn.Module]):
         super().__init__()
         dims = arch.embed_dims
+        self.refresh = arch.refresh if arch.prunes else None
+        create = partial(PrunedBlock, keep=arch.keep, score=arch.score) if arch.prunes else Block
         # Before the embedding, so that a seed gives the weights that it always gave.
         blocks = [
-            Block(
-                dims, arch.num_heads,
+            create(
+                dims, heads,
+                head_dims=arch.head_dims,
                 mlp_ratio=arch.mlp_ratios,
                 drop_rate=arch.drop_rates,
                 drop_path_rate=drop_path,
@@ -159,7 +205,7 @@ class CvTStage(nn.Module):
                 padding_q=arch.padding_q, padding_kv=arch.padding_kv,
                 window_size=window,
                 norm_layer=norm_layer)
-            for drop_path, window in zip(arch.block_drop_paths, arch.block_windows)
+            for drop_path, window, heads in zip(arch.block_drop_paths, arch.block_windows, arch.block_heads)
         ]
         self.patch_embed = ConvEmbed(in_channels, dims, arch.patch_sizes, arch.patch_strides, arch.patch_paddings)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dims)) if arch.cls_token else None
@@ -173,12 +219,17 @@ class CvTStage(nn.Module):
         if self.cls_token is not None:
             x = torch.cat((self.cls_token.expand(x.shape[0], -1, -1).to(x.dtype), x), dim=1)
         x = self.pos_drop(x)
-        for block in self.blocks:
-            if self.with_cp and x.requires_grad:
-                x = checkpoint(block, x, hw_shape, use_reentrant=False,
-                               context_fn=partial(_checkpoint_contexts, block))
+        rows = None
+        for i, block in enumerate(self.blocks):
+            if self.refresh is None:
+                x = self._run(block, x, hw_shape)
             else:
-                x = block(x, hw_shape)
+                x, rows = self._run(block, x, hw_shape, rows if i % self.refresh else None)
         if self.cls_token is None:
             return x, None, hw_shape
         return x[:, 1:], x[:, :1], hw_shape
+
+    def _run(self, block: nn.Module, x: Tensor, *args: Any) -> Any:
+        if self.with_cp and x.requires_grad:
+            return checkpoint(block, x, *args, use_reentrant=False, context_fn=partial(_checkpoint_contexts, block))
+        return block(x, *args)
