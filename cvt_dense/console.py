@@ -89,7 +89,7 @@ def _show_warning(message: Warning | str, category: type[Warning], filename: str
          from_python=not issubclass(category, RuntimeWarning))
 
 
-_early: list[str] | None = []  # what was said before there was a logger, whose making imports PyTorch
+_early: list[tuple[int, str]] | None = []  # what was said before there was a logger, whose making imports PyTorch
 _before: MemoryHandler | None = None  # what was logged before there was a log file
 
 
@@ -97,7 +97,7 @@ def _log(level: int, text: str, from_python: bool = False) -> None:
     if _early is None:
         MMLogger.get_current_instance().log(level, text, extra=dict(from_python=from_python))
     elif _speaker()[1] and level < logging.ERROR:
-        _early.append(text)
+        _early.append((level, text))
     else:
         print(text, file=sys.stderr)
 
@@ -129,12 +129,26 @@ def before_the_log(main_process: bool) -> Iterator[None]:
         logger.handlers[0].setLevel(logging.ERROR)
     _before = MemoryHandler(sys.maxsize, flushLevel=sys.maxsize)
     logger.handlers.append(_before)
-    for text in _early or ():
-        _before.handle(logger.makeRecord('mmengine', logging.INFO, '', 0, text, (), None))
+    for level, text in _early or ():
+        _before.handle(logger.makeRecord('mmengine', level, '', 0, text, (), None))
     _early = None
     logging.getLogger('torch').handlers[:] = [_LastResort()]  # its own prints notes to those who write for it
     with quiet_packages():
         yield
+
+
+def print_kept(least: int = logging.INFO) -> None:
+    """Prints what was kept for a log file, where there will be none: the run has ended before it.
+
+    Args:
+        least: level from which messages are printed.
+    """
+    global _before, _early
+    kept = [(record.levelno, record.getMessage()) for record in _before.buffer] if _before is not None else _early
+    texts = [text for level, text in kept or () if level >= least]
+    _before, _early = None, _early and []
+    if texts:
+        print('\n  '.join(['Said before, for a log file that there is not yet:', *texts]), file=sys.stderr)
 
 
 def show_on_console(logger: MMLogger) -> None:

@@ -4,6 +4,7 @@
     python tests/first_day.py OUT upernet_cvt13_custom     one of them
     python tests/first_day.py OUT --data DIR               as long as the templates say, on coco_tiny/ (also without its
                                                            masks), camvid_small/ and cifar10_small/ of DIR
+    python tests/first_day.py OUT --data DIR --max-iters 20    a try of that
 
 Each template is copied into OUT, its head edited, and then: trained for half of its length, resumed to the end, tested,
 tested with test-time augmentation, plotted, and its best checkpoint predicts. Every command is printed with the CPU
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from mmengine.config import Config
+from run_folder import unexplained
 
 from cvt_dense.datasets.synthetic import CLASSES, generate
 
@@ -146,6 +148,7 @@ def first_day(template: str, lines: dict[str, Any], image: Path, out: Path) -> d
     call('tools/plot.py', run, '--out', out / f'{template}.png')
     call('tools/predict.py', config, best, image, '--out-dir', out / 'predictions' / template)
     assert len(list((out / 'predictions' / template).glob('*.png'))) >= 1
+    assert not unexplained(run), unexplained(run)
     print(f'           {found}', flush=True)
     return found
 
@@ -155,11 +158,13 @@ def main() -> None:
     parser.add_argument('out', type=Path, metavar='OUT')
     parser.add_argument('templates', nargs='*', metavar='TEMPLATE')
     parser.add_argument('--data', type=Path, metavar='DIR')
+    parser.add_argument('--max-iters', type=int, metavar='N')
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     cases = on_photos(args.out, args.data) if args.data else on_shapes(args.out)
     for name in args.templates or cases:
-        first_day(name, *cases[name], args.out)
+        lines, image = cases[name]
+        first_day(name, dict(lines, max_iters=args.max_iters) if args.max_iters else lines, image, args.out)
 
 
 if __name__ == '__main__':

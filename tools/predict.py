@@ -46,8 +46,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('images',
                         nargs='+',
                         metavar='IMAGE',
-                        help='image file, or folder of images (not searched '
-                        'deeper)')
+                        help='image file, folder of images, or folder of class folders')
     parser.add_argument('--out-dir', default='predictions', metavar='DIR', help='folder of the pictures '
                         '(default: %(default)s)')
     parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
@@ -63,7 +62,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def find_images(names: Sequence[str]) -> list[Path]:
-    """The files and the folders' images, in the order given.
+    """The files and the folders' images, in the order given; of a folder without images those of the folders in it.
 
     Raises:
         UserError: something does not exist, or a folder holds no image.
@@ -71,17 +70,21 @@ def find_images(names: Sequence[str]) -> list[Path]:
     images = []
     for path in map(Path, names):
         if path.is_dir():
-            found = sorted(p for p in path.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES)
+            found = _images_in(path) or [image for folder in sorted(path.iterdir()) if folder.is_dir()
+                                         for image in _images_in(folder)]  # class folders
             if not found:
-                inner = sorted(p.name for p in path.iterdir() if p.is_dir())
-                deeper = f'; its folders {", ".join(inner[:5])} are not searched: name them' if inner else ''
-                raise UserError(f'the folder {path} holds no image ({", ".join(IMAGE_SUFFIXES)}){deeper}.')
+                raise UserError(f'the folder {path} holds no image ({", ".join(IMAGE_SUFFIXES)}), nor do the folders '
+                                'in it; deeper ones are not searched: name them.')
             images += found
         elif path.is_file():
             images.append(path)
         else:
             raise UserError(f'image {path} does not exist.')
     return images
+
+
+def _images_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
 
 
 def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:

@@ -2,11 +2,18 @@
 from pathlib import Path
 from typing import Any
 
+from mmengine.evaluator import Evaluator
 from mmengine.logging import MMLogger
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
 from ..console import quiet_packages, show_on_console
+
+
+class QuietEvaluator(Evaluator):
+    """What packages print while they evaluate, as pycocotools prints its tables, goes to the log file."""
+
+    evaluate = quiet_packages()(Evaluator.evaluate)
 
 
 class Continuing:
@@ -33,9 +40,10 @@ class Continuing:
         show_on_console(logger)
         return logger
 
-    def build_evaluator(self, evaluator: Any) -> Any:
+    def build_evaluator(self, evaluator: Any) -> Evaluator:
         with quiet_packages():  # pycocotools
-            return super().build_evaluator(evaluator)
+            built = super().build_evaluator(evaluator)
+        return QuietEvaluator(built.metrics) if type(built) is Evaluator else built
 
     def scale_lr(self, optim_wrapper: OptimWrapper, auto_scale_lr: dict[str, Any] | None = None) -> None:
         counts = self.cfg.optim_wrapper.get('accumulative_counts', 1)

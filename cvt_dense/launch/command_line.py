@@ -1,5 +1,6 @@
 """The flags that the tools have in common, and how errors are reported."""
 import argparse
+import logging
 import os
 import sys
 import traceback
@@ -10,6 +11,7 @@ from typing import Any
 
 from mmengine.config import DictAction
 
+from ..console import print_kept
 from ..errors import UserError
 
 # What wrong settings and files raise while datasets, model and runner are built.
@@ -30,13 +32,15 @@ class ShowTraceback(argparse.Action):
 def report_errors(*errors: type) -> Iterator[None]:
     """Ends the process with the message of any of ``errors`` on stderr and exit code 2.
 
-    What may be a fault in code, not in what the user gave, gets its file and line. ``--traceback``, or
-    ``CVT_DENSE_TRACEBACK=1`` in the environment, prints the whole traceback before.
+    What may be a fault in code, not in what the user gave, gets its file and line, and the warnings before it that
+    were kept for a log file. ``--traceback``, or ``CVT_DENSE_TRACEBACK=1`` in the environment, prints the whole
+    traceback before, and all that was kept.
     """
     try:
         yield
     except errors as error:
         if os.environ.get(TRACEBACK, '0') not in ('', '0'):
+            print_kept()
             traceback.print_exc()
         message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         if not isinstance(error, (UserError, ValueError, OSError)):
@@ -45,11 +49,15 @@ def report_errors(*errors: type) -> Iterator[None]:
         # Our constructors' ValueErrors name the setting.
         named = isinstance(error, ValueError) and str(Path(__file__).parents[1]) in place.filename
         if not named and not isinstance(error, (UserError, OSError)):
+            print_kept(logging.WARNING)
             message += f' ({place.filename}:{place.lineno}; {TRACEBACK}=1 shows how it came there)'
         sys.stdout.flush()
         from tqdm import tqdm
         tqdm.write('error: ' + ' '.join(message.split()), file=sys.stderr)  # above a progress bar, if there is one
         sys.exit(2)
+    except Exception:  # Python shows its traceback
+        print_kept()
+        raise
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:

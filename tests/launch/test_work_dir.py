@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from mmengine.config import Config
+from run_folder import missing, unexplained
 from tiny_training import ROOT, call, load, write_config
 
 from cvt_dense.errors import UserError
@@ -53,19 +54,12 @@ def test_console_and_log_file(run):
 
 
 def test_what_a_run_leaves(run):
-    """As the block in tools/README.md says, line by line."""
+    """As the block in tools/README.md says, line by line; by other tasks: tests/test_templates.py, tests/tools."""
     folder, _ = run
-    text = (ROOT / 'tools/README.md').read_text()
-    block = re.search(r'## What a run leaves.*?^```\n(.*?)^```', text, re.M | re.S)[1]
-    said = [line.split()[0] for line in block.splitlines() if line.strip()]
-    time, = {path.name for path in (folder / 'my run').iterdir() if re.fullmatch(r'\d{8}_\d{6}', path.name)}
-    best, = [path.name for path in (folder / 'my run').glob('best_*')]
-    renamed = {time: 'TIME', best: 'best_METRIC_epoch_N.pth', 'epoch_1.pth': 'epoch_N.pth',
-               'epoch_2.pth': 'epoch_N.pth', 'tiny.py': 'CONFIG.py'}
-    files = [path.relative_to(folder / 'my run') for path in (folder / 'my run').rglob('*') if path.is_file()]
-    found = {'/'.join(renamed.get(part, part.replace(time, 'TIME')) for part in file.parts) for file in files}
-    later = {'test/', 'curves.png', 'predictions/', 'preempted.pth', 'nonfinite_iterN_rankR.pth'}  # of other tests
-    assert later < set(said) and found - later == set(said) - later
+    assert unexplained(folder / 'my run') == []
+    of_other_tests = ['preempted.pth', 'nonfinite_iterN_rankR.pth', 'test/TIME/TIME.log', 'test/TIME/TIME.json',
+                      'test/TIME/vis_data/', 'predictions/', 'curves.png']
+    assert missing(folder / 'my run') == of_other_tests
 
 
 def test_summary_and_its_commands(run):
@@ -85,9 +79,10 @@ def test_summary_and_its_commands(run):
     assert load(folder / 'my run' / 'epoch_2.pth')
     call(sys.executable, *commands['predict'], output=folder / 'predict.txt')
     pictures = [path.name for path in (folder / 'my run' / 'predictions').glob('0*.png')]
-    assert len(pictures) == len(list((folder / 'data' / 'val' / 'dark').iterdir()))
+    assert len(pictures) == len(list((folder / 'data' / 'val').glob('*/*'))) == 100  # the root of the class folders
     call(sys.executable, *commands['plot'], output=folder / 'plot.txt')
-    assert (folder / 'my run' / 'curves.png').is_file()
+    assert unexplained(folder / 'my run') == []
+    assert missing(folder / 'my run') == ['preempted.pth', 'nonfinite_iterN_rankR.pth']
 
 
 def test_another_run_is_refused_by_restarts_too(run):

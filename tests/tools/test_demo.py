@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from PIL import Image
+from run_folder import missing, unexplained
 
 TINY = ['--train', '8', '--val', '4', '--train-per-class', '4', '--val-per-class', '1', '--epochs', '1',
         '--iterations', '2']
@@ -58,7 +59,17 @@ def test_consoles_are_short_and_log_files_have_everything(demo):
         for words in ('Config:', 'Hooks will be executed', 'System environment'):
             assert words in log and words not in console
         if name.startswith('maskrcnn'):
-            assert 'loading annotations into memory' in log and 'loading annotations' not in '\n'.join(before)
+            for words in ('loading annotations into memory', 'Average Precision  (AP)'):  # pycocotools'
+                assert words in log and words not in console
+            assert re.search(r'Iter\(val\) .* coco/segm_mAP: ', console)
+
+
+def test_what_its_runs_leave(demo):
+    """Of all three tasks and with averaged weights, no more than tools/README.md explains."""
+    work_dir, _ = demo
+    for name in ('pretraining', 'maskrcnn_scratch', 'upernet_scratch'):
+        assert unexplained(work_dir / name) == ['finished']  # the demo's own
+        assert 'epoch_N.pth' not in missing(work_dir / name)
 
 
 def test_again_trains_nothing_and_an_unfinished_step_goes_on(demo, run_tool):

@@ -263,9 +263,14 @@ def test_folders_and_names(tmp_path):
     assert names == ['x.png', 'y.png', 'x_2.png', 'x_2_2.png']
     with pytest.raises(UserError, match='empty holds no image'):
         predict.find_images([str(tmp_path / 'empty')])
-    with pytest.raises(UserError, match='holds no image .*; its folders a, b, empty are not searched: name them'):
-        (tmp_path / 'x_2.png').rename(tmp_path / 'a' / 'x_2.png')
-        predict.find_images([str(tmp_path)])
+    (tmp_path / 'x_2.png').rename(tmp_path / 'a' / 'x_2.png')
+    found = predict.find_images([str(tmp_path)])  # class folders
+    assert [str(path.relative_to(tmp_path)) for path in found] == ['a/x.png', 'a/x_2.png', 'a/y.JPG', 'b/x.jpg']
+    (tmp_path / 'deep' / 'er').mkdir(parents=True)
+    (tmp_path / 'a').rename(tmp_path / 'deep' / 'er' / 'a')
+    with pytest.raises(UserError, match='deep holds no image .*, nor do the folders in it; deeper ones are not search'):
+        predict.find_images([str(tmp_path / 'deep')])
+    (tmp_path / 'deep' / 'er' / 'a').rename(tmp_path / 'a')
     with pytest.raises(UserError, match='would replace an image'):
         predict.name_pictures(images, tmp_path / 'a')
     with pytest.raises(UserError, match='is a file: name a folder'):

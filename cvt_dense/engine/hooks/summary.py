@@ -59,18 +59,24 @@ def _ignored(runner: Runner, checkpoint: dict[str, Any]) -> list[str]:
                      if key != 'batches_per_epoch')
     ignored = []
     for key in ('lr', 'weight_decay', 'momentum', 'betas'):
-        name = 'initial_lr' if key == 'lr' else key
-        pairs = [(group[name], old[name]) for group, old in zip(now, saved) if name in group and name in old]
+        pairs = [_pair(group, old, key) for group, old in zip(now, saved) if key in group and key in old]
         pair = next((pair for pair in pairs if not np.allclose(*pair, rtol=1e-6, atol=0)), None)
         if pair is not None and (key != 'lr' or same_batch):
             given = cfg.optimizer.get(key, pair[0])  # of the learning rate before it is scaled to batch and layer
             stays = float(f'{given * pair[1] / pair[0]:.6g}') if key == 'lr' else pair[1]
             ignored.append(f'optim_wrapper.optimizer.{key}={given} (it stays {stays})')
     schedules, old = runner.param_schedulers or [], checkpoint.get('param_schedulers') or []
-    if isinstance(schedules, list) and same_batch and (
+    # Where one of them has no schedule there is nothing to restore: what is asked for takes effect.
+    if schedules and old and isinstance(schedules, list) and same_batch and (
             [_shape(schedule.state_dict()) for schedule in schedules] != [_shape(state) for state in old]):
         ignored.append('param_scheduler')
     return ignored
+
+
+def _pair(now: dict[str, Any], saved: dict[str, Any], key: str) -> tuple[Any, Any]:
+    """What two groups of an optimizer begin with; a schedule, if there is one, keeps that as ``initial_...``."""
+    initial = f'initial_{key}'
+    return now.get(initial, now[key]), saved[initial if initial in now and initial in saved else key]
 
 
 def _shape(schedule: dict[str, Any]) -> dict[str, Any]:
@@ -126,17 +132,14 @@ def _best_of_save_best(runner: Runner) -> tuple[str, float, str] | None:
 
 
 def _images(runner: Runner) -> str:
-    """The folder of the first image that was evaluated, or else of training."""
-    loader = runner.train_dataloader if runner.val_loop is None else runner.val_dataloader
-    path = _image(loader.dataset)
-    return _short(os.path.dirname(path)) if path and os.path.isfile(path) else 'IMAGE_OR_FOLDER'
-
-
-def _image(dataset: Any) -> str | None:
+    """The folder of the images that were evaluated, or else of training; of class folders the one that they are in."""
+    dataset = (runner.train_dataloader if runner.val_loop is None else runner.val_dataloader).dataset
+    folder = ''
     if hasattr(dataset, 'get_data_info'):  # MMEngine's data sets and their wrappers
-        return dataset.get_data_info(0).get('img_path')
-    reader = getattr(dataset, 'reader', None)
-    return reader.filename(0, absolute=True) if hasattr(reader, 'root') else None
+        folder = os.path.dirname(dataset.get_data_info(0).get('img_path') or '')
+    elif os.path.isdir(getattr(getattr(dataset, 'reader', None), 'root', '')):
+        folder = dataset.reader.root
+    return _short(folder) if os.path.isdir(folder) else 'IMAGE_OR_FOLDER'
 
 
 def _short(path: str) -> str:
