@@ -5,12 +5,13 @@
 
 The commands run on generated shapes; templates are copied into OUT with their heads edited. Seconds are those until the
 line is there, with all that this machine does besides. A command that does not say what it should, or ends with another
-exit code, ends the script.
+exit code, ends the script. OUT/run is theirs, and is deleted before each.
 """
 import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,9 +23,8 @@ from typing import Any, NamedTuple
 from first_day import ROOT, edit_head, on_shapes
 from PIL import Image
 
-CLASSIFIER, BOXES, MASKS, LABEL_MAPS = (
-    f'{name}_cvt13_custom' for name in ('cvt13', 'fasterrcnn', 'maskrcnn', 'upernet'))
 CLASSIFIER = 'cvt13_custom'
+BOXES, MASKS, LABEL_MAPS = (f'{name}_cvt13_custom' for name in ('fasterrcnn', 'maskrcnn', 'upernet'))
 PLACE = re.compile(r'^\d\d/\d\d [\d:]+ - mmengine - (INFO|WARNING|ERROR) - |\x1b\[\d+m')
 
 
@@ -79,8 +79,7 @@ class Desk:
         return root
 
     def train(self, config: Path, seen: str, *options: Any, **changes: Any) -> Command:
-        return Command(('tools/train.py', config, '--work-dir', self.out / 'run', '--overwrite', *options), seen,
-                       **changes)
+        return Command(('tools/train.py', config, '--work-dir', self.out / 'run', *options), seen, **changes)
 
     def test(self, template: str, seen: str, *options: Any, **changes: Any) -> Command:
         return Command(('tools/test.py', self.config(template), self.trained(template), *options), seen, **changes)
@@ -255,7 +254,7 @@ def stop_signal_after_an_evaluation(desk: Desk) -> Command:
 
 def error_in_ones_own_code(desk: Desk) -> Command:
     text = '\ndef wrong():\n    return None.nothing\n\n\nwrong()\n'
-    return desk.train(desk.config(CLASSIFIER, 'own', text), r"error: AttributeError: .*own.py:\d+; CVT_DENSE_TRACEBACK")
+    return desk.train(desk.config(CLASSIFIER, 'own', text), r'error: AttributeError: .*own.py:\d+; CVT_DENSE_TRACEBACK')
 
 
 def error_with_its_traceback(desk: Desk) -> Command:
@@ -293,6 +292,7 @@ def main() -> None:
     desk = Desk(args.out)
     print('| | command | what one sees | s |\n|---|---|---|---|')
     for name in args.names or MISTAKES:
+        shutil.rmtree(desk.out / 'run', ignore_errors=True)
         command = MISTAKES[name](desk)
         found, seconds = call(command)
         typed = ' '.join([*(f'{key}={value}' for key, value in command.env.items()), 'python',

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 from run_folder import missing, unexplained
-from tiny_training import ROOT, call, load, write_config
+from tiny_training import call, load, write_config
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import work_dir
