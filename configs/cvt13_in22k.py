@@ -7,6 +7,7 @@ _base_ = [
     '_base_/cls_runtime.py'
 ]
 max_epochs = 90
+warmup_epochs = min(5, max_epochs / 2)
 
 model = dict(num_classes=21841)
 data_root = 'data/imagenet22k'  # class folders in train/ and val/
@@ -15,6 +16,6 @@ val_dataloader = dict(dataset=dict(data_root=data_root))
 test_dataloader = val_dataloader
 train_cfg = dict(max_epochs=max_epochs, val_interval=5)
 param_scheduler = [
-    _base_.param_scheduler[0],
-    dict(_base_.param_scheduler[1], end=max_epochs, T_max=max_epochs - 5)
+    dict(_base_.param_scheduler[0], end=warmup_epochs),
+    dict(_base_.param_scheduler[1], begin=warmup_epochs, end=max_epochs, T_max=max_epochs - warmup_epochs)
 ]

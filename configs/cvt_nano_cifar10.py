@@ -7,7 +7,7 @@
 num_classes = 10
 batch_size = 64  # in total; the learning rate is for this and scales with it
 max_epochs = 60
-warmup_epochs = 3
+warmup_epochs = min(3, max_epochs / 2)
 
 _base_ = ['_base_/models/cvt_classifier.py', '_base_/datasets/imagenet_224.py', '_base_/cls_runtime.py']
 

@@ -5,6 +5,7 @@
 _base_ = ['_base_/cls_runtime.py', '_base_/shapes.py']
 
 max_epochs = 16
+warmup_epochs = min(2, max_epochs / 2)
 batch_size = 32
 image_size = 64
 
@@ -53,9 +54,9 @@ test_cfg = dict()
 optim_wrapper = dict(optimizer=dict(lr=2e-3))  # for a batch of 32
 auto_scale_lr = dict(base_batch_size=32, enable=True)
 param_scheduler = [
-    dict(type='LinearLR', start_factor=1e-2, begin=0, end=2, convert_to_iter_based=True),
-    dict(type='CosineAnnealingLR', eta_min=1e-5, begin=2, end=max_epochs, T_max=max_epochs - 2,
-         convert_to_iter_based=True)
+    dict(type='LinearLR', start_factor=1e-2, begin=0, end=warmup_epochs, convert_to_iter_based=True),
+    dict(type='CosineAnnealingLR', eta_min=1e-5, begin=warmup_epochs, end=max_epochs,
+         T_max=max_epochs - warmup_epochs, convert_to_iter_based=True)
 ]
 default_hooks = dict(checkpoint=dict(max_keep_ckpts=1, save_best=None))
 custom_hooks = [

@@ -6,6 +6,7 @@ _base_ = [
 ]
 indices = [4, 6, 14, 15, 17, 21, 22, 23]  # images with 1 to 7 objects each
 max_iters = 500
+warmup_iters = min(20, max_iters / 2)
 
 model = dict(
     # One square for all: an image learned by heart must look the same alone as in a padded batch.
@@ -61,8 +62,8 @@ test_evaluator = val_evaluator
 train_cfg = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=100)
 optim_wrapper = dict(optimizer=dict(lr=1e-3), clip_grad=dict(max_norm=10.))
 param_scheduler = [
-    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=20),
-    dict(type='CosineAnnealingLR', eta_min=0., by_epoch=False, begin=20, end=max_iters)
+    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warmup_iters),
+    dict(type='CosineAnnealingLR', eta_min=0., by_epoch=False, begin=warmup_iters, end=max_iters)
 ]
 default_hooks = dict(
     logger=dict(interval=10, log_metric_by_epoch=False), checkpoint=dict(by_epoch=False, interval=100))

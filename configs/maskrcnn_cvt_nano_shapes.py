@@ -8,6 +8,7 @@
 _base_ = ['_base_/models/maskrcnn_cvt.py', '_base_/det_runtime.py', '_base_/shapes.py']
 
 max_iters = 630
+warmup_iters = min(50, max_iters / 2)
 batch_size = 8
 image_size = (128, 128)
 
@@ -80,16 +81,16 @@ val_evaluator = dict(
     type='CocoMetric', ann_file=data_root + '/annotations/instances_val.json', metric=['bbox', 'segm'])
 test_evaluator = val_evaluator
 
-train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters // 4)
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max(max_iters // 4, 1))
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 auto_scale_lr = dict(base_batch_size=batch_size)
 optim_wrapper = dict(optimizer=dict(lr=1e-3), clip_grad=dict(max_norm=10.))  # for a batch of 8
 param_scheduler = [
-    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
-    dict(type='CosineAnnealingLR', by_epoch=False, begin=50, end=max_iters, eta_min=1e-5)
+    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warmup_iters),
+    dict(type='CosineAnnealingLR', by_epoch=False, begin=warmup_iters, end=max_iters, eta_min=1e-5)
 ]
 default_hooks = dict(
     logger=dict(log_metric_by_epoch=False),
-    checkpoint=dict(by_epoch=False, interval=max_iters // 7, max_keep_ckpts=1))
+    checkpoint=dict(by_epoch=False, interval=max(max_iters // 7, 1), max_keep_ckpts=1))
 log_processor = dict(by_epoch=False)

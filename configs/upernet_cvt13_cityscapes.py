@@ -9,8 +9,9 @@ model = dict(
     decode_head=dict(num_classes=19),
     auxiliary_head=dict(num_classes=19))
 max_iters = 80000
+warmup_iters = min(1500, max_iters / 2)
 train_cfg = dict(max_iters=max_iters, val_interval=8000)
 param_scheduler = [
-    dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1500),
-    dict(type='PolyLR', eta_min=0., power=1., begin=1500, end=max_iters, by_epoch=False)
+    dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup_iters),
+    dict(type='PolyLR', eta_min=0., power=1., begin=warmup_iters, end=max_iters, by_epoch=False)
 ]

@@ -8,6 +8,7 @@ classes = ('Sky', 'Building', 'Pole', 'Road', 'Sidewalk', 'Tree', 'SignSymbol', 
            'Bicyclist')
 ignore_index = 11  # void
 max_iters = 1200
+warmup_iters = min(50, max_iters / 2)
 crop_size = (192, 256)
 
 # Inverse square root of each class's share of the training pixels, scaled to a mean near 1: without it,
@@ -84,8 +85,8 @@ auto_scale_lr = dict(base_batch_size=8)
 train_cfg = dict(max_iters=max_iters, val_interval=200)
 optim_wrapper = dict(optimizer=dict(lr=1e-3, weight_decay=0.05), clip_grad=dict(max_norm=1.))
 param_scheduler = [
-    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
-    dict(type='PolyLR', eta_min=0., power=0.9, by_epoch=False, begin=50, end=max_iters)
+    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warmup_iters),
+    dict(type='PolyLR', eta_min=0., power=0.9, by_epoch=False, begin=warmup_iters, end=max_iters)
 ]
 custom_hooks = [dict(type='cvt_dense.EMAHook', ema_type='ExponentialMovingAverage', momentum=0.01, update_buffers=True)]
 default_hooks = dict(logger=dict(interval=25), checkpoint=dict(interval=200))

@@ -8,6 +8,7 @@
 _base_ = ['_base_/models/upernet_cvt.py', '_base_/seg_runtime.py', '_base_/shapes.py']
 
 max_iters = 900
+warmup_iters = min(50, max_iters / 2)
 batch_size = 8
 image_size = (128, 128)
 
@@ -55,13 +56,13 @@ del dataset
 val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
 test_evaluator = val_evaluator
 
-train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters // 4)
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max(max_iters // 4, 1))
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 auto_scale_lr = dict(base_batch_size=batch_size)
 optim_wrapper = dict(optimizer=dict(lr=3e-3), clip_grad=dict(max_norm=1.))  # for a batch of 8
 param_scheduler = [
-    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
-    dict(type='PolyLR', power=1.0, by_epoch=False, begin=50, end=max_iters, eta_min=0.)
+    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warmup_iters),
+    dict(type='PolyLR', power=1.0, by_epoch=False, begin=warmup_iters, end=max_iters, eta_min=0.)
 ]
-default_hooks = dict(checkpoint=dict(interval=max_iters // 6, max_keep_ckpts=1))
+default_hooks = dict(checkpoint=dict(interval=max(max_iters // 6, 1), max_keep_ckpts=1))

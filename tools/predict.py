@@ -7,6 +7,7 @@ With --ground-truth the annotation stands beside each prediction.
 """
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from PIL import Image
 
+from cvt_dense.console import before_the_log
 from cvt_dense.errors import UserError
 from cvt_dense.launch import check_weights, command_line, settings
 from cvt_dense.launch.check_values import SHARE, check_value
@@ -88,7 +90,9 @@ def _images_in(folder: Path) -> list[Path]:
 
 
 def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
-    """One file in ``out_dir`` for each image: ``<stem>.png``, then ``<stem>_2.png`` where that is taken.
+    """One file in ``out_dir`` for each image: ``<stem>.png``, or ``<folder>_<stem>.png`` where several have that stem.
+
+    A number follows where that is taken too: ``<folder>_<stem>_2.png``.
 
     Raises:
         UserError: a picture would replace an image, or ``out_dir`` cannot be a folder.
@@ -96,12 +100,14 @@ def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
     if out_dir.exists() and not out_dir.is_dir():
         raise UserError(f'--out-dir {out_dir} is a file: name a folder.')
     pictures: list[Path] = []
+    stems = Counter(image.stem for image in images)
     taken = {OVERVIEW}
     for image in images:
-        name, count = f'{image.stem}.png', 1
+        stem = image.stem if stems[image.stem] == 1 else f'{image.resolve().parent.name}_{image.stem}'
+        name, count = f'{stem}.png', 1
         while name in taken:
             count += 1
-            name = f'{image.stem}_{count}.png'
+            name = f'{stem}_{count}.png'
         taken.add(name)
         pictures.append(out_dir / name)
     replaced = {p.resolve() for p in [*pictures, out_dir / OVERVIEW]} & {p.resolve() for p in images}
@@ -152,13 +158,14 @@ def load_config(args: argparse.Namespace) -> Config:
 def main() -> None:
     args = parse_args()
     out_dir = Path(args.out_dir)
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
+    with command_line.report_errors(*command_line.SETUP_ERRORS), before_the_log(main_process=True):
         images = find_images(args.images)
         pictures = name_pictures(images, out_dir)
         cfg = load_config(args)
         annotations = find_annotations(cfg, images) if args.ground_truth else [None] * len(images)
         read, predict = build_predictor(args, cfg)
-    columns = 2 if args.ground_truth else 3
+    # A class stands in the panel below, any other annotation beside the picture.
+    columns = 2 if args.ground_truth and type_name(cfg.model) != 'ImageClassifier' else 3
     number = min(len(images), columns * SHEET_ROWS)
     shown = {i * len(images) // number for i in range(number)}
     unreadable, sheet = [], []
@@ -172,7 +179,7 @@ def main() -> None:
             picture, summary = predict(image, annotation and annotation(image.shape[:2]))
             Image.fromarray(picture).save(out)
             if i in shown:
-                sheet.append((path.name, thumbnail(picture, columns)))
+                sheet.append((out.stem, thumbnail(picture, columns)))
             print(f'{path} -> {out}: {summary}', flush=True)
         if len(sheet) > 1:
             overview(sheet, columns).save(out_dir / OVERVIEW)

@@ -72,6 +72,18 @@ def check_numbers(cfg: Config, stages: list[str]) -> None:
         allowed = next((allowed for pattern, allowed in RULES if pattern.fullmatch(path)), None)
         if allowed is not None and value is not None and not isinstance(value, (dict, list, tuple)):
             check_value(path, value, allowed, 'Set it in the config or after --cfg-options.')
+    if 'train' in stages:
+        _check_schedules(cfg)
+
+
+def _check_schedules(cfg: Config) -> None:
+    """MMEngine refuses a schedule that ends before it begins, as a long warm-up in a short training makes one."""
+    schedules = cfg.get('param_scheduler') or []
+    for place, schedule in enumerate([schedules] if isinstance(schedules, dict) else schedules):
+        begin, end = (schedule.get(key) for key in ('begin', 'end'))
+        if begin is not None and end is not None and end <= begin:
+            raise UserError(f'param_scheduler.{place}: it begins at {begin} and ends at {end}, so it never runs. '
+                            'Shorten the warm-up before it, or train for longer.')
 
 
 def check_keys(cfg: Config, stages: list[str]) -> None:

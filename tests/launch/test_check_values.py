@@ -66,6 +66,16 @@ def test_what_is_right_passes_in_every_recipe():
         check(name, {})
 
 
+@pytest.mark.parametrize('name', sorted(path.stem for path in CONFIGS.glob('*.py') if re.search(
+    '^max_(epochs|iters) = ', path.read_text(), re.M) and not path.stem.endswith('_custom')))
+def test_the_shortest_training(name):
+    """Warm-ups, schedules and intervals follow a length at a recipe's top, down to 1."""
+    length = 'max_epochs' if 'max_epochs' in read_config(str(CONFIGS / f'{name}.py')) else 'max_iters'
+    check(name, {length: 1})
+    with pytest.raises(UserError, match=r'param_scheduler.0: it begins at 7 and ends at 7, so it never runs\.'):
+        check(name, {'param_scheduler': dict(type='LinearLR', start_factor=0.1, begin=7, end=7)})
+
+
 def test_a_test_leaves_settings_of_training_alone():
     check('cvt_nano_shapes', {'train_cfg.max_epochs': 0, 'optim_wrapper.optimizer.lr': -1}, ['test'])
     with pytest.raises(UserError, match='test_dataloader.batch_size=0'):

@@ -53,8 +53,8 @@ def test_classification(data, classifier, run_tool, tmp_path):
     folders = [data / 'classification' / 'val' / name for name in ('arrow', 'star')]
     result = run_tool('tools/predict.py', 'configs/cvt_nano_shapes.py', classifier, *folders, '--out-dir',
                       tmp_path, '--ground-truth', '--data-root', data / 'classification')
-    assert sorted(path.name for path in tmp_path.iterdir()) == ['00000.png', '00000_2.png', 'overview.png']
-    for folder, name in zip(folders, ('00000.png', '00000_2.png')):
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['arrow_00000.png', 'overview.png', 'star_00000.png']
+    for folder, name in zip(folders, ('arrow_00000.png', 'star_00000.png')):
         line, = re.findall(
             rf'^{re.escape(str(folder))}/00000.png -> {re.escape(str(tmp_path))}/{name}: (.*); '
             rf'annotated: {folder.name}$',
@@ -260,7 +260,8 @@ def test_folders_and_names(tmp_path):
     assert [str(path.relative_to(tmp_path))
             for path in images] == ['a/x.png', 'a/y.JPG', 'b/x.jpg', 'x_2.png']
     names = [path.name for path in predict.name_pictures(images, tmp_path / 'out')]
-    assert names == ['x.png', 'y.png', 'x_2.png', 'x_2_2.png']
+    assert names == ['a_x.png', 'y.png', 'b_x.png', 'x_2.png']
+    assert predict.name_pictures(images[:1] * 2, tmp_path / 'out')[1].name == 'a_x_2.png'
     with pytest.raises(UserError, match='empty holds no image'):
         predict.find_images([str(tmp_path / 'empty')])
     (tmp_path / 'x_2.png').rename(tmp_path / 'a' / 'x_2.png')

@@ -1,12 +1,13 @@
 # 160,000 iterations. AdamW 6e-5 for 16 images a step (8 GPUs x 2), as for Swin; see auto_scale_lr.
 max_iters = 160000
+warmup_iters = min(1500, max_iters / 2)
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=16000)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 
 param_scheduler = [
-    dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1500),
-    dict(type='PolyLR', eta_min=0., power=1., begin=1500, end=max_iters, by_epoch=False)
+    dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup_iters),
+    dict(type='PolyLR', eta_min=0., power=1., begin=warmup_iters, end=max_iters, by_epoch=False)
 ]
 
 optim_wrapper = dict(
