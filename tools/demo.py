@@ -274,7 +274,8 @@ def draw_predictions(work_dir: Path, out: Path) -> None:
                                    '--out-dir', str(folder), '--device', 'cpu']
         logs[training.data] = work_dir / f'predict_{training.data}.log'
     run_together(commands, logs)
-    pictures = [sorted(folder.glob('[0-9]*.png'), key=lambda p: p.stat().st_mtime) for folder in folders.values()]
+    pictures = [sorted(set(folder.glob('*.png')) - {folder / 'overview.png'}, key=lambda path: path.stat().st_mtime)
+                for folder in folders.values()]
     sheet = [(task, thumbnail(np.asarray(Image.open(path)), len(folders)))
              for row in list(zip(*pictures))[:SHEET_ROWS] for task, path in zip(folders, row)]
     overview(sheet, len(folders)).save(out)
