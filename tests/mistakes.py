@@ -120,7 +120,12 @@ def number_of_classes_that_nothing_reads(desk: Desk) -> Command:
 
 def length_at_a_configs_top(desk: Desk) -> Command:
     return desk.train(Path('configs/cvt_nano_shapes.py'), r'length: +1 epochs of', '--data-root',
-                      desk.data / 'classification', '--cfg-options', 'max_epochs=1', code=0)
+                      desk.data / 'classification', '--cfg-options', 'max_epochs=1', 'batch_size=8', code=0)
+
+
+def schedule_of_no_iteration(desk: Desk) -> Command:
+    return desk.train(Path('configs/cvt_nano_shapes.py'), 'error: param_scheduler: end should be larger than begin',
+                      '--data-root', desk.data / 'classification', '--cfg-options', 'max_epochs=1')
 
 
 def batch_size_at_a_configs_top(desk: Desk) -> Command:

@@ -8,6 +8,7 @@ from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
 from ..console import quiet_packages, show_on_console
+from ..errors import UserError
 
 
 class QuietEvaluator(Evaluator):
@@ -51,6 +52,14 @@ class Continuing:
             # MMEngine divides the batch per process * processes by the base.
             auto_scale_lr = dict(auto_scale_lr, base_batch_size=auto_scale_lr['base_batch_size'] / counts)
         super().scale_lr(optim_wrapper, auto_scale_lr)
+
+    def build_param_scheduler(self, scheduler: Any) -> Any:
+        try:
+            return super().build_param_scheduler(scheduler)
+        except ValueError as error:  # a part of an epoch may be less than an iteration
+            raise UserError(f'param_scheduler: {str(error).rstrip(".")}, counted in iterations. An epoch has '
+                            f'{len(self.train_dataloader)}, the training {self.max_iters}: shorten the warm-up, or '
+                            'train for longer.') from error
 
     def dump_config(self) -> None:
         pass

@@ -2,6 +2,7 @@
 import re
 
 import pytest
+from mmengine.config import Config
 from tiny_training import ROOT
 
 from cvt_dense.errors import UserError
@@ -72,8 +73,15 @@ def test_the_shortest_training(name):
     """Warm-ups, schedules and intervals follow a length at a recipe's top, down to 1."""
     length = 'max_epochs' if 'max_epochs' in read_config(str(CONFIGS / f'{name}.py')) else 'max_iters'
     check(name, {length: 1})
-    with pytest.raises(UserError, match=r'param_scheduler.0: it begins at 7 and ends at 7, so it never runs\.'):
-        check(name, {'param_scheduler': dict(type='LinearLR', start_factor=0.1, begin=7, end=7)})
+
+
+@pytest.mark.parametrize('schedule', [
+    dict(type='LinearLR', begin=7, end=7), [dict(type='LinearLR', end=3), dict(type='PolyLR', begin=3, end=2)]])
+def test_a_schedule_that_never_runs(schedule):
+    cfg = Config(dict(param_scheduler=schedule))
+    with pytest.raises(UserError, match=r'^param_scheduler.[01]: it begins at [37] and ends at [27], so it never'):
+        check_numbers(cfg, ['train', 'val'])
+    check_numbers(cfg, ['test'])
 
 
 def test_a_test_leaves_settings_of_training_alone():

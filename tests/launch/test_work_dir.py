@@ -78,7 +78,7 @@ def test_summary_and_its_commands(run):
     assert written.name == 'test' and len(list(written.glob('*/*.log'))) == 1
     assert load(folder / 'my run' / 'epoch_2.pth')
     call(sys.executable, *commands['predict'], output=folder / 'predict.txt')
-    pictures = [path.name for path in (folder / 'my run' / 'predictions').glob('0*.png')]
+    pictures = [path.name for path in (folder / 'my run' / 'predictions').glob('*_0*.png')]
     assert len(pictures) == len(list((folder / 'data' / 'val').glob('*/*'))) == 100  # the root of the class folders
     call(sys.executable, *commands['plot'], output=folder / 'plot.txt')
     assert unexplained(folder / 'my run') == []
