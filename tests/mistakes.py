@@ -119,7 +119,7 @@ def number_of_classes_that_nothing_reads(desk: Desk) -> Command:
 
 
 def length_at_a_configs_top(desk: Desk) -> Command:
-    return desk.train(Path('configs/cvt_nano_shapes.py'), r'length: +1 epochs of', '--data-root',
+    return desk.train(Path('configs/cvt_nano_shapes.py'), r'length: +1 epoch of', '--data-root',
                       desk.data / 'classification', '--cfg-options', 'max_epochs=1', 'batch_size=8', code=0)
 
 
@@ -129,8 +129,12 @@ def schedule_of_no_iteration(desk: Desk) -> Command:
 
 
 def batch_size_at_a_configs_top(desk: Desk) -> Command:
-    return desk.train(desk.config(LABEL_MAPS), r'length: .* 1 images an iteration', '--cfg-options', 'batch_size=1',
+    return desk.train(desk.config(LABEL_MAPS), r'length: .* 3 images an iteration', '--cfg-options', 'batch_size=3',
                       code=0)
+
+
+def one_image_a_step_under_batch_norm(desk: Desk) -> Command:
+    return desk.train(desk.config(LABEL_MAPS, 'one_image', batch_size=1), 'error: train_dataloader.batch_size=1: ')
 
 
 def loader_misspelt(desk: Desk) -> Command:

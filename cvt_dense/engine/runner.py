@@ -24,6 +24,7 @@ class Continuing:
       after the time. Here a resumed run takes the name of the newest folder with training curves in the work dir,
       if there is one.
     - ``auto_scale_lr`` counts ``optim_wrapper.accumulative_counts``, of which MMEngine knows nothing.
+    - A schedule without an iteration, or a batch too small for a BatchNorm, is an error that says what to do.
     - The console shows what is about the run; the log file has everything (:mod:`cvt_dense.console`).
     - It does not dump its config, which is adapted to this machine: whoever starts a training writes down what was
       asked for, and a test leaves that alone.
@@ -60,6 +61,17 @@ class Continuing:
             raise UserError(f'param_scheduler: {str(error).rstrip(".")}, counted in iterations. An epoch has '
                             f'{len(self.train_dataloader)}, the training {self.max_iters}: shorten the warm-up, or '
                             'train for longer.') from error
+
+    def train(self) -> Any:
+        try:
+            return super().train()
+        except ValueError as error:
+            if 'Expected more than 1 value per channel' not in str(error):
+                raise
+            # PyTorch's BatchNorm; UperNet, PSPNet and DeepLab pool to one value an image.
+            raise UserError(f'train_dataloader.batch_size={self.train_dataloader.batch_size}: a BatchNorm here gets '
+                            'one value of each channel, of which there is no deviation. Train on 2 images a GPU '
+                            'or more, or with norm_cfg=dict(type="GN", num_groups=32) in the heads.') from error
 
     def dump_config(self) -> None:
         pass

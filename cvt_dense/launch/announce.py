@@ -52,18 +52,22 @@ def _data(cfg: Config, datasets: dict[str, Any]) -> str:
 def _length(cfg: Config, images: int, processes: int) -> str:
     per_process, loop = cfg.train_dataloader.get('batch_size') or 1, cfg.get('train_cfg') or {}
     accumulated = (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)
-    batch = f'{per_process * processes} images an iteration' + (f' ({processes} x {per_process})'
+    batch = f'{_count(per_process * processes, "image")} an iteration' + (f' ({processes} x {per_process})'
                                                                if processes > 1 else '')
     batch += f', {accumulated} iterations a step' if accumulated > 1 else ''
     if loop.get('max_epochs'):
         iterations = -(-images // (per_process * processes))
-        total, unit = f'{loop["max_epochs"]} epochs of {iterations} iterations', 'epochs'
+        total, unit = f'{_count(loop["max_epochs"], "epoch")} of {_count(iterations, "iteration")}', 'epoch'
     else:
-        total, unit = f'{loop.get("max_iters")} iterations', 'iterations'
+        total, unit = _count(loop.get('max_iters'), 'iteration'), 'iteration'
     if cfg.get('val_cfg') is None:
         return f'{total}, {batch}; no evaluation'
     every = loop.get('val_interval', 1)
-    return f'{total}, {batch}; evaluation every {unit[:-1] if every == 1 else f"{every} {unit}"}'
+    return f'{total}, {batch}; evaluation every {unit if every == 1 else _count(every, unit)}'
+
+
+def _count(number: int, thing: str) -> str:
+    return f'{number} {thing}{"s" * (number != 1)}'
 
 
 def _optimizer(cfg: Config) -> str:

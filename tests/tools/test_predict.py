@@ -273,6 +273,6 @@ def test_folders_and_names(tmp_path):
         predict.find_images([str(tmp_path / 'deep')])
     (tmp_path / 'deep' / 'er' / 'a').rename(tmp_path / 'a')
     with pytest.raises(UserError, match='would replace an image'):
-        predict.name_pictures(images, tmp_path / 'a')
+        predict.name_pictures(found, tmp_path / 'a')
     with pytest.raises(UserError, match='is a file: name a folder'):
         predict.name_pictures(images, tmp_path / 'a' / 'note.txt')
