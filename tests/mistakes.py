@@ -151,6 +151,15 @@ def boxes_without_masks(desk: Desk) -> Command:
                       'error: .*No masks: use fasterrcnn_cvt13_custom.py or retinanet')
 
 
+def annotations_without_iscrowd(desk: Desk) -> Command:
+    content = json.loads((desk.data / 'detection/annotations/instances_val.json').read_text())
+    for annotation in content['annotations']:
+        annotation.pop('iscrowd')
+    (desk.out / 'home_made.json').write_text(json.dumps(content))
+    return desk.train(desk.config(BOXES, 'home_made', val_ann__val_images=(str(desk.out / 'home_made.json'), 'val/')),
+                      "error: .* annotations have no 'iscrowd', .* Add it to each: 0.")
+
+
 def more_outputs_than_class_folders(desk: Desk) -> Command:
     config = desk.config(CLASSIFIER, 'three', data_root=str(desk.folders('arrow', 'ring', 'star')))
     return desk.train(config, 'error: the head has 5 outputs, but the training set has 3 class folders',

@@ -47,6 +47,10 @@ class Continuing:
             built = super().build_evaluator(evaluator)
         return QuietEvaluator(built.metrics) if type(built) is Evaluator else built
 
+    def load_checkpoint(self, *args, **kwargs) -> Any:
+        with quiet_packages():  # it prints what it logs
+            return super().load_checkpoint(*args, **kwargs)
+
     def scale_lr(self, optim_wrapper: OptimWrapper, auto_scale_lr: dict[str, Any] | None = None) -> None:
         counts = self.cfg.optim_wrapper.get('accumulative_counts', 1)
         if auto_scale_lr and 'base_batch_size' in auto_scale_lr and counts > 1:

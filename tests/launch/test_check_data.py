@@ -154,6 +154,36 @@ def test_annotation_of_something_unknown(data, lines):
         detection(data)
 
 
+@pytest.mark.parametrize('key, remedy', [
+    ('area', 'of the mask, or width . height of the box'), ('iscrowd', '0'), ('id', 'a number from 1 of its own')])
+def test_annotation_without_what_scores_need(data, key, remedy):
+    """Home-made files: KeyErrors in MMDetection, those of 'iscrowd' not before the first evaluation."""
+    edit(data, lambda content: content['annotations'][0].pop(key), 'val')
+    with pytest.raises(UserError, match=rf"1 of \d+ annotations have no '{key}', .* Add it to each: {remedy}\."):
+        detection(data)
+    if key == 'iscrowd':
+        edit(data, lambda content: content['annotations'][0].pop(key))
+        assert len(detection(data, 'train')['train']) == 4
+
+
+def test_numbers_of_annotations(data, lines):
+    edit(data, lambda content: content['annotations'][1].update(id=0))
+    detection(data, 'train')
+    assert any('the id 0, which scores take for "not found"' in line for line in lines)
+    edit(data, lambda content: content['annotations'][1].update(id=content['annotations'][0]['id']))
+    with pytest.raises(UserError, match=r'1 of \d+ annotations have the id of another, .* would be lost'):
+        detection(data, 'train')
+    edit(data, lambda content: content['annotations'][1].update(id=0, bbox=[1, 2, 3]))
+    with pytest.raises(UserError, match=r'no box of four numbers, .* e.g. annotation 0 with \[1, 2, 3\]'):
+        detection(data, 'train')
+
+
+def test_image_without_its_size(data):
+    edit(data, lambda content: content['images'][0].pop('height'))
+    with pytest.raises(UserError, match="1 of 4 images have no 'height', e.g. .* the image's height in pixels"):
+        detection(data, 'train')
+
+
 def test_images_without_annotations_are_left_out_of_training_only(data):
     def remove(content):
         image = content['images'][0]['id']

@@ -1,6 +1,7 @@
 """Annotation files in COCO's format."""
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -8,6 +9,13 @@ from mmengine.logging import print_log
 
 from ...errors import UserError
 from ...nodes import dicts
+
+# What MMDetection and COCO's scores read of each, and what to write where nobody has measured it.
+NEEDED = dict(
+    images=dict(id='', file_name='', height="the image's height in pixels", width="the image's width in pixels"),
+    categories=dict(id='', name=''),
+    annotations=dict(id='a number from 1 of its own', image_id='', category_id='', bbox='[left, top, width, height]',
+                     area='of the mask, or width * height of the box', iscrowd='0'))
 
 
 def check_exists(file: str, where: str) -> None:
@@ -30,7 +38,36 @@ def read(file: str, where: str) -> dict[str, Any]:
     if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in lists):
         raise UserError(f'{where}: {file!r} is JSON, but not in COCO format: a dict with the lists {", ".join(lists)} '
                         'is expected.')
+    for name, keys in NEEDED.items():
+        if where == 'train_dataloader':
+            keys = {key: remedy for key, remedy in keys.items() if key != 'iscrowd'}  # which scores alone need
+        _check_items(name, content[name], keys, f'{where}: {file!r}')
     return content
+
+
+def _check_items(name: str, items: list[dict[str, Any]], keys: dict[str, str], file: str) -> None:
+    """What would be a KeyError in a worker, or after hours in the first evaluation; or objects lost without a word."""
+    for key, remedy in keys.items():
+        bare = [item for item in items if not isinstance(item, dict) or key not in item]
+        if bare:
+            raise UserError(f'{file}: {len(bare)} of {len(items)} {name} have no {key!r}, e.g. {str(bare[0])[:200]}. '
+                            f'Add it to each{f": {remedy}" if remedy else ""}.')
+    ids = [item['id'] for item in items]
+    if len(set(ids)) < len(ids):
+        twice = next(number for number, count in Counter(ids).items() if count > 1)
+        raise UserError(f'{file}: {len(ids) - len(set(ids))} of {len(ids)} {name} have the id of another, e.g. '
+                        f'{twice!r}, and would be lost. Give each a number of its own.')
+    if name == 'annotations' and 0 in ids:
+        print_log(f'{file}: an annotation has the id 0, which scores take for "not found": that object counts as '
+                  'missed. Number annotations from 1.', logger='current', level=30)
+    wrong = [item for item in items if 'bbox' in keys and not _is_box(item['bbox'])]
+    if wrong:
+        raise UserError(f'{file}: {len(wrong)} of {len(items)} {name} have no box of four numbers, [left, top, width, '
+                        f'height], e.g. annotation {wrong[0]["id"]} with {wrong[0]["bbox"]!r}.')
+
+
+def _is_box(box: Any) -> bool:
+    return isinstance(box, list) and len(box) == 4 and all(isinstance(side, (int, float)) for side in box)
 
 
 def check(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: Sequence[str],
