@@ -136,7 +136,11 @@ def first_day(template: str, lines: dict[str, Any], image: Path, out: Path) -> d
     config, run = out / f'{template}.py', out / 'runs' / template
     config.write_text(edit_head(template, **lines))
     length = Config.fromfile(config).max_iters
-    call('tools/train.py', config, '--work-dir', run, '--cfg-options', f'train_cfg.max_iters={max(length // 2, 1)}')
+    console = call('tools/train.py', config, '--work-dir', run, '--cfg-options',
+                   f'train_cfg.max_iters={max(length // 2, 1)}')
+    lines_before = console[:console.index('Iter(train)')].count('\n')
+    print(f'           {lines_before} lines on the console before the first iteration', flush=True)
+    assert lines_before <= 40, console
     call('tools/train.py', config, '--work-dir', run, '--resume')
     assert (run / 'last_checkpoint').read_text().endswith(f'iter_{length}.pth')
     best, = run.glob('best_*.pth')
