@@ -17,12 +17,12 @@ sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
 from _evaluate import evaluate, images_per_second, print_table
 from mmengine.config import Config, DictAction
-from mmengine.logging import MMLogger
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import load_checkpoint
 from torch import nn
 
+from cvt_dense.console import before_the_log
 from cvt_dense.deploy.check import random_images
 from cvt_dense.deploy.cpu import advice, cpu_features
 from cvt_dense.deploy.export import PRECISIONS, Exporter, Options
@@ -31,6 +31,7 @@ from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
 from cvt_dense.launch import check_weights, command_line, settings
 from cvt_dense.launch.calibration import calibration_images, test_size
+from cvt_dense.launch.start import leave_out_transformers
 
 ABOVE_TOLERANCE = 3  # exit code
 
@@ -99,11 +100,11 @@ def run(args: argparse.Namespace) -> int:
         check_format(file, precision)
     cfg = settings.load_config(args)
     size = parse_size(args.size, cfg)
-    init_default_scope(cfg.get('default_scope') or 'mmengine')
-    if not MMLogger.check_instance_created('export'):
-        MMLogger.get_instance('export', log_level='WARNING')
-    model, classes = build(cfg, args.checkpoint)
-    images = calibration_images(cfg, args.calibrate) if 'int8' in files or args.sensitivity else []
+    leave_out_transformers(cfg)
+    with before_the_log(main_process=True):  # keeps what packages say of themselves off the console
+        init_default_scope(cfg.get('default_scope') or 'mmengine')
+        model, classes = build(cfg, args.checkpoint)
+        images = calibration_images(cfg, args.calibrate) if 'int8' in files or args.sensitivity else []
     options = Options(size, args.dynamic, args.part, args.raw_input, args.argmax, tuple(args.keep))
     about = dict(classes=classes, config=Path(args.config).name,
                  config_hash=hashlib.sha256(cfg.pretty_text.encode()).hexdigest())

@@ -220,9 +220,10 @@ def quantize_program(program: ExportedProgram, inputs: Sequence[Tensor], layers:
         layers: see :func:`layers`.
         keep, report: as of :func:`quantize_onnx`.
     """
-    from torchao.quantization.pt2e import MinMaxObserver
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+    with quiet():
+        from torchao.quantization.pt2e import MinMaxObserver
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+        from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
     config = x86.get_default_x86_inductor_quantization_config()
     activation = dataclasses.replace(config.input_activation,
                                      observer_or_fake_quant_ctr=MinMaxObserver.with_args(eps=2**-12))

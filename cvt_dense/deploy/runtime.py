@@ -186,6 +186,8 @@ def _torch(path: Path) -> tuple[str, Run]:
             raise _not_ours(path)
         text = archive.read(texts[0]).decode()
     if json.loads(text)['precision'] == 'int8':
-        import torchao.quantization.pt2e  # noqa: F401  (registers the operators that quantise)
+        from .formats import quiet
+        with quiet():
+            import torchao.quantization.pt2e  # noqa: F401  (registers the operators that quantise)
     names, module = json.loads(text)['outputs'], torch.export.load(path).module()
     return text, lambda image: dict(zip(names, module(image)))
