@@ -35,6 +35,8 @@ RUN_BY = {
         'models/test_mask_tta.py::test_files_of_predictions', 'engine/hooks/test_fuse.py::test_same_metrics'],
     'python tools/predict.py CONFIG CHECKPOINT IMAGE_OR_FOLDER... [--out-dir DIR] [--score-thr 0.3]': [
         'tools/test_predict.py::test_classification', 'tools/test_predict.py::test_dense'],
+    'python tools/export.py CONFIG CHECKPOINT model.onnx [--precision int8] [--evaluate]': [
+        'deploy/test_export.py::test_the_tool_writes_judges_and_says_so'],
 }
 TOOLS = {'benchmark', 'convert_checkpoint', 'demo', 'export', 'get_flops', 'plot', 'predict', 'test', 'train'}
 

@@ -150,8 +150,8 @@ class Exporter:
 
     @cached_property
     def _onnx_int8(self) -> Any:
-        inputs = [self.to_input(image) for image in self.images]
-        return quantize.quantize_onnx(self._onnx, inputs, self.layers, self.keep, self.report, self._judge)
+        return quantize.quantize_onnx(self._onnx, self.images, self.to_input, self.layers, self.keep, self.report,
+                                      self._judge)
 
     def _judge(self, actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
         if not isinstance(self.network, detectors.Detector):
@@ -179,13 +179,14 @@ class Exporter:
         program = self._trace(self._whole(DTYPES.get(precision)))
         if precision != 'int8':
             return program
-        inputs = [self.to_input(image) for image in self.images]
-        return self._trace(quantize.quantize_program(program, inputs, self.layers, self.keep, self.report))
+        return self._trace(quantize.quantize_program(program, self.images, self.to_input, self.layers, self.keep,
+                                                     self.report))
 
     def sensitivity(self) -> list[tuple[str, float]]:
         """What int8 in each layer alone costs, see :func:`quantize.sensitivity`; of a detector up to its first head."""
         run = self.network.dense if isinstance(self.network, detectors.Detector) else self.network
-        return quantize.sensitivity(self._whole(), run, [self.normalise(image) for image in self.images[:16]])
+        images = [self.normalise(image) for image in self.images[:quantize.JUDGED]]
+        return quantize.sensitivity(self._whole(), run, images)
 
     def check(self, path: Path, precision: str) -> bool:
         """Whether a file gives what the model gives, on two sizes or, where it takes one only, on two batches."""

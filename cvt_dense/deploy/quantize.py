@@ -11,7 +11,7 @@ import dataclasses
 import difflib
 import io
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ..errors import UserError
 from .formats import quiet
 
 OPENVINO_LAYERS = ('Convolution', 'Deconvolution', 'FullyConnected', 'MatMul')
+JUDGED = 16  # of the calibration images
 ONNX_LAYERS = ('Conv', 'ConvTranspose', 'Gemm', 'MatMul')
 
 
@@ -77,7 +78,8 @@ def onnx_layers(model: Any, names: Collection[str]) -> dict[str, str]:
     return found
 
 
-def _nncf(model: Any, inputs: Sequence[Tensor], ignored: list[str], smooth: bool, correct: bool) -> Any:
+def _nncf(model: Any, images: Sequence[Tensor], to_input: Callable[[Tensor], Tensor], ignored: list[str],
+          smooth: bool, correct: bool) -> Any:
     import nncf
     from nncf.common.quantization.structs import QuantizationScheme
     from nncf.quantization import advanced_parameters as advanced
@@ -85,9 +87,9 @@ def _nncf(model: Any, inputs: Sequence[Tensor], ignored: list[str], smooth: bool
     nncf.set_log_level(40)
     with quiet(), contextlib.redirect_stdout(io.StringIO()):  # progress bars
         return nncf.quantize(
-            copy.deepcopy(model), nncf.Dataset([dict(image=image.numpy()) for image in inputs]),
+            copy.deepcopy(model), nncf.Dataset(images, lambda image: dict(image=to_input(image).numpy())),
             preset=nncf.QuantizationPreset.MIXED, model_type=nncf.ModelType.TRANSFORMER,
-            target_device=nncf.TargetDevice.CPU, subset_size=len(inputs),
+            target_device=nncf.TargetDevice.CPU, subset_size=len(images),
             ignored_scope=nncf.IgnoredScope(names=ignored, validate=False),
             advanced_parameters=nncf.AdvancedQuantizationParameters(
                 overflow_fix=advanced.OverflowFix.DISABLE, disable_bias_correction=not correct,
@@ -99,7 +101,7 @@ def _nncf(model: Any, inputs: Sequence[Tensor], ignored: list[str], smooth: bool
                 smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(matmul=0.95 if smooth else -1)))
 
 
-def run_onnx(model: Any, inputs: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+def run_onnx(model: Any, inputs: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     import onnxruntime
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 3, torch.get_num_threads()
@@ -108,8 +110,8 @@ def run_onnx(model: Any, inputs: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         yield [torch.from_numpy(out) for out in session.run(None, dict(image=image.numpy()))]
 
 
-def quantize_onnx(model: Any, inputs: Sequence[Tensor], names: Collection[str], keep: Collection[str],
-                  report: Callable[[str], None], judge: Callable[..., float] = error) -> Any:
+def quantize_onnx(model: Any, images: Sequence[Tensor], to_input: Callable[[Tensor], Tensor], names: Collection[str],
+                  keep: Collection[str], report: Callable[[str], None], judge: Callable[..., float] = error) -> Any:
     """The int8 version of an ONNX model that is nearest to it on the inputs: with or without smoothing, and bias
     correction.
 
@@ -118,7 +120,8 @@ def quantize_onnx(model: Any, inputs: Sequence[Tensor], names: Collection[str], 
 
     Args:
         model: ``onnx.ModelProto`` in float32.
-        inputs: calibration images as the model takes them.
+        images: raw, for calibration.
+        to_input: makes of one what the model takes.
         names: of the layers that are to be in int8, see :func:`layers`.
         keep: of those that stay in float after all.
         report: takes a line.
@@ -129,12 +132,12 @@ def quantize_onnx(model: Any, inputs: Sequence[Tensor], names: Collection[str], 
     """
     nodes = {node: layer for node, layer in onnx_layers(model, names).items() if layer not in keep}
     ignored = [node.name for node in model.graph.node if node.name not in nodes]
-    judged = inputs[:32]
-    expected = list(run_onnx(model, judged))
+    judged = images[:JUDGED]
+    expected = list(run_onnx(model, map(to_input, judged)))
     best, least = None, float('inf')
     for smooth, correct in itertools.product((False, True), repeat=2):
-        candidate = _nncf(model, inputs, ignored, smooth, correct)
-        errors = [judge(*pair) for pair in zip(run_onnx(candidate, judged), expected)]
+        candidate = _nncf(model, images, to_input, ignored, smooth, correct)
+        errors = [judge(*pair) for pair in zip(run_onnx(candidate, map(to_input, judged)), expected)]
         mean = sum(errors) / len(errors)
         report(f'  int8 {"with" if smooth else "without"} smoothing, {"with" if correct else "without"} bias '
                f'correction: relative error {mean:.4f} on {len(judged)} calibration images')
@@ -208,17 +211,16 @@ def count_openvino(path: Path) -> int:
 # -- .pt2: torchao -------------------------------------------------------------------------------------------------
 
 
-def quantize_program(program: ExportedProgram, inputs: Sequence[Tensor], layers: dict[str, str],
-                     keep: Collection[str], report: Callable[[str], None]) -> nn.Module:
+def quantize_program(program: ExportedProgram, images: Sequence[Tensor], to_input: Callable[[Tensor], Tensor],
+                     layers: dict[str, str], keep: Collection[str], report: Callable[[str], None]) -> nn.Module:
     """A network, to be traced again, whose layers quantise and dequantise.
 
     ``torch.compile`` makes int8 kernels of it on x86.
 
     Args:
         program: in float32.
-        inputs: calibration images as it takes them.
         layers: see :func:`layers`.
-        keep, report: as of :func:`quantize_onnx`.
+        images, to_input, keep, report: as of :func:`quantize_onnx`.
     """
     with quiet():
         from torchao.quantization.pt2e import MinMaxObserver
@@ -236,8 +238,8 @@ def quantize_program(program: ExportedProgram, inputs: Sequence[Tensor], layers:
         quantizer.set_module_name_qconfig(layers[layer], None)
     with quiet(), torch.no_grad():
         prepared = prepare_pt2e(program.module(), quantizer)
-        for image in inputs:
-            prepared(image)
+        for image in images:
+            prepared(to_input(image))
         converted = convert_pt2e(prepared)
     report(f'  {count_program(converted)} of {len(layers)} layers in int8')
     return converted

@@ -23,6 +23,7 @@ from cvt_dense.models import CvT, ImageClassifier
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCH = dict(embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2))
+TWO_STAGES = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2))
 SIZE = (48, 64)
 ABOUT = dict(classes=['cat', 'dog', 'owl'], config='mine.py', config_hash='0' * 64)
 
@@ -127,9 +128,9 @@ def test_sensitivity_lists_every_layer(exporter):
         quantize.select(list(exporter.layers), ['backbone.stage0.blok'])
 
 
-def tiny(config, **changes):
+def tiny(config, arch=ARCH, **changes):
     cfg = Config.fromfile(ROOT / 'configs' / config)
-    cfg.merge_from_dict({'model.backbone.arch': dict(ARCH, _delete_=True), **changes})
+    cfg.merge_from_dict({'model.backbone.arch': dict(arch, _delete_=True), **changes})
     init_default_scope(cfg.default_scope)
     torch.manual_seed(0)
     return randomise(MODELS.build(cfg.model)).eval()
@@ -138,9 +139,9 @@ def tiny(config, **changes):
 def test_segmentor_for_any_size(tmp_path):
     """Pooling to fixed bins, resizing to the image and the normalisation inside follow the size; labels come out."""
     from mmseg.structures import SegDataSample
-    model = tiny('upernet_cvt_nano_shapes.py', **{
-        'model.decode_head.in_channels': [8, 16, 16], 'model.decode_head.channels': 8,
-        'model.auxiliary_head.in_channels': 16})
+    model = tiny('upernet_cvt_nano_shapes.py', TWO_STAGES, **{
+        'model.decode_head.in_channels': [8, 16], 'model.decode_head.in_index': [0, 1],
+        'model.decode_head.pool_scales': (1, 3), 'model.decode_head.channels': 8, 'model.auxiliary_head': None})
     exporter = Exporter(model, Options(SIZE, dynamic=True, raw_input='NCHW', argmax=True), ABOUT, report=lambda _: None)
     assert exporter.export(tmp_path / 'a.onnx') and exporter.export(tmp_path / 'a.xml')
     images = image(2, (75, 53))
@@ -157,7 +158,7 @@ def test_segmentor_for_any_size(tmp_path):
 
 
 MASK_RCNN = 'maskrcnn_cvt_nano_shapes.py', {
-    'model.neck.in_channels': [8, 16, 16], 'model.roi_head.bbox_head.reg_class_agnostic': False,
+    'arch': TWO_STAGES, 'model.neck.in_channels': [8, 16], 'model.roi_head.bbox_head.reg_class_agnostic': False,
     'model.roi_head.mask_head.class_agnostic': False, 'model.test_cfg.rcnn.score_thr': 0.12}
 RETINANET = 'retinanet_cvt13_coco.py', {
     'model.neck.in_channels': [16, 16], 'model.neck.out_channels': 8, 'model.bbox_head.in_channels': 8,
@@ -234,6 +235,9 @@ def test_what_cannot_be_exported(tmp_path):
         memory.check_attention(backbone, (800, 1344), '.onnx')
     memory.check_attention(backbone, (800, 1344), '.xml')
     memory.check_attention(windows, (800, 1344), '.onnx')
+    windows = ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token', window_size=[4, 4, None]), 3)
+    with pytest.raises(UserError, match='cannot be exported for images of any size .windowed attention'):
+        Exporter(windows, Options(SIZE, dynamic=True), ABOUT).export(tmp_path / 'a.pt2')
     detector = tiny('dino_cvt13_coco.py', **{'model.neck.in_channels': [8, 16, 16]})
     with pytest.raises(UserError, match='DINO cannot be exported as a whole: it has .*--part backbone'):
         Exporter(detector, Options(SIZE), ABOUT)
@@ -241,7 +245,7 @@ def test_what_cannot_be_exported(tmp_path):
 
 @pytest.fixture(scope='module')
 def tool():
-    spec = importlib.util.spec_from_file_location('export', ROOT / 'tools' / 'export.py')
+    spec = importlib.util.spec_from_file_location('export', ROOT / 'tools/export.py')
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
