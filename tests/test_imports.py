@@ -68,11 +68,11 @@ def test_data_evaluation_classifier_and_engine_do_not_import_each_other(part):
     assert not offenders(files_under(part), lambda name: not under(name, *names))
 
 
-def test_deploy_needs_torch_numpy_and_the_runtimes_only():
+def test_deploy_needs_torch_numpy_mmcv_cnn_and_the_runtimes_only():
     """What writes and opens exported files knows networks by what they have, not by whose they are."""
     assert not offenders(files_under('deploy'), lambda name: under(
-        name, 'torch', 'torchao', 'numpy', 'onnx', 'onnxscript', 'onnxruntime', 'openvino', 'nncf', 'cvt_dense.deploy',
-        'cvt_dense.errors'))
+        name, 'torch', 'torchao', 'numpy', 'mmcv.cnn', 'onnx', 'onnxscript', 'onnxruntime', 'openvino', 'nncf',
+        'cvt_dense.deploy', 'cvt_dense.errors'))
 
 
 def test_analysis_needs_torch_and_models_only():

@@ -47,6 +47,14 @@ def normalisation_of(model: nn.Module) -> dict[str, Any]:
                 bgr_to_rgb=turned, flip=wrappers.task_of(model) != 'classification' and not turned)
 
 
+def _resize(image: Tensor, size: tuple[int, int]) -> Tensor:
+    """A raw image, uint8 (1, 3, H, W), at another size."""
+    if image.shape[2:] == torch.Size(size):
+        return image
+    resized = F.interpolate(image.float(), size, mode='bilinear', antialias=True)
+    return resized.round().clamp(0, 255).to(torch.uint8)
+
+
 class Exporter:
     """Writes files of one model, and compares each with PyTorch.
 
@@ -85,10 +93,14 @@ class Exporter:
 
     def _fit(self, image: Tensor) -> Tensor:
         """A raw image at the file's size."""
-        if self.options.dynamic or image.shape[2:] == torch.Size(self.options.size):
-            return image
-        resized = F.interpolate(image.float(), self.options.size, mode='bilinear', antialias=True)
-        return resized.round().clamp(0, 255).to(torch.uint8)
+        return image if self.options.dynamic else _resize(image, self.options.size)
+
+    def _pictures(self, size: tuple[int, int], batch: int, first: int) -> Tensor:
+        """Raw images to compare on: of the training set where there are some, else random ones."""
+        if not self.images:
+            return random_images(size, batch, seed=first)
+        chosen = [self.images[(first + i) % len(self.images)] for i in range(batch)]
+        return torch.cat([_resize(image, size) for image in chosen])
 
     def to_input(self, images: Tensor) -> Tensor:
         """Raw images, uint8 (B, 3, H, W), RGB, as the file takes them."""
@@ -193,8 +205,7 @@ class Exporter:
         opened = open_exported(path)
         (height, width), batch = self.options.size, self.batch or 2
         other = (max(MIN_SIDE, height * 3 // 4 + 1), width + 6) if self.options.dynamic else (height, width)
-        images = [random_images((height, width), 1), random_images(other, batch, seed=1)]
-        images[:len(self.images[:1])] = self.images[:1]
+        images = [self._pictures((height, width), 1, 0), self._pictures(other, batch, 1)]
         return check(lambda image: opened(self.to_input(image)), self.reference, images, precision, self.report)
 
     def export(self, path: Path, precision: str = 'fp32') -> bool:

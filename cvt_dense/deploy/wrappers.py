@@ -144,7 +144,10 @@ class AnySizePool(nn.Module):
 
 def _make_exportable(model: nn.Module) -> nn.Module:
     """A fused copy in eval mode whose parts exporters know."""
+    from mmcv.cnn import fuse_conv_bn
     model = copy.deepcopy(model).eval()
+    if hasattr(model, 'auxiliary_head'):
+        model.auxiliary_head = None  # for training only
     for module in list(model.modules()):
         if callable(getattr(module, 'fuse', None)) and hasattr(module, 'out_channels'):  # backbones; they fuse blocks
             module.fuse()
@@ -152,7 +155,7 @@ def _make_exportable(model: nn.Module) -> nn.Module:
             if isinstance(child, nn.AdaptiveAvgPool2d):
                 size = child.output_size
                 setattr(module, name, AnySizePool((size, size) if isinstance(size, int) else tuple(size)))
-    return model
+    return fuse_conv_bn(model)  # of necks and heads; exporters would, too, and lose the layers' names
 
 
 def plain(model: nn.Module, part: str, argmax: bool = False) -> nn.Module:
