@@ -96,11 +96,17 @@ def check(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Tenso
         report: takes a line.
 
     Returns:
-        Whether every difference is within ``TOLERANCES[precision]``.
+        Whether it runs and every difference is within ``TOLERANCES[precision]``.
     """
     worst = 0.
     for image in images:
-        expected, actual = reference(image), run(image)
+        expected = reference(image)
+        try:
+            actual = run(image)
+        except Exception as error:  # each runtime has exceptions of its own
+            reason = ' '.join(str(error).split())[:300]
+            report(f'  {"x".join(map(str, image.shape[2:])):>9}, batch {len(image)}: it does not run: {reason}')
+            return False
         detections = 'boxes' in expected
         found = (compare_detections if detections else compare)(actual, expected)
         for name, shape, largest, relative in found:

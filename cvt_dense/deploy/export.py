@@ -15,6 +15,7 @@ from .check import check, compare_detections, random_images
 from .runtime import MIN_SIDE, open_exported
 
 DTYPES = dict(fp16=torch.float16, bf16=torch.bfloat16)
+TRACED_SIDE = 320  # pixels, of networks for any size: a map of one cell would be taken for one that always is
 PRECISIONS = ('fp32', 'fp16', 'bf16', 'int8')
 
 
@@ -143,7 +144,10 @@ class Exporter:
         return {**free, height: 'height', height + 1: 'width'} if self.options.dynamic else free
 
     def _trace(self, network: nn.Module) -> torch.export.ExportedProgram:
-        example = self.to_input(random_images(self.options.size, self.batch or 2))
+        size = self.options.size
+        if self.options.dynamic:
+            size = tuple(max(side, TRACED_SIDE) for side in size)
+        example = self.to_input(random_images(size, self.batch or 2))
         try:
             return formats.trace(network, example, self._free_dimensions())
         except Exception as error:

@@ -209,12 +209,16 @@ def test_detectors_arithmetic_is_mmdets(kernels, config, changes):
         torch.testing.assert_close(actual['masks'], expected['masks'], rtol=1e-4, atol=1e-4)
 
 
-def test_whole_detector_in_a_file(tmp_path):
-    """In ONNX Runtime and OpenVINO, on an image of another size than it was traced with."""
-    exporter = Exporter(tiny(MASK_RCNN[0], **MASK_RCNN[1]), Options(SIZE, dynamic=True), ABOUT, report=lambda _: None)
-    images = image(1, (71, 90))
+@pytest.mark.parametrize('config, changes, dynamic', [(*MASK_RCNN, False), (*RETINANET, True)],
+                         ids=['maskrcnn', 'retinanet'])
+def test_whole_detector_in_a_file(tmp_path, config, changes, dynamic):
+    """In ONNX Runtime and OpenVINO, on an image that is padded, or of another size than it was traced with."""
+    options = Options((71, 90), dynamic=dynamic)
+    exporter = Exporter(tiny(config, **changes), options, ABOUT, report=lambda _: None)
+    images = image(1, (93, 140) if dynamic else (71, 90))
     expected = exporter.reference(images)
-    assert exporter.names == ['boxes', 'scores', 'labels', 'masks'] and len(expected['boxes']) >= 5
+    masks = ['masks'] if config.startswith('mask') else []
+    assert exporter.names == ['boxes', 'scores', 'labels', *masks] and len(expected['boxes']) >= 5
     for name in ('a.onnx', 'a.xml'):
         assert exporter.export(tmp_path / name), name
         opened = open_exported(tmp_path / name)
