@@ -12,7 +12,8 @@ from functools import partial
 
 from .recipes import folder
 
-NAMES = ('train', 'test', 'predict', 'export', 'convert_checkpoint', 'get_flops', 'benchmark', 'plot')
+NAMES = ('train', 'test', 'predict', 'export', 'convert_checkpoint', 'get_flops', 'benchmark', 'plot', 'attention',
+         'prune_heads')
 
 
 def run(name: str) -> None:
@@ -32,7 +33,8 @@ def command(name: str) -> str:
 
 
 # pyproject.toml makes commands of these: cvt-train, ...
-train, test, predict, export, convert_checkpoint, get_flops, benchmark, plot = (partial(run, name) for name in NAMES)
+train, test, predict, export, convert_checkpoint, get_flops, benchmark, plot, attention, prune_heads = (
+    partial(run, name) for name in NAMES)
 
 
 def main() -> None:

@@ -38,7 +38,8 @@ RUN_BY = {
     'python tools/export.py CONFIG CHECKPOINT model.onnx [--precision int8] [--evaluate]': [
         'deploy/test_export.py::test_the_tool_writes_judges_and_says_so'],
 }
-TOOLS = {'benchmark', 'convert_checkpoint', 'demo', 'export', 'get_flops', 'plot', 'predict', 'test', 'train'}
+TOOLS = {'attention', 'benchmark', 'convert_checkpoint', 'demo', 'export', 'get_flops', 'plot', 'predict',
+         'prune_heads', 'test', 'train'}
 
 
 def code(document: str) -> list[str]:
@@ -64,7 +65,7 @@ def flags_of(run_tool):
     @cache
     def flags_of(tool: str) -> set[str]:
         helps = [run_tool(f'tools/{tool}.py', *command, '--help').stdout
-                 for command in ([('model', ), ('data', )] if tool == 'benchmark' else [()])]
+                 for command in ([('model', ), ('data', ), ('pruning', )] if tool == 'benchmark' else [()])]
         return set(re.findall(r'--[a-z][a-z-]*', ' '.join(helps)))
     return flags_of
 

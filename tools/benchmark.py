@@ -5,6 +5,7 @@
         --compare windowed,einsum,swin_tiny_patch4_window7_224 --json benchmarks/detection.json
     python tools/benchmark.py model cvt-13 --sizes 224,448,896 --batch 1 --compare windowed --plot curve.png
     python tools/benchmark.py model configs/maskrcnn_cvt13_coco.py --size 800x1280 --batch 1 --mode train
+    python tools/benchmark.py pruning CONFIG CHECKPOINT --size 128x128 --work-dir work_dirs/pruning
     python tools/benchmark.py data configs/cvt13_in1k.py --data-root /data/imagenet --workers 4,8,16
 """
 import argparse
@@ -13,9 +14,9 @@ from pathlib import Path
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
-from _benchmark import data, model
+from _benchmark import data, model, pruning
 
-COMMANDS = dict(model=model, data=data)  # each has HELP, add_flags(parser), check(args) and run(args)
+COMMANDS = dict(model=model, data=data, pruning=pruning)  # each has HELP, add_flags(parser), check(args) and run(args)
 
 
 def parse_args() -> argparse.Namespace:

@@ -6,6 +6,8 @@
 
 Nothing of it runs unless it is asked for: outside of the ``with`` a model is what it was.
 """
+from .cam import cam_layer, cam_reshape, class_activation
+from .heads import choose_heads, head_importance, prune_heads
 from .measures import (
     attention_distance,
     attention_entropy,
@@ -19,6 +21,7 @@ from .observe import find_cvt
 from .record import AttentionRecord, record_attention, record_entropy
 
 __all__ = [
-    'AttentionRecord', 'attention_distance', 'attention_entropy', 'attention_map', 'average_attention',
-    'effective_rank', 'find_cvt', 'keys_on_tokens', 'record_attention', 'record_entropy', 'rollout',
+    'AttentionRecord', 'attention_distance', 'attention_entropy', 'attention_map', 'average_attention', 'cam_layer',
+    'cam_reshape', 'choose_heads', 'class_activation', 'effective_rank', 'find_cvt', 'head_importance',
+    'keys_on_tokens', 'prune_heads', 'record_attention', 'record_entropy', 'rollout',
 ]

@@ -148,9 +148,13 @@ def observed(model: nn.Module, blocks: Sequence[str] | None, see: Callable[[Seen
         yield
 
 
+def block_names(backbone: CvT) -> list[str]:
+    """'stage0.blocks.0' and so on."""
+    return [f'stage{i}.blocks.{j}' for i, depth in enumerate(backbone.depths) for j in range(depth)]
+
+
 def _choose(backbone: CvT, blocks: Sequence[str] | None) -> set[str]:
-    depths = backbone.depths
-    names = [f'stage{i}.blocks.{j}' for i, depth in enumerate(depths) for j in range(depth)]
+    depths, names = backbone.depths, block_names(backbone)
     asked = [blocks] if isinstance(blocks, str) else [f'stage{i}' for i in range(len(depths))] if blocks is None else \
         list(blocks)
     chosen: set[str] = set()

@@ -128,6 +128,9 @@ def _reason(own: StateDict, given: StateDict, result: Comparison,
     if any(own_arch[key] != given_arch[key][:built] for key in own_arch):
         return (f'Likely reason: wrong arch, the file holds {_describe(given, arch_zoo)}, the network is '
                 f'{_describe(own, arch_zoo)}; change arch or the checkpoint.')
+    if result.mismatched and all('.attn.proj' in key for key in result.mismatched):
+        return ('Likely reason: heads were pruned; give the arch that tools/prune_heads.py wrote down beside its '
+                'checkpoint.')
     others = sorted({key.split('.')[0] for key in given if not re.match(r'(stage|norm)\d*\.|head\.', key)})
     if others or any(re.match(r'norm\d+\.', key) for key in given):
         beside = f' (it also has {", ".join(others[:4])})' if others else ''

@@ -192,11 +192,15 @@ def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[
         num_heads: attention heads of each stage, which the tensors do not show.
 
     Raises:
-        ValueError: a tensor that the network needs is not there.
+        ValueError: a tensor that the network needs is not there, or heads were pruned.
     """
     weights = convert(state_dict, 'microsoft')
     arch = measure_arch(weights)
     n = len(arch['depths'])
+    for key, value in weights.items():
+        if key.endswith('attn.proj_q.weight') and value.shape[0] != value.shape[1]:
+            raise ValueError(f"heads were pruned: {key} is {tuple(value.shape)}, and transformers' network has as many "
+                             'channels as tokens have. Use another format.')
     try:
         convs = [weights[f'stage{i}.blocks.0.attn.conv_proj_k.conv.weight'] for i in range(n)]
         return dict(

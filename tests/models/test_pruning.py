@@ -4,6 +4,7 @@ import copy
 import pytest
 import torch
 
+from cvt_dense.analysis import record_attention
 from cvt_dense.models import CvT
 from cvt_dense.models.layers import pruning
 from cvt_dense.models.layers.pruning import PrunedBlock, choose, take
@@ -119,6 +120,18 @@ def test_trains_and_recomputes():
     with torch.autocast('cpu', torch.bfloat16):
         sum((y.float()**2).mean() for y in pruned(x)).backward()
     assert all(p.grad.isfinite().all() for p in pruned.parameters())
+
+
+def test_attention_of_a_pruned_network_is_recorded():
+    """Of all queries, those that are left out too: what they would look at."""
+    pruned, whole = pair(dict(keep=0.3, score='random'))
+    found = []
+    for model in (pruned, whole):
+        with torch.no_grad(), record_attention(model.eval(), queries=['cls', 'all']) as records:
+            model(torch.ones(1, 3, 57, 66))
+        found.append(records)
+    assert list(found[0]) == list(found[1]) and found[0]['stage1.blocks.2'].weights.shape[2] == 1 + 1 + 7 * 8
+    assert torch.equal(found[0]['stage0.blocks.0'].weights, found[1]['stage0.blocks.0'].weights)
 
 
 @pytest.fixture(scope='module')

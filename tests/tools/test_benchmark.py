@@ -127,8 +127,9 @@ def test_einsum_is_the_same_function(benchmark, measuring, monkeypatch):
 
 @pytest.mark.parametrize('args, message', [
     (['cvt-14'], 'cvt-14: neither a config file nor one of cvt-13, cvt-21, cvt-w24'),
-    (['cvt-13', '--compare', 'resnet51'], "--compare resnet51: allowed are 'transformers', windowed, fused, einsum, "
-                                          "compiled, openvino, openvino-bf16, openvino-int8, "
+    (['cvt-13', '--compare', 'resnet51'], "--compare resnet51: allowed are 'transformers', windowed, pruned90, "
+                                          "pruned70, pruned50, pruned30, fused, einsum, compiled, openvino, "
+                                          "openvino-bf16, openvino-int8, "
      "onnxruntime, onnxruntime-int8, timm's networks and combinations of them with +"),
     (['cvt-13', '--compare', 'resnet50+fused'],
      '--compare resnet50+fused: resnet50 can only be combined with compiled'),

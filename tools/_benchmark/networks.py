@@ -38,7 +38,10 @@ def hugging_face(args: argparse.Namespace) -> nn.Module:
 
 
 NETWORKS = dict(transformers=hugging_face)  # other names are timm's
-SETTINGS = dict(windowed=lambda args: dict(window_size=args.window_size))  # of CvT's constructor
+SETTINGS = dict(  # of CvT's constructor
+    windowed=lambda args: dict(window_size=args.window_size),
+    **{f'pruned{percent}': lambda args, keep=percent / 100: dict(token_pruning=dict(keep=keep))
+       for percent in (90, 70, 50, 30)})
 CHANGES = dict(fused=lambda backbone: backbone.fuse(), einsum=use_einsum)  # of the backbone that was built
 # compiled is done last, on the device that measures; a runtime takes the whole
 VARIANTS = (*SETTINGS, *CHANGES, 'compiled', *RUNTIMES)

@@ -1,0 +1,132 @@
+"""``benchmark.py pruning``: a trained network's metric over its backbone's time, with fewer and fewer tokens.
+
+Each share of ``--keep`` with each of ``--scores`` is tested by tools/test.py, with ``--finetune`` after a training by
+tools/train.py that starts from the checkpoint. The backbone's times at the size that the config tests with are medians
+of rounds in which all take turns. What was tested before in the same ``--work-dir`` is not tested again.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from _random_batch import build_model, parse_size
+
+from cvt_dense.curves import MAIN
+from cvt_dense.models.layers.pruning import SCORES
+
+from .measure import seconds
+from .report import environment
+
+HELP = "a trained network's metric over its backbone's time, with fewer and fewer tokens"
+TOOLS = Path(__file__).parents[1]
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('config', type=Path, help='config file')
+    parser.add_argument('checkpoint', type=Path, help='checkpoint file')
+    parser.add_argument('--size', type=parse_size, metavar='HxW', required=True,
+                        help='image whose time is measured: the size that the config tests with')
+    parser.add_argument('--keep', type=lambda text: [float(part) for part in text.split(',')], metavar='SHARE,...',
+                        default=[0.9, 0.7, 0.5, 0.3], help='shares of the tokens (0.9,0.7,0.5,0.3); 1 is measured too')
+    parser.add_argument('--scores', type=lambda text: text.split(','), default=list(SCORES), metavar='NAME,...',
+                        help=f'what chooses them ({",".join(SCORES)})')
+    parser.add_argument('--refresh', type=int, default=4, help='blocks until tokens are chosen anew (4)')
+    parser.add_argument('--finetune', nargs='+', metavar='KEY=VALUE',
+                        help='train each first, with these settings, e.g. train_cfg.max_iters=100')
+    parser.add_argument('--data-root', metavar='DIR', help='as for tools/train.py')
+    parser.add_argument('--batch', type=int, default=1, help='images whose time is measured (1)')
+    parser.add_argument('--rounds', type=int, default=9, help='timed rounds (9)')
+    parser.add_argument('--device', choices=('cpu', 'cuda'), default='cuda' if torch.cuda.is_available() else 'cpu')
+    parser.add_argument('--work-dir', type=Path, required=True, metavar='DIR', help='folder of all runs and of the '
+                        'results: pruning.json and pruning.png')
+
+
+def check(args: argparse.Namespace) -> None:
+    for path in (args.config, args.checkpoint):
+        if not path.is_file():
+            raise ValueError(f'{path} does not exist')
+    if not all(0 < keep <= 1 for keep in args.keep):
+        raise ValueError(f'--keep {args.keep}: shares above 0 and up to 1')
+    if set(args.scores) - set(SCORES):
+        raise ValueError(f'--scores {",".join(args.scores)}: allowed are {", ".join(SCORES)}')
+    if min(args.refresh, args.rounds, args.batch) < 1:
+        raise ValueError('--refresh, --rounds and --batch must be at least 1')
+
+
+def write_config(pruning: dict, args: argparse.Namespace, folder: Path) -> Path:
+    """The config with these tokens pruned, which starts from the checkpoint."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f'{folder.name}.py'
+    path.write_text(f'_base_ = {str(args.config.resolve())!r}\n'
+                    f'model = dict(backbone=dict(token_pruning={pruning!r}, init_cfg=None))\n'
+                    f'load_from = {str(args.checkpoint.resolve())!r}\n')
+    return path
+
+
+def metrics_of(config: Path, args: argparse.Namespace) -> dict[str, float]:
+    """What tools/test.py finds, after a training if that was asked for."""
+    folder, checkpoint = config.parent / ('finetuned' if args.finetune else 'as_is'), args.checkpoint
+    data = ['--data-root', args.data_root] if args.data_root else []
+    result = folder / 'metrics.json'
+    if result.exists():
+        return json.loads(result.read_text())
+
+    def run(tool: str, *flags: str) -> None:
+        subprocess.run([sys.executable, TOOLS / tool, config, *flags, '--work-dir', folder, *data], check=True)
+
+    if args.finetune:
+        run('train.py', '--cfg-options', *args.finetune)
+        checkpoint = Path((folder / 'last_checkpoint').read_text().strip())
+    run('test.py', str(checkpoint))
+    tested = max((folder / 'test').glob('*/*.json'), key=lambda path: path.stat().st_mtime)
+    result.write_text(tested.read_text())
+    return json.loads(tested.read_text())
+
+
+def run(args: argparse.Namespace) -> None:
+    variants = [('whole', 1., None), *((f'{score}_{keep:g}', keep, score) for score in args.scores
+                                       for keep in sorted(args.keep, reverse=True) if keep < 1)]
+    rows, backbones = [], {}
+    for name, keep, score in variants:
+        pruning = dict(keep=keep, refresh=args.refresh, score=score or SCORES[0])
+        metrics = metrics_of(write_config(pruning, args, args.work_dir / name), args)
+        rows.append(dict(name=name, keep=keep, score=score, **{key: metrics[key] for key in MAIN if key in metrics}))
+        torch.manual_seed(0)
+        backbones[name] = build_model(str(args.config), token_pruning=pruning).backbone.to(args.device).eval()
+    x, times = torch.rand(args.batch, 3, *args.size, device=args.device), {name: [] for name in backbones}
+    with torch.inference_mode():
+        for i in range(args.rounds + 1):
+            for name, backbone in backbones.items():
+                spent = seconds(lambda backbone=backbone: backbone(x), args.device)
+                times[name] += [spent] if i else []  # the first round warms up
+    for row in rows:
+        row['backbone_ms'] = 1e3 * statistics.median(times[row['name']])
+    found = dict(config=str(args.config), checkpoint=str(args.checkpoint), size=args.size, batch=args.batch,
+                 refresh=args.refresh, finetune=args.finetune, environment=environment(args.device), rows=rows)
+    (args.work_dir / 'pruning.json').write_text(json.dumps(found, indent=1) + '\n')
+    draw(rows, args)
+    for row in rows:
+        print(f'{row["name"]:14} {row["backbone_ms"]:9.1f} ms ({rows[0]["backbone_ms"] / row["backbone_ms"]:.2f} x)  '
+              + '  '.join(f'{key} {row[key]:.4g}' for key in MAIN if key in row))
+
+
+def draw(rows: list[dict], args: argparse.Namespace) -> None:
+    """A metric in each part, over time, a line for each score."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    metrics = [key for key in MAIN if key in rows[0]]
+    figure = Figure(figsize=(1 + 4.6 * len(metrics), 4.2), layout='constrained')
+    FigureCanvasAgg(figure)
+    for axis, metric in zip(figure.subplots(1, len(metrics), squeeze=False)[0], metrics):
+        for score in args.scores:
+            line = [rows[0], *(row for row in rows if row['score'] == score)]
+            axis.plot([row['backbone_ms'] for row in line], [row[metric] for row in line], marker='o', label=score)
+        for row in rows:
+            axis.annotate(f'{row["keep"]:g}', (row['backbone_ms'], row[metric]), fontsize=7)
+        axis.set(xlabel=f'backbone, ms for {args.batch} x {args.size[0]}x{args.size[1]}', ylabel=metric)
+        axis.grid(alpha=0.3)
+        axis.legend()
+    figure.savefig(args.work_dir / 'pruning.png', dpi=110)

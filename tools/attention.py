@@ -1,0 +1,257 @@
+"""Shows what attention does on images: where the CLS token and chosen points look, rollout, distance, entropy.
+
+    python tools/attention.py configs/cvt13_in1k.py cvt13.pth cat.jpg --point 320,200 --cam
+
+Writes one PNG an image, and attention.json with the numbers of every block and head. The whole image goes through
+the network, resized to the short side that the config tests with, not cropped or cut into windows.
+"""
+import argparse
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import torch
+from _attention_figure import Panel, draw, extent_of
+from mmengine.config import Config
+from mmengine.model import BaseModel, revert_sync_batchnorm
+from mmengine.registry import MODELS, init_default_scope
+from mmengine.runner import load_checkpoint
+from PIL import Image
+from predict import find_images, name_pictures
+from torch import Tensor
+
+from cvt_dense.analysis import (
+    attention_distance,
+    attention_entropy,
+    attention_map,
+    class_activation,
+    effective_rank,
+    find_cvt,
+    record_attention,
+    rollout,
+)
+from cvt_dense.datasets import open_image
+from cvt_dense.errors import UserError
+from cvt_dense.launch import check_weights, command_line, settings
+from cvt_dense.launch.check_values import COUNT, check_value
+from cvt_dense.nodes import dicts, type_name
+
+SAMPLE = 256  # queries of a block that distance, entropy and rank are of
+Run = Callable[[Tensor], Tensor]
+
+
+def parse_point(text: str) -> tuple[float, float]:
+    x, _, y = text.partition(',')
+    try:
+        return float(x), float(y)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f'{text}: give X,Y in pixels of the image, e.g. 320,200') from error
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('config', help='config file')
+    parser.add_argument('checkpoint', help='checkpoint file')
+    parser.add_argument('images', nargs='+', metavar='IMAGE', help='image file, or folder of images')
+    parser.add_argument('--point', type=parse_point, action='append', default=[], metavar='X,Y',
+                        help='show where this pixel of each image looks, in each stage; may be given several times')
+    parser.add_argument('--out-dir', default='attention', metavar='DIR', help='folder of the pictures and of '
+                        'attention.json (default: %(default)s)')
+    parser.add_argument('--short-side', type=int, metavar='N',
+                        help='pixels to which images are resized (default: as the config tests)')
+    parser.add_argument('--cam', nargs='?', const='', metavar='CLASS',
+                        help='the class activation map too, of the predicted class or of this one (a name or number); '
+                        "classifiers and segmentors; needs pip install -e '.[analysis]'")
+    parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu',
+                        help='where to run (default here: %(default)s)')
+    command_line.add_config_arguments(parser)
+    return parser.parse_args()
+
+
+def build(args: argparse.Namespace, cfg: Config) -> tuple[BaseModel, list[str]]:
+    """The config's model with the checkpoint's weights, and the names of its classes.
+
+    Raises:
+        UserError: they do not fit each other, or are no CvT's.
+    """
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
+    check_weights.check_checkpoint(cfg, args.checkpoint, strict=True)
+    model = revert_sync_batchnorm(MODELS.build(cfg.model))
+    meta = load_checkpoint(model, args.checkpoint, map_location='cpu').get('meta', {})
+    try:
+        backbone = find_cvt(model)
+    except ValueError as error:
+        raise UserError(f'{args.config}: {error}') from error
+    if backbone.in_channels != 3:
+        raise UserError(f'{args.config}: model.backbone.in_channels={backbone.in_channels}, and this tool draws on '
+                        'photos: it needs 3.')
+    return model.to(args.device).eval(), list((meta.get('dataset_meta') or {}).get('classes') or [])
+
+
+def short_side_of(cfg: Config) -> int:
+    """The short side to which the config's test images are resized; 224 where it says nothing."""
+    for node in dicts((cfg.get('test_dataloader') or {}).get('dataset')):
+        size = node.get('input_size') or (node.get('scale') if type_name(node) == 'Resize' else None)
+        if isinstance(size, (list, tuple)) and size:
+            return int(min(size[-2:]))
+        if isinstance(size, int):
+            return size
+    return 224
+
+
+def scores_of(model: BaseModel, cfg: Config) -> Run:
+    """What gives a class's scores for ``--cam``.
+
+    Raises:
+        UserError: the model has none, or the package is missing.
+    """
+    if importlib.util.find_spec('pytorch_grad_cam') is None:
+        raise UserError("--cam needs the package grad-cam: pip install grad-cam, or pip install -e '.[analysis]' in "
+                        "cvt_dense's checkout.")
+    if type_name(cfg.model) == 'ImageClassifier':
+        return model
+    if hasattr(model, 'encode_decode'):
+        return lambda x: model.decode_head.forward(model.extract_feat(x))
+    raise UserError(f'--cam: a class activation map needs scores of an image or of its pixels, and model.type='
+                    f'{type_name(cfg.model)!r} has those of boxes. Leave it out, or give a classifier or a segmentor.')
+
+
+def find_class(asked: str, classes: list[str], scores: Tensor) -> int:
+    """The class's number; of '' the one that is predicted, in a label map the largest."""
+    number = scores.shape[1]
+    if not asked:
+        return int(scores.argmax(dim=1).flatten().bincount(minlength=number).argmax())
+    if asked in classes:
+        return classes.index(asked)
+    if asked.isdigit() and int(asked) < number:
+        return int(asked)
+    known = f'{", ".join(map(str, classes[:8]))}{", ..." if len(classes) > 8 else ""}, or ' if classes else ''
+    raise UserError(f'--cam {asked}: no such class. Give {known}a number from 0 to {number - 1}.')
+
+
+def network_input(model: BaseModel, image: np.ndarray) -> Tensor:
+    """(1, 3, H, W), normalised as the model's data preprocessor does."""
+    preprocessor = model.data_preprocessor
+    if not getattr(preprocessor, '_channel_conversion', True):
+        image = image[..., ::-1]  # the mm libraries read BGR, and this model takes it so
+    device = next(model.parameters()).device
+    x = torch.tensor(np.ascontiguousarray(image), device=device).permute(2, 0, 1)[None].float()
+    mean, std = (getattr(preprocessor, key, None) for key in ('mean', 'std'))
+    return x if mean is None else (x - mean) / std
+
+
+class Looker:
+    """Looks into one model, image by image."""
+
+    def __init__(self, model: BaseModel, classes: list[str], args: argparse.Namespace, side: int, scores: Run | None):
+        self.model, self.classes, self.args, self.side, self.scores = model, classes, args, side, scores
+        self.backbone = find_cvt(model)
+        self.last = f'stage{len(self.backbone.depths) - 1}'
+
+    def __call__(self, path: Path, out: Path) -> dict[str, Any]:
+        """Draws an image and returns its numbers."""
+        photo = open_image(path).convert('RGB')
+        factor = self.side / min(photo.size)
+        size = tuple(max(16, round(side * factor)) for side in photo.size)
+        image = np.asarray(photo.resize(size, Image.Resampling.BICUBIC))
+        points = [(x * (size[0] / photo.width), y * (size[1] / photo.height)) for x, y in self.args.point]
+        x = network_input(self.model, image)
+        with torch.no_grad(), record_attention(self.model, None, ['cls', *points, SAMPLE]) as records, \
+                record_attention(self.model, self.last, 'all', average_heads=True) as stage:
+            self.backbone(x)
+        blocks = {}
+        for name, record in records.items():
+            record = record.select(SAMPLE)
+            blocks[name] = {key: [round(value, 4) for value in measure(record).tolist()] for key, measure in (
+                ('distance_px', attention_distance), ('entropy', attention_entropy), ('rank', effective_rank))}
+        first = [Panel('input', points=points), *self._overview(records, list(stage.values()))]
+        if self.scores is not None:
+            first.append(self._cam(x))
+        rows = [first, *(self._point(records, point) for point in points)]
+        draw(image, rows, blocks, path.name, out)
+        return dict(size=list(image.shape[:2]), sampled_queries=SAMPLE, blocks=blocks)
+
+    def _overview(self, records: dict, stage: list) -> list[Panel]:
+        last, cls_row = stage[-1], int(self.backbone.out_type == 'cls_token')
+        panels = []
+        if last.num_cls:
+            record = records[last.block].select('cls')
+            panels.append(self._panel(f'CLS attention, {last.block}', attention_map(record)[0, :, 0].mean(0),
+                                      record.key_places[record.num_cls:]))
+        start = torch.zeros(1, len(last.queries))
+        if cls_row:
+            start[0, 0] = 1.
+        else:
+            start[0, last.num_cls:] = 1 / (len(last.queries) - last.num_cls)
+        rolled = rollout(stage, start)[0, 0, last.num_cls:].unflatten(0, last.hw_shape)
+        title = f'rollout in {self.last}, of ' + ('CLS' if cls_row else "the map's mean")
+        return [*panels, self._panel(title, rolled, last.token_places[last.num_cls:])]
+
+    def _point(self, records: dict, point: tuple[float, float]) -> list[Panel]:
+        panels = []
+        for i, depth in enumerate(self.backbone.depths):
+            record = records[f'stage{i}.blocks.{depth - 1}'].select(point)
+            heat = attention_map(record)[0, :, 0].mean(0)
+            places = record.key_places[record.num_cls:]
+            panels.append(self._panel(f'the point in {record.block}', heat, places, [point]))
+        return panels
+
+    @staticmethod
+    def _panel(title: str, heat: Tensor, places: Tensor, points: Any = ()) -> Panel:
+        return Panel(title, heat.cpu().numpy(), extent_of(places.numpy(), tuple(heat.shape)), points)
+
+    def _cam(self, x: Tensor) -> Panel:
+        with torch.no_grad():
+            index = find_class(self.args.cam, self.classes, self.scores(x))
+        heat = class_activation(self.model, x, self.scores, index).numpy()
+        name = self.classes[index] if index < len(self.classes) else index
+        return Panel(f'Grad-CAM of {name}', heat, (-0.5, heat.shape[1] - 0.5, heat.shape[0] - 0.5, -0.5))
+
+
+def check_points(points: list[tuple[float, float]], images: list[Path]) -> None:
+    """UserError if an image cannot be read, or a point is outside of one."""
+    for path in images:
+        try:
+            width, height = open_image(path).size
+        except Exception as error:  # Pillow raises anything from SyntaxError to struct.error on broken files
+            raise UserError(f'image {path} cannot be read: {" ".join(str(error).split())}') from error
+        for x, y in points:
+            if not (0 <= x < width and 0 <= y < height):
+                raise UserError(f'--point {x:g},{y:g} is outside of {path}, which is {width} pixels wide and {height} '
+                                f'high: give 0,0 to {width - 1},{height - 1}.')
+
+
+def main() -> None:
+    args = parse_args()
+    out_dir = Path(args.out_dir)
+    with command_line.report_errors(*command_line.SETUP_ERRORS):
+        images = find_images(args.images)
+        pictures = name_pictures(images, out_dir)
+        check_points(args.point, images)
+        cfg = settings.load_config(args)
+        if args.short_side is not None:
+            check_value('--short-side', args.short_side, COUNT)
+        model, classes = build(args, cfg)
+        scores = scores_of(model, cfg) if args.cam is not None else None
+        look = Looker(model, classes, args, args.short_side or short_side_of(cfg), scores)
+    with command_line.report_errors(UserError, OSError):
+        numbers = {}
+        for path, out in zip(images, pictures):
+            numbers[str(path)] = found = look(path, out)
+            means = {key: np.mean([np.mean(block[key]) for block in found['blocks'].values()])
+                     for key in ('distance_px', 'entropy')}
+            print(f'{path} -> {out}: mean attention distance {means["distance_px"]:.1f} pixels, entropy '
+                  f'{means["entropy"]:.2f} of log(keys)', flush=True)
+        (out_dir / 'attention.json').write_text(json.dumps(dict(
+            config=args.config, checkpoint=args.checkpoint, images=numbers), indent=1) + '\n')
+        print(f'numbers of every block and head -> {out_dir / "attention.json"}')
+
+
+if __name__ == '__main__':
+    main()

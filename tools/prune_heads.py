@@ -1,0 +1,125 @@
+"""Takes the attention heads that matter least out of a trained network, and writes a smaller one.
+
+    python tools/prune_heads.py configs/maskrcnn_cvt13_coco.py epoch_12.pth pruned.pth --keep 0.7
+    python tools/test.py pruned.py pruned.pth
+    python tools/train.py pruned.py                  # fine-tunes it: load_from is pruned.pth
+
+Importance is that of calibration images of the config's training data. Beside the checkpoint OUT.pth stands its config,
+OUT.py, whose arch has the number of heads of each block.
+"""
+import argparse
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+from mmengine.config import Config
+from mmengine.model import BaseModel, revert_sync_batchnorm
+from mmengine.registry import MODELS, init_default_scope
+from mmengine.runner import Runner, load_checkpoint
+from torch import Tensor
+
+from cvt_dense.analysis import choose_heads, find_cvt, head_importance, prune_heads
+from cvt_dense.analysis.heads import IMPORTANCES
+from cvt_dense.errors import UserError
+from cvt_dense.launch import check_weights, command_line, settings
+from cvt_dense.launch.check_values import COUNT, FACTOR, check_value
+from cvt_dense.models import CvT
+from cvt_dense.nodes import type_name
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('config', help='config file')
+    parser.add_argument('checkpoint', help='checkpoint file')
+    parser.add_argument('dst', type=Path, metavar='OUT.pth',
+                        help='checkpoint to write; its config is written beside it, OUT.py')
+    parser.add_argument('--keep', type=float, required=True, metavar='SHARE',
+                        help='of all heads, above 0 and up to 1; each block keeps at least one')
+    parser.add_argument('--importance', choices=IMPORTANCES, default='entropy',
+                        help="entropy: the loss's gradient on the head's gate times its attention's entropy; gradient: "
+                        'that alone (default: %(default)s)')
+    parser.add_argument('--images', type=int, default=64, metavar='N',
+                        help='calibration images (default: %(default)s)')
+    parser.add_argument('--data-root', metavar='DIR', help="folder of the data instead of the config's data_root")
+    parser.add_argument('--seed', type=int, default=0, help='of the images, and of random (default: %(default)s)')
+    parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu',
+                        help='where to run (default here: %(default)s)')
+    parser.add_argument('--force', action='store_true', help='overwrite OUT.pth and OUT.py')
+    command_line.add_config_arguments(parser)
+    return parser.parse_args()
+
+
+def check(args: argparse.Namespace) -> None:
+    """UserError for flags that cannot be meant, before anything is read."""
+    check_value('--keep', args.keep, FACTOR)
+    check_value('--images', args.images, COUNT)
+    if args.dst.suffix != '.pth':
+        raise UserError(f'{args.dst}: the checkpoint to write needs the suffix .pth.')
+    for path in (args.dst, args.dst.with_suffix('.py')):
+        if path.resolve() in (Path(args.config).resolve(), Path(args.checkpoint).resolve()):
+            raise UserError(f'{path} is what is read: name another file to write.')
+        if path.exists() and not args.force:
+            raise UserError(f'{path} exists already: name another file, or --force to overwrite it.')
+
+
+def losses(model: BaseModel, cfg: Config, args: argparse.Namespace) -> Iterator[Callable[[], Tensor]]:
+    """A function for each calibration image that returns its loss."""
+    loader = dict(cfg.train_dataloader, batch_size=1, num_workers=0, persistent_workers=False)
+    loader.pop('batch_sampler', None)  # images of like shape, of which there is one
+    # A classifier would mix images; mmdet and mmseg pad masks and label maps in training only.
+    training = type_name(cfg.model) != 'ImageClassifier'
+
+    def loss(batch: Any) -> Tensor:
+        data = model.data_preprocessor(batch, training)
+        return model.parse_losses(model._run_forward(data, mode='loss'))[0]
+
+    batches = Runner.build_dataloader(loader, seed=args.seed)
+    for batch in itertools.islice(batches, args.images):
+        yield lambda batch=batch: loss(batch)
+
+
+def main() -> None:
+    args = parse_args()
+    with command_line.report_errors(*command_line.SETUP_ERRORS):
+        check(args)
+        cfg = settings.load_config(args)
+        init_default_scope(cfg.get('default_scope') or 'mmengine')
+        check_weights.check_checkpoint(cfg, args.checkpoint, strict=True)
+        model = revert_sync_batchnorm(MODELS.build(cfg.model))
+        checkpoint = load_checkpoint(model, args.checkpoint, map_location='cpu')
+        try:
+            before = find_cvt(model)
+        except ValueError as error:
+            raise UserError(f'{args.config}: {error}') from error
+        model.to(args.device).eval()
+        torch.manual_seed(args.seed)
+        importance = head_importance(model, losses(model, cfg, args))
+        kept = choose_heads({name: found[args.importance] for name, found in importance.items()}, args.keep)
+        arch = cfg.model.backbone.get('arch', 'cvt-13')
+        arch = CvT.arch_zoo[arch.lower()] if isinstance(arch, str) else arch.to_dict()
+        state_dict, arch = prune_heads(model.cpu().state_dict(), model, kept, arch)
+        cfg.model.backbone.arch = arch
+        cfg.model.backbone.init_cfg = None
+        cfg.load_from = str(args.dst.resolve())
+        smaller = MODELS.build(cfg.model)
+        smaller.load_state_dict(state_dict)  # it loads with the arch that is written down
+        args.dst.parent.mkdir(parents=True, exist_ok=True)
+        meta = dict(checkpoint.get('meta', {}), cfg=cfg.pretty_text, arch=arch, heads=kept)
+        torch.save(dict(state_dict=state_dict, meta=meta), args.dst)
+        cfg.dump(args.dst.with_suffix('.py'))
+    for name, heads in kept.items():
+        values = ', '.join(f'{value:.2f}' for value in importance[name][args.importance].tolist())
+        print(f'{name}: keeps {heads} of {len(importance[name][args.importance])} heads; importance {values}')
+    counts = [sum(p.numel() for p in network.parameters()) for network in (before, find_cvt(smaller))]
+    heads = [sum(map(len, found)) for found in ([found['random'] for found in importance.values()], kept.values())]
+    print(f"{heads[1]} of {heads[0]} heads and {counts[1]:,} of the backbone's {counts[0]:,} parameters -> {args.dst}, "
+          f'{args.dst.with_suffix(".py")}')
+
+
+if __name__ == '__main__':
+    main()
