@@ -215,10 +215,6 @@ def images_of_a_test_without_annotations(desk: Desk) -> Command:
                      f'test_evaluator.outfile_prefix={desk.out / "submission"}', code=0)
 
 
-def configs_of_mmdet_and_mmseg(desk: Desk) -> Command:
-    return Command(('-m', 'pytest', '-q', 'tests/launch/test_check_data.py', '-k', 'their_own_configs'), '1 passed', 0)
-
-
 # -- scores -------------------------------------------------------------------------------------------
 
 
@@ -281,6 +277,16 @@ def error_with_its_traceback(desk: Desk) -> Command:
 
 MISTAKES: dict[str, Callable[[Desk], Command]] = {name: value for name, value in dict(globals()).items()
                                                   if getattr(value, '__annotations__', {}).get('desk') is Desk}
+# What needs other hardware, or Python: a test of the suite.
+TESTED = dict(
+    configs_of_mmdet_and_mmseg=('launch/test_check_data.py', 'their_own_configs'),
+    configs_whose_types_are_classes=('launch/test_pure_python_configs.py', 'trains_and_again'),
+    files_of_cuda_tensors_without_cuda=('weights/test_loading.py', 'cuda_tensors'),
+    weights_of_a_part_without_strict=('weights/test_loading.py', 'strict_false'),
+    files_of_other_projects=('weights/test_attacks.py', 'mmengines_own_way'),
+    one_gpu_a_task_under_slurm=('launch/test_devices.py', 'slurm'))
+MISTAKES |= {name: lambda desk, file=file, words=words: Command(
+    ('-m', 'pytest', '-q', f'tests/{file}', '-k', words), r'^\d+ passed', 0) for name, (file, words) in TESTED.items()}
 
 
 def call(command: Command) -> tuple[str, float]:
