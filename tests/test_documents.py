@@ -37,6 +37,8 @@ RUN_BY = {
         'tools/test_predict.py::test_classification', 'tools/test_predict.py::test_dense'],
     'python tools/export.py CONFIG CHECKPOINT model.onnx [--precision int8] [--evaluate]': [
         'deploy/test_export.py::test_the_tool_writes_judges_and_says_so'],
+    'python tools/attention.py CONFIG CHECKPOINT IMAGE --point 64,64': [
+        'tools/test_attention.py::test_picture_and_numbers'],
 }
 TOOLS = {'attention', 'benchmark', 'convert_checkpoint', 'demo', 'export', 'get_flops', 'plot', 'predict',
          'prune_heads', 'test', 'train'}
