@@ -14,7 +14,7 @@ def largest_scores(backbone: nn.Module, size: tuple[int, int]) -> tuple[int, int
         size: height and width of the image.
     """
     worst, place = 0, 0
-    for stage in range(len(getattr(backbone, 'depths', ()))):
+    for stage in range(len(backbone.depths) if hasattr(backbone, 'stage0') else 0):
         embedding = getattr(backbone, f'stage{stage}').patch_embed.proj
         size = tuple((side + 2 * padding - kernel) // stride + 1 for side, padding, kernel, stride in zip(
             size, embedding.padding, embedding.kernel_size, embedding.stride))

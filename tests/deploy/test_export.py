@@ -167,7 +167,8 @@ MASK_RCNN = 'maskrcnn_cvt_nano_shapes.py', {
     'arch': TWO_STAGES, 'model.neck.in_channels': [8, 16], 'model.roi_head.bbox_head.reg_class_agnostic': False,
     'model.roi_head.mask_head.class_agnostic': False, 'model.test_cfg.rcnn.score_thr': 0.12}
 RETINANET = 'retinanet_cvt13_coco.py', {
-    'model.neck.in_channels': [16, 16], 'model.neck.out_channels': 8, 'model.bbox_head.in_channels': 8,
+    'model.neck.in_channels': [16, 16], 'model.neck.out_channels': 8, 'model.neck.num_outs': 2,
+    'model.bbox_head.in_channels': 8, 'model.bbox_head.anchor_generator.strides': [8, 16],
     'model.bbox_head.feat_channels': 8, 'model.bbox_head.num_classes': 3, 'model.bbox_head.stacked_convs': 1,
     'model.test_cfg.nms_pre': 40}
 
