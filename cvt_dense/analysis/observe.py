@@ -144,8 +144,17 @@ def observed(model: nn.Module, blocks: Sequence[str] | None, see: Callable[[Seen
             start, step = start + step * ((kernel - 1) / 2 - padding), step * stride
             for j, block in enumerate(stage.blocks):
                 if f'stage{i}.blocks.{j}' in chosen:
+                    _check_softmax(f'stage{i}.blocks.{j}', block.attn)
                     handles += attach(Seen(f'stage{i}.blocks.{j}', block.attn, start, step))
         yield
+
+
+def _check_softmax(block: str, attention: ConvAttention) -> None:
+    """Raises ValueError if attention is not the softmax of q and k alone: what is recorded would be something else."""
+    for part, words in (('linear_attention', 'linear attention has no weights between two tokens'),
+                        ('rel_pos', 'its scores depend on relative positions too, which are not recorded')):
+        if getattr(attention, part, None) is not None:  # variants of CvT
+            raise ValueError(f'{block}: {words}. Name other blocks, or record a network without this option.')
 
 
 def block_names(backbone: CvT) -> list[str]:

@@ -199,6 +199,10 @@ def test_mistakes():
         with record_attention(model, queries=(64, 3)):
             model(x)
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    model.stage0.blocks[0].attn.rel_pos = torch.nn.Identity()
+    with pytest.raises(ValueError, match='stage0.blocks.0: its scores depend on relative positions too'):
+        record_attention(model).__enter__()
+    model.stage0.blocks[0].attn.rel_pos = None
     with pytest.raises(ValueError, match='Linear contains no cvt_dense.CvT'):
         record_attention(torch.nn.Linear(1, 1)).__enter__()
     with record_attention(model, queries=['cls', 4]) as records:
