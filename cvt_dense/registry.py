@@ -19,6 +19,8 @@ MODELS = _child('model', 'MODELS', 'models')
 DATASETS = _child('dataset', 'DATASETS', 'datasets')
 DATA_SAMPLERS = _child('data sampler', 'DATA_SAMPLERS', 'datasets')
 METRICS = _child('metric', 'METRICS', 'evaluation')
+TRANSFORMS = _child('transform', 'TRANSFORMS', 'datasets')
+LOOPS = _child('loop', 'LOOPS', 'evaluation')
 HOOKS = _child('hook', 'HOOKS', 'engine')
 OPTIM_WRAPPER_CONSTRUCTORS = _child(
     'optimizer wrapper constructor', 'OPTIM_WRAPPER_CONSTRUCTORS', 'engine')

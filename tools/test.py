@@ -18,6 +18,12 @@ from cvt_dense.launch.distributed import ends_in_order
 from cvt_dense.launch.start import start
 
 
+def parse_severity(text: str) -> list[int]:
+    """'1-3' to [1, 2, 3]; '1,5' to [1, 5]."""
+    first, dash, last = text.partition('-')
+    return list(range(int(first), int(last) + 1)) if dash else [int(part) for part in text.split(',')]
+
+
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description='Evaluates a checkpoint with the test data set of a config.')
     parser.add_argument('config', help='config file')
@@ -31,6 +37,10 @@ def parse_args() -> argparse.Namespace:
                              "faster, same result")
     parser.add_argument('--out', metavar='DIR', help='save predictions in DIR: detections as COCO JSON '
                         '(predictions.bbox.json, predictions.segm.json), segmentations as PNG label maps')
+    parser.add_argument('--corrupt', nargs='?', const='all', metavar='NAME,...|all',
+                        help="also test on corrupted images: gaussian_noise,fog,... or all, the benchmarks' fifteen")
+    parser.add_argument('--severity', type=parse_severity, default=[1, 2, 3, 4, 5], metavar='1-5',
+                        help='of --corrupt: 3, 1,3,5 or 1-5 (default: 1-5)')
     return parser.parse_args()
 
 

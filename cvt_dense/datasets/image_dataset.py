@@ -15,6 +15,7 @@ from timm.data.transforms import RandomResizedCropAndInterpolation
 from torch.utils.data import Dataset
 
 from ..registry import DATASETS
+from .corruption import CorruptImage
 
 MAX_ATTEMPTS = 10
 
@@ -238,6 +239,8 @@ class ImageDataset(Dataset):
             (``tools/train.py`` and ``tools/test.py`` fill it in).
         reader: name of a timm reader of the map style instead of the two layouts, e.g. '' with
             ``split`` naming a tar file. None: the layouts above.
+        corruption: arguments of :class:`cvt_dense.CorruptImage`, which sees the image as the network does, after
+            crop and resize; None: none.
         backend_args: of MMEngine's file backend that images, but not the list file, are read through, e.g.
             ``dict(backend='lmdb', db_path='imagenet.lmdb')``, under ``<data_root>/<split>/<path>``. It
             needs ``ann_file``. None: files.
@@ -258,6 +261,7 @@ class ImageDataset(Dataset):
                  transform: dict[str, Any] = dict(input_size=224),
                  num_classes: int | None = None,
                  reader: str | None = None,
+                 corruption: dict[str, Any] | None = None,
                  backend_args: dict[str, Any] | None = None):
         if backend_args and not ann_file:
             raise ValueError(f'backend_args={dict(backend_args)} reads images, but cannot list them: set ann_file to a '
@@ -277,6 +281,8 @@ class ImageDataset(Dataset):
             self._check_labels(num_classes, root, ann_file)
         self.is_training = transform.get('is_training', False)
         self.transform = create_transform(**transform, use_prefetcher=True)
+        if corruption is not None:
+            self.transform.transforms.insert(-1, CorruptImage(**corruption))  # the last one makes it a tensor
         self.crop: ReducedDecodingCrop | None = None
         if type(self.transform.transforms[0]) is RandomResizedCropAndInterpolation:
             crop = self.transform.transforms.pop(0)

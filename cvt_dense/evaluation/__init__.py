@@ -1,3 +1,4 @@
 from .accuracy import Accuracy
+from .robustness import RobustnessTestLoop
 
-__all__ = ['Accuracy']
+__all__ = ['Accuracy', 'RobustnessTestLoop']

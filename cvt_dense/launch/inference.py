@@ -1,14 +1,16 @@
 """What the flags of testing and predicting make of a config: mixed precision, and exported files."""
 import argparse
+from importlib.util import find_spec
 
 import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.logging import print_log
 from mmengine.registry import MODELS, init_default_scope
 
+from ..datasets.corruption import CORRUPTIONS, check_corruptions
 from ..deploy.runtime import Exported, is_exported, open_exported
 from ..errors import UserError
-from ..nodes import type_name
+from ..nodes import dicts, type_name
 from .class_folders import needs_classes
 
 # An exported file has one set of weights, which was chosen when it was exported.
@@ -35,6 +37,44 @@ def set_inference(cfg: Config, args: argparse.Namespace) -> None:
     if whole or backbone:
         hooks = cfg.get('custom_hooks') or []
         cfg.custom_hooks = [hook for hook in hooks if type_name(hook) not in WEIGHT_HOOKS]
+
+
+def set_corruptions(cfg: Config, args: argparse.Namespace) -> None:
+    """``--corrupt`` and ``--severity``: another test loop, and a transform in the test data that it sets.
+
+    Twice equals once.
+
+    Raises:
+        UserError: no such corruption or severity, no data to corrupt, or flags that do not go together.
+    """
+    names = list(CORRUPTIONS) if args.corrupt == 'all' else args.corrupt.split(',')
+    try:
+        check_corruptions(names, args.severity)
+    except ValueError as error:
+        raise UserError(f'--corrupt {args.corrupt} --severity: {error}') from error
+    if find_spec('imagecorruptions') is None:
+        raise UserError('--corrupt needs the package imagecorruptions: run "pip install imagecorruptions-imaug".')
+    if getattr(args, 'out', None):
+        raise UserError('--out with --corrupt: the predictions of each corruption would replace those before; leave '
+                        'one of them out.')
+    added = 0
+    for node in dicts(cfg.test_dataloader):
+        if type_name(node) == 'ImageDataset':
+            node.setdefault('corruption', {})
+            added += 1
+        for key in ('pipeline', 'transforms'):
+            steps = node.get(key)
+            loads = [i for i, step in enumerate(steps or ()) if isinstance(step, dict)
+                     and type_name(step).startswith('LoadImage')]
+            if loads:
+                if type_name(steps[loads[0] + 1]) != 'CorruptImage':
+                    node[key] = [*steps[:loads[0] + 1], dict(type='cvt_dense.CorruptImage'), *steps[loads[0] + 1:]]
+                added += 1
+    if not added:
+        raise UserError('--corrupt: test_dataloader has neither a LoadImage... transform nor a cvt_dense.ImageDataset, '
+                        'after which images could be corrupted.')
+    cfg.test_dataloader.persistent_workers = False  # workers would keep the corruption that they began with
+    cfg.test_cfg.update(type='cvt_dense.RobustnessTestLoop', corruptions=names, severities=args.severity)
 
 
 def _set_autocast(cfg: Config, dtype: str) -> None:

@@ -69,6 +69,9 @@ def adapt(cfg: Config, args: argparse.Namespace) -> Config:
         set_resume(cfg, args.resume)
     if _given(args, 'tta'):
         set_tta_pipeline(cfg)
+    if _given(args, 'corrupt'):
+        from .inference import set_corruptions
+        set_corruptions(cfg, args)
     set_number_of_classes(cfg)
     adapt_loaders(cfg)
     adapt_optimizer(cfg)

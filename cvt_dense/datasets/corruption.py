@@ -1,0 +1,97 @@
+"""Images with noise, blur, weather and compression, for testing: the corruptions of ImageNet-C and its like."""
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ..registry import TRANSFORMS
+
+# In the order of the benchmarks (Hendrycks and Dietterich 2019, Michaelis et al. 2019).
+CORRUPTIONS = (
+    'gaussian_noise', 'shot_noise', 'impulse_noise', 'defocus_blur', 'glass_blur', 'motion_blur', 'zoom_blur', 'snow',
+    'frost', 'fog', 'brightness', 'contrast', 'elastic_transform', 'pixelate', 'jpeg_compression')
+# The benchmarks keep these for choosing settings.
+VALIDATION_CORRUPTIONS = ('speckle_noise', 'gaussian_blur', 'spatter', 'saturate')
+SEVERITIES = (1, 2, 3, 4, 5)
+DRAWS_BY_SEED = ('impulse_noise', 'glass_blur')  # the others draw from NumPy's global state
+SMALLEST = 32
+
+
+def check_corruptions(names: Sequence[str], severities: Sequence[int]) -> None:
+    """ValueError for a name or a severity that does not exist."""
+    known = CORRUPTIONS + VALIDATION_CORRUPTIONS
+    wrong = [name for name in names if name not in known]
+    if wrong or not names:
+        raise ValueError(f'corruption {", ".join(map(repr, wrong)) or "(none)"}: allowed are {", ".join(known)}.')
+    if not severities or set(severities) - set(SEVERITIES):
+        raise ValueError(f'severity {list(severities)}: allowed are 1 (weak) to 5 (strong).')
+
+
+def corrupt(image: np.ndarray, name: str, severity: int, seed: int = 0) -> np.ndarray:
+    """A corrupted image, by the package ``imagecorruptions``.
+
+    What it draws depends on the arguments alone, the image's content among them: not on order, workers or processes.
+
+    Args:
+        image: uint8 (H, W, 3), RGB, at least 32x32.
+        name: of ``CORRUPTIONS`` or ``VALIDATION_CORRUPTIONS``.
+        severity: 1 to 5.
+
+    Raises:
+        ValueError: the image has another shape or type.
+    """
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or min(image.shape[:2]) < SMALLEST:
+        raise ValueError(f'an image of shape {image.shape} and type {image.dtype} cannot be corrupted: it takes uint8 '
+                         f'with three channels, at least {SMALLEST}x{SMALLEST}.')
+    import imagecorruptions
+    content = np.ascontiguousarray(image)
+    sequence = np.random.SeedSequence((seed, severity, zlib.crc32(name.encode()), zlib.crc32(content)))
+    state = np.random.get_state()
+    drawn = int(sequence.generate_state(1)[0])
+    np.random.seed(drawn)
+    try:
+        given = dict(seed=drawn) if name in DRAWS_BY_SEED else {}
+        return imagecorruptions.corrupt(content, severity=severity, corruption_name=name, **given)
+    finally:
+        np.random.set_state(state)
+
+
+@TRANSFORMS.register_module()
+class CorruptImage:
+    """:func:`corrupt` as a transform: of MMDetection's and MMSegmentation's pipelines, after the image is loaded and
+    at its own size (Michaelis et al.), or of a PIL image (:class:`ImageDataset`, after the crop, as ImageNet-C is).
+
+    :meth:`set` changes it between passes over the data, not while workers run.
+
+    Args:
+        corruption: name; None: images stay as they are.
+        severity: 1 to 5.
+        seed: of what is drawn.
+        to_rgb: the pipeline's images are BGR (``mmcv``'s), and corrupted as RGB.
+    """
+
+    def __init__(self, corruption: str | None = None, severity: int = 1, seed: int = 0, to_rgb: bool = True):
+        self.seed = seed
+        self.to_rgb = to_rgb
+        self.set(corruption, severity)
+
+    def set(self, corruption: str | None, severity: int = 1) -> None:
+        """Takes another corruption for the next pass over the data."""
+        if corruption is not None:
+            check_corruptions([corruption], [severity])
+        self.corruption, self.severity = corruption, severity
+
+    def __call__(self, results: Any) -> Any:
+        if self.corruption is None:
+            return results
+        if isinstance(results, Image.Image):
+            return Image.fromarray(corrupt(np.asarray(results), self.corruption, self.severity, self.seed))
+        step = -1 if self.to_rgb else 1
+        image = corrupt(results['img'][..., ::step], self.corruption, self.severity, self.seed)
+        results['img'] = np.ascontiguousarray(image[..., ::step])
+        return results
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}(corruption={self.corruption!r}, severity={self.severity}, seed={self.seed})'

@@ -1,0 +1,92 @@
+"""tools/test.py --corrupt."""
+import json
+import math
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+
+from cvt_dense.datasets.synthetic import generate
+from cvt_dense.errors import UserError
+from cvt_dense.evaluation.robustness import summarise, table
+from cvt_dense.launch import settings
+from cvt_dense.nodes import type_name
+
+ROOT = Path(__file__).resolve().parents[2]
+CORRUPTED = dict(fog={1: dict(mIoU=40.), 3: dict(mIoU=20.)}, snow={1: dict(mIoU=10.), 3: dict(mIoU=0.)})
+
+
+def test_means_by_hand():
+    assert summarise(dict(mIoU=50.), CORRUPTED, ['mIoU']) == dict(mIoU=dict(P=50., mPC=17.5, rPC=0.35))
+    assert math.isnan(summarise(dict(mIoU=0.), CORRUPTED, ['mIoU'])['mIoU']['rPC'])
+    lines = table(dict(mIoU=50.), CORRUPTED, 'mIoU').splitlines()
+    assert [line.split() for line in lines[1:5]] == [
+        ['clean', '50'], ['fog', '40', '20', '30'], ['snow', '10', '0', '5'], ['all', '(mPC)', '17.5']]
+    assert lines[5] == 'relative (rPC): 35.0 % of the clean value'
+
+
+@pytest.fixture(scope='module')
+def segmentor(tmp_path_factory) -> tuple[Path, Path, Path]:
+    """A folder with data, a config that keeps workers, and a checkpoint with random weights."""
+    folder = tmp_path_factory.mktemp('corrupt')
+    generate(folder / 'data', size=64, train=1, val=4, train_per_class=1, val_per_class=1)
+    config = folder / 'upernet.py'
+    config.write_text(f"_base_ = {str(ROOT / 'configs/upernet_cvt_nano_shapes.py')!r}\n"
+                      'test_dataloader = dict(num_workers=1, persistent_workers=True)\n')
+    cfg = Config.fromfile(config)
+    init_default_scope('mmseg')
+    torch.manual_seed(3)
+    torch.save(dict(state_dict=MODELS.build(cfg.model).state_dict()), folder / 'random.pth')
+    return folder, config, folder / 'random.pth'
+
+
+def test_each_corruption_reaches_the_network(run_tool, segmentor):
+    folder, config, checkpoint = segmentor
+    common = ('--data-root', folder / 'data/segmentation')
+    out = run_tool('tools/test.py', config, checkpoint, *common, '--work-dir', folder / 'all',
+                   '--corrupt', 'gaussian_noise,contrast', '--severity', '1,5').stdout
+    found = json.loads((folder / 'all/test/corruptions.json').read_text())
+    values = [found['clean']['mIoU'], *(found['corrupted'][name][severity]['mIoU']
+                                        for name in ('gaussian_noise', 'contrast') for severity in '15')]
+    assert len(set(values)) >= 4  # every worker saw its pass's corruption; weak noise may change no label
+    assert table(found['clean'], found['corrupted'], 'mIoU') in out
+    assert found['summary']['mIoU']['mPC'] == pytest.approx(sum(values[1:]) / 4)
+    # the same corruption by its transform in a config, as anyone may have it
+    by_hand = folder / 'by_hand.py'
+    by_hand.write_text(f'_base_ = {str(config)!r}\n' + "test_dataloader = dict(dataset=dict(pipeline=[dict(type="
+                       "'LoadImageFromFile'), dict(type='cvt_dense.CorruptImage', corruption='contrast', severity=5), "
+                       "dict(type='LoadAnnotations'), dict(type='PackSegInputs')]))\n")
+    out = run_tool('tools/test.py', by_hand, checkpoint, *common, '--work-dir', folder / 'hand').stdout
+    assert f'mIoU: {values[4]:.4f}' in out
+
+
+@pytest.mark.parametrize('name', ['maskrcnn_cvt13_coco', 'upernet_cvt13_ade20k', 'cvt13_in1k'])
+@pytest.mark.parametrize('tta', [False, True])
+def test_images_are_corrupted_where_they_are_loaded(name, tta):
+    cfg = Config.fromfile(ROOT / f'configs/{name}.py')
+    args = Namespace(config=f'{name}.py', checkpoint='some.pth', launcher='none', work_dir=None, corrupt='all',
+                     severity=[1, 2, 3, 4, 5], tta=tta and 'in1k' not in name)
+    once = settings.adapt(cfg, args)
+    assert settings.adapt(once, args).to_dict() == once.to_dict()
+    dataset = once.test_dataloader.dataset
+    if 'in1k' in name:
+        assert dataset.corruption == {}
+    else:
+        assert [type_name(step) for step in dataset.pipeline[:2]] == ['LoadImageFromFile', 'CorruptImage']
+    assert len(once.test_cfg.corruptions) == 15 and not once.test_dataloader.persistent_workers
+
+
+@pytest.mark.parametrize('change, message', [
+    (dict(corrupt='fog,rain'), "corruption 'rain': allowed are gaussian_noise, "),
+    (dict(severity=[0]), 'allowed are 1 (weak) to 5 (strong)'),
+    (dict(out='folder'), '--out with --corrupt')])
+def test_mistakes(change, message):
+    args = Namespace(corrupt='fog', severity=[1], out=None)
+    vars(args).update(change)
+    with pytest.raises(UserError) as error:
+        settings.adapt(Config.fromfile(ROOT / 'configs/upernet_cvt13_ade20k.py'), Namespace(
+            config='upernet.py', checkpoint='some.pth', launcher='none', work_dir=None, tta=False, **vars(args)))
+    assert message in str(error.value)

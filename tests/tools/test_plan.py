@@ -1,0 +1,60 @@
+"""tools/benchmark.py plan."""
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / 'tools'))
+
+from _benchmark.plan import plan, training_images, training_size
+
+
+def test_by_hand():
+    # 3,600 images of 1 GMAC: 6 GFLOPs each, at 100 x 0.6 GFLOP/s 10 a second: 360 s on one GPU
+    found = plan(3600, 1e9, gpus=2, total_batch=16, flops=100e9, utilisation=0.6)
+    assert found == (3600, 6e9, pytest.approx(10), pytest.approx(0.1), pytest.approx(0.1 / 48), 8)
+    # half of it recomputed: 7 GFLOPs
+    assert plan(3600, 1e9, 2, 16, recomputed=0.5e9, flops=100e9, utilisation=0.6).gpu_hours == pytest.approx(0.7 / 6)
+    # a measured speed takes the place of all that
+    assert plan(7200, 1e9, 8, 16, flops=1., utilisation=1., images_per_second=2.)[3:5] == (1., pytest.approx(1 / 192))
+
+
+@pytest.mark.parametrize('name, images, batch, size', [
+    ('cvt13_in1k', 300 * 1_281_167, 2048, (224, 224)),
+    ('cvt13_384_in1k', None, 512, (384, 384)),
+    ('upernet_cvt13_ade20k', 160_000 * 16, 16, (512, 512)),
+    ('maskrcnn_cvt13_coco_3x', 36 * 117_266, 16, None)])
+def test_of_recipes(name, images, batch, size):
+    cfg = Config.fromfile(ROOT / f'configs/{name}.py')
+    found = training_images(cfg, None)
+    assert found[1] == batch and (images is None or found[0] == images)
+    if size:
+        assert training_size(cfg) == size
+    else:
+        with pytest.raises(ValueError, match='give one by --size'):
+            training_size(cfg)
+
+
+def test_unknown_data_needs_its_number():
+    cfg = Config.fromfile(ROOT / 'configs/cvt_nano_shapes.py')
+    with pytest.raises(ValueError, match='--images'):
+        training_images(cfg, None)
+    assert training_images(cfg, 100) == (1600, 32)
+
+
+def test_as_typed(run_tool):
+    out = run_tool('tools/benchmark.py', 'plan', 'configs/cvt13_in1k.py', '--gpus', '8', '--flops', '989e12',
+                   '--utilisation', '0.35', '--gib-per-image', '0.3', '--images-per-core', '100').stdout
+    rows = dict(re.findall(r'^(\S+(?: \d+ GPUs)?) +([\d,.]+)', out, re.M))
+    value = {name: float(text.replace(',', '')) for name, text in rows.items()}
+    assert value['images'] == 300 * 1_281_167
+    hours = value['images'] * value['training'] * 1e9 / (989e12 * 0.35) / 3600
+    assert value['cost'] == pytest.approx(hours, rel=0.01)
+    assert value['on 8 GPUs'] == pytest.approx(hours / 8, rel=0.05)
+    assert value['loading'] == pytest.approx(value['speed'] / 100, rel=0.01)
+    assert value['memory'] == pytest.approx(0.3 * 256 + 19_997_480 * 12 / 2**30, rel=0.01)
+    wrong = run_tool('tools/benchmark.py', 'plan', 'configs/cvt13_in1k.py', '--utilisation', '35', rc=2).stdout
+    assert '--utilisation 35.0: a share' in wrong

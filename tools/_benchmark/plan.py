@@ -1,0 +1,172 @@
+"""``benchmark.py plan``: what the whole training of a config costs, on paper.
+
+A step costs 3 times the forward pass (backward computes gradients of inputs and of weights), and the backbone's once
+more with ``with_cp=True``; a multiplication and an addition are 2 FLOPs. So::
+
+    GPU-hours = images * 2 * (3 * MACs + recomputed MACs) / (flops * utilisation) / 3600
+    days = GPU-hours / gpus / 24
+
+``--images-per-second`` takes what one GPU was measured to train (``benchmark.py model CONFIG --mode train``, or the end
+of a run's log) instead. Evaluation is not counted. The total batch is the recipe's, whatever ``--gpus`` is. Memory is
+``--gib-per-image`` times the images a GPU, and 8 bytes a parameter for AdamW (4 more with averaged weights).
+"""
+import argparse
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from _random_batch import build_model, parse_size
+from get_flops import count_parts
+from mmengine.config import Config
+
+from cvt_dense.launch import command_line
+from cvt_dense.nodes import dicts, type_name
+
+HELP = 'GPU-hours, days, memory and disk of a whole training, from counted FLOPs or a measured speed'
+
+# Training images by the last part of data_root; of COCO those with objects, which MMDetection keeps.
+TRAINING_IMAGES = dict(imagenet=1_281_167, imagenet22k=14_197_122, coco=117_266, ADEChallengeData2016=20_210,
+                       cityscapes=2_975, cifar10=50_000, cifar100=50_000, flowers=2_040, pets=3_680)
+
+
+class Plan(NamedTuple):
+    """Cost of a training.
+
+    Attributes:
+        images: that are trained on in all, repetitions counted.
+        flops_per_image: of a training step.
+        images_per_second: of one GPU.
+        gpu_hours, days: of all, and on all GPUs.
+        images_per_gpu: of a step, before accumulation.
+    """
+    images: int
+    flops_per_image: float
+    images_per_second: float
+    gpu_hours: float
+    days: float
+    images_per_gpu: float
+
+
+def plan(images: int, macs: float, gpus: int, total_batch: int, *, recomputed: float = 0., flops: float = 989e12,
+         utilisation: float = 0.35, images_per_second: float | None = None) -> Plan:
+    """The arithmetic.
+
+    Args:
+        images: to train on in all.
+        macs: multiplications with addition of an image's forward pass.
+        gpus: that share the work.
+        total_batch: images of a step.
+        recomputed: those of them that ``with_cp`` does twice.
+        flops: a GPU's peak per second.
+        utilisation: share of that peak which training reaches.
+        images_per_second: of one GPU as measured, instead of the two before.
+    """
+    per_image = 2 * (3 * macs + recomputed)
+    rate = images_per_second or flops * utilisation / per_image
+    hours = images / rate / 3600
+    return Plan(images, per_image, rate, hours, hours / gpus / 24, total_batch / gpus)
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('config', help='config file')
+    parser.add_argument('--gpus', type=int, default=8, help='that share the work (8)')
+    parser.add_argument('--flops', type=float, default=989e12,
+                        help="a GPU's peak per second (989e12: an H100's dense bf16)")
+    parser.add_argument('--utilisation', type=float, default=0.35,
+                        help='share of the peak that training reaches (0.35)')
+    parser.add_argument('--images-per-second', type=float, metavar='N', help='of one GPU, as measured, instead')
+    parser.add_argument('--size', type=parse_size, metavar='HxW',
+                        help="training image (the config's crop; needed where images keep their own shape)")
+    parser.add_argument('--images', type=int, metavar='N',
+                        help='of an epoch (known: ' + ', '.join(TRAINING_IMAGES) + ')')
+    parser.add_argument('--images-per-core', type=float, metavar='N',
+                        help='loaded in a second by one core (benchmark.py data): how many cores a GPU needs')
+    parser.add_argument('--gib-per-image', type=float, metavar='GIB',
+                        help='memory of one image in training (configs/README.md): what a GPU needs')
+
+
+def check(args: argparse.Namespace) -> None:
+    for name in ('gpus', 'flops', 'images_per_second', 'images', 'images_per_core', 'gib_per_image'):
+        value = getattr(args, name)
+        if value is not None and not value > 0:
+            raise ValueError(f'--{name.replace("_", "-")} {value}: must be more than 0')
+    if not 0 < args.utilisation <= 1:
+        raise ValueError(f'--utilisation {args.utilisation}: a share, more than 0 and at most 1')
+    if not Path(args.config).is_file():
+        raise ValueError(f'{args.config} is not a config file')
+
+
+def training_images(cfg: Config, of_an_epoch: int | None) -> tuple[int, int]:
+    """(images in all, images of a step) that a config trains on.
+
+    Raises:
+        ValueError: it counts epochs of an unknown data set, or does not say its total batch.
+    """
+    batch = (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
+    if not batch:
+        raise ValueError(f'{cfg.filename}: auto_scale_lr.base_batch_size, the images of a step, is not set.')
+    if not cfg.train_cfg.get('max_epochs'):
+        return cfg.train_cfg.max_iters * batch, batch
+    root = next((node['data_root'] for node in dicts(cfg.train_dataloader) if node.get('data_root')), '')
+    images = of_an_epoch or TRAINING_IMAGES.get(Path(root).name)
+    if images is None:
+        raise ValueError(f'{cfg.filename} trains epochs of {root or "a data set"!r}: give its number of training '
+                         'images by --images.')
+    return cfg.train_cfg.max_epochs * images, batch
+
+
+def training_size(cfg: Config) -> tuple[int, int]:
+    """(H, W) of the images that a config trains on.
+
+    Raises:
+        ValueError: they keep their own shape.
+    """
+    if type_name(cfg.model) == 'ImageClassifier':
+        side = cfg.train_dataloader.dataset.transform['input_size']
+        return (side, side) if isinstance(side, int) else tuple(side[-2:])
+    crop = next((node['crop_size'] for node in dicts(cfg.train_dataloader) if node.get('crop_size')), None)
+    if type_name(cfg.model) != 'EncoderDecoder' or crop is None:
+        raise ValueError(f'{cfg.filename}: images keep their own shape; give one by --size, e.g. 800x1280 for COCO.')
+    return tuple(crop)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints the plan."""
+    with command_line.report_errors(*command_line.SETUP_ERRORS):
+        cfg = Config.fromfile(args.config)
+        images, batch = training_images(cfg, args.images)
+        size = args.size or training_size(cfg)
+        torch.manual_seed(0)
+        parts = count_parts(build_model(args.config), size)
+    parameters, macs = (sum(values) for values in zip(*parts.values()))
+    again = sum(macs for name, (_, macs) in parts.items() if name.startswith('backbone.'))
+    found = plan(images, macs, args.gpus, batch, recomputed=again if cfg.model.backbone.get('with_cp') else 0.,
+                 flops=args.flops, utilisation=args.utilisation, images_per_second=args.images_per_second)
+    print_plan(args, cfg, size, found, parameters, macs)
+
+
+def print_plan(args: argparse.Namespace, cfg: Config, size: tuple[int, int], found: Plan, parameters: int,
+               macs: float) -> None:
+    speed = 'as measured' if args.images_per_second else f'{args.utilisation:.0%} of {args.flops:.3g} FLOP/s'
+    averaged = any('EMA' in type_name(hook) for hook in cfg.get('custom_hooks') or ())
+    rows = [
+        ('images', f'{found.images:,}', f'{found.images_per_gpu:g} a GPU and step'),
+        ('forward', f'{macs / 1e9:,.2f} GMACs', f'an image of {size[0]}x{size[1]}'),
+        ('training', f'{found.flops_per_image / 1e9:,.1f} GFLOPs', 'an image'),
+        ('speed', f'{found.images_per_second:,.1f} images/s', f'a GPU, {speed}'),
+        ('cost', f'{found.gpu_hours:,.1f} GPU-hours', ''),
+        (f'on {args.gpus} GPUs', f'{24 * found.days:,.1f} hours', f'{found.days:,.2f} days'),
+        ('checkpoint', f'{parameters * (12 + 4 * averaged) / 1e9:,.2f} GB', 'weights and optimizer'
+         + (', averaged weights' if averaged else ''))]
+    if args.gib_per_image:
+        states = parameters * (8 + 4 * averaged) / 2**30  # weights and gradients are in the measured figure
+        rows.append(('memory', f'{args.gib_per_image * found.images_per_gpu + states:,.1f} GiB',
+                     'a GPU, without accumulation'))
+    if args.images_per_core:
+        rows.append(('loading', f'{found.images_per_second / args.images_per_core:,.1f} cores', 'a GPU'))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    print(args.config)
+    for name, value, remark in rows:
+        print(f'{name:<{widths[0]}}  {value:>{widths[1]}}  {remark}'.rstrip())
+    sys.stdout.flush()
