@@ -40,8 +40,7 @@ RUN_BY = {
     'python tools/attention.py CONFIG CHECKPOINT IMAGE --point 64,64': [
         'tools/test_attention.py::test_picture_and_numbers'],
 }
-TOOLS = {'attention', 'benchmark', 'convert_checkpoint', 'demo', 'export', 'get_flops', 'plot', 'predict',
-         'prune_heads', 'test', 'train'}
+TOOLS = {path.stem for path in (ROOT / 'tools').glob('[a-z]*.py')}
 
 
 def code(document: str) -> list[str]:

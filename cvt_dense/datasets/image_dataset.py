@@ -1,13 +1,14 @@
 """Labelled images from class folders or list files, over timm's readers and transforms."""
 import os
 import random
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
 import numpy as np
 from mmengine import fileio
 from PIL import ExifTags, Image
-from timm.data import auto_augment, create_transform
+from timm.data import ImageNetInfo, auto_augment, create_transform
 from timm.data.readers import create_reader
 from timm.data.readers.img_extensions import get_img_extensions
 from timm.data.readers.reader import Reader
@@ -76,20 +77,30 @@ class FileReader(Reader):
         return os.path.join(self.root, path) if absolute else path
 
 
-def read_class_folders(root: str) -> FileReader:
+def read_class_folders(root: str, class_names: Sequence[str] | None = None) -> FileReader:
     """Every image below ``root``; the folders directly in ``root``, sorted, are the classes.
+
+    Args:
+        class_names: all classes by number, of which ``root`` may have some folders only; None: those that it has.
 
     Raises:
         FileNotFoundError: no such folder, or no image in it.
+        ValueError: an empty folder, or one that is not in ``class_names``.
     """
     if not os.path.isdir(root):
         raise FileNotFoundError(f'{root!r} is not a folder. Expected is one folder per class in it; set the '
                                 'data root with --data-root DIR, or data_root and split in the config.')
-    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    found = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    classes = list(class_names) if class_names else found
+    unknown = sorted(set(found).difference(classes))
+    if unknown:
+        raise ValueError(f'{len(unknown)} class folders in {root!r} are none of the {len(classes)} class_names: '
+                         f'{_some(unknown)}. Point the data root elsewhere, or correct class_names.')
     extensions = tuple(get_img_extensions())
     paths, labels, empty = [], [], []
-    for label, name in enumerate(classes):
-        before = len(paths)
+    numbers = {name: label for label, name in enumerate(classes)}
+    for name in found:
+        before, label = len(paths), numbers[name]
         for folder, _, files in os.walk(os.path.join(root, name), followlinks=True):
             paths += [os.path.relpath(os.path.join(folder, file), root)
                       for file in files if file.lower().endswith(extensions)]
@@ -98,7 +109,7 @@ def read_class_folders(root: str) -> FileReader:
         if len(paths) == before:
             empty.append(name)
     if not paths:
-        raise FileNotFoundError(f'{root!r} holds no image in class folders ({len(classes)} folders). '
+        raise FileNotFoundError(f'{root!r} holds no image in class folders ({len(found)} folders). '
                                 f'Expected is {os.path.join(root, "<class>", "<name>.JPEG")}; allowed are '
                                 f'{", ".join(extensions)}.')
     if empty:
@@ -235,6 +246,8 @@ class ImageDataset(Dataset):
             is_training=True, auto_augment='rand-m9-mstd0.5-inc1')``. Its normalisation and erasing
             are left to the preprocessor: samples are uint8. A random crop of more than twice the output's
             size is taken from a JPEG decoded at a fraction of its size; evaluation decodes at full size.
+        class_names: the classes by number, where the folders are some of them only (ImageNet-A); or 'imagenet-1k' and
+            the like, timm's lists of synsets. None: the folders that there are.
         num_classes: outputs of the classifier's head; labels must be below. None: not checked
             (``tools/train.py`` and ``tools/test.py`` fill it in).
         reader: name of a timm reader of the map style instead of the two layouts, e.g. '' with
@@ -261,6 +274,7 @@ class ImageDataset(Dataset):
                  transform: dict[str, Any] = dict(input_size=224),
                  num_classes: int | None = None,
                  reader: str | None = None,
+                 class_names: Sequence[str] | str | None = None,
                  corruption: dict[str, Any] | None = None,
                  backend_args: dict[str, Any] | None = None):
         if backend_args and not ann_file:
@@ -275,7 +289,9 @@ class ImageDataset(Dataset):
         elif ann_file:
             self.reader = read_list(os.path.join(data_root, ann_file), root, backend_args)
         else:
-            self.reader = read_class_folders(root)
+            if isinstance(class_names, str):
+                class_names = ImageNetInfo(class_names).label_names()
+            self.reader = read_class_folders(root, class_names)
         self.metainfo = dict(classes=tuple(getattr(self.reader, 'classes', ())))
         if num_classes is not None and isinstance(self.reader, FileReader):
             self._check_labels(num_classes, root, ann_file)

@@ -1,6 +1,7 @@
 """Top-1, top-5 and cross entropy of a classifier."""
 import json
 import os
+import pkgutil
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,14 @@ from ..registry import METRICS
 IMAGENET_VAL_NAME = re.compile(r'ILSVRC2012_val_(\d{8})')
 
 
+def read_valid_classes(name: str) -> list[int]:
+    """Numbers among ImageNet's 1000 of the classes of 'imagenet-a' or 'imagenet-r'."""
+    if name not in ('imagenet-a', 'imagenet-r'):
+        raise ValueError(f"valid_classes={name!r}: allowed are 'imagenet-a', 'imagenet-r' and lists of numbers.")
+    text = pkgutil.get_data('timm.data', f'_info/{name.replace("-", "_")}_indices.txt').decode()
+    return [int(line) for line in text.split()]
+
+
 @METRICS.register_module()
 class Accuracy(BaseMetric):
     """``accuracy/top1`` and ``accuracy/top5`` in percent, and ``accuracy/loss``, the mean cross entropy.
@@ -24,7 +33,8 @@ class Accuracy(BaseMetric):
 
     Args:
         topk: the k's.
-        valid_classes: only these outputs compete (ImageNet-A and -R have 200 of the 1000 classes).
+        valid_classes: only these outputs compete. 'imagenet-a' and 'imagenet-r': their 200 of the 1000 classes, by
+            timm's lists.
         real_labels: JSON file of ImageNet ReaL: a list of lists, the classes that each validation
             image shows, in the order of the file names (``ILSVRC2012_val_00000001.JPEG`` first). Adds
             ``accuracy/real_top1`` (and top-k): the prediction is among those classes; images without
@@ -41,7 +51,7 @@ class Accuracy(BaseMetric):
 
     def __init__(self,
                  topk: Sequence[int] = (1, 5),
-                 valid_classes: Sequence[int] | None = None,
+                 valid_classes: Sequence[int] | str | None = None,
                  real_labels: str | None = None,
                  collect_device: str = 'cpu',
                  prefix: str | None = None):
@@ -50,6 +60,8 @@ class Accuracy(BaseMetric):
             raise ValueError(f'topk={topk!r}: allowed are numbers from 1.')
         self.topk = tuple(topk)
         self.valid_classes = None
+        if isinstance(valid_classes, str):
+            valid_classes = read_valid_classes(valid_classes)
         if valid_classes is not None:
             self.valid_classes = torch.tensor(sorted(set(valid_classes)))
             if not len(self.valid_classes) or self.valid_classes[0] < 0:

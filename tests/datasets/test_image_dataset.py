@@ -295,3 +295,14 @@ def test_processes_share_an_epoch(monkeypatch):
         seen += part
     assert set(seen) == set(range(10))
     assert len({index.seed for index in seen}) == 12
+
+
+def test_some_folders_of_a_longer_list_of_classes(tmp_path):
+    """ImageNet-A has 200 of the 1000 folders: their labels are those of the 1000."""
+    for name in ('n01498041', 'n12267677'):
+        (tmp_path / name).mkdir()
+        Image.new('RGB', (40, 40)).save(tmp_path / name / 'x.png')
+    dataset = ImageDataset(str(tmp_path), class_names='imagenet-1k', num_classes=1000)
+    assert [dataset[i]['labels'] for i in range(2)] == [6, 988] and len(dataset.metainfo['classes']) == 1000
+    with pytest.raises(ValueError, match="are none of the 2 class_names: 'n12267677'"):
+        ImageDataset(str(tmp_path), class_names=['n01498041', 'other'])

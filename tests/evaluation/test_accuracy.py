@@ -89,3 +89,11 @@ def test_mistakes(tmp_path):
         Accuracy(valid_classes=[])
     with pytest.raises(FileNotFoundError, match="real_labels='.*gone.json' is not a file"):
         Accuracy(real_labels=str(tmp_path / 'gone.json'))
+
+
+def test_lists_of_imagenet_a_and_r():
+    for name, first in (('imagenet-a', [6, 11, 13]), ('imagenet-r', [1, 2, 4])):
+        classes = Accuracy(valid_classes=name).valid_classes.tolist()
+        assert classes[:3] == first and len(classes) == 200
+    with pytest.raises(ValueError, match="'imagenet-x': allowed are"):
+        Accuracy(valid_classes='imagenet-x')

@@ -67,6 +67,7 @@ def test_each_corruption_reaches_the_network(run_tool, segmentor):
 @pytest.mark.parametrize('tta', [False, True])
 def test_images_are_corrupted_where_they_are_loaded(name, tta):
     cfg = Config.fromfile(ROOT / f'configs/{name}.py')
+    cfg.work_dir = 'work'
     args = Namespace(config=f'{name}.py', checkpoint='some.pth', launcher='none', work_dir=None, corrupt='all',
                      severity=[1, 2, 3, 4, 5], tta=tta and 'in1k' not in name)
     once = settings.adapt(cfg, args)
@@ -86,7 +87,9 @@ def test_images_are_corrupted_where_they_are_loaded(name, tta):
 def test_mistakes(change, message):
     args = Namespace(corrupt='fog', severity=[1], out=None)
     vars(args).update(change)
+    cfg = Config.fromfile(ROOT / 'configs/upernet_cvt13_ade20k.py')
+    cfg.work_dir = 'work'
     with pytest.raises(UserError) as error:
-        settings.adapt(Config.fromfile(ROOT / 'configs/upernet_cvt13_ade20k.py'), Namespace(
-            config='upernet.py', checkpoint='some.pth', launcher='none', work_dir=None, tta=False, **vars(args)))
+        settings.adapt(cfg, Namespace(config='upernet.py', checkpoint='some.pth', launcher='none', work_dir=None,
+                                      tta=False, **vars(args)))
     assert message in str(error.value)

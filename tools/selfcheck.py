@@ -1,0 +1,160 @@
+"""Checks this machine: the network's values, gradients and training on its device, then a table of speeds.
+
+    python tools/selfcheck.py                                  # the GPU if there is one, otherwise the CPU
+    python tools/selfcheck.py --device cuda --minutes 20 --out selfcheck
+
+Needs torch, timm, mmengine and mmcv (mmcv-lite will do). ``selfcheck.json`` in --out grows with each result, so a run
+that is cut short leaves what it has; what cannot run here is skipped with the reason. Exit code 1 if a check failed.
+"""
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / 'tools'), str(ROOT)]
+
+# (what, arguments of tools/benchmark.py model); the most telling ones first, because time may run out.
+TRANSFORMER, RIVALS = 'transformers', 'swin_tiny_patch4_window7_224,convnext_tiny,pvt_v2_b2'
+WINDOWED = ['windowed', 'windowed+fused']
+TABLES = {
+    'cuda': [
+        (f'{arch}, {size} x {batch}, {mode}, {amp}', [
+            arch, '--size', size, '--batch', batch, '--mode', mode, '--amp', amp, '--compare', ','.join(
+                ([] if size == '224' else [WINDOWED[mode == 'infer']])
+                + (['fused', 'fused+compiled'] if mode == 'infer' else ['compiled'])
+                + ([TRANSFORMER, RIVALS] if arch == 'cvt-13' else []))])
+        for arch in ('cvt-13', 'cvt-21', 'cvt-w24')
+        for size, batch in (('224', '128'), ('800x1344', '2'))
+        for mode in ('infer', 'train') for amp in ('bf16', 'none')],
+    'cpu': [
+        (f'cvt-13, {size} x {batch}, {mode}, {amp}', [
+            'cvt-13', '--size', size, '--batch', batch, '--mode', mode, '--amp', amp, '--rounds', '3',
+            '--compare', 'windowed' if mode == 'train' else 'windowed,fused'])
+        for size, batch in (('64', '2'), ('96x160', '1')) for mode in ('infer', 'train') for amp in ('none', 'bf16')]}
+
+
+class Report:
+    """What was found, on the console and in a file that is whole after every entry.
+
+    Args:
+        path: of the file.
+        until: ``time.monotonic()`` at which no more is begun.
+    """
+
+    def __init__(self, path: Path, until: float):
+        self.path, self.until = path, until
+        self.entries: list[dict[str, Any]] = []
+
+    def add(self, name: str, state: str, **found: Any) -> None:
+        """``state`` is 'ok', 'failed' or 'skipped'."""
+        self.entries.append(dict(name=name, state=state, **found))
+        text = ', '.join(f'{key} {value:.3g}' if isinstance(value, float) else f'{key} {value}'
+                         for key, value in found.items() if key != 'rows')
+        print(f'{state:8}{name}: {text}', flush=True)
+        part = self.path.with_suffix('.part')
+        part.write_text(json.dumps(self.entries, indent=1) + '\n')
+        os.replace(part, self.path)
+
+    def run(self, name: str, check: Any, *args: Any) -> None:
+        """Adds what ``check`` returns; a failed assertion or any error of it is a failed check, not the end."""
+        if time.monotonic() > self.until:
+            self.add(name, 'skipped', reason='no time left (--minutes)')
+            return
+        from _selfcheck import Skip
+        start = time.monotonic()
+        try:
+            found = check(*args)
+        except Skip as reason:
+            self.add(name, 'skipped', reason=str(reason))
+        except Exception as error:
+            self.add(name, 'failed', error=f'{type(error).__name__}: {error}'[:2000])
+        else:
+            failed = found.pop('failed', False)
+            self.add(name, 'failed' if failed else 'ok', **found, seconds=round(time.monotonic() - start, 1))
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Versions and the device."""
+    import mmcv
+    import mmengine
+    import timm
+    import torch
+    found = dict(python=platform.python_version(), torch=torch.__version__, timm=timm.__version__,
+                 mmengine=mmengine.__version__, mmcv=mmcv.__version__, cpus=os.cpu_count(), device=device)
+    if device == 'cuda':
+        properties = torch.cuda.get_device_properties(0)
+        found.update(gpu=properties.name, gpus=torch.cuda.device_count(), cuda=torch.version.cuda,
+                     gib=round(properties.total_memory / 2**30, 1), capability=f'{properties.major}.{properties.minor}')
+    else:
+        found.update(cpu=torch.backends.cpu.get_cpu_capability())
+    return found
+
+
+def speeds(arguments: list[str], device: str, out: Path, seconds: float) -> dict[str, Any]:
+    """Rows of tools/benchmark.py, which runs in a process of its own: what dies there leaves this one alive."""
+    from _selfcheck import Skip, installed
+    if not installed('transformers'):
+        arguments = [text.replace(f',{TRANSFORMER}', '') for text in arguments]
+    out.unlink(missing_ok=True)
+    command = [sys.executable, str(ROOT / 'tools/benchmark.py'), 'model', *arguments, '--device', device, '--json', out]
+    try:
+        done = subprocess.run(command, timeout=seconds, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except subprocess.TimeoutExpired:
+        raise Skip(f'took longer than the {seconds:.0f} s that were left (--minutes)') from None
+    if done.returncode:
+        raise RuntimeError(done.stdout[-1500:])
+    rows = json.loads(out.read_text())['rows']
+    out.unlink()
+    first = rows[0]
+    return dict(rows=rows, images_per_s=first['images_per_s'], gib=first['memory_gib'], peak=first['share_of_peak'])
+
+
+def print_rows(report: Report) -> None:
+    for entry in report.entries:
+        if entry.get('rows'):
+            print(f'\n{entry["name"]}\n{"":32}{"images/s":>10}{"x first":>9}{"GiB":>8}{"peak":>7}')
+            for row in entry['rows']:
+                if row['images_per_s']:
+                    print(f'{row["name"]:32}{row["images_per_s"]:10.1f}{row["speedup"] or 0:9.2f}'
+                          f'{row["memory_gib"] or 0:8.2f}{row["share_of_peak"] or 0:7.0%}')
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('--device', choices=('cpu', 'cuda'), help='what to check (cuda, if PyTorch sees one)')
+    parser.add_argument('--minutes', type=float, default=20., help='no check or table is begun later than this (20)')
+    parser.add_argument('--out', type=Path, default=Path('selfcheck'), metavar='DIR',
+                        help='folder of selfcheck.json (selfcheck)')
+    args = parser.parse_args()
+    if not args.minutes > 0:
+        parser.error(f'--minutes {args.minutes}: must be more than 0')
+    end = time.monotonic() + 60 * args.minutes
+    args.out.mkdir(parents=True, exist_ok=True)
+    import torch
+    device = args.device or ('cuda' if torch.cuda.is_available() else 'cpu')
+    if device == 'cuda' and not torch.cuda.is_available():
+        parser.error(f'--device cuda: this PyTorch ({torch.__version__}) sees no CUDA device')
+    from _selfcheck import CHECKS
+    from mmengine.logging import MMLogger
+    MMLogger.get_current_instance().setLevel('WARNING')
+    report = Report(args.out / 'selfcheck.json', end)
+    report.run('environment', environment, device)
+    for name, check in CHECKS.items():
+        report.run(name, check, device)
+    for name, arguments in TABLES[device]:
+        report.run(f'speed, {name}', speeds, arguments, device, args.out / 'rows.json', end - time.monotonic())
+    print_rows(report)
+    states = [entry['state'] for entry in report.entries]
+    counts = ', '.join(f'{states.count(state)} {state}' for state in ('ok', 'failed', 'skipped'))
+    print(f'\n{counts}: {report.path}')
+    sys.exit('failed' in states)
+
+
+if __name__ == '__main__':
+    main()
