@@ -12,6 +12,7 @@ from timm.data import ImageNetInfo, auto_augment, create_transform
 from timm.data.readers import create_reader
 from timm.data.readers.img_extensions import get_img_extensions
 from timm.data.readers.reader import Reader
+from timm.data.readers.reader_image_in_tar import ReaderImageInTar
 from timm.data.transforms import RandomResizedCropAndInterpolation
 from torch.utils.data import Dataset
 
@@ -251,7 +252,7 @@ class ImageDataset(Dataset):
         num_classes: outputs of the classifier's head; labels must be below. None: not checked
             (``tools/train.py`` and ``tools/test.py`` fill it in).
         reader: name of a timm reader of the map style instead of the two layouts, e.g. '' with
-            ``split`` naming a tar file. None: the layouts above.
+            ``split`` naming a tar file, or 'tar' with a folder of tar files. None: the layouts above.
         corruption: arguments of :class:`cvt_dense.CorruptImage`, which sees the image as the network does, after
             crop and resize; None: none.
         backend_args: of MMEngine's file backend that images, but not the list file, are read through, e.g.
@@ -284,7 +285,9 @@ class ImageDataset(Dataset):
             raise FileNotFoundError(f'data root {data_root!r} is not a folder; give the right one with '
                                     '--data-root DIR or data_root in the config.')
         root = os.path.join(data_root, split)
-        if reader is not None:
+        if reader == 'tar':
+            self.reader = ReaderImageInTar(root)
+        elif reader is not None:
             self.reader = create_reader(reader, root=root)
         elif ann_file:
             self.reader = read_list(os.path.join(data_root, ann_file), root, backend_args)

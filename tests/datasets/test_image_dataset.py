@@ -83,6 +83,13 @@ def test_tar_file_through_timms_reader(root):
     folders = ImageDataset(str(root), 'train', transform=dict(input_size=24))
     assert len(dataset) == 12 and dataset[5]['labels'] == 1
     assert torch.equal(dataset[5]['inputs'], folders[5]['inputs'])
+    (root / 'shards').mkdir()
+    for name in ('ant', 'bee'):
+        with tarfile.open(root / 'shards' / f'{name}.tar', 'w') as tar:
+            tar.add(root / 'train' / name, arcname=name)
+    shards = ImageDataset(str(root), 'shards', reader='tar', transform=dict(input_size=24))
+    assert len(shards) == 12 and all(torch.equal(shards[i]['inputs'], dataset[i]['inputs'])
+                                     and shards[i]['labels'] == dataset[i]['labels'] for i in range(12))
 
 
 def test_memory_does_not_hold_python_objects_per_image(root):
