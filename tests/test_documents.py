@@ -72,8 +72,8 @@ def flags_of(tool: str) -> set[str]:
     subcommands = [path.stem for path in (ROOT / 'tools/_benchmark').glob('*.py') if '\nHELP = ' in path.read_text()]
     text = io.StringIO()
     for command in ([(name, ) for name in subcommands] if tool == 'benchmark' else [()]):
-        with (mock.patch('sys.argv', [tool, *command, '--help']), mock.patch('sys.path', [str(ROOT / 'tools'), *sys.path]),
-              redirect_stdout(text), pytest.raises(SystemExit) as ending):
+        with (mock.patch('sys.argv', [tool, *command, '--help']), redirect_stdout(text),
+              mock.patch('sys.path', [str(ROOT / 'tools'), *sys.path]), pytest.raises(SystemExit) as ending):
             runpy.run_path(str(ROOT / f'tools/{tool}.py'), run_name='__main__')
         assert not ending.value.code
     return set(re.findall(r'--[a-z][a-z-]*', text.getvalue()))
