@@ -134,7 +134,6 @@ def main() -> None:
     args = parser.parse_args()
     if not args.minutes > 0:
         parser.error(f'--minutes {args.minutes}: must be more than 0')
-    end = time.monotonic() + 60 * args.minutes
     args.out.mkdir(parents=True, exist_ok=True)
     import torch
     device = args.device or ('cuda' if torch.cuda.is_available() else 'cpu')
@@ -143,6 +142,7 @@ def main() -> None:
     from _selfcheck import CHECKS
     from mmengine.logging import MMLogger
     MMLogger.get_current_instance().setLevel('WARNING')
+    end = time.monotonic() + 60 * args.minutes  # without the imports, which a busy machine makes long
     report = Report(args.out / 'selfcheck.json', end)
     report.run('environment', environment, device)
     for name, check in CHECKS.items():

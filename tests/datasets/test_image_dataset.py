@@ -84,9 +84,9 @@ def test_tar_file_through_timms_reader(root):
     assert len(dataset) == 12 and dataset[5]['labels'] == 1
     assert torch.equal(dataset[5]['inputs'], folders[5]['inputs'])
     (root / 'shards').mkdir()
-    for name in ('ant', 'bee'):
-        with tarfile.open(root / 'shards' / f'{name}.tar', 'w') as tar:
-            tar.add(root / 'train' / name, arcname=name)
+    for folder in (root / 'train').iterdir():
+        with tarfile.open(root / 'shards' / f'{folder.name}.tar', 'w') as tar:
+            tar.add(folder, arcname=folder.name)
     shards = ImageDataset(str(root), 'shards', reader='tar', transform=dict(input_size=24))
     assert len(shards) == 12 and all(torch.equal(shards[i]['inputs'], dataset[i]['inputs'])
                                      and shards[i]['labels'] == dataset[i]['labels'] for i in range(12))
