@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import mmcv
 import numpy as np
 import torch
 from _pictures import Object, Row, draw_label_map, draw_objects, enlarge, side_by_side, text_size, with_panel
 from mmengine.config import Config
-from mmengine.registry import MODELS
+from mmengine.registry import MODELS, TRANSFORMS
 from mmengine.runner import load_checkpoint
 from PIL import Image
 
@@ -134,6 +135,31 @@ def detection_predictor(cfg: Config, checkpoint: str | None, device: str, score_
 # -- segmentation ------------------------------------------------------------------------------------
 
 
+def read_for_segmentation(cfg: Config) -> Reader:
+    """mmcv's default, or, where the config's test pipeline loads otherwise (more channels, say), as that does."""
+    loader = (cfg.get('test_dataloader', {}).get('dataset', {}).get('pipeline') or [{}])[0]
+    if type_name(loader) == 'LoadImageFromFile' and not {'color_type', 'imdecode_backend'} & set(loader):
+        return mmcv.imread
+    transform = TRANSFORMS.build(dict(loader))
+
+    def read(path: Path) -> np.ndarray | None:
+        try:
+            return transform(dict(img_path=str(path)))['img']
+        except Exception:  # each decoder raises its own
+            return None
+
+    return read
+
+
+def visible(image: np.ndarray) -> np.ndarray:
+    """RGB, uint8, of an image as it was read: BGR, or of other channels the first three (or one), stretched."""
+    image = np.atleast_3d(image)
+    if image.dtype == np.uint8 and image.shape[2] == 3:
+        return image[..., ::-1]
+    first = image[..., [0, 1, 2] if image.shape[2] >= 3 else [0, 0, 0]].astype(np.float32)
+    return ((first - first.min()) / max(float(np.ptp(first)), 1e-9) * 255).astype(np.uint8)
+
+
 def segmentation_predictor(cfg: Config, checkpoint: str | None, device: str) -> Predictor:
     from mmseg.apis import inference_model, init_model
     cfg.setdefault('test_pipeline', cfg.get('test_dataloader', {}).get('dataset', {}).get('pipeline'))
@@ -149,7 +175,7 @@ def segmentation_predictor(cfg: Config, checkpoint: str | None, device: str) -> 
 
     def predict(image: np.ndarray, annotated: np.ndarray | None = None) -> tuple[np.ndarray, str]:
         labels = inference_model(model, image).pred_sem_seg.data[0].cpu().numpy()
-        image = image[..., ::-1]
+        image = visible(image)
         picture = draw_label_map(image, labels, palette)
         share, size = shares(labels), text_size(picture)
         order = [i for i in share.argsort()[::-1] if share[i] >= LEAST_SHARE]

@@ -50,7 +50,7 @@ def build_model(path: str, **backbone: Any) -> BaseModel:
 
 def random_batch(model: BaseModel, batch: int, size: tuple[int, int], device: str = 'cpu') -> dict[str, Any]:
     """Arguments of ``model(..., mode='loss')``: normalised images of ``size`` (H, W) and ground truth."""
-    inputs = torch.randn(batch, 3, *size, device=device)
+    inputs = torch.randn(batch, getattr(model.backbone, 'in_channels', 3), *size, device=device)
     if isinstance(model, ImageClassifier):
         return dict(inputs=inputs, labels=torch.randint(model.num_classes, (batch, ), device=device))
     shapes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), size)

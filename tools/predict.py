@@ -23,6 +23,7 @@ from _predictors import (
     classification_predictor,
     detection_predictor,
     read_for_classification,
+    read_for_segmentation,
     segmentation_predictor,
 )
 from mmengine.config import Config
@@ -36,7 +37,7 @@ from cvt_dense.launch.check_values import SHARE, check_value
 from cvt_dense.launch.inference import set_inference
 from cvt_dense.nodes import type_name
 
-IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
+IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.npy', '.png', '.tif', '.tiff', '.webp')
 OVERVIEW = 'overview.png'
 
 
@@ -135,7 +136,7 @@ def build_predictor(args: argparse.Namespace, cfg: Config) -> tuple[Reader, Pred
     if scope == 'mmdet':
         return mmcv.imread, detection_predictor(cfg, cfg.load_from, args.device, args.score_thr)
     if scope == 'mmseg':
-        return mmcv.imread, segmentation_predictor(cfg, cfg.load_from, args.device)
+        return read_for_segmentation(cfg), segmentation_predictor(cfg, cfg.load_from, args.device)
     if kind == 'ImageClassifier':
         return read_for_classification, classification_predictor(cfg, cfg.load_from, args.device)
     raise UserError(

@@ -17,7 +17,7 @@ from ..errors import UserError
 from ..nodes import dicts
 from . import settings
 from .announce import announce
-from .check_data import check_annotations, check_files, check_heads
+from .check_data import check_annotations, check_channels, check_files, check_heads
 from .check_data.data_sets import is_first_process
 from .check_values import check_keys
 from .check_weights import check_checkpoint, check_pretrained
@@ -44,6 +44,7 @@ def build_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[s
         backend_args = [node['backend_args'] for node in dicts(loader.dataset) if node.get('backend_args')]
         if check:
             check_files(dataset, cfg.model, f'{stage}_dataloader', *backend_args[:1])
+            check_channels(cfg, dataset, stage)
         if not len(dataset):
             raise UserError(f'the data set of {stage}_dataloader is empty: {dict(loader.dataset)}. Check its '
                             'data_root and annotation file.')

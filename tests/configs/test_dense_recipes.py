@@ -36,6 +36,7 @@ RECIPES = {
     'upernet_cvtw24_ade20k': (2, 6e-5, 0.01, 0.95, '160k'),
     'upernet_cvt13_cityscapes': (2, 6e-5, 0.01, 1., '80k'),
     'upernet_cvt13_custom': (2, 6e-5, 0.01, 1., '40k'),
+    'upernet_cvt13_multichannel': (2, 6e-5, 0.01, 1., '40k'),
     'semfpn_cvt13_ade20k': (4, 1e-4, 1e-4, 1., 'semfpn'),
     'semfpn_cvt21_ade20k': (4, 1e-4, 1e-4, 1., 'semfpn'),
     'semfpn_cvtw24_ade20k': (4, 1e-4, 1e-4, 0.95, 'semfpn'),
@@ -128,6 +129,9 @@ def test_sizes(name):
                         for step in Compose(cfg[f'{stage}_dataloader'].dataset.pipeline).transforms}
                        for stage in ('train', 'test'))
     wide = 'cityscapes' in name
+    if name.endswith('_multichannel'):  # crops, without resizing
+        assert tuple(train['RandomCrop'].crop_size) == tuple(cfg.model.data_preprocessor.size) == (512, 512)
+        return
     if not detection:
         size = (2048, 1024) if wide else (2048, 512)
         assert (train['RandomResize'].scale, train['RandomResize'].ratio_range) == (size, (0.5, 2.))

@@ -48,7 +48,8 @@ class CvT(StrictLoading, BaseModule):
             - ``cls_token`` (in the last stage only).
             - ``drop_rates`` (0), ``attn_drop_rates`` (0), ``drop_path_rates`` (0): a stage's drop
               path grows linearly from 0 at its first block to this value at its last.
-        in_channels: channels of the image.
+        in_channels: channels of the image. With published weights, which are for 3, ``init_cfg`` needs
+            ``in_channels='adapt'``.
         out_type: ``'featmap'``: maps (B, C_i, H_i, W_i) for each of ``out_indices``;
             ``'cls_token'``: (B, C) of the last stage after ``norm``; ``'avg_featmap'``: (B, C), the
             mean over the last stage's map tokens after ``norm``.
