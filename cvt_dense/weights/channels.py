@@ -26,7 +26,7 @@ def adapt_channels(state_dict: StateDict, in_channels: int, source: str) -> dict
     """
     from timm.models import adapt_input_conv
     tensors = dict(state_dict)
-    key = next((key for key in tensors if recognise([key]) and FIRST in convert({key: tensors[key]}, 'microsoft')), None)
+    key = next((key for key in tensors if recognise([key]) and FIRST in convert({key: None}, 'microsoft')), None)
     given = in_channels if key is None else tensors[key].shape[1]
     if given == in_channels:
         return tensors

@@ -141,7 +141,7 @@ def _reason(own: StateDict, given: StateDict, result: Comparison,
         return "Likely reason: other projections; set arch's qkv_proj_method as the file was trained."
     if 'stage0.patch_embed.proj.weight' in result.mismatched:
         return ('Likely reason: the file was trained with another in_channels. '
-                "init_cfg=dict(type='Pretrained', checkpoint=..., in_channels='adapt') makes its first convolution fit.")
+                "init_cfg=dict(type='Pretrained', checkpoint=..., in_channels='adapt') makes it fit.")
     if any(key.endswith('cls_token') for key in result.missing):
         return 'Likely reason: the file was trained without a CLS token; set with_cls_token=False.'
     return ("Likely reason: renamed keys or an incomplete export; use the authors' or Hugging Face's file as "

@@ -36,9 +36,9 @@ def check_channels(cfg: Config, dataset: Any, stage: str) -> None:
         if given not in (0, wanted) and not (given == 1 and name.startswith('model')):
             raise UserError(f'{name}.mean has {given} values, but model.backbone.in_channels is {wanted}. {REMEDY}')
     for leaf in leaves:
-        if type_name(leaf) in ('ImageDataset', 'FolderDataset') and wanted != 3:
-            raise UserError(f'{where} loads images as RGB, with 3 channels, but model.backbone.in_channels is {wanted}: '
-                            f'{type_name(leaf)} knows no others. Detection and segmentation load any number '
+        if type_name(leaf) == 'ImageDataset' and wanted != 3:
+            raise UserError(f'{where} loads images as RGB, with 3 channels, but model.backbone.in_channels is '
+                            f'{wanted}: ImageDataset knows no others. Detection and segmentation load any number '
                             '(upernet_cvt13_multichannel.py).')
     loader = (leaves[0].get('pipeline') or [{}])[0]
     plain = type_name(loader) == 'LoadImageFromFile' and not {'color_type', 'imdecode_backend'} & set(loader)
@@ -49,6 +49,6 @@ def check_channels(cfg: Config, dataset: Any, stage: str) -> None:
     shape = loaded['img'].shape
     given = shape[2] if len(shape) > 2 else 1
     if given != wanted:
-        raise UserError(f'{where}: {loaded.get("img_path")!r} is loaded by {type_name(loader)} with {given} channels (an '
-                        f'array of {shape}: height, width, channels), but model.backbone.in_channels is {wanted}. '
+        raise UserError(f'{where}: {loaded.get("img_path")!r} is loaded by {type_name(loader)} with {given} channels '
+                        f'(an array of {shape}: height, width, channels), but model.backbone.in_channels is {wanted}. '
                         f'{REMEDY}')
