@@ -72,8 +72,8 @@ def main() -> None:
         converted = backbone_only(state_dict) if args.to == 'backbone' else convert(state_dict, args.to)
         others = [key for key in state_dict if key.split('.')[0] not in ('backbone', 'head')]
         if source == 'cvt_dense' and args.to in ('microsoft', 'huggingface') and others:
-            raise ValueError(f"{args.src} is a detector's or segmentor's ({others[0]}...), for which {args.to} has no "
-                             'names: use --to backbone.')
+            raise ValueError(f"{args.src} is a detector's, segmentor's or distilled classifier's ({others[0]}...), "
+                             f'for which {args.to} has no names: use --to backbone.')
         dst, config = args.dst, None
         if args.to == 'huggingface' and not dst.suffix:
             config = huggingface_config(state_dict, args.num_heads or find_num_heads(state_dict))

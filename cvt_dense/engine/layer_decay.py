@@ -74,7 +74,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
                 continue
             layer, num_layers = backbone.get_layer_depth(name, 'backbone.')
             lr = self.base_lr * self.decay_rate**(num_layers - 1 - layer)
-            decays = param.ndim > 1 and not name.endswith('cls_token') and not any(
+            decays = param.ndim > 1 and not name.endswith(('cls_token', 'dist_token')) and not any(
                 key in name for key in self.no_decay_keys)
             weight_decay = self.base_wd if decays else 0.
             group = groups.setdefault(

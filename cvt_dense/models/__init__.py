@@ -5,8 +5,9 @@ from .classifier import ImageClassifier
 from .data_preprocessor import ClassificationPreprocessor
 from .exported import ExportedBackbone, exported_model
 from .mask_tta import MaskTTAModel
+from .teachers import classifier_teacher, timm_teacher
 
 __all__ = [
     'ClassificationPreprocessor', 'CvT', 'ExportedBackbone', 'ImageClassifier', 'MaskTTAModel', 'autocast_model',
-    'exported_model',
+    'classifier_teacher', 'exported_model', 'timm_teacher',
 ]

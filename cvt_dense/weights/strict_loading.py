@@ -9,7 +9,7 @@ from torch import nn
 
 from ..errors import CheckpointError
 from .channels import adapt_channels
-from .compare import Comparison, check
+from .compare import HEADS, Comparison, check
 from .files import load_weights_file, select_weights
 from .formats import StateDict, convert, recognise
 
@@ -162,8 +162,8 @@ class StrictLoading:
                 result = self.check_loading(given, source)
                 self._report(result, source)
                 for key in result.new:
-                    if key.startswith('head.'):  # of another shape, which PyTorch would call an error
-                        del state_dict[prefix + key]
+                    if key.startswith(HEADS):  # of another shape, which PyTorch would call an error
+                        state_dict.pop(prefix + key, None)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

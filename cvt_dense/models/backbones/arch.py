@@ -8,7 +8,8 @@ import torch
 from ..layers import StageArch
 
 PRUNING = ('refresh', 'score')  # of token_pruning, besides keep
-KEYS = [field.name for field in fields(StageArch) if field.name not in ('index', 'window_size', 'keep', *PRUNING)]
+OTHERS = ('index', 'window_size', 'keep', *PRUNING, 'dist_token')  # not of arch
+KEYS = [field.name for field in fields(StageArch) if field.name not in OTHERS]
 REQUIRED = ('embed_dims', 'depths', 'num_heads')
 
 

@@ -1,5 +1,6 @@
 """CvT: Introducing Convolutions to Vision Transformers (Wu et al., arXiv 2103.15808)."""
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -81,6 +82,8 @@ class CvT(StrictLoading, BaseModule):
         norm_cfg: the projections' norm, ``dict(type='SyncBN')`` to synchronise it.
         act_cfg: the MLPs' activation. The authors' checkpoints need QuickGELU; Hugging Face's code
             runs them with ``dict(type='GELU')``.
+        with_dist_token: gives the last stage a second token beside CLS, ``dist_token``, for distillation. With
+            'cls_token' it is returned too, as a second (B, C); maps leave it out as they do CLS.
         init_cfg: as in any MMEngine module. ``dict(type='Pretrained', checkpoint=...)`` takes the
             authors', Hugging Face's and this project's files, see
             :class:`~cvt_dense.weights.strict_loading.StrictPretrainedInit`.
@@ -125,6 +128,7 @@ class CvT(StrictLoading, BaseModule):
                  token_pruning: dict[str, Any] | None = None,
                  norm_cfg: dict[str, Any] = dict(type='BN'),
                  act_cfg: dict[str, Any] = dict(type='cvt_dense.QuickGELU', inplace=True),
+                 with_dist_token: bool = False,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         super().__init__(init_cfg)
         stages = resolve_arch(arch, self.arch_zoo, with_cls_token, drop_rate, attn_drop_rate, drop_path_rate,
@@ -143,6 +147,12 @@ class CvT(StrictLoading, BaseModule):
             raise ValueError("out_type='cls_token' needs a CLS token in the last stage; set the "
                              "arch's cls_token or with_cls_token, or use out_type='avg_featmap'.")
 
+        if with_dist_token:
+            if not stages[-1].cls_token:
+                raise ValueError('with_dist_token=True needs a CLS token in the last stage beside it: set '
+                                 "the arch's cls_token or with_cls_token, or leave it out.")
+            stages[-1] = replace(stages[-1], dist_token=True)
+
         # Stages that no output needs are neither built nor run.
         stages = stages[:max(self.out_indices) + 1]
         self.depths = tuple(stage.depths for stage in stages)
@@ -158,6 +168,8 @@ class CvT(StrictLoading, BaseModule):
         strides.append(strides[-1] * 2)
 
         self.out_channels = tuple(channels[i + 1] for i in self.out_indices)
+        if out_type == 'cls_token' and with_dist_token:
+            self.out_channels *= 2
         self.out_strides = tuple(strides[i + 1] for i in self.out_indices)
         if out_type == 'featmap':
             for i, dims in zip(self.out_indices, self.out_channels):
@@ -200,6 +212,8 @@ class CvT(StrictLoading, BaseModule):
                     nn.init.zeros_(m.bias)
             elif isinstance(m, CvTStage) and m.cls_token is not None:
                 nn.init.trunc_normal_(m.cls_token, std=0.02)
+                if m.dist_token is not None:
+                    nn.init.trunc_normal_(m.dist_token, std=0.02)
 
     def _freeze_stages(self) -> None:
         for i in range(min(self.frozen_stages + 1, len(self.depths))):
@@ -291,7 +305,7 @@ class CvT(StrictLoading, BaseModule):
             if self.out_type == 'featmap' and i in self.out_indices:
                 outs.append(self._to_map(getattr(self, f'norm{i}')(tokens), hw_shape))
         if self.out_type == 'cls_token':
-            return (self.norm(cls_token)[:, 0], )
+            return self.norm(cls_token).unbind(dim=1)  # CLS, and the distillation token if there is one
         if self.out_type == 'avg_featmap':
             return (self.norm(tokens).mean(dim=1), )
         level = len(self.depths)

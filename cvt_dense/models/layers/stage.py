@@ -27,7 +27,7 @@ ATTENTION_KERNELS = [
 
 @dataclass(frozen=True, kw_only=True)
 class StageArch:
-    """The options of one stage, checked; all but the last five are keys of :class:`CvT`'s ``arch``, described there.
+    """The options of one stage, checked; all but the last six are keys of :class:`CvT`'s ``arch``, described there.
 
     Args:
         num_heads: of every block, or one value per block.
@@ -35,6 +35,7 @@ class StageArch:
         index: which stage it is, for errors.
         window_size: of every block, or one value per block; see :class:`ConvAttention`.
         keep, refresh, score: of ``token_pruning``, see :class:`CvT` and :class:`PrunedBlock`.
+        dist_token: a distillation token behind CLS.
 
     Raises:
         ValueError: an option's value is not allowed; names it and what is.
@@ -64,6 +65,7 @@ class StageArch:
     keep: float | None = None
     refresh: int = 4
     score: str = 'entropy'
+    dist_token: bool = False
 
     def __post_init__(self):
         i, method = self.index, self.qkv_proj_method
@@ -209,15 +211,20 @@ class CvTStage(nn.Module):
         ]
         self.patch_embed = ConvEmbed(in_channels, dims, arch.patch_sizes, arch.patch_strides, arch.patch_paddings)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dims)) if arch.cls_token else None
+        self.dist_token = nn.Parameter(torch.zeros(1, 1, dims)) if arch.dist_token else None
         self.pos_drop = nn.Dropout(arch.drop_rates)
         self.blocks = nn.ModuleList(blocks)
         self.with_cp = with_cp
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None, tuple[int, int]]:
-        """(B, C, H, W) to map tokens (B, H' * W', embed_dims), CLS (B, 1, embed_dims) or None, (H', W')."""
+        """(B, C, H, W) to map tokens (B, H' * W', embed_dims), CLS (B, 1, embed_dims) or None, (H', W').
+
+        With a distillation token the second is (B, 2, embed_dims): CLS, then that.
+        """
         x, hw_shape = self.patch_embed(x)
-        if self.cls_token is not None:
-            x = torch.cat((self.cls_token.expand(x.shape[0], -1, -1).to(x.dtype), x), dim=1)
+        prefix = [token for token in (self.cls_token, self.dist_token) if token is not None]
+        if prefix:
+            x = torch.cat((*(token.expand(x.shape[0], -1, -1).to(x.dtype) for token in prefix), x), dim=1)
         x = self.pos_drop(x)
         rows = None
         for i, block in enumerate(self.blocks):
@@ -227,7 +234,7 @@ class CvTStage(nn.Module):
                 x, rows = self._run(block, x, hw_shape, rows if i % self.refresh else None)
         if self.cls_token is None:
             return x, None, hw_shape
-        return x[:, 1:], x[:, :1], hw_shape
+        return x[:, len(prefix):], x[:, :len(prefix)], hw_shape
 
     def _run(self, block: nn.Module, x: Tensor, *args: Any) -> Any:
         if self.with_cp and x.requires_grad:
