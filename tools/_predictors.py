@@ -97,6 +97,36 @@ def classification_predictor(cfg: Config, checkpoint: str | None, device: str) -
     return predict
 
 
+# -- masked images -----------------------------------------------------------------------------------
+
+
+def masked_predictor(cfg: Config, checkpoint: str, device: str) -> Predictor:
+    """Draws the image, what the network sees of it, and what it paints: hidden squares only, the rest is the image."""
+    from timm.data import create_transform
+    size = cfg.train_dataloader.dataset.transform.input_size
+    transform = create_transform(size, interpolation='bicubic', crop_pct=1., use_prefetcher=True)
+    model = MODELS.build(cfg.model)
+    load_checkpoint(model, checkpoint, map_location='cpu')
+    model.to(device).eval()
+    mean, std = model.data_preprocessor.mean, model.data_preprocessor.std
+
+    def pixels(image: torch.Tensor) -> np.ndarray:
+        return (image * std + mean).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).cpu().numpy()
+
+    def predict(image: np.ndarray, annotated: Any = None) -> tuple[np.ndarray, str]:
+        inputs = torch.as_tensor(transform(Image.fromarray(image[..., ::-1])))[None]
+        with torch.no_grad():
+            found = model.test_step(dict(inputs=inputs))[0]
+        original = model.data_preprocessor(dict(inputs=inputs))['inputs'][0]
+        views = dict(image=original, masked=original.masked_fill(found['hidden'], 0.),
+                     reconstruction=torch.where(found['hidden'], found['painted'], original))
+        pictures = {name: enlarge(pixels(view))[0] for name, view in views.items()}
+        size = text_size(pictures['image'])
+        return side_by_side(pictures, size), f'L1 of hidden pixels {found["loss"]:.3f}, in deviations of the data'
+
+    return predict
+
+
 # -- detection ---------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from _predictors import (
     Reader,
     classification_predictor,
     detection_predictor,
+    masked_predictor,
     read_for_classification,
     read_for_segmentation,
     segmentation_predictor,
@@ -139,9 +140,11 @@ def build_predictor(args: argparse.Namespace, cfg: Config) -> tuple[Reader, Pred
         return read_for_segmentation(cfg), segmentation_predictor(cfg, cfg.load_from, args.device)
     if kind == 'ImageClassifier':
         return read_for_classification, classification_predictor(cfg, cfg.load_from, args.device)
+    if kind == 'MaskedImageModel':
+        return read_for_classification, masked_predictor(cfg, cfg.load_from, args.device)
     raise UserError(
-        f"{args.config}: default_scope={scope!r} with model.type={kind!r} is no task of this "
-        "tool: allowed are the scopes 'mmdet' and 'mmseg', and the model cvt_dense.ImageClassifier.")
+        f"{args.config}: default_scope={scope!r} with model.type={kind!r} is no task of this tool: allowed are the "
+        "scopes 'mmdet' and 'mmseg', and the models cvt_dense.ImageClassifier and cvt_dense.MaskedImageModel.")
 
 
 def load_config(args: argparse.Namespace) -> Config:

@@ -5,9 +5,10 @@ from .classifier import ImageClassifier
 from .data_preprocessor import ClassificationPreprocessor
 from .exported import ExportedBackbone, exported_model
 from .mask_tta import MaskTTAModel
+from .masked_image_model import MaskedImageModel
 from .teachers import classifier_teacher, timm_teacher
 
 __all__ = [
-    'ClassificationPreprocessor', 'CvT', 'ExportedBackbone', 'ImageClassifier', 'MaskTTAModel', 'autocast_model',
-    'classifier_teacher', 'exported_model', 'timm_teacher',
+    'ClassificationPreprocessor', 'CvT', 'ExportedBackbone', 'ImageClassifier', 'MaskTTAModel', 'MaskedImageModel',
+    'autocast_model', 'classifier_teacher', 'exported_model', 'timm_teacher',
 ]
