@@ -103,7 +103,8 @@ def run(folder: Path, name: str, resume: str | None = None, **options):
                **{key.replace('__', '.'): value for key, value in options.items()}}
     runner = start(argparse.Namespace(
         config=str(ROOT / 'configs/simmim_cvt_nano.py'), work_dir=str(folder / name), cfg_options=options,
-        launcher='none', local_rank=0, no_check=False, data_root=str(folder), resume=resume, overwrite=False), ['train'])
+        launcher='none', local_rank=0, no_check=False, data_root=str(folder), resume=resume,
+        overwrite=False), ['train'])
     runner.train()
     return runner
 
