@@ -11,7 +11,7 @@ folder = 'images/train'
 
 _base_ = ['_base_/models/simmim_cvt.py', '_base_/datasets/imagenet_unlabelled.py', '_base_/cls_runtime.py']
 
-model = dict(backbone=dict(arch=dict(embed_dims=(32, 64, 128), depths=(1, 2, 4), num_heads=(1, 2, 4))))
+model = dict(backbone=dict(arch=dict(_delete_=True, embed_dims=(32, 64, 128), depths=(1, 2, 4), num_heads=(1, 2, 4))))
 train_dataloader = dict(
     batch_size=batch_size,
     num_workers=1,

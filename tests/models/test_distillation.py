@@ -198,7 +198,7 @@ def folder(tmp_path_factory):
     (folder / 'distilled.py').write_text(
         f'_base_ = {str(config)!r}\n'
         f"model = dict(distillation=dict(teacher={teacher}, mode='soft', alpha=0.5))\n"
-        'train_cfg = dict(max_epochs=2)\n')
+        'train_cfg = dict(max_epochs=2)\ndefault_hooks = dict(checkpoint=dict(interval=1, max_keep_ckpts=2))\n')
     return folder
 
 

@@ -96,14 +96,14 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def run(folder: Path, name: str, resume: str | None = None, **options):
+def run(root: Path, name: str, resume: str | None = None, **options):
     options = {'image_size': 64, 'folder': 'images', 'batch_size': 4, 'max_epochs': 2, 'warmup_epochs': 1,
                'model.backbone.arch': dict(ARCH), 'train_dataloader.num_workers': 0,
                'default_hooks.checkpoint.interval': 1, 'default_hooks.logger.interval': 1,
                **{key.replace('__', '.'): value for key, value in options.items()}}
     runner = start(argparse.Namespace(
-        config=str(ROOT / 'configs/simmim_cvt_nano.py'), work_dir=str(folder / name), cfg_options=options,
-        launcher='none', local_rank=0, no_check=False, data_root=str(folder), resume=resume,
+        config=str(ROOT / 'configs/simmim_cvt_nano.py'), work_dir=str(root / name), cfg_options=options,
+        launcher='none', local_rank=0, no_check=False, data_root=str(root), resume=resume,
         overwrite=False), ['train'])
     runner.train()
     return runner
