@@ -195,7 +195,7 @@ class Exporter:
         if path.suffix == '.onnx':
             formats.save_onnx(formats.lower_onnx(model, precision), path, metadata)
         else:
-            formats.save_openvino(model, path, metadata)
+            formats.save_openvino(quantize.for_openvino(model) if precision == 'int8' else model, path, metadata)
             if precision == 'int8':
                 self.report(f'  {quantize.count_openvino(path)} layers run in int8 in OpenVINO on this CPU')
 

@@ -113,7 +113,7 @@ def run_onnx(model: Any, inputs: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 def run_openvino(model: Any, inputs: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     import openvino
-    core = openvino.Core()
+    core, model = openvino.Core(), for_openvino(model)
     compiled = core.compile_model(core.read_model(model.SerializeToString()), 'CPU', dict(
         INFERENCE_PRECISION_HINT='f32', INFERENCE_NUM_THREADS=torch.get_num_threads()))
     for image in inputs:
@@ -150,7 +150,7 @@ def quantize_onnx(model: Any, images: Sequence[Tensor], to_input: Callable[[Tens
         runtimes['OpenVINO'] = run_openvino
     best, least = None, float('inf')
     for smooth, correct in itertools.product((False, True), repeat=2):
-        candidate = _keep_after_concat(_nncf(model, images, to_input, ignored, smooth, correct))
+        candidate = _nncf(model, images, to_input, ignored, smooth, correct)
         errors = {}
         for name, run in runtimes.items():
             found = [judge(*pair) for pair in zip(run(candidate, map(to_input, judged)), expected)]
@@ -167,13 +167,14 @@ def quantize_onnx(model: Any, images: Sequence[Tensor], to_input: Callable[[Tens
     return best
 
 
-def _keep_after_concat(model: Any) -> Any:
-    """Puts an Unsqueeze before each quantiser of a concatenation, and a Squeeze after it.
+def for_openvino(model: Any) -> Any:
+    """A copy of an int8 model with an Unsqueeze before each quantiser of a concatenation, and a Squeeze after it.
 
     OpenVINO 2026.4 otherwise moves the quantiser of CLS and map tokens in front of their concatenation and then fails
-    on the two parts' zero points.
+    on the two parts' zero points. ONNX Runtime 1.31 fails on this copy.
     """
     from onnx import helper
+    model = copy.deepcopy(model)
     nodes, unsqueezed = [], set()
     concats = {out for node in model.graph.node if node.op_type == 'Concat' for out in node.output}
     model.graph.initializer.append(helper.make_tensor('first_axis', 7, [1], [0]))  # 7: int64
