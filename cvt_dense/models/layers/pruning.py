@@ -89,7 +89,7 @@ class PrunedBlock(Block):
 def choose(scores: Tensor, keep: float, num_cls: int) -> Tensor:
     """Rows of the tokens (B * N, C) to keep: each image's CLS token, and its map tokens with the highest scores.
 
-    As many of each image, whatever is in it; in their order on the map.
+    As many of each image, whatever is in it, rounded up; in their order on the map.
 
     Args:
         scores: (B, H * W).
@@ -100,7 +100,9 @@ def choose(scores: Tensor, keep: float, num_cls: int) -> Tensor:
         (B * kept, ), indices.
     """
     batch, tokens = scores.shape
-    best = scores.topk(max(1, round(keep * tokens)), dim=1, sorted=False).indices.sort(dim=1).values + num_cls
+    millionths = max(1, round(keep * 10**6))
+    kept = (tokens * millionths + 10**6 - 1) // 10**6  # whole numbers only, as exporters of any size need them
+    best = scores.topk(kept, dim=1, sorted=False).indices.sort(dim=1).values + num_cls
     best = torch.cat((torch.arange(num_cls, device=best.device).expand(batch, -1), best), dim=1)
     return (best + torch.arange(batch, device=best.device)[:, None] * (num_cls + tokens)).flatten()
 
