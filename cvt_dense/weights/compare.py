@@ -32,6 +32,11 @@ class Comparison:
                 f'{len(self.left_over)} left over{_modules(self.left_over)}')
 
 
+# Of options that a checkpoint may have been trained without: new, they change nothing yet (linear attention: little).
+_OPTIONS = re.compile(r'stage\d+\.(pos_embed$|blocks\.\d+\.(ls[12]\.|attn\.(rel_pos|linear_attention)\.|'
+                      r'attn\.conv_proj_[qkv]\.dilated))')
+
+
 def _modules(names: Iterable[str]) -> str:
     """`` (a, b, …)``: the first modules that the tensors belong to."""
     modules = list(dict.fromkeys(
@@ -44,6 +49,8 @@ def compare(own: StateDict, given: StateDict, left_over: Iterable[str] = ()) -> 
 
     These differences are allowed, everything else is not:
 
+    - the tensors of options that the file was trained without (LayerScale, positions, hybrid and linear attention) are
+      new, but for a LayerScale that does not start at 1, with which the file's weights would hardly count;
     - a dense network's per-level norms (``norm0``...) are new, the final ``norm`` is left over;
     - a backbone leaves the ``head`` over; a classifier gets a new one where the number of classes
       differs (both are then named: the file's is left over, the network's new);
@@ -76,7 +83,8 @@ def compare(own: StateDict, given: StateDict, left_over: Iterable[str] = ()) -> 
     only_own = [key for key in own if key not in given or key in new_head]
     only_given = [key for key in given if key not in own or key in new_head]
     may_be_new = re.compile(r'norm\d+\.|head_dist\.|stage\d+\.dist_token$')
-    new = [key for key in only_own if key in new_head or may_be_new.match(key)]
+    new = [key for key in only_own if key in new_head or may_be_new.match(key)
+           or (_OPTIONS.match(key) and (not key.endswith('.gamma') or bool((own[key] == 1).all())))]
     return Comparison(
         loaded=[key for key in both if own[key].shape == given[key].shape],
         new=new,
@@ -145,6 +153,12 @@ def _reason(own: StateDict, given: StateDict, result: Comparison,
         if all(re.match(r'norm\.|head\.', key) for key in result.missing) and result.missing:
             return ("Likely reason: a detector's or segmentor's checkpoint, which has no classifier's norm or "
                     f'head{beside}; give one of a classifier, or use it for the backbone of a dense network.')
+    if any(key.endswith('.gamma') for key in result.missing):
+        return ('Likely reason: the file was trained without LayerScale, and with a factor other than 1 its weights '
+                'would be another function; set layer_scale_init_value=1.')
+    if any(_OPTIONS.match(key) for key in result.unexpected + result.mismatched):
+        return ('Likely reason: other options of the backbone; set layer_scale_init_value, mixing, attention, '
+                'pos_embed and rel_pos as the file was trained.')
     if any('.conv_proj_' in key for key in result.missing + result.unexpected):
         return "Likely reason: other projections; set arch's qkv_proj_method as the file was trained."
     if 'stage0.patch_embed.proj.weight' in result.mismatched:

@@ -16,7 +16,7 @@ from cvt_dense.models import CvT
 from .runtimes import RUNTIMES, runtime_of
 
 
-def einsum_attention(num_heads: int, scale: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def einsum_attention(num_heads: int, scale: float, q: Tensor, k: Tensor, v: Tensor, hw_shape: object = None) -> Tensor:
     """What the authors' code computes, one operation after the other."""
     q, k, v = (y.unflatten(2, (num_heads, -1)).transpose(1, 2) for y in (q, k, v))
     weights = (torch.einsum('bhlk,bhtk->bhlt', q, k) * scale).softmax(dim=-1)

@@ -1,4 +1,5 @@
 """CvT: Introducing Convolutions to Vision Transformers (Wu et al., arXiv 2103.15808)."""
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -79,6 +80,17 @@ class CvT(StrictLoading, BaseModule):
             tokens); ``refresh``: every how many blocks tokens are chosen anew; ``score``: by the lowest
             'entropy' of their attention, or for comparison 'norm' or 'random'. The same weights load. Not in
             stages with windows.
+        layer_scale_init_value: a learned factor of each channel of every residual branch (timm's LayerScale), by
+            its value at the start: 1 with published weights, 1e-6 for deep networks from scratch. This and the next
+            four: one value, or a list with one per stage; off by default. All but linear attention leave published
+            weights their function at the start (LayerScale: of 1).
+        mixing: 'hybrid' adds a depth-wise 5x5 convolution of dilation 2 to each of the projections.
+        attention: 'linear': cost linear in the map's area; published weights need fine-tuning. Worth it in the first
+            stages: ``['linear', 'linear', 'softmax']``.
+        pos_embed: side of a learned grid of positional embeddings in tokens, resized to the map: ``[56, 28, 14]`` for
+            224x224; None in stages without.
+        rel_pos: 'cpb': a bias of attention from an MLP of log distances, for windows and small maps; 'rope': rotary
+            embeddings in two dimensions with learned frequencies, for maps of any size: ``['rope', 'rope', 'cpb']``.
         norm_cfg: the projections' norm, ``dict(type='SyncBN')`` to synchronise it.
         act_cfg: the MLPs' activation. The authors' checkpoints need QuickGELU; Hugging Face's code
             runs them with ``dict(type='GELU')``.
@@ -126,13 +138,19 @@ class CvT(StrictLoading, BaseModule):
                  with_cp: bool = False,
                  window_size: int | None | Sequence[int | None | Sequence[int | None]] = None,
                  token_pruning: dict[str, Any] | None = None,
+                 layer_scale_init_value: float | None | Sequence[float | None] = None,
+                 mixing: str | None | Sequence[str | None] = None,
+                 attention: str | Sequence[str] = 'softmax',
+                 pos_embed: int | None | Sequence[int | None] = None,
+                 rel_pos: str | None | Sequence[str | None] = None,
                  norm_cfg: dict[str, Any] = dict(type='BN'),
                  act_cfg: dict[str, Any] = dict(type='cvt_dense.QuickGELU', inplace=True),
                  with_dist_token: bool = False,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         super().__init__(init_cfg)
         stages = resolve_arch(arch, self.arch_zoo, with_cls_token, drop_rate, attn_drop_rate, drop_path_rate,
-                              window_size, token_pruning)
+                              window_size, token_pruning, layer_scale_init_value=layer_scale_init_value, mixing=mixing,
+                              attention=attention, pos_embed=pos_embed, rel_pos=rel_pos)
         self.num_stages = len(stages)
         self.in_channels = in_channels
         self.out_type = out_type
@@ -287,6 +305,10 @@ class CvT(StrictLoading, BaseModule):
         if parts[1] == 'blocks':
             return first_block + int(parts[2]), num_layers
         return (first_block if i else 0), num_layers
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters of several dimensions that do not decay: those that say where a token is, or whose."""
+        return {name for name, _ in self.named_parameters() if re.search(r'(cls_token|pos_embed)$|\.rel_pos\.', name)}
 
     # -- forward -----------------------------------------------------------------------------------
 
