@@ -9,7 +9,7 @@ from mmengine.registry import MODELS
 
 from ..errors import CheckpointError, UserError
 from ..weights.files import load_weights_file, select_weights
-from ..weights.strict_loading import StrictLoading, checked_modules
+from ..weights.strict_loading import checked_modules
 from .class_folders import needs_classes
 from .command_line import check_exists
 
@@ -32,14 +32,14 @@ def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
 
 
 def check_pretrained(cfg: Config) -> None:
-    """Builds the config's model and compares the weights that its CvTs start from (``init_cfg``), loading nothing.
+    """Builds the config's model and compares the weights that its backbone starts from (``init_cfg``), loading nothing.
 
     Raises:
         UserError, CheckpointError: a file or address that cannot be read, or weights of another architecture.
     """
     def check() -> None:
         for module in MODELS.build(copy.deepcopy(cfg.model)).modules():
-            if isinstance(module, StrictLoading):
+            if hasattr(module, 'check_init_weights'):
                 try:
                     module.check_init_weights()
                 except FileNotFoundError as error:

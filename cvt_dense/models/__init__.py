@@ -1,6 +1,6 @@
 from ..weights import mmengine_loaders  # noqa: F401  (a model of ours loads our files)
 from .autocast import autocast_model
-from .backbones import CvT
+from .backbones import CvT, TimmBackbone
 from .classifier import ImageClassifier
 from .data_preprocessor import ClassificationPreprocessor
 from .exported import ExportedBackbone, exported_model
@@ -10,5 +10,5 @@ from .teachers import classifier_teacher, timm_teacher
 
 __all__ = [
     'ClassificationPreprocessor', 'CvT', 'ExportedBackbone', 'ImageClassifier', 'MaskTTAModel', 'MaskedImageModel',
-    'autocast_model', 'classifier_teacher', 'exported_model', 'timm_teacher',
+    'TimmBackbone', 'autocast_model', 'classifier_teacher', 'exported_model', 'timm_teacher',
 ]

@@ -20,7 +20,7 @@ class ImageClassifier(StrictLoading, BaseModel):
     Args:
         backbone: config (or module) whose forward returns ``((B, C), )``, with a distillation token
             ``((B, C), (B, C))``, and whose ``out_channels`` ends with C: :class:`CvT` with ``out_type``
-            'cls_token' or 'avg_featmap'.
+            'cls_token' or 'avg_featmap', :class:`TimmBackbone` with 'pooled'.
         num_classes: outputs of the head.
         data_preprocessor: config; a ``ClassificationPreprocessor`` without ``num_classes`` gets this
             classifier's.
@@ -56,7 +56,7 @@ class ImageClassifier(StrictLoading, BaseModel):
             self.backbone.leave_checking_to_others()  # this module checks backbone and head in one
         if getattr(self.backbone, 'out_type', None) == 'featmap':
             raise ValueError("model.backbone.out_type='featmap' returns maps; a classifier needs one vector "
-                             "per image: use 'cls_token' or 'avg_featmap'.")
+                             "per image: use 'cls_token' or 'avg_featmap', of a TimmBackbone 'pooled'.")
         self.num_classes = num_classes
         self.head = nn.Linear(self.backbone.out_channels[-1], num_classes)
         nn.init.trunc_normal_(self.head.weight, std=0.02)

@@ -170,7 +170,7 @@ class StrictLoading:
 def checked_modules(model: nn.Module) -> Iterator[tuple[str, StrictLoading]]:
     """Each part of a model that compares what is loaded into it, with the prefix of its names."""
     for name, module in model.named_modules():
-        if isinstance(module, StrictLoading) and module._checks_loading:
+        if isinstance(module, StrictLoading) and module._checks_loading and recognise(module.state_dict()):
             yield name and f'{name}.', module
 
 
