@@ -34,8 +34,9 @@ def check_variants(arch: Any) -> None:
         raise ValueError(f"rel_pos='rope' in stage {i} turns pairs of channels: embed_dims={arch.embed_dims} over "
                          f'num_heads={arch.num_heads} must be even.')
     if arch.prunes and (arch.rel_pos or arch.attention == 'linear'):
-        raise ValueError(f'token_pruning.keep={arch.keep!r} with rel_pos={arch.rel_pos!r}, attention={arch.attention!r} '
-                         f'in stage {i}: both need every token of the map; set keep to None in this stage.')
+        raise ValueError(f'token_pruning.keep={arch.keep!r} with rel_pos={arch.rel_pos!r}, attention='
+                         f'{arch.attention!r} in stage {i}: both need every token of the map; set keep '
+                         'to None in this stage.')
     if arch.attention == 'linear':
         beside = dict(window_size=arch.window_size, attn_drop_rate=arch.attn_drop_rates or None,
                       rel_pos=arch.rel_pos if arch.rel_pos == 'cpb' else None)
