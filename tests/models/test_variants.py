@@ -5,10 +5,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cvt_dense.errors import CheckpointError
 from cvt_dense.models import CvT
-from cvt_dense.models.layers import position
+from cvt_dense.models.layers import ConvAttention, position
 from cvt_dense.models.layers.linear_attention import FocusedLinearAttention
 
 ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 1], num_heads=[1, 3, 6])
@@ -104,6 +105,27 @@ def test_bias_is_a_function_of_distances(monkeypatch):
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
         again, = torch.autograd.grad(got.square().sum(), bias.weight)
         torch.testing.assert_close(again, gradient, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize('rel_pos', ['cpb', 'rope'])
+def test_no_tensor_of_queries_by_keys(rel_pos, monkeypatch):
+    """In the forward and backward pass of a map that is large for MAX_SCORES, as stage 0's at 800x1344 is."""
+    largest = 0
+
+    class Largest(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            out = func(*args, **kwargs or {})
+            for tensor in out if isinstance(out, (tuple, list)) else [out]:
+                largest = max(largest, tensor.numel() if isinstance(tensor, torch.Tensor) else 0)
+            return out
+
+    monkeypatch.setattr(position, 'MAX_SCORES', 2**14)
+    attn = ConvAttention(8, 2, rel_pos=rel_pos)
+    with Largest():
+        attn(torch.randn(1, 1 + 32 * 40, 8), (32, 40)).sum().backward()
+    queries, keys = 32 * 40, 16 * 20
+    assert 0 < largest < queries * keys / 4 and attn.rel_pos is not None
 
 
 @pytest.mark.parametrize('stride', [1, 2])

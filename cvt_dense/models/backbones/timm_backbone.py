@@ -26,7 +26,7 @@ INSTEAD = dict(
     pretrained=f"init_cfg=dict(type='Pretrained', checkpoint={PUBLISHED!r}), or a file in its place",
     checkpoint_path="init_cfg=dict(type='Pretrained', checkpoint=FILE)",
     in_chans='in_channels', features_only="out_type='featmap'", num_classes="the classifier's num_classes")
-# For images of any size, where a network has these arguments. A map: Swin's last stage shifts its windows too, as in
+# For images of any size, where a network has these arguments. Of maps, Swin's last stage shifts its windows too, as in
 # MMDetection; at 224x224, where one window is the map, its classifier does not.
 ANY_SIZE = dict(strict_img_size=False, dynamic_img_size=True, dynamic_img_pad=True)
 ANY_SIZE_MAPS = dict(ANY_SIZE, always_partition=True)

@@ -93,6 +93,10 @@ class RotaryPositions(nn.Module):
 
     def __init__(self, num_heads: int, head_dims: int, stride: int):
         super().__init__()
+        try:
+            from timm.layers.pos_embed_sincos import get_mixed_freqs  # noqa: F401
+        except ImportError as error:
+            raise ImportError("rel_pos='rope' needs get_mixed_freqs, which this timm has not: update it.") from error
         self.stride = stride
         self.freqs = nn.Parameter(torch.zeros(2, num_heads, head_dims // 2))
 
