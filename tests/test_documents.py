@@ -41,7 +41,7 @@ RUN_BY = {
         'tools/test_attention.py::test_picture_and_numbers'],
 }
 TOOLS = {'attention', 'benchmark', 'convert_checkpoint', 'demo', 'export', 'get_flops', 'plot', 'predict',
-         'prune_heads', 'test', 'train'}
+         'prune_heads', 'study', 'test', 'train'}
 
 
 def code(document: str) -> list[str]:

@@ -141,7 +141,8 @@ def prepare(name: str, args: argparse.Namespace, size: tuple[int, int],
         torch.cuda.reset_peak_memory_stats()
         run()
         memory = (torch.cuda.max_memory_allocated() - before) / GIB
-    return dict(memory_gib=memory, gflop=counter.get_total_flops() / 1e9), run
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return dict(memory_gib=memory, gflop=counter.get_total_flops() / 1e9, parameters=parameters), run
 
 
 def measure(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -> list[dict]:

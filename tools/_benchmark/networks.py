@@ -40,6 +40,12 @@ def hugging_face(args: argparse.Namespace) -> nn.Module:
 NETWORKS = dict(transformers=hugging_face)  # other names are timm's
 SETTINGS = dict(  # of CvT's constructor
     windowed=lambda args: dict(window_size=args.window_size),
+    layer_scale=lambda args: dict(layer_scale_init_value=1.),
+    hybrid=lambda args: dict(mixing='hybrid'),
+    linear=lambda args: dict(attention=['linear', 'linear', 'softmax']),
+    pos_embed=lambda args: dict(pos_embed=[56, 28, 14]),
+    cpb=lambda args: dict(rel_pos=[None, None, 'cpb']),
+    rope=lambda args: dict(rel_pos='rope'),
     **{f'pruned{percent}': lambda args, keep=percent / 100: dict(token_pruning=dict(keep=keep))
        for percent in (90, 70, 50, 30)})
 CHANGES = dict(fused=lambda backbone: backbone.fuse(), einsum=use_einsum)  # of the backbone that was built
