@@ -9,12 +9,11 @@ seeds = [0, 1]
 size, batch = '192x256', 8  # for the cost
 
 
-def _network(name, channels, **backbone):
-    levels = len(channels)
+def _network(name, maps, **backbone):
     return dict(name=name, changes=dict(model=dict(
         backbone=dict(_delete_=True, type='cvt_dense.TimmBackbone', **backbone),
-        decode_head=dict(in_channels=channels, in_index=list(range(levels))),
-        auxiliary_head=dict(in_channels=channels[2]))))
+        decode_head=dict(in_channels=maps, in_index=list(range(len(maps)))),
+        auxiliary_head=dict(in_channels=maps[2]))))
 
 
 members = [

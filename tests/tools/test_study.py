@@ -14,7 +14,7 @@ STUDY = """
 config = 'cvt_nano_shapes.py'
 options = ['train_cfg.max_epochs=1', 'train_cfg.val_interval=1']
 metrics = ['accuracy/top1']
-size, batch = '32x32', 2
+size, batch = '64x64', 2
 backbone = dict(arch=dict(embed_dims=[8, 8, 16], depths=[1, 1, 1], num_heads=[1, 1, 1]))
 members = [
     dict(name='small', seeds=[0, 1], changes=dict(model=dict(backbone=backbone))),
@@ -36,7 +36,7 @@ def study():
 
 def test_members_that_fail_do_not_stop_the_others(run_tool, tmp_path):
     """Table, picture and reasons; the command again trains what failed, and nothing else."""
-    data = generate(tmp_path / 'data', size=32, train=1, val=1, train_per_class=2, val_per_class=1) / 'classification'
+    data = generate(tmp_path / 'data', size=64, train=1, val=1, train_per_class=2, val_per_class=1) / 'classification'
     (tmp_path / 'mine.py').write_text(STUDY)
     command = ['tools/study.py', tmp_path / 'mine.py', '--data-root', data, '--work-dir', tmp_path / 'work',
                '--cfg-options', 'train_dataloader.num_workers=0', 'val_dataloader.num_workers=0']
@@ -78,7 +78,7 @@ def test_unknown_study_lists_what_exists(study):
 
 @pytest.mark.parametrize('name', ['cifar_backbones', 'cifar_variants', 'camvid_backbones', 'shapes'])
 def test_shipped_studies_build(study, tmp_path, name):
-    """Each network; those that are compared have 0.9 to 1.1 times CvT-nano's parameters."""
+    """Each network, which takes its images; those that are compared have 0.9 to 1.1 times CvT-nano's parameters."""
     import torch
     from mmengine.config import Config
     from mmengine.registry import MODELS, DefaultScope
@@ -87,7 +87,10 @@ def test_shipped_studies_build(study, tmp_path, name):
         study.runs_of(member, tmp_path, None, [])
         cfg = Config.fromfile(ROOT / member['file'])
         with DefaultScope.overwrite_default_scope(cfg.default_scope), torch.device('meta'):
-            sizes[member['name']] = sum(p.numel() for p in MODELS.build(cfg.model).backbone.parameters())
+            backbone = MODELS.build(cfg.model).backbone.eval()
+            sizes[member['name']] = sum(p.numel() for p in backbone.parameters())
+            height, width = map(int, member['size'].split('x'))
+            assert [out.shape[1] for out in backbone(torch.empty(1, 3, height, width))] == list(backbone.out_channels)
     assert len(sizes) >= 4
     if name.endswith('_backbones'):
         assert all(0.9 <= size / sizes['cvt_nano'] <= 1.1 for size in sizes.values()), sizes

@@ -1,4 +1,6 @@
 """Attention whose cost is linear in the map's area."""
+from contextlib import nullcontext
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -33,7 +35,9 @@ class FocusedLinearAttention(nn.Module):
         num_cls = q.shape[1] - hw_shape[0] * hw_shape[1]
         local = self._local(v[:, num_cls:], hw_shape, hw_kv)
         dtype = q.dtype
-        with torch.autocast(q.device.type, enabled=False):
+        # There is no autocast for the meta device, on which networks are counted.
+        meta = q.device.type == 'meta'
+        with nullcontext() if meta else torch.autocast(q.device.type, enabled=False):
             temperature = F.softplus(self.temperature.float())
             q, k = (self._split(self._focus(x.float() / temperature)) for x in (q, k))
             v = self._split(v.float())
