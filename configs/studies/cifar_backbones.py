@@ -26,7 +26,7 @@ members = [
     dict(name='cvt_nano'),
     _network('resnet', True, model_name='resnet10t', channels=(40, 80, 160, 224)),
     _network('vit', model_name='vit_tiny_patch16_224', **_vit),
-    _network('deit3', model_name='deit3_small_patch16_224', **_vit),
+    _network('deit3', model_name='deit3_small_patch16_224', init_values=0.1, **_vit),  # 1e-6 is for deep ones
     _network('swin', model_name='swin_tiny_patch4_window7_224', img_size=32, patch_size=2, window_size=4, embed_dim=48,
              depths=(2, 2, 2), num_heads=(1, 2, 4), drop_path_rate=0.05),
     _network('pvtv2', True, model_name='pvt_v2_b0', embed_dims=(24, 48, 120, 160), depths=(1, 1, 2, 2),

@@ -51,9 +51,7 @@ def test_swins_last_stage_is_mmdets():
         key = timms if timms.startswith('norm') else 'network.' + timms.replace('layers.', 'layers_', 1)
         value = own[key]
         if '.downsample.' in name:
-            channels = value.shape[-1] // 4
-            value = value.unflatten(-1, (2, 2, channels)).transpose(-3, -2).movedim(-1, -3).flatten(-3)
-            value = value.unflatten(-1, (channels, 2, 2)).transpose(-1, -2).flatten(-3)
+            value = value.unflatten(-1, (2, 2, -1)).transpose(-3, -1).flatten(-3)
         order[name] = value.view_as(order[name])
     other.load_state_dict(order, strict=False)
     with torch.no_grad():

@@ -120,12 +120,12 @@ def test_no_tensor_of_queries_by_keys(rel_pos, monkeypatch):
                 largest = max(largest, tensor.numel() if isinstance(tensor, torch.Tensor) else 0)
             return out
 
-    monkeypatch.setattr(position, 'MAX_SCORES', 2**14)
+    monkeypatch.setattr(position, 'MAX_SCORES', 2**18)
     attn = ConvAttention(8, 2, rel_pos=rel_pos)
     with Largest():
-        attn(torch.randn(1, 1 + 32 * 40, 8), (32, 40)).sum().backward()
-    queries, keys = 32 * 40, 16 * 20
-    assert 0 < largest < queries * keys / 4 and attn.rel_pos is not None
+        attn(torch.randn(1, 1 + 80 * 80, 8), (80, 80)).sum().backward()
+    queries, keys = 80 * 80, 40 * 40  # and 158 * 158 distances by 128 hidden channels
+    assert 0 < largest < queries * keys / 3 and attn.rel_pos is not None
 
 
 @pytest.mark.parametrize('stride', [1, 2])

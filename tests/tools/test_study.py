@@ -36,7 +36,7 @@ def study():
 
 def test_members_that_fail_do_not_stop_the_others(run_tool, tmp_path):
     """Table, picture and reasons; the command again trains what failed, and nothing else."""
-    data = generate(tmp_path / 'data', size=64, train=1, val=1, train_per_class=2, val_per_class=1) / 'classification'
+    data = generate(tmp_path / 'data', size=64, train=1, val=1, train_per_class=4, val_per_class=1) / 'classification'
     (tmp_path / 'mine.py').write_text(STUDY)
     command = ['tools/study.py', tmp_path / 'mine.py', '--data-root', data, '--work-dir', tmp_path / 'work',
                '--cfg-options', 'train_dataloader.num_workers=0', 'val_dataloader.num_workers=0']

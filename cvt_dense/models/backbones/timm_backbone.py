@@ -99,7 +99,7 @@ class TimmBackbone(BaseModule):
             if isinstance(module, PatchEmbed) and not module.strict_img_size:
                 module.dynamic_img_pad = True  # Swin has no argument for it
         for i, channels in enumerate(self.out_channels if level_norms else ()):
-            self.add_module(f'norm{i}', LayerNorm2d(channels))
+            self.add_module(f'norm{i}', LayerNorm2d(channels, eps=1e-5))  # as CvT's own
         self.level_norms = level_norms
         self.train()
 
