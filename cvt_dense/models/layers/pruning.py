@@ -1,7 +1,7 @@
 """A block that computes only where it matters: some tokens go through it, the others keep their value."""
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from .block import Block
 from .conv_attention import ConvAttention
@@ -79,10 +79,8 @@ class PrunedBlock(Block):
             scores = torch.rand_like(tokens[..., 0]) if self.score == 'random' else tokens.norm(dim=2)
             rows = choose(scores, self.keep, num_cls)
         y, rows = self.attn(self.norm1(x), hw_shape, rows, self.keep)
-        # LayerScale, where a block has it
-        scale1, scale2 = (getattr(self, name, None) or nn.Identity() for name in ('ls1', 'ls2'))
-        y = take(x, rows) + self.drop_path(scale1(y))
-        y = y + self.drop_path(scale2(self.mlp(self.norm2(y))))
+        y = take(x, rows) + self.drop_path(self.ls1(y))
+        y = y + self.drop_path(self.ls2(self.mlp(self.norm2(y))))
         return x.flatten(0, 1).index_copy(0, rows, y.flatten(0, 1).to(x.dtype)).view_as(x), rows
 
 
