@@ -67,7 +67,8 @@ def flags_of(run_tool):
     @cache
     def flags_of(tool: str) -> set[str]:
         helps = [run_tool(f'tools/{tool}.py', *command, '--help').stdout
-                 for command in ([('model', ), ('data', ), ('pruning', )] if tool == 'benchmark' else [()])]
+                 for command in ([('model', ), ('data', ), ('parts', ), ('start', ), ('pruning', )]
+                                 if tool == 'benchmark' else [()])]
         return set(re.findall(r'--[a-z][a-z-]*', ' '.join(helps)))
     return flags_of
 

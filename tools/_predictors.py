@@ -15,6 +15,7 @@ from PIL import Image
 
 from cvt_dense.datasets import open_image
 from cvt_dense.deploy.runtime import open_exported
+from cvt_dense.engine.hooks.fuse import fuse_parts
 from cvt_dense.errors import UserError
 from cvt_dense.nodes import dicts, type_name
 from cvt_dense.palette import choose_palette
@@ -68,7 +69,7 @@ def names_in_file(cfg: Config) -> list[str] | None:
     return open_exported(cfg.model.file, cfg.model.runtime).metadata['classes']
 
 
-def classification_predictor(cfg: Config, checkpoint: str | None, device: str) -> Predictor:
+def classification_predictor(cfg: Config, checkpoint: str | None, device: str, compiled: bool = False) -> Predictor:
     from timm.data import create_transform
     transform = cfg.get('test_dataloader', {}).get('dataset', {}).get('transform')
     if transform is None:
@@ -77,6 +78,8 @@ def classification_predictor(cfg: Config, checkpoint: str | None, device: str) -
     model = MODELS.build(cfg.model)
     meta = load_checkpoint(model, checkpoint, map_location='cpu').get('meta', {}) if checkpoint else {}
     model.to(device).eval()
+    if compiled:
+        fuse_parts(model, compile=True)
     names = list(names_in_file(cfg) or (meta.get('dataset_meta') or {}).get('classes') or [])
     classes = [*names, *range(len(names), model.num_classes)]  # trained with more outputs than names: by number
 
@@ -130,9 +133,12 @@ def masked_predictor(cfg: Config, checkpoint: str, device: str) -> Predictor:
 # -- detection ---------------------------------------------------------------------------------------
 
 
-def detection_predictor(cfg: Config, checkpoint: str | None, device: str, score_thr: float) -> Predictor:
+def detection_predictor(cfg: Config, checkpoint: str | None, device: str, score_thr: float,
+                        compiled: bool = False) -> Predictor:
     from mmdet.apis import inference_detector, init_detector
     model = init_detector(cfg, checkpoint, device=device)
+    if compiled:
+        fuse_parts(model, compile=True)
     meta = dict(model.dataset_meta, classes=names_in_file(cfg) or model.dataset_meta['classes'])
     classes, palette = meta['classes'], palette_of(cfg, meta)
 
@@ -190,10 +196,12 @@ def visible(image: np.ndarray) -> np.ndarray:
     return ((first - first.min()) / max(float(np.ptp(first)), 1e-9) * 255).astype(np.uint8)
 
 
-def segmentation_predictor(cfg: Config, checkpoint: str | None, device: str) -> Predictor:
+def segmentation_predictor(cfg: Config, checkpoint: str | None, device: str, compiled: bool = False) -> Predictor:
     from mmseg.apis import inference_model, init_model
     cfg.setdefault('test_pipeline', cfg.get('test_dataloader', {}).get('dataset', {}).get('pipeline'))
     model = init_model(cfg, checkpoint, device=device)
+    if compiled:
+        fuse_parts(model, compile=True)
     meta = getattr(model, 'dataset_meta', None) or dict(classes=names_in_file(cfg))
     classes = meta['classes']
     palette = palette_of(cfg, meta)[:len(classes)]

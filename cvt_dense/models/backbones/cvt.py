@@ -14,6 +14,7 @@ from ...registry import MODELS
 from ...weights.strict_loading import StrictLoading
 from ..layers import CvTStage, LayerNorm, QuickGELU, keeps_statistics
 from .arch import resolve_arch
+from .frozen import run_frozen
 
 MODELS.register_module(module=QuickGELU)
 
@@ -158,6 +159,7 @@ class CvT(StrictLoading, BaseModule):
         self.frozen_stages = frozen_stages
         self.norm_eval = norm_eval
         self._fused = False
+        self._compiled_for: bool | tuple[int, ...] = False  # any size, or an input's shape
         if not -1 <= frozen_stages < self.num_stages:
             raise ValueError(f'frozen_stages={frozen_stages}: allowed are -1 (freeze nothing) to '
                              f'{self.num_stages - 1} (freeze stages 0 to {self.num_stages - 1}).')
@@ -250,7 +252,7 @@ class CvT(StrictLoading, BaseModule):
                     m.eval()
         return self
 
-    def fuse(self) -> 'CvT':
+    def fuse(self, compile: bool | Sequence[int] = False) -> 'CvT':
         """Turns the backbone into a faster one for inference with the same output, in place.
 
         Folds every BatchNorm into its depth-wise convolution, and QuickGELU's factor into the MLP's two
@@ -258,6 +260,13 @@ class CvT(StrictLoading, BaseModule):
         before moving to a lower precision, ``torch.compile`` or export. In a detector or segmentor:
         ``model.backbone.fuse()``. A fused backbone's ``state_dict`` is not a checkpoint of anything
         else, and a fused backbone neither loads one nor trains again.
+
+        Args:
+            compile: also compile it, with its weights as constants: faster again, without gradients, with outputs
+                that differ by rounding. True: at the first images, which takes a minute or more; single images of
+                all sizes share what was compiled, a batch is compiled for its shape (the first few shapes), and each
+                precision apart. The shape of an input (B, C, H, W): for that shape alone, at once, on the device
+                where the weights are; inside ``torch.autocast`` for that. Other shapes are run as without compiling.
 
         Returns:
             itself.
@@ -275,6 +284,14 @@ class CvT(StrictLoading, BaseModule):
             self._fused = True
             self.leave_checking_to_others()  # to the hook, which says why
             self._register_load_state_dict_pre_hook(self._refuse_to_load)
+        for i in range(len(self.depths)):
+            for block in self._stage(i).blocks:
+                block.attn.any_size = compile is True
+        self._compiled_for = compile if isinstance(compile, bool) else tuple(compile)
+        if not isinstance(compile, bool):
+            weight = next(self.parameters())
+            for _ in range(2):  # compiles, then warms up
+                self(weight.new_zeros(self._compiled_for))
         return self
 
     @staticmethod
@@ -314,7 +331,13 @@ class CvT(StrictLoading, BaseModule):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) to a tuple, see ``out_type``."""
-        if min(x.shape[2:]) < MIN_INPUT_SIZE:
+        compiled = self._compiled_for in (True, tuple(x.shape)) and not torch.compiler.is_compiling()
+        return run_frozen(self, x, self._compiled_for is True) if compiled else self.features(x)
+
+    def features(self, x: Tensor) -> tuple[Tensor, ...]:
+        """What ``forward`` returns, computed as it stands here."""
+        # One comparison a side, from which torch.compile learns that no map of dynamic size is empty.
+        if x.shape[2] < MIN_INPUT_SIZE or x.shape[3] < MIN_INPUT_SIZE:
             raise ValueError(
                 f'image of {x.shape[2]}x{x.shape[3]} pixels (height x width): CvT needs at least '
                 f'{MIN_INPUT_SIZE}x{MIN_INPUT_SIZE}; resize or pad it in the data pipeline.')
