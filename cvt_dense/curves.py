@@ -144,17 +144,51 @@ def draw(runs: dict[str, Curves], out: str | Path, metrics: Iterable[str] = (), 
         metrics: of evaluations; those of the runs' tasks, if none are given.
         x: 'iterations' or 'time'.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     values = ['loss', *(metrics or dict.fromkeys(name for curves in runs.values() for name in curves.main_metrics()))]
-    figure = Figure(figsize=(1 + 4.6 * len(values), 4.2), layout='constrained')
-    FigureCanvasAgg(figure)
-    for axis, value in zip(figure.subplots(1, len(values), squeeze=False)[0], values):
+    figure, axes = _figure(1, len(values))
+    for axis, value in zip(axes[0], values):
         for number, (name, curves) in enumerate(runs.items()):
             draw_line(axis, curves, value, x, label=name, color=COLORS[number % len(COLORS)])
         if len(runs) > 1:
             axis.legend()
     if len(runs) == 1:
         figure.suptitle(next(iter(runs)))
+    _save(figure, out)
+
+
+def _figure(rows: int, columns: int) -> tuple[Any, Any]:
+    """A figure without a window, and its parts as an array of ``rows`` by ``columns``."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    figure = Figure(figsize=(1 + 4.6 * columns, 4.2 * rows), layout='constrained')
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _save(figure: Any, out: str | Path) -> None:
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=110)
+
+
+def draw_costs(rows: Sequence[dict[str, Any]], out: str | Path) -> None:
+    """Writes a picture of a study: each metric over the networks' multiplications, and over their images/s.
+
+    Args:
+        rows: of each network ``name``, ``gmacs``, ``images_per_s`` and ``metrics``, by name ``mean``, ``low`` and
+            ``high`` over its seeds; one that lacks any of them is left out.
+        out: file to write; its ending says the format.
+    """
+    rows = [row for row in rows if 'gmacs' in row and row['metrics']]
+    metrics = list(dict.fromkeys(name for row in rows for name in row['metrics']))
+    figure, axes = _figure(len(metrics), 2)
+    for line, metric in zip(axes, metrics):
+        for axis, cost, label in zip(line, ('gmacs', 'images_per_s'), ('GMACs an image', 'images/s')):
+            for number, row in enumerate(row for row in rows if metric in row['metrics']):
+                found = row['metrics'][metric]
+                spread = [[found['mean'] - found['low']], [found['high'] - found['mean']]]
+                color = COLORS[number % len(COLORS)]
+                axis.errorbar(row[cost], found['mean'], spread, marker='o', capsize=3, color=color)
+                axis.annotate(row['name'], (row[cost], found['mean']), (5, 4), textcoords='offset points', fontsize=8)
+            axis.set(xlabel=label, ylabel=metric, xscale='log')
+            axis.grid(alpha=0.3)
+    _save(figure, out)

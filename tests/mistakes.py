@@ -114,7 +114,7 @@ def score_threshold_30(desk: Desk) -> Command:
 
 
 def number_of_classes_that_nothing_reads(desk: Desk) -> Command:
-    return desk.train(desk.config(CLASSIFIER), "error: --cfg-options num_classes: the config has no 'num_classes'",
+    return desk.train(desk.config(CLASSIFIER), 'error: --cfg-options num_classes: .* Did you mean model.num_classes[?]',
                       '--cfg-options', 'num_classes=3')
 
 

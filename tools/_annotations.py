@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from _pictures import Object
 from mmengine.config import Config
-from mmengine.registry import DATASETS, TRANSFORMS
+from mmengine.registry import DATASETS, TRANSFORMS, init_default_scope
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch.check_data.data_sets import leaf_datasets
@@ -23,6 +23,7 @@ def find_annotations(cfg: Config, images: Sequence[Path]) -> list[Annotation]:
     Raises:
         UserError: an image is in none of them.
     """
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
     wanted = {path.resolve() for path in images}
     names = {path.name for path in wanted}
     found: dict[Path, Annotation] = {}

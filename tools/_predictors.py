@@ -4,16 +4,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import mmcv
 import numpy as np
 import torch
 from _pictures import Object, Row, draw_label_map, draw_objects, enlarge, side_by_side, text_size, with_panel
 from mmengine.config import Config
-from mmengine.registry import MODELS
+from mmengine.registry import MODELS, TRANSFORMS
 from mmengine.runner import load_checkpoint
 from PIL import Image
 
 from cvt_dense.datasets import open_image
 from cvt_dense.deploy.runtime import open_exported
+from cvt_dense.engine.hooks.fuse import fuse_parts
 from cvt_dense.errors import UserError
 from cvt_dense.nodes import dicts, type_name
 from cvt_dense.palette import choose_palette
@@ -67,7 +69,7 @@ def names_in_file(cfg: Config) -> list[str] | None:
     return open_exported(cfg.model.file, cfg.model.runtime).metadata['classes']
 
 
-def classification_predictor(cfg: Config, checkpoint: str | None, device: str) -> Predictor:
+def classification_predictor(cfg: Config, checkpoint: str | None, device: str, compiled: bool = False) -> Predictor:
     from timm.data import create_transform
     transform = cfg.get('test_dataloader', {}).get('dataset', {}).get('transform')
     if transform is None:
@@ -76,6 +78,8 @@ def classification_predictor(cfg: Config, checkpoint: str | None, device: str) -
     model = MODELS.build(cfg.model)
     meta = load_checkpoint(model, checkpoint, map_location='cpu').get('meta', {}) if checkpoint else {}
     model.to(device).eval()
+    if compiled:
+        fuse_parts(model, compile=True)
     names = list(names_in_file(cfg) or (meta.get('dataset_meta') or {}).get('classes') or [])
     classes = [*names, *range(len(names), model.num_classes)]  # trained with more outputs than names: by number
 
@@ -96,12 +100,45 @@ def classification_predictor(cfg: Config, checkpoint: str | None, device: str) -
     return predict
 
 
+# -- masked images -----------------------------------------------------------------------------------
+
+
+def masked_predictor(cfg: Config, checkpoint: str, device: str) -> Predictor:
+    """Draws the image, what the network sees of it, and what it paints: hidden squares only, the rest is the image."""
+    from timm.data import create_transform
+    size = cfg.train_dataloader.dataset.transform.input_size
+    transform = create_transform(size, interpolation='bicubic', crop_pct=1., use_prefetcher=True)
+    model = MODELS.build(cfg.model)
+    load_checkpoint(model, checkpoint, map_location='cpu')
+    model.to(device).eval()
+    mean, std = model.data_preprocessor.mean, model.data_preprocessor.std
+
+    def pixels(image: torch.Tensor) -> np.ndarray:
+        return (image * std + mean).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).cpu().numpy()
+
+    def predict(image: np.ndarray, annotated: Any = None) -> tuple[np.ndarray, str]:
+        inputs = torch.as_tensor(transform(Image.fromarray(image[..., ::-1])))[None]
+        with torch.no_grad():
+            found = model.test_step(dict(inputs=inputs))[0]
+        original = model.data_preprocessor(dict(inputs=inputs))['inputs'][0]
+        views = dict(image=original, masked=original.masked_fill(found['hidden'], 0.),
+                     reconstruction=torch.where(found['hidden'], found['painted'], original))
+        pictures = {name: enlarge(pixels(view))[0] for name, view in views.items()}
+        size = text_size(pictures['image'])
+        return side_by_side(pictures, size), f'L1 of hidden pixels {found["loss"]:.3f}, in deviations of the data'
+
+    return predict
+
+
 # -- detection ---------------------------------------------------------------------------------------
 
 
-def detection_predictor(cfg: Config, checkpoint: str | None, device: str, score_thr: float) -> Predictor:
+def detection_predictor(cfg: Config, checkpoint: str | None, device: str, score_thr: float,
+                        compiled: bool = False) -> Predictor:
     from mmdet.apis import inference_detector, init_detector
     model = init_detector(cfg, checkpoint, device=device)
+    if compiled:
+        fuse_parts(model, compile=True)
     meta = dict(model.dataset_meta, classes=names_in_file(cfg) or model.dataset_meta['classes'])
     classes, palette = meta['classes'], palette_of(cfg, meta)
 
@@ -134,10 +171,37 @@ def detection_predictor(cfg: Config, checkpoint: str | None, device: str, score_
 # -- segmentation ------------------------------------------------------------------------------------
 
 
-def segmentation_predictor(cfg: Config, checkpoint: str | None, device: str) -> Predictor:
+def read_for_segmentation(cfg: Config) -> Reader:
+    """mmcv's default, or, where the config's test pipeline loads otherwise (more channels, say), as that does."""
+    loader = (cfg.get('test_dataloader', {}).get('dataset', {}).get('pipeline') or [{}])[0]
+    if type_name(loader) == 'LoadImageFromFile' and not {'color_type', 'imdecode_backend'} & set(loader):
+        return mmcv.imread
+    transform = TRANSFORMS.build(dict(loader))
+
+    def read(path: Path) -> np.ndarray | None:
+        try:
+            return transform(dict(img_path=str(path)))['img']
+        except Exception:  # each decoder raises its own
+            return None
+
+    return read
+
+
+def visible(image: np.ndarray) -> np.ndarray:
+    """RGB, uint8, of an image as it was read: BGR, or of other channels the first three (or one), stretched."""
+    image = np.atleast_3d(image)
+    if image.dtype == np.uint8 and image.shape[2] == 3:
+        return image[..., ::-1]
+    first = image[..., [0, 1, 2] if image.shape[2] >= 3 else [0, 0, 0]].astype(np.float32)
+    return ((first - first.min()) / max(float(np.ptp(first)), 1e-9) * 255).astype(np.uint8)
+
+
+def segmentation_predictor(cfg: Config, checkpoint: str | None, device: str, compiled: bool = False) -> Predictor:
     from mmseg.apis import inference_model, init_model
     cfg.setdefault('test_pipeline', cfg.get('test_dataloader', {}).get('dataset', {}).get('pipeline'))
     model = init_model(cfg, checkpoint, device=device)
+    if compiled:
+        fuse_parts(model, compile=True)
     meta = getattr(model, 'dataset_meta', None) or dict(classes=names_in_file(cfg))
     classes = meta['classes']
     palette = palette_of(cfg, meta)[:len(classes)]
@@ -149,7 +213,7 @@ def segmentation_predictor(cfg: Config, checkpoint: str | None, device: str) -> 
 
     def predict(image: np.ndarray, annotated: np.ndarray | None = None) -> tuple[np.ndarray, str]:
         labels = inference_model(model, image).pred_sem_seg.data[0].cpu().numpy()
-        image = image[..., ::-1]
+        image = visible(image)
         picture = draw_label_map(image, labels, palette)
         share, size = shares(labels), text_size(picture)
         order = [i for i in share.argsort()[::-1] if share[i] >= LEAST_SHARE]

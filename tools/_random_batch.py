@@ -9,7 +9,7 @@ from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.structures import InstanceData, PixelData
 
-from cvt_dense.models import CvT, ImageClassifier
+from cvt_dense.models import CvT, ImageClassifier, TimmBackbone
 
 OBJECTS = 8  # an image of COCO has 7 objects, one of ADE20K 8 classes
 
@@ -31,7 +31,7 @@ def build_model(path: str, **backbone: Any) -> BaseModel:
         backbone: settings of its backbone to override, e.g. ``window_size``.
 
     Raises:
-        ValueError: the backbone is not a :class:`CvT`, or a setting is wrong.
+        ValueError: the backbone is neither :class:`CvT` nor :class:`TimmBackbone`, or a setting is wrong.
     """
     cfg = Config.fromfile(path)
     cfg.model.get('backbone', {}).update(init_cfg=None, **backbone)
@@ -39,8 +39,8 @@ def build_model(path: str, **backbone: Any) -> BaseModel:
     level = logger.level
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
         model = revert_sync_batchnorm(MODELS.build(cfg.model))
-        if not isinstance(getattr(model, 'backbone', None), CvT):
-            raise ValueError(f'{path}: model.backbone is not a cvt_dense.CvT.')
+        if not isinstance(getattr(model, 'backbone', None), (CvT, TimmBackbone)):
+            raise ValueError(f'{path}: model.backbone is neither cvt_dense.CvT nor cvt_dense.TimmBackbone.')
         if torch.get_default_device().type != 'meta':
             logger.setLevel('WARNING')  # otherwise it prints two lines for each weight
             model.init_weights()
@@ -50,7 +50,7 @@ def build_model(path: str, **backbone: Any) -> BaseModel:
 
 def random_batch(model: BaseModel, batch: int, size: tuple[int, int], device: str = 'cpu') -> dict[str, Any]:
     """Arguments of ``model(..., mode='loss')``: normalised images of ``size`` (H, W) and ground truth."""
-    inputs = torch.randn(batch, 3, *size, device=device)
+    inputs = torch.randn(batch, getattr(model.backbone, 'in_channels', 3), *size, device=device)
     if isinstance(model, ImageClassifier):
         return dict(inputs=inputs, labels=torch.randint(model.num_classes, (batch, ), device=device))
     shapes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), size)

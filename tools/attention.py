@@ -94,15 +94,15 @@ def build(args: argparse.Namespace, cfg: Config) -> tuple[BaseModel, list[str]]:
     return model.to(args.device).eval(), list((meta.get('dataset_meta') or {}).get('classes') or [])
 
 
-def short_side_of(cfg: Config) -> int:
-    """The short side to which the config's test images are resized; 224 where it says nothing."""
+def short_side_of(cfg: Config) -> int | None:
+    """The short side to which the config's test images are resized; None: they are not."""
     for node in dicts((cfg.get('test_dataloader') or {}).get('dataset')):
         size = node.get('input_size') or (node.get('scale') if type_name(node) == 'Resize' else None)
         if isinstance(size, (list, tuple)) and size:
             return int(min(size[-2:]))
         if isinstance(size, int):
             return size
-    return 224
+    return None
 
 
 def scores_of(model: BaseModel, cfg: Config) -> Run:
@@ -149,7 +149,8 @@ def network_input(model: BaseModel, image: np.ndarray) -> Tensor:
 class Looker:
     """Looks into one model, image by image."""
 
-    def __init__(self, model: BaseModel, classes: list[str], args: argparse.Namespace, side: int, scores: Run | None):
+    def __init__(self, model: BaseModel, classes: list[str], args: argparse.Namespace, side: int | None,
+                 scores: Run | None):
         self.model, self.classes, self.args, self.side, self.scores = model, classes, args, side, scores
         self.backbone = find_cvt(model)
         self.last = f'stage{len(self.backbone.depths) - 1}'
@@ -157,7 +158,7 @@ class Looker:
     def __call__(self, path: Path, out: Path) -> dict[str, Any]:
         """Draws an image and returns its numbers."""
         photo = open_image(path).convert('RGB')
-        factor = self.side / min(photo.size)
+        factor = self.side / min(photo.size) if self.side else 1
         size = tuple(max(16, round(side * factor)) for side in photo.size)
         image = np.asarray(photo.resize(size, Image.Resampling.BICUBIC))
         points = [(x * (size[0] / photo.width), y * (size[1] / photo.height)) for x, y in self.args.point]

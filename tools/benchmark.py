@@ -1,4 +1,4 @@
-"""Measures time and memory of networks beside each other or how fast data is loaded, or plans a training.
+"""Measures time and memory of networks beside each other, how fast a config's data is loaded, and more.
 
     python tools/benchmark.py model cvt-13 --compare fused,fused+compiled,transformers
     python tools/benchmark.py model cvt-13 --size 800x1344 --batch 1 \\
@@ -7,6 +7,8 @@
     python tools/benchmark.py model configs/maskrcnn_cvt13_coco.py --size 800x1280 --batch 1 --mode train
     python tools/benchmark.py pruning CONFIG CHECKPOINT --size 128x128 --work-dir work_dirs/pruning
     python tools/benchmark.py data configs/cvt13_in1k.py --data-root /data/imagenet --workers 4,8,16
+    python tools/benchmark.py parts configs/maskrcnn_cvt13_coco.py mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py
+    python tools/benchmark.py start
     python tools/benchmark.py plan configs/cvt13_in1k.py --gpus 8 --flops 989e12 --utilisation 0.35
 """
 import argparse
@@ -15,10 +17,10 @@ from pathlib import Path
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
-from _benchmark import data, model, plan, pruning
+from _benchmark import data, model, parts, plan, pruning, start
 
-# each has HELP, add_flags(parser), check(args) and run(args)
-COMMANDS = dict(model=model, data=data, plan=plan, pruning=pruning)
+# Each has HELP, add_flags(parser), check(args) and run(args).
+COMMANDS = dict(model=model, data=data, parts=parts, start=start, plan=plan, pruning=pruning)
 
 
 def parse_args() -> argparse.Namespace:

@@ -15,21 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import safetensors.torch
-import torch
-
 from cvt_dense.launch.command_line import report_errors
-from cvt_dense.models import CvT
-from cvt_dense.weights import (
-    FORMATS,
-    backbone_only,
-    convert,
-    huggingface_config,
-    map_head,
-    measure_arch,
-    recognise,
-)
-from cvt_dense.weights.files import HUB_FILES, read_checkpoint, select_weights
+
+FORMATS = ('cvt_dense', 'microsoft', 'huggingface')  # of cvt_dense.weights, which takes seconds to import
 
 
 def parse_args() -> argparse.Namespace:
@@ -46,12 +34,14 @@ def parse_args() -> argparse.Namespace:
                         'ImageNet-1k from -22k: one class name a line, in the order of the head')
     parser.add_argument('--num-heads', type=int, nargs='+', metavar='N',
                         help="attention heads per stage, for a Hugging Face folder's config.json (default: known for "
-                        f'{", ".join(CvT.arch_zoo)})')
+                        'cvt-13, cvt-21, cvt-w24)')
     parser.add_argument('--force', action='store_true', help='overwrite DST')
     return parser.parse_args()
 
 
 def find_num_heads(state_dict) -> tuple:
+    from cvt_dense.models import CvT
+    from cvt_dense.weights import convert, measure_arch
     measured = measure_arch(convert(state_dict, 'microsoft'))
     for arch in CvT.arch_zoo.values():
         if all(tuple(arch[key]) == value for key, value in measured.items()):
@@ -62,6 +52,11 @@ def find_num_heads(state_dict) -> tuple:
 
 def main() -> None:
     args = parse_args()
+    import safetensors.torch
+    import torch
+
+    from cvt_dense.weights import backbone_only, convert, huggingface_config, map_head, recognise
+    from cvt_dense.weights.files import HUB_FILES, read_checkpoint, select_weights
     with report_errors(ValueError, OSError):
         state_dict = select_weights(read_checkpoint(args.src), args.weights, args.src)
         source = recognise(state_dict)
@@ -72,8 +67,8 @@ def main() -> None:
         converted = backbone_only(state_dict) if args.to == 'backbone' else convert(state_dict, args.to)
         others = [key for key in state_dict if key.split('.')[0] not in ('backbone', 'head')]
         if source == 'cvt_dense' and args.to in ('microsoft', 'huggingface') and others:
-            raise ValueError(f"{args.src} is a detector's or segmentor's ({others[0]}...), for which {args.to} has no "
-                             'names: use --to backbone.')
+            raise ValueError(f"{args.src} is a detector's, segmentor's or distilled classifier's ({others[0]}...), "
+                             f'for which {args.to} has no names: use --to backbone.')
         dst, config = args.dst, None
         if args.to == 'huggingface' and not dst.suffix:
             config = huggingface_config(state_dict, args.num_heads or find_num_heads(state_dict))

@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
 
 def compare(args: argparse.Namespace, exporter: Exporter, files: dict[str, Path]) -> None:
     """Prints the metrics of the checkpoint and of each file."""
-    image = random_images(exporter.options.size)
+    image = random_images(exporter.options.size, channels=exporter.channels)
     rows = {'PyTorch, fp32': (evaluate(args, None), sum(x.nbytes for x in exporter.model.state_dict().values()) / 1e6,
                               images_per_second(exporter.reference, image))}
     for precision, file in files.items():

@@ -90,7 +90,7 @@ def count_parts(model: nn.Module, size: tuple[int, int]) -> dict[str, tuple[int,
     parts = {f'backbone.{name}': module for name, module in backbone.named_children()}
     twin = copy.deepcopy(backbone).to('meta')
     macs, features = count({f'backbone.{name}': module for name, module in twin.named_children()},
-                           partial(twin, torch.empty(1, 3, *size, device='meta')))
+                           partial(twin, torch.empty(1, twin.in_channels, *size, device='meta')))
     if backbone is not model:
         others = {name: module for name, module in model.named_children() if name != 'backbone'}
         model.backbone = RandomFeatures([feature.shape for feature in features])

@@ -10,33 +10,23 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import mmcv
-import torch
-from _annotations import find_annotations
-from _pictures import SHEET_ROWS, overview, thumbnail
-from _predictors import (
-    Predictor,
-    Reader,
-    classification_predictor,
-    detection_predictor,
-    read_for_classification,
-    segmentation_predictor,
-)
 from mmengine.config import Config
-from mmengine.registry import init_default_scope
-from PIL import Image
 
-from cvt_dense.console import before_the_log
+from cvt_dense.console import before_the_log, quiet_packages
 from cvt_dense.errors import UserError
-from cvt_dense.launch import check_weights, command_line, settings
+from cvt_dense.launch import command_line, settings
 from cvt_dense.launch.check_values import SHARE, check_value
-from cvt_dense.launch.inference import set_inference
+from cvt_dense.launch.start import leave_out_transformers
 from cvt_dense.nodes import type_name
 
-IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
+if TYPE_CHECKING:  # their import takes seconds, in which a mistake could have been named
+    from _predictors import Predictor, Reader
+
+IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.npy', '.png', '.tif', '.tiff', '.webp')
 OVERVIEW = 'overview.png'
 
 
@@ -56,8 +46,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--ground-truth', action='store_true',
                         help="put each image's annotation, from the config's test, val or train data, beside it")
     parser.add_argument('--data-root', metavar='DIR', help="folder of that data instead of the config's data_root")
-    parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu',
-                        help='where to run (default here: %(default)s)')
+    parser.add_argument('--device', help='where to run (default: cuda, without a GPU cpu)')
     command_line.add_config_arguments(parser)
     command_line.add_inference_arguments(parser)
     return parser.parse_args()
@@ -116,31 +105,48 @@ def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
     return pictures
 
 
-def build_predictor(args: argparse.Namespace, cfg: Config) -> tuple[Reader, Predictor]:
+def build_predictor(args: argparse.Namespace, cfg: Config) -> 'tuple[Reader, Predictor]':
     """What reads images for the config's task, and the predictor.
 
     Raises:
         UserError: config or checkpoint do not exist or do not fit each other, or the task is unknown.
     """
+    import mmcv
+    import torch
+    from _predictors import (
+        classification_predictor,
+        detection_predictor,
+        masked_predictor,
+        read_for_classification,
+        read_for_segmentation,
+        segmentation_predictor,
+    )
+    from mmengine.registry import init_default_scope
+
+    from cvt_dense.launch import check_weights
+    from cvt_dense.launch.inference import set_inference
+    device = args.device or ('cuda' if torch.cuda.is_available() else 'cpu')
     try:
-        torch.empty(0, device=args.device)
+        torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(
-            f'--device {args.device!r} cannot be used here: {str(error).splitlines()[0]}') from error
+        raise UserError(f'--device {device!r} cannot be used here: {str(error).splitlines()[0]}') from error
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
     scope, kind = cfg.get('default_scope') or 'mmengine', type_name(cfg.model)
     cfg.load_from = args.checkpoint
     set_inference(cfg, args)
     if cfg.load_from:
         check_weights.check_checkpoint(cfg, cfg.load_from, strict=True)
     if scope == 'mmdet':
-        return mmcv.imread, detection_predictor(cfg, cfg.load_from, args.device, args.score_thr)
+        return mmcv.imread, detection_predictor(cfg, cfg.load_from, device, args.score_thr, args.compile)
     if scope == 'mmseg':
-        return mmcv.imread, segmentation_predictor(cfg, cfg.load_from, args.device)
+        return read_for_segmentation(cfg), segmentation_predictor(cfg, cfg.load_from, device, args.compile)
     if kind == 'ImageClassifier':
-        return read_for_classification, classification_predictor(cfg, cfg.load_from, args.device)
+        return read_for_classification, classification_predictor(cfg, cfg.load_from, device, args.compile)
+    if kind == 'MaskedImageModel':
+        return read_for_classification, masked_predictor(cfg, cfg.load_from, device)
     raise UserError(
-        f"{args.config}: default_scope={scope!r} with model.type={kind!r} is no task of this "
-        "tool: allowed are the scopes 'mmdet' and 'mmseg', and the model cvt_dense.ImageClassifier.")
+        f"{args.config}: default_scope={scope!r} with model.type={kind!r} is no task of this tool: allowed are the "
+        "scopes 'mmdet' and 'mmseg', and the models cvt_dense.ImageClassifier and cvt_dense.MaskedImageModel.")
 
 
 def load_config(args: argparse.Namespace) -> Config:
@@ -150,20 +156,27 @@ def load_config(args: argparse.Namespace) -> Config:
         UserError: --score-thr is no score; see ``settings.load_config``.
     """
     check_value('--score-thr', args.score_thr, SHARE)
-    cfg = settings.load_config(args)
-    init_default_scope(cfg.get('default_scope') or 'mmengine')
-    return cfg
+    return settings.load_config(args)
 
 
 def main() -> None:
     args = parse_args()
     out_dir = Path(args.out_dir)
-    with command_line.report_errors(*command_line.SETUP_ERRORS), before_the_log(main_process=True):
+    with command_line.report_errors(*command_line.SETUP_ERRORS):
         images = find_images(args.images)
         pictures = name_pictures(images, out_dir)
-        cfg = load_config(args)
-        annotations = find_annotations(cfg, images) if args.ground_truth else [None] * len(images)
-        read, predict = build_predictor(args, cfg)
+        command_line.check_exists(args.checkpoint)
+        with quiet_packages():
+            cfg = load_config(args)
+        leave_out_transformers(cfg)
+        with before_the_log(main_process=True):
+            annotations = [None] * len(images)
+            if args.ground_truth:
+                from _annotations import find_annotations
+                annotations = find_annotations(cfg, images)
+            read, predict = build_predictor(args, cfg)
+    from _pictures import SHEET_ROWS, overview, thumbnail
+    from PIL import Image
     # A class stands in the panel below, any other annotation beside the picture.
     columns = 2 if args.ground_truth and type_name(cfg.model) != 'ImageClassifier' else 3
     number = min(len(images), columns * SHEET_ROWS)

@@ -49,9 +49,9 @@ def main() -> None:
     args = parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         runner = start(args, ['test'])
-        if args.fuse:
+        if args.fuse or args.compile:
             from cvt_dense.engine import FuseHook
-            runner.register_hook(FuseHook())
+            runner.register_hook(FuseHook(compile=args.compile))
     with command_line.report_errors(UserError):
         runner.test()
 

@@ -2,22 +2,18 @@
 import os
 import random
 from collections.abc import Sequence
-from io import BytesIO
 from typing import Any
 
-import numpy as np
-from mmengine import fileio
 from PIL import ExifTags, Image
 from timm.data import ImageNetInfo, auto_augment, create_transform
 from timm.data.readers import create_reader
-from timm.data.readers.img_extensions import get_img_extensions
-from timm.data.readers.reader import Reader
 from timm.data.readers.reader_image_in_tar import ReaderImageInTar
 from timm.data.transforms import RandomResizedCropAndInterpolation
 from torch.utils.data import Dataset
 
 from ..registry import DATASETS
 from .corruption import CorruptImage
+from .readers import FileReader, read_class_folders, read_list, read_unlabelled, some
 
 MAX_ATTEMPTS = 10
 
@@ -38,130 +34,6 @@ def allow_posterize_to_black() -> None:
 
 
 allow_posterize_to_black()
-
-
-class FileReader(Reader):
-    """Files and labels in three arrays, so that forked workers share the memory of a long list.
-
-    Args:
-        root: folder that the paths are relative to.
-        paths: of the images.
-        labels: class index of each image.
-        classes: names by index; empty if unknown.
-        backend_args: of MMEngine's file backend; None: files.
-    """
-
-    def __init__(self, root: str, paths: list[str], labels: list[int], classes: list[str],
-                 backend_args: dict[str, Any] | None = None):
-        super().__init__()
-        self.root = root
-        self.classes = classes
-        self.backend_args = backend_args
-        encoded = [os.fsencode(path) for path in paths]
-        self._bytes = np.frombuffer(b''.join(encoded), dtype=np.uint8)
-        self._ends = np.cumsum([len(path) for path in encoded], dtype=np.int64)
-        self.labels = np.array(labels, dtype=np.int64)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        path = self._filename(index, absolute=True)
-        file = BytesIO(fileio.get(path, self.backend_args)) if self.backend_args else open(path, 'rb')
-        return file, int(self.labels[index])
-
-    def _filename(self, index: int, basename: bool = False, absolute: bool = False) -> str:
-        start = self._ends[index - 1] if index else 0
-        path = os.fsdecode(self._bytes[start:self._ends[index]].tobytes())
-        if basename:
-            return os.path.basename(path)
-        return os.path.join(self.root, path) if absolute else path
-
-
-def read_class_folders(root: str, class_names: Sequence[str] | None = None) -> FileReader:
-    """Every image below ``root``; the folders directly in ``root``, sorted, are the classes.
-
-    Args:
-        class_names: all classes by number, of which ``root`` may have some folders only; None: those that it has.
-
-    Raises:
-        FileNotFoundError: no such folder, or no image in it.
-        ValueError: an empty folder, or one that is not in ``class_names``.
-    """
-    if not os.path.isdir(root):
-        raise FileNotFoundError(f'{root!r} is not a folder. Expected is one folder per class in it; set the '
-                                'data root with --data-root DIR, or data_root and split in the config.')
-    found = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
-    classes = list(class_names) if class_names else found
-    unknown = sorted(set(found).difference(classes))
-    if unknown:
-        raise ValueError(f'{len(unknown)} class folders in {root!r} are none of the {len(classes)} class_names: '
-                         f'{_some(unknown)}. Point the data root elsewhere, or correct class_names.')
-    extensions = tuple(get_img_extensions())
-    paths, labels, empty = [], [], []
-    numbers = {name: label for label, name in enumerate(classes)}
-    for name in found:
-        before, label = len(paths), numbers[name]
-        for folder, _, files in os.walk(os.path.join(root, name), followlinks=True):
-            paths += [os.path.relpath(os.path.join(folder, file), root)
-                      for file in files if file.lower().endswith(extensions)]
-        paths[before:] = sorted(paths[before:])
-        labels += [label] * (len(paths) - before)
-        if len(paths) == before:
-            empty.append(name)
-    if not paths:
-        raise FileNotFoundError(f'{root!r} holds no image in class folders ({len(found)} folders). '
-                                f'Expected is {os.path.join(root, "<class>", "<name>.JPEG")}; allowed are '
-                                f'{", ".join(extensions)}.')
-    if empty:
-        raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {_some(empty)}. Remove them '
-                         '(they count as classes), or fill them.')
-    return FileReader(root, paths, labels, classes)
-
-
-def read_list(ann_file: str, root: str, backend_args: dict[str, Any] | None = None) -> FileReader:
-    """Images named by a text file with a line ``path label`` each; paths are relative to ``root``.
-
-    Raises:
-        FileNotFoundError: no such file, or images that it names are missing (not checked with ``backend_args``).
-        ValueError: a line is malformed, or there is none.
-    """
-    if not os.path.isfile(ann_file):
-        raise FileNotFoundError(f'list file {ann_file!r} does not exist; set ann_file (relative to '
-                                'data_root) in the config, or the data root with --data-root DIR.')
-    paths, labels = [], []
-    with open(ann_file, encoding='utf-8') as file:
-        for number, line in enumerate(file, start=1):
-            path, _, label = line.strip().rpartition(' ')
-            if not line.strip():
-                continue
-            if not path or not label.isdigit():
-                raise ValueError(f'list file {ann_file!r}, line {number}: {line.strip()!r} is not a path, a '
-                                 'space and a class index (0 or more).')
-            paths.append(path.rstrip())
-            labels.append(int(label))
-    if not paths:
-        raise ValueError(f'list file {ann_file!r} names no image.')
-    if backend_args:
-        return FileReader(root, paths, labels, [], backend_args)
-    # One listing per folder instead of one look-up per file: network file systems are slow at those.
-    found: dict[str, set] = {}
-    missing = []
-    for path in paths:
-        folder, name = os.path.split(os.path.join(root, path))
-        if folder not in found:
-            found[folder] = set(os.listdir(folder)) if os.path.isdir(folder) else set()
-        if name not in found[folder]:
-            missing.append(path)
-    if missing:
-        raise FileNotFoundError(f'list file {ann_file!r} names {len(missing)} images (of {len(paths)}) that '
-                                f'are not in {root!r}: {_some(missing)}. Check data_root, split and the '
-                                'list.')
-    return FileReader(root, paths, labels, [])
-
-
-def _some(names: list[str]) -> str:
-    return ', '.join(map(repr, names[:5])) + (', ...' if len(names) > 5 else '')
 
 
 # What undoes each EXIF orientation; 1 and unknown ones need nothing.
@@ -247,14 +119,15 @@ class ImageDataset(Dataset):
             is_training=True, auto_augment='rand-m9-mstd0.5-inc1')``. Its normalisation and erasing
             are left to the preprocessor: samples are uint8. A random crop of more than twice the output's
             size is taken from a JPEG decoded at a fraction of its size; evaluation decodes at full size.
-        class_names: the classes by number, where the folders are some of them only (ImageNet-A); or 'imagenet-1k' and
-            the like, timm's lists of synsets. None: the folders that there are.
         num_classes: outputs of the classifier's head; labels must be below. None: not checked
             (``tools/train.py`` and ``tools/test.py`` fill it in).
         reader: name of a timm reader of the map style instead of the two layouts, e.g. '' with
             ``split`` naming a tar file, or 'tar' with a folder of tar files. None: the layouts above.
+        class_names: the classes by number, where the folders are some of them only (ImageNet-A); or 'imagenet-1k' and
+            the like, timm's lists of synsets. None: the folders that there are.
         corruption: arguments of :class:`cvt_dense.CorruptImage`, which sees the image as the network does, after
             crop and resize; None: none.
+        labels: False takes every image below ``<data_root>/<split>``, at any depth, with label -1.
         backend_args: of MMEngine's file backend that images, but not the list file, are read through, e.g.
             ``dict(backend='lmdb', db_path='imagenet.lmdb')``, under ``<data_root>/<split>/<path>``. It
             needs ``ann_file``. None: files.
@@ -277,7 +150,8 @@ class ImageDataset(Dataset):
                  reader: str | None = None,
                  class_names: Sequence[str] | str | None = None,
                  corruption: dict[str, Any] | None = None,
-                 backend_args: dict[str, Any] | None = None):
+                 backend_args: dict[str, Any] | None = None,
+                 labels: bool = True):
         if backend_args and not ann_file:
             raise ValueError(f'backend_args={dict(backend_args)} reads images, but cannot list them: set ann_file to a '
                              'list with lines "path label".')
@@ -294,9 +168,9 @@ class ImageDataset(Dataset):
         else:
             if isinstance(class_names, str):
                 class_names = ImageNetInfo(class_names).label_names()
-            self.reader = read_class_folders(root, class_names)
+            self.reader = read_class_folders(root, class_names) if labels else read_unlabelled(root)
         self.metainfo = dict(classes=tuple(getattr(self.reader, 'classes', ())))
-        if num_classes is not None and isinstance(self.reader, FileReader):
+        if labels and num_classes is not None and isinstance(self.reader, FileReader):
             self._check_labels(num_classes, root, ann_file)
         self.is_training = transform.get('is_training', False)
         self.transform = create_transform(**transform, use_prefetcher=True)
@@ -335,7 +209,7 @@ class ImageDataset(Dataset):
         if image is None:
             if self.is_training:
                 raise OSError(f'{MAX_ATTEMPTS + 1} images drawn one after the other cannot be read: '
-                              f'{_some(unreadable)}.')
+                              f'{some(unreadable)}.')
             image, label = Image.new('RGB', (256, 256)), -1
         return dict(
             inputs=self.transform(image),

@@ -38,14 +38,21 @@ class Options(NamedTuple):
     keep: tuple[str, ...] = ()
 
 
+def channels_of(model: nn.Module) -> int:
+    """Channels of the images that a model takes."""
+    return getattr(model.backbone, 'in_channels', 3)
+
+
 def normalisation_of(model: nn.Module) -> dict[str, Any]:
     """``mean`` and ``std`` as the network takes them, ``bgr_to_rgb``, and ``flip``: whether the network takes BGR."""
     preprocessor = model.data_preprocessor
     mean, std = (getattr(preprocessor, name, None) for name in ('mean', 'std'))
     turned = bool(getattr(preprocessor, '_channel_conversion', False))
-    return dict(mean=[0.] * 3 if mean is None else mean.flatten().tolist(),
-                std=[1.] * 3 if std is None else std.flatten().tolist(),
-                bgr_to_rgb=turned, flip=wrappers.task_of(model) != 'classification' and not turned)
+    channels = channels_of(model)
+    return dict(mean=[0.] * channels if mean is None else mean.flatten().tolist(),
+                std=[1.] * channels if std is None else std.flatten().tolist(),
+                bgr_to_rgb=turned,
+                flip=channels == 3 and wrappers.task_of(model) != 'classification' and not turned)
 
 
 def _resize(image: Tensor, size: tuple[int, int]) -> Tensor:
@@ -76,6 +83,10 @@ class Exporter:
         if min(height, width) < MIN_SIDE:
             raise UserError(f'--size {height}x{width}: CvT needs at least {MIN_SIDE}x{MIN_SIDE} pixels (height x '
                             'width).')
+        self.channels = channels_of(model)
+        if self.channels != 3 and (options.raw_input or images):
+            raise UserError(f'images of {self.channels} channels: their pipeline normalises them, so --raw-input and '
+                            'int8, which begin with raw RGB images, are not for them. Leave the option out.')
         self.model, self.options, self.about, self.report = model.eval(), options, about, report
         self.normalisation = normalisation_of(model)
         self.normalise = self._normalise('NCHW')
@@ -99,7 +110,7 @@ class Exporter:
     def _pictures(self, size: tuple[int, int], batch: int, first: int) -> Tensor:
         """Raw images to compare on: of the training set where there are some, else random ones."""
         if not self.images:
-            return random_images(size, batch, seed=first)
+            return random_images(size, batch, first, self.channels)
         chosen = [self.images[(first + i) % len(self.images)] for i in range(batch)]
         return torch.cat([_resize(image, size) for image in chosen])
 
@@ -147,7 +158,7 @@ class Exporter:
         size = self.options.size
         if self.options.dynamic:
             size = tuple(max(side, TRACED_SIDE) for side in size)
-        example = self.to_input(random_images(size, self.batch or 2))
+        example = self.to_input(random_images(size, self.batch or 2, channels=self.channels))
         try:
             return formats.trace(network, example, self._free_dimensions())
         except Exception as error:
@@ -184,7 +195,7 @@ class Exporter:
         if path.suffix == '.onnx':
             formats.save_onnx(formats.lower_onnx(model, precision), path, metadata)
         else:
-            formats.save_openvino(model, path, metadata)
+            formats.save_openvino(quantize.for_openvino(model) if precision == 'int8' else model, path, metadata)
             if precision == 'int8':
                 self.report(f'  {quantize.count_openvino(path)} layers run in int8 in OpenVINO on this CPU')
 

@@ -9,6 +9,7 @@ import contextlib
 import copy
 import dataclasses
 import difflib
+import importlib.util
 import io
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -110,10 +111,20 @@ def run_onnx(model: Any, inputs: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         yield [torch.from_numpy(out) for out in session.run(None, dict(image=image.numpy()))]
 
 
+def run_openvino(model: Any, inputs: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    import openvino
+    core, model = openvino.Core(), for_openvino(model)
+    compiled = core.compile_model(core.read_model(model.SerializeToString()), 'CPU', dict(
+        INFERENCE_PRECISION_HINT='f32', INFERENCE_NUM_THREADS=torch.get_num_threads()))
+    for image in inputs:
+        outputs = compiled(dict(image=image.numpy()))
+        yield [torch.from_numpy(outputs[out].copy()) for out in compiled.outputs]
+
+
 def quantize_onnx(model: Any, images: Sequence[Tensor], to_input: Callable[[Tensor], Tensor], names: Collection[str],
                   keep: Collection[str], report: Callable[[str], None], judge: Callable[..., float] = error) -> Any:
-    """The int8 version of an ONNX model that is nearest to it on the inputs: with or without smoothing, and bias
-    correction.
+    """The int8 version of an ONNX model that is nearest to it on the images: with or without smoothing, and bias
+    correction, in ONNX Runtime and, where it is installed, OpenVINO, whichever is farther off.
 
     Smoothing divides a linear layer's input by a factor for each channel and multiplies its weights by it. NNCF puts
     the division right before the layer, where CLS has joined what comes out of the convolutions: it reaches CLS too.
@@ -134,29 +145,43 @@ def quantize_onnx(model: Any, images: Sequence[Tensor], to_input: Callable[[Tens
     ignored = [node.name for node in model.graph.node if node.name not in nodes]
     judged = images[:JUDGED]
     expected = list(run_onnx(model, map(to_input, judged)))
+    runtimes = {'ONNX Runtime': run_onnx}
+    if importlib.util.find_spec('openvino') is not None:
+        runtimes['OpenVINO'] = run_openvino
     best, least = None, float('inf')
     for smooth, correct in itertools.product((False, True), repeat=2):
         candidate = _nncf(model, images, to_input, ignored, smooth, correct)
-        errors = [judge(*pair) for pair in zip(run_onnx(candidate, map(to_input, judged)), expected)]
-        mean = sum(errors) / len(errors)
+        errors = {}
+        for name, run in list(runtimes.items()):
+            try:
+                found = [judge(*pair) for pair in zip(run(candidate, map(to_input, judged)), expected)]
+            except Exception as failure:  # each runtime has exceptions of its own
+                if run is run_onnx:
+                    raise
+                report(f'  {name} does not run it: {" ".join(str(failure).split())[:200]}')
+                del runtimes[name]
+                continue
+            errors[name] = sum(found) / len(found)
         report(f'  int8 {"with" if smooth else "without"} smoothing, {"with" if correct else "without"} bias '
-               f'correction: relative error {mean:.4f} on {len(judged)} calibration images')
-        if mean < least:
-            best, least, chosen = candidate, mean, (smooth, correct)
+               f'correction: relative error {", ".join(f"{value:.4f} in {name}" for name, value in errors.items())} on '
+               f'{len(judged)} calibration images')
+        if max(errors.values()) < least:
+            best, least, chosen = candidate, max(errors.values()), (smooth, correct)
     report(f'  taken: {"with" if chosen[0] else "without"} smoothing, {"with" if chosen[1] else "without"} bias '
            'correction')
     done = {nodes.get(node) for node in int8_nodes(best)}
     report(f'  {len(done - {None})} of {len(names)} layers in int8')
-    return _keep_after_concat(best)
+    return best
 
 
-def _keep_after_concat(model: Any) -> Any:
-    """Puts an Unsqueeze before each quantiser of a concatenation, and a Squeeze after it.
+def for_openvino(model: Any) -> Any:
+    """A copy of an int8 model with an Unsqueeze before each quantiser of a concatenation, and a Squeeze after it.
 
     OpenVINO 2026.4 otherwise moves the quantiser of CLS and map tokens in front of their concatenation and then fails
-    on the two parts' zero points.
+    on the two parts' zero points. ONNX Runtime 1.31 fails on this copy.
     """
     from onnx import helper
+    model = copy.deepcopy(model)
     nodes, unsqueezed = [], set()
     concats = {out for node in model.graph.node if node.op_type == 'Concat' for out in node.output}
     model.graph.initializer.append(helper.make_tensor('first_axis', 7, [1], [0]))  # 7: int64

@@ -1,4 +1,5 @@
 from .hooks import (
+                    BatchNormStatisticsHook,
                     CostHook,
                     EMAHook,
                     EvaluateLoadedHook,
@@ -17,7 +18,7 @@ from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import ContinuingRunner
 
 __all__ = [
-    'ContinuingRunner', 'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FullPrecisionHook', 'FuseHook', 'HeadClassesHook',
-    'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook',
-    'SafeCheckpointHook', 'ScheduleHook', 'SeedHook', 'UnreadableImagesHook'
+    'BatchNormStatisticsHook', 'ContinuingRunner', 'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FullPrecisionHook',
+    'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressBarHook',
+    'RawWeightsHook', 'SafeCheckpointHook', 'ScheduleHook', 'SeedHook', 'UnreadableImagesHook'
 ]

@@ -16,8 +16,9 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
     The model's ``backbone`` says which layer a parameter belongs to (``get_layer_depth(param_name,
     prefix)``, see :meth:`cvt_dense.models.CvT.get_layer_depth`); necks and heads are the last layer
-    and keep ``lr``. One-dimensional parameters (BatchNorm, LayerNorm, biases) and CLS tokens get no
-    weight decay. Frozen parameters are left out. The groups are printed to the log.
+    and keep ``lr``. One-dimensional parameters (BatchNorm, LayerNorm, biases), CLS tokens and what the
+    backbone names (``no_weight_decay()``, as in timm: position embeddings) get no weight decay. Frozen
+    parameters are left out. The groups are printed to the log.
 
     It works for classifiers, detectors and segmentors alike, in anyone's config::
 
@@ -66,15 +67,18 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         if not hasattr(backbone, 'get_layer_depth'):
             raise TypeError(
                 f'{type(self).__name__} needs a model whose backbone has get_layer_depth(param_name, '
-                f'prefix); {type(module).__name__}.backbone is {type(backbone).__name__}. Use cvt_dense.CvT, or the '
+                f'prefix); {type(module).__name__}.backbone is {type(backbone).__name__}. Use cvt_dense.CvT or '
+                'cvt_dense.TimmBackbone, or the '
                 'default constructor.')
+        free = {f'backbone.{name}' for name in getattr(backbone, 'no_weight_decay', set)()}
         groups: dict[tuple[float, float], dict[str, Any]] = {}
         for name, param in module.named_parameters():
             if not param.requires_grad:
                 continue
             layer, num_layers = backbone.get_layer_depth(name, 'backbone.')
             lr = self.base_lr * self.decay_rate**(num_layers - 1 - layer)
-            decays = param.ndim > 1 and not name.endswith('cls_token') and not any(
+            free_name = name.endswith(('cls_token', 'dist_token')) or name in free
+            decays = param.ndim > 1 and not free_name and not any(
                 key in name for key in self.no_decay_keys)
             weight_decay = self.base_wd if decays else 0.
             group = groups.setdefault(

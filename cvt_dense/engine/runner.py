@@ -4,6 +4,7 @@ from typing import Any
 
 from mmengine.evaluator import Evaluator
 from mmengine.logging import MMLogger
+from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
@@ -23,6 +24,8 @@ class Continuing:
     - Resumed, it appends to the log files that the run has written so far. MMEngine names a start's folder of logs
       after the time. Here a resumed run takes the name of the newest folder with training curves in the work dir,
       if there is one.
+    - ``compile`` compiles the backbone. MMEngine compiles the training step with the optimizer, which torch 2.13
+      refuses for groups of parameters from a config, and would do again for each learning rate.
     - ``auto_scale_lr`` counts ``optim_wrapper.accumulative_counts``, of which MMEngine knows nothing.
     - A schedule without an iteration, or a batch too small for a BatchNorm, is an error that says what to do.
     - The console shows what is about the run; the log file has everything (:mod:`cvt_dense.console`).
@@ -76,6 +79,15 @@ class Continuing:
             raise UserError(f'train_dataloader.batch_size={self.train_dataloader.batch_size}: a BatchNorm here gets '
                             'one value of each channel, of which there is no deviation. Train on 2 images a GPU '
                             'or more, or with norm_cfg=dict(type="GN", num_groups=32) in the heads.') from error
+
+    def _maybe_compile(self, target: str) -> None:
+        model = self.model.module if is_model_wrapper(self.model) else self.model
+        options, backbone = self.cfg.get('compile'), getattr(model, 'backbone', None)
+        if backbone is not None and (options is True or isinstance(options, dict)):
+            backbone.compile(**({} if options is True else options))
+            self.logger.info('The backbone is compiled in the first iterations, which take minutes.')
+        else:
+            super()._maybe_compile(target)
 
     def dump_config(self) -> None:
         pass

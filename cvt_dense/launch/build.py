@@ -17,10 +17,10 @@ from ..errors import UserError
 from ..nodes import dicts
 from . import settings
 from .announce import announce
-from .check_data import check_annotations, check_files, check_heads
+from .check_data import check_annotations, check_channels, check_files, check_heads
 from .check_data.data_sets import is_first_process
 from .check_values import check_keys
-from .check_weights import check_checkpoint, check_pretrained
+from .check_weights import check_checkpoint, check_pretrained, check_teacher
 from .distributed import setup_distributed
 from .work_dir import begin
 
@@ -44,6 +44,7 @@ def build_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[s
         backend_args = [node['backend_args'] for node in dicts(loader.dataset) if node.get('backend_args')]
         if check:
             check_files(dataset, cfg.model, f'{stage}_dataloader', *backend_args[:1])
+            check_channels(cfg, dataset, stage)
         if not len(dataset):
             raise UserError(f'the data set of {stage}_dataloader is empty: {dict(loader.dataset)}. Check its '
                             'data_root and annotation file.')
@@ -94,6 +95,9 @@ def _build_runner(asked: Config, args: argparse.Namespace, stages: list[str]) ->
         check_checkpoint(cfg, checkpoint, strict=bool(cfg.get('resume')) or 'train' not in stages)
     else:
         check_pretrained(cfg)
+    if training:
+        known = getattr(datasets.get('train'), 'metainfo', None) or {}
+        check_teacher(cfg, known.get('classes') or ())
     if getattr(args, 'tta', False):
         settings.wrap_for_tta(cfg)
     if training:

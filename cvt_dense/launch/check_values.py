@@ -49,6 +49,7 @@ RULES = [(re.compile(pattern), allowed) for pattern, allowed in (
     (r'default_hooks\.logger\.interval', COUNT),
     (r'randomness\.seed', NATURAL),
     (r'model(\.\w+)*\.num_classes', COUNT),
+    (r'model\.backbone\.in_channels', COUNT),
     (r'model(\.\w+)*\.max_per_img', LIMIT),
     (r'model(\.\w+)*\.(score_thr|iou_threshold|drop_rate|drop_path_rate|attn_drop_rate|dropout_ratio)', SHARE))]
 

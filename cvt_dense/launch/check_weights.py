@@ -1,7 +1,7 @@
 """Compares a checkpoint with the model of a config before a run; reads only."""
 import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mmengine.config import Config
 from mmengine.dist import broadcast_object_list
@@ -9,7 +9,7 @@ from mmengine.registry import MODELS
 
 from ..errors import CheckpointError, UserError
 from ..weights.files import load_weights_file, select_weights
-from ..weights.strict_loading import StrictLoading, checked_modules
+from ..weights.strict_loading import checked_modules
 from .class_folders import needs_classes
 from .command_line import check_exists
 
@@ -32,19 +32,43 @@ def check_checkpoint(cfg: Config, path: str, strict: bool) -> None:
 
 
 def check_pretrained(cfg: Config) -> None:
-    """Builds the config's model and compares the weights that its CvTs start from (``init_cfg``), loading nothing.
+    """Builds the config's model and compares the weights that its backbone starts from (``init_cfg``), loading nothing.
 
     Raises:
         UserError, CheckpointError: a file or address that cannot be read, or weights of another architecture.
     """
     def check() -> None:
         for module in MODELS.build(copy.deepcopy(cfg.model)).modules():
-            if isinstance(module, StrictLoading):
+            if hasattr(module, 'check_init_weights'):
                 try:
                     module.check_init_weights()
                 except FileNotFoundError as error:
                     raise UserError(f'{error} It is named by init_cfg (a template: pretrained), of the weights that '
                                     'training starts from; None trains from scratch.') from error
+
+    _in_first_process(cfg, check)
+
+
+def check_teacher(cfg: Config, classes: Sequence[str]) -> None:
+    """Loads the teacher that a classifier's ``distillation`` names; nothing where there is none.
+
+    Args:
+        classes: names of the training set's; () if not known.
+
+    Raises:
+        UserError, CheckpointError: it has no weights, or they cannot be read or do not fit, or its classes are others.
+    """
+    settings = cfg.model.get('distillation')
+    if not settings:
+        return
+
+    def check() -> None:
+        from ..models.distillation import Distillation
+        teacher = Distillation(**settings).teacher(cfg.model.num_classes)
+        if teacher.classes and classes and tuple(teacher.classes) != tuple(classes):
+            odd = [f'{a!r} for {b!r}' for a, b in zip(teacher.classes, classes) if a != b]
+            raise UserError(f'the teacher ({teacher.source}) was trained on other classes, or in another order: '
+                            f'{", ".join(odd[:3])}. Take one that was trained on these folders.')
 
     _in_first_process(cfg, check)
 

@@ -96,3 +96,5 @@ def add_inference_arguments(parser: argparse.ArgumentParser) -> None:
                         help='what runs exported files (default: by suffix; an .onnx file runs in OpenVINO too)')
     parser.add_argument('--amp', dest='autocast', choices=('bf16', 'fp16'),
                         help="PyTorch's mixed precision, on a CPU bf16 only")
+    parser.add_argument('--compile', action='store_true',
+                        help='compile the backbone, with --fuse: faster, after a minute or more at the first image')

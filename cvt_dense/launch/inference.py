@@ -120,8 +120,9 @@ def _set_backbone(cfg: Config, args: argparse.Namespace) -> None:
 
 
 def _announce(args: argparse.Namespace, file: str) -> Exported:
-    if getattr(args, 'fuse', False):
-        raise UserError(f'--fuse: {file} was fused when it was exported; leave the flag out.')
+    for flag in ('fuse', 'compile'):
+        if getattr(args, flag, False):
+            raise UserError(f'--{flag}: {file} was fused when it was exported; leave the flag out.')
     exported = open_exported(file, getattr(args, 'runtime', None))
     print_log(f"{file}: {exported.metadata['precision']}, exported from {exported.metadata['config']}, run by "
               f'{exported.runtime} on the CPU', logger='current')

@@ -147,13 +147,24 @@ def _check_key(cfg: Config, before: dict[str, Any], parts: list[str]) -> None:
             near = difflib.get_close_matches(part, known, 1, 0.6 if sure else 0.8)
             if part not in known and known and (sure or near):
                 where = '.'.join(parts[:depth]) or 'the config'
-                meant = '.'.join([*parts[:depth], *near, *parts[depth + 1:]])
+                meant = ['.'.join([*parts[:depth], *near, *parts[depth + 1:]])] if near else (
+                    _settings_named(cfg, before, part) if depth == 0 else [])
                 given = '.'.join(parts)
-                hint = f'Did you mean {meant}?' if near else f'Known there: {", ".join(sorted(known - CONSUMED))}.'
+                hint = f'Did you mean {" or ".join(meant)}?' if meant else (
+                    f'Known there: {", ".join(sorted(known - CONSUMED))}.')
                 raise UserError(f'--cfg-options {given}: {where} has no {part!r}, and nothing reads it. {hint}')
             return
         else:
             return  # a value that is replaced; MMEngine checks indices
+
+
+def _settings_named(cfg: Config, before: dict[str, Any], name: str) -> list[str]:
+    """The first settings of that name inside others, or the model's, if it takes one."""
+    found = [path for path, _ in values(_settings(before)) if path.split('.')[-1] == name][:3]
+    model = cfg.get('model')
+    if not found and isinstance(model, dict) and name in known_keys(cfg, model, ['model'], model, None)[0]:
+        found = [f'model.{name}']
+    return found
 
 
 def known_keys(cfg: Config, node: Any, place: list[str], old: dict[str, Any], new: Any) -> tuple[set[str], bool]:

@@ -6,9 +6,11 @@ import torch.nn.functional as F
 from mmengine.model import BaseModel
 from torch import Tensor, nn
 
+from ..errors import UserError
 from ..nodes import type_name
 from ..registry import MODELS
 from ..weights.strict_loading import StrictLoading
+from .distillation import Distillation
 
 
 @MODELS.register_module()
@@ -16,36 +18,54 @@ class ImageClassifier(StrictLoading, BaseModel):
     """A backbone that returns one vector per image, and one Linear on it.
 
     Args:
-        backbone: config (or module) whose forward returns ``((B, C), )`` and whose ``out_channels``
-            ends with C: :class:`CvT` with ``out_type`` 'cls_token' or 'avg_featmap'.
+        backbone: config (or module) whose forward returns ``((B, C), )``, with a distillation token
+            ``((B, C), (B, C))``, and whose ``out_channels`` ends with C: :class:`CvT` with ``out_type``
+            'cls_token' or 'avg_featmap', :class:`TimmBackbone` with 'pooled'.
         num_classes: outputs of the head.
         data_preprocessor: config; a ``ClassificationPreprocessor`` without ``num_classes`` gets this
             classifier's.
+        distillation: arguments of :class:`~cvt_dense.models.distillation.Distillation`: a teacher to learn from
+            beside the labels. It is part of no checkpoint; testing does not need it. With ``token=True`` there is
+            ``head_dist`` on the backbone's distillation token, and logits are the mean of both heads.
         init_cfg: as in any MMEngine module.
 
     Raises:
         ValueError: the backbone returns maps.
+        UserError: a setting of ``distillation`` is not allowed.
     """
 
     def __init__(self,
                  backbone: dict[str, Any] | nn.Module,
                  num_classes: int = 1000,
                  data_preprocessor: dict[str, Any] | None = None,
+                 distillation: dict[str, Any] | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         data_preprocessor = dict(data_preprocessor or dict(type='cvt_dense.ClassificationPreprocessor'))
         if type_name(data_preprocessor) == 'ClassificationPreprocessor':
             data_preprocessor.setdefault('num_classes', num_classes)
         super().__init__(data_preprocessor, init_cfg)
+        self.distillation = Distillation(**distillation) if distillation else None
+        token = self.distillation is not None and self.distillation.token
+        if token and isinstance(backbone, dict):
+            if type_name(backbone) != 'CvT':
+                raise UserError(f'model.distillation.token=True needs a CvT, and model.backbone is a '
+                                f'{type_name(backbone)}: set token=False, where one head learns both.')
+            backbone = dict(backbone, with_dist_token=True)
         self.backbone = backbone if isinstance(backbone, nn.Module) else MODELS.build(backbone)
         if isinstance(self.backbone, StrictLoading):
             self.backbone.leave_checking_to_others()  # this module checks backbone and head in one
         if getattr(self.backbone, 'out_type', None) == 'featmap':
             raise ValueError("model.backbone.out_type='featmap' returns maps; a classifier needs one vector "
-                             "per image: use 'cls_token' or 'avg_featmap'.")
+                             "per image: use 'cls_token' or 'avg_featmap', of a TimmBackbone 'pooled'.")
         self.num_classes = num_classes
         self.head = nn.Linear(self.backbone.out_channels[-1], num_classes)
         nn.init.trunc_normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)
+        self.head_dist = None
+        if token:
+            self.head_dist = nn.Linear(self.backbone.out_channels[-1], num_classes)
+            nn.init.trunc_normal_(self.head_dist.weight, std=0.02)
+            nn.init.zeros_(self.head_dist.bias)
 
     def forward(self,
                 inputs: Tensor,
@@ -62,12 +82,20 @@ class ImageClassifier(StrictLoading, BaseModel):
 
         Returns:
             ``'tensor'``: logits (B, num_classes). ``'loss'``: dict with ``loss``, the mean cross
-            entropy. ``'predict'``: one dict per image with ``logits`` (num_classes, ), ``pred_label``
-            and, where given, ``label`` (-1: unknown) and ``path``.
+            entropy; with a teacher :meth:`Distillation.losses`' dict. ``'predict'``: one dict per image with
+            ``logits`` (num_classes, ), ``pred_label`` and, where given, ``label`` (-1: unknown) and ``path``.
         """
-        logits = self.head(self.backbone(inputs)[-1])
+        features = self.backbone(inputs)
+        logits = self.head(features[0])
+        learning = logits, logits  # from the labels, from the teacher
+        if self.head_dist is not None:
+            learning = logits, self.head_dist(features[1])
+            logits = (learning[0] + learning[1]) / 2
         if mode == 'tensor':
             return logits
+        if mode == 'loss' and self.distillation is not None:
+            normalisation = self.data_preprocessor.mean, self.data_preprocessor.std
+            return self.distillation.losses(tuple(map(Tensor.float, learning)), labels, inputs, normalisation)
         logits = logits.float()
         if mode == 'loss':
             return dict(loss=F.cross_entropy(logits, labels))

@@ -125,9 +125,11 @@ def check_classes(exported: Exported, model: dict[str, Any]) -> None:
 
 
 def check_normalisation(exported: Exported, preprocessor: nn.Module) -> None:
-    for key, default in (('mean', torch.zeros(3)), ('std', torch.ones(3))):
-        wanted, given = exported.metadata[key], getattr(preprocessor, key, default).flatten().tolist()
-        if not torch.allclose(torch.tensor(given).float(), torch.tensor(wanted).float(), atol=1e-3):
+    for key, default in (('mean', 0.), ('std', 1.)):
+        wanted = exported.metadata[key]
+        given = getattr(preprocessor, key, torch.full((len(wanted), ), default)).flatten().tolist()
+        if len(given) != len(wanted) or not torch.allclose(
+                torch.tensor(given).float(), torch.tensor(wanted).float(), atol=1e-3):
             raise UserError(f'{exported.file} was exported for images with {key} {wanted}, the config has '
                             f"model.data_preprocessor.{key}={given}: use the config that the file was exported with "
                             f"({exported.metadata['config']}), or export again from this one.")

@@ -7,6 +7,8 @@ from typing import Any
 from ..errors import CheckpointError
 from .formats import StateDict, measure_arch
 
+HEADS = ('head.', 'head_dist.')  # of labels, and of a teacher
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -30,10 +32,15 @@ class Comparison:
                 f'{len(self.left_over)} left over{_modules(self.left_over)}')
 
 
+# Of options that a checkpoint may have been trained without: new, they change nothing yet (linear attention: little).
+_OPTIONS = re.compile(r'stage\d+\.(pos_embed$|blocks\.\d+\.(ls[12]\.|attn\.(rel_pos|linear_attention)\.|'
+                      r'attn\.conv_proj_[qkv]\.dilated))')
+
+
 def _modules(names: Iterable[str]) -> str:
     """`` (a, b, …)``: the first modules that the tensors belong to."""
     modules = list(dict.fromkeys(
-        name if name.endswith('cls_token') else name.rpartition('.')[0] for name in names))
+        name if name.endswith('_token') else name.rpartition('.')[0] for name in names))
     return f' ({", ".join(modules[:4])}{", …" if len(modules) > 4 else ""})' if modules else ''
 
 
@@ -42,10 +49,13 @@ def compare(own: StateDict, given: StateDict, left_over: Iterable[str] = ()) -> 
 
     These differences are allowed, everything else is not:
 
+    - the tensors of options that the file was trained without (LayerScale, positions, hybrid and linear attention) are
+      new, but for a LayerScale that does not start at 1, with which the file's weights would hardly count;
     - a dense network's per-level norms (``norm0``...) are new, the final ``norm`` is left over;
     - a backbone leaves the ``head`` over; a classifier gets a new one where the number of classes
       differs (both are then named: the file's is left over, the network's new);
-    - stages after the last one built, and the CLS token of a network without one, are left over.
+    - stages after the last one built, and the CLS token of a network without one, are left over;
+    - a distillation token and the head on it are new, or left over, where only one side has them.
 
     Args:
         own: the network's tensors.
@@ -54,11 +64,15 @@ def compare(own: StateDict, given: StateDict, left_over: Iterable[str] = ()) -> 
     """
     dense = any(re.match(r'norm\d+\.', key) for key in own)
     stages = len(measure_arch(own)['depths'])
-    head = {key for key in own if key.startswith('head.')}
-    new_head = head if head <= set(given) and any(own[key].shape != given[key].shape for key in head) else set()
+    head = {key for key in own if key.startswith(HEADS)}
+    new_head = {key for key in head if key in given}
+    if not any(own[key].shape != given[key].shape for key in new_head):
+        new_head = set()
 
     def may_be_left_over(key: str) -> bool:
-        if key.startswith('head.'):
+        if key.startswith('head_dist.') and key not in own or key.endswith('.dist_token'):
+            return True
+        if key.startswith(HEADS):
             return not head or key in new_head
         if re.match(r'norm\d*\.', key):
             return dense
@@ -68,7 +82,9 @@ def compare(own: StateDict, given: StateDict, left_over: Iterable[str] = ()) -> 
     both = [key for key in own if key in given and key not in new_head]
     only_own = [key for key in own if key not in given or key in new_head]
     only_given = [key for key in given if key not in own or key in new_head]
-    new = [key for key in only_own if key in new_head or re.match(r'norm\d+\.', key)]
+    may_be_new = re.compile(r'norm\d+\.|head_dist\.|stage\d+\.dist_token$')
+    new = [key for key in only_own if key in new_head or may_be_new.match(key)
+           or (_OPTIONS.match(key) and (not key.endswith('.gamma') or bool((own[key] == 1).all())))]
     return Comparison(
         loaded=[key for key in both if own[key].shape == given[key].shape],
         new=new,
@@ -131,16 +147,23 @@ def _reason(own: StateDict, given: StateDict, result: Comparison,
     if result.mismatched and all('.attn.proj' in key for key in result.mismatched):
         return ('Likely reason: heads were pruned; give the arch that tools/prune_heads.py wrote down beside its '
                 'checkpoint.')
-    others = sorted({key.split('.')[0] for key in given if not re.match(r'(stage|norm)\d*\.|head\.', key)})
+    others = sorted({key.split('.')[0] for key in given if not re.match(r'(stage|norm)\d*\.|head(_dist)?\.', key)})
     if others or any(re.match(r'norm\d+\.', key) for key in given):
         beside = f' (it also has {", ".join(others[:4])})' if others else ''
         if all(re.match(r'norm\.|head\.', key) for key in result.missing) and result.missing:
             return ("Likely reason: a detector's or segmentor's checkpoint, which has no classifier's norm or "
                     f'head{beside}; give one of a classifier, or use it for the backbone of a dense network.')
+    if any(key.endswith('.gamma') for key in result.missing):
+        return ('Likely reason: the file was trained without LayerScale, and with a factor other than 1 its weights '
+                'would be another function; set layer_scale_init_value=1.')
+    if any(_OPTIONS.match(key) for key in result.unexpected + result.mismatched):
+        return ('Likely reason: other options of the backbone; set layer_scale_init_value, mixing, attention, '
+                'pos_embed and rel_pos as the file was trained.')
     if any('.conv_proj_' in key for key in result.missing + result.unexpected):
         return "Likely reason: other projections; set arch's qkv_proj_method as the file was trained."
     if 'stage0.patch_embed.proj.weight' in result.mismatched:
-        return 'Likely reason: the file was trained with another in_channels.'
+        return ('Likely reason: the file was trained with another in_channels. '
+                "init_cfg=dict(type='Pretrained', checkpoint=..., in_channels='adapt') makes it fit.")
     if any(key.endswith('cls_token') for key in result.missing):
         return 'Likely reason: the file was trained without a CLS token; set with_cls_token=False.'
     return ("Likely reason: renamed keys or an incomplete export; use the authors' or Hugging Face's file as "

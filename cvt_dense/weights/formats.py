@@ -153,7 +153,7 @@ def map_head(state_dict: StateDict, source: Sequence[str], target: Sequence[str]
     Raises:
         ValueError: the head does not have ``source``'s number of rows, or lacks a class of ``target``.
     """
-    keys = [key for key in state_dict if key.split('.')[0] in ('head', 'classifier')]
+    keys = [key for key in state_dict if key.split('.')[0] in ('head', 'head_dist', 'classifier')]
     if not keys or len(state_dict[keys[0]]) != len(source):
         rows = len(state_dict[keys[0]]) if keys else 'no'
         raise ValueError(f'the head has {rows} rows, but the list of its classes has {len(source)} names.')

@@ -8,7 +8,8 @@ from mmengine.model import PretrainedInit, update_init_info
 from torch import nn
 
 from ..errors import CheckpointError
-from .compare import Comparison, check
+from .channels import adapt_channels
+from .compare import HEADS, Comparison, check
 from .files import load_weights_file, select_weights
 from .formats import StateDict, convert, recognise
 
@@ -22,16 +23,32 @@ class StrictPretrainedInit(PretrainedInit):
             authors' nor Hugging Face's, whose format is recognised.
         map_location: as for ``torch.load``.
         weights: 'ema' or 'raw', see :func:`select_weights`.
+        in_channels: 'adapt' makes the first convolution's weights fit a network for images of another number of
+            channels, see :func:`.channels.adapt_channels`, and logs it. None: the numbers must be equal.
+
+    Raises:
+        ValueError: ``in_channels`` is neither.
     """
 
-    def __init__(self, checkpoint: str, prefix: str = '', map_location: Any = 'cpu', weights: str = 'ema'):
+    def __init__(self, checkpoint: str, prefix: str = '', map_location: Any = 'cpu', weights: str = 'ema',
+                 in_channels: str | None = None):
+        if in_channels not in (None, 'adapt'):
+            raise ValueError(f"init_cfg.in_channels={in_channels!r}: allowed are 'adapt' (the file's first convolution "
+                             "is made to fit the network's in_channels) and None (it must fit as it is).")
         super().__init__(checkpoint, prefix, map_location)
         self.weights = weights
+        self.in_channels = in_channels
 
     def __call__(self, module: 'StrictLoading') -> None:
-        module.load_strictly(self.read(), self.checkpoint)
+        module.load_strictly(self.read_for(module), self.checkpoint)
         if hasattr(module, '_params_init_info'):
             update_init_info(module, init_info=self._get_init_info())
+
+    def read_for(self, module: 'StrictLoading') -> StateDict:
+        """:meth:`read`, with the first convolution that ``in_channels`` asks for."""
+        if self.in_channels is None:
+            return self.read()
+        return adapt_channels(self.read(), getattr(module, 'backbone', module).in_channels, self.checkpoint)
 
     def read(self) -> StateDict:
         """The tensors in the checkpoint, or those under ``prefix``.
@@ -81,7 +98,7 @@ class StrictLoading:
         """
         for cfg in self._init_cfgs()[0]:
             init = StrictPretrainedInit(**{key: value for key, value in cfg.items() if key != 'type'})
-            self._compare(init.read(), init.checkpoint)
+            self._compare(init.read_for(self), init.checkpoint)
 
     def _init_cfgs(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The ``init_cfg`` of checkpoints, and the others; none of a module that holds no CvT."""
@@ -145,15 +162,15 @@ class StrictLoading:
                 result = self.check_loading(given, source)
                 self._report(result, source)
                 for key in result.new:
-                    if key.startswith('head.'):  # of another shape, which PyTorch would call an error
-                        del state_dict[prefix + key]
+                    if key.startswith(HEADS):  # of another shape, which PyTorch would call an error
+                        state_dict.pop(prefix + key, None)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def checked_modules(model: nn.Module) -> Iterator[tuple[str, StrictLoading]]:
     """Each part of a model that compares what is loaded into it, with the prefix of its names."""
     for name, module in model.named_modules():
-        if isinstance(module, StrictLoading) and module._checks_loading:
+        if isinstance(module, StrictLoading) and module._checks_loading and recognise(module.state_dict()):
             yield name and f'{name}.', module
 
 

@@ -12,13 +12,17 @@ import cvt_dense  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = sorted(path.stem for path in (ROOT / 'configs').glob('*.py'))
-DENSE = [name for name in CONFIGS if name.split('_')[0] != 'cvt13' and not name.startswith(('cvt21', 'cvtw24', 'cvt_'))]
+DENSE = [name for name in CONFIGS if name.split('_')[0] != 'cvt13' and not name.endswith('_in1k')
+         and not name.startswith(('cvt21', 'cvtw24', 'cvt_', 'simmim'))]
+RIVALS = ('resnet50', 'deits', 'swint', 'pvtv2b2', 'convnextt')  # of timm
 NAMED = {'maskrcnn_cvt13_coco', 'maskrcnn_cvt21_coco', 'maskrcnn_cvtw24_coco', 'maskrcnn_cvt13_coco_3x',
          'maskrcnn_cvt21_coco_3x', 'maskrcnn_cvtw24_coco_3x', 'cascademaskrcnn_cvt13_coco_3x', 'retinanet_cvt13_coco',
          'dino_cvt13_coco', 'upernet_cvt13_ade20k', 'upernet_cvt21_ade20k', 'upernet_cvtw24_ade20k',
          'semfpn_cvt13_ade20k', 'semfpn_cvt21_ade20k', 'semfpn_cvtw24_ade20k', 'mask2former_cvt13_ade20k',
          'upernet_cvt13_cityscapes', 'maskrcnn_cvt13_custom', 'fasterrcnn_cvt13_custom', 'retinanet_cvt13_custom',
-         'upernet_cvt13_custom', 'cvt13_custom', 'cvt13_in1k'}
+         'upernet_cvt13_custom', 'cvt13_custom', 'cvt13_in1k', *(f'{rival}_in1k' for rival in RIVALS),
+         *(f'upernet_{rival}_ade20k' for rival in RIVALS),
+         *(f'maskrcnn_{rival}_coco' for rival in RIVALS if rival != 'deits')}
 
 
 def load(name: str) -> Config:
@@ -56,8 +60,9 @@ def test_builds_and_channels_match(name):
     neck = cfg.model.get('neck')
     if neck is not None:
         assert neck.in_channels == channels
-        channels = [neck.out_channels] * neck.num_outs
-        strides += [strides[-1] * 2**i for i in range(1, neck.num_outs - len(strides) + 1)]
+        num_outs = neck.get('num_outs') or len(neck.scales)
+        channels = [neck.out_channels] * num_outs
+        strides += [strides[-1] * 2**i for i in range(1, num_outs - len(strides) + 1)]
     checked = 0
     for head in (cfg.model.get('decode_head'), cfg.model.get('auxiliary_head')):
         if head is None:
@@ -89,16 +94,24 @@ def test_recipe_states_what_it_is_for(name):
     """The pixel statistics, precision, batch and start weights that every full-size recipe has."""
     cfg = load(name)
     preprocessor = cfg.model.data_preprocessor
+    if name.endswith('_multichannel'):  # its pipeline normalises
+        loads, normalises = cfg.train_dataloader.dataset.pipeline[0], cfg.train_dataloader.dataset.pipeline[4]
+        assert preprocessor.mean is None and not preprocessor.bgr_to_rgb and loads.color_type == 'unchanged'
+        assert len(normalises.mean) == len(normalises.std) == cfg.model.backbone.in_channels == 4
+        assert cfg.model.backbone.init_cfg.in_channels == 'adapt'
+        return
     assert preprocessor.mean == [123.675, 116.28, 103.53] and preprocessor.std == [58.395, 57.12, 57.375]
     assert preprocessor.bgr_to_rgb
     assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
     assert cfg.auto_scale_lr.base_batch_size == 16 and cfg.auto_scale_lr.enable == name.endswith('_custom')
+    assert 'images a step' in (ROOT / f'configs/{name.removesuffix("_win")}.py').read_text()
     backbone = cfg.model.backbone
+    if name.split('_')[1] in RIVALS:
+        assert backbone.init_cfg.checkpoint == 'timm' and backbone.get('norm_eval', False) == ('resnet50' in name)
+        return
     assert backbone.norm_eval and 0 < backbone.drop_path_rate <= 0.4
     assert backbone.arch.replace('-', '') in name
     assert backbone.init_cfg.checkpoint.startswith(f'hf://microsoft/{backbone.arch}')
-    recipe = name.removesuffix('_win')  # windowed attention changes nothing else
-    assert 'images a step' in (ROOT / f'configs/{recipe}.py').read_text()
 
 
 @pytest.mark.parametrize('name', ['maskrcnn_cvt21_coco', 'cascademaskrcnn_cvt13_coco_3x', 'mask2former_cvt13_ade20k'])
@@ -147,5 +160,5 @@ def test_three_levels_of_inheritance():
 def test_classification_recipes_share_a_runtime(name):
     cfg = load(name)
     assert cfg.default_scope == 'cvt_dense'
-    best = None if name == 'cvt_nano_shapes' else 'accuracy/top1'
+    best = None if name == 'cvt_nano_shapes' or name.startswith('simmim') else 'accuracy/top1'
     assert (cfg.default_hooks.checkpoint.save_best, cfg.default_hooks.checkpoint.rule) == (best, 'greater')

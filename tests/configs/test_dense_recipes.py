@@ -36,10 +36,15 @@ RECIPES = {
     'upernet_cvtw24_ade20k': (2, 6e-5, 0.01, 0.95, '160k'),
     'upernet_cvt13_cityscapes': (2, 6e-5, 0.01, 1., '80k'),
     'upernet_cvt13_custom': (2, 6e-5, 0.01, 1., '40k'),
+    'upernet_cvt13_multichannel': (2, 6e-5, 0.01, 1., '40k'),
     'semfpn_cvt13_ade20k': (4, 1e-4, 1e-4, 1., 'semfpn'),
     'semfpn_cvt21_ade20k': (4, 1e-4, 1e-4, 1., 'semfpn'),
     'semfpn_cvtw24_ade20k': (4, 1e-4, 1e-4, 0.95, 'semfpn'),
     'mask2former_cvt13_ade20k': (2, 1e-4, 0.05, 0.85, 'mask2former'),
+    # CvT-13's rivals: as CvT-13
+    **{f'maskrcnn_{rival}_coco': (2, 1e-4, 0.05, 1., '1x') for rival in ('resnet50', 'swint', 'pvtv2b2', 'convnextt')},
+    **{f'upernet_{rival}_ade20k': (2, 6e-5, 0.01, 1., '160k')
+       for rival in ('resnet50', 'deits', 'swint', 'pvtv2b2', 'convnextt')},
 }
 # by epoch: number of epochs, epochs at which the rate falls to a tenth, warm-up iterations
 STEPS = {'1x': (12, (8, 11), 1000), '3x': (36, (27, 33), 1000), 'dino': (12, (11, ), 0)}
@@ -48,7 +53,7 @@ POLY = {'160k': (160_000, 1., 1500), '80k': (80_000, 1., 1500), '40k': (40_000, 
         'semfpn': (80_000, 0.9, 0), 'mask2former': (160_000, 0.9, 0)}
 CLIP = {'dino_cvt13_coco': 0.1, 'mask2former_cvt13_ade20k': 0.01}
 DROP_PATH = {'retinanet_cvt13_coco': 0.1, 'retinanet_cvt13_custom': 0.1, 'semfpn_cvt13_ade20k': 0.1,
-             'semfpn_cvt21_ade20k': 0.1}
+             'semfpn_cvt21_ade20k': 0.1, 'maskrcnn_resnet50_coco': 0., 'upernet_resnet50_ade20k': 0.}
 CONTENT = {name: Config.fromfile(CONFIGS / f'{name}.py') for name in RECIPES}
 
 
@@ -72,7 +77,8 @@ def rates(cfg, epochs, epoch_length):
 
 def test_table_is_complete():
     names = {path.stem for path in CONFIGS.glob('*.py') if '_cvt_nano' not in path.stem}
-    assert set(RECIPES) == {name for name in names if not name.startswith(('cvt13', 'cvt21', 'cvtw24', 'cvt_'))}
+    others = 'cvt13', 'cvt21', 'cvtw24', 'cvt_', 'simmim'
+    assert set(RECIPES) == {name for name in names if not name.startswith(others) and not name.endswith('_in1k')}
 
 
 @pytest.mark.parametrize('name', RECIPES)
@@ -85,7 +91,7 @@ def test_optimizer_and_batch(name):
     assert wrapper.constructor == 'cvt_dense.LayerDecayOptimWrapperConstructor' and wrapper.dtype == 'bfloat16'
     assert (wrapper.get('clip_grad') or {}).get('max_norm') == CLIP.get(name)
     assert cfg.train_dataloader.batch_size == batch
-    assert cfg.model.backbone.drop_path_rate == DROP_PATH.get(name, 0.4 if 'w24' in name else 0.2)
+    assert cfg.model.backbone.get('drop_path_rate', 0.) == DROP_PATH.get(name, 0.4 if 'w24' in name else 0.2)
     length = cfg.train_cfg.get('max_epochs', cfg.train_cfg.get('max_iters'))
     assert length == (STEPS.get(schedule) or POLY[schedule])[0]
 
@@ -128,6 +134,9 @@ def test_sizes(name):
                         for step in Compose(cfg[f'{stage}_dataloader'].dataset.pipeline).transforms}
                        for stage in ('train', 'test'))
     wide = 'cityscapes' in name
+    if name.endswith('_multichannel'):  # crops, without resizing
+        assert tuple(train['RandomCrop'].crop_size) == tuple(cfg.model.data_preprocessor.size) == (512, 512)
+        return
     if not detection:
         size = (2048, 1024) if wide else (2048, 512)
         assert (train['RandomResize'].scale, train['RandomResize'].ratio_range) == (size, (0.5, 2.))

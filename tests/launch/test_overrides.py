@@ -50,6 +50,8 @@ def test_variables_that_nothing_is_computed_from(tmp_path):
     ('cvt13_in1k', 'auto_scale_lr.enabled', 'auto_scale_lr.enable'),
     ('cvt13_in1k', 'default_hooks.checkpont.interval', 'default_hooks.checkpoint.interval'),
     ('cvt13_in1k', 'model.backbone.drop_path', 'model.backbone.drop_path_rate'),
+    ('cvt13_custom', 'num_classes', 'model.num_classes'),  # takes one, but the file leaves it to the class folders
+    ('upernet_cvt13_ade20k', 'num_classes', 'model.decode_head.num_classes or model.auxiliary_head.num_classes'),
     ('maskrcnn_cvt13_coco', 'train_dataloader.dataset.indicse', 'train_dataloader.dataset.indices'),
     ('maskrcnn_cvt13_coco', 'model.backbone.with_pc', 'model.backbone.with_cp'),
 ])

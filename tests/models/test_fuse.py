@@ -4,6 +4,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 
 from cvt_dense.models import CvT
 
@@ -82,7 +83,7 @@ def test_low_precision(dtype):
 
 
 def small() -> CvT:
-    """One windowed block, one global one with CLS token: quick to compile."""
+    """Windows, and a global block with CLS token: quick to compile."""
     arch = dict(embed_dims=[8, 24], depths=[1, 1], num_heads=[1, 3])
     return trained(arch=arch, window_size=[4, None]).fuse()
 
@@ -94,6 +95,53 @@ def test_compiles():
         compiled = torch.compile(model, fullgraph=True)(x)
     for a, b in zip(compiled, expected):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+@pytest.fixture
+def fresh():
+    torch._dynamo.reset()
+    counters.clear()
+
+
+def compilations() -> int:
+    return counters['stats']['unique_graphs']
+
+
+def assert_same(compiled: CvT, eager: CvT, *shape: int, tolerance: float = 1e-5) -> None:
+    x = torch.rand(shape)
+    with torch.no_grad():
+        for a, b in zip(compiled(x), eager(x), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=tolerance)
+            assert not a.requires_grad and a.is_contiguous()
+
+
+def test_80_images_of_a_detection_test_set_are_compiled_for_4_times_at_most(fresh):
+    eager = trained(arch=dict(ARCH, depths=[1, 1, 1]), window_size=[4, None, None]).fuse()
+    compiled = copy.deepcopy(eager).fuse(compile=True)
+    # As mmdet's test pipeline makes them, at a tenth of the size: sides up to 134 and 80, then padded to a multiple.
+    # Windows of 4 divide the map both ways, one way, not at all, and are larger than it.
+    generator = torch.Generator().manual_seed(0)
+    ratios = torch.empty(80).uniform_(0.6, 2.2, generator=generator).tolist()
+    sizes = [(64, 64), (80, 136), (16, 16)]
+    for ratio in ratios:
+        long, short = (min(134., 80 * max(ratio, 1 / ratio)), min(80., 134 / max(ratio, 1 / ratio)))
+        height, width = (short, long) if ratio > 1 else (long, short)
+        sizes.append((-(-int(height) // 4) * 4, -(-int(width) // 4) * 4))
+    assert len(set(sizes)) > 15
+    for size in sizes:
+        assert_same(compiled, eager, 1, 3, *size)
+    assert 1 <= compilations() <= 4
+
+
+def test_compiled_for_one_size_in_bf16(fresh):
+    eager = small()
+    compiled = copy.deepcopy(eager)
+    with torch.autocast('cpu', torch.bfloat16):
+        assert compiled.fuse(compile=(1, 3, 48, 64)) is compiled
+        assert compilations() == 1
+        assert_same(compiled, eager, 1, 3, 48, 64, tolerance=0.05)
+        assert_same(compiled, eager, 2, 3, 64, 64, tolerance=0)  # another size: as without compiling
+    assert compilations() == 1
 
 
 def test_exports_to_onnx(tmp_path):

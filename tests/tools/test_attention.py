@@ -112,4 +112,5 @@ def test_mistakes(files, tmp_path, monkeypatch, capsys):
         attention.build(args, attention.settings.load_config(args))
     cfg = Config.fromfile(ROOT / 'configs' / 'maskrcnn_cvt13_coco.py')
     assert attention.short_side_of(cfg) == 800
+    assert attention.short_side_of(Config.fromfile(ROOT / 'configs' / 'upernet_cvt_nano_shapes.py')) is None
     assert attention.short_side_of(Config.fromfile(ROOT / 'configs' / 'cvt13_in1k.py')) == 224

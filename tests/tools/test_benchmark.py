@@ -127,10 +127,10 @@ def test_einsum_is_the_same_function(benchmark, measuring, monkeypatch):
 
 @pytest.mark.parametrize('args, message', [
     (['cvt-14'], 'cvt-14: neither a config file nor one of cvt-13, cvt-21, cvt-w24'),
-    (['cvt-13', '--compare', 'resnet51'], "--compare resnet51: allowed are 'transformers', windowed, pruned90, "
-                                          "pruned70, pruned50, pruned30, fused, einsum, compiled, openvino, "
-                                          "openvino-bf16, openvino-int8, "
-     "onnxruntime, onnxruntime-int8, timm's networks and combinations of them with +"),
+    (['cvt-13', '--compare', 'resnet51'],
+     "--compare resnet51: allowed are 'transformers', windowed, with_cp, layer_scale, hybrid, linear, pos_embed, cpb, "
+     'rope, pruned90, pruned70, pruned50, pruned30, fused, einsum, compiled, anysize, openvino, openvino-bf16, '
+     "openvino-int8, onnxruntime, onnxruntime-int8, timm's networks and combinations of them with +"),
     (['cvt-13', '--compare', 'resnet50+fused'],
      '--compare resnet50+fused: resnet50 can only be combined with compiled'),
     (['cvt-13', '--compare', 'resnet50+resnet18'],
@@ -169,6 +169,37 @@ def test_runtimes_are_further_columns(benchmark, measuring, monkeypatch, capsys)
     assert all(float(line.split()[2]) > 0 for line in said.out.splitlines()[1:4])
     assert 'This CPU has ' in said.out and 'begin with --precision' in said.out
     assert said.err.count('feat2') == 4 and 'within the tolerance of bf16' in said.err
+
+
+def test_parts_of_a_detector_add_up(benchmark, monkeypatch, tmp_path):
+    """Of ours and of one of MMDetection's own, in the same rounds."""
+    name = 'mmdet::faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py'
+    monkeypatch.setattr('sys.argv', ['benchmark.py', 'parts', str(CONFIGS / 'maskrcnn_cvt_nano_shapes.py'), name,
+                                     '--size', '64', '--rounds', '1', '--json', str(tmp_path / 'a.json')])
+    benchmark.main()
+    rows = json.loads((tmp_path / 'a.json').read_text())['rows']
+    assert [row.pop('config') for row in rows] == [str(CONFIGS / 'maskrcnn_cvt_nano_shapes.py'), name]
+    for row in rows:
+        assert all(value > 0 for value in row.values())
+        assert row.pop('whole_ms') == pytest.approx(sum(row.values()))
+
+
+def test_start_waits_for_a_line_and_shows_what_ended_without_it(benchmark):
+    from _benchmark import start
+    python, root = [start.sys.executable, 'tools/train.py'], TOOL.parents[1]
+    flags, line = start.commands(Path('data'), Path('run'))['error in the command line']
+    assert start.seconds_to(line, [*python, *flags], root) > 0
+    with pytest.raises(SystemExit, match=r'without .*(?s:.*)the following arguments are required: config'):
+        start.seconds_to(start.ITERATION, python, root)
+
+
+def test_windows_of_blocks_and_what_compile_compares_with(benchmark, monkeypatch):
+    command = ['benchmark.py', 'model', 'cvt-13', '--window-size', '28,14/none,none', '--compile']
+    monkeypatch.setattr('sys.argv', command)
+    args = benchmark.parse_args()
+    assert args.window_size == [28, [14, None], None] and args.compare == ['fused+compiled', 'anysize']
+    monkeypatch.setattr('sys.argv', [*command, '--mode', 'train'])
+    assert benchmark.parse_args().compare == ['compiled']
 
 
 def test_wrong_windows_are_no_traceback(run_tool):

@@ -144,3 +144,16 @@ def test_an_image_too_small_for_the_network_is_no_traceback(count_config, capsys
     with pytest.raises(SystemExit) as end:
         count_config('dino_cvt13_coco', '64x64')
     assert end.value.code == 2 and 'does not run on 64x64 pixels' in capsys.readouterr().err
+
+
+# Millions of parameters and GMACs in timm's results/benchmark-infer-*.csv; ConvNeXt-T is at 288x288 there.
+TIMM = {'resnet50': (25.56, 4.11, 224), 'deits': (22.05, 4.61, 224), 'swint': (28.29, 4.51, 224),
+        'pvtv2b2': (25.36, 4.05, 224), 'convnextt': (28.59, 7.39, 288)}
+
+
+@pytest.mark.parametrize('name', TIMM)
+def test_timms_networks_are_as_large_as_timm_says(get_flops, name):
+    parameters, gmacs, size = TIMM[name]
+    parts = get_flops.count_parts(get_flops.build(str(ROOT / f'configs/{name}_in1k.py')), (size, size))
+    assert sum(part[0] for part in parts.values()) / 1e6 == pytest.approx(parameters, rel=0.01)
+    assert sum(part[1] for part in parts.values()) / 1e9 == pytest.approx(gmacs, rel=0.01)

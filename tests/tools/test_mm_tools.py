@@ -166,3 +166,36 @@ def test_pure_python_config(run_tool, tmp_path):
                       'print([tuple(x.shape) for x in model.extract_feat(torch.zeros(1, 3, 64, 96))])\n')
     out = run_tool(script, config, PYTHONPATH=str(ROOT)).stdout
     assert '[(1, 32, 8, 12), (1, 32, 4, 6), (1, 32, 2, 3), (1, 32, 1, 2), (1, 32, 1, 1)]' in out
+
+
+STRANGER = """
+_base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
+model = dict(
+    backbone=dict(_delete_=True, type='cvt_dense.TimmBackbone', model_name='swin_tiny_patch4_window7_224',
+                  embed_dim=8, depths=(1, 1, 2, 1), num_heads=(1, 1, 2, 2), out_indices=(1, 2, 3), level_norms=True),
+    neck=dict(in_channels=[16, 32, 64], out_channels=16, start_level=0),
+    bbox_head=dict(in_channels=16, feat_channels=16, stacked_convs=1))
+files = dict(data_root={data!r})
+small = [dict(type='LoadImageFromFile'), dict(type='Resize', scale=(97, 75), keep_ratio=True),
+         dict(type='LoadAnnotations', with_bbox=True)]
+train_dataloader = dict(num_workers=0, persistent_workers=False, dataset=dict(
+    indices=6, pipeline=small + [dict(type='PackDetInputs')], **files))
+val_dataloader = dict(num_workers=0, persistent_workers=False, dataset=dict(indices=2, **files))
+test_dataloader = val_dataloader
+val_evaluator = dict(ann_file={data!r} + 'annotations/instances_val2017.json')
+train_cfg = dict(max_epochs=1, val_interval=2)
+optim_wrapper = dict(
+    _delete_=True, type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
+    constructor='cvt_dense.LayerDecayOptimWrapperConstructor', paramwise_cfg=dict(decay_rate=0.9))
+"""
+
+
+def test_timm_backbone_in_a_strangers_config(run_tool, shared, tmp_path):
+    """Photos through mmdet's own tool."""
+    config = tmp_path / 'config.py'
+    config.write_text(STRANGER.format(data=f'{shared}/data/coco_tiny/'))
+    out = run_tool(tool('mmdet', 'train'), config, '--work-dir', tmp_path / 'work', PYTHONPATH=str(ROOT)).stdout
+    assert 'parameter groups' in out and 'backbone.network.layers_3' in out
+    assert (tmp_path / 'work/epoch_1.pth').is_file()
+    log, = (tmp_path / 'work').glob('*/*.log')
+    assert 'Saving checkpoint at 1 epochs' in log.read_text()

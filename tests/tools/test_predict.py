@@ -19,6 +19,7 @@ from cvt_dense.palette import choose_palette
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / 'tools'))  # as Python does for a script
 import _pictures
+from _annotations import find_annotations
 from _pictures import Object
 
 spec = importlib.util.spec_from_file_location('predict', ROOT / 'tools' / 'predict.py')
@@ -209,7 +210,7 @@ def test_mistakes_with_ground_truth(data, classifier, tmp_path, run_tool):
     assert 'Traceback' not in output and not (tmp_path / 'out').exists()
     args = arguments(tmp_path, config=str(ROOT / 'configs' / 'maskrcnn_cvt_nano_shapes.py'))
     with pytest.raises(UserError, match='no annotation in .*: test .not there: .*instances_val.json'):
-        predict.find_annotations(predict.load_config(args), [image])
+        find_annotations(predict.load_config(args), [image])
 
 
 @pytest.mark.parametrize('score', [30., -0.1, float('nan')])
@@ -234,6 +235,7 @@ def arguments(tmp_path, **changes):
              checkpoint=str(tmp_path / 'no.pth'),
              device='cpu',
              cfg_options=None,
+             compile=False,
              score_thr=0.3), **changes))
 
 

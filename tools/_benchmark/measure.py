@@ -24,7 +24,7 @@ from torch.utils.flop_counter import (
     sdpa_flop_count,
 )
 
-from .networks import backbone_of, build, split_name
+from .networks import backbone_of, build, compiling, split_name
 from .runtimes import export_column, open_column, runtime_of
 
 DTYPES = dict(none=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
@@ -134,14 +134,16 @@ def prepare(name: str, args: argparse.Namespace, size: tuple[int, int],
     run = open_column(file, args, size) if runtime else partial(step, model, batch, args)
     if runtime:
         run()
-    if 'compiled' in split_name(name)[1]:
-        backbone_of(model).compile(dynamic=False)
-        run()
+    variants = split_name(name)[1]
+    if {'compiled', 'anysize'}.intersection(variants):
+        with compiling(backbone_of(model), variants, args.mode):
+            run()
     if args.device == 'cuda':
         torch.cuda.reset_peak_memory_stats()
         run()
         memory = (torch.cuda.max_memory_allocated() - before) / GIB
-    return dict(memory_gib=memory, gflop=counter.get_total_flops() / 1e9), run
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return dict(memory_gib=memory, gflop=counter.get_total_flops() / 1e9, parameters=parameters), run
 
 
 def measure(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -> list[dict]:
@@ -151,6 +153,7 @@ def measure(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -
 
 
 def _measure(names: list[str], args: argparse.Namespace, size: tuple[int, int], folder: Path) -> list[dict]:
+    torch._dynamo.reset()  # what was compiled for another size counts against the number that it compiles at most
     side = 8192 if args.device == 'cuda' else 2048
     matrix = torch.rand(side, side, device=args.device, dtype=DTYPES[args.amp])
     steps: dict[str, Callable] = dict(matmul=lambda: matrix @ matrix)

@@ -30,8 +30,13 @@ HELP = 'time and memory of a backbone or a whole model'
 ARCHS = ', '.join(CvT.arch_zoo)
 
 
-def parse_windows(text: str) -> list[int | None]:
-    return [None if value == 'none' else int(value) for value in text.split(',')]
+def parse_windows(text: str) -> list[int | None | list[int | None]]:
+    """'28,28,14/14/none' to [28, 28, [14, 14, None]]."""
+
+    def number(value: str) -> int | None:
+        return None if value == 'none' else int(value)
+
+    return [list(map(number, value.split('/'))) if '/' in value else number(value) for value in text.split(',')]
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -46,8 +51,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--compare', type=lambda text: text.split(','), default=[], metavar='NAME,...',
                         help="'transformers' (Hugging Face's Cvt), a timm network (its features), or this CvT "
                         f"{', '.join(VARIANTS)}; a '+' combines: windowed+fused+compiled")
+    parser.add_argument('--compile', action='store_true',
+                        help="compare with 'fused+compiled' (for this size) and 'anysize' (as tools/test.py does); in "
+                        "training with 'compiled'")
     parser.add_argument('--window-size', type=parse_windows, default=[28, 28, None], metavar='N,...',
-                        help="of 'windowed', per stage (28,28,none)")
+                        help="of 'windowed', per stage (28,28,none), or of a stage's blocks: 28,28,14/14/none/...")
     parser.add_argument('--rounds', type=int, default=11, help='timed rounds; medians are reported (11)')
     parser.add_argument('--device', choices=('cpu', 'cuda'), default='cuda' if torch.cuda.is_available() else 'cpu')
     parser.add_argument('--profile', action='store_true', help="operators' share of the time, not of compiled networks")
@@ -62,6 +70,8 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f'--batch {args.batch} --rounds {args.rounds}: both must be at least 1')
     if args.device == 'cuda' and not torch.cuda.is_available():
         raise ValueError('--device cuda: this PyTorch sees no CUDA device')
+    if args.compile:
+        args.compare += ['fused+compiled', 'anysize'] if args.mode == 'infer' else ['compiled']
     for name in args.compare:
         check_name(name, args)
 
@@ -83,8 +93,8 @@ def run(args: argparse.Namespace) -> None:
     if any(runtime_of(split_name(name)[1]) for name in names):
         print(advice(cpu_features()))
     if args.profile:
-        eager = [name for name in names
-                 if 'compiled' not in split_name(name)[1] and not runtime_of(split_name(name)[1])]
+        eager = [name for name in names if not {'compiled', 'anysize'}.intersection(split_name(name)[1])
+                 and not runtime_of(split_name(name)[1])]
         print_profile(eager, args, (args.sizes or [args.size])[-1])
     if args.json:
         settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}

@@ -3,6 +3,8 @@
 A further column is a function in ``NETWORKS`` (something else than this CvT) or in ``CHANGES`` (something done to it).
 """
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import timm
@@ -16,7 +18,7 @@ from cvt_dense.models import CvT
 from .runtimes import RUNTIMES, runtime_of
 
 
-def einsum_attention(num_heads: int, scale: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def einsum_attention(num_heads: int, scale: float, q: Tensor, k: Tensor, v: Tensor, hw_shape: object = None) -> Tensor:
     """What the authors' code computes, one operation after the other."""
     q, k, v = (y.unflatten(2, (num_heads, -1)).transpose(1, 2) for y in (q, k, v))
     weights = (torch.einsum('bhlk,bhtk->bhlt', q, k) * scale).softmax(dim=-1)
@@ -40,12 +42,19 @@ def hugging_face(args: argparse.Namespace) -> nn.Module:
 NETWORKS = dict(transformers=hugging_face)  # other names are timm's
 SETTINGS = dict(  # of CvT's constructor
     windowed=lambda args: dict(window_size=args.window_size),
+    with_cp=lambda args: dict(with_cp=True),
+    layer_scale=lambda args: dict(layer_scale_init_value=1.),
+    hybrid=lambda args: dict(mixing='hybrid'),
+    linear=lambda args: dict(attention=['linear', 'linear', 'softmax']),
+    pos_embed=lambda args: dict(pos_embed=[56, 28, 14]),
+    cpb=lambda args: dict(rel_pos=[None, None, 'cpb']),
+    rope=lambda args: dict(rel_pos='rope'),
     **{f'pruned{percent}': lambda args, keep=percent / 100: dict(token_pruning=dict(keep=keep))
        for percent in (90, 70, 50, 30)})
 CHANGES = dict(fused=lambda backbone: backbone.fuse(), einsum=use_einsum)  # of the backbone that was built
-# compiled is done last, on the device that measures; a runtime takes the whole
-VARIANTS = (*SETTINGS, *CHANGES, 'compiled', *RUNTIMES)
-INFERENCE_ONLY = {'fused', *RUNTIMES}
+# compiled and anysize are done last, on the device that measures; a runtime takes the whole
+VARIANTS = (*SETTINGS, *CHANGES, 'compiled', 'anysize', *RUNTIMES)
+INFERENCE_ONLY = {'fused', 'anysize', *RUNTIMES}
 
 
 def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Module:
@@ -67,6 +76,21 @@ def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Modu
         if variant in variants:
             change(backbone_of(model))
     return model
+
+
+@contextmanager
+def compiling(backbone: nn.Module, variants: list[str], mode: str) -> Iterator[None]:
+    """Its first step must be inside: 'compiled' for that shape, 'anysize' as tools/test.py --compile does.
+
+    For inference both have the weights as constants.
+    """
+    import torch._inductor.config as inductor
+    if 'anysize' in variants:
+        backbone.fuse(compile=True)
+    else:
+        backbone.compile(dynamic=False)
+    with inductor.patch(freezing=mode == 'infer'):
+        yield
 
 
 def backbone_of(model: nn.Module) -> nn.Module:
@@ -100,7 +124,7 @@ def check_name(name: str, args: argparse.Namespace) -> None:
     if runtime and args.model not in CvT.arch_zoo:
         raise ValueError(f'--compare {name}: {runtime} is measured on the backbone of {", ".join(CvT.arch_zoo)}, not '
                          f'on {args.model}; tools/export.py CONFIG ... --evaluate times the files of a config.')
-    if runtime and (args.device != 'cpu' or {'compiled', 'einsum'}.intersection(variants)
+    if runtime and (args.device != 'cpu' or {'compiled', 'anysize', 'einsum'}.intersection(variants)
                     or sum(variant in RUNTIMES for variant in variants) > 1):
         raise ValueError(f'--compare {name}: {runtime} runs on --device cpu, alone or with windowed and fused')
     for variant in sorted(INFERENCE_ONLY.intersection(variants)):

@@ -1,3 +1,4 @@
+from .batch_norm_statistics import BatchNormStatisticsHook
 from .checkpoint import SafeCheckpointHook
 from .cost import CostHook
 from .ema import EMAHook
@@ -14,7 +15,7 @@ from .summary import SummaryHook
 from .unreadable_images import UnreadableImagesHook
 
 __all__ = [
-    'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FullPrecisionHook', 'FuseHook', 'HeadClassesHook',
-    'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook', 'SafeCheckpointHook', 'ScheduleHook', 'SeedHook',
-    'SummaryHook', 'UnreadableImagesHook'
+    'BatchNormStatisticsHook', 'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FullPrecisionHook', 'FuseHook',
+    'HeadClassesHook', 'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook', 'SafeCheckpointHook', 'ScheduleHook',
+    'SeedHook', 'SummaryHook', 'UnreadableImagesHook'
 ]

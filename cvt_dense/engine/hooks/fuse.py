@@ -4,9 +4,31 @@ from copy import deepcopy
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
+from torch import nn
 
 from ...errors import UserError
 from ...registry import HOOKS
+
+
+def fuse_parts(model: nn.Module, compile: bool = False) -> list[str]:
+    """Fuses the parts of ``model`` with a ``fuse`` method, such as CvT, in place, and returns their classes' names.
+
+    Args:
+        model: with its weights loaded, in eval mode.
+        compile: also compile them, for any size; see ``CvT.fuse``.
+
+    Raises:
+        UserError: nothing in it has a ``fuse`` method.
+    """
+    parts = [module for module in model.modules() if callable(getattr(module, 'fuse', None))]
+    inside = {module for part in parts for module in part.modules() if module is not part}  # blocks have it too
+    outer = [part for part in parts if part not in inside]
+    if not outer:
+        raise UserError('--fuse, --compile: nothing in this model has a fuse() method; its backbone is no '
+                        'cvt_dense.CvT.')
+    for part in outer:
+        part.fuse(compile=True) if compile else part.fuse()
+    return [type(part).__name__ for part in outer]
 
 
 @HOOKS.register_module()
@@ -16,24 +38,26 @@ class FuseHook(Hook):
     The copy is made when the test begins: after the checkpoint was loaded and after ``EMAHook`` put its
     weights in, whose bookkeeping needs the model as it was built.
 
+    Args:
+        compile: also compile them, for any size; see ``CvT.fuse``.
+
     Raises:
         UserError: nothing in the model has a ``fuse`` method.
     """
 
     priority = 'LOWEST'  # after EMAHook
 
+    def __init__(self, compile: bool = False):
+        self.compile = compile
+
     def before_test_epoch(self, runner: Runner) -> None:
         self.model = runner.model
         # The copy of a wrapped model is not wrapped: without gradients there is nothing to synchronise.
         model = deepcopy(self.model.module if is_model_wrapper(self.model) else self.model).eval()
-        parts = [module for module in model.modules() if callable(getattr(module, 'fuse', None))]
-        if not parts:
-            raise UserError('--fuse: nothing in this model has a fuse() method; its backbone is no '
-                            'cvt_dense.CvT.')
-        for part in parts:
-            part.fuse()
+        names = fuse_parts(model, self.compile)
         runner.model = model
-        runner.logger.info(f'fused for the test: {", ".join(type(part).__name__ for part in parts)}')
+        done = 'fused, to be compiled at the first image,' if self.compile else 'fused'
+        runner.logger.info(f'{done} for the test: {", ".join(names)}')
 
     def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         runner.model = self.model

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ...registry import HOOKS
 
-HEAD = ('head.weight', 'head.bias')  # of ImageClassifier: one row a class, and a row for each output without a name
+# Of ImageClassifier: one row a class, and a row for each output without a name.
+HEAD = ('head.weight', 'head.bias', 'head_dist.weight', 'head_dist.bias')
 # Layers of MMDetection and MMSegmentation whose first axis is of classes.
 ONE_ROW = ('conv_logits', 'conv_seg', 'cls_branches', 'label_embedding', 'fc_cls', 'cls_embed')  # maybe a background
 FOUR_ROWS = ('fc_reg', )

@@ -5,7 +5,8 @@ category under another name is dropped without a word, a label value beyond the 
 the score.
 """
 from .annotations import check_annotations, check_paths
+from .channels import check_channels
 from .files import check_files
 from .heads import check_heads
 
-__all__ = ['check_annotations', 'check_files', 'check_heads', 'check_paths']
+__all__ = ['check_annotations', 'check_channels', 'check_files', 'check_heads', 'check_paths']

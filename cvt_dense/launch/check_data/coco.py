@@ -50,7 +50,10 @@ def _check_items(name: str, items: list[dict[str, Any]], keys: dict[str, str], f
     for key, remedy in keys.items():
         bare = [item for item in items if not isinstance(item, dict) or key not in item]
         if bare:
-            raise UserError(f'{file}: {len(bare)} of {len(items)} {name} have no {key!r}, e.g. {str(bare[0])[:200]}. '
+            example = bare[0]
+            if isinstance(example, dict) and 'segmentation' in example:
+                example = dict(example, segmentation='...')
+            raise UserError(f'{file}: {len(bare)} of {len(items)} {name} have no {key!r}, e.g. {str(example)[:200]}. '
                             f'Add it to each{f": {remedy}" if remedy else ""}.')
     ids = [item['id'] for item in items]
     if len(set(ids)) < len(ids):

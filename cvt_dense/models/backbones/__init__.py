@@ -1,3 +1,4 @@
 from .cvt import CvT
+from .timm_backbone import TimmBackbone
 
-__all__ = ['CvT']
+__all__ = ['CvT', 'TimmBackbone']

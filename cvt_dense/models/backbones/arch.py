@@ -8,7 +8,9 @@ import torch
 from ..layers import StageArch
 
 PRUNING = ('refresh', 'score')  # of token_pruning, besides keep
-KEYS = [field.name for field in fields(StageArch) if field.name not in ('index', 'window_size', 'keep', *PRUNING)]
+VARIANTS = ('layer_scale_init_value', 'mixing', 'attention', 'pos_embed', 'rel_pos')
+OTHERS = ('index', 'window_size', 'keep', *PRUNING, 'dist_token', *VARIANTS)  # not of arch
+KEYS = [field.name for field in fields(StageArch) if field.name not in OTHERS]
 REQUIRED = ('embed_dims', 'depths', 'num_heads')
 
 
@@ -19,7 +21,8 @@ def resolve_arch(arch: str | Mapping[str, Any],
                  attn_drop_rate: Any = None,
                  drop_path_rate: Any = None,
                  window_size: Any = None,
-                 token_pruning: Mapping[str, Any] | None = None) -> list[StageArch]:
+                 token_pruning: Mapping[str, Any] | None = None,
+                 **variants: Any) -> list[StageArch]:
     """One :class:`StageArch` per stage.
 
     Args:
@@ -50,6 +53,7 @@ def resolve_arch(arch: str | Mapping[str, Any],
     overrides: dict[str, list[Any]] = dict(window_size=_per_stage('window_size', window_size, rest + 1))
     if token_pruning is not None:
         overrides.update(_pruning(token_pruning, rest + 1))
+    overrides.update({name: _per_stage(name, value, rest + 1) for name, value in variants.items()})
     if with_cls_token is False:
         overrides['cls_token'] = [False] * (rest + 1)
     for name, value in dict(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate).items():

@@ -1,5 +1,7 @@
 """CvT: Introducing Convolutions to Vision Transformers (Wu et al., arXiv 2103.15808)."""
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from ...registry import MODELS
 from ...weights.strict_loading import StrictLoading
 from ..layers import CvTStage, LayerNorm, QuickGELU, keeps_statistics
 from .arch import resolve_arch
+from .frozen import run_frozen
 
 MODELS.register_module(module=QuickGELU)
 
@@ -48,7 +51,8 @@ class CvT(StrictLoading, BaseModule):
             - ``cls_token`` (in the last stage only).
             - ``drop_rates`` (0), ``attn_drop_rates`` (0), ``drop_path_rates`` (0): a stage's drop
               path grows linearly from 0 at its first block to this value at its last.
-        in_channels: channels of the image.
+        in_channels: channels of the image. With published weights, which are for 3, ``init_cfg`` needs
+            ``in_channels='adapt'``.
         out_type: ``'featmap'``: maps (B, C_i, H_i, W_i) for each of ``out_indices``;
             ``'cls_token'``: (B, C) of the last stage after ``norm``; ``'avg_featmap'``: (B, C), the
             mean over the last stage's map tokens after ``norm``.
@@ -77,9 +81,22 @@ class CvT(StrictLoading, BaseModule):
             tokens); ``refresh``: every how many blocks tokens are chosen anew; ``score``: by the lowest
             'entropy' of their attention, or for comparison 'norm' or 'random'. The same weights load. Not in
             stages with windows.
+        layer_scale_init_value: a learned factor of each channel of every residual branch (timm's LayerScale), by
+            its value at the start: 1 with published weights, 1e-6 for deep networks from scratch. This and the next
+            four: one value, or a list with one per stage; off by default. All but linear attention leave published
+            weights their function at the start (LayerScale: of 1).
+        mixing: 'hybrid' adds a depth-wise 5x5 convolution of dilation 2 to each of the projections.
+        attention: 'linear': cost linear in the map's area; published weights need fine-tuning. Worth it in the first
+            stages: ``['linear', 'linear', 'softmax']``.
+        pos_embed: side of a learned grid of positional embeddings in tokens, resized to the map: ``[56, 28, 14]`` for
+            224x224; None in stages without.
+        rel_pos: 'cpb': a bias of attention from an MLP of log distances, for windows and small maps; 'rope': rotary
+            embeddings in two dimensions with learned frequencies, for maps of any size: ``['rope', 'rope', 'cpb']``.
         norm_cfg: the projections' norm, ``dict(type='SyncBN')`` to synchronise it.
         act_cfg: the MLPs' activation. The authors' checkpoints need QuickGELU; Hugging Face's code
             runs them with ``dict(type='GELU')``.
+        with_dist_token: gives the last stage a second token beside CLS, ``dist_token``, for distillation. With
+            'cls_token' it is returned too, as a second (B, C); maps leave it out as they do CLS.
         init_cfg: as in any MMEngine module. ``dict(type='Pretrained', checkpoint=...)`` takes the
             authors', Hugging Face's and this project's files, see
             :class:`~cvt_dense.weights.strict_loading.StrictPretrainedInit`.
@@ -122,12 +139,19 @@ class CvT(StrictLoading, BaseModule):
                  with_cp: bool = False,
                  window_size: int | None | Sequence[int | None | Sequence[int | None]] = None,
                  token_pruning: dict[str, Any] | None = None,
+                 layer_scale_init_value: float | None | Sequence[float | None] = None,
+                 mixing: str | None | Sequence[str | None] = None,
+                 attention: str | Sequence[str] = 'softmax',
+                 pos_embed: int | None | Sequence[int | None] = None,
+                 rel_pos: str | None | Sequence[str | None] = None,
                  norm_cfg: dict[str, Any] = dict(type='BN'),
                  act_cfg: dict[str, Any] = dict(type='cvt_dense.QuickGELU', inplace=True),
+                 with_dist_token: bool = False,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         super().__init__(init_cfg)
         stages = resolve_arch(arch, self.arch_zoo, with_cls_token, drop_rate, attn_drop_rate, drop_path_rate,
-                              window_size, token_pruning)
+                              window_size, token_pruning, layer_scale_init_value=layer_scale_init_value, mixing=mixing,
+                              attention=attention, pos_embed=pos_embed, rel_pos=rel_pos)
         self.num_stages = len(stages)
         self.in_channels = in_channels
         self.out_type = out_type
@@ -135,12 +159,19 @@ class CvT(StrictLoading, BaseModule):
         self.frozen_stages = frozen_stages
         self.norm_eval = norm_eval
         self._fused = False
+        self._compiled_for: bool | tuple[int, ...] = False  # any size, or an input's shape
         if not -1 <= frozen_stages < self.num_stages:
             raise ValueError(f'frozen_stages={frozen_stages}: allowed are -1 (freeze nothing) to '
                              f'{self.num_stages - 1} (freeze stages 0 to {self.num_stages - 1}).')
         if out_type == 'cls_token' and not stages[-1].cls_token:
             raise ValueError("out_type='cls_token' needs a CLS token in the last stage; set the "
                              "arch's cls_token or with_cls_token, or use out_type='avg_featmap'.")
+
+        if with_dist_token:
+            if not stages[-1].cls_token:
+                raise ValueError('with_dist_token=True needs a CLS token in the last stage beside it: set '
+                                 "the arch's cls_token or with_cls_token, or leave it out.")
+            stages[-1] = replace(stages[-1], dist_token=True)
 
         # Stages that no output needs are neither built nor run.
         stages = stages[:max(self.out_indices) + 1]
@@ -157,6 +188,8 @@ class CvT(StrictLoading, BaseModule):
         strides.append(strides[-1] * 2)
 
         self.out_channels = tuple(channels[i + 1] for i in self.out_indices)
+        if out_type == 'cls_token' and with_dist_token:
+            self.out_channels *= 2
         self.out_strides = tuple(strides[i + 1] for i in self.out_indices)
         if out_type == 'featmap':
             for i, dims in zip(self.out_indices, self.out_channels):
@@ -199,6 +232,8 @@ class CvT(StrictLoading, BaseModule):
                     nn.init.zeros_(m.bias)
             elif isinstance(m, CvTStage) and m.cls_token is not None:
                 nn.init.trunc_normal_(m.cls_token, std=0.02)
+                if m.dist_token is not None:
+                    nn.init.trunc_normal_(m.dist_token, std=0.02)
 
     def _freeze_stages(self) -> None:
         for i in range(min(self.frozen_stages + 1, len(self.depths))):
@@ -217,7 +252,7 @@ class CvT(StrictLoading, BaseModule):
                     m.eval()
         return self
 
-    def fuse(self) -> 'CvT':
+    def fuse(self, compile: bool | Sequence[int] = False) -> 'CvT':
         """Turns the backbone into a faster one for inference with the same output, in place.
 
         Folds every BatchNorm into its depth-wise convolution, and QuickGELU's factor into the MLP's two
@@ -225,6 +260,13 @@ class CvT(StrictLoading, BaseModule):
         before moving to a lower precision, ``torch.compile`` or export. In a detector or segmentor:
         ``model.backbone.fuse()``. A fused backbone's ``state_dict`` is not a checkpoint of anything
         else, and a fused backbone neither loads one nor trains again.
+
+        Args:
+            compile: also compile it, with its weights as constants: faster again, without gradients, with outputs
+                that differ by rounding. True: at the first images, which takes a minute or more; single images of
+                all sizes share what was compiled, a batch is compiled for its shape (the first few shapes), and each
+                precision apart. The shape of an input (B, C, H, W): for that shape alone, at once, on the device
+                where the weights are; inside ``torch.autocast`` for that. Other shapes are run as without compiling.
 
         Returns:
             itself.
@@ -242,6 +284,14 @@ class CvT(StrictLoading, BaseModule):
             self._fused = True
             self.leave_checking_to_others()  # to the hook, which says why
             self._register_load_state_dict_pre_hook(self._refuse_to_load)
+        for i in range(len(self.depths)):
+            for block in self._stage(i).blocks:
+                block.attn.any_size = compile is True
+        self._compiled_for = compile if isinstance(compile, bool) else tuple(compile)
+        if not isinstance(compile, bool):
+            weight = next(self.parameters())
+            for _ in range(2):  # compiles, then warms up
+                self(weight.new_zeros(self._compiled_for))
         return self
 
     @staticmethod
@@ -273,11 +323,21 @@ class CvT(StrictLoading, BaseModule):
             return first_block + int(parts[2]), num_layers
         return (first_block if i else 0), num_layers
 
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters of several dimensions that do not decay: those that say where a token is, or whose."""
+        return {name for name, _ in self.named_parameters() if re.search(r'(cls_token|pos_embed)$|\.rel_pos\.', name)}
+
     # -- forward -----------------------------------------------------------------------------------
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) to a tuple, see ``out_type``."""
-        if min(x.shape[2:]) < MIN_INPUT_SIZE:
+        compiled = self._compiled_for in (True, tuple(x.shape)) and not torch.compiler.is_compiling()
+        return run_frozen(self, x, self._compiled_for is True) if compiled else self.features(x)
+
+    def features(self, x: Tensor) -> tuple[Tensor, ...]:
+        """What ``forward`` returns, computed as it stands here."""
+        # One comparison a side, from which torch.compile learns that no map of dynamic size is empty.
+        if x.shape[2] < MIN_INPUT_SIZE or x.shape[3] < MIN_INPUT_SIZE:
             raise ValueError(
                 f'image of {x.shape[2]}x{x.shape[3]} pixels (height x width): CvT needs at least '
                 f'{MIN_INPUT_SIZE}x{MIN_INPUT_SIZE}; resize or pad it in the data pipeline.')
@@ -290,7 +350,7 @@ class CvT(StrictLoading, BaseModule):
             if self.out_type == 'featmap' and i in self.out_indices:
                 outs.append(self._to_map(getattr(self, f'norm{i}')(tokens), hw_shape))
         if self.out_type == 'cls_token':
-            return (self.norm(cls_token)[:, 0], )
+            return self.norm(cls_token).unbind(dim=1)  # CLS, and the distillation token if there is one
         if self.out_type == 'avg_featmap':
             return (self.norm(tokens).mean(dim=1), )
         level = len(self.depths)

@@ -3,11 +3,15 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from .conv_embed import for_convolution
+from .hybrid_projection import HybridProjection
+from .linear_attention import FocusedLinearAttention
 from .norm import keeps_statistics
+from .position import RelPosBias, RotaryPositions
+from .windows import attend, attend_in_windows, opaque_attend_in_windows
 
 PROJECTION_METHODS = ('dw_bn', 'avg', 'linear')
 
@@ -37,6 +41,9 @@ class ConvAttention(nn.Module):
         window_size: side of the attention windows in tokens of the map, a multiple of ``stride_kv``;
             None attends globally. Not with ``'avg'``, whose keys lie on no grid that windows divide.
         head_dims: channels of a head. Default: ``embed_dims`` over ``num_heads``, which then divides it.
+        mixing: ``'hybrid'``: the convolutions of ``'dw_bn'`` are :class:`HybridProjection`.
+        attention: ``'linear'``: :class:`FocusedLinearAttention` in place of softmax attention.
+        rel_pos: ``'cpb'``: :class:`RelPosBias`; ``'rope'``: :class:`RotaryPositions`.
         norm_layer: ``channels -> module``, the BatchNorm of ``'dw_bn'``.
     """
 
@@ -54,6 +61,9 @@ class ConvAttention(nn.Module):
                  padding_kv: int = 1,
                  window_size: int | None = None,
                  head_dims: int | None = None,
+                 mixing: str | None = None,
+                 attention: str = 'softmax',
+                 rel_pos: str | None = None,
                  norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d):
         super().__init__()
         self.num_heads = num_heads
@@ -61,8 +71,11 @@ class ConvAttention(nn.Module):
         self.attn_drop_rate = attn_drop_rate
         self.window_size = window_size
         self.stride_kv = stride_kv if method == 'dw_bn' else 1
+        self.any_size = False  # inference that torch.compile can compile once for maps of all sizes
 
         def conv_proj(method: str, stride: int, padding: int) -> nn.Module | None:
+            if method == 'dw_bn' and mixing == 'hybrid':
+                return HybridProjection(embed_dims, kernel_size, stride, padding, norm_layer)
             if method == 'dw_bn':
                 return nn.Sequential(
                     OrderedDict(
@@ -85,6 +98,13 @@ class ConvAttention(nn.Module):
         self.proj = nn.Linear(dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
 
+        self.linear_attention = FocusedLinearAttention(dims, num_heads) if attention == 'linear' else None
+        self.rel_pos = None
+        if rel_pos == 'cpb':
+            self.rel_pos = RelPosBias(num_heads, self.stride_kv)
+        elif rel_pos == 'rope':
+            self.rel_pos = RotaryPositions(num_heads, dims // num_heads, self.stride_kv)
+
     def forward(self, x: Tensor, hw_shape: tuple[int, int]) -> Tensor:
         """Tokens (B, [1 +] H * W, C) to tokens of the same shape; a surplus first one is the CLS token."""
         cls_token, feature_map = self._as_map(x, hw_shape)
@@ -95,8 +115,15 @@ class ConvAttention(nn.Module):
         q = project(self.conv_proj_q, self.proj_q)
         k = project(self.conv_proj_k, self.proj_k)
         v = project(self.conv_proj_v, self.proj_v)
-        if self.window_size is None or max(hw_shape) <= self.window_size:
-            x = self._attend(q, k, v)
+        if isinstance(self.rel_pos, RotaryPositions):
+            q, k = self.rel_pos(q, k, hw_shape)
+        if self.linear_attention is not None:
+            x = self.linear_attention(q, k, v, hw_shape, self._kv_shape(hw_shape))
+        elif self.any_size and self.window_size is not None and not isinstance(self.rel_pos, RelPosBias):
+            x = opaque_attend_in_windows(q, k, v, *hw_shape, self.window_size, self.stride_kv, self.num_heads,
+                                         self.scale)
+        elif self.window_size is None or max(hw_shape) <= self.window_size:
+            x = self._attend(q, k, v, hw_shape)
         else:
             x = self._attend_in_windows(q, k, v, hw_shape)
         return self.proj_drop(self.proj(x))
@@ -110,7 +137,7 @@ class ConvAttention(nn.Module):
         cls_token, tokens = x.split([n - h * w, h * w], dim=1)
         # A channels-last map is the token sequence seen as an image: no copy either way, except one
         # here to close the gaps that CLS tokens leave between images (or each convolution makes it).
-        return cls_token, tokens.contiguous().view(b, h, w, c).permute(0, 3, 1, 2)
+        return cls_token, for_convolution(tokens.contiguous().view(b, h, w, c).permute(0, 3, 1, 2))
 
     @staticmethod
     def _as_tokens(cls_token: Tensor, feature_map: Tensor) -> Tensor:
@@ -118,61 +145,20 @@ class ConvAttention(nn.Module):
         y = feature_map.permute(0, 2, 3, 1).flatten(1, 2)
         return torch.cat((cls_token.to(y.dtype), y), dim=1) if cls_token.shape[1] else y
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """(B, Nq, C), (B, Nk, C), (B, Nk, C) to (B, Nq, C)."""
-        q, k, v = (y.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for y in (q, k, v))
+    def _kv_shape(self, hw_shape: tuple[int, int]) -> tuple[int, int]:
+        return -(-hw_shape[0] // self.stride_kv), -(-hw_shape[1] // self.stride_kv)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: tuple[int, int] | None = None) -> Tensor:
+        """(B, Nq, C), (B, Nk, C), (B, Nk, C) to (B, Nq, C); ``hw_shape``: of q's map, None of the CLS token alone."""
         dropout = self.attn_drop_rate if self.training else 0.
-        x = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=self.scale)
-        return x.transpose(1, 2).flatten(2)
+        if not isinstance(self.rel_pos, RelPosBias) or hw_shape is None:
+            return attend(q, k, v, self.num_heads, self.scale, dropout)
+        q, k, v = (y.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for y in (q, k, v))
+        return self.rel_pos(q, k, v, hw_shape, dropout, self.scale).transpose(1, 2).flatten(2)
 
     def _attend_in_windows(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: tuple[int, int]) -> Tensor:
-        """Same shapes as :meth:`_attend`.
-
-        Whole windows, the windows cut by the right edge, those cut by the lower edge and the corner
-        are a batch each: nothing is padded, so nothing needs a mask, which would slow attention down.
-        """
-        h, w = hw_shape
-        num_cls = q.shape[1] - h * w
-        cls_q, cls_k, cls_v = q[:, :num_cls], k[:, :num_cls], v[:, :num_cls]
-        hw_kv = tuple(-(-side // self.stride_kv) for side in hw_shape)
-        maps = [y[:, num_cls:].unflatten(1, hw) for y, hw in ((q, hw_shape), (k, hw_kv), (v, hw_kv))]
-
-        def with_cls(windows: Tensor, cls_token: Tensor) -> Tensor:
-            if not num_cls:
-                return windows
-            return torch.cat((cls_token.repeat_interleave(len(windows) // len(q), dim=0), windows), dim=1)
-
-        rows = []
-        for rows_q, rows_kv in self._bands(h):
-            row = []
-            for columns_q, columns_kv in self._bands(w):
-                windows = [self._split(y, *bands) for y, bands in zip(
-                    maps, ((rows_q, columns_q), (rows_kv, columns_kv), (rows_kv, columns_kv)))]
-                y = self._attend(windows[0], with_cls(windows[1], cls_k), with_cls(windows[2], cls_v))
-                (_, height, count_y), (_, width, count_x) = rows_q, columns_q
-                y = y.view(len(q), count_y, count_x, height, width, -1)
-                row.append(y.transpose(2, 3).reshape(len(q), count_y * height, count_x * width, -1))
-            rows.append(torch.cat(row, dim=2) if len(row) > 1 else row[0])
-        x = (torch.cat(rows, dim=1) if len(rows) > 1 else rows[0]).flatten(1, 2)
-        return torch.cat((self._attend(cls_q, k, v), x), dim=1) if num_cls else x
-
-    def _bands(self, length: int) -> list[tuple[tuple[int, int, int], tuple[int, int, int]]]:
-        """Whole windows along one side of the map, then the cut one: (start, size, count) for q and k/v."""
-        window, stride = self.window_size, self.stride_kv
-        count, rest = divmod(length, window)
-        start = count * window
-        bands = [((0, window, count), (0, window // stride, count))] if count else []
-        if rest:
-            bands.append(((start, rest, 1), (start // stride, -(-rest // stride), 1)))
-        return bands
-
-    @staticmethod
-    def _split(x: Tensor, rows: tuple[int, int, int], columns: tuple[int, int, int]) -> Tensor:
-        """Windows of a map: (B, H, W, C) to (B * windows, tokens of a window, C)."""
-        (top, height, count_y), (left, width, count_x) = rows, columns
-        x = x[:, top:top + height * count_y, left:left + width * count_x]
-        x = x.unflatten(2, (count_x, width)).unflatten(1, (count_y, height))
-        return x.transpose(2, 3).flatten(0, 2).flatten(1, 2)
+        """Same shapes as :meth:`_attend`."""
+        return attend_in_windows(self._attend, q, k, v, hw_shape, self.window_size, self.stride_kv)
 
     def _check_batch_norm(self) -> None:
         norm = getattr(self.conv_proj_k, 'bn', None)
@@ -187,6 +173,9 @@ class ConvAttention(nn.Module):
         # takes three to five times as long as both together.
         for name in ('conv_proj_q', 'conv_proj_k', 'conv_proj_v'):
             conv_proj = getattr(self, name)
+            if isinstance(conv_proj, HybridProjection):
+                conv_proj.fuse()
+                continue
             norm = getattr(conv_proj, 'bn', None)
             if norm is not None and keeps_statistics(norm):
                 setattr(self, name, fuse_conv_bn_eval(conv_proj.conv, norm))

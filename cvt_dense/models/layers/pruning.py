@@ -1,7 +1,7 @@
 """A block that computes only where it matters: some tokens go through it, the others keep their value."""
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from .block import Block
 from .conv_attention import ConvAttention
@@ -79,17 +79,15 @@ class PrunedBlock(Block):
             scores = torch.rand_like(tokens[..., 0]) if self.score == 'random' else tokens.norm(dim=2)
             rows = choose(scores, self.keep, num_cls)
         y, rows = self.attn(self.norm1(x), hw_shape, rows, self.keep)
-        # LayerScale, where a block has it
-        scale1, scale2 = (getattr(self, name, None) or nn.Identity() for name in ('ls1', 'ls2'))
-        y = take(x, rows) + self.drop_path(scale1(y))
-        y = y + self.drop_path(scale2(self.mlp(self.norm2(y))))
+        y = take(x, rows) + self.drop_path(self.ls1(y))
+        y = y + self.drop_path(self.ls2(self.mlp(self.norm2(y))))
         return x.flatten(0, 1).index_copy(0, rows, y.flatten(0, 1).to(x.dtype)).view_as(x), rows
 
 
 def choose(scores: Tensor, keep: float, num_cls: int) -> Tensor:
     """Rows of the tokens (B * N, C) to keep: each image's CLS token, and its map tokens with the highest scores.
 
-    As many of each image, whatever is in it; in their order on the map.
+    As many of each image, whatever is in it, rounded up; in their order on the map.
 
     Args:
         scores: (B, H * W).
@@ -100,7 +98,9 @@ def choose(scores: Tensor, keep: float, num_cls: int) -> Tensor:
         (B * kept, ), indices.
     """
     batch, tokens = scores.shape
-    best = scores.topk(max(1, round(keep * tokens)), dim=1, sorted=False).indices.sort(dim=1).values + num_cls
+    millionths = max(1, round(keep * 10**6))
+    kept = (tokens * millionths + 10**6 - 1) // 10**6  # whole numbers only, as exporters of any size need them
+    best = scores.topk(kept, dim=1, sorted=False).indices.sort(dim=1).values + num_cls
     best = torch.cat((torch.arange(num_cls, device=best.device).expand(batch, -1), best), dim=1)
     return (best + torch.arange(batch, device=best.device)[:, None] * (num_cls + tokens)).flatten()
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
@@ -14,6 +15,7 @@ from .conv_attention import PROJECTION_METHODS
 from .conv_embed import ConvEmbed
 from .norm import keeps_statistics
 from .pruning import SCORES, PrunedBlock
+from .variants import check_variants
 
 # What activation checkpointing keeps all the same: on large maps attention is most of a block's time, while
 # its output is about a twentieth of the block's activations.
@@ -27,7 +29,7 @@ ATTENTION_KERNELS = [
 
 @dataclass(frozen=True, kw_only=True)
 class StageArch:
-    """The options of one stage, checked; all but the last five are keys of :class:`CvT`'s ``arch``, described there.
+    """The options of one stage, checked; those before ``index`` are keys of :class:`CvT`'s ``arch``, described there.
 
     Args:
         num_heads: of every block, or one value per block.
@@ -35,6 +37,10 @@ class StageArch:
         index: which stage it is, for errors.
         window_size: of every block, or one value per block; see :class:`ConvAttention`.
         keep, refresh, score: of ``token_pruning``, see :class:`CvT` and :class:`PrunedBlock`.
+        dist_token: a distillation token behind CLS.
+        layer_scale_init_value: see :class:`Block`.
+        mixing, attention, rel_pos: see :class:`ConvAttention`.
+        pos_embed: side of the learned grid of positional embeddings, see :class:`CvTStage`.
 
     Raises:
         ValueError: an option's value is not allowed; names it and what is.
@@ -64,6 +70,12 @@ class StageArch:
     keep: float | None = None
     refresh: int = 4
     score: str = 'entropy'
+    dist_token: bool = False
+    layer_scale_init_value: float | None = None
+    mixing: str | None = None
+    attention: str = 'softmax'
+    pos_embed: int | None = None
+    rel_pos: str | None = None
 
     def __post_init__(self):
         i, method = self.index, self.qkv_proj_method
@@ -79,6 +91,7 @@ class StageArch:
                 'padding_q (kernel_qkv - 1) / 2 with an odd kernel.')
         self._check_windows()
         self._check_pruning()
+        check_variants(self)
 
     def _check_heads(self) -> None:
         i, heads, dims = self.index, self.num_heads, self.head_dims
@@ -173,6 +186,9 @@ def _checkpoint_contexts(block: nn.Module) -> tuple[AbstractContextManager, Abst
 class CvTStage(nn.Module):
     """Token embedding, an optional CLS token, and blocks.
 
+    With ``arch.pos_embed`` a learned grid of embeddings, of that many tokens a side, is resized to the map and added to
+    its tokens. It starts at 0.
+
     Args:
         in_channels: channels of the map that comes in.
         arch: the stage's options.
@@ -204,20 +220,32 @@ class CvTStage(nn.Module):
                 stride_q=arch.stride_q, stride_kv=arch.stride_kv,
                 padding_q=arch.padding_q, padding_kv=arch.padding_kv,
                 window_size=window,
+                layer_scale_init_value=arch.layer_scale_init_value,
+                mixing=arch.mixing, attention=arch.attention, rel_pos=arch.rel_pos,
                 norm_layer=norm_layer)
             for drop_path, window, heads in zip(arch.block_drop_paths, arch.block_windows, arch.block_heads)
         ]
         self.patch_embed = ConvEmbed(in_channels, dims, arch.patch_sizes, arch.patch_strides, arch.patch_paddings)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dims)) if arch.cls_token else None
+        self.dist_token = nn.Parameter(torch.zeros(1, 1, dims)) if arch.dist_token else None
+        self.pos_embed = nn.Parameter(torch.zeros(1, dims, arch.pos_embed, arch.pos_embed)) if arch.pos_embed else None
         self.pos_drop = nn.Dropout(arch.drop_rates)
         self.blocks = nn.ModuleList(blocks)
         self.with_cp = with_cp
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None, tuple[int, int]]:
-        """(B, C, H, W) to map tokens (B, H' * W', embed_dims), CLS (B, 1, embed_dims) or None, (H', W')."""
+        """(B, C, H, W) to map tokens (B, H' * W', embed_dims), CLS (B, 1, embed_dims) or None, (H', W').
+
+        With a distillation token the second is (B, 2, embed_dims): CLS, then that.
+        """
         x, hw_shape = self.patch_embed(x)
-        if self.cls_token is not None:
-            x = torch.cat((self.cls_token.expand(x.shape[0], -1, -1).to(x.dtype), x), dim=1)
+        if self.pos_embed is not None:
+            resize = hw_shape != tuple(self.pos_embed.shape[2:])
+            grid = F.interpolate(self.pos_embed, hw_shape, mode='bicubic') if resize else self.pos_embed
+            x = x + grid.flatten(2).transpose(1, 2).to(x.dtype)
+        prefix = [token for token in (self.cls_token, self.dist_token) if token is not None]
+        if prefix:
+            x = torch.cat((*(token.expand(x.shape[0], -1, -1).to(x.dtype) for token in prefix), x), dim=1)
         x = self.pos_drop(x)
         rows = None
         for i, block in enumerate(self.blocks):
@@ -227,7 +255,7 @@ class CvTStage(nn.Module):
                 x, rows = self._run(block, x, hw_shape, rows if i % self.refresh else None)
         if self.cls_token is None:
             return x, None, hw_shape
-        return x[:, 1:], x[:, :1], hw_shape
+        return x[:, len(prefix):], x[:, :len(prefix)], hw_shape
 
     def _run(self, block: nn.Module, x: Tensor, *args: Any) -> Any:
         if self.with_cp and x.requires_grad:

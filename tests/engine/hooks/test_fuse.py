@@ -1,4 +1,4 @@
-"""tools/test.py --fuse on a checkpoint with averaged weights."""
+"""tools/test.py --fuse and --compile on a checkpoint with averaged weights."""
 import re
 
 import pytest
@@ -36,4 +36,7 @@ def test_same_metrics(tmp_path, run_tool):
     plain, fused = run_tool(*args).stdout, run_tool(*args, '--fuse').stdout
     assert 'fused for the test: CvT' in fused and 'fused for the test' not in plain
     assert losses(plain) == pytest.approx(losses(fused), abs=1e-4)
+    compiled = run_tool(*args, '--compile', '--amp', 'bf16').stdout
+    assert 'fused, to be compiled at the first image, for the test: CvT' in compiled
+    assert losses(plain) == pytest.approx(losses(compiled), rel=0.02)
     assert set(losses(plain)) == {'raw/loss', 'accuracy/loss'} and len(set(losses(plain).values())) == 2

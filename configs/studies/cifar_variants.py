@@ -1,0 +1,28 @@
+# Each option of CvT against the plain network, and the paper's rows: projections, stride of k and v, positional
+# embeddings. CvT-nano from scratch on small CIFAR-10. About 80 minutes on 2 cores.
+#
+#   python tools/study.py configs/studies/cifar_variants.py --data-root DIR        DIR has {train,val}/<class>/*
+config = 'cvt_nano_cifar10.py'
+options = ['max_epochs=16']
+metrics = ['accuracy/top1', 'raw/top1']
+seeds = [0, 1]
+size, batch = '32x32', 64  # for the cost
+
+
+def _variant(name, **backbone):
+    return dict(name=name, changes=dict(model=dict(backbone=backbone)))
+
+
+members = [
+    dict(name='plain'),
+    _variant('layer_scale', layer_scale_init_value=0.1),
+    _variant('hybrid', mixing='hybrid'),
+    _variant('linear_attention', attention=['linear', 'linear', 'softmax']),
+    _variant('cpb', rel_pos='cpb'),
+    _variant('rope', rel_pos='rope'),
+    _variant('pos_first', pos_embed=[16, None, None]),
+    _variant('pos_all', pos_embed=[16, 8, 4]),
+    _variant('avg_projection', arch=dict(qkv_proj_method='avg')),
+    _variant('linear_projection', arch=dict(qkv_proj_method='linear')),
+    _variant('kv_stride_1', arch=dict(stride_kv=1)),
+]

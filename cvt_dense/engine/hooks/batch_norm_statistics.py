@@ -1,0 +1,62 @@
+"""BatchNorm's statistics of what a network will see, in place of what it was trained on."""
+from typing import Any
+
+import torch
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import IterBasedTrainLoop, Runner
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.data import DataLoader
+
+from ...registry import HOOKS
+
+
+@HOOKS.register_module()
+class BatchNormStatisticsHook(Hook):
+    """Gathers BatchNorm's running statistics anew at the end of a training, before the last checkpoint.
+
+    After masked pretraining they are those of images with hidden squares, on which a network in eval mode, or with
+    ``norm_eval=True``, would then rest. Whole images of the training set, augmented as there, take their place; each
+    counts alike. The last checkpoint alone has them. Weights do not change; averages (EMA) are left as they are.
+
+    Args:
+        images: how many, evenly spread over the training set; at least one batch.
+    """
+
+    priority = 'LOW'  # before CheckpointHook
+
+    def __init__(self, images: int = 1024):
+        self.images = images
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        if self.is_last_train_epoch(runner):
+            self._gather(runner)
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
+                         outputs: dict[str, Any] | None = None) -> None:
+        if isinstance(runner.train_loop, IterBasedTrainLoop) and self.is_last_train_iter(runner):
+            self._gather(runner)
+
+    def _gather(self, runner: Runner) -> None:
+        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+        loader, dataset = runner.train_dataloader, runner.train_dataloader.dataset
+        number = min(max(self.images, loader.batch_size), len(dataset))
+        chosen = [i * len(dataset) // number for i in range(number)]
+        momenta = [norm.momentum for norm in norms]
+        model.eval()
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the mean of all batches
+            norm.train()
+        try:
+            # All processes do the same: no statistics need to be shared.
+            with torch.no_grad():
+                for batch in DataLoader(dataset, loader.batch_size, sampler=chosen, collate_fn=loader.collate_fn,
+                                        drop_last=number > loader.batch_size):
+                    model(**model.data_preprocessor(batch, False), mode='tensor')
+        finally:
+            for norm, momentum in zip(norms, momenta):
+                norm.momentum = momentum
+            model.train()
+        runner.logger.info(f'The statistics of {len(norms)} BatchNorms were gathered anew, on {number} whole images.')

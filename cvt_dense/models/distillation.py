@@ -1,0 +1,117 @@
+"""What a classifier learns from a teacher, beside the labels."""
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import UserError
+from ..registry import MODELS
+from .teachers import Teacher
+
+MODES = ('hard', 'soft')
+_LOADED: dict[str, Teacher] = {}  # by config: a process loads a teacher once, however often the model is built
+
+
+def hard_loss(student: Tensor, teacher: Tensor) -> Tensor:
+    """Mean cross entropy of logits (B, classes) with the class that the teacher's logits say (DeiT)."""
+    return F.cross_entropy(student, teacher.argmax(dim=1))
+
+
+def soft_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """T^2 KL(teacher / T || student / T) of logits (B, classes), the mean over images (Hinton et al. 2015).
+
+    DeiT's code divides by images x classes. That makes the term 1000 times smaller on ImageNet, and its weight
+    something else for each number of classes. Divided by images it is on the scale of the cross entropy, whose
+    gradients T^2 makes it match, so that ``alpha`` is the share that it says.
+    """
+    divergence = F.kl_div(F.log_softmax(student / temperature, dim=1), F.log_softmax(teacher / temperature, dim=1),
+                          reduction='batchmean', log_target=True)
+    return divergence * temperature**2
+
+
+class Distillation:
+    """A teacher and how much is learned from it; no module, so that no state dict, average or DDP sees the teacher.
+
+    Args:
+        teacher: ``dict(type='cvt_dense.TimmTeacher', ...)``, or ``dict(config=..., checkpoint=...)`` for
+            :class:`~cvt_dense.models.teachers.ClassifierTeacher`.
+        mode: 'hard', :func:`hard_loss`, or 'soft', :func:`soft_loss`.
+        alpha: share of the teacher, 0 to 1: (1 - alpha) cross entropy with the labels + alpha the teacher's.
+        temperature: of 'soft', above 0.
+        token: gives the backbone a distillation token, and the classifier a head on it that learns from the teacher
+            alone (DeiT). Without, one head learns both.
+
+    Raises:
+        UserError: a value is not allowed.
+    """
+
+    def __init__(self, teacher: dict[str, Any], mode: str = 'hard', alpha: float = 0.5, temperature: float = 3.,
+                 token: bool = False):
+        def refuse(name: str, value: Any, allowed: str) -> None:
+            raise UserError(f'model.distillation.{name}={value!r}: allowed is {allowed}. Set it in the config or after '
+                            '--cfg-options.')
+
+        if mode not in MODES:
+            refuse('mode', mode, ' or '.join(map(repr, MODES)))
+        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
+            refuse('alpha', alpha, 'a number from 0 (labels only) to 1 (the teacher only)')
+        if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not 0 < temperature < 1e4:
+            refuse('temperature', temperature, 'a number above 0; 1 to 4 are usual')
+        if not isinstance(teacher, dict) or not teacher:
+            refuse('teacher', teacher, "dict(type='cvt_dense.TimmTeacher', model_name=..., checkpoint=...) or "
+                   'dict(config=..., checkpoint=...)')
+        self.teacher_cfg = {'type': 'cvt_dense.ClassifierTeacher', **teacher}
+        self.mode = mode
+        self.alpha = float(alpha)
+        self.temperature = float(temperature)
+        self.token = token
+
+    def __deepcopy__(self, memo: dict) -> 'Distillation':
+        return self  # an averaged copy of the model needs no teacher of its own
+
+    def teacher(self, num_classes: int) -> Teacher:
+        """The teacher; built and loaded when first asked for, which a training does before it starts.
+
+        Args:
+            num_classes: outputs of the student.
+
+        Raises:
+            UserError, CheckpointError: it cannot be built or loaded, or has other classes.
+        """
+        key = json.dumps(self.teacher_cfg, sort_keys=True, default=str)
+        if key not in _LOADED:
+            with torch.random.fork_rng(devices=[]):  # a run draws the same numbers, loaded before or in its middle
+                _LOADED[key] = MODELS.build(self.teacher_cfg)
+        teacher = _LOADED[key]
+        if teacher.num_classes != num_classes:
+            raise UserError(f'the teacher ({teacher.source}) tells {teacher.num_classes} classes apart, the classifier '
+                            f'{num_classes}: take a teacher that was trained on the same classes, or set '
+                            'model.num_classes.')
+        return teacher
+
+    def losses(self, outputs: tuple[Tensor, Tensor], labels: Tensor, inputs: Tensor,
+               normalisation: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+        """
+        Args:
+            outputs: logits (B, classes) that learn from the labels, and those that learn from the teacher.
+            labels: int64 (B, ), or soft, float (B, classes).
+            inputs: images as the student sees them.
+            normalisation: their mean and deviation, (C, 1, 1) each.
+
+        Returns ``loss_cls`` and ``loss_distill``, each with its weight, and ``teacher_top1``: the share of images, in
+        percent, to which the teacher gives the label (of mixed ones the larger share's).
+        """
+        teacher = self.teacher(outputs[0].shape[1])
+        targets = teacher.to(inputs.device)(inputs, *normalisation)
+        learned: Callable[..., Tensor] = hard_loss
+        options = {}
+        if self.mode == 'soft':
+            learned, options = soft_loss, dict(temperature=self.temperature)
+        said = labels if labels.ndim == 1 else labels.argmax(dim=1)
+        return dict(
+            loss_cls=(1 - self.alpha) * F.cross_entropy(outputs[0], labels),
+            loss_distill=self.alpha * learned(outputs[1], targets, **options),
+            teacher_top1=100. * (targets.argmax(dim=1) == said).float().mean())

@@ -1,0 +1,64 @@
+"""Attention whose cost is linear in the map's area."""
+from contextlib import nullcontext
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+EPS = 1e-6
+
+
+class FocusedLinearAttention(nn.Module):
+    """Focused linear attention with a depth-wise convolution on v (FLatten, arXiv 2308.00442).
+
+    ``phi(q) (phi(k)^T v) / (phi(q) sum phi(k)) + DWC(v)`` with ``phi(x) = |x| x^p / |x^p|`` of ``relu(x)``: the sums
+    over keys are taken once for all queries, in float32. Another function than softmax attention: weights that were
+    trained with that need fine-tuning.
+
+    Args:
+        embed_dims: channels of the tokens.
+        num_heads: attention heads.
+        focusing_factor: p.
+        kernel_size: of the convolution, which sees v at the queries' resolution.
+    """
+
+    def __init__(self, embed_dims: int, num_heads: int, focusing_factor: int = 3, kernel_size: int = 5):
+        super().__init__()
+        head_dims = embed_dims // num_heads
+        self.num_heads = num_heads
+        self.focusing_factor = focusing_factor
+        self.temperature = nn.Parameter(torch.zeros(embed_dims))  # of softplus
+        self.dwc = nn.Conv2d(head_dims, head_dims, kernel_size, padding=kernel_size // 2, groups=head_dims)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: tuple[int, int], hw_kv: tuple[int, int]) -> Tensor:
+        """(B, [CLS +] H * W, C) and twice (B, [CLS +] Hk * Wk, C) to (B, [CLS +] H * W, C)."""
+        num_cls = q.shape[1] - hw_shape[0] * hw_shape[1]
+        local = self._local(v[:, num_cls:], hw_shape, hw_kv)
+        dtype = q.dtype
+        # There is no autocast for the meta device, on which networks are counted.
+        meta = q.device.type == 'meta'
+        with nullcontext() if meta else torch.autocast(q.device.type, enabled=False):
+            temperature = F.softplus(self.temperature.float())
+            q, k = (self._split(self._focus(x.float() / temperature)) for x in (q, k))
+            v = self._split(v.float())
+            numerator = q @ (k.transpose(2, 3) @ v)
+            denominator = q @ k.sum(dim=2, keepdim=True).transpose(2, 3)
+            x = (numerator / (denominator + EPS)).transpose(1, 2).flatten(2).to(dtype)
+        return torch.cat((x[:, :num_cls], x[:, num_cls:] + local), dim=1) if num_cls else x + local
+
+    def _focus(self, x: Tensor) -> Tensor:
+        x = F.relu(x) + EPS
+        powered = x**self.focusing_factor
+        return powered * (x.norm(dim=-1, keepdim=True) / powered.norm(dim=-1, keepdim=True))
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+
+    def _local(self, v: Tensor, hw_shape: tuple[int, int], hw_kv: tuple[int, int]) -> Tensor:
+        """The convolution of v, one for all heads, at the queries' resolution: (B, H * W, C)."""
+        batch = v.shape[0]
+        v = v.unflatten(1, hw_kv).permute(0, 3, 1, 2)
+        if hw_kv != hw_shape:
+            v = F.interpolate(v, hw_shape, mode='nearest')
+        v = self.dwc(v.unflatten(1, (self.num_heads, -1)).flatten(0, 1))
+        return v.unflatten(0, (batch, self.num_heads)).flatten(1, 2).flatten(2).transpose(1, 2)

@@ -1,0 +1,41 @@
+"""Weights for images of another number of channels."""
+from mmengine.logging import print_log
+from torch import Tensor
+
+from ..errors import CheckpointError
+from .formats import StateDict, convert, recognise
+
+FIRST = 'stage0.patch_embed.proj.weight'  # (embed_dims, in_channels, kernel, kernel), in the authors' naming
+PUBLISHED = 3  # channels that the rule starts from
+
+
+def adapt_channels(state_dict: StateDict, in_channels: int, source: str) -> dict[str, Tensor]:
+    """A CvT state dict whose first convolution takes ``in_channels``, by the rule of timm's ``adapt_input_conv``.
+
+    One channel: the sum over R, G and B, so that a grey image gives what it gives as RGB. More than three: R, G, B, R,
+    G, ... as often as needed, times 3 / ``in_channels``, so that outputs keep their size. Logged; a file of as many
+    channels stays as it is.
+
+    Args:
+        state_dict: in any of the formats; one without the first convolution is returned unchanged.
+        in_channels: of the network's images.
+        source: where the file comes from, for the log and the error.
+
+    Raises:
+        CheckpointError: the file is not for 3 channels, from which the rule starts, and not for ``in_channels``.
+    """
+    from timm.models import adapt_input_conv
+    tensors = dict(state_dict)
+    key = next((key for key in tensors if recognise([key]) and FIRST in convert({key: None}, 'microsoft')), None)
+    given = in_channels if key is None else tensors[key].shape[1]
+    if given == in_channels:
+        return tensors
+    if given != PUBLISHED:
+        raise CheckpointError(f"{source} is for images of {given} channels, the network for {in_channels}: "
+                              f"in_channels='adapt' goes from {PUBLISHED} channels to any other number. Set "
+                              f'in_channels={given}, or take weights for {PUBLISHED}.')
+    tensors[key] = adapt_input_conv(in_channels, tensors[key])
+    how = 'summed over R, G, B' if in_channels == 1 else f'R, G, B in turn, times {PUBLISHED}/{in_channels}'
+    print_log(f"in_channels='adapt': {FIRST} of {given} channels was made one of {in_channels} ({how}); from {source}",
+              logger='current')
+    return tensors

@@ -1,0 +1,20 @@
+"""``compile`` in a config compiles the backbone, from start to resume.
+
+Here with dict(backend='aot_eager'), which traces forward and backward passes as True does, but generates no code.
+"""
+import torch
+from tiny_training import differences, load, write_config
+
+
+def test_a_compiled_run_is_resumed_with_the_same_bits(tmp_path, run_tool):
+    config = write_config(tmp_path)
+    config.write_text(config.read_text() + "compile = dict(backend='aot_eager')\n")
+    whole, resumed = tmp_path / 'whole', tmp_path / 'resumed'
+    args = 'tools/train.py', config, '--cfg-options', 'default_hooks.checkpoint.max_keep_ckpts=3'
+    output = run_tool(*args, '--work-dir', whole).stdout
+    output += run_tool(*args, '--work-dir', resumed, '--resume', whole / 'epoch_6.pth').stdout
+    assert 'recompile_limit' not in output
+    assert not differences(whole / 'epoch_8.pth', resumed / 'epoch_8.pth')
+    assert 'The backbone is compiled' in next(resumed.glob('*/*.log')).read_text()
+    before, after = (load(whole / f'epoch_{epoch}.pth')['ema_state_dict'] for epoch in (6, 8))
+    assert not torch.equal(before['module.head.weight'], after['module.head.weight'])

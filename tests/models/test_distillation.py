@@ -1,0 +1,274 @@
+"""Distillation: formulas, what the teacher sees and where it is not, the token, whole runs, mistakes."""
+import argparse
+import copy
+import math
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from loop_two_processes import free_port
+from mmengine.model import ExponentialMovingAverage
+from tiny_training import differences, load, start, write_config
+
+from cvt_dense.errors import UserError
+from cvt_dense.launch.start import start as start_run
+from cvt_dense.models import CvT, ImageClassifier, distillation
+from cvt_dense.models.distillation import Distillation, hard_loss, soft_loss
+from cvt_dense.weights import CheckpointError
+
+import timm  # isort: skip  after cvt_dense
+
+ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 2), num_heads=(1, 3, 6))
+CLASSES = 5
+
+
+def images(shape: tuple, generator: torch.Generator | None = None) -> torch.Tensor:
+    """Noise, each image around another colour."""
+    return torch.randn(shape, generator=generator) + 2 * torch.randn(*shape[:2], 1, 1, generator=generator)
+
+
+@pytest.fixture(scope='module')
+def teacher(tmp_path_factory) -> dict:
+    """A convolutional network of timm that tells classes apart by its random weights."""
+    torch.manual_seed(3)
+    network = timm.create_model('test_resnet', num_classes=CLASSES)
+    with torch.no_grad():
+        network.fc.bias -= network.eval()(0.5 * images((64, 3, 40, 40))).mean(0)
+        for parameter in network.fc.parameters():
+            parameter *= 20
+    file = tmp_path_factory.mktemp('teacher') / 'teacher.pth'
+    torch.save(network.state_dict(), file)
+    return dict(type='cvt_dense.TimmTeacher', model_name='test_resnet', checkpoint=str(file), input_size=40)
+
+
+def build(teacher=None, arch=ARCH, **settings) -> ImageClassifier:
+    torch.manual_seed(0)
+    settings = settings and dict(teacher=teacher, **settings)
+    return ImageClassifier(dict(type='cvt_dense.CvT', arch=arch, out_type='cls_token', drop_path_rate=0.2), CLASSES,
+                           dict(type='cvt_dense.ClassificationPreprocessor', mean=[100., 110., 120.],
+                                std=[50., 60., 70.]), distillation=settings or None)
+
+
+def batch(soft=False) -> dict:
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(CLASSES, (6, ), generator=generator)
+    if soft:
+        labels = torch.rand(6, CLASSES, generator=generator).softmax(1)
+    return dict(inputs=images((6, 3, 32, 32), generator), labels=labels)
+
+
+# -- formulas ------------------------------------------------------------------------------------------------
+
+
+def test_losses_and_gradients_are_the_formulas():
+    student = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+    teacher = torch.randn(7, 4, dtype=torch.float64)
+    for temperature in (1., 3.):
+        loss = soft_loss(student, teacher, temperature)
+        p, q = (torch.exp(x / temperature) / torch.exp(x / temperature).sum(1, keepdim=True)
+                for x in (teacher, student.detach()))
+        plain = sum(p[i, k] * (math.log(p[i, k]) - math.log(q[i, k])) for i in range(7) for k in range(4))
+        torch.testing.assert_close(loss, temperature**2 * plain / 7, rtol=1e-12, atol=0)
+        gradient, = torch.autograd.grad(loss, student)
+        torch.testing.assert_close(gradient, temperature * (q - p) / 7, rtol=1e-10, atol=1e-14)
+    loss = hard_loss(student, teacher)
+    q, target = student.detach().exp() / student.detach().exp().sum(1, keepdim=True), teacher.argmax(1)
+    torch.testing.assert_close(loss, -q[range(7), target].log().mean(), rtol=1e-12, atol=0)
+    gradient, = torch.autograd.grad(loss, student)
+    torch.testing.assert_close(gradient, (q - torch.eye(4, dtype=torch.float64)[target]) / 7, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize('mode', ['hard', 'soft'])
+@pytest.mark.parametrize('soft_labels', [False, True])
+def test_a_step_of_the_classifier(teacher, mode, soft_labels):
+    """Both terms from the model's own logits and the teacher's, which sees its own normalisation and size."""
+    model, data = build(teacher, mode=mode, alpha=0.3, temperature=2.).eval(), batch(soft_labels)
+    found = model(**data, mode='loss')
+    network = timm.create_model('test_resnet', num_classes=CLASSES).eval()
+    network.load_state_dict(torch.load(teacher['checkpoint']))
+    mean, std = (255 * torch.tensor(network.pretrained_cfg[key]).view(-1, 1, 1) for key in ('mean', 'std'))
+    pixels = data['inputs'] * model.data_preprocessor.std + model.data_preprocessor.mean
+    with torch.no_grad():
+        said = network(torch.nn.functional.interpolate((pixels - mean) / std, (40, 40), mode='bicubic', antialias=True))
+    logits = model(data['inputs'])
+    learned = hard_loss(logits, said) if mode == 'hard' else soft_loss(logits, said, 2.)
+    torch.testing.assert_close(found['loss_distill'], 0.3 * learned)
+    torch.testing.assert_close(found['loss_cls'], 0.7 * torch.nn.functional.cross_entropy(logits, data['labels']))
+    labels = data['labels'].argmax(1) if soft_labels else data['labels']
+    assert found['teacher_top1'] == 100 * (said.argmax(1) == labels).float().mean()
+    assert len(said.argmax(1).unique()) > 1, 'the teacher says one class only'
+
+
+def test_alpha_0_is_training_without_a_teacher(teacher):
+    results = []
+    for model in (build(), build(teacher, alpha=0., mode='soft')):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        for step in range(3):
+            torch.manual_seed(step)
+            loss, _ = model.parse_losses(model(**batch(), mode='loss'))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        results.append(model.state_dict())
+    assert all(torch.equal(results[0][key], results[1][key]) for key in results[0]) and len(results[0]) > 100
+
+
+# -- the teacher is nowhere ----------------------------------------------------------------------------------
+
+
+def test_teacher_is_in_nothing_that_is_trained_or_saved(teacher):
+    model, plain = build(teacher, alpha=0.5), build()
+    model(**batch(), mode='loss')
+    for one in (model, copy.deepcopy(model), ExponentialMovingAverage(model).module):
+        assert list(one.state_dict()) == list(plain.state_dict())
+        assert [name for name, _ in one.named_parameters()] == [name for name, _ in plain.named_parameters()]
+        assert len(list(one.modules())) == len(list(plain.modules()))
+        assert one.distillation is model.distillation
+    loaded = model.distillation.teacher(CLASSES)
+    assert loaded is build(teacher, alpha=0.1).distillation.teacher(CLASSES)  # once for all models of a process
+    model.train()
+    assert not any(module.training for module in loaded.modules())
+    assert not any(parameter.requires_grad for parameter in loaded.parameters())
+    with torch.autocast('cpu', torch.bfloat16):
+        assert loaded.network.fc.weight.dtype == torch.float32
+        half = loaded(batch()['inputs'], *([torch.ones(3, 1, 1)] * 2))
+    whole = loaded(batch()['inputs'], *([torch.ones(3, 1, 1)] * 2))
+    assert half.dtype == torch.float32 and 0 < (half - whole).abs().max() < 0.1 * whole.abs().max()
+
+
+# -- the token -----------------------------------------------------------------------------------------------
+
+
+def test_token(teacher, tmp_path):
+    model = build(teacher, mode='hard', token=True)
+    new = {'backbone.stage2.dist_token', 'head_dist.weight', 'head_dist.bias'}
+    assert set(model.state_dict()) - set(build().state_dict()) == new
+    loss, _ = model.parse_losses(model(**batch(), mode='loss'))
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert model.backbone.stage2.dist_token.grad.any() and model.head_dist.weight.grad.any()
+    model.eval()
+    cls, dist = model.backbone(batch()['inputs'])
+    torch.testing.assert_close(model(batch()['inputs']), (model.head(cls) + model.head_dist(dist)) / 2)
+    assert (cls - dist).abs().max() > 0.1
+    # Published weights: token and head are new; into a plain backbone: left over, and maps know nothing of either.
+    torch.save(build().state_dict(), tmp_path / 'plain.pth')
+    torch.save(dict(state_dict=model.state_dict()), tmp_path / 'distilled.pth')
+    assert str(model.load_strictly(torch.load(tmp_path / 'plain.pth'), 'plain')).endswith(
+        ' 3 new (stage2.dist_token, head_dist), 0 left over')
+    dense = CvT(ARCH)
+    left = dense.load_strictly(torch.load(tmp_path / 'distilled.pth')['state_dict'], 'distilled').left_over
+    assert {'stage2.dist_token', 'head_dist.weight', 'head_dist.bias'} <= set(left) and len(left) == 7
+    both = CvT(ARCH, with_dist_token=True)
+    both.load_state_dict(dict(dense.state_dict(), **{'stage2.dist_token': torch.zeros(1, 1, 48)}))
+    maps = both.eval()(batch()['inputs'])
+    assert [tuple(one.shape[1:]) for one in maps] == [(8, 8, 8), (24, 4, 4), (48, 2, 2)]
+    other = ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token'), 9,
+                            distillation=dict(teacher=teacher, token=True))
+    result = other.load_strictly(model.state_dict(), 'distilled')
+    assert result.new == ['head.weight', 'head.bias', 'head_dist.weight', 'head_dist.bias']
+
+
+# -- whole runs ----------------------------------------------------------------------------------------------
+
+RUNS = """
+import argparse, sys
+from pathlib import Path
+from cvt_dense.launch.start import start
+folder = Path(sys.argv[1])
+for name, resume in (('whole', None), ('resumed', folder / 'whole{n}/epoch_1.pth')):
+    args = argparse.Namespace(
+        config=str(folder / 'distilled.py'), work_dir=str(folder / (name + '{n}')), launcher='{launcher}', local_rank=0,
+        cfg_options={options}, no_check=False, data_root=None, resume=resume and str(resume), overwrite=False)
+    start(args, ['train', 'val']).train()
+"""
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """Data and a run of 2 epochs that learns from a classifier of this project, in its folder."""
+    folder = tmp_path_factory.mktemp('runs')
+    config = write_config(folder)
+    teacher = ImageClassifier(dict(type='cvt_dense.CvT', arch=dict(ARCH, depths=(1, 1, 1)), out_type='avg_featmap'), 2)
+    torch.save(dict(state_dict=teacher.state_dict(), meta=dict(dataset_meta=dict(classes=('dark', 'light')))),
+               folder / 'teacher.pth')
+    teacher = dict(config=str(config), checkpoint=str(folder / 'teacher.pth'))
+    (folder / 'distilled.py').write_text(
+        f'_base_ = {str(config)!r}\n'
+        f"model = dict(distillation=dict(teacher={teacher}, mode='soft', alpha=0.5))\n"
+        'train_cfg = dict(max_epochs=2)\ndefault_hooks = dict(checkpoint=dict(interval=1, max_keep_ckpts=2))\n')
+    return folder
+
+
+def namespace(folder, name, **changes):
+    given = dict(config=str(folder / 'distilled.py'), work_dir=str(folder / name), launcher='none', local_rank=0,
+                 cfg_options=None, no_check=False, data_root=None, resume=None, overwrite=False)
+    return argparse.Namespace(**dict(given, **changes))
+
+
+def test_resumed_to_the_same_bits_and_nothing_of_the_teacher_in_files(folder):
+    runner = start_run(namespace(folder, 'whole'), ['train', 'val'])
+    runner.train()
+    log = Path(runner.logger.log_file).read_text()
+    assert re.search(r'Epoch\(train\) .*loss_cls: [\d.]+ .*loss_distill: [\d.]+ .*teacher_top1: [\d.]+', log)
+    distillation._LOADED.clear()  # as in a new process: loaded in the first resumed iteration
+    start_run(namespace(folder, 'resumed', resume=str(folder / 'whole/epoch_1.pth')), ['train', 'val']).train()
+    assert differences(folder / 'whole/epoch_2.pth', folder / 'resumed/epoch_2.pth') == []
+    start_run(namespace(folder, 'plain', cfg_options={'model.distillation': None}), ['train', 'val']).train()
+    distilled, plain = (load(folder / name / 'epoch_2.pth') for name in ('whole', 'plain'))
+    assert list(distilled['state_dict']) == list(plain['state_dict'])
+    assert list(distilled['ema_state_dict']) == list(plain['ema_state_dict'])
+    assert not torch.equal(distilled['state_dict']['head.weight'], plain['state_dict']['head.weight'])
+    sizes = [(folder / name / 'epoch_2.pth').stat().st_size for name in ('whole', 'plain')]
+    assert abs(sizes[0] - sizes[1]) < 0.1 * (folder / 'teacher.pth').stat().st_size, sizes
+
+
+def test_two_processes(folder):
+    script = folder / 'runs.py'
+    script.write_text(RUNS.format(n=2, launcher='pytorch', options={'train_dataloader.batch_size': 6}))
+    env = dict(WORLD_SIZE='2', MASTER_ADDR='127.0.0.1', MASTER_PORT=free_port(), CUDA_VISIBLE_DEVICES='')
+    with start(sys.executable, script, folder, output=folder / '0.txt', RANK='0', LOCAL_RANK='0', **env) as first, \
+            start(sys.executable, script, folder, output=folder / '1.txt', RANK='1', LOCAL_RANK='1', **env) as other:
+        first.finish()
+        other.finish()
+    assert differences(folder / 'whole2/epoch_2.pth', folder / 'resumed2/epoch_2.pth') == []
+    assert load(folder / 'whole2/epoch_2.pth')['meta']['world_size'] == 2
+
+
+# -- mistakes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('settings, words', [
+    (dict(alpha=1.5), 'distillation.alpha=1.5: allowed is a number from 0'),
+    (dict(temperature=0), 'distillation.temperature=0: allowed is a number above 0'),
+    (dict(mode='warm'), "distillation.mode='warm': allowed is 'hard' or 'soft'"),
+    (dict(teacher=None), 'distillation.teacher=None: allowed is'),
+    (dict(teacher=dict(type='cvt_dense.TimmTeacher', model_name='test_resnet')), 'without trained weights teaches'),
+    (dict(teacher=dict(type='cvt_dense.TimmTeacher', model_name='resnet_x', checkpoint='a')), 'has no such network'),
+    (dict(teacher=dict(config='no.py', checkpoint='a')), "teacher.config='no.py' is not there"),
+    (dict(num_classes=4), r'tells 5 classes apart, the classifier 4'),
+])
+def test_values(teacher, settings, words):
+    number = settings.pop('num_classes', CLASSES)
+    with pytest.raises(UserError, match=words):
+        Distillation(**dict(dict(teacher=teacher), **settings)).teacher(number)
+
+
+def test_before_a_run(folder, teacher, tmp_path):
+    def fails(words, error=UserError, **options):
+        with pytest.raises(error, match=words):
+            start_run(namespace(folder, 'never', cfg_options={
+                f'model.distillation.{key.replace("__", ".")}': value for key, value in options.items()}), ['train'])
+        assert not (folder / 'never').exists()
+
+    fails('no.pth does not exist. It is named by model.distillation.teacher', teacher__checkpoint='no.pth')
+    torch.save(dict(load(folder / 'teacher.pth'), meta=dict(dataset_meta=dict(classes=('light', 'dark')))),
+               tmp_path / 'turned.pth')
+    fails("trained on other classes, or in another order: 'light' for 'dark'",
+          teacher__checkpoint=str(tmp_path / 'turned.pth'))
+    with pytest.raises(CheckpointError, match='teacher.pth does not fit the teacher: of its .* tensors'):
+        Distillation(dict(teacher, model_name='test_efficientnet')).teacher(CLASSES)
+    with pytest.raises(UserError, match='token=True needs a CvT, and model.backbone is a TimmBackbone'):
+        ImageClassifier(dict(type='cvt_dense.TimmBackbone'), CLASSES, distillation=dict(teacher=teacher, token=True))

@@ -1,0 +1,165 @@
+"""Masked pretraining: what is hidden, what counts, whole runs, statistics, pictures, mistakes."""
+import argparse
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny_training import load
+
+from cvt_dense.datasets import ImageDataset
+from cvt_dense.errors import UserError
+from cvt_dense.launch.start import start
+from cvt_dense.models import CvT, MaskedImageModel
+from cvt_dense.models.masked_image_model import masked_l1
+
+ROOT = Path(__file__).resolve().parents[2]
+ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
+
+
+def build(**settings) -> MaskedImageModel:
+    torch.manual_seed(0)
+    return MaskedImageModel(dict(type='cvt_dense.CvT', arch=ARCH), **settings)
+
+
+# -- one batch -----------------------------------------------------------------------------------------------
+
+
+def test_loss_is_of_hidden_pixels_and_they_alone_are_unseen():
+    model, images = build().eval(), torch.randn(2, 3, 96, 64)
+    mask = model.draw(images)
+    assert mask.shape == (2, 3, 2) and (mask.sum((1, 2)) == 4).all()  # 0.6 of 6, rounded
+    hidden = mask.repeat_interleave(32, 1).repeat_interleave(32, 2)[:, None].expand_as(images)
+    painted = model.paint(images, mask)
+    assert painted.shape == images.shape
+    loss = masked_l1(painted, images, hidden[:, :1])
+    torch.testing.assert_close(loss, (painted - images)[hidden].abs().mean())
+    # The network does not see what is hidden; the loss does not see the rest.
+    torch.testing.assert_close(model.paint(torch.where(hidden, images + 5, images), mask), painted, rtol=0, atol=0)
+    assert torch.equal(masked_l1(painted, torch.where(hidden, images, images - 5), hidden[:, :1]), loss)
+    other = torch.where(hidden, images, images + 1)
+    assert (model.paint(other, mask) - painted).abs().max() > 1e-3
+    gradient, = torch.autograd.grad(loss, painted)
+    assert not gradient[~hidden].any() and gradient[hidden].all()
+
+
+def test_drawn_by_the_seed_and_different_for_each_image():
+    model, images = build(), torch.randn(8, 3, 128, 128)
+    torch.manual_seed(5)
+    first = model.draw(images)
+    torch.manual_seed(5)
+    assert torch.equal(model.draw(images), first) and not torch.equal(model.draw(images), first)
+    assert len(first.flatten(1).unique(dim=0)) == 8
+
+
+def test_every_parameter_gets_a_gradient():
+    model = build()
+    loss, _ = model.parse_losses(model(torch.randn(2, 3, 64, 64), mode='loss'))
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    none = [name for name, parameter in model.named_parameters() if not parameter.grad.any()]
+    assert [name for name in none if 'proj_k.bias' not in name] == []  # which cancels in the softmax
+    assert not [name for name in model.state_dict() if 'cls_token' in name]
+
+
+@pytest.mark.parametrize('settings, words', [
+    (dict(mask_ratio=0), 'mask_ratio=0: allowed is a share between 0'),
+    (dict(mask_ratio=1.), 'mask_ratio=1.0: allowed'),
+    (dict(mask_unit=24), 'mask_unit=24: allowed are multiples of 16')])
+def test_values(settings, words):
+    with pytest.raises(UserError, match=words):
+        build(**settings)
+
+
+def test_sizes():
+    with pytest.raises(UserError, match=r'images of 64x80 pixels .*mask_unit=32 needs sides that are multiples'):
+        build()(torch.randn(1, 3, 64, 80), mode='loss')
+    with pytest.raises(UserError, match='two squares or more'):
+        build()(torch.randn(1, 3, 32, 32), mode='loss')
+
+
+# -- any folder ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory) -> Path:
+    """Smooth pictures at two depths of a folder, and a folder without any."""
+    folder, rng = tmp_path_factory.mktemp('masked'), np.random.default_rng(0)
+    (folder / 'images/deep/deeper').mkdir(parents=True)
+    (folder / 'empty').mkdir()
+    for i in range(8):
+        small = Image.fromarray(rng.integers(0, 256, (4, 4, 3)).astype(np.uint8))
+        place = folder / ('images' if i % 2 else 'images/deep/deeper')
+        small.resize((72, 80), Image.Resampling.BICUBIC).save(place / f'{i}.png')
+    return folder
+
+
+def run(root: Path, name: str, resume: str | None = None, **options):
+    options = {'image_size': 64, 'folder': 'images', 'batch_size': 4, 'max_epochs': 2, 'warmup_epochs': 1,
+               'model.backbone.arch': dict(ARCH), 'train_dataloader.num_workers': 0,
+               'default_hooks.checkpoint.interval': 1, 'default_hooks.logger.interval': 1,
+               **{key.replace('__', '.'): value for key, value in options.items()}}
+    runner = start(argparse.Namespace(
+        config=str(ROOT / 'configs/simmim_cvt_nano.py'), work_dir=str(root / name), cfg_options=options,
+        launcher='none', local_rank=0, no_check=False, data_root=str(root), resume=resume,
+        overwrite=False), ['train'])
+    runner.train()
+    return runner
+
+
+@pytest.fixture(scope='module')
+def trained(folder):
+    return run(folder, 'run')
+
+
+def test_trains_and_resumes_to_the_same_bits(folder, trained):
+    log = Path(trained.logger.log_file).read_text()
+    assert re.search(r'Epoch\(train\) +\[2\]\[2/2\] .*loss: [\d.]+', log)
+    assert 'BatchNorms were gathered anew, on 8 whole images' in log
+    run(folder, 'resumed', resume=str(folder / 'run/epoch_1.pth'))
+    whole, resumed = (load(folder / name / 'epoch_2.pth')['state_dict'] for name in ('run', 'resumed'))
+    assert all(torch.equal(whole[key], resumed[key]) for key in whole) and len(whole) > 100
+
+
+def test_statistics_are_of_whole_images(folder, trained):
+    """Of the first norm they are what its input says, of images without hidden squares; those before were others."""
+    model = trained.model
+    dataset = trained.train_dataloader.dataset
+    name = 'backbone.stage0.blocks.0.attn.conv_proj_q.bn'
+    found = load(folder / 'run/epoch_2.pth')['state_dict']
+    seen = []
+    norm = model.get_submodule(name)
+    handle = norm.register_forward_pre_hook(lambda module, args: seen.append(args[0].mean((0, 2, 3))))
+    with torch.no_grad():
+        for _ in range(20):  # crops differ
+            batch = torch.stack([torch.as_tensor(dataset[i]['inputs']) for i in range(8)])
+            model.eval()(model.data_preprocessor(dict(inputs=batch))['inputs'])
+    handle.remove()
+    means = torch.stack(seen)
+    spread = means.std(0).clamp(min=1e-3)
+    assert ((found[f'{name}.running_mean'] - means.mean(0)).abs() < 5 * spread).all()
+    before = load(folder / 'run/epoch_1.pth')['state_dict'][f'{name}.running_mean']
+    assert ((before - means.mean(0)).abs() > 5 * spread).any()
+
+
+def test_weights_start_a_dense_network_and_pictures_are_drawn(folder, trained, run_tool):
+    backbone = CvT(ARCH, with_cls_token=False,
+                   init_cfg=dict(type='Pretrained', checkpoint=str(folder / 'run/epoch_2.pth')))
+    backbone.init_weights()
+    given = load(folder / 'run/epoch_2.pth')['state_dict']
+    assert torch.equal(backbone.stage2.blocks[0].mlp.fc1.weight, given['backbone.stage2.blocks.0.mlp.fc1.weight'])
+    out = run_tool('tools/predict.py', folder / 'run/simmim_cvt_nano.py', folder / 'run/epoch_2.pth', folder / 'images',
+                   '--out-dir', folder / 'drawn').stdout
+    assert len(re.findall(r'L1 of hidden pixels [\d.]+', out)) >= 4
+    width, height = Image.open(folder / 'drawn/1.png').size
+    assert width > 2.9 * (height - 60)  # three squares beside each other, below a title
+
+
+def test_no_images(folder):
+    with pytest.raises(FileNotFoundError, match="empty' holds no image, at any depth; allowed are"):
+        run(folder, 'never', folder='empty')
+    with pytest.raises(FileNotFoundError, match="nowhere' is not a folder of images"):
+        ImageDataset(str(folder), 'nowhere', labels=False)
+    assert not (folder / 'never').exists()

@@ -1,0 +1,185 @@
+"""TimmBackbone: maps as heads want them, timm's layers and weights, one paragraph for what does not work."""
+import pytest
+import timm
+import torch
+from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+from torch import nn
+
+from cvt_dense.errors import CheckpointError
+from cvt_dense.launch.check_weights import check_checkpoint, check_pretrained
+from cvt_dense.models import ImageClassifier, TimmBackbone
+
+SWIN = dict(model_name='swin_tiny_patch4_window7_224', embed_dim=8, depths=(2, 1, 1, 2), num_heads=(1, 1, 2, 2))
+VIT = dict(model_name='deit_tiny_patch16_224', embed_dim=24, depth=3)
+CONVNEXT = dict(model_name='convnext_atto', dims=(8, 8, 16, 16), depths=(1, 1, 1, 1))
+RESNET = dict(model_name='resnet10t', out_indices=(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize('network, strides', [
+    (SWIN, (4, 8, 16, 32)), (dict(SWIN, level_norms=True, in_channels=4), (4, 8, 16, 32)), (RESNET, (4, 8, 16, 32)),
+    (dict(VIT, out_indices=(1, -1)), (16, 16)), (CONVNEXT, (4, 8, 16, 32)),
+    (dict(model_name='pvt_v2_b0', embed_dims=(8, 8, 20, 16), depths=(1, 1, 1, 1)), (4, 8, 16, 32)),
+    (dict(model_name='mobilenetv3_small_050', out_indices=(1, -1)), (4, 32))], ids=lambda x: str(x)[:70])
+def test_maps(network, strides):
+    """NCHW, contiguous, of images of odd sizes; every parameter gets a gradient; checkpoints load strictly."""
+    model = TimmBackbone(**network)
+    assert model.out_strides == strides
+    outs = model(torch.rand(2, network.get('in_channels', 3), 79, 113))
+    assert isinstance(outs, tuple) and tuple(out.shape[1] for out in outs) == model.out_channels
+    for out, stride in zip(outs, strides):
+        assert out.is_contiguous()
+        assert all(abs(side - size / stride) < 1 for side, size in zip(out.shape[2:], (79, 113)))
+    sum(out.square().mean() for out in outs).backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_swins_last_stage_is_mmdets():
+    """With the same weights: its windows are shifted on maps larger than a window."""
+    from mmdet.models.backbones import SwinTransformer
+    model = TimmBackbone(**SWIN, level_norms=True).eval()
+    other = SwinTransformer(embed_dims=8, depths=(2, 1, 1, 2), num_heads=(1, 1, 2, 2))
+    other.eval()  # returns nothing
+    order = {name: value for name, value in other.state_dict().items() if 'relative_position_index' not in name}
+    own = model.state_dict()
+    for name in order:
+        timms = name.replace('stages', 'layers').replace('attn.w_msa', 'attn').replace('ffn.layers.0.0', 'mlp.fc1')
+        timms = timms.replace('ffn.layers.1', 'mlp.fc2').replace('patch_embed.projection', 'patch_embed.proj')
+        if '.downsample.' in name:  # mmdet's stands at a stage's end, and its channels are in unfold's order
+            stage = int(name.split('.')[1]) + 1
+            timms = f'layers.{stage}.{name.split(".", 2)[2]}'
+        key = timms if timms.startswith('norm') else 'network.' + timms.replace('layers.', 'layers_', 1)
+        value = own[key]
+        if '.downsample.' in name:
+            value = value.unflatten(-1, (2, 2, -1)).transpose(-3, -1).flatten(-3)
+        order[name] = value.view_as(order[name])
+    other.load_state_dict(order, strict=False)
+    with torch.no_grad():
+        x = torch.rand(1, 3, 224, 448)  # whole windows: timm pads after the shift, mmdet before
+        for a, b in zip(model(x), other(x)):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize('network', [SWIN, VIT, dict(model_name='resnet10t')], ids=lambda x: x['model_name'])
+def test_classifier(network):
+    """Its logits are timm's own with the same weights; it trains."""
+    model = ImageClassifier(dict(type='cvt_dense.TimmBackbone', out_type='pooled', **network), num_classes=5)
+    other = timm.create_model(**network, num_classes=5).eval()
+    other.load_state_dict({
+        **{name.removeprefix('backbone.network.'): value for name, value in model.state_dict().items()
+           if name.startswith('backbone')},
+        **{f'{other.pretrained_cfg["classifier"]}.{name}': value for name, value in model.head.state_dict().items()}})
+    with torch.no_grad():
+        x = torch.rand(1, 3, 224, 224)
+        torch.testing.assert_close(model.eval()(x), other(x), rtol=0, atol=1e-5)
+    model.train()(torch.rand(2, 3, 64, 96), torch.tensor([1, 2]), mode='loss')['loss'].backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_batch_norms_keep_their_statistics():
+    model = TimmBackbone(**RESNET, norm_eval=True).train()
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert norms and not any(m.training for m in norms) and model.training
+
+
+# -- layers ------------------------------------------------------------------------------------------
+
+
+def test_layer_decay_has_timms_groups():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.backbone = TimmBackbone(**VIT, level_norms=True)
+            self.head = nn.Linear(24, 3)
+
+    model = Model()
+    wrapper = build_optim_wrapper(model, dict(
+        type='OptimWrapper', optimizer=dict(type='AdamW', lr=1., weight_decay=0.05),
+        constructor='cvt_dense.LayerDecayOptimWrapperConstructor', paramwise_cfg=dict(decay_rate=0.5)))
+    names = {id(p): name for name, p in model.named_parameters()}
+    found = {names[id(p)]: (group['lr'], group['weight_decay'])
+             for group in wrapper.optimizer.param_groups for p in group['params']}
+    assert set(found) == set(names.values())
+    bare = 'backbone.network.model.'  # stem, three blocks, the rest
+    expected = {f'{bare}patch_embed.proj.weight': (1 / 16, 0.05), f'{bare}pos_embed': (1 / 16, 0.),
+                f'{bare}cls_token': (1 / 16, 0.), f'{bare}blocks.0.attn.qkv.weight': (1 / 8, 0.05),
+                f'{bare}blocks.2.mlp.fc1.weight': (1 / 2, 0.05), f'{bare}blocks.2.mlp.fc1.bias': (1 / 2, 0.),
+                'head.weight': (1., 0.05), 'backbone.norm0.weight': (1., 0.)}
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize('network', [SWIN, CONVNEXT, RESNET], ids=lambda x: x['model_name'])
+def test_flattened_names_are_found_in_timms_groups(network):
+    model = TimmBackbone(**network)
+    layers = {model.get_layer_depth(f'backbone.{name}', 'backbone.') for name, _ in model.named_parameters()}
+    assert len(layers) >= 5 and min(layers)[0] == 0 and max(layers)[0] < max(layers)[1] - 1
+    assert model.get_layer_depth('neck.conv.weight', 'backbone.')[0] == max(layers)[1] - 1
+
+
+# -- weights -----------------------------------------------------------------------------------------
+
+
+def pretrained(file) -> dict:
+    return dict(init_cfg=dict(type='Pretrained', checkpoint=str(file)))
+
+
+@pytest.mark.parametrize('network', [SWIN, VIT, RESNET, CONVNEXT], ids=lambda x: x['model_name'])
+def test_weights_from_a_file(network, tmp_path):
+    """Timm's own file of a classifier with a head, and this project's, of whatever classes."""
+    bare = {key: value for key, value in network.items() if key != 'out_indices'}
+    torch.save(timm.create_model(**bare, num_classes=7).state_dict(), tmp_path / 'timm.pth')
+    ours = ImageClassifier(dict(type='cvt_dense.TimmBackbone', out_type='pooled', **bare), num_classes=3)
+    torch.save(dict(state_dict=ours.state_dict(), meta={}), tmp_path / 'ours.pth')
+    for file, start in (('timm.pth', ''), ('ours.pth', 'backbone.network.')):
+        model = TimmBackbone(**network, **pretrained(tmp_path / file))
+        model.check_init_weights()
+        model.init_weights()
+        given = torch.load(tmp_path / file)
+        given = {name.removeprefix(start).replace('.', '_'): value
+                 for name, value in given.get('state_dict', given).items()}
+        own = model.network.state_dict()
+        assert own and all(torch.equal(value, given[name.removeprefix('model.').replace('.', '_')])
+                           for name, value in own.items())
+    cfg = Config(dict(model=dict(type='cvt_dense.ImageClassifier', num_classes=3, backbone=dict(
+        type='cvt_dense.TimmBackbone', out_type='pooled', **bare))))
+    check_checkpoint(cfg, str(tmp_path / 'ours.pth'), strict=True)  # as tools/test.py does
+
+
+def test_weights_that_do_not_fit(tmp_path):
+    torch.save(timm.create_model(**{**VIT, 'depth': 2}).state_dict(), tmp_path / 'short.pth')
+    cfg = Config(dict(model=dict(type='cvt_dense.TimmBackbone', **VIT, **pretrained(tmp_path / 'short.pth'))))
+    with pytest.raises(CheckpointError, match=r'short.pth: RuntimeError: Error.* Missing key.* Give a file of weights'):
+        check_pretrained(cfg)
+    bare = dict(VIT, depth=2)
+    ours = ImageClassifier(dict(type='cvt_dense.TimmBackbone', out_type='pooled', **bare), num_classes=3)
+    torch.save(ours.state_dict(), tmp_path / 'ours.pth')
+    with pytest.raises(CheckpointError, match=r'12 are missing in the file \(model.blocks.2.* Name the model that the'):
+        TimmBackbone(**VIT, **pretrained(tmp_path / 'ours.pth')).check_init_weights()
+    with pytest.raises(CheckpointError, match='weights of .convnext_atto.* from timm: .* set init_cfg=None'):
+        TimmBackbone('convnext_atto', **pretrained('timm')).init_weights()  # the tests run offline
+
+
+@pytest.mark.parametrize('options, message', [
+    (dict(model_name='resnet5'), r"model_name='resnet5': timm .* networks, but not this one. Near it: resnet50"),
+    (dict(model_name='resnet18.mine'), 'timm publishes no such weights of resnet18; it has resnet18.a1_in1k'),
+    (dict(model_name='resnet10t', out_indices=(7, )), r'timm builds no .resnet10t. .* Change out_indices'),
+    (dict(model_name='resnet10t', width=3), 'unexpected keyword argument .width.'),
+    (dict(model_name='resnet10t', out_type='map'), r"out_type='map': allowed are \('featmap', 'pooled'\)"),
+    (dict(model_name='resnet10t', out_type='pooled', out_indices=(1, )), 'leave out_indices out'),
+    (dict(model_name='resnet10t', pretrained=True), 'pretrained=True is not for TimmBackbone: set init_cfg=dict'),
+    (dict(model_name='resnet10t', init_cfg=dict(type='Kaiming')), 'allowed are None and dict'),
+])
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        TimmBackbone(**options)
+
+
+def test_network_without_feature_maps():
+    @timm.models.register_model
+    def no_maps_for_cvt_dense(pretrained=False, num_classes=0, in_chans=3, **kwargs):
+        if kwargs.get('features_only'):  # as timm's own networks say it
+            raise RuntimeError('features_only not implemented for this network.')
+        return nn.Sequential(nn.Flatten(), nn.Linear(in_chans * 16, 8))
+
+    with pytest.raises(ValueError, match="feature maps: RuntimeError: .* a classifier's backbone, out_type='pooled'"):
+        TimmBackbone('no_maps_for_cvt_dense')

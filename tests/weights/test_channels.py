@@ -1,0 +1,185 @@
+"""Published weights for images of any number of channels, and a network of four that is trained on its own data."""
+import argparse
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+from PIL import Image
+
+from cvt_dense.deploy import export
+from cvt_dense.deploy.runtime import open_exported
+from cvt_dense.errors import UserError
+from cvt_dense.launch.build import build_datasets
+from cvt_dense.launch.start import start
+from cvt_dense.models import CvT, ImageClassifier
+from cvt_dense.weights import CheckpointError, convert
+
+from timm.models import adapt_input_conv  # isort: skip  after cvt_dense
+
+ROOT = Path(__file__).resolve().parents[2]
+ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
+FIRST = 'stage0.patch_embed.proj.weight'
+EDITED = dict(classes=('dark', 'bright'), arch='nano', image_size=32, batch_size=4, max_iters=40)
+
+
+@pytest.fixture(scope='module')
+def published(tmp_path_factory) -> Path:
+    """A folder with a classifier's weights as the authors and as Hugging Face name them, and the RGB convolution."""
+    folder = tmp_path_factory.mktemp('published')
+    torch.manual_seed(0)
+    model = ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token'), num_classes=5)
+    for name in ('microsoft', 'huggingface'):
+        torch.save(convert(model.state_dict(), name), folder / f'{name}.pth')
+    return folder
+
+
+def load(file: Path, channels: int, **options) -> CvT:
+    model = CvT(ARCH, in_channels=channels, init_cfg=dict(
+        type='Pretrained', checkpoint=str(file), in_channels='adapt'), **options)
+    model.init_weights()
+    return model.eval()
+
+
+@pytest.mark.parametrize('channels', [1, 3, 4, 12])
+@pytest.mark.parametrize('name', ['microsoft', 'huggingface'])
+def test_values_are_the_rules(published, report, caplog, name, channels):
+    rgb = torch.load(published / 'microsoft.pth')[FIRST]
+    model = load(published / f'{name}.pth', channels)
+    own = model.state_dict()[FIRST]
+    assert torch.equal(own, adapt_input_conv(channels, rgb)) and own.shape[1] == channels
+    if channels == 1:
+        torch.testing.assert_close(own, rgb.sum(1, keepdim=True))
+    else:  # written out
+        torch.testing.assert_close(own, torch.stack([rgb[:, i % 3] * 3 / channels for i in range(channels)], 1))
+    assert len(report()) == 1
+    said = [record.message for record in caplog.records if "in_channels='adapt'" in record.message]
+    assert len(said) == (channels != 3) and all(f'of 3 channels was made one of {channels}' in line for line in said)
+
+
+def test_classifier_and_fuse(published):
+    """A grey image gives what it gives as RGB; four channels run fused and exported."""
+    whole = [ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, in_channels=channels, out_type='cls_token'), 5,
+                             init_cfg=dict(type='Pretrained', checkpoint=str(published / 'microsoft.pth'),
+                                           in_channels='adapt')) for channels in (1, 3)]
+    for model in whole:
+        model.init_weights()
+    grey = torch.randn(2, 1, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(whole[0].eval()(grey), whole[1].eval()(grey.expand(-1, 3, -1, -1)))
+        model, image = load(published / 'microsoft.pth', 4), torch.randn(1, 4, 32, 32)
+        expected = model(image)
+        fused = model.fuse()(image)
+    for a, b in zip(expected, fused):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+
+
+def test_onnx_of_four_channels(tmp_path):
+    pytest.importorskip('onnxruntime')
+    init_default_scope('mmseg')
+    model = MODELS.build(dict(
+        type='EncoderDecoder', backbone=dict(type='cvt_dense.CvT', arch=ARCH, in_channels=4),
+        data_preprocessor=dict(type='SegDataPreProcessor'),
+        decode_head=dict(type='FCNHead', in_channels=48, in_index=2, channels=8, num_classes=2)))
+    options = export.Options(size=(32, 64))
+    file = export.export(model.eval(), tmp_path / 'four.onnx', options, dict(classes=None, config='', config_hash=''),
+                         report=print)  # compared with PyTorch there
+    image = torch.randn(1, 4, 32, 64)
+    found, = open_exported(file)(image).values()
+    with torch.no_grad():
+        expected = model.encode_decode(image, [dict(img_shape=(32, 64), ori_shape=(32, 64), pad_shape=(32, 64))])
+    torch.testing.assert_close(torch.as_tensor(found), expected, atol=1e-3, rtol=1e-3)
+    with pytest.raises(UserError, match='images of 4 channels: .*--raw-input and int8'):
+        export.export(model, tmp_path / 'raw.onnx', options._replace(raw_input='NHWC'), {})
+
+
+def test_mistakes(published, tmp_path):
+    with pytest.raises(CheckpointError, match="another in_channels. init_cfg=.*in_channels='adapt'"):
+        CvT(ARCH, in_channels=4, init_cfg=dict(
+            type='Pretrained', checkpoint=str(published / 'microsoft.pth'))).init_weights()
+    with pytest.raises(ValueError, match="in_channels='repeat': allowed are 'adapt'"):
+        CvT(ARCH, in_channels=4, init_cfg=dict(
+            type='Pretrained', checkpoint='x.pth', in_channels='repeat')).init_weights()
+    torch.save(load(published / 'microsoft.pth', 4).state_dict(), tmp_path / 'four.pth')
+    with pytest.raises(CheckpointError, match='for images of 4 channels, the network for 5: .*from 3 channels'):
+        load(tmp_path / 'four.pth', 5)
+
+
+# -- data of four channels -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory) -> Path:
+    """Label maps that the fourth channel alone tells, as TIFF for training and as NumPy arrays beside it."""
+    folder, rng = tmp_path_factory.mktemp('four'), np.random.default_rng(0)
+    for split, number in (('train', 8), ('val', 4)):
+        for kind in ('images', 'arrays', 'labels'):
+            (folder / kind / split).mkdir(parents=True)
+        for i in range(number):
+            labels = np.zeros((32, 32), np.uint8)
+            top, left = rng.integers(0, 16, 2)
+            labels[top:top + 16, left:left + 16] = 1
+            image = rng.integers(0, 1000, (32, 32, 4)).astype(np.uint16)
+            image[..., 3] = image[..., 3] // 4 + 700 * labels.astype(np.uint16)
+            tifffile.imwrite(folder / f'images/{split}/{i}.tif', image, photometric='minisblack', planarconfig='contig')
+            np.save(folder / f'arrays/{split}/{i}.npy', image)
+            Image.fromarray(labels).save(folder / f'labels/{split}/{i}.png')
+    return folder
+
+
+@pytest.fixture(scope='module')
+def config(data, published) -> Path:
+    text = (ROOT / 'configs/upernet_cvt13_multichannel.py').read_text()
+    lines = dict(EDITED, data_root=str(data), mean=(500., ) * 4, std=(300., ) * 4)
+    for name, value in lines.items():
+        text, found = re.subn(rf'(?m)^{name} = .*$', f'{name} = {value!r}', text)
+        assert found == 1, name
+    (data / 'mine.py').write_text(text)
+    return data / 'mine.py'
+
+
+def test_trained_and_drawn(data, config, run_tool, tmp_path):
+    rgb = tmp_path / 'rgb.pth'
+    nano = Config.fromfile(ROOT / 'configs/_base_/backbones/cvt_nano.py').backbone.arch
+    torch.save(CvT(nano.to_dict(), out_type='avg_featmap', with_cls_token=True).state_dict(), rgb)
+    options = {'pretrained': str(rgb), 'train_dataloader.num_workers': 0, 'val_dataloader.num_workers': 0,
+               'train_cfg.val_interval': 40}
+    runner = start(argparse.Namespace(
+        config=str(config), work_dir=str(tmp_path / 'run'), cfg_options=options, launcher='none', local_rank=0,
+        no_check=False, data_root=None, resume=None, overwrite=False), ['train', 'val'])
+    runner.train()
+    log = Path(runner.logger.log_file).read_text()
+    assert 'was made one of 4 (R, G, B in turn, times 3/4)' in log
+    assert float(re.findall(r'mIoU: ([\d.]+)', log)[-1]) > 60, log[-3000:]  # all 'dark': 39
+    out = run_tool('tools/predict.py', config, next((tmp_path / 'run').glob('best_*.pth')), data / 'images/val/0.tif',
+                   data / 'arrays/val/1.npy', '--out-dir', tmp_path / 'drawn').stdout
+    assert out.count('bright') == 2 and (tmp_path / 'drawn/1.png').exists()
+
+
+def test_numbers_that_disagree(data, config):
+    def check(**options):
+        cfg = Config.fromfile(config)
+        cfg.merge_from_dict({key.replace('__', '.'): value for key, value in options.items()})
+        init_default_scope('mmseg')
+        return build_datasets(cfg, ['train'])
+
+    arrays = dict(img_path='arrays/train', seg_map_path='labels/train')
+    assert len(check(train_dataloader__dataset__data_prefix=arrays, train_dataloader__dataset__img_suffix='.npy')[
+        'train']) == 8
+    with pytest.raises(UserError, match=r"0.tif' is loaded by LoadImageFromNpyFile with 4 channels .*in_channels is 5"):
+        check(model__backbone__in_channels=5, train_dataloader__dataset__pipeline__4__mean=[0.] * 5)
+    with pytest.raises(UserError, match='Normalize.mean has 4 values, but model.backbone.in_channels is 3'):
+        check(model__backbone__in_channels=3)
+    with pytest.raises(UserError, match='model.data_preprocessor.mean has 3 values, but .* is 4'):
+        check(model__data_preprocessor__mean=[0.] * 3)
+    cfg = Config.fromfile(ROOT / 'configs/cvt_nano_cifar10.py')
+    cfg.model.backbone.in_channels = 4
+    cfg.model.data_preprocessor.update(mean=[0.] * 4, std=[1.] * 4)
+    cfg.train_dataloader.dataset.update(data_root=str(data), split='labels')
+    with pytest.raises(UserError, match='loads images as RGB, with 3 channels, but .* is 4: ImageDataset'):
+        init_default_scope('cvt_dense')
+        build_datasets(cfg, ['train'])

@@ -1,0 +1,127 @@
+"""``benchmark.py parts``: where the time of whole detectors and segmentors goes.
+
+From normalised images to final boxes, masks or label maps, with random weights, one image a step. ``post`` is what no
+module does: decoding boxes, NMS, pasting masks, resizing and choosing classes. So many class scores pass a detector's
+threshold as ``--candidates`` says, as few do in a trained one; of random scores all would or none.
+"""
+import argparse
+import importlib.util
+import json
+import statistics
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+from _random_batch import parse_size, random_batch
+from mmengine.config import Config
+from mmengine.model import BaseModel, revert_sync_batchnorm
+from mmengine.registry import MODELS, DefaultScope
+from torch import nn
+
+from .report import environment
+
+HELP = 'the time of backbone, neck, heads and post-processing of whole detectors and segmentors'
+PARTS = ('backbone', 'neck', 'heads', 'post')
+
+
+def config_file(name: str) -> Path:
+    """The file of a config; 'mmdet::swin/NAME.py' is one of an installed package's."""
+    package, _, path = name.rpartition('::')
+    spec = importlib.util.find_spec(package) if package else None
+    return Path(spec.origin).parent / '.mim/configs' / path if spec else Path(name)
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('configs', nargs='+', metavar='CONFIG',
+                        help="config files, or a package's: mmdet::swin/NAME.py")
+    parser.add_argument('--size', type=parse_size, metavar='HxW', default=(800, 1344), help='image (800x1344)')
+    parser.add_argument('--rounds', type=int, default=11, help='timed rounds; medians are reported (11)')
+    parser.add_argument('--fuse', action='store_true', help='of our backbones, as for tools/test.py')
+    parser.add_argument('--candidates', type=int, default=1000, help='scores that pass to NMS (1000)')
+    parser.add_argument('--json', type=Path, metavar='FILE', help='write every number there')
+
+
+def check(args: argparse.Namespace) -> None:
+    for name in args.configs:
+        if not config_file(name).is_file():
+            raise ValueError(f"{name}: no such config file, nor one of an installed package's")
+    if args.rounds < 1 or args.candidates < 1:
+        raise ValueError(f'--rounds {args.rounds} --candidates {args.candidates}: both must be at least 1')
+
+
+def build(name: str) -> BaseModel:
+    cfg = Config.fromfile(config_file(name))
+    torch.manual_seed(0)
+    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
+        return revert_sync_batchnorm(MODELS.build(cfg.model)).eval()
+
+
+def pass_candidates(model: BaseModel, batch: dict, number: int) -> None:
+    """Sets the threshold of a detector's second stage to what ``number`` of its class scores reach."""
+    heads = getattr(model, 'roi_head', None)
+    if heads is None:
+        return
+    scores = []
+    last = heads.bbox_head[-1] if isinstance(heads.bbox_head, nn.ModuleList) else heads.bbox_head
+    hook = last.register_forward_hook(lambda module, inputs, out: scores.append(out[0].softmax(1)[:, :-1].flatten()))
+    model.predict(*batch.values())
+    hook.remove()
+    heads.test_cfg.score_thr = float(scores[0].topk(min(number, len(scores[0]))).values[-1])
+
+
+class Stopwatch:
+    """Adds up the seconds that modules spend, those of a module inside another once."""
+
+    def __init__(self, model: BaseModel):
+        self.spent: dict[str, float] = defaultdict(float)
+        self._inside = 0
+        for name, child in model.named_children():
+            if name == 'data_preprocessor':
+                continue
+            part = name if name in PARTS else 'heads'
+            for module in child.modules() if part == 'heads' else [child]:  # a head of heads is not called itself
+                module.register_forward_pre_hook(self._enter)
+                module.register_forward_hook(lambda *_, part=part: self._leave(part))
+
+    def _enter(self, *_) -> None:
+        if not self._inside:
+            self._start = time.perf_counter()
+        self._inside += 1
+
+    def _leave(self, part: str) -> None:
+        self._inside -= 1
+        if not self._inside:
+            self.spent[part] += time.perf_counter() - self._start
+
+
+@torch.inference_mode()
+def run(args: argparse.Namespace) -> None:
+    runs = {}
+    for name in args.configs:
+        model = build(name)
+        if args.fuse and hasattr(model.backbone, 'fuse'):
+            model.backbone.fuse()
+        batch = random_batch(model, 1, args.size)
+        pass_candidates(model, batch, args.candidates)
+        runs[name] = model, batch, Stopwatch(model)
+        model.predict(*batch.values())  # warms up
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in runs}
+    for _ in range(args.rounds):
+        for name, (model, batch, watch) in runs.items():
+            watch.spent.clear()
+            start = time.perf_counter()
+            model.predict(*batch.values())  # by position: mmdet and mmseg name them differently
+            whole = time.perf_counter() - start
+            watch.spent['post'] = whole - sum(watch.spent.values())
+            rounds[name].append({'whole': whole, **watch.spent})
+    print(f'{"ms, " + "x".join(map(str, args.size)):56}', *(f'{part:>9}' for part in ('whole', *PARTS)))
+    rows = []
+    for name, spent in rounds.items():
+        row = {part: 1e3 * statistics.median(times.get(part, 0.) for times in spent) for part in ('whole', *PARTS)}
+        print(f'{name[-56:]:56}', *(f'{value:9.1f}' for value in row.values()))
+        rows.append(dict(config=name, **{f'{part}_ms': value for part, value in row.items()}))
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(dict(settings={k: str(v) for k, v in vars(args).items()},
+                                             environment=environment('cpu'), rows=rows), indent=1) + '\n')

@@ -1,0 +1,191 @@
+"""Trainings side by side, each resumable, and what came of them: what study.py and demo.py share."""
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from cvt_dense.curves import Curves
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRESS = re.compile(r'(Epoch|Iter)\(train\) +(\[[^]]*\](?:\[[^]]*\])?).*? loss: ([\d.]+)')
+
+
+class Run(NamedTuple):
+    """A run of tools/train.py.
+
+    Attributes:
+        name: its folder in the work dir.
+        config: file, seen from the project's root.
+        options: of --cfg-options.
+        data_root: of --data-root; None: the config's.
+        initial: name of the run whose weights the backbone starts from; None: the config's.
+    """
+    name: str
+    config: str
+    options: tuple[str, ...] = ()
+    data_root: str | None = None
+    initial: str | None = None
+
+
+# -- commands --------------------------------------------------------------------------------------
+
+
+def run_together(commands: dict[str, list[str]], logs: dict[str, Path]) -> dict[str, str]:
+    """Runs commands at the same time, an equal share of the CPU's cores each, and shows their progress.
+
+    Args:
+        commands: by name, what follows ``python``.
+        logs: by name, the file that takes a command's output.
+
+    Returns:
+        By name of each command that failed: its exit code and the end of its log. The others ran to their end.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+    threads = str(max(1, cores // len(commands)))
+    env = dict(os.environ, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, PYTHONWARNINGS='ignore')
+    start = shown = time.time()
+    interval = 2 if sys.stdout.isatty() else 20
+    processes: dict[str, subprocess.Popen] = {}
+    try:
+        for name, command in commands.items():
+            print('  $ python ' + shlex.join(command), flush=True)
+            with logs[name].open('w') as log:
+                processes[name] = subprocess.Popen(
+                    [sys.executable, *command], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
+        while any(process.poll() is None for process in processes.values()):
+            time.sleep(0.2)
+            if time.time() - shown > interval:
+                shown = time.time()
+                _show(f'{shown - start:.0f} s', [_progress(name, logs[name]) for name in commands])
+    finally:
+        for process in processes.values():
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+    failed = {name: f'{name} failed with exit code {process.returncode}; {_end_of(logs[name])}'
+              for name, process in processes.items() if process.returncode}
+    _show(f'{"failed" if failed else "done"} in {time.time() - start:.0f} s', [])
+    if sys.stdout.isatty():
+        print()
+    return failed
+
+
+def _end_of(log: Path) -> str:
+    tail = '\n'.join('    ' + line for line in log.read_text(errors='replace').splitlines()[-15:])
+    return f'the end of its log {log}:\n{tail}'
+
+
+def _show(time_taken: str, parts: list[str]) -> None:
+    """One line; on a terminal it replaces the one before."""
+    line = '    ' + '  |  '.join([time_taken, *filter(None, parts)])
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns - 1
+        print('\r' + line[:width].ljust(width), end='', flush=True)
+    else:
+        print(line, flush=True)
+
+
+def _progress(name: str, log: Path) -> str:
+    """The last training line of a log in short; nothing where there is none."""
+    found = PROGRESS.findall(log.read_text(errors='replace'))
+    if not found:
+        return ''
+    unit, position, loss = found[-1]
+    return f'{name}: {unit.lower()} {position}, loss {loss}'
+
+
+# -- trainings -------------------------------------------------------------------------------------
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint in a run's folder."""
+    found = sorted((*folder.glob('epoch_*.pth'), *folder.glob('iter_*.pth')), key=lambda path: path.stat().st_mtime)
+    return found[-1] if found else None
+
+
+def read_result(folder: Path) -> dict[str, float] | None:
+    """The metrics of the last checkpoint; None if there is none, or it has not been evaluated."""
+    checkpoint = last_checkpoint(folder)
+    if checkpoint is None:
+        return None
+    step = int(checkpoint.stem.rsplit('_', 1)[1])
+    results = [point.values for point in Curves(folder).points if point.evaluation and point.values['step'] == step]
+    return results[-1] if results else None
+
+
+def train(runs: Sequence[Run], work_dir: Path, jobs: int = 2) -> dict[str, str]:
+    """Trains what is not finished yet, ``jobs`` at a time, each from where it was.
+
+    Returns:
+        By name of each run that failed, or that starts from one that did: why. The others are finished.
+    """
+    failed: dict[str, str] = {}
+    for wave in _waves(runs, jobs):
+        commands = {}
+        for run in wave:
+            if (work_dir / run.name / 'finished').exists():
+                print(f'  {run.name}: finished before')
+            elif run.initial in failed:
+                failed[run.name] = f'{run.name} starts from {run.initial}, which failed'
+            else:
+                commands[run.name] = _command(run, work_dir)
+        if not commands:
+            continue
+        logs = {name: work_dir / f'{name}.log' for name in commands}
+        failed |= run_together(commands, logs)
+        for name in commands:
+            if name not in failed and read_result(work_dir / name) is None:
+                failed[name] = f'{name} logged no evaluation of its last checkpoint; {_end_of(logs[name])}'
+            elif name not in failed:
+                (work_dir / name / 'finished').touch()
+    return failed
+
+
+def _waves(runs: Sequence[Run], jobs: int) -> Iterator[list[Run]]:
+    wave: list[Run] = []
+    for run in runs:
+        if len(wave) == jobs or run.initial in [other.name for other in wave]:
+            yield wave
+            wave = []
+        wave.append(run)
+    yield wave
+
+
+def _command(run: Run, work_dir: Path) -> list[str]:
+    folder, options = work_dir / run.name, [*run.options]
+    command = ['tools/train.py', run.config, '--work-dir', str(folder)]
+    if run.data_root is not None:
+        command += ['--data-root', run.data_root]
+    if folder.exists():
+        command.append('--resume')
+    if run.initial is not None:
+        options += ['model.backbone.init_cfg.type=Pretrained',
+                    f'model.backbone.init_cfg.checkpoint={last_checkpoint(work_dir / run.initial)}']
+    return command + (['--cfg-options', *options] if options else [])
+
+
+def remember(work_dir: Path, file: str, settings: dict, what: str) -> None:
+    """Writes the settings of what is made in the work dir, which is made if it is new, into a file there.
+
+    Raises:
+        ValueError: it holds something else, or the same with other settings, which must not be mixed with these.
+    """
+    path = work_dir / file
+    if path.exists():
+        before = json.loads(path.read_text())
+        if before != json.loads(json.dumps(settings)):
+            changed = sorted(key for key in before.keys() | settings.keys() if before.get(key) != settings.get(key))
+            raise ValueError(f'{work_dir} holds a {what} with other settings ({", ".join(changed)}; see {path}): name '
+                             'another --work-dir, or delete this one.')
+    elif work_dir.exists() and any(work_dir.iterdir()):
+        raise ValueError(f'{work_dir} is not empty and holds no {what}: name another --work-dir.')
+    else:
+        work_dir.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(settings, indent=1))
