@@ -8,7 +8,7 @@
 _base_ = ['_base_/models/simmim_cvt.py', '_base_/datasets/imagenet_unlabelled.py', '_base_/schedules/adamw_300e.py',
           '_base_/cls_runtime.py']
 max_epochs = 100
-warmup_epochs = 10
+warmup_epochs = min(10, max_epochs / 2)
 
 train_cfg = dict(max_epochs=max_epochs)
 optim_wrapper = dict(

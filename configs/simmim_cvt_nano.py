@@ -6,7 +6,7 @@
 image_size = 192
 batch_size = 8
 max_epochs = 150
-warmup_epochs = 5
+warmup_epochs = min(5, max_epochs / 2)
 folder = 'images/train'
 
 _base_ = ['_base_/models/simmim_cvt.py', '_base_/datasets/imagenet_unlabelled.py', '_base_/cls_runtime.py']

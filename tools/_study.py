@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -50,6 +51,7 @@ def run_together(commands: dict[str, list[str]], logs: dict[str, Path]) -> dict[
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
     threads = str(max(1, cores // len(commands)))
     env = dict(os.environ, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, PYTHONWARNINGS='ignore')
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended, too
     start = shown = time.time()
     interval = 2 if sys.stdout.isatty() else 20
     processes: dict[str, subprocess.Popen] = {}
@@ -120,6 +122,12 @@ def read_result(folder: Path) -> dict[str, float] | None:
     return results[-1] if results else None
 
 
+def was_stopped(folder: Path) -> bool:
+    """Whether a run ended by a signal, with exit code 0, before its end."""
+    last = folder / 'last_checkpoint'
+    return last.exists() and Path(last.read_text().strip()).name == 'preempted.pth'
+
+
 def train(runs: Sequence[Run], work_dir: Path, jobs: int = 2) -> dict[str, str]:
     """Trains what is not finished yet, ``jobs`` at a time, each from where it was.
 
@@ -134,17 +142,22 @@ def train(runs: Sequence[Run], work_dir: Path, jobs: int = 2) -> dict[str, str]:
                 print(f'  {run.name}: finished before')
             elif run.initial in failed:
                 failed[run.name] = f'{run.name} starts from {run.initial}, which failed'
+            elif run.initial and not (work_dir / run.initial / 'finished').exists():
+                failed[run.name] = f'{run.name} starts from {run.initial}, which is not finished: train it before'
             else:
                 commands[run.name] = _command(run, work_dir)
         if not commands:
             continue
         logs = {name: work_dir / f'{name}.log' for name in commands}
         failed |= run_together(commands, logs)
-        for name in commands:
-            if name not in failed and read_result(work_dir / name) is None:
+        for name in (name for name in commands if name not in failed):
+            result = read_result(work_dir / name)
+            if was_stopped(work_dir / name):
+                failed[name] = f'{name} was stopped by a signal, and goes on where it was'
+            elif result is None:
                 failed[name] = f'{name} logged no evaluation of its last checkpoint; {_end_of(logs[name])}'
-            elif name not in failed:
-                (work_dir / name / 'finished').touch()
+            else:  # with its result, which outlives the checkpoints
+                (work_dir / name / 'finished').write_text(json.dumps(result, indent=1) + '\n')
     return failed
 
 

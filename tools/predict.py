@@ -75,7 +75,8 @@ def find_images(names: Sequence[str]) -> list[Path]:
 
 
 def _images_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+    return [path for path in found if path.suffix.lower() != '.npy'] or found  # beside images they are something else
 
 
 def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
@@ -143,6 +144,8 @@ def build_predictor(args: argparse.Namespace, cfg: Config) -> 'tuple[Reader, Pre
     if kind == 'ImageClassifier':
         return read_for_classification, classification_predictor(cfg, cfg.load_from, device, args.compile)
     if kind == 'MaskedImageModel':
+        if args.compile:
+            raise UserError('--compile is for classifiers, detectors and segmentors: leave it out.')
         return read_for_classification, masked_predictor(cfg, cfg.load_from, device)
     raise UserError(
         f"{args.config}: default_scope={scope!r} with model.type={kind!r} is no task of this tool: allowed are the "

@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from _study import Run, read_result, remember, run_together, train
+from _study import Run, remember, run_together, train
 from mmengine.config import Config
 
 from cvt_dense import curves
@@ -54,6 +54,10 @@ def read_study(file: str, only: list[str] | None = None) -> list[dict[str, Any]]
     members = [dict(DEFAULTS, **{**given, **member}) for member in study.get('members') or []]
     for member in members:
         unknown = sorted(set(member) - set(MEMBER))
+        given = [option for option in member['options'] if option.startswith('model.') and '.init_cfg' not in option]
+        if given and member.get('size'):
+            raise UserError(f'{file}: {member.get("name")} has the options {given}, which the measured cost would not '
+                            "know: give them as 'changes'.")
         if unknown or not member.get('name') or not member.get('config'):
             raise UserError(f'{file}: a member has {sorted(member)}; allowed are {list(MEMBER)}, and name and config '
                             f'must be there{f", not {unknown}" if unknown else ""}.')
@@ -104,7 +108,7 @@ def results(members: list[dict[str, Any]], work_dir: Path, failed: dict[str, str
     rows = []
     for member in members:
         finished = [seed for seed in member['seeds'] if (work_dir / name_of(member, seed) / 'finished').exists()]
-        found = [read_result(work_dir / name_of(member, seed)) for seed in finished]
+        found = [json.loads((work_dir / name_of(member, seed) / 'finished').read_text()) for seed in finished]
         row = dict(name=member['name'], finished=len(finished), runs=len(member['seeds']), metrics={})
         for metric in member['metrics']:
             values = [result[metric] for result in found if metric in result]
@@ -112,13 +116,17 @@ def results(members: list[dict[str, Any]], work_dir: Path, failed: dict[str, str
                 row['metrics'][metric] = dict(values=values, mean=statistics.fmean(values), low=min(values),
                                               high=max(values))
         cost = work_dir / f'{member["name"]}_cost.json'
-        if cost.exists():
-            measured, = json.loads(cost.read_text())['rows']
+        measured, = json.loads(cost.read_text())['rows'] if cost.exists() else [{}]
+        if cost.exists() and not measured.get('gflop'):
+            failed[member['name']] = f'{member["name"]} did not fit into memory when its cost was measured'
+        if measured.get('gflop'):
             row.update(parameters=measured['parameters'], gmacs=measured['gflop'] / 2 / member['batch'],
                        images_per_s=measured['images_per_s'])
         reasons = [failed[name] for name in (*(name_of(member, seed) for seed in member['seeds']), member['name'])
                    if name in failed]
         row['failed'] = reasons
+        if found and not row['metrics']:
+            failed[member['name']] = f'{member["name"]} has no metric {member["metrics"]}, but {list(found[0])}'
         rows.append(row)
     return rows
 

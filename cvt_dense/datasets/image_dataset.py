@@ -148,10 +148,10 @@ class ImageDataset(Dataset):
                  transform: dict[str, Any] = dict(input_size=224),
                  num_classes: int | None = None,
                  reader: str | None = None,
-                 class_names: Sequence[str] | str | None = None,
-                 corruption: dict[str, Any] | None = None,
                  backend_args: dict[str, Any] | None = None,
-                 labels: bool = True):
+                 labels: bool = True,
+                 class_names: Sequence[str] | str | None = None,
+                 corruption: dict[str, Any] | None = None):
         if backend_args and not ann_file:
             raise ValueError(f'backend_args={dict(backend_args)} reads images, but cannot list them: set ann_file to a '
                              'list with lines "path label".')

@@ -56,6 +56,8 @@ def compare_detections(actual: dict[str, Tensor], expected: dict[str, Tensor]) -
     allows may win on either side. ``unmatched`` is therefore the share of boxes, weighted by their score, without a
     partner of the same label and an overlap of 0.9; the differences are of the others.
     """
+    if not all(torch.isfinite(value.float()).all() for value in actual.values()):
+        return [Difference('not finite', (len(expected['scores']), ), float('inf'), float('inf'))]
     scores = expected['scores']
     matched, partner = _partners(actual, expected)
     back, _ = _partners(expected, actual)
@@ -100,9 +102,10 @@ def check(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Tenso
     Returns:
         Whether it runs and every difference is within ``TOLERANCES[precision]``.
     """
-    worst = 0.
+    worst, boxes = 0., 0
     for image in images:
         expected = reference(image)
+        boxes += len(expected.get('boxes', ()))
         try:
             actual = run(image)
         except Exception as error:  # each runtime has exceptions of its own
@@ -116,6 +119,8 @@ def check(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Tenso
                    f'{"x".join(map(str, shape)):<18} largest difference {largest:.2e}, '
                    f'{relative:.2e} of the largest value')
         worst = max([worst, *(difference.relative for difference in found)])
+    if 'boxes' in expected and not boxes:
+        report('  nothing is detected in these images, so boxes were not compared: --evaluate compares the metrics')
     report(f'  {"within" if worst <= TOLERANCES[precision] else "ABOVE"} the tolerance of {precision}, '
            f'{TOLERANCES[precision]:g} of the largest value')
     return worst <= TOLERANCES[precision]

@@ -20,6 +20,8 @@ def largest_scores(backbone: nn.Module, size: tuple[int, int]) -> tuple[int, int
             size, embedding.padding, embedding.kernel_size, embedding.stride))
         for block in getattr(backbone, f'stage{stage}').blocks:
             attention = block.attn
+            if attention.linear_attention is not None:
+                continue  # it has no scores
             window = attention.window_size
             sides = size if window is None or max(size) <= window else (window, window)
             keys = (-(-sides[0] // attention.stride_kv)) * (-(-sides[1] // attention.stride_kv))

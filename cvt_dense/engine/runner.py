@@ -65,6 +65,8 @@ class Continuing:
         try:
             return super().build_param_scheduler(scheduler)
         except ValueError as error:  # a part of an epoch may be less than an iteration
+            if 'end should be larger than begin' not in str(error):
+                raise
             raise UserError(f'param_scheduler: {str(error).rstrip(".")}, counted in iterations. An epoch has '
                             f'{len(self.train_dataloader)}, the training {self.max_iters}: shorten the warm-up, or '
                             'train for longer.') from error

@@ -9,6 +9,7 @@ from mmengine.dist import is_main_process
 from mmengine.runner import TestLoop
 
 from ..curves import MAIN
+from ..errors import UserError
 from ..registry import LOOPS
 
 
@@ -75,13 +76,23 @@ class RobustnessTestLoop(TestLoop):
 
     def run(self) -> dict[str, float]:
         """Returns the clean metrics, and ``mPC/<metric>`` and ``rPC/<metric>`` of each number among them."""
+        self._set(self.corruptions[0], self.severities[0])
+        try:
+            self.dataloader.dataset[0]  # before the clean images have taken their time
+        except ValueError as error:
+            raise UserError(f'--corrupt: {error}') from error
         clean = self._test(None, 1)
+        if not clean:
+            raise UserError('--corrupt: the test on clean images gave no metric, so there is nothing to compare with.')
         metrics = list(clean)
         corrupted: dict[str, dict[int, dict[str, float]]] = {}
         for name in self.corruptions:
             corrupted[name] = {}
             for severity in self.severities:
-                corrupted[name][severity] = self._test(name, severity)
+                found = self._test(name, severity)
+                if set(metrics) - set(found):  # COCO's metric has none where nothing was detected
+                    self.runner.logger.warning(f'{name}, severity {severity}: no {metrics[0]}, which counts as 0.')
+                corrupted[name][severity] = {metric: found.get(metric, 0.) for metric in metrics}
                 self._write(clean, corrupted)
         self._set(None, 1)
         summary = summarise(clean, corrupted, metrics)

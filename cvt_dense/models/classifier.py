@@ -47,10 +47,11 @@ class ImageClassifier(StrictLoading, BaseModel):
         self.distillation = Distillation(**distillation) if distillation else None
         token = self.distillation is not None and self.distillation.token
         if token and isinstance(backbone, dict):
-            if type_name(backbone) != 'CvT':
+            if type_name(backbone) not in ('CvT', 'ExportedBackbone'):
                 raise UserError(f'model.distillation.token=True needs a CvT, and model.backbone is a '
                                 f'{type_name(backbone)}: set token=False, where one head learns both.')
-            backbone = dict(backbone, with_dist_token=True)
+            if type_name(backbone) == 'CvT':  # an exported one returns both features as it is
+                backbone = dict(backbone, with_dist_token=True)
         self.backbone = backbone if isinstance(backbone, nn.Module) else MODELS.build(backbone)
         if isinstance(self.backbone, StrictLoading):
             self.backbone.leave_checking_to_others()  # this module checks backbone and head in one

@@ -165,6 +165,7 @@ def _checked_outputs(network: BaseModel, exported: Exported, number: int) -> Cal
 def _classify(network: BaseModel, exported: Exported) -> None:
     run = _checked_outputs(network, exported, network.num_classes)
     network.backbone, network.head = _Logits(lambda inputs: run(inputs)['logits']), nn.Identity()
+    network.head_dist = None  # its mean with the other head is in the file
 
 
 def _segment(network: BaseModel, exported: Exported) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CheckpointError
-from .formats import StateDict, measure_arch
+from .formats import OPTIONS, StateDict, measure_arch
 
 HEADS = ('head.', 'head_dist.')  # of labels, and of a teacher
 
@@ -30,11 +30,6 @@ class Comparison:
     def __str__(self) -> str:
         return (f'{len(self.loaded)} tensors loaded, {len(self.new)} new{_modules(self.new)}, '
                 f'{len(self.left_over)} left over{_modules(self.left_over)}')
-
-
-# Of options that a checkpoint may have been trained without: new, they change nothing yet (linear attention: little).
-_OPTIONS = re.compile(r'stage\d+\.(pos_embed$|blocks\.\d+\.(ls[12]\.|attn\.(rel_pos|linear_attention)\.|'
-                      r'attn\.conv_proj_[qkv]\.dilated))')
 
 
 def _modules(names: Iterable[str]) -> str:
@@ -84,7 +79,7 @@ def compare(own: StateDict, given: StateDict, left_over: Iterable[str] = ()) -> 
     only_given = [key for key in given if key not in own or key in new_head]
     may_be_new = re.compile(r'norm\d+\.|head_dist\.|stage\d+\.dist_token$')
     new = [key for key in only_own if key in new_head or may_be_new.match(key)
-           or (_OPTIONS.match(key) and (not key.endswith('.gamma') or bool((own[key] == 1).all())))]
+           or (OPTIONS.match(key) and (not key.endswith('.gamma') or bool((own[key] == 1).all())))]
     return Comparison(
         loaded=[key for key in both if own[key].shape == given[key].shape],
         new=new,
@@ -156,7 +151,7 @@ def _reason(own: StateDict, given: StateDict, result: Comparison,
     if any(key.endswith('.gamma') for key in result.missing):
         return ('Likely reason: the file was trained without LayerScale, and with a factor other than 1 its weights '
                 'would be another function; set layer_scale_init_value=1.')
-    if any(_OPTIONS.match(key) for key in result.unexpected + result.mismatched):
+    if any(OPTIONS.match(key) for key in result.unexpected + result.mismatched):
         return ('Likely reason: other options of the backbone; set layer_scale_init_value, mixing, attention, '
                 'pos_embed and rel_pos as the file was trained.')
     if any('.conv_proj_' in key for key in result.missing + result.unexpected):

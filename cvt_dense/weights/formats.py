@@ -18,6 +18,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+# Tensors of the backbone's options. A checkpoint may have been trained without: new, they change nothing yet (linear
+# attention: little).
+OPTIONS = re.compile(r'stage\d+\.(pos_embed$|blocks\.\d+\.(ls[12]\.|attn\.(rel_pos|linear_attention)\.|'
+                     r'attn\.conv_proj_[qkv]\.dilated))')
+
 StateDict = Mapping[str, Tensor]
 
 _HF_BLOCK = {
@@ -201,6 +206,10 @@ def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[
         if key.endswith('attn.proj_q.weight') and value.shape[0] != value.shape[1]:
             raise ValueError(f"heads were pruned: {key} is {tuple(value.shape)}, and transformers' network has as many "
                              'channels as tokens have. Use another format.')
+    options = [key for key in weights if OPTIONS.match(key) or key.endswith('dist_token')]
+    if options:
+        raise ValueError(f"transformers' network lacks {options[0]}, and {len(options) - 1} more tensors of options of "
+                         'this backbone. Use another format.')
     try:
         convs = [weights[f'stage{i}.blocks.0.attn.conv_proj_k.conv.weight'] for i in range(n)]
         return dict(

@@ -299,17 +299,22 @@ def test_bad_input_is_one_paragraph(tool, trained, tmp_path, monkeypatch, capsys
     assert not (tmp_path / out).exists()
 
 
-def test_the_tool_writes_judges_and_says_so(tool, trained, tmp_path, monkeypatch, capsys):
+NEXT_TO_0 = """
+import runpy, sys
+from cvt_dense.deploy import check
+check.TOLERANCES['fp32'] = 1e-12
+sys.argv[0] = 'tools/export.py'
+sys.path.insert(0, 'tools')
+runpy.run_path('tools/export.py', run_name='__main__')
+"""
+
+
+def test_the_tool_writes_judges_and_says_so(run_tool, trained, tmp_path):
     """One file within its tolerance, evaluated beside the checkpoint; one above it, here because that is next to 0."""
-    monkeypatch.setitem(check.TOLERANCES, 'fp32', 1e-12)
-    checkpoint = trained / 'epoch_1.pth'
-    monkeypatch.setattr('sys.argv', ['export.py', *map(str, (
-        ROOT / 'configs/cvt_nano_shapes.py', checkpoint, tmp_path / 'new/a.onnx', '--precision', 'fp32', 'bf16',
-        '--raw-input', '--evaluate', '--data-root', trained / 'data/classification'))])
-    with pytest.raises(SystemExit) as end:
-        tool.main()
-    out = capsys.readouterr().out
-    assert end.value.code == 3
+    out = run_tool(
+        '-c', NEXT_TO_0, ROOT / 'configs/cvt_nano_shapes.py', trained / 'epoch_1.pth', tmp_path / 'new/a.onnx',
+        '--precision', 'fp32', 'bf16', '--raw-input', '--evaluate', '--data-root', trained / 'data/classification',
+        rc=3).stdout
     assert sorted(path.name for path in (tmp_path / 'new').iterdir()) == ['a_bf16.onnx', 'a_fp32.above_tolerance.onnx']
     assert re.search('a_fp32.onnx was not written: it would differ from PyTorch by more than fp32 explains.*is in '
                      'a_fp32.above_tolerance.onnx', out)

@@ -34,12 +34,13 @@ def test_data_root_of_every_config(tmp_path):
         loader = cfg.get('train_dataloader')
         if not loader:
             continue
-        roots = {node['data_root'].rstrip('/') for node in dicts(loader) if node.get('data_root')}
+        loaders = [cfg[key] for key in cfg if key.endswith('_dataloader')]
+        roots = {node['data_root'].rstrip('/') for node in dicts(loaders) if node.get('data_root')}
         assert roots, path.name
         before = len(left_over(cfg, tuple(roots)))
         settings.redirect_data_root(cfg, str(tmp_path))
         assert left_over(cfg, tuple(roots)) == [], path.name
-        assert len(left_over(cfg, str(tmp_path))) == before >= 2, path.name
+        assert len(left_over(cfg, str(tmp_path))) == before >= 1, path.name
         redirected += 1
     assert redirected >= 3
 
@@ -140,7 +141,7 @@ def test_completing_twice_is_completing_once(config, tmp_path, monkeypatch):
                                    'backend_args.db_path': 'x'}),
                   dict(checkpoint='x.pth', tta=True, out='out')):
         args = arguments(config, **flags)
-        if 'tta' in flags and 'tta_model' not in Config.fromfile(config):
+        if 'tta' in flags and not Config.fromfile(config).get('tta_pipeline'):
             args.tta = args.out = None
         once = settings.load_config(args)
         again = settings.complete(copy.deepcopy(once), args)

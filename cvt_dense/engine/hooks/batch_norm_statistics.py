@@ -29,7 +29,8 @@ class BatchNormStatisticsHook(Hook):
         self.images = images
 
     def after_train_epoch(self, runner: Runner) -> None:
-        if self.is_last_train_epoch(runner):
+        # a loop of iterations calls this once, at its end
+        if not isinstance(runner.train_loop, IterBasedTrainLoop) and self.is_last_train_epoch(runner):
             self._gather(runner)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,

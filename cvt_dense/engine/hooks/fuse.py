@@ -20,7 +20,9 @@ def fuse_parts(model: nn.Module, compile: bool = False) -> list[str]:
     Raises:
         UserError: nothing in it has a ``fuse`` method.
     """
-    parts = [module for module in model.modules() if callable(getattr(module, 'fuse', None))]
+    # timm's LeViT and others have layers with another fuse(), which returns a new one.
+    parts = [module for module in model.modules() if callable(getattr(module, 'fuse', None))
+             and hasattr(module, 'out_channels')]
     inside = {module for part in parts for module in part.modules() if module is not part}  # blocks have it too
     outer = [part for part in parts if part not in inside]
     if not outer:

@@ -15,7 +15,7 @@ REMEDY = ('Give all three the same: model.backbone.in_channels, the mean and std
 def check_channels(cfg: Config, dataset: Any, stage: str) -> None:
     """Compares the channels of a backbone of ours with those of its images and of what normalises them.
 
-    One image is read, unless the backbone takes 3 channels and the pipeline loads files as mm's default does.
+    One image is read, unless the backbone takes 3 channels.
 
     Args:
         cfg: complete config.
@@ -41,11 +41,12 @@ def check_channels(cfg: Config, dataset: Any, stage: str) -> None:
                             f'{wanted}: ImageDataset knows no others. Detection and segmentation load any number '
                             '(upernet_cvt13_multichannel.py).')
     loader = (leaves[0].get('pipeline') or [{}])[0]
-    plain = type_name(loader) == 'LoadImageFromFile' and not {'color_type', 'imdecode_backend'} & set(loader)
-    if not hasattr(dataset, 'get_data_info') or not loader or plain and wanted == 3:
+    if wanted == 3 or not hasattr(dataset, 'get_data_info') or not loader or not len(dataset):
         return
     with TRANSFORMS.switch_scope_and_registry(cfg.get('default_scope')) as registry:
         loaded = registry.build(dict(loader))(dataset.get_data_info(0))
+    if 'img' not in loaded:
+        return
     shape = loaded['img'].shape
     given = shape[2] if len(shape) > 2 else 1
     if given != wanted:

@@ -86,6 +86,7 @@ class TimmBackbone(BaseModule):
         any_size = ANY_SIZE_MAPS if out_type == 'featmap' else ANY_SIZE
         self._timm_args = dict({key: value for key, value in any_size.items() if key in accepted}, **timm_args,
                                in_chans=in_channels)
+        self.in_channels = in_channels
         if out_type == 'featmap':
             given = {} if out_indices is None else dict(out_indices=tuple(out_indices))
             self.network = self._create(features_only=True, **given)

@@ -42,7 +42,10 @@ class PrunedAttention(ConvAttention):
         if cell > 1:
             k = F.avg_pool1d(k.transpose(1, 2), cell, ceil_mode=True).transpose(1, 2)
         q, k = (y.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for y in (q, k))
-        return query_entropy(q, k, self.scale).mean(dim=1)
+        if q.device.type == 'meta':
+            return query_entropy(q, k, self.scale).mean(dim=1)
+        with torch.autocast(q.device.type, enabled=False):  # half types round nearly equal entropies to equal ones
+            return query_entropy(q.float(), k.float(), self.scale).mean(dim=1)
 
 
 class PrunedBlock(Block):
