@@ -13,6 +13,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from ..errors import UserError
+from .runtime import openvino_core
 
 METADATA = 'cvt_dense'
 # By suffix, what writing needs: OpenVINO's reader takes the ONNX file.
@@ -130,7 +131,7 @@ def save_openvino(model: Any, path: Path, metadata: dict[str, Any]) -> None:
     """Writes ``path`` and the .bin beside it; bf16 and fp16 files hold float16 weights."""
     import openvino
     with quiet():
-        model = openvino.Core().read_model(model.SerializeToString())
+        model = openvino_core().read_model(model.SerializeToString())
     model.set_rt_info(json.dumps(metadata), [METADATA])
     openvino.save_model(model, path, compress_to_fp16=metadata['precision'] in ('bf16', 'fp16'))
 

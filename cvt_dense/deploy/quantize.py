@@ -22,6 +22,7 @@ from torch.export import ExportedProgram
 
 from ..errors import UserError
 from .formats import quiet
+from .runtime import openvino_core
 
 OPENVINO_LAYERS = ('Convolution', 'Deconvolution', 'FullyConnected', 'MatMul')
 JUDGED = 16  # of the calibration images
@@ -112,8 +113,7 @@ def run_onnx(model: Any, inputs: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def run_openvino(model: Any, inputs: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    import openvino
-    core, model = openvino.Core(), for_openvino(model)
+    core, model = openvino_core(), for_openvino(model)
     compiled = core.compile_model(core.read_model(model.SerializeToString()), 'CPU', dict(
         INFERENCE_PRECISION_HINT='f32', INFERENCE_NUM_THREADS=torch.get_num_threads()))
     for image in inputs:
@@ -219,8 +219,7 @@ def int8_nodes(model: Any) -> list[str]:
 
 def count_openvino(path: Path) -> int:
     """How many layers of an .xml OpenVINO runs in int8 on this CPU; raises a RuntimeError if none."""
-    import openvino
-    compiled = openvino.Core().compile_model(path, 'CPU', dict(INFERENCE_PRECISION_HINT='f32'))
+    compiled = openvino_core().compile_model(path, 'CPU', dict(INFERENCE_PRECISION_HINT='f32'))
 
     def read(operator: Any, key: str) -> str:
         value = operator.get_rt_info()[key]

@@ -3,7 +3,7 @@ import importlib.util
 import json
 import zipfile
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -159,15 +159,25 @@ def _onnxruntime(path: Path) -> tuple[str, Run]:
     return text, run
 
 
-def _openvino(path: Path) -> tuple[str, Run]:
+@cache
+def openvino_core() -> Any:
+    """The one of this process, which lives as long.
+
+    OpenVINO gives the thread that makes one a signal stack of its own and frees that with it, from whichever thread
+    drops it last. The next signal, such as of a data loader's worker that ends, would end the process with SIGSEGV.
+    """
     import openvino
-    model = openvino.Core().read_model(path)
+    return openvino.Core()
+
+
+def _openvino(path: Path) -> tuple[str, Run]:
+    model = openvino_core().read_model(path)
     # Of an ONNX file OpenVINO keeps the metadata under 'framework'.
     keys = [key for key in (['cvt_dense'], ['framework', 'cvt_dense']) if model.has_rt_info(key)]
     if not keys:
         raise _not_ours(path)
     text = str(model.get_rt_info(keys[0]).value)
-    compiled = openvino.Core().compile_model(model, 'CPU', dict(
+    compiled = openvino_core().compile_model(model, 'CPU', dict(
         INFERENCE_PRECISION_HINT=json.loads(text)['inference_precision'],
         INFERENCE_NUM_THREADS=torch.get_num_threads()))
     names = [output.any_name for output in compiled.outputs]
