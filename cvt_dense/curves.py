@@ -145,7 +145,7 @@ def draw(runs: dict[str, Curves], out: str | Path, metrics: Iterable[str] = (), 
         x: 'iterations' or 'time'.
     """
     values = ['loss', *(metrics or dict.fromkeys(name for curves in runs.values() for name in curves.main_metrics()))]
-    figure, axes = _figure(1, len(values))
+    figure, axes = new_figure(1, len(values))
     for axis, value in zip(axes[0], values):
         for number, (name, curves) in enumerate(runs.items()):
             draw_line(axis, curves, value, x, label=name, color=COLORS[number % len(COLORS)])
@@ -153,10 +153,10 @@ def draw(runs: dict[str, Curves], out: str | Path, metrics: Iterable[str] = (), 
             axis.legend()
     if len(runs) == 1:
         figure.suptitle(next(iter(runs)))
-    _save(figure, out)
+    save_figure(figure, out)
 
 
-def _figure(rows: int, columns: int) -> tuple[Any, Any]:
+def new_figure(rows: int, columns: int) -> tuple[Any, Any]:
     """A figure without a window, and its parts as an array of ``rows`` by ``columns``."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -165,7 +165,8 @@ def _figure(rows: int, columns: int) -> tuple[Any, Any]:
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def _save(figure: Any, out: str | Path) -> None:
+def save_figure(figure: Any, out: str | Path) -> None:
+    """Writes it, with the folder that it goes to."""
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=110)
 
@@ -180,7 +181,7 @@ def draw_costs(rows: Sequence[dict[str, Any]], out: str | Path) -> None:
     """
     rows = [row for row in rows if 'gmacs' in row and row['metrics']]
     metrics = list(dict.fromkeys(name for row in rows for name in row['metrics']))
-    figure, axes = _figure(len(metrics), 2)
+    figure, axes = new_figure(len(metrics), 2)
     for line, metric in zip(axes, metrics):
         for axis, cost, label in zip(line, ('gmacs', 'images_per_s'), ('GMACs an image', 'images/s')):
             for number, row in enumerate(row for row in rows if metric in row['metrics']):
@@ -191,4 +192,4 @@ def draw_costs(rows: Sequence[dict[str, Any]], out: str | Path) -> None:
                 axis.annotate(row['name'], (row[cost], found['mean']), (5, 4), textcoords='offset points', fontsize=8)
             axis.set(xlabel=label, ylabel=metric, xscale='log')
             axis.grid(alpha=0.3)
-    _save(figure, out)
+    save_figure(figure, out)

@@ -2,7 +2,6 @@
 import copy
 import importlib.util
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _benchmark.measure import seconds
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from torch import Tensor, nn
 
@@ -223,14 +223,6 @@ def layout(device: str) -> dict[str, Any]:
     finally:
         cvt_module.CHANNELS_LAST = before
     return dict(**found, used='channels-last' if device in before else 'NCHW')
-
-
-def seconds(run: Callable[[], Any], device: str) -> float:
-    start = time.perf_counter()
-    run()
-    if device == 'cuda':
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
 
 
 # -- two processes -------------------------------------------------------------------------------------

@@ -54,10 +54,10 @@ def read_study(file: str, only: list[str] | None = None) -> list[dict[str, Any]]
     members = [dict(DEFAULTS, **{**given, **member}) for member in study.get('members') or []]
     for member in members:
         unknown = sorted(set(member) - set(MEMBER))
-        given = [option for option in member['options'] if option.startswith('model.') and '.init_cfg' not in option]
-        if given and member.get('size'):
-            raise UserError(f'{file}: {member.get("name")} has the options {given}, which the measured cost would not '
-                            "know: give them as 'changes'.")
+        changes = [option for option in member['options'] if option.startswith('model.') and '.init_cfg' not in option]
+        if changes and member.get('size'):
+            raise UserError(f'{file}: {member.get("name")} has the options {changes}, which the measured cost would '
+                            "not know: give them as 'changes'.")
         if unknown or not member.get('name') or not member.get('config'):
             raise UserError(f'{file}: a member has {sorted(member)}; allowed are {list(MEMBER)}, and name and config '
                             f'must be there{f", not {unknown}" if unknown else ""}.')
@@ -122,11 +122,10 @@ def results(members: list[dict[str, Any]], work_dir: Path, failed: dict[str, str
         if measured.get('gflop'):
             row.update(parameters=measured['parameters'], gmacs=measured['gflop'] / 2 / member['batch'],
                        images_per_s=measured['images_per_s'])
-        reasons = [failed[name] for name in (*(name_of(member, seed) for seed in member['seeds']), member['name'])
-                   if name in failed]
-        row['failed'] = reasons
         if found and not row['metrics']:
             failed[member['name']] = f'{member["name"]} has no metric {member["metrics"]}, but {list(found[0])}'
+        row['failed'] = [failed[name] for name in (*(name_of(member, seed) for seed in member['seeds']),
+                                                   member['name']) if name in failed]
         rows.append(row)
     return rows
 

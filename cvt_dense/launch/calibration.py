@@ -8,16 +8,13 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..nodes import dicts, type_name
-
-
-def _innermost(dataset: dict) -> dict:
-    while isinstance(dataset.get('dataset'), dict):
-        dataset = dataset['dataset']
-    return dataset
+from .check_data.data_sets import leaf_datasets
 
 
 def calibration_images(cfg: Config, number: int) -> list[Tensor]:
     """``number`` images of the training set, spread evenly over it, in the test data set's pipeline.
+
+    Of data sets joined into one, the first gives them.
 
     Returns:
         of each raw pixels, uint8 (1, 3, H, W), RGB; H and W as the pipeline leaves them.
@@ -29,7 +26,7 @@ def calibration_images(cfg: Config, number: int) -> list[Tensor]:
     if not all(loaders):
         raise UserError(f'{cfg.filename}: int8 takes its ranges from training images in the test pipeline; the config '
                         'has no train_dataloader, or neither test_dataloader nor val_dataloader.')
-    train, test = (_innermost(copy.deepcopy(loader.dataset)) for loader in loaders)
+    train, test = (next(leaf_datasets(copy.deepcopy(loader.dataset))) for loader in loaders)
     for key in ('pipeline', 'transform'):
         if key in test:
             train[key] = test[key]

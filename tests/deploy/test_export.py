@@ -1,5 +1,4 @@
 """Exported files of every format and precision give what the model gives, and say what they are."""
-import importlib.util
 import json
 import re
 import sys
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from load_tool import load_tool
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
@@ -257,10 +257,7 @@ def test_what_cannot_be_exported(tmp_path):
 
 @pytest.fixture(scope='module')
 def tool():
-    spec = importlib.util.spec_from_file_location('export', ROOT / 'tools/export.py')
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool('export')
 
 
 @pytest.fixture(scope='module')

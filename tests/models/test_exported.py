@@ -1,7 +1,6 @@
 """Exported files are evaluated and drawn by the same Runner, metrics and tools as checkpoints, and run without us."""
 import argparse
 import copy
-import importlib.util
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from load_tool import load_tool
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
@@ -155,10 +155,7 @@ def test_raw_images_give_what_normalised_ones_give(classifier):
 
 def test_predict_draws_from_a_file(data, tmp_path, segmentor, classifier, monkeypatch, capsys):
     """The same line as of the checkpoint."""
-    monkeypatch.syspath_prepend(ROOT / 'tools')
-    spec = importlib.util.spec_from_file_location('predict', ROOT / 'tools/predict.py')
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool = load_tool('predict')
     for config, (file, checkpoint), image in (
             (SEGMENTOR, segmentor, 'segmentation/images/validation/00000.png'),
             (CLASSIFIER, classifier, 'classification/val/star/00000.png')):

@@ -1,5 +1,4 @@
 """tools/attention.py: the command on a classifier, and what it says about wrong input."""
-import importlib.util
 import json
 import sys
 from argparse import Namespace
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from load_tool import load_tool
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
@@ -17,11 +17,7 @@ from cvt_dense.errors import UserError
 from cvt_dense.models import CvT
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / 'tools'))  # as Python does for a script
-
-spec = importlib.util.spec_from_file_location('attention', ROOT / 'tools' / 'attention.py')
-attention = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(attention)
+attention = load_tool('attention')
 
 
 @pytest.fixture(scope='module')

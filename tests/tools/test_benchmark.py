@@ -1,10 +1,10 @@
 """tools/benchmark.py model, as users call it."""
 import argparse
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+from load_tool import load_tool
 
 from cvt_dense.models import CvT
 
@@ -14,10 +14,7 @@ CONFIGS = TOOL.parents[1] / 'configs'
 
 @pytest.fixture(scope='module')
 def benchmark():
-    spec = importlib.util.spec_from_file_location('benchmark', TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)  # puts tools/ on the path
-    return module
+    return load_tool('benchmark')
 
 
 @pytest.fixture(scope='module')

@@ -1,10 +1,10 @@
 """tools/get_flops.py against the closed form, the published figures, and real detectors and segmentors."""
-import importlib.util
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from load_tool import load_tool
 
 from cvt_dense.models import CvT, ImageClassifier
 
@@ -14,10 +14,7 @@ PUBLISHED = {('cvt-13', (224, 224)): 4.53e9, ('cvt-21', (224, 224)): 7.13e9, ('c
 
 @pytest.fixture(scope='module')
 def get_flops():
-    spec = importlib.util.spec_from_file_location('get_flops', ROOT / 'tools' / 'get_flops.py')
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool('get_flops')
 
 
 def closed_form(arch, size):

@@ -1,13 +1,12 @@
 """tools/predict.py draws for all three tasks, and says what is wrong with its input."""
-import importlib.util
 import re
-import sys
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from load_tool import load_tool
 from mmengine.config import Config
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from PIL import Image
@@ -17,14 +16,10 @@ from cvt_dense.errors import UserError
 from cvt_dense.palette import choose_palette
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / 'tools'))  # as Python does for a script
+predict = load_tool('predict')
 import _pictures
 from _annotations import find_annotations
 from _pictures import Object
-
-spec = importlib.util.spec_from_file_location('predict', ROOT / 'tools' / 'predict.py')
-predict = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(predict)
 
 
 @pytest.fixture(scope='module')

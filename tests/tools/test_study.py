@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from load_tool import load_tool
 from PIL import Image
 
 from cvt_dense.datasets.synthetic import generate
@@ -94,3 +95,14 @@ def test_shipped_studies_build(study, tmp_path, name):
     assert len(sizes) >= 4
     if name.endswith('_backbones'):
         assert all(0.9 <= size / sizes['cvt_nano'] <= 1.1 for size in sizes.values()), sizes
+
+
+def test_a_metric_that_no_run_has_is_named_in_the_table(tmp_path):
+    study = load_tool('study')
+    member = dict(study.DEFAULTS, name='plain', config='x.py', metrics=['top1'])
+    (tmp_path / 'plain_seed0').mkdir()
+    (tmp_path / 'plain_seed0/finished').write_text('{"accuracy/top1": 50.0}')
+    failed = {}
+    row, = study.results([member], tmp_path, failed)
+    assert row['failed'] == ["plain has no metric ['top1'], but ['accuracy/top1']"] == [failed['plain']]
+    assert row['failed'][0] in study.table([row])

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from _random_batch import build_model, parse_size
 
-from cvt_dense.curves import MAIN
+from cvt_dense.curves import MAIN, new_figure, save_figure
 from cvt_dense.models.layers.pruning import SCORES
 
 from .measure import seconds
@@ -115,12 +115,9 @@ def run(args: argparse.Namespace) -> None:
 
 def draw(rows: list[dict], args: argparse.Namespace) -> None:
     """A metric in each part, over time, a line for each score."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     metrics = [key for key in MAIN if key in rows[0]]
-    figure = Figure(figsize=(1 + 4.6 * len(metrics), 4.2), layout='constrained')
-    FigureCanvasAgg(figure)
-    for axis, metric in zip(figure.subplots(1, len(metrics), squeeze=False)[0], metrics):
+    figure, axes = new_figure(1, len(metrics))
+    for axis, metric in zip(axes[0], metrics):
         for score in args.scores:
             line = [rows[0], *(row for row in rows if row['score'] == score)]
             axis.plot([row['backbone_ms'] for row in line], [row[metric] for row in line], marker='o', label=score)
@@ -129,4 +126,4 @@ def draw(rows: list[dict], args: argparse.Namespace) -> None:
         axis.set(xlabel=f'backbone, ms for {args.batch} x {args.size[0]}x{args.size[1]}', ylabel=metric)
         axis.grid(alpha=0.3)
         axis.legend()
-    figure.savefig(args.work_dir / 'pruning.png', dpi=110)
+    save_figure(figure, args.work_dir / 'pruning.png')
