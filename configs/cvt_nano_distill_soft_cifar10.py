@@ -2,6 +2,14 @@
 #
 #   python tools/train.py configs/cvt_nano_teacher_cifar10.py --data-root DIR      the teacher
 #   python tools/train.py configs/cvt_nano_distill_soft_cifar10.py --data-root DIR
-_base_ = 'cvt_nano_distill_hard_cifar10.py'
+teacher = 'work_dirs/cvt_nano_teacher_cifar10/epoch_60.pth'
 
-model = dict(distillation=dict(mode='soft', temperature=3., token=False))
+_base_ = 'cvt_nano_cifar10.py'
+
+model = dict(
+    distillation=dict(
+        teacher=dict(config='cvt_dense::cvt_nano_teacher_cifar10.py', checkpoint=teacher),
+        mode='soft',
+        alpha=0.5,
+        temperature=3.,
+        token=False))

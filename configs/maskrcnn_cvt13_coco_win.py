@@ -1,3 +1,4 @@
-# Attention in windows of 28x28 tokens in stages 1 and 2: linear cost in the image's area, same weights.
+# Attention in windows of 28x28 tokens, in the last stage but for three blocks that see the whole map: linear cost in
+# the image's area, same weights.
 _base_ = 'maskrcnn_cvt13_coco.py'
-model = dict(backbone=dict(window_size=[28, 28, None]))
+model = dict(backbone=dict(window_size=[28, 28, [28, 28, None, 28, 28, None, 28, 28, 28, None]]))

@@ -25,7 +25,7 @@ RUN_BY = {
     "_base_ = __import__('cvt_dense').recipe('maskrcnn_cvt13_coco.py')": [
         'tools/test_wheel.py::test_every_recipe_and_tool_is_in_the_wheel'],
     'cvt-train': ['tools/test_wheel.py::test_strangers_config_trains'],
-    **dict.fromkeys(('cvt-test', 'cvt-predict', 'cvt-export', 'cvt-convert', 'cvt-flops', 'cvt-benchmark'),
+    **dict.fromkeys(('cvt-test', 'cvt-predict', 'cvt-plot', 'cvt-export', 'cvt-attention'),
                     ['tools/test_wheel.py::test_every_recipe_and_tool_is_in_the_wheel']),
     'make demo': ['tools/test_demo.py::test_table_commands_and_pictures', 'tools/test_setup.py::test_no_compiler'],
     'make test': ['tools/test_setup.py::test_no_compiler'],  # and whoever reads this line in its output

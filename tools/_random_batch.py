@@ -9,7 +9,7 @@ from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.structures import InstanceData, PixelData
 
-from cvt_dense.models import CvT, ImageClassifier, TimmBackbone
+from cvt_dense.models import CvT, ImageClassifier, MaskedImageModel, TimmBackbone
 
 OBJECTS = 8  # an image of COCO has 7 objects, one of ADE20K 8 classes
 
@@ -51,6 +51,8 @@ def build_model(path: str, **backbone: Any) -> BaseModel:
 def random_batch(model: BaseModel, batch: int, size: tuple[int, int], device: str = 'cpu') -> dict[str, Any]:
     """Arguments of ``model(..., mode='loss')``: normalised images of ``size`` (H, W) and ground truth."""
     inputs = torch.randn(batch, getattr(model.backbone, 'in_channels', 3), *size, device=device)
+    if isinstance(model, MaskedImageModel):
+        return dict(inputs=inputs)
     if isinstance(model, ImageClassifier):
         return dict(inputs=inputs, labels=torch.randint(model.num_classes, (batch, ), device=device))
     shapes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), size)

@@ -184,8 +184,10 @@ def _command(run: Run, work_dir: Path) -> list[str]:
     return command + (['--cfg-options', *options] if options else [])
 
 
-def remember(work_dir: Path, file: str, settings: dict, what: str) -> None:
+def remember(work_dir: Path, file: str, settings: dict, what: str, may_grow: bool = False) -> None:
     """Writes the settings of what is made in the work dir, which is made if it is new, into a file there.
+
+    With ``may_grow`` there may be others than before, as long as those of equal names are equal.
 
     Raises:
         ValueError: it holds something else, or the same with other settings, which must not be mixed with these.
@@ -193,10 +195,14 @@ def remember(work_dir: Path, file: str, settings: dict, what: str) -> None:
     path = work_dir / file
     if path.exists():
         before = json.loads(path.read_text())
-        if before != json.loads(json.dumps(settings)):
-            changed = sorted(key for key in before.keys() | settings.keys() if before.get(key) != settings.get(key))
+        settings = json.loads(json.dumps(settings))
+        names = before.keys() & settings.keys() if may_grow else before.keys() | settings.keys()
+        changed = sorted(key for key in names if before.get(key) != settings.get(key))
+        if changed:
             raise ValueError(f'{work_dir} holds a {what} with other settings ({", ".join(changed)}; see {path}): name '
                              'another --work-dir, or delete this one.')
+        if may_grow:
+            path.write_text(json.dumps({**before, **settings}, indent=1))
     elif work_dir.exists() and any(work_dir.iterdir()):
         raise ValueError(f'{work_dir} is not empty and holds no {what}: name another --work-dir.')
     else:

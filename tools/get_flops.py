@@ -26,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from cvt_dense.launch.command_line import SETUP_ERRORS, report_errors
-from cvt_dense.models import CvT, ImageClassifier
+from cvt_dense.models import CvT, ImageClassifier, MaskedImageModel
 
 
 class RandomFeatures(nn.Module):
@@ -88,10 +88,16 @@ def count_parts(model: nn.Module, size: tuple[int, int]) -> dict[str, tuple[int,
     model = model.eval()
     backbone = model if isinstance(model, CvT) else model.backbone
     parts = {f'backbone.{name}': module for name, module in backbone.named_children()}
-    twin = copy.deepcopy(backbone).to('meta')
-    macs, features = count({f'backbone.{name}': module for name, module in twin.named_children()},
-                           partial(twin, torch.empty(1, twin.in_channels, *size, device='meta')))
-    if backbone is not model:
+    alone = model
+    if isinstance(model, MaskedImageModel):  # takes its features from inside the backbone
+        parts['decoder'] = model.decoder
+    elif backbone is not model:
+        alone = backbone
+    twin = copy.deepcopy(alone).to('meta')
+    prefix = '' if alone is not backbone else 'backbone.'
+    macs, features = count({name: twin.get_submodule(name.removeprefix(prefix)) for name in parts},
+                           partial(twin, torch.empty(1, backbone.in_channels, *size, device='meta')))
+    if alone is not model:
         others = {name: module for name, module in model.named_children() if name != 'backbone'}
         model.backbone = RandomFeatures([feature.shape for feature in features])
         batch = random_batch(model, 1, size)

@@ -3,7 +3,8 @@
     python tools/study.py configs/studies/cifar_backbones.py --data-root data/cifar10
 
 A study is a file of a few names, see configs/studies. Every training is a command of this project, printed as it runs;
-interrupted, the same command goes on where it was. A member that fails does not stop the others, the table names it.
+interrupted, or with members added, the same command goes on where it was. A member that fails does not stop the others,
+the table names it.
 """
 import argparse
 import json
@@ -96,11 +97,17 @@ def measure(members: list[dict[str, Any]], work_dir: Path) -> dict[str, str]:
     failed = {}
     for member in members:
         name, file = member['name'], work_dir / f'{member["name"]}_cost.json'
-        if member['size'] and not file.exists():
+        if member['size'] and not _cost(file):
             command = ['tools/benchmark.py', 'model', member['file'], '--size', member['size'], '--batch',
                        str(member['batch']), '--rounds', '7', '--json', str(file)]
             failed |= run_together({name: command}, {name: work_dir / f'{name}_cost.log'})
     return failed
+
+
+def _cost(file: Path) -> dict[str, Any]:
+    """What was measured; nothing if that has not been, or the network did not fit into memory."""
+    row, = json.loads(file.read_text())['rows'] if file.exists() else [{}]
+    return row if row.get('gflop') else {}
 
 
 def results(members: list[dict[str, Any]], work_dir: Path, failed: dict[str, str]) -> list[dict[str, Any]]:
@@ -115,11 +122,11 @@ def results(members: list[dict[str, Any]], work_dir: Path, failed: dict[str, str
             if values:
                 row['metrics'][metric] = dict(values=values, mean=statistics.fmean(values), low=min(values),
                                               high=max(values))
-        cost = work_dir / f'{member["name"]}_cost.json'
-        measured, = json.loads(cost.read_text())['rows'] if cost.exists() else [{}]
-        if cost.exists() and not measured.get('gflop'):
+        file = work_dir / f'{member["name"]}_cost.json'
+        measured = _cost(file)
+        if file.exists() and not measured:
             failed[member['name']] = f'{member["name"]} did not fit into memory when its cost was measured'
-        if measured.get('gflop'):
+        if measured:
             row.update(parameters=measured['parameters'], gmacs=measured['gflop'] / 2 / member['batch'],
                        images_per_s=measured['images_per_s'])
         if found and not row['metrics']:
@@ -156,7 +163,7 @@ def main() -> None:
         data_root = args.data_root and str(Path(args.data_root).resolve())
         remember(work_dir, 'study.json', {
             'data_root': data_root, 'cfg_options': args.cfg_options,
-            **{member['name']: member for member in read_study(args.study)}}, 'study')
+            **{member['name']: member for member in read_study(args.study)}}, 'study', may_grow=True)
         runs = [run for member in members for run in runs_of(member, work_dir, data_root, args.cfg_options)]
         failed = train(runs, work_dir, args.jobs)
         failed |= measure(members, work_dir)

@@ -1,5 +1,5 @@
-# UperNet from scratch on small CamVid: CvT-nano with global and windowed attention against a ResNet and a Swin of 0.9
-# to 1.1 times its parameters. About 85 minutes on 2 cores.
+# UperNet from scratch on small CamVid: CvT-nano with global attention and two patterns of windows, a ResNet and a Swin
+# of 0.9 to 1.1 times its parameters. About 85 minutes on 2 cores.
 #
 #   python tools/study.py configs/studies/camvid_backbones.py --data-root DIR        DIR as upernet_cvt_nano_camvid's
 config = 'upernet_cvt_nano_camvid.py'
@@ -19,6 +19,8 @@ def _network(name, maps, **backbone):
 members = [
     dict(name='cvt_nano'),
     dict(name='cvt_nano_windowed', changes=dict(model=dict(backbone=dict(window_size=[16, 16, None])))),
+    dict(name='cvt_nano_windows_everywhere',
+         changes=dict(model=dict(backbone=dict(window_size=[16, 16, [8, 8, 8, None]])))),
     _network('resnet', [24, 48, 96, 144], model_name='resnet18', channels=(24, 48, 96, 144), out_indices=(1, 2, 3, 4)),
     _network('swin', [32, 64, 128], model_name='swin_tiny_patch4_window7_224', embed_dim=32, depths=(2, 2, 4),
              num_heads=(1, 2, 4), drop_path_rate=0.1, level_norms=True),

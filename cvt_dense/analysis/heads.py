@@ -95,9 +95,12 @@ def prune_heads(state_dict: Mapping[str, Tensor], model: nn.Module, kept: Mappin
     backbone = find_cvt(model)
     prefix = next(f'{name}.' if name else '' for name, module in model.named_modules() if module is backbone)
     state_dict = dict(state_dict)
-    num_heads = [list(heads) if isinstance(heads, (list, tuple)) else heads for heads in arch['num_heads']]
-    head_dims = [dims // heads if isinstance(heads, int) else 0 for dims, heads in zip(arch['embed_dims'], num_heads)]
-    head_dims = list(arch.get('head_dims') or head_dims)
+    num_heads = arch['num_heads']
+    if isinstance(num_heads, int):
+        num_heads = [num_heads] * len(arch['embed_dims'])
+    num_heads = [list(heads) if isinstance(heads, (list, tuple)) else heads for heads in num_heads]
+    first = [backbone.get_submodule(f'stage{stage}.blocks.0').attn for stage in range(len(num_heads))]
+    head_dims = [attention.proj.in_features // attention.num_heads for attention in first]
     for name, attention in _attentions(backbone):
         stage, block = int(name.split('.')[0].removeprefix('stage')), int(name.split('.')[2])
         rows = torch.arange(attention.proj.in_features).view(attention.num_heads, -1)[kept[name]].flatten()

@@ -56,7 +56,7 @@ def read_config(filename: str, options: dict[str, Any] | None = None) -> Config:
             cfg = Config.fromfile(filename)
     before = cfg.to_dict()
     cfg.merge_from_dict(options)
-    for key in options:
+    for key in sorted(options, key=lambda key: key.split('.')[0] in before):  # first what needs no imports to be judged
         parts = key.split('.')
         if len(parts) > 1 and parts[0] in before and parts[0] not in SETTINGS:
             _report_variable(before, parts)

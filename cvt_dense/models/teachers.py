@@ -90,6 +90,10 @@ def timm_teacher(model_name: str, checkpoint: str | None = None, input_size: Any
         CheckpointError: the weights cannot be had or do not fit.
     """
     import timm
+    decided = sorted({'num_classes', 'pretrained'} & set(timm_args))
+    if decided:
+        raise UserError(f'model.distillation.teacher has {decided}, which follow from checkpoint: the file has as many '
+                        f'classes as it has, and {PUBLISHED!r} stands for the published weights. Leave them out.')
     if not timm.is_model(model_name):
         near = timm.list_models(f'*{model_name.split(".")[0].split("_")[0]}*')[:5]
         raise UserError(f'model.distillation.teacher.model_name={model_name!r}: timm {timm.__version__} has no such '

@@ -59,7 +59,8 @@ def test_choose_heads():
     assert choose_heads(importance, 0.01) == dict(a=[0], b=[0], c=[1])
 
 
-@pytest.mark.parametrize('kwargs', [dict(), dict(window_size=4), dict(arch=dict(ARCH, qkv_bias=False))], ids=str)
+@pytest.mark.parametrize('kwargs', [dict(), dict(window_size=4), dict(arch=dict(ARCH, qkv_bias=False)),
+                                    dict(arch=dict(ARCH, head_dims=[None, 6]))], ids=str)
 def test_a_pruned_network_is_the_whole_one_without_these_heads(kwargs):
     """Also when it is pruned a second time, and in a classifier."""
     model = ImageClassifier(dict(type='cvt_dense.CvT', **{**dict(arch=ARCH, out_type='cls_token'), **kwargs}), 3).eval()

@@ -247,6 +247,8 @@ def test_two_processes(folder):
     (dict(teacher=None), 'distillation.teacher=None: allowed is'),
     (dict(teacher=dict(type='cvt_dense.TimmTeacher', model_name='test_resnet')), 'without trained weights teaches'),
     (dict(teacher=dict(type='cvt_dense.TimmTeacher', model_name='resnet_x', checkpoint='a')), 'has no such network'),
+    (dict(teacher=dict(type='cvt_dense.TimmTeacher', model_name='test_resnet', checkpoint='a', num_classes=5)),
+     r"has \['num_classes'\], which follow from checkpoint"),
     (dict(teacher=dict(config='no.py', checkpoint='a')), "teacher.config='no.py' is not there"),
     (dict(num_classes=4), r'tells 5 classes apart, the classifier 4'),
 ])

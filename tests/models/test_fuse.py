@@ -116,7 +116,7 @@ def assert_same(compiled: CvT, eager: CvT, *shape: int, tolerance: float = 1e-5)
 
 
 def test_80_images_of_a_detection_test_set_are_compiled_for_4_times_at_most(fresh):
-    eager = trained(arch=dict(ARCH, depths=[1, 1, 1]), window_size=[4, None, None]).fuse()
+    eager = small()
     compiled = copy.deepcopy(eager).fuse(compile=True)
     # As mmdet's test pipeline makes them, at a tenth of the size: sides up to 134 and 80, then padded to a multiple.
     # Windows of 4 divide the map both ways, one way, not at all, and are larger than it.

@@ -90,16 +90,17 @@ def test_files_of_predictions(run_tool, tmp_path):
 model['backbone'] = dict(arch=dict(**{ARCH!r}), init_cfg=None)
 model.update(
     neck=dict(in_channels=[8, 24, 48]),
+    roi_head=dict(bbox_head=dict(num_classes={len(classes)}, fc_out_channels=64),
+                  mask_head=dict(num_classes={len(classes)}, num_convs=1, conv_out_channels=16)),
     test_cfg=dict(rpn=dict(max_per_img=20), rcnn=dict(score_thr=0., max_per_img=30)))
 tta_model = dict(tta_cfg=dict(max_per_img=30))
 """)
     cfg = Config.fromfile(config)
     with DefaultScope.overwrite_default_scope('mmdet'):
         torch.save(dict(state_dict=MODELS.build(cfg.model).state_dict(), meta={}), tmp_path / 'random.pth')
-    sizes = [f'tta_pipeline.1.transforms.0.{i}.scale=({side},{side})' for i, side in enumerate((128, 96, 160))]
     output = run_tool('tools/test.py', config, tmp_path / 'random.pth', '--data-root', data, '--work-dir',
-                      tmp_path / 'work', '--tta', '--out', tmp_path / 'out', '--cfg-options', *sizes,
-                      'test_dataloader.num_workers=0').stdout
+                      tmp_path / 'work', '--tta', '--out', tmp_path / 'out', '--cfg-options',
+                      'image_size=128', 'test_dataloader.num_workers=0').stdout
     for kind in ('bbox', 'segm'):
         path = tmp_path / 'out' / f'predictions.{kind}.json'
         found = json.loads(path.read_text())

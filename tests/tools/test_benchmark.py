@@ -126,10 +126,10 @@ def test_einsum_is_the_same_function(benchmark, measuring, monkeypatch):
     (['cvt-14'], 'cvt-14: neither a config file nor one of cvt-13, cvt-21, cvt-w24'),
     (['cvt-13', '--compare', 'resnet51'],
      "--compare resnet51: allowed are 'transformers', windowed, with_cp, layer_scale, hybrid, linear, pos_embed, cpb, "
-     'rope, pruned90, pruned70, pruned50, pruned30, fused, einsum, compiled, anysize, openvino, openvino-bf16, '
+     'rope, pruned90, pruned70, pruned50, pruned30, fused, einsum, compiled, anysize, bf16, openvino, openvino-bf16, '
      "openvino-int8, onnxruntime, onnxruntime-int8, timm's networks and combinations of them with +"),
     (['cvt-13', '--compare', 'resnet50+fused'],
-     '--compare resnet50+fused: resnet50 can only be combined with compiled'),
+     '--compare resnet50+fused: resnet50 can only be combined with compiled and bf16'),
     (['cvt-13', '--compare', 'resnet50+resnet18'],
      "'resnet50+resnet18' names two networks: ['resnet50', 'resnet18']."),
     (['cvt-13', '--compare', 'fused', '--mode', 'train'],
@@ -166,6 +166,14 @@ def test_runtimes_are_further_columns(benchmark, measuring, monkeypatch, capsys)
     assert all(float(line.split()[2]) > 0 for line in said.out.splitlines()[1:4])
     assert 'This CPU has ' in said.out and 'begin with --precision' in said.out
     assert said.err.count('feat2') == 4 and 'within the tolerance of bf16' in said.err
+
+
+def test_a_runtime_that_would_keep_gigabytes_is_refused_at_once(benchmark, monkeypatch, capsys):
+    monkeypatch.setattr('sys.argv', ['benchmark.py', 'model', 'cvt-13', '--device', 'cpu', '--sizes', '224,800x1344',
+                                     '--compare', 'onnxruntime'])
+    with pytest.raises(SystemExit):
+        benchmark.main()
+    assert 'at 800x1344 the attention of stage 0 has' in capsys.readouterr().err
 
 
 def test_parts_of_a_detector_add_up(benchmark, monkeypatch, tmp_path):

@@ -14,9 +14,13 @@ def test_curve(tmp_path, run_tool):
     torch.save(dict(state_dict=MODELS.build(Config.fromfile(config).model).state_dict(), meta={}),
                tmp_path / 'model.pth')
     (tmp_path / 'out' / 'whole' / 'as_is').mkdir(parents=True)
+    settings = dict(config=str(config), checkpoint=str(tmp_path / 'model.pth'), data_root=None, refresh=4,
+                    written=(tmp_path / 'model.pth').stat().st_mtime, finetune=None)
+    (tmp_path / 'out' / 'settings.json').write_text(json.dumps(settings))
     (tmp_path / 'out' / 'whole' / 'as_is' / 'metrics.json').write_text('{"accuracy/top1": 12.25}')
-    output = run_tool('tools/benchmark.py', 'pruning', config, tmp_path / 'model.pth', '--size', '32x32', '--keep',
-                      '0.5', '--rounds', '1', '--work-dir', tmp_path / 'out', '--scores', 'norm').stdout
+    command = ('tools/benchmark.py', 'pruning', config, tmp_path / 'model.pth', '--size', '32x32', '--keep', '0.5',
+               '--rounds', '1', '--work-dir', tmp_path / 'out', '--scores', 'norm')
+    output = run_tool(*command).stdout
     rows = json.loads((tmp_path / 'out' / 'pruning.json').read_text())['rows']
     assert [row['name'] for row in rows] == ['whole', 'norm_0.5'] and f'{rows[1]["name"]}  ' in output
     assert rows[0]['accuracy/top1'] == 12.25 and rows[1]['accuracy/top1'] in range(101)
@@ -24,3 +28,5 @@ def test_curve(tmp_path, run_tool):
     assert (tmp_path / 'out' / 'pruning.png').stat().st_size > 5000
     written = Config.fromfile(tmp_path / 'out' / 'norm_0.5' / 'norm_0.5.py')
     assert written.model.backbone.token_pruning == dict(keep=0.5, refresh=4, score='norm')
+    refused = run_tool(*command, '--finetune', 'train_cfg.max_epochs=1', rc=2).stdout
+    assert 'holds a comparison with other settings (finetune; see' in refused

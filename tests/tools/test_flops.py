@@ -56,6 +56,14 @@ def test_parameters_with_a_head_of_1000_classes():
         assert sum(p.numel() for p in model.parameters()) == expected
 
 
+def test_masked_pretraining_is_the_backbone_and_its_decoder(get_flops):
+    whole = get_flops.count_parts(get_flops.build(str(ROOT / 'configs/simmim_cvt13_in1k.py')), (192, 192))
+    assert whole['decoder'] == (384 * 768 + 768, 384 * 768 * 12 * 12)
+    with torch.device('meta'):
+        alone = get_flops.count_parts(CvT('cvt-13', with_cls_token=False), (192, 192))
+    assert all(whole[name][1] == macs for name, (_, macs) in alone.items() if 'stage' in name)
+
+
 def test_windows_lower_the_count(get_flops):
     with torch.device('meta'):
         whole, windowed = CvT('cvt-13'), CvT('cvt-13', window_size=[28, 28, None])

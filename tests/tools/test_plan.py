@@ -9,7 +9,7 @@ from mmengine.config import Config
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / 'tools'))
 
-from _benchmark.plan import plan, training_images, training_size
+from _benchmark.plan import plan, teacher_macs, training_images, training_size
 
 
 def test_by_hand():
@@ -18,6 +18,8 @@ def test_by_hand():
     assert found == (3600, 6e9, pytest.approx(10), pytest.approx(0.1), pytest.approx(0.1 / 48), 8)
     # half of it recomputed: 7 GFLOPs
     assert plan(3600, 1e9, 2, 16, recomputed=0.5e9, flops=100e9, utilisation=0.6).gpu_hours == pytest.approx(0.7 / 6)
+    # a teacher of 2 GMACs looks on: 10 GFLOPs
+    assert plan(3600, 1e9, 2, 16, teacher=2e9, flops=100e9, utilisation=0.6).gpu_hours == pytest.approx(1 / 6)
     # a measured speed takes the place of all that
     assert plan(7200, 1e9, 8, 16, flops=1., utilisation=1., images_per_second=2.)[3:5] == (1., pytest.approx(1 / 192))
 
@@ -25,6 +27,7 @@ def test_by_hand():
 @pytest.mark.parametrize('name, images, batch, size', [
     ('cvt13_in1k', 300 * 1_281_167, 2048, (224, 224)),
     ('cvt13_384_in1k', None, 512, (384, 384)),
+    ('simmim_cvt13_in1k', 100 * 1_281_167, 2048, (192, 192)),
     ('upernet_cvt13_ade20k', 160_000 * 16, 16, (512, 512)),
     ('maskrcnn_cvt13_coco_3x', 36 * 117_266, 16, None)])
 def test_of_recipes(name, images, batch, size):
@@ -36,6 +39,19 @@ def test_of_recipes(name, images, batch, size):
     else:
         with pytest.raises(ValueError, match='give one by --size'):
             training_size(cfg)
+
+
+def test_teachers(tmp_path):
+    cfg = Config.fromfile(ROOT / 'configs/cvt13_distill_hard_in1k.py')
+    assert teacher_macs(cfg, (224, 224)) == pytest.approx(15.96e9, rel=0.01)  # timm's table
+    teacher = cfg.model.distillation.teacher
+    cfg.model.distillation.teacher = dict(config=str(ROOT / 'configs/cvt13_in1k.py'), checkpoint='x.pth')
+    ours = teacher_macs(cfg, (96, 96))  # at the teacher's own size
+    assert ours == pytest.approx(4.566e9, rel=0.001)
+    cfg.model.distillation.teacher = dict(teacher, input_size=112)
+    assert teacher_macs(cfg, (224, 224)) < 5e9
+    del cfg.model['distillation']
+    assert teacher_macs(cfg, (224, 224)) == 0
 
 
 def test_unknown_data_needs_its_number():

@@ -97,6 +97,18 @@ def test_shipped_studies_build(study, tmp_path, name):
         assert all(0.9 <= size / sizes['cvt_nano'] <= 1.1 for size in sizes.values()), sizes
 
 
+def test_a_study_may_get_more_members(tmp_path):
+    load_tool('study')
+    from _study import remember
+    remember(tmp_path / 'work', 'study.json', dict(data_root=None, plain=1), 'study', may_grow=True)
+    remember(tmp_path / 'work', 'study.json', dict(data_root=None, other=2), 'study', may_grow=True)
+    assert json.loads((tmp_path / 'work/study.json').read_text()) == dict(data_root=None, plain=1, other=2)
+    with pytest.raises(ValueError, match=r'other settings \(plain; see'):
+        remember(tmp_path / 'work', 'study.json', dict(data_root=None, plain=3), 'study', may_grow=True)
+    with pytest.raises(ValueError, match=r'other settings \(other, plain; see'):
+        remember(tmp_path / 'work', 'study.json', dict(data_root=None), 'study')
+
+
 def test_a_metric_that_no_run_has_is_named_in_the_table(tmp_path):
     study = load_tool('study')
     member = dict(study.DEFAULTS, name='plain', config='x.py', metrics=['top1'])
@@ -106,3 +118,13 @@ def test_a_metric_that_no_run_has_is_named_in_the_table(tmp_path):
     row, = study.results([member], tmp_path, failed)
     assert row['failed'] == ["plain has no metric ['top1'], but ['accuracy/top1']"] == [failed['plain']]
     assert row['failed'][0] in study.table([row])
+
+
+def test_a_cost_that_did_not_fit_is_measured_again(tmp_path, monkeypatch):
+    study = load_tool('study')
+    tried = []
+    monkeypatch.setattr(study, 'run_together', lambda commands, logs: tried.extend(commands) or {})
+    (tmp_path / 'plain_cost.json').write_text('{"rows": [{"oom": true}]}')
+    (tmp_path / 'other_cost.json').write_text('{"rows": [{"gflop": 1.0}]}')
+    members = [dict(study.DEFAULTS, name=name, file='x.py', size='64x64') for name in ('plain', 'other')]
+    assert study.measure(members, tmp_path) == {} and tried == ['plain']

@@ -21,7 +21,10 @@ model = dict(
     backbone=dict(
         arch=dict(_delete_=True, embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6)), init_cfg=None),
     neck=dict(in_channels=[8, 24, 48]),
-    roi_head=dict(bbox_head=dict(num_classes=8, fc_out_channels=64), mask_head=dict(num_classes=8)))
+    roi_head=dict(bbox_head=dict(num_classes=8, fc_out_channels=64),
+                  mask_head=dict(num_classes=8, num_convs=1, conv_out_channels=16)),
+    train_cfg=dict(rpn_proposal=dict(max_per_img=50), rcnn=dict(sampler=dict(num=32))),
+    test_cfg=dict(rpn=dict(max_per_img=20), rcnn=dict(max_per_img=5)))
 for pipeline in (_base_.train_pipeline, _base_.test_pipeline):
     for step in pipeline:
         if step['type'] == 'Resize':
@@ -119,7 +122,7 @@ for file in sorted((root / 'configs').glob('*.py')):
 print('equal')
 """
     assert run(installed / 'python', '-c', code, ROOT, cwd=tmp_path).strip().endswith('equal')
-    for command in ('test', 'predict', 'export', 'convert', 'flops', 'benchmark', 'plot'):
+    for command in ('test', 'predict', 'export', 'convert', 'flops', 'benchmark', 'plot', 'attention', 'prune-heads'):
         assert (installed / f'cvt-{command}').is_file()
 
 

@@ -120,7 +120,10 @@ def prepare(name: str, args: argparse.Namespace, size: tuple[int, int],
         folder: takes the files of runtimes.
     """
     memory = file = None
-    runtime = runtime_of(split_name(name)[1])
+    variants = split_name(name)[1]
+    runtime = runtime_of(variants)
+    if 'bf16' in variants:
+        args = argparse.Namespace(**{**vars(args), 'amp': 'bf16'})
     if runtime:
         file = export_column(runtime, build(name, args, size), args, size, folder)
     if args.device == 'cpu':
@@ -134,7 +137,6 @@ def prepare(name: str, args: argparse.Namespace, size: tuple[int, int],
     run = open_column(file, args, size) if runtime else partial(step, model, batch, args)
     if runtime:
         run()
-    variants = split_name(name)[1]
     if {'compiled', 'anysize'}.intersection(variants):
         with compiling(backbone_of(model), variants, args.mode):
             run()
@@ -184,6 +186,7 @@ def _measure(names: list[str], args: argparse.Namespace, size: tuple[int, int], 
             fastest_ms=median and 1e3 * min(times[name]),
             images_per_s=median and args.batch / median,
             speedup=median and medians[names[0]] / median if names[0] in medians else None,
-            share_of_peak=median and row['gflop'] / median / peak,
+            # that of a matrix product in --amp's precision
+            share_of_peak=None if median is None or 'bf16' in split_name(name)[1] else row['gflop'] / median / peak,
             matmul_gflops=peak)
     return list(rows.values())

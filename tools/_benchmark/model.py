@@ -17,6 +17,7 @@ import torch
 from _random_batch import parse_size
 
 from cvt_dense.deploy.cpu import advice, cpu_features
+from cvt_dense.deploy.memory import check_attention
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
 from cvt_dense.models import CvT
@@ -24,7 +25,7 @@ from cvt_dense.models import CvT
 from .measure import DTYPES, measure
 from .networks import VARIANTS, build, check_name, split_name
 from .report import environment, print_profile, print_table, save_plot
-from .runtimes import runtime_of
+from .runtimes import RUNTIMES, runtime_of
 
 HELP = 'time and memory of a backbone or a whole model'
 ARCHS = ', '.join(CvT.arch_zoo)
@@ -83,8 +84,11 @@ def run(args: argparse.Namespace) -> None:
     names = ['eager', *args.compare]
     with command_line.report_errors(*command_line.SETUP_ERRORS), torch.device('meta'):
         for name in names:
-            if split_name(name)[0] is None:
-                build(name, args, args.size)
+            network, variants = split_name(name)
+            if network is None:
+                model, runtime = build(name, args, args.size), runtime_of(variants)
+                for size in (args.sizes or [args.size]) if runtime else ():
+                    check_attention(model, size, RUNTIMES[runtime][0])  # before the time of other columns
     rows = []
     with command_line.report_errors(UserError):  # of files for runtimes
         for size in args.sizes or [args.size]:

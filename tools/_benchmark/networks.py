@@ -52,8 +52,8 @@ SETTINGS = dict(  # of CvT's constructor
     **{f'pruned{percent}': lambda args, keep=percent / 100: dict(token_pruning=dict(keep=keep))
        for percent in (90, 70, 50, 30)})
 CHANGES = dict(fused=lambda backbone: backbone.fuse(), einsum=use_einsum)  # of the backbone that was built
-# compiled and anysize are done last, on the device that measures; a runtime takes the whole
-VARIANTS = (*SETTINGS, *CHANGES, 'compiled', 'anysize', *RUNTIMES)
+# compiled and anysize are done last, on the device that measures; bf16 is one column's --amp; a runtime takes the whole
+VARIANTS = (*SETTINGS, *CHANGES, 'compiled', 'anysize', 'bf16', *RUNTIMES)
 INFERENCE_ONLY = {'fused', 'anysize', *RUNTIMES}
 
 
@@ -118,13 +118,13 @@ def check_name(name: str, args: argparse.Namespace) -> None:
     if network is not None and network not in NETWORKS and not timm.is_model(network):
         raise ValueError(f'--compare {network}: allowed are {", ".join(map(repr, NETWORKS))}, {allowed}, '
                          "timm's networks and combinations of them with +")
-    if network is not None and set(variants) - {'compiled'}:
-        raise ValueError(f'--compare {name}: {network} can only be combined with compiled')
+    if network is not None and set(variants) - {'compiled', 'bf16'}:
+        raise ValueError(f'--compare {name}: {network} can only be combined with compiled and bf16')
     runtime = runtime_of(variants)
     if runtime and args.model not in CvT.arch_zoo:
         raise ValueError(f'--compare {name}: {runtime} is measured on the backbone of {", ".join(CvT.arch_zoo)}, not '
                          f'on {args.model}; tools/export.py CONFIG ... --evaluate times the files of a config.')
-    if runtime and (args.device != 'cpu' or {'compiled', 'anysize', 'einsum'}.intersection(variants)
+    if runtime and (args.device != 'cpu' or {'compiled', 'anysize', 'einsum', 'bf16'}.intersection(variants)
                     or sum(variant in RUNTIMES for variant in variants) > 1):
         raise ValueError(f'--compare {name}: {runtime} runs on --device cpu, alone or with windowed and fused')
     for variant in sorted(INFERENCE_ONLY.intersection(variants)):

@@ -19,6 +19,8 @@ from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
+from cvt_dense.launch import command_line
+
 from .report import environment
 
 HELP = 'the time of backbone, neck, heads and post-processing of whole detectors and segmentors'
@@ -98,14 +100,15 @@ class Stopwatch:
 @torch.inference_mode()
 def run(args: argparse.Namespace) -> None:
     runs = {}
-    for name in args.configs:
-        model = build(name)
-        if args.fuse and hasattr(model.backbone, 'fuse'):
-            model.backbone.fuse()
-        batch = random_batch(model, 1, args.size)
-        pass_candidates(model, batch, args.candidates)
-        runs[name] = model, batch, Stopwatch(model)
-        model.predict(*batch.values())  # warms up
+    with command_line.report_errors(*command_line.SETUP_ERRORS):
+        for name in args.configs:
+            model = build(name)
+            if args.fuse and hasattr(model.backbone, 'fuse'):
+                model.backbone.fuse()
+            batch = random_batch(model, 1, args.size)
+            pass_candidates(model, batch, args.candidates)
+            runs[name] = model, batch, Stopwatch(model)
+            model.predict(*batch.values())  # warms up
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in runs}
     for _ in range(args.rounds):
         for name, (model, batch, watch) in runs.items():

@@ -1,9 +1,9 @@
 """``benchmark.py plan``: what the whole training of a config costs, on paper.
 
 A step costs 3 times the forward pass (backward computes gradients of inputs and of weights), and the backbone's once
-more with ``with_cp=True``; a multiplication and an addition are 2 FLOPs. So::
+more with ``with_cp=True``; a teacher runs forward only; a multiplication and an addition are 2 FLOPs. So::
 
-    GPU-hours = images * 2 * (3 * MACs + recomputed MACs) / (flops * utilisation) / 3600
+    GPU-hours = images * 2 * (3 * MACs + recomputed MACs + teacher's MACs) / (flops * utilisation) / 3600
     days = GPU-hours / gpus / 24
 
 ``--images-per-second`` takes what one GPU was measured to train (``benchmark.py model CONFIG --mode train``, or the end
@@ -12,12 +12,14 @@ of a run's log) instead. Evaluation is not counted. The total batch is the recip
 """
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import timm
 import torch
 from _random_batch import build_model, parse_size
-from get_flops import count_parts
+from get_flops import count, count_parts
 from mmengine.config import Config
 
 from cvt_dense.launch import command_line
@@ -48,8 +50,8 @@ class Plan(NamedTuple):
     images_per_gpu: float
 
 
-def plan(images: int, macs: float, gpus: int, total_batch: int, *, recomputed: float = 0., flops: float = 989e12,
-         utilisation: float = 0.35, images_per_second: float | None = None) -> Plan:
+def plan(images: int, macs: float, gpus: int, total_batch: int, *, recomputed: float = 0., teacher: float = 0.,
+         flops: float = 989e12, utilisation: float = 0.35, images_per_second: float | None = None) -> Plan:
     """The arithmetic.
 
     Args:
@@ -58,11 +60,12 @@ def plan(images: int, macs: float, gpus: int, total_batch: int, *, recomputed: f
         gpus: that share the work.
         total_batch: images of a step.
         recomputed: those of them that ``with_cp`` does twice.
+        teacher: those of a teacher's forward pass.
         flops: a GPU's peak per second.
         utilisation: share of that peak which training reaches.
         images_per_second: of one GPU as measured, instead of the two before.
     """
-    per_image = 2 * (3 * macs + recomputed)
+    per_image = 2 * (3 * macs + recomputed + teacher)
     rate = images_per_second or flops * utilisation / per_image
     hours = images / rate / 3600
     return Plan(images, per_image, rate, hours, hours / gpus / 24, total_batch / gpus)
@@ -122,13 +125,32 @@ def training_size(cfg: Config) -> tuple[int, int]:
     Raises:
         ValueError: they keep their own shape.
     """
-    if type_name(cfg.model) == 'ImageClassifier':
+    if type_name(cfg.model) in ('ImageClassifier', 'MaskedImageModel'):
         side = cfg.train_dataloader.dataset.transform['input_size']
         return (side, side) if isinstance(side, int) else tuple(side[-2:])
     crop = next((node['crop_size'] for node in dicts(cfg.train_dataloader) if node.get('crop_size')), None)
     if type_name(cfg.model) != 'EncoderDecoder' or crop is None:
         raise ValueError(f'{cfg.filename}: images keep their own shape; give one by --size, e.g. 800x1280 for COCO.')
     return tuple(crop)
+
+
+def teacher_macs(cfg: Config, size: tuple[int, int]) -> float:
+    """Of the teacher's forward pass on an image of ``size``, or of its own size; 0 without a teacher."""
+    teacher = (cfg.model.get('distillation') or {}).get('teacher')
+    if not teacher:
+        return 0.
+    side = teacher.get('input_size')
+    if teacher.get('config'):
+        own = Config.fromfile(teacher['config']).get('test_dataloader') or {}
+        network = build_model(teacher['config'])
+        side = side or ((own.get('dataset') or {}).get('transform') or {}).get('input_size')
+    else:
+        with torch.device('meta'):
+            network = timm.create_model(teacher['model_name'])
+        side = side or network.pretrained_cfg['input_size']
+    size = size if side is None else (side, side) if isinstance(side, int) else tuple(side)[-2:]
+    network = network.to('meta').eval()
+    return sum(count({'teacher': network}, partial(network, torch.empty(1, 3, *size, device='meta')))[0].values())
 
 
 def run(args: argparse.Namespace) -> None:
@@ -139,20 +161,23 @@ def run(args: argparse.Namespace) -> None:
         size = args.size or training_size(cfg)
         torch.manual_seed(0)
         parts = count_parts(build_model(args.config), size)
+        teacher = teacher_macs(cfg, size)
     parameters, macs = (sum(values) for values in zip(*parts.values()))
     again = sum(macs for name, (_, macs) in parts.items() if name.startswith('backbone.'))
     found = plan(images, macs, args.gpus, batch, recomputed=again if cfg.model.backbone.get('with_cp') else 0.,
-                 flops=args.flops, utilisation=args.utilisation, images_per_second=args.images_per_second)
-    print_plan(args, cfg, size, found, parameters, macs)
+                 teacher=teacher, flops=args.flops, utilisation=args.utilisation,
+                 images_per_second=args.images_per_second)
+    print_plan(args, cfg, size, found, parameters, macs, teacher)
 
 
 def print_plan(args: argparse.Namespace, cfg: Config, size: tuple[int, int], found: Plan, parameters: int,
-               macs: float) -> None:
+               macs: float, teacher: float) -> None:
     speed = 'as measured' if args.images_per_second else f'{args.utilisation:.0%} of {args.flops:.3g} FLOP/s'
     averaged = any('EMA' in type_name(hook) for hook in cfg.get('custom_hooks') or ())
     rows = [
         ('images', f'{found.images:,}', f'{found.images_per_gpu:g} a GPU and step'),
         ('forward', f'{macs / 1e9:,.2f} GMACs', f'an image of {size[0]}x{size[1]}'),
+        *([('teacher', f'{teacher / 1e9:,.2f} GMACs', 'an image')] if teacher else []),
         ('training', f'{found.flops_per_image / 1e9:,.1f} GFLOPs', 'an image'),
         ('speed', f'{found.images_per_second:,.1f} images/s', f'a GPU, {speed}'),
         ('cost', f'{found.gpu_hours:,.1f} GPU-hours', ''),

@@ -2,7 +2,8 @@
 
 Each share of ``--keep`` with each of ``--scores`` is tested by tools/test.py, with ``--finetune`` after a training by
 tools/train.py that starts from the checkpoint. The backbone's times at the size that the config tests with are medians
-of rounds in which all take turns. What was tested before in the same ``--work-dir`` is not tested again.
+of rounds in which all take turns. Interrupted, the
+same command goes on where it was.
 """
 import argparse
 import json
@@ -13,8 +14,10 @@ from pathlib import Path
 
 import torch
 from _random_batch import build_model, parse_size
+from _study import remember
 
 from cvt_dense.curves import MAIN, new_figure, save_figure
+from cvt_dense.launch import command_line
 from cvt_dense.models.layers.pruning import SCORES
 
 from .measure import seconds
@@ -78,7 +81,7 @@ def metrics_of(config: Path, args: argparse.Namespace) -> dict[str, float]:
         subprocess.run([sys.executable, TOOLS / tool, config, *flags, '--work-dir', folder, *data], check=True)
 
     if args.finetune:
-        run('train.py', '--cfg-options', *args.finetune)
+        run('train.py', *(['--resume'] if folder.exists() else []), '--cfg-options', *args.finetune)
         checkpoint = Path((folder / 'last_checkpoint').read_text().strip())
     run('test.py', str(checkpoint))
     tested = max((folder / 'test').glob('*/*.json'), key=lambda path: path.stat().st_mtime)
@@ -87,6 +90,16 @@ def metrics_of(config: Path, args: argparse.Namespace) -> dict[str, float]:
 
 
 def run(args: argparse.Namespace) -> None:
+    with command_line.report_errors(*command_line.SETUP_ERRORS):
+        remember(args.work_dir, 'settings.json', dict(
+            config=str(args.config.resolve()), checkpoint=str(args.checkpoint.resolve()),
+            written=args.checkpoint.stat().st_mtime, data_root=args.data_root, refresh=args.refresh,
+            finetune=args.finetune), 'comparison')
+        compare(args)
+
+
+def compare(args: argparse.Namespace) -> None:
+    """Tests or trains each variant, takes the times, and writes both."""
     variants = [('whole', 1., None), *((f'{score}_{keep:g}', keep, score) for score in args.scores
                                        for keep in sorted(args.keep, reverse=True) if keep < 1)]
     rows, backbones = [], {}

@@ -14,7 +14,7 @@ from cvt_dense.deploy.runtime import open_exported
 # By name the file's suffix and precision; None: that of --amp.
 RUNTIMES = {'openvino': ('.xml', None), 'openvino-bf16': ('.xml', 'bf16'), 'openvino-int8': ('.xml', 'int8'),
             'onnxruntime': ('.onnx', 'fp32'), 'onnxruntime-int8': ('.onnx', 'int8')}
-CALIBRATION = 8  # random images: the time of int8 does not depend on them
+CALIBRATION = 2  # random images: the time of int8 does not depend on them
 
 
 class _Model(nn.Module):

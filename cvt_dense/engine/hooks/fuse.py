@@ -38,7 +38,8 @@ class FuseHook(Hook):
     """Tests a copy of the model whose parts with a ``fuse`` method, such as CvT, are fused.
 
     The copy is made when the test begins: after the checkpoint was loaded and after ``EMAHook`` put its
-    weights in, whose bookkeeping needs the model as it was built.
+    weights in, whose bookkeeping needs the model as it was built. Further tests with equal weights, as ``--corrupt``
+    makes, run the same copy, which is compiled once.
 
     Args:
         compile: also compile them, for any size; see ``CvT.fuse``.
@@ -51,15 +52,20 @@ class FuseHook(Hook):
 
     def __init__(self, compile: bool = False):
         self.compile = compile
+        self.weights: list[float] | None = None
 
     def before_test_epoch(self, runner: Runner) -> None:
         self.model = runner.model
-        # The copy of a wrapped model is not wrapped: without gradients there is nothing to synchronise.
-        model = deepcopy(self.model.module if is_model_wrapper(self.model) else self.model).eval()
-        names = fuse_parts(model, self.compile)
-        runner.model = model
-        done = 'fused, to be compiled at the first image,' if self.compile else 'fused'
-        runner.logger.info(f'{done} for the test: {", ".join(names)}')
+        # EMAHook writes into the parameters' data: neither they nor their versions tell that they are others.
+        weights = [float(value.double().sum()) for value in self.model.state_dict().values()]
+        if weights != self.weights:
+            # The copy of a wrapped model is not wrapped: without gradients there is nothing to synchronise.
+            self.fused = deepcopy(self.model.module if is_model_wrapper(self.model) else self.model).eval()
+            names = fuse_parts(self.fused, self.compile)
+            self.weights = weights
+            done = 'fused, to be compiled at the first image,' if self.compile else 'fused'
+            runner.logger.info(f'{done} for the test: {", ".join(names)}')
+        runner.model = self.fused
 
     def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         runner.model = self.model
