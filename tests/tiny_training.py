@@ -114,7 +114,10 @@ class Process:
         found = [self.popen.pid]
         for pid in found:  # grows meanwhile
             for children in Path(f'/proc/{pid}/task').glob('*/children'):
-                found += map(int, children.read_text().split())
+                try:
+                    found += map(int, children.read_text().split())
+                except (FileNotFoundError, ProcessLookupError):  # it has ended since
+                    pass
         for pid in found:
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -2,8 +2,7 @@
 
 Each share of ``--keep`` with each of ``--scores`` is tested by tools/test.py, with ``--finetune`` after a training by
 tools/train.py that starts from the checkpoint. The backbone's times at the size that the config tests with are medians
-of rounds in which all take turns. Interrupted, the
-same command goes on where it was.
+of rounds in which all take turns. Interrupted, the same command goes on where it was.
 """
 import argparse
 import json

@@ -40,12 +40,9 @@ def load(caplog):
 
     logger = MMLogger.get_current_instance()
     logger.addHandler(caplog.handler)
-    level = logger.level
-    logger.setLevel('INFO')  # the current one may be what another test made
     torch.manual_seed(1)
     yield call
     logger.removeHandler(caplog.handler)
-    logger.setLevel(level)
 
 
 @pytest.mark.parametrize('outputs, new, rows, line', [
