@@ -41,12 +41,17 @@ def recipe(name: str) -> str:
     return str(path)
 
 
+def config_file(name: str) -> str:
+    """The path of a config that is named by path, or a recipe as 'cvt_dense::NAME.py'; see :func:`recipe`."""
+    return recipe(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else name
+
+
 def _teach(module: ModuleType) -> None:
     original = module.Config._get_cfg_path
 
     def get_cfg_path(cfg_path: str, filename: str) -> tuple[str, str | None]:
         if cfg_path.startswith(PREFIX):
-            return recipe(cfg_path.removeprefix(PREFIX)), None  # no scope: the recipe's own default_scope holds
+            return config_file(cfg_path), None  # no scope: the recipe's own default_scope holds
         return original(cfg_path, filename)
 
     module.Config._get_cfg_path = staticmethod(get_cfg_path)

@@ -95,12 +95,9 @@ def prune_heads(state_dict: Mapping[str, Tensor], model: nn.Module, kept: Mappin
     backbone = find_cvt(model)
     prefix = next(f'{name}.' if name else '' for name, module in model.named_modules() if module is backbone)
     state_dict = dict(state_dict)
-    num_heads = arch['num_heads']
-    if isinstance(num_heads, int):
-        num_heads = [num_heads] * len(arch['embed_dims'])
-    num_heads = [list(heads) if isinstance(heads, (list, tuple)) else heads for heads in num_heads]
-    first = [backbone.get_submodule(f'stage{stage}.blocks.0').attn for stage in range(len(num_heads))]
-    head_dims = [attention.proj.in_features // attention.num_heads for attention in first]
+    stages = [[block.attn for block in backbone.get_submodule(f'stage{i}').blocks] for i in range(len(backbone.depths))]
+    num_heads = [[attention.num_heads for attention in blocks] for blocks in stages]
+    head_dims = [blocks[0].proj.in_features // blocks[0].num_heads for blocks in stages]
     for name, attention in _attentions(backbone):
         stage, block = int(name.split('.')[0].removeprefix('stage')), int(name.split('.')[2])
         rows = torch.arange(attention.proj.in_features).view(attention.num_heads, -1)[kept[name]].flatten()
@@ -109,8 +106,6 @@ def prune_heads(state_dict: Mapping[str, Tensor], model: nn.Module, kept: Mappin
             key = f'{prefix}{name}.attn.{part}'
             if key in state_dict:
                 state_dict[key] = state_dict[key].index_select(int(part == 'proj.weight'), rows)
-        if isinstance(num_heads[stage], int):
-            num_heads[stage] = [num_heads[stage]] * backbone.depths[stage]
         num_heads[stage][block] = len(kept[name])
     return state_dict, dict(arch, num_heads=num_heads, head_dims=head_dims)
 

@@ -7,7 +7,7 @@ from mmengine.config import Config
 from torch import Tensor, nn
 
 from ..errors import CheckpointError, UserError
-from ..recipes import PREFIX, recipe
+from ..recipes import config_file
 from ..registry import MODELS
 from ..weights.files import load_weights_file, select_weights
 from ..weights.formats import StateDict
@@ -145,7 +145,7 @@ def classifier_teacher(config: str, checkpoint: str | None = None, input_size: A
         raise UserError(f'model.distillation.teacher.checkpoint={checkpoint!r}: give the checkpoint that {config} was '
                         'trained to; a teacher without trained weights teaches noise.')
     try:
-        cfg = Config.fromfile(recipe(config[len(PREFIX):]) if config.startswith(PREFIX) else config)
+        cfg = Config.fromfile(config_file(config))
     except FileNotFoundError as error:
         raise UserError(f'model.distillation.teacher.config={config!r} is not there: {error}') from error
     if 'ImageClassifier' not in str((cfg.get('model') or {}).get('type')):

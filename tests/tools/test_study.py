@@ -1,6 +1,5 @@
 """tools/study.py from its command line, on very little data; what it shares with the demo is tested there."""
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,12 +26,7 @@ members = [
 
 @pytest.fixture(scope='module')
 def study():
-    sys.path.insert(0, str(ROOT / 'tools'))
-    try:
-        import study
-        yield study
-    finally:
-        sys.path.remove(str(ROOT / 'tools'))
+    return load_tool('study')
 
 
 def test_members_that_fail_do_not_stop_the_others(run_tool, tmp_path):
@@ -97,8 +91,7 @@ def test_shipped_studies_build(study, tmp_path, name):
         assert all(0.9 <= size / sizes['cvt_nano'] <= 1.1 for size in sizes.values()), sizes
 
 
-def test_a_study_may_get_more_members(tmp_path):
-    load_tool('study')
+def test_a_study_may_get_more_members(study, tmp_path):
     from _study import remember
     remember(tmp_path / 'work', 'study.json', dict(data_root=None, plain=1), 'study', may_grow=True)
     remember(tmp_path / 'work', 'study.json', dict(data_root=None, other=2), 'study', may_grow=True)
@@ -109,8 +102,7 @@ def test_a_study_may_get_more_members(tmp_path):
         remember(tmp_path / 'work', 'study.json', dict(data_root=None), 'study')
 
 
-def test_a_metric_that_no_run_has_is_named_in_the_table(tmp_path):
-    study = load_tool('study')
+def test_a_metric_that_no_run_has_is_named_in_the_table(study, tmp_path):
     member = dict(study.DEFAULTS, name='plain', config='x.py', metrics=['top1'])
     (tmp_path / 'plain_seed0').mkdir()
     (tmp_path / 'plain_seed0/finished').write_text('{"accuracy/top1": 50.0}')
@@ -120,8 +112,7 @@ def test_a_metric_that_no_run_has_is_named_in_the_table(tmp_path):
     assert row['failed'][0] in study.table([row])
 
 
-def test_a_cost_that_did_not_fit_is_measured_again(tmp_path, monkeypatch):
-    study = load_tool('study')
+def test_a_cost_that_did_not_fit_is_measured_again(study, tmp_path, monkeypatch):
     tried = []
     monkeypatch.setattr(study, 'run_together', lambda commands, logs: tried.extend(commands) or {})
     (tmp_path / 'plain_cost.json').write_text('{"rows": [{"oom": true}]}')

@@ -12,6 +12,7 @@ of a run's log) instead. Evaluation is not counted. The total batch is the recip
 """
 import argparse
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from mmengine.config import Config
 
 from cvt_dense.launch import command_line
 from cvt_dense.nodes import dicts, type_name
+from cvt_dense.recipes import config_file
 
 HELP = 'GPU-hours, days, memory and disk of a whole training, from counted FLOPs or a measured speed'
 
@@ -126,12 +128,15 @@ def training_size(cfg: Config) -> tuple[int, int]:
         ValueError: they keep their own shape.
     """
     if type_name(cfg.model) in ('ImageClassifier', 'MaskedImageModel'):
-        side = cfg.train_dataloader.dataset.transform['input_size']
-        return (side, side) if isinstance(side, int) else tuple(side[-2:])
+        return _height_and_width(cfg.train_dataloader.dataset.transform['input_size'])
     crop = next((node['crop_size'] for node in dicts(cfg.train_dataloader) if node.get('crop_size')), None)
     if type_name(cfg.model) != 'EncoderDecoder' or crop is None:
         raise ValueError(f'{cfg.filename}: images keep their own shape; give one by --size, e.g. 800x1280 for COCO.')
     return tuple(crop)
+
+
+def _height_and_width(side: int | Sequence[int]) -> tuple[int, int]:
+    return (side, side) if isinstance(side, int) else tuple(side[-2:])
 
 
 def teacher_macs(cfg: Config, size: tuple[int, int]) -> float:
@@ -141,14 +146,15 @@ def teacher_macs(cfg: Config, size: tuple[int, int]) -> float:
         return 0.
     side = teacher.get('input_size')
     if teacher.get('config'):
-        own = Config.fromfile(teacher['config']).get('test_dataloader') or {}
-        network = build_model(teacher['config'])
+        path = config_file(teacher['config'])
+        own = Config.fromfile(path).get('test_dataloader') or {}
+        network = build_model(path)
         side = side or ((own.get('dataset') or {}).get('transform') or {}).get('input_size')
     else:
         with torch.device('meta'):
             network = timm.create_model(teacher['model_name'])
         side = side or network.pretrained_cfg['input_size']
-    size = size if side is None else (side, side) if isinstance(side, int) else tuple(side)[-2:]
+    size = size if side is None else _height_and_width(side)
     network = network.to('meta').eval()
     return sum(count({'teacher': network}, partial(network, torch.empty(1, 3, *size, device='meta')))[0].values())
 
