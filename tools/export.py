@@ -31,7 +31,6 @@ from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
 from cvt_dense.launch import check_weights, command_line, settings
 from cvt_dense.launch.calibration import calibration_images, test_size
-from cvt_dense.launch.start import leave_out_transformers
 
 ABOVE_TOLERANCE = 3  # exit code
 
@@ -100,7 +99,6 @@ def run(args: argparse.Namespace) -> int:
         check_format(file, precision)
     cfg = settings.load_config(args)
     size = parse_size(args.size, cfg)
-    leave_out_transformers(cfg)
     with before_the_log(main_process=True):  # keeps what packages say of themselves off the console
         init_default_scope(cfg.get('default_scope') or 'mmengine')
         model, classes = build(cfg, args.checkpoint)

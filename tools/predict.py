@@ -20,7 +20,6 @@ from cvt_dense.console import before_the_log, quiet_packages
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line, settings
 from cvt_dense.launch.check_values import SHARE, check_value
-from cvt_dense.launch.start import leave_out_transformers
 from cvt_dense.nodes import type_name
 
 if TYPE_CHECKING:  # their import takes seconds, in which a mistake could have been named
@@ -171,7 +170,6 @@ def main() -> None:
         command_line.check_exists(args.checkpoint)
         with quiet_packages():
             cfg = load_config(args)
-        leave_out_transformers(cfg)
         with before_the_log(main_process=True):
             annotations = [None] * len(images)
             if args.ground_truth:

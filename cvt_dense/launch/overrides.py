@@ -13,6 +13,7 @@ from mmengine.logging import print_log
 
 from ..errors import UserError
 from ..nodes import type_name
+from .no_transformers import leave_out_transformers
 
 # Names at a config's top that something reads, any other is a variable of the file: the arguments of MMEngine's Runner,
 # written down because importing it takes seconds, and what it or we take from the config itself.
@@ -56,6 +57,7 @@ def read_config(filename: str, options: dict[str, Any] | None = None) -> Config:
             cfg = Config.fromfile(filename)
     before = cfg.to_dict()
     cfg.merge_from_dict(options)
+    leave_out_transformers(cfg)  # before keys are judged, which imports what reads them
     for key in sorted(options, key=lambda key: key.split('.')[0] in before):  # first what needs no imports to be judged
         parts = key.split('.')
         if len(parts) > 1 and parts[0] in before and parts[0] not in SETTINGS:

@@ -61,8 +61,8 @@ def test_a_wrong_classification_config_needs_no_other_task_s_packages(run_tool, 
 
 
 def test_transformers_is_left_out_unless_the_config_names_what_needs_it():
-    script = ('import sys; from mmengine.config import Config; from cvt_dense.launch import start; '
-              "start.leave_out_transformers(Config(dict(optim_wrapper=dict(optimizer=dict(type='{}'))))); "
+    script = ('import sys; from mmengine.config import Config; from cvt_dense.launch import no_transformers; '
+              "no_transformers.leave_out_transformers(Config(dict(optim_wrapper=dict(optimizer=dict(type='{}'))))); "
               "import {}; print('transformers' in sys.modules); import transformers")
     assert python(script.format('AdamW', 'mmdet.models')) == 'False\n'
     assert python(script.format('Adafactor', 'mmengine.optim')) == 'True\n'
