@@ -163,7 +163,7 @@ def main() -> None:
     parser.add_argument('templates', nargs='*', metavar='TEMPLATE')
     parser.add_argument('--data', type=Path, metavar='DIR')
     parser.add_argument('--max-iters', type=int, metavar='N')
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()  # templates may follow --data DIR
     args.out.mkdir(parents=True, exist_ok=True)
     cases = on_photos(args.out, args.data) if args.data else on_shapes(args.out)
     for name in args.templates or cases:
