@@ -75,6 +75,36 @@ def test_learned_at_odd_sizes_and_fused(options):
     assert not left & {'LayerScale', 'BatchNorm2d'}
 
 
+@pytest.fixture
+def process_group():
+    torch.distributed.init_process_group('gloo', store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize('options', OPTIONS.values(), ids=OPTIONS)
+def test_ddp_without_unused_parameters(options, process_group):
+    """It raises at the second step if one had no gradient in the first."""
+    model = nn.parallel.DistributedDataParallel(CvT(ARCH, **options))
+    for _ in range(2):
+        sum(y.square().mean() for y in model(torch.rand(2, 3, 49, 90))).backward()
+
+
+@pytest.mark.parametrize('options', OPTIONS.values(), ids=OPTIONS)
+def test_one_graph(options):
+    """What is traced for ``torch.compile`` has no break, in training and in testing."""
+    torch._dynamo.reset()  # what was compiled for the other options counts towards its limit
+    model = moved(CvT(ARCH, **options))
+    x = torch.rand(2, 3, 49, 90)
+    for mode in (True, False):
+        model.train(mode)
+        torch.manual_seed(1)
+        expected = model(x)
+        torch.manual_seed(1)
+        for a, b in zip(torch.compile(model, fullgraph=True, backend='eager')(x), expected):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize('options', [
     NEUTRAL['together'] | dict(rel_pos='cpb'), dict(attention='linear', rel_pos='rope')], ids=['neutral', 'linear'])
 def test_four_stages(options):
