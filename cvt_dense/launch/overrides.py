@@ -5,6 +5,7 @@ import inspect
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import mmengine.registry as registries
@@ -200,6 +201,10 @@ def _classes(cfg: Config, node: dict[str, Any]) -> list[Any]:
     """What ``node['type']`` may be, by MMEngine's registries."""
     if not isinstance(node['type'], str):
         return [node['type']]
+    import_module('mmengine.optim')  # registers what it has: then MMDetection need not be imported for it
+    for registry in (registries.OPTIMIZERS, registries.OPTIM_WRAPPERS, registries.PARAM_SCHEDULERS):
+        if node['type'] in registry.module_dict:
+            return [registry.module_dict[node['type']]]
     found = []
     for registry in REGISTRIES:
         with registry.switch_scope_and_registry(cfg.get('default_scope')) as scoped:
