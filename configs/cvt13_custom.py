@@ -8,7 +8,7 @@ arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'nano': a small network for a CPU and
 pretrained = 'published'  # the authors' weights ('nano' has none); None: from scratch; or a file of weights
 image_size = 64 if arch == 'nano' else 224  # side in pixels
 batch_size = 32 if arch == 'nano' else 64  # images a GPU
-max_iters = 800 if arch == 'nano' else 5000  # steps of batch_size images; nano: minutes
+max_iters = 800 if arch == 'nano' else 5000  # steps of batch_size images; nano: 3 minutes on a CPU core
 
 # ------------------------------------------------------------------------------------------------------
 # The learning rate is 1e-4 for 64 images a step ('nano': 1e-3 for 32), and scales with GPUs * batch_size.

