@@ -11,7 +11,7 @@ arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'nano': a small network for a CPU and
 pretrained = 'published'  # the authors' weights ('nano' has none); None: from scratch; or a file of weights
 image_size = 224 if arch == 'nano' else 512  # short side in pixels, and of the square crops trained on
 batch_size = 8 if arch == 'nano' else 2  # images a GPU
-max_iters = 1000 if arch == 'nano' else 40000  # steps of batch_size images; nano: 20 minutes on a CPU core
+max_iters = 1000 if arch == 'nano' else 40000  # steps of batch_size images; nano: 19 minutes on a CPU core
 
 # ------------------------------------------------------------------------------------------------------
 # The learning rate is 6e-5 for 16 images a step ('nano': 1e-3 for 8), and scales with GPUs * batch_size.
