@@ -9,6 +9,7 @@ from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.structures import InstanceData, PixelData
 
+from cvt_dense.console import before_the_log
 from cvt_dense.models import CvT, ImageClassifier, MaskedImageModel, TimmBackbone
 
 OBJECTS = 8  # an image of COCO has 7 objects, one of ADE20K 8 classes
@@ -37,7 +38,7 @@ def build_model(path: str, **backbone: Any) -> BaseModel:
     cfg.model.get('backbone', {}).update(init_cfg=None, **backbone)
     logger = MMLogger.get_current_instance()
     level = logger.level
-    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
+    with before_the_log(main_process=True), DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
         model = revert_sync_batchnorm(MODELS.build(cfg.model))
         if not isinstance(getattr(model, 'backbone', None), (CvT, TimmBackbone)):
             raise ValueError(f'{path}: model.backbone is neither cvt_dense.CvT nor cvt_dense.TimmBackbone.')

@@ -26,13 +26,15 @@ class Run(NamedTuple):
         config: file, seen from the project's root.
         options: of --cfg-options.
         data_root: of --data-root; None: the config's.
-        initial: name of the run whose weights the backbone starts from; None: the config's.
+        weights: by setting, the name of the run whose last checkpoint it takes.
+        evaluated: whether its last checkpoint is evaluated; pretraining without labels is not.
     """
     name: str
     config: str
     options: tuple[str, ...] = ()
     data_root: str | None = None
-    initial: str | None = None
+    weights: dict[str, str] = {}
+    evaluated: bool = True
 
 
 # -- commands --------------------------------------------------------------------------------------
@@ -132,7 +134,7 @@ def train(runs: Sequence[Run], work_dir: Path, jobs: int = 2) -> dict[str, str]:
     """Trains what is not finished yet, ``jobs`` at a time, each from where it was.
 
     Returns:
-        By name of each run that failed, or that starts from one that did: why. The others are finished.
+        By name of each run that failed, or that takes weights of one that did: why. The others are finished.
     """
     failed: dict[str, str] = {}
     for wave in _waves(runs, jobs):
@@ -140,18 +142,21 @@ def train(runs: Sequence[Run], work_dir: Path, jobs: int = 2) -> dict[str, str]:
         for run in wave:
             if (work_dir / run.name / 'finished').exists():
                 print(f'  {run.name}: finished before')
-            elif run.initial in failed:
-                failed[run.name] = f'{run.name} starts from {run.initial}, which failed'
-            elif run.initial and not (work_dir / run.initial / 'finished').exists():
-                failed[run.name] = f'{run.name} starts from {run.initial}, which is not finished: train it before'
+                continue
+            missing = [name for name in run.weights.values() if not (work_dir / name / 'finished').exists()]
+            if missing:
+                why = 'failed' if missing[0] in failed else 'is not finished: train it before'
+                failed[run.name] = f'{run.name} takes the weights of {missing[0]}, which {why}'
             else:
                 commands[run.name] = _command(run, work_dir)
         if not commands:
             continue
         logs = {name: work_dir / f'{name}.log' for name in commands}
         failed |= run_together(commands, logs)
-        for name in (name for name in commands if name not in failed):
-            result = read_result(work_dir / name)
+        for name, evaluated in ((run.name, run.evaluated) for run in wave if run.name in commands):
+            if name in failed:
+                continue
+            result = read_result(work_dir / name) if evaluated else {}
             if was_stopped(work_dir / name):
                 failed[name] = f'{name} was stopped by a signal, and goes on where it was'
             elif result is None:
@@ -164,7 +169,7 @@ def train(runs: Sequence[Run], work_dir: Path, jobs: int = 2) -> dict[str, str]:
 def _waves(runs: Sequence[Run], jobs: int) -> Iterator[list[Run]]:
     wave: list[Run] = []
     for run in runs:
-        if len(wave) == jobs or run.initial in [other.name for other in wave]:
+        if len(wave) == jobs or set(run.weights.values()) & {other.name for other in wave}:
             yield wave
             wave = []
         wave.append(run)
@@ -178,9 +183,7 @@ def _command(run: Run, work_dir: Path) -> list[str]:
         command += ['--data-root', run.data_root]
     if folder.exists():
         command.append('--resume')
-    if run.initial is not None:
-        options += ['model.backbone.init_cfg.type=Pretrained',
-                    f'model.backbone.init_cfg.checkpoint={last_checkpoint(work_dir / run.initial)}']
+    options += [f'{setting}={last_checkpoint(work_dir / name)}' for setting, name in run.weights.items()]
     return command + (['--cfg-options', *options] if options else [])
 
 

@@ -77,12 +77,12 @@ def parse_args() -> argparse.Namespace:
 
 def run_of(member: dict[str, Any], work_dir: Path, args: argparse.Namespace) -> Run:
     """A training of the study with the demo's data, seed and length."""
-    options = [f'randomness.seed={args.seed}'] if args.seed else []
+    options = [*member['options'], *([f'randomness.seed={args.seed}'] if args.seed else [])]
     length, unit = (args.epochs, 'epochs') if member is PRETRAINING else (args.iterations, 'iters')
     if length is not None:
         options += [f'train_cfg.max_{unit}={length}', f'train_cfg.val_interval={length}']
     return Run(member['name'], str(Path(member['config']).relative_to(ROOT)), tuple(options),
-               f'{work_dir}/data/{member["data"]}', member['initial'])
+               f'{work_dir}/data/{member["data"]}', member['weights'])
 
 
 def check(failed: dict[str, str]) -> None:

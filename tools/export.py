@@ -47,8 +47,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--precision', nargs='+', choices=PRECISIONS, default=['fp32'], metavar='PRECISION',
                         help=f'of the network: {", ".join(PRECISIONS)} (default: fp32); several write a file each, '
                         'OUT_<precision>')
-    parser.add_argument('--calibrate', type=int, default=128, metavar='N',
-                        help='training images that int8 takes its ranges from (default: %(default)s)')
+    parser.add_argument('--calibrate', type=int, metavar='N',
+                        help='training images that int8 takes its ranges from (default: 128, or all of fewer)')
     parser.add_argument('--part', choices=('model', 'backbone'), default='model', help='what to export (default: '
                         'the whole model)')
     parser.add_argument('--raw-input', nargs='?', const='NHWC', choices=('NHWC', 'NCHW'), metavar='LAYOUT',

@@ -24,7 +24,7 @@ from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
 
 STUDIES = ROOT / 'configs/studies'
-DEFAULTS = dict(options=[], seeds=[0], size=None, batch=1, metrics=[], changes={}, data='', initial=None)
+DEFAULTS = dict(options=[], seeds=[0], size=None, batch=1, metrics=[], changes={}, data='', weights={})
 MEMBER = ('name', 'config', *DEFAULTS)  # a member's settings; a study's own, but for the name, are those of all members
 
 
@@ -66,6 +66,10 @@ def read_study(file: str, only: list[str] | None = None) -> list[dict[str, Any]]
         if not Path(member['config']).is_file():
             raise UserError(f'{file}: {member["name"]} names {member["config"]}, which does not exist.')
     names = [member['name'] for member in members]
+    for member in members:
+        nobody = sorted(set(member['weights'].values()) - set(names))
+        if nobody:
+            raise UserError(f"{file}: {member['name']} takes the weights of {nobody}; there are {names}.")
     missing = [name for name in only or [] if name not in names]
     twice = sorted({name for name in names if names.count(name) > 1})
     if missing or twice or not names:
@@ -74,8 +78,19 @@ def read_study(file: str, only: list[str] | None = None) -> list[dict[str, Any]]
     return [member for member in members if not only or member['name'] in only]
 
 
-def runs_of(member: dict[str, Any], work_dir: Path, data_root: str | None, options: list[str]) -> list[Run]:
-    """A run for each seed, of the member's config or, with ``changes``, of one that inherits it."""
+def runs_of(member: dict[str, Any], work_dir: Path, data_root: str | None, options: list[str],
+            seeds: dict[str, list[int]]) -> list[Run]:
+    """A run for each seed, of the member's config or, with ``changes``, of one that inherits it.
+
+    Weights of another member are of the same seed, or of its first if it has not got that one.
+
+    Args:
+        member: with every setting.
+        work_dir: the study's.
+        data_root: the study's.
+        options: of all runs.
+        seeds: of every member, by its name.
+    """
     config = Path(member['config'])
     if member['changes']:
         lines = [f'_base_ = {str(config)!r}', *(f'{key} = {value!r}' for key, value in member['changes'].items())]
@@ -84,12 +99,15 @@ def runs_of(member: dict[str, Any], work_dir: Path, data_root: str | None, optio
         config.write_text('\n'.join(lines) + '\n')
     member['file'] = str(config.relative_to(ROOT) if config.is_relative_to(ROOT) else config)
     root = data_root and str(Path(data_root) / member['data'])
-    return [Run(name_of(member, seed), member['file'], (*member['options'], f'randomness.seed={seed}', *options), root,
-                member['initial'] and f'{member["initial"]}_seed{seed}') for seed in member['seeds']]
+    return [Run(name_of(member['name'], seed), member['file'],
+                (*member['options'], f'randomness.seed={seed}', *options), root,
+                {setting: name_of(other, seed if seed in seeds[other] else seeds[other][0])
+                 for setting, other in member['weights'].items()}, bool(member['metrics']))
+            for seed in member['seeds']]
 
 
-def name_of(member: dict[str, Any], seed: int) -> str:
-    return f'{member["name"]}_seed{seed}'
+def name_of(member: str, seed: int) -> str:
+    return f'{member}_seed{seed}'
 
 
 def measure(members: list[dict[str, Any]], work_dir: Path) -> dict[str, str]:
@@ -114,9 +132,9 @@ def results(members: list[dict[str, Any]], work_dir: Path, failed: dict[str, str
     """A row for each member: mean and range of each metric over its seeds, cost, and what failed."""
     rows = []
     for member in members:
-        finished = [seed for seed in member['seeds'] if (work_dir / name_of(member, seed) / 'finished').exists()]
-        found = [json.loads((work_dir / name_of(member, seed) / 'finished').read_text()) for seed in finished]
-        row = dict(name=member['name'], finished=len(finished), runs=len(member['seeds']), metrics={})
+        files = [work_dir / name_of(member['name'], seed) / 'finished' for seed in member['seeds']]
+        found = [json.loads(file.read_text()) for file in files if file.exists()]
+        row = dict(name=member['name'], finished=len(found), runs=len(member['seeds']), metrics={})
         for metric in member['metrics']:
             values = [result[metric] for result in found if metric in result]
             if values:
@@ -129,9 +147,9 @@ def results(members: list[dict[str, Any]], work_dir: Path, failed: dict[str, str
         if measured:
             row.update(parameters=measured['parameters'], gmacs=measured['gflop'] / 2 / member['batch'],
                        images_per_s=measured['images_per_s'])
-        if found and not row['metrics']:
+        if found and member['metrics'] and not row['metrics']:
             failed[member['name']] = f'{member["name"]} has no metric {member["metrics"]}, but {list(found[0])}'
-        row['failed'] = [failed[name] for name in (*(name_of(member, seed) for seed in member['seeds']),
+        row['failed'] = [failed[name] for name in (*(name_of(member['name'], seed) for seed in member['seeds']),
                                                    member['name']) if name in failed]
         rows.append(row)
     return rows
@@ -140,7 +158,8 @@ def results(members: list[dict[str, Any]], work_dir: Path, failed: dict[str, str
 def table(rows: list[dict[str, Any]]) -> str:
     """In Markdown; a failed run's reason, in short, stands in its row."""
     metrics = list(dict.fromkeys(metric for row in rows for metric in row['metrics']))
-    heads = ['', 'runs', *(f'{metric} (range)' for metric in metrics), 'parameters (M)', 'GMACs', 'images/s', '']
+    cost = ['parameters (M)', 'GMACs', 'images/s'] if any('gmacs' in row for row in rows) else []
+    heads = ['', 'runs', *(f'{metric} (range)' for metric in metrics), *cost, '']
     lines = [heads, ['---'] * len(heads)]
     for row in rows:
         cells = [row['name'], f'{row["finished"]}/{row["runs"]}']
@@ -148,7 +167,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             found = row['metrics'].get(metric)
             cells.append(f'{found["mean"]:.4g} ({found["low"]:.4g} - {found["high"]:.4g})' if found else '')
         cells += [f'{row["parameters"] / 1e6:.2f}', f'{row["gmacs"]:.3g}', f'{row["images_per_s"]:.0f}'] \
-            if 'gmacs' in row else ['', '', '']
+            if 'gmacs' in row else [''] * len(cost)
         lines.append(cells + ['; '.join(reason.partition(';')[0] for reason in row['failed'])])
     return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines)
 
@@ -159,12 +178,13 @@ def main() -> None:
         if args.jobs < 1:
             raise UserError(f'--jobs {args.jobs}: it must be a whole number, 1 or more.')
         members = read_study(args.study, args.only)
+        seeds = {member['name']: member['seeds'] for member in read_study(args.study)}
         work_dir = Path(args.work_dir or ROOT / 'work_dirs' / Path(args.study).stem).resolve()
         data_root = args.data_root and str(Path(args.data_root).resolve())
         remember(work_dir, 'study.json', {
             'data_root': data_root, 'cfg_options': args.cfg_options,
             **{member['name']: member for member in read_study(args.study)}}, 'study', may_grow=True)
-        runs = [run for member in members for run in runs_of(member, work_dir, data_root, args.cfg_options)]
+        runs = [run for member in members for run in runs_of(member, work_dir, data_root, args.cfg_options, seeds)]
         failed = train(runs, work_dir, args.jobs)
         failed |= measure(members, work_dir)
         rows = results(members, work_dir, failed)

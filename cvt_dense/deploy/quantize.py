@@ -175,19 +175,20 @@ def quantize_onnx(model: Any, images: Sequence[Tensor], to_input: Callable[[Tens
 
 
 def for_openvino(model: Any) -> Any:
-    """A copy of an int8 model with an Unsqueeze before each quantiser of a concatenation, and a Squeeze after it.
+    """A copy of an int8 model with an Unsqueeze before each quantiser of what is joined or pooled, a Squeeze after it.
 
     OpenVINO 2026.4 otherwise moves the quantiser of CLS and map tokens in front of their concatenation and then fails
-    on the two parts' zero points. ONNX Runtime 1.31 fails on this copy.
+    on the two parts' zero points; in UperNet it makes the quantiser of a pooled map, a product with a constant, part
+    of that product and then takes the map's columns for its channels. ONNX Runtime 1.31 fails on this copy.
     """
     from onnx import helper
     model = copy.deepcopy(model)
     nodes, unsqueezed = [], set()
-    concats = {out for node in model.graph.node if node.op_type == 'Concat' for out in node.output}
+    origins = {out for node in model.graph.node if node.op_type in ('Concat', 'MatMul') for out in node.output}
     model.graph.initializer.append(helper.make_tensor('first_axis', 7, [1], [0]))  # 7: int64
     for node in model.graph.node:
         nodes.append(node)
-        if node.op_type == 'QuantizeLinear' and node.input[0] in concats:
+        if node.op_type == 'QuantizeLinear' and node.input[0] in origins:
             inside = node.input[0] + '_unsqueezed'
             nodes.insert(-1, helper.make_node('Unsqueeze', [node.input[0], 'first_axis'], [inside]))
             node.input[0] = inside

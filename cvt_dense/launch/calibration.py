@@ -11,10 +11,14 @@ from ..nodes import dicts, type_name
 from .check_data.data_sets import leaf_datasets
 
 
-def calibration_images(cfg: Config, number: int) -> list[Tensor]:
-    """``number`` images of the training set, spread evenly over it, in the test data set's pipeline.
+def calibration_images(cfg: Config, number: int | None) -> list[Tensor]:
+    """Images of the training set, spread evenly over it, in the test data set's pipeline.
 
     Of data sets joined into one, the first gives them.
+
+    Args:
+        cfg: of the recipe.
+        number: of images; None: 128, or all if there are fewer.
 
     Returns:
         of each raw pixels, uint8 (1, 3, H, W), RGB; H and W as the pipeline leaves them.
@@ -31,6 +35,8 @@ def calibration_images(cfg: Config, number: int) -> list[Tensor]:
         if key in test:
             train[key] = test[key]
     dataset = DATASETS.build(train)
+    if number is None:
+        number = min(128, len(dataset))
     if not 1 <= number <= len(dataset):
         raise UserError(f'--calibrate {number}: allowed are 1 to {len(dataset)}, the images of the training set.')
     turned = type_name(train) != 'ImageDataset'  # mm reads images as BGR

@@ -141,12 +141,25 @@ def every_layer_is_found(exporter):
     assert set(quantize.onnx_layers(exporter._onnx, exporter.layers).values()) == set(exporter.layers)
 
 
+UPERNET = {
+    'model.decode_head.in_channels': [8, 16], 'model.decode_head.in_index': [0, 1],
+    'model.decode_head.pool_scales': (1, 3), 'model.decode_head.channels': 8, 'model.auxiliary_head': None}
+
+
+def test_segmentor_in_int8(tmp_path):
+    """In OpenVINO too, which wants the pooled maps' quantisers kept apart from their products."""
+    model = tiny('upernet_cvt_nano_shapes.py', TWO_STAGES, **UPERNET)
+    lines = []
+    exporter = Exporter(model, Options(SIZE), ABOUT, [image(seed=i) for i in range(4)], lines.append)
+    assert exporter.export(tmp_path / 'a.xml', 'int8'), lines
+    every_layer_is_found(exporter)
+    assert not [line for line in lines if 'does not run it' in line]
+
+
 def test_segmentor_for_any_size(tmp_path):
     """Pooling to fixed bins, resizing to the image and the normalisation inside follow the size; labels come out."""
     from mmseg.structures import SegDataSample
-    model = tiny('upernet_cvt_nano_shapes.py', TWO_STAGES, **{
-        'model.decode_head.in_channels': [8, 16], 'model.decode_head.in_index': [0, 1],
-        'model.decode_head.pool_scales': (1, 3), 'model.decode_head.channels': 8, 'model.auxiliary_head': None})
+    model = tiny('upernet_cvt_nano_shapes.py', TWO_STAGES, **UPERNET)
     exporter = Exporter(model, Options(SIZE, dynamic=True, raw_input='NCHW', argmax=True), ABOUT, report=lambda _: None)
     assert exporter.export(tmp_path / 'a.onnx') and exporter.export(tmp_path / 'a.xml')
     every_layer_is_found(exporter)

@@ -19,7 +19,7 @@ backbone = dict(arch=dict(embed_dims=[8, 8, 16], depths=[1, 1, 1], num_heads=[1,
 members = [
     dict(name='small', seeds=[0, 1], changes=dict(model=dict(backbone=backbone))),
     dict(name='broken', changes=dict(model=dict(backbone=dict(mixing='both')))),
-    dict(name='orphan', initial='broken', size=None),
+    dict(name='orphan', weights={'model.backbone.init_cfg.checkpoint': 'broken'}, size=None),
 ]
 """
 
@@ -44,7 +44,7 @@ def test_members_that_fail_do_not_stop_the_others(run_tool, tmp_path):
     lines = (tmp_path / 'work/table.md').read_text().splitlines()
     assert lines[2].startswith(f'| small | 2/2 | {found["mean"]:.4g} (')
     assert '| broken | 0/1 |' in lines[3] and 'broken_seed0 failed with exit code 2' in lines[3]
-    assert 'orphan_seed0 starts from broken_seed0, which failed' in lines[4]
+    assert 'orphan_seed0 takes the weights of broken_seed0, which failed' in lines[4]
     assert "mixing='both' in stage 0: allowed are None, 'hybrid'" in out and '3 failed; the same command' in out
     assert min(Image.open(tmp_path / 'work/study.png').size) > 300
     again = run_tool(*command, '--only', 'small').stdout
@@ -57,6 +57,7 @@ def test_members_that_fail_do_not_stop_the_others(run_tool, tmp_path):
     ('members = [dict(name="a", confg="cvt13_in1k.py")]', r"a member has .*'confg'.*not \['confg'\]"),
     ('members = [dict(name="a", config="cvt99.py")]', 'a names .*cvt99.py, which does not exist'),
     ('config = "cvt13_in1k.py"\nmembers = [dict(name="a"), dict(name="a")]', r"\['a'\] more than once"),
+    ('config = "cvt13_in1k.py"\nmembers = [dict(name="a", weights=dict(x="b"))]', r"weights of \['b'\]; there are "),
     ('members = []', 'there must be one at least'),
     ('config = "cvt13_in1k.py"\nmembers = [dict(name="a")]', "no 'b': --only takes those"),
 ])
@@ -79,7 +80,7 @@ def test_shipped_studies_build(study, tmp_path, name):
     from mmengine.registry import MODELS, DefaultScope
     sizes = {}
     for member in study.read_study(str(ROOT / f'configs/studies/{name}.py')):
-        study.runs_of(member, tmp_path, None, [])
+        study.runs_of(member, tmp_path, None, [], {'pretraining': [0]})
         cfg = Config.fromfile(ROOT / member['file'])
         with DefaultScope.overwrite_default_scope(cfg.default_scope), torch.device('meta'):
             backbone = MODELS.build(cfg.model).backbone.eval()
@@ -89,6 +90,30 @@ def test_shipped_studies_build(study, tmp_path, name):
     assert len(sizes) >= 4
     if name.endswith('_backbones'):
         assert all(0.9 <= size / sizes['cvt_nano'] <= 1.1 for size in sizes.values()), sizes
+
+
+@pytest.mark.parametrize('file', sorted((ROOT / 'configs/studies').glob('*.py')), ids=lambda file: file.stem)
+def test_shipped_studies_take_their_options(study, tmp_path, file):
+    """Every option and every setting for weights has an effect; members without metrics are those that have none."""
+    from mmengine.config import DictAction
+
+    from cvt_dense.launch.overrides import read_config
+    members = study.read_study(str(file))
+    seeds = {member['name']: member['seeds'] for member in members}
+    for member in members:
+        for run in study.runs_of(member, tmp_path, None, [], seeds):
+            options = {key: DictAction._parse_int_float_bool(value)
+                       for key, value in (option.split('=', 1) for option in run.options)}
+            cfg = read_config(str(ROOT / run.config), {**options, **dict.fromkeys(run.weights, 'x.pth')})
+            assert run.evaluated == ('val_evaluator' in cfg), run
+            assert {name.rpartition('_seed')[0] for name in run.weights.values()} <= set(seeds)
+
+
+def test_weights_of_a_member_with_fewer_seeds_are_its_first(study, tmp_path):
+    member = dict(study.DEFAULTS, name='student', config=str(ROOT / 'configs/cvt13_in1k.py'), seeds=[0, 3],
+                  weights={'model.backbone.init_cfg.checkpoint': 'teacher'})
+    runs = study.runs_of(member, tmp_path, None, [], {'teacher': [5, 3]})
+    assert [list(run.weights.values()) for run in runs] == [['teacher_seed5'], ['teacher_seed3']]
 
 
 def test_a_study_may_get_more_members(study, tmp_path):

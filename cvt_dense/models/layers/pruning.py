@@ -10,7 +10,7 @@ from .entropy import query_entropy
 SCORES = ('entropy', 'random', 'norm')
 # Entropies that choose tokens are of at most about so many keys. At 800x1344 CvT-13's first stage has 16,800: a pass
 # over all of them costs as much as the attention that is saved.
-SCORED_KEYS = 1024
+SCORED_KEYS = 256
 
 
 class PrunedAttention(ConvAttention):

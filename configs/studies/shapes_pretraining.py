@@ -1,0 +1,15 @@
+# As camvid_pretraining.py, on the label maps of the demo's generated shapes. About 20 minutes on 2 cores.
+#
+#   python -m cvt_dense.datasets.synthetic work_dirs/demo/data
+#   python tools/study.py configs/studies/shapes_pretraining.py --data-root work_dirs/demo/data/segmentation
+_upernet = dict(
+    config='upernet_cvt_nano_shapes.py', metrics=['mIoU'], seeds=[0, 1],
+    changes=dict(model=dict(backbone=dict(with_cls_token=False))))
+
+members = [
+    dict(name='simmim', config='simmim_cvt_nano.py', changes=dict(model=dict(backbone=dict(arch=dict(depths=(1, 1, 2))))),
+         options=['image_size=128', 'folder=images/training', 'max_epochs=40']),
+    dict(name='scratch', **_upernet, options=['max_iters=440']),
+    dict(name='pretrained', **_upernet, options=['max_iters=440', 'model.backbone.init_cfg.type=Pretrained'],
+         weights={'model.backbone.init_cfg.checkpoint': 'simmim'}),
+]
