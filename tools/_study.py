@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cvt_dense.curves import Curves
+from cvt_dense.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRESS = re.compile(r'(Epoch|Iter)\(train\) +(\[[^]]*\](?:\[[^]]*\])?).*? loss: ([\d.]+)')
@@ -193,7 +194,7 @@ def remember(work_dir: Path, file: str, settings: dict, what: str, may_grow: boo
     With ``may_grow`` there may be others than before, as long as those of equal names are equal.
 
     Raises:
-        ValueError: it holds something else, or the same with other settings, which must not be mixed with these.
+        UserError: it holds something else, or the same with other settings, which must not be mixed with these.
     """
     path = work_dir / file
     if path.exists():
@@ -202,12 +203,12 @@ def remember(work_dir: Path, file: str, settings: dict, what: str, may_grow: boo
         names = before.keys() & settings.keys() if may_grow else before.keys() | settings.keys()
         changed = sorted(key for key in names if before.get(key) != settings.get(key))
         if changed:
-            raise ValueError(f'{work_dir} holds a {what} with other settings ({", ".join(changed)}; see {path}): name '
+            raise UserError(f'{work_dir} holds a {what} with other settings ({", ".join(changed)}; see {path}): name '
                              'another --work-dir, or delete this one.')
         if may_grow:
             path.write_text(json.dumps({**before, **settings}, indent=1))
     elif work_dir.exists() and any(work_dir.iterdir()):
-        raise ValueError(f'{work_dir} is not empty and holds no {what}: name another --work-dir.')
+        raise UserError(f'{work_dir} is not empty and holds no {what}: name another --work-dir.')
     else:
         work_dir.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(settings, indent=1))

@@ -121,9 +121,9 @@ def test_a_study_may_get_more_members(study, tmp_path):
     remember(tmp_path / 'work', 'study.json', dict(data_root=None, plain=1), 'study', may_grow=True)
     remember(tmp_path / 'work', 'study.json', dict(data_root=None, other=2), 'study', may_grow=True)
     assert json.loads((tmp_path / 'work/study.json').read_text()) == dict(data_root=None, plain=1, other=2)
-    with pytest.raises(ValueError, match=r'other settings \(plain; see'):
+    with pytest.raises(UserError, match=r'other settings \(plain; see'):
         remember(tmp_path / 'work', 'study.json', dict(data_root=None, plain=3), 'study', may_grow=True)
-    with pytest.raises(ValueError, match=r'other settings \(other, plain; see'):
+    with pytest.raises(UserError, match=r'other settings \(other, plain; see'):
         remember(tmp_path / 'work', 'study.json', dict(data_root=None), 'study')
 
 
