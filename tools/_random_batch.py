@@ -38,7 +38,8 @@ def build_model(path: str, **backbone: Any) -> BaseModel:
     cfg.model.get('backbone', {}).update(init_cfg=None, **backbone)
     logger = MMLogger.get_current_instance()
     level = logger.level
-    with before_the_log(main_process=True), DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
+    scope = cfg.get('default_scope') or 'mmengine'
+    with before_the_log(main_process=True), DefaultScope.overwrite_default_scope(scope):
         model = revert_sync_batchnorm(MODELS.build(cfg.model))
         if not isinstance(getattr(model, 'backbone', None), (CvT, TimmBackbone)):
             raise ValueError(f'{path}: model.backbone is neither cvt_dense.CvT nor cvt_dense.TimmBackbone.')

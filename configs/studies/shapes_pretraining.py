@@ -7,7 +7,8 @@ _upernet = dict(
     changes=dict(model=dict(backbone=dict(with_cls_token=False))))
 
 members = [
-    dict(name='simmim', config='simmim_cvt_nano.py', changes=dict(model=dict(backbone=dict(arch=dict(depths=(1, 1, 2))))),
+    dict(name='simmim', config='simmim_cvt_nano.py',
+         changes=dict(model=dict(backbone=dict(arch=dict(depths=(1, 1, 2))))),
          options=['image_size=128', 'folder=images/training', 'max_epochs=40']),
     dict(name='scratch', **_upernet, options=['max_iters=440']),
     dict(name='pretrained', **_upernet, options=['max_iters=440', 'model.backbone.init_cfg.type=Pretrained'],
