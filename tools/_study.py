@@ -204,7 +204,7 @@ def remember(work_dir: Path, file: str, settings: dict, what: str, may_grow: boo
         changed = sorted(key for key in names if before.get(key) != settings.get(key))
         if changed:
             raise UserError(f'{work_dir} holds a {what} with other settings ({", ".join(changed)}; see {path}): name '
-                             'another --work-dir, or delete this one.')
+                            'another --work-dir, or delete this one.')
         if may_grow:
             path.write_text(json.dumps({**before, **settings}, indent=1))
     elif work_dir.exists() and any(work_dir.iterdir()):

@@ -177,13 +177,13 @@ def main() -> None:
     with command_line.report_errors(UserError, ValueError, OSError):
         if args.jobs < 1:
             raise UserError(f'--jobs {args.jobs}: it must be a whole number, 1 or more.')
-        members = read_study(args.study, args.only)
-        seeds = {member['name']: member['seeds'] for member in read_study(args.study)}
+        everyone, members = read_study(args.study), read_study(args.study, args.only)
+        seeds = {member['name']: member['seeds'] for member in everyone}
         work_dir = Path(args.work_dir or ROOT / 'work_dirs' / Path(args.study).stem).resolve()
         data_root = args.data_root and str(Path(args.data_root).resolve())
         remember(work_dir, 'study.json', {
             'data_root': data_root, 'cfg_options': args.cfg_options,
-            **{member['name']: member for member in read_study(args.study)}}, 'study', may_grow=True)
+            **{member['name']: member for member in everyone}}, 'study', may_grow=True)
         runs = [run for member in members for run in runs_of(member, work_dir, data_root, args.cfg_options, seeds)]
         failed = train(runs, work_dir, args.jobs)
         failed |= measure(members, work_dir)

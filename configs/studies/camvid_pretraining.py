@@ -1,5 +1,5 @@
 # UperNet on small CamVid at a short schedule: from scratch, and from masked pretraining on the same images without
-# their labels. About 30 minutes on 2 cores.
+# their labels.
 #
 #   python tools/study.py configs/studies/camvid_pretraining.py --data-root DIR        DIR as upernet_cvt_nano_camvid's
 _upernet = dict(

@@ -1,5 +1,6 @@
 # CvT-nano on small CIFAR-10 with a convolutional teacher and without, at equal epochs: hard and soft labels, with the
-# distillation token and without. The teacher is trained first, on the same images. About 100 minutes on 2 cores.
+# distillation token and without. The teacher is trained first, on the same images. About two hours on 2 cores, by its
+# first runs.
 #
 #   python tools/study.py configs/studies/cifar_distillation.py --data-root DIR        DIR has {train,val}/<class>/*
 options = ['max_epochs=30']
