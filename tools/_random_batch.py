@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
-from mmengine.logging import MMLogger
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.structures import InstanceData, PixelData
@@ -36,17 +35,13 @@ def build_model(path: str, **backbone: Any) -> BaseModel:
     """
     cfg = Config.fromfile(path)
     cfg.model.get('backbone', {}).update(init_cfg=None, **backbone)
-    logger = MMLogger.get_current_instance()
-    level = logger.level
     scope = cfg.get('default_scope') or 'mmengine'
     with before_the_log(main_process=True), DefaultScope.overwrite_default_scope(scope):
         model = revert_sync_batchnorm(MODELS.build(cfg.model))
         if not isinstance(getattr(model, 'backbone', None), (CvT, TimmBackbone)):
             raise ValueError(f'{path}: model.backbone is neither cvt_dense.CvT nor cvt_dense.TimmBackbone.')
         if torch.get_default_device().type != 'meta':
-            logger.setLevel('WARNING')  # otherwise it prints two lines for each weight
             model.init_weights()
-            logger.setLevel(level)
     return model
 
 
