@@ -22,6 +22,7 @@ METRICS = _child('metric', 'METRICS', 'evaluation')
 TRANSFORMS = _child('transform', 'TRANSFORMS', 'datasets')
 LOOPS = _child('loop', 'LOOPS', 'evaluation')
 HOOKS = _child('hook', 'HOOKS', 'engine')
+OPTIM_WRAPPERS = _child('optimizer wrapper', 'OPTIM_WRAPPERS', 'engine')
 OPTIM_WRAPPER_CONSTRUCTORS = _child(
     'optimizer wrapper constructor', 'OPTIM_WRAPPER_CONSTRUCTORS', 'engine')
 

@@ -16,6 +16,7 @@ from mmengine.config import Config
 
 # (configs, settings, reason); the first two as fnmatch patterns
 EXPECTED: list[tuple[str, str, str]] = [
+    ('*', 'optim_wrapper.type', "mixed precision that mmcv's operators bear"),
     ('*', 'backbone.*', 'variable of the size that a recipe takes'),
     ('*', 'channels', 'variable of the size that a recipe takes'),
     ('*', 'multi_scale.*', 'variable of both multi-scale pipelines'),

@@ -10,13 +10,19 @@ from typing import Any
 
 import torch
 from _benchmark.measure import seconds
-from mmengine.optim import AmpOptimWrapper, OptimWrapper
+from mmengine.config import Config
+from mmengine.model import revert_sync_batchnorm
+from mmengine.optim import OptimWrapper
+from mmengine.registry import MODELS, DefaultScope
+from mmengine.structures import InstanceData, PixelData
 from torch import Tensor, nn
 
+from cvt_dense.engine import AmpOptimWrapper
 from cvt_dense.models import CvT, ImageClassifier
 from cvt_dense.models.backbones import cvt as cvt_module
 
-GOLDEN = Path(__file__).resolve().parents[1] / 'tests/data/cvt_tiny_golden.safetensors'
+ROOT = Path(__file__).resolve().parents[1]
+GOLDEN = ROOT / 'tests/data/cvt_tiny_golden.safetensors'
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 2), num_heads=(1, 3, 6))  # of the golden tensors
 DTYPES = dict(fp32=torch.float32, tf32=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
 # Relative differences (of Euclidean norms) to float32 on the CPU above which a precision counts as broken.
@@ -117,20 +123,26 @@ def loss_of(outs: tuple[Tensor, ...], targets: list[Tensor]) -> Tensor:
 
 
 def optimizer(model: nn.Module, name: str, device: str) -> OptimWrapper:
-    """MMEngine's, as recipes have it: bf16 without a scaler, fp16 with a dynamic one."""
+    """As recipes have it: bf16 without a scaler, fp16 with a dynamic one.
+
+    Raises:
+        Skip: fp16 on a CPU.
+    """
+    if name == 'fp16' and device == 'cpu':
+        raise Skip('training in fp16 is for GPUs; a CPU takes bf16')
     adamw = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    if device == 'cpu' or name == 'fp32':
+    if name == 'fp32':
         return OptimWrapper(adamw)
     scale = 'dynamic' if name == 'fp16' else dict(enabled=False)
-    return AmpOptimWrapper(loss_scale=scale, dtype=dict(bf16='bfloat16', fp16='float16')[name], optimizer=adamw)
+    return AmpOptimWrapper(cpu=device == 'cpu', loss_scale=scale, optimizer=adamw,
+                           dtype=dict(bf16='bfloat16', fp16='float16')[name])
 
 
-def steps(model: nn.Module, wrapper: OptimWrapper, images: Tensor, targets: list[Tensor], name: str, device: str,
-          number: int) -> list[float]:
+def steps(model: nn.Module, wrapper: OptimWrapper, images: Tensor, targets: list[Tensor], number: int) -> list[float]:
     """Losses of training steps."""
     losses = []
     for _ in range(number):
-        with precision(name, device) if device == 'cpu' else wrapper.optim_context(model):
+        with wrapper.optim_context(model):
             loss = loss_of(model(images), targets)
         wrapper.update_params(loss)
         losses.append(float(loss.detach()))
@@ -139,8 +151,6 @@ def steps(model: nn.Module, wrapper: OptimWrapper, images: Tensor, targets: list
 
 def training(name: str, settings: dict[str, Any], compiled: bool, device: str) -> dict[str, Any]:
     """Some steps in one precision: the loss is float32's and falls, every parameter that is not frozen moves."""
-    if name == 'fp16' and device == 'cpu':
-        raise Skip('training in fp16 is for GPUs; a CPU takes bf16')
     plain = problem(device, **settings)
     with torch.no_grad():
         expected = float(loss_of(copy.deepcopy(plain[0])(plain[1]), plain[2]))
@@ -149,7 +159,7 @@ def training(name: str, settings: dict[str, Any], compiled: bool, device: str) -
     if compiled:
         model.compile(dynamic=False)
     # fp16's scaler may skip its first steps while it looks for a scale
-    losses = steps(model, optimizer(model, name, device), images, targets, name, device, 12)
+    losses = steps(model, optimizer(model, name, device), images, targets, 12)
     still = [key for key, value in model.named_parameters() if value.requires_grad and torch.equal(value, before[key])]
     thawed = [key for key, value in model.named_parameters() if not value.requires_grad
               and not torch.equal(value, before[key])]
@@ -161,11 +171,9 @@ def training(name: str, settings: dict[str, Any], compiled: bool, device: str) -
 
 def resuming(name: str, device: str) -> dict[str, Any]:
     """2 steps, save, load, 2 steps, against 4 steps; the scaler's state among what is saved."""
-    if name == 'fp16' and device == 'cpu':
-        raise Skip('training in fp16 is for GPUs')
     model, images, targets = problem(device)
     wrapper = optimizer(model, name, device)
-    run = partial(steps, images=images, targets=targets, name=name, device=device, number=2)
+    run = partial(steps, images=images, targets=targets, number=2)
     run(model, wrapper)
     saved = copy.deepcopy((model.state_dict(), wrapper.state_dict()))
     run(model, wrapper)
@@ -180,6 +188,76 @@ def resuming(name: str, device: str) -> dict[str, Any]:
     # The backward pass of a GPU's fused attention adds in any order, so bits may differ there.
     return dict(tensors=len(ends), differing=differing, difference=worst,
                 scaler='loss_scaler' in saved[1], failed=differing > 0 if device == 'cpu' else not worst <= 1e-3)
+
+
+# -- whole detectors and segmentors --------------------------------------------------------------------
+
+
+def whole(recipe: str, name: str, device: str) -> dict[str, Any]:
+    """A recipe's model with a small backbone takes training steps and predicts, in float32 and in this precision.
+
+    Both first losses are equal but for a tenth: proposals that swap places change it.
+    """
+    for package in ('mmdet', 'mmseg', 'mmcv._ext'):
+        if not installed(package):
+            raise Skip(f'{package} is not installed')
+    found, (expected, *_) = whole_losses(recipe, name, device), whole_losses(recipe, 'fp32', device)
+    off = abs(found[0] - expected) / expected
+    return dict(loss=found[0], after=found[-1], off_fp32=off, failed=not (off <= 0.1 and found[-1] < found[0]))
+
+
+def whole_losses(recipe: str, name: str, device: str) -> list[float]:
+    """Losses of three steps on the same two images, before a prediction."""
+    cfg = Config.fromfile(ROOT / f'configs/{recipe}.py')
+    model = cfg.model
+    model.backbone.update(arch=ARCH, init_cfg=None, drop_path_rate=0., norm_eval=False)
+    widths = (*ARCH['embed_dims'], ARCH['embed_dims'][-1])  # the fourth map is the third, pooled
+    channels = [widths[i] for i in model.backbone.get('out_indices', (0, 1, 2))]
+    model.get('neck', model.get('decode_head')).in_channels = channels
+    if 'auxiliary_head' in model:
+        model.auxiliary_head.in_channels = channels[-1]
+    if model.type == 'DINO':
+        model.num_queries = 20  # the maps of such small images have few places
+    torch.manual_seed(0)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = revert_sync_batchnorm(MODELS.build(model))
+    model.init_weights()
+    model.to(device).train()
+    wrapper, losses = optimizer(model, name, device), []
+    for _ in range(3):
+        torch.manual_seed(0)
+        with wrapper.optim_context(model):
+            batch = model.data_preprocessor(whole_batch(cfg.default_scope), True)
+            loss, _ = model.parse_losses(model(**batch, mode='loss'))
+        wrapper.update_params(loss)
+        losses.append(float(loss.detach()))
+    with torch.no_grad():
+        model.eval().test_step(whole_batch(cfg.default_scope))
+    return losses
+
+
+def whole_batch(scope: str) -> dict[str, list]:
+    """Two images of 96x128 with two boxes and masks each, or a label map."""
+    import numpy as np
+    from mmdet.structures import DetDataSample
+    from mmdet.structures.mask import BitmapMasks
+    from mmseg.structures import SegDataSample
+    generator, size, samples = torch.Generator().manual_seed(0), (96, 128), []
+    meta = dict(img_shape=size, ori_shape=size, pad_shape=size, scale_factor=(1., 1.), img_id=0)
+    for _ in range(2):
+        sample = (DetDataSample if scope == 'mmdet' else SegDataSample)(metainfo=meta)
+        if scope == 'mmdet':
+            masks = np.zeros((2, *size), np.uint8)
+            masks[0, 4:60, 4:60] = masks[1, 20:80, 50:110] = 1
+            sample.gt_instances = InstanceData(
+                bboxes=torch.tensor([[4., 4., 60., 60.], [50., 20., 110., 80.]]), labels=torch.tensor([3, 7]),
+                masks=BitmapMasks(masks, *size))
+            sample.ignored_instances = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long))
+        else:
+            sample.gt_sem_seg = PixelData(data=torch.randint(0, 3, (1, *size), generator=generator))
+        samples.append(sample)
+    images = [torch.randint(0, 256, (3, *size), dtype=torch.uint8, generator=generator) for _ in samples]
+    return dict(inputs=images, data_samples=samples)
 
 
 # -- kernels -------------------------------------------------------------------------------------------
@@ -270,6 +348,8 @@ CHECKS: dict[str, Callable[[str], dict[str, Any]]] = {
     **{f'training, {name}, {variant}': partial(training, name, settings, False)
        for name in ('fp32', 'bf16', 'fp16') for variant, settings in VARIANTS.items()},
     **{f'resuming, {name}': partial(resuming, name) for name in ('fp32', 'bf16', 'fp16')},
+    **{f'{recipe}, {name}': partial(whole, recipe, name) for name in ('bf16', 'fp16')
+       for recipe in ('maskrcnn_cvt13_coco', 'retinanet_cvt13_coco', 'dino_cvt13_coco', 'upernet_cvt13_ade20k')},
     'attention kernels': attention_kernels,
     'two processes, SyncBN': two_processes,
     'channels-last': layout,

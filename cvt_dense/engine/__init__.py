@@ -1,3 +1,4 @@
+from .amp import AmpOptimWrapper
 from .hooks import (
                     BatchNormStatisticsHook,
                     CostHook,
@@ -18,7 +19,7 @@ from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import ContinuingRunner
 
 __all__ = [
-    'BatchNormStatisticsHook', 'ContinuingRunner', 'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FullPrecisionHook',
-    'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressBarHook',
-    'RawWeightsHook', 'SafeCheckpointHook', 'ScheduleHook', 'SeedHook', 'UnreadableImagesHook'
+    'AmpOptimWrapper', 'BatchNormStatisticsHook', 'ContinuingRunner', 'CostHook', 'EMAHook', 'EvaluateLoadedHook',
+    'FullPrecisionHook', 'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook',
+    'ProgressBarHook', 'RawWeightsHook', 'SafeCheckpointHook', 'ScheduleHook', 'SeedHook', 'UnreadableImagesHook'
 ]

@@ -23,7 +23,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     It works for classifiers, detectors and segmentors alike, in anyone's config::
 
         optim_wrapper = dict(
-            type='AmpOptimWrapper',
+            type='cvt_dense.AmpOptimWrapper',
             optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
             constructor='cvt_dense.LayerDecayOptimWrapperConstructor',
             paramwise_cfg=dict(decay_rate=0.9))

@@ -205,9 +205,9 @@ def _classes(cfg: Config, node: dict[str, Any]) -> list[Any]:
     for registry in (registries.OPTIMIZERS, registries.OPTIM_WRAPPERS, registries.PARAM_SCHEDULERS):
         if node['type'] in registry.module_dict:
             return [registry.module_dict[node['type']]]
-    found = []
+    found, scope = [], node['type'].rpartition('.')[0] or cfg.get('default_scope')
     for registry in REGISTRIES:
-        with registry.switch_scope_and_registry(cfg.get('default_scope')) as scoped:
+        with registry.switch_scope_and_registry(scope) as scoped:
             found.append(scoped.get(node['type']))
     return [cls for cls in found if cls is not None]
 

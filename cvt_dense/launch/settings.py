@@ -72,6 +72,8 @@ def adapt(cfg: Config, args: argparse.Namespace) -> Config:
     if _given(args, 'corrupt'):
         from .inference import set_corruptions
         set_corruptions(cfg, args)
+    if getattr(args, 'amp', None) == 'fp16' and not torch.cuda.is_available():
+        raise UserError('--amp fp16 is for GPUs; a CPU takes --amp bf16.')
     set_number_of_classes(cfg)
     adapt_loaders(cfg)
     adapt_optimizer(cfg)
@@ -167,8 +169,8 @@ AMP_DTYPES = dict(fp16='float16', bf16='bfloat16')
 
 
 def set_amp(cfg: Config, dtype: str) -> None:
-    """Mixed precision: ``dtype`` 'fp16' or 'bf16'."""
-    cfg.optim_wrapper.update(type='AmpOptimWrapper', dtype=AMP_DTYPES[dtype],
+    """Mixed precision: ``dtype`` 'fp16' or 'bf16', which is meant for CPUs too."""
+    cfg.optim_wrapper.update(type='cvt_dense.AmpOptimWrapper', dtype=AMP_DTYPES[dtype], cpu=dtype == 'bf16',
                              loss_scale='dynamic' if dtype == 'fp16' else dict(enabled=False))
 
 
@@ -321,14 +323,10 @@ def adapt_loaders(cfg: Config) -> None:
 
 
 def adapt_optimizer(cfg: Config) -> None:
-    """Float32 without an accelerator, where MMEngine has no mixed precision; a whole optimizer in a single process."""
-    import torch
+    """Our mixed precision in place of MMEngine's, which asserts a GPU; a whole optimizer in a single process."""
     wrapper = cfg.get('optim_wrapper') or {}
-    if type_name(wrapper) == 'AmpOptimWrapper' and not torch.cuda.is_available():
-        print_log('No GPU: training in float32 instead of mixed precision.', logger='current', level=30)
-        wrapper.type = 'OptimWrapper'
-        for key in ('dtype', 'loss_scale', 'use_fsdp'):
-            wrapper.pop(key, None)
+    if type_name(wrapper) == 'AmpOptimWrapper':
+        wrapper.type = 'cvt_dense.AmpOptimWrapper'
     optimizer = wrapper.get('optimizer') or {}
     if cfg.launcher == 'none' and type_name(optimizer) == 'ZeroRedundancyOptimizer':
         optimizer.type = optimizer.pop('optimizer_type')  # one process: no others to share the state with

@@ -108,12 +108,16 @@ def test_amp(monkeypatch, flag, dtype, scale):
     cfg = Config(dict(model=dict(), optim_wrapper=dict(type='OptimWrapper', optimizer=optimizer)))
     settings.set_amp(cfg, flag)
     assert cfg.optim_wrapper == dict(
-        type='AmpOptimWrapper', dtype=dtype, loss_scale=scale, optimizer=optimizer)
-    monkeypatch.setattr('torch.cuda.is_available', lambda: True)
-    assert settings.adapt(cfg, arguments('x')).optim_wrapper == cfg.optim_wrapper
-    monkeypatch.setattr('torch.cuda.is_available', lambda: False)
-    assert settings.adapt(cfg, arguments('x')).optim_wrapper == dict(type='OptimWrapper', optimizer=optimizer)
-    assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
+        type='cvt_dense.AmpOptimWrapper', dtype=dtype, loss_scale=scale, cpu=flag == 'bf16', optimizer=optimizer)
+    for cuda in (True, False):
+        monkeypatch.setattr('torch.cuda.is_available', lambda: cuda)
+        assert settings.adapt(cfg, arguments('x')).optim_wrapper == cfg.optim_wrapper
+    theirs = Config(dict(model=dict(), optim_wrapper=dict(type='AmpOptimWrapper', dtype=dtype, optimizer=optimizer)))
+    assert settings.adapt(theirs, arguments('x')).optim_wrapper.type == 'cvt_dense.AmpOptimWrapper'
+    assert theirs.optim_wrapper.type == 'AmpOptimWrapper'
+    if flag == 'fp16':
+        with pytest.raises(UserError, match='a CPU takes --amp bf16'):
+            settings.adapt(cfg, arguments('x', amp='fp16'))
 
 
 def test_auto_scale_lr_flag():
@@ -135,7 +139,7 @@ def test_completing_twice_is_completing_once(config, tmp_path, monkeypatch):
     (tmp_path / 'data').mkdir()
     monkeypatch.setitem(settings.VIS_BACKENDS, 'tensorboard', ('TensorboardVisBackend', 'torch'))  # installed
     dumped = tmp_path / config.name
-    for flags in (dict(), dict(data_root=str(tmp_path / 'data'), work_dir='w', amp='fp16', auto_scale_lr=True,
+    for flags in (dict(), dict(data_root=str(tmp_path / 'data'), work_dir='w', amp='bf16', auto_scale_lr=True,
                                vis_backend='tensorboard', resume='auto', cfg_options={
                                    'optim_wrapper.accumulative_counts': 3, 'backend_args.backend': 'lmdb',
                                    'backend_args.db_path': 'x'}),

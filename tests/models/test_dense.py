@@ -1,6 +1,8 @@
 """The backbone inside mmdet's and mmseg's own models: loss, gradients, prediction, odd sizes, frozen stages."""
+from contextlib import nullcontext
 from pathlib import Path
 
+import mmcv.ops
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.structures import InstanceData, PixelData
 
-import cvt_dense  # noqa: F401
+from cvt_dense.engine import AmpOptimWrapper
 from cvt_dense.models import CvT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,6 +102,35 @@ def test_loss_gradients_and_prediction(name):
     else:
         assert results[0].pred_sem_seg.data.shape == (1, 63, 97)
         assert 0 <= results[0].pred_sem_seg.data.min() and results[0].pred_sem_seg.data.max() < 150
+
+
+@pytest.mark.parametrize('name', DETECTORS + SEGMENTORS)
+def test_bfloat16(name, monkeypatch):
+    """As the recipes train on GPUs. mmcv's operators have no bfloat16, on GPUs neither, and must not meet it."""
+    deformable, dtypes = mmcv.ops.multi_scale_deform_attn, []
+    attend = deformable.multi_scale_deformable_attn_pytorch
+
+    def spy(value, *args):
+        dtypes.append(value.dtype)
+        return attend(value, *args)
+
+    monkeypatch.setattr(deformable, 'multi_scale_deformable_attn_pytorch', spy)
+    model = build(name, drop_path_rate=0.).train()
+    batch = detection_batch if name in DETECTORS else segmentation_batch
+    wrapper = AmpOptimWrapper(
+        dtype='bfloat16', cpu=True, optimizer=torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.1))
+    sizes, losses, maps = ((63, 97), (70, 81)), {}, {}
+    model.backbone.register_forward_hook(lambda module, args, outputs: maps.update(last=outputs[-1].dtype))
+    for precision, context in dict(bfloat16=wrapper.optim_context(model), float32=nullcontext()).items():
+        torch.manual_seed(0)
+        with context:
+            losses[precision] = total_loss(model, batch(*sizes))
+        # float32 comes last: what evaluates in it during a training does so
+        assert maps['last'] == getattr(torch, precision) and losses[precision].dtype == torch.float32
+    losses['bfloat16'].backward()
+    assert all(param.grad.isfinite().all() for param in model.parameters() if param.requires_grad)
+    assert 0 < abs(losses['bfloat16'] - losses['float32']) < 0.05 * losses['float32']
+    assert set(dtypes) == ({torch.float32} if name.startswith(('dino', 'mask2former')) else set())
 
 
 def test_frozen_stages_in_a_detector():

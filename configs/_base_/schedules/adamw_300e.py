@@ -10,7 +10,7 @@ test_cfg = dict()
 
 auto_scale_lr = dict(base_batch_size=2048, enable=True)
 optim_wrapper = dict(
-    type='AmpOptimWrapper',
+    type='cvt_dense.AmpOptimWrapper',
     dtype='bfloat16',  # --amp fp16 for GPUs without it
     loss_scale=dict(enabled=False),  # bf16 needs none, and a scaler hides gradients that are not finite
     optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05, betas=(0.9, 0.999), eps=1e-8),

@@ -12,7 +12,7 @@ param_scheduler = [
 ]
 
 optim_wrapper = dict(
-    type='AmpOptimWrapper',
+    type='cvt_dense.AmpOptimWrapper',
     dtype='bfloat16',  # --amp fp16 for GPUs without it
     loss_scale=dict(enabled=False),  # bf16 needs none, and a scaler hides gradients that are not finite
     optimizer=dict(type='AdamW', lr=1e-4, betas=(0.9, 0.999), weight_decay=0.05),
