@@ -16,7 +16,7 @@ def test_every_kind_can_be_built_in_our_scope(kind):
 
 
 def test_what_is_mmengines_is_found_in_our_scope_and_what_is_ours_from_any():
-    assert len(KINDS) > 20 and len(ours.EMPTY) == len(KINDS) - 8
+    assert len(KINDS) > 20 and len(ours.EMPTY) == len(KINDS) - 9
     with DefaultScope.overwrite_default_scope('cvt_dense'):
         assert [LOOPS.get('TestLoop').__name__, OPTIMIZERS.get('AdamW').__name__] == ['TestLoop', 'AdamW']
     for scope in ('mmengine', 'mmdet', 'mmseg'):

@@ -122,7 +122,7 @@ def loss_of(outs: tuple[Tensor, ...], targets: list[Tensor]) -> Tensor:
     return sum((out.to(target.dtype) - target).square().mean() for out, target in zip(outs, targets))
 
 
-def optimizer(model: nn.Module, name: str, device: str) -> OptimWrapper:
+def optimizer(model: nn.Module, name: str, device: str, lr: float = 3e-3) -> OptimWrapper:
     """As recipes have it: bf16 without a scaler, fp16 with a dynamic one.
 
     Raises:
@@ -130,7 +130,7 @@ def optimizer(model: nn.Module, name: str, device: str) -> OptimWrapper:
     """
     if name == 'fp16' and device == 'cpu':
         raise Skip('training in fp16 is for GPUs; a CPU takes bf16')
-    adamw = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    adamw = torch.optim.AdamW(model.parameters(), lr=lr)
     if name == 'fp32':
         return OptimWrapper(adamw)
     scale = 'dynamic' if name == 'fp16' else dict(enabled=False)
@@ -214,8 +214,9 @@ def whole_losses(recipe: str, name: str, device: str) -> list[float]:
     widths = (*ARCH['embed_dims'], ARCH['embed_dims'][-1])  # the fourth map is the third, pooled
     channels = [widths[i] for i in model.backbone.get('out_indices', (0, 1, 2))]
     model.get('neck', model.get('decode_head')).in_channels = channels
-    if 'auxiliary_head' in model:
+    if 'decode_head' in model:
         model.auxiliary_head.in_channels = channels[-1]
+        model.decode_head.channels = model.auxiliary_head.channels = 64  # 512 take minutes on a CPU
     if model.type == 'DINO':
         model.num_queries = 20  # the maps of such small images have few places
     torch.manual_seed(0)
@@ -223,7 +224,7 @@ def whole_losses(recipe: str, name: str, device: str) -> list[float]:
         model = revert_sync_batchnorm(MODELS.build(model))
     model.init_weights()
     model.to(device).train()
-    wrapper, losses = optimizer(model, name, device), []
+    wrapper, losses = optimizer(model, name, device, lr=1e-4), []
     for _ in range(3):
         torch.manual_seed(0)
         with wrapper.optim_context(model):

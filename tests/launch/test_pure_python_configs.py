@@ -155,7 +155,7 @@ def test_detection_data_is_checked(folder, tmp_path, changed, message):
     (tmp_path / 'pure.py').write_text(DETECTOR.format(**values))
     if message is None:
         cfg, dataset = data_sets(tmp_path / 'pure.py')
-        assert len(dataset) == 2 and 'dtype' not in cfg.optim_wrapper
+        assert len(dataset) == 2 and cfg.optim_wrapper.type == 'cvt_dense.AmpOptimWrapper'
     else:
         with pytest.raises(UserError, match=message):
             data_sets(tmp_path / 'pure.py')
