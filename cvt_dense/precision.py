@@ -39,17 +39,19 @@ class _InAutocast(_OutFloat32):
 
 
 class _InFloat32:
-    """A module that computes in float32, under autocast too; from bfloat16 it makes bfloat16."""
+    """A module that computes in float32, under autocast too; what it makes has the type of what came in.
+
+    Autocast is off inside for float32 inputs as well: LayerNorms of GPUs hand them on, and linear layers inside would
+    make 16 bits of them again.
+    """
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        low = [value for value in tree_leaves((args, kwargs))
-               if isinstance(value, Tensor) and value.dtype == torch.bfloat16]
-        if not low:
-            return super().forward(*args, **kwargs)
-        args, kwargs = _cast((args, kwargs), lambda value: value.dtype == torch.bfloat16, torch.float32)
-        with torch.autocast(low[0].device.type, enabled=False):
+        tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+        low = [value.dtype for value in tensors if value.dtype in HALF]
+        args, kwargs = _cast((args, kwargs), lambda value: value.dtype in HALF, torch.float32)
+        with torch.autocast(tensors[0].device.type if tensors else 'cpu', enabled=False):
             outputs = super().forward(*args, **kwargs)
-        return _cast(outputs, torch.is_floating_point, torch.bfloat16)
+        return _cast(outputs, torch.is_floating_point, low[0]) if low else outputs
 
 
 def heads(model: nn.Module) -> list[nn.Module]:

@@ -12,6 +12,7 @@ from mmengine.structures import InstanceData, PixelData
 
 from cvt_dense.engine import AmpOptimWrapper
 from cvt_dense.models import CvT
+from cvt_dense.precision import run_operators_in_float32
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
@@ -130,6 +131,22 @@ def test_loss_gradients_and_prediction(name, monkeypatch):
     else:
         assert results[0].pred_sem_seg.data.shape == (1, 63, 97)
         assert 0 <= results[0].pred_sem_seg.data.min() and results[0].pred_sem_seg.data.max() < 150
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float32])
+def test_deformable_attention_computes_in_float32_under_autocast(dtype, monkeypatch):
+    """From float32 too, which LayerNorms of GPUs hand on: its linear layers must not make bfloat16 of it."""
+    module, dtypes = mmcv.ops.multi_scale_deform_attn, []
+    attend = module.multi_scale_deformable_attn_pytorch
+    monkeypatch.setattr(module, 'multi_scale_deformable_attn_pytorch',
+                        lambda value, *args: dtypes.append(value.dtype) or attend(value, *args))
+    layer = mmcv.ops.MultiScaleDeformableAttention(embed_dims=16, num_heads=2, num_levels=1, batch_first=True).eval()
+    run_operators_in_float32(layer)
+    tokens, shapes = torch.rand(1, 20, 16, dtype=dtype), torch.tensor([[4, 5]])
+    with torch.autocast('cpu', torch.bfloat16):
+        out = layer(tokens, value=tokens, reference_points=torch.rand(1, 20, 1, 2, dtype=dtype),
+                    spatial_shapes=shapes, level_start_index=torch.tensor([0]))
+    assert dtypes == [torch.float32] and out.dtype == dtype
 
 
 def test_frozen_stages_in_a_detector():
