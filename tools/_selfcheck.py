@@ -10,11 +10,8 @@ from typing import Any
 
 import torch
 from _benchmark.measure import seconds
-from mmengine.config import Config
-from mmengine.model import revert_sync_batchnorm
+from _random_batch import build_model, random_batch
 from mmengine.optim import OptimWrapper
-from mmengine.registry import MODELS, DefaultScope
-from mmengine.structures import InstanceData, PixelData
 from torch import Tensor, nn
 
 from cvt_dense.engine import AmpOptimWrapper
@@ -194,7 +191,7 @@ def resuming(name: str, device: str) -> dict[str, Any]:
 
 
 def whole(recipe: str, name: str, device: str) -> dict[str, Any]:
-    """A recipe's model with a small backbone takes training steps and predicts, in float32 and in this precision.
+    """A recipe's model takes training steps and predicts, in float32 and in this precision.
 
     Both first losses are equal but for a tenth: proposals that swap places change it.
     """
@@ -208,57 +205,19 @@ def whole(recipe: str, name: str, device: str) -> dict[str, Any]:
 
 def whole_losses(recipe: str, name: str, device: str) -> list[float]:
     """Losses of three steps on the same two images, before a prediction."""
-    cfg = Config.fromfile(ROOT / f'configs/{recipe}.py')
-    model = cfg.model
-    model.backbone.update(arch=ARCH, init_cfg=None, drop_path_rate=0., norm_eval=False)
-    widths = (*ARCH['embed_dims'], ARCH['embed_dims'][-1])  # the fourth map is the third, pooled
-    channels = [widths[i] for i in model.backbone.get('out_indices', (0, 1, 2))]
-    model.get('neck', model.get('decode_head')).in_channels = channels
-    if 'decode_head' in model:
-        model.auxiliary_head.in_channels = channels[-1]
-        model.decode_head.channels = model.auxiliary_head.channels = 64  # 512 take minutes on a CPU
-    if model.type == 'DINO':
-        model.num_queries = 20  # the maps of such small images have few places
     torch.manual_seed(0)
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        model = revert_sync_batchnorm(MODELS.build(model))
-    model.init_weights()
-    model.to(device).train()
+    model = build_model(str(ROOT / f'configs/{recipe}.py'), drop_path_rate=0.).to(device).train()
+    batch = random_batch(model, 2, (192, 256), device)  # DINO needs room for 900 queries
     wrapper, losses = optimizer(model, name, device, lr=1e-4), []
     for _ in range(3):
-        torch.manual_seed(0)
+        torch.manual_seed(0)  # so that the same regions are sampled
         with wrapper.optim_context(model):
-            batch = model.data_preprocessor(whole_batch(cfg.default_scope), True)
             loss, _ = model.parse_losses(model(**batch, mode='loss'))
         wrapper.update_params(loss)
         losses.append(float(loss.detach()))
     with torch.no_grad():
-        model.eval().test_step(whole_batch(cfg.default_scope))
+        model.eval()(**batch, mode='predict')
     return losses
-
-
-def whole_batch(scope: str) -> dict[str, list]:
-    """Two images of 96x128 with two boxes and masks each, or a label map."""
-    import numpy as np
-    from mmdet.structures import DetDataSample
-    from mmdet.structures.mask import BitmapMasks
-    from mmseg.structures import SegDataSample
-    generator, size, samples = torch.Generator().manual_seed(0), (96, 128), []
-    meta = dict(img_shape=size, ori_shape=size, pad_shape=size, scale_factor=(1., 1.), img_id=0)
-    for _ in range(2):
-        sample = (DetDataSample if scope == 'mmdet' else SegDataSample)(metainfo=meta)
-        if scope == 'mmdet':
-            masks = np.zeros((2, *size), np.uint8)
-            masks[0, 4:60, 4:60] = masks[1, 20:80, 50:110] = 1
-            sample.gt_instances = InstanceData(
-                bboxes=torch.tensor([[4., 4., 60., 60.], [50., 20., 110., 80.]]), labels=torch.tensor([3, 7]),
-                masks=BitmapMasks(masks, *size))
-            sample.ignored_instances = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long))
-        else:
-            sample.gt_sem_seg = PixelData(data=torch.randint(0, 3, (1, *size), generator=generator))
-        samples.append(sample)
-    images = [torch.randint(0, 256, (3, *size), dtype=torch.uint8, generator=generator) for _ in samples]
-    return dict(inputs=images, data_samples=samples)
 
 
 # -- kernels -------------------------------------------------------------------------------------------
@@ -350,7 +309,7 @@ CHECKS: dict[str, Callable[[str], dict[str, Any]]] = {
        for name in ('fp32', 'bf16', 'fp16') for variant, settings in VARIANTS.items()},
     **{f'resuming, {name}': partial(resuming, name) for name in ('fp32', 'bf16', 'fp16')},
     **{f'{recipe}, {name}': partial(whole, recipe, name) for name in ('bf16', 'fp16')
-       for recipe in ('maskrcnn_cvt13_coco', 'retinanet_cvt13_coco', 'dino_cvt13_coco', 'upernet_cvt13_ade20k')},
+       for recipe in ('maskrcnn_cvt13_coco', 'retinanet_cvt13_coco', 'dino_cvt13_coco', 'semfpn_cvt13_ade20k')},
     'attention kernels': attention_kernels,
     'two processes, SyncBN': two_processes,
     'channels-last': layout,

@@ -39,7 +39,7 @@ def test_as_typed(run_tool, tmp_path):
 
 
 # Compiling takes minutes; other detectors than one: tests/models/test_dense.py
-SLOW = ('compiled', 'maskrcnn', 'dino', 'upernet')
+SLOW = ('compiled', 'maskrcnn', 'dino', 'semfpn')
 
 
 @pytest.mark.parametrize('name', [name for name in _selfcheck.CHECKS if not any(part in name for part in SLOW)])
