@@ -36,8 +36,9 @@ class AmpOptimWrapper(MMEngineAmpOptimWrapper):
     """
 
     def __init__(self, cpu: bool = False, **kwargs: Any):
-        self.mixed = cpu or get_device() not in ('cpu', 'mps')
-        if get_device() not in ('cpu', 'mps'):
+        gpu = get_device() not in ('cpu', 'mps')
+        self.mixed, self.prepared = cpu or gpu, None
+        if gpu:
             super().__init__(**kwargs)
             return
         dtype = kwargs.pop('dtype', None)
@@ -64,8 +65,9 @@ class AmpOptimWrapper(MMEngineAmpOptimWrapper):
             with OptimWrapper.optim_context(self, model):
                 yield
             return
-        if self.cast_dtype == torch.bfloat16:
+        if self.cast_dtype == torch.bfloat16 and self.prepared is not model:
             run_operators_in_float32(model)
             let_heads_return_float32(model)
+            self.prepared = model
         with super().optim_context(model):
             yield
