@@ -6,7 +6,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from .errors import UserError
+
 HALF = (torch.bfloat16, torch.float16)
+
+
+def check_device(dtype: str) -> None:
+    """Whether this machine has the mixed precision of ``--amp``.
+
+    Raises:
+        UserError: 'fp16' without a GPU.
+    """
+    if dtype == 'fp16' and not torch.cuda.is_available():
+        raise UserError('--amp fp16 is for GPUs; a CPU takes --amp bf16.')
 
 
 def _cast(values: Any, wanted: Callable[[Tensor], bool], dtype: torch.dtype) -> Any:

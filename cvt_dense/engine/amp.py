@@ -28,7 +28,7 @@ class AmpOptimWrapper(MMEngineAmpOptimWrapper):
 
     Args:
         cpu: bfloat16 without a GPU, too, which pays on CPUs with AMX or AVX-512 BF16; others are many times slower.
-            False trains there in float32.
+            False trains there in float32, as Apple's GPUs always do.
         kwargs: MMEngine's: ``dtype``, ``loss_scale``, ``optimizer``, ...
 
     Raises:
@@ -36,16 +36,18 @@ class AmpOptimWrapper(MMEngineAmpOptimWrapper):
     """
 
     def __init__(self, cpu: bool = False, **kwargs: Any):
-        gpu = get_device() not in ('cpu', 'mps')
-        self.mixed, self.prepared = cpu or gpu, None
+        device = get_device()
+        gpu = device not in ('cpu', 'mps')
+        self.mixed, self.prepared = gpu or cpu and device == 'cpu', None
         if gpu:
             super().__init__(**kwargs)
             return
         dtype = kwargs.pop('dtype', None)
         if cpu and dtype not in ('bfloat16', torch.bfloat16):
             raise ValueError(f'AmpOptimWrapper: dtype={dtype!r} is for GPUs; with cpu=True it must be bfloat16.')
-        if not cpu:
-            print_log('No GPU: training in float32 instead of mixed precision.', logger='current', level=30)
+        if not self.mixed:
+            print_log(f'{"No GPU" if device == "cpu" else device}: training in float32 instead of mixed precision.',
+                      logger='current', level=30)
         for key in ('loss_scale', 'use_fsdp'):
             kwargs.pop(key, None)
         OptimWrapper.__init__(self, **kwargs)  # MMEngine's own asserts a GPU

@@ -2,7 +2,6 @@
 import argparse
 from importlib.util import find_spec
 
-import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.logging import print_log
 from mmengine.registry import MODELS, init_default_scope
@@ -11,6 +10,7 @@ from ..datasets.corruption import CORRUPTIONS, check_corruptions
 from ..deploy.runtime import Exported, is_exported, open_exported
 from ..errors import UserError
 from ..nodes import dicts, type_name
+from ..precision import check_device
 from .class_folders import needs_classes
 
 # An exported file has one set of weights, which was chosen when it was exported.
@@ -78,8 +78,7 @@ def set_corruptions(cfg: Config, args: argparse.Namespace) -> None:
 
 
 def _set_autocast(cfg: Config, dtype: str) -> None:
-    if dtype == 'fp16' and not torch.cuda.is_available():
-        raise UserError('--amp fp16 is for GPUs; a CPU takes --amp bf16.')
+    check_device(dtype)
     if type_name(cfg.model) != 'AutocastModel':
         cfg.model.update(type='cvt_dense.AutocastModel', replaces=cfg.model.type, dtype=dtype)
 

@@ -72,8 +72,9 @@ def adapt(cfg: Config, args: argparse.Namespace) -> Config:
     if _given(args, 'corrupt'):
         from .inference import set_corruptions
         set_corruptions(cfg, args)
-    if getattr(args, 'amp', None) == 'fp16' and not torch.cuda.is_available():
-        raise UserError('--amp fp16 is for GPUs; a CPU takes --amp bf16.')
+    if _given(args, 'amp'):
+        from ..precision import check_device
+        check_device(args.amp)
     set_number_of_classes(cfg)
     adapt_loaders(cfg)
     adapt_optimizer(cfg)
