@@ -1,4 +1,4 @@
-# As camvid_pretraining.py, on the label maps of the demo's generated shapes.
+# As camvid_pretraining.py, on the label maps of the demo's generated shapes. About 8 minutes on 2 cores.
 #
 #   python -m cvt_dense.datasets.synthetic work_dirs/demo/data
 #   python tools/study.py configs/studies/shapes_pretraining.py --data-root work_dirs/demo/data/segmentation
