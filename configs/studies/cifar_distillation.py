@@ -1,6 +1,5 @@
 # CvT-nano on small CIFAR-10 with a convolutional teacher and without, at equal epochs: hard and soft labels, with the
-# distillation token and without. The teacher is trained first, on the same images. About two hours on 2 cores, by its
-# first runs.
+# distillation token and without. The teacher is trained first, on the same images. About two hours on 2 cores.
 #
 #   python tools/study.py configs/studies/cifar_distillation.py --data-root DIR        DIR has {train,val}/<class>/*
 options = ['max_epochs=30']
