@@ -44,9 +44,6 @@ def train(name: str, data_root: str, scale: tuple[int, int], batch: int, turns: 
             step.scale = scale
     batches = iter(Runner.build_dataloader(loader, seed=0))
     cfg.model.backbone.init_cfg = None
-    cfg.optim_wrapper.type = 'OptimWrapper'  # float32
-    for key in ('dtype', 'loss_scale'):
-        cfg.optim_wrapper.pop(key, None)
     torch.manual_seed(0)
     Path('/proc/self/clear_refs').write_text('5')  # the peak of the imports is forgotten
     before = gib('VmRSS:')
