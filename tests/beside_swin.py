@@ -27,12 +27,11 @@ def gib(key: str) -> float:
 
 def train(name: str, data_root: str, scale: tuple[int, int], batch: int, turns: Connection) -> None:
     """Trains an iteration for each message, and answers with its seconds, its loss and the memory so far."""
-    import torch
     from mmengine.config import Config
     from mmengine.logging import MMLogger
     from mmengine.optim import build_optim_wrapper
     from mmengine.registry import MODELS, init_default_scope
-    from mmengine.runner import Runner
+    from mmengine.runner import Runner, set_random_seed
     MMLogger.get_instance('beside_swin', log_level='ERROR')
     ours, cfg = (Config.fromstring(f'_base_ = {CONFIGS[key]!r}', '.py') for key in (OURS, name))
     init_default_scope('mmdet')
@@ -44,7 +43,7 @@ def train(name: str, data_root: str, scale: tuple[int, int], batch: int, turns: 
             step.scale = scale
     batches = iter(Runner.build_dataloader(loader, seed=0))
     cfg.model.backbone.init_cfg = None
-    torch.manual_seed(0)
+    set_random_seed(0)  # mirror images are NumPy's, the weights torch's
     Path('/proc/self/clear_refs').write_text('5')  # the peak of the imports is forgotten
     before = gib('VmRSS:')
     model = MODELS.build(cfg.model).train()
