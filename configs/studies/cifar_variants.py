@@ -1,9 +1,9 @@
 # Each option of CvT against the plain network, and the paper's rows: projections, stride of k and v, positional
-# embeddings. CvT-nano from scratch on small CIFAR-10. About 80 minutes on 2 cores.
+# embeddings. CvT-nano from scratch on small CIFAR-10. About 90 minutes on 2 cores.
 #
 #   python tools/study.py configs/studies/cifar_variants.py --data-root DIR        DIR has {train,val}/<class>/*
 config = 'cvt_nano_cifar10.py'
-options = ['max_epochs=16']
+options = ['max_epochs=12']
 metrics = ['accuracy/top1', 'raw/top1']
 seeds = [0, 1]
 size, batch = '32x32', 64  # for the cost
