@@ -1,5 +1,5 @@
 # CvT-nano against networks of 0.9 to 1.1 times its parameters, from scratch on small CIFAR-10: equal epochs,
-# augmentation, optimizer. About 65 minutes on 2 cores.
+# augmentation, optimizer. About 90 minutes on 2 cores.
 #
 #   python tools/study.py configs/studies/cifar_backbones.py --data-root DIR        DIR has {train,val}/<class>/*
 #
