@@ -4,8 +4,8 @@
 #   python tools/train.py configs/simmim_cvt_nano.py --data-root DIR
 #   tools/dist_train.sh configs/upernet_cvt_nano_camvid_win.py 2 --data-root DIR
 _base_ = 'upernet_cvt_nano_camvid.py'
-max_iters = 4000
-warmup_iters = 50
+max_iters = 3000
+warmup_iters = min(50, max_iters / 2)
 
 model = dict(
     backbone=dict(
