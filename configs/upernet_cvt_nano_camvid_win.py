@@ -1,5 +1,6 @@
-# CamVid as well as two CPU cores learn it in half an hour: windows in every stage, which cost less and were better
-# (README.md here), masked pretraining on the same images, and more steps, in two processes.
+# upernet_cvt_nano_camvid.py for two CPU cores and about half an hour after pretraining, not trained to its end yet:
+# windows in every stage, which cost less and were better (README.md here), weights of masked pretraining on the same
+# images, and more steps.
 #
 #   python tools/train.py configs/simmim_cvt_nano.py --data-root DIR
 #   tools/dist_train.sh configs/upernet_cvt_nano_camvid_win.py 2 --data-root DIR

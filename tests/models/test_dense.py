@@ -22,7 +22,7 @@ SEGMENTORS = ['upernet_cvt13_ade20k', 'semfpn_cvt13_ade20k', 'mask2former_cvt13_
 
 
 def build(name: str, **backbone) -> torch.nn.Module:
-    """A config's model on a tiny backbone, with narrow heads that look at few places, which only time depends on."""
+    """A config's model on a tiny backbone; its heads are narrow and look at few places, which only saves time."""
     cfg = Config.fromfile(ROOT / f'configs/{name}.py')
     model = cfg.model
     model.backbone.update(arch=ARCH, init_cfg=None, **backbone)
@@ -38,7 +38,7 @@ def build(name: str, **backbone) -> torch.nn.Module:
     for settings in stages if isinstance(stages, list) else [stages]:
         settings.sampler.num = 32
     if model.get('decode_head', {}).get('type') == 'Mask2FormerHead':
-        model.decode_head.update(num_queries=10)
+        model.decode_head.num_queries = 10
         model.decode_head.train_cfg.num_points = 512
     if model.type == 'DINO':
         model.num_queries = 20  # the maps of these small images have less than 900 places
