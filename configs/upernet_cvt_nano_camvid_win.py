@@ -1,6 +1,5 @@
-# upernet_cvt_nano_camvid.py for two CPU cores and about half an hour after pretraining, not trained to its end yet:
-# windows in every stage, which cost less and were better (README.md here), weights of masked pretraining on the same
-# images, and more steps.
+# upernet_cvt_nano_camvid.py for half an hour of two CPU cores after pretraining (mIoU 56.0, README.md here): windows in
+# every stage, which cost less and were better, weights of masked pretraining on the same images, and more steps.
 #
 #   python tools/train.py configs/simmim_cvt_nano.py --data-root DIR
 #   tools/dist_train.sh configs/upernet_cvt_nano_camvid_win.py 2 --data-root DIR
