@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 MAIN = ('accuracy/top1', 'coco/bbox_mAP', 'coco/segm_mAP', 'mIoU')
 NOT_METRICS = ('step', 'time', 'data_time')
 COLORS = ('tab:blue', 'tab:orange', 'tab:green', 'tab:red', 'tab:purple', 'tab:brown', 'tab:pink', 'tab:gray')
+MARKERS = ('o', 's', '^', 'D')
 
 
 class Point(NamedTuple):
@@ -182,14 +183,20 @@ def draw_costs(rows: Sequence[dict[str, Any]], out: str | Path) -> None:
     rows = [row for row in rows if 'gmacs' in row and row['metrics']]
     metrics = list(dict.fromkeys(name for row in rows for name in row['metrics']))
     figure, axes = new_figure(len(metrics), 2)
+    handles = {}
     for line, metric in zip(axes, metrics):
         for axis, cost, label in zip(line, ('gmacs', 'images_per_s'), ('GMACs an image', 'images/s')):
-            for number, row in enumerate(row for row in rows if metric in row['metrics']):
+            for number, row in enumerate(rows):
+                if metric not in row['metrics']:
+                    continue
                 found = row['metrics'][metric]
                 spread = [[found['mean'] - found['low']], [found['high'] - found['mean']]]
-                color = COLORS[number % len(COLORS)]
-                axis.errorbar(row[cost], found['mean'], spread, marker='o', capsize=3, color=color)
-                axis.annotate(row['name'], (row[cost], found['mean']), (5, 4), textcoords='offset points', fontsize=8)
-            axis.set(xlabel=label, ylabel=metric, xscale='log')
+                handles[row['name']] = axis.errorbar(
+                    row[cost], found['mean'], spread, capsize=3, color=COLORS[number % len(COLORS)],
+                    marker=MARKERS[number // len(COLORS) % len(MARKERS)], linestyle='')
+            costs = [row[cost] for row in rows]
+            axis.set(xlabel=label, ylabel=metric, xscale='log' if max(costs) > 5 * min(costs) else 'linear')
             axis.grid(alpha=0.3)
+    # Not beside the points: networks of one study often cost the same.
+    figure.legend(handles.values(), handles.keys(), loc='outside right upper', fontsize=9)
     save_figure(figure, out)

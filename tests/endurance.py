@@ -7,7 +7,8 @@ reader and number of workers in a process of its own, and prints a table:
 
 - start-up: seconds and MiB until the checked data set is there, imports left out;
 - images/s over the iterations, of which each is a batch of 4 images cut to 64x64;
-- growth: MiB of all processes (proportional set size) at the end more than after a tenth of the iterations.
+- growth: MiB of all processes (proportional set size, without mapped files) at the end more than after a tenth of the
+  iterations.
 """
 import argparse
 import json
@@ -54,7 +55,8 @@ def write(root: Path, images: int) -> None:
     (root / 'shards').mkdir(exist_ok=True)
     per_class = images // CLASSES
     for shard in range(SHARDS):  # whole classes, as timm's reader names them by folder
-        with tarfile.open(root / 'shards' / f'{shard:02d}.tar', 'w') as tar:
+        # dereference: of hard links it would hold the name alone, which timm's reader passes over.
+        with tarfile.open(root / 'shards' / f'{shard:02d}.tar', 'w', dereference=True) as tar:
             for label in range(shard, CLASSES, SHARDS):
                 for number in range(label * per_class, (label + 1) * per_class):
                     tar.add(root / 'train' / names[number], names[number])
@@ -65,15 +67,18 @@ def write(root: Path, images: int) -> None:
 
 
 def memory() -> float:
-    """MiB of this process and its children; pages that they share count once."""
+    """MiB of this process and its children; pages that they share count once.
+
+    Without pages of mapped files, as LMDB's is: the kernel drops those when it needs room.
+    """
     total, pids = 0, [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
     for pid in pids:
-        total += next(int(line.split()[1]) for line in Path(f'/proc/{pid}/smaps_rollup').read_text().splitlines()
-                      if line.startswith('Pss:'))
+        total += sum(int(line.split()[1]) for line in Path(f'/proc/{pid}/smaps_rollup').read_text().splitlines()
+                     if line.startswith(('Pss_Anon:', 'Pss_Shmem:')))
     return total / 1024
 
 
-def measure(root: Path, reader: str, workers: int, iterations: int) -> dict[str, float]:
+def measure(root: Path, reader: str, workers: int, images: int, iterations: int) -> dict[str, float]:
     """One row of the table; in a fresh process."""
     from mmengine.config import Config
     from mmengine.registry import init_default_scope
@@ -91,6 +96,7 @@ def measure(root: Path, reader: str, workers: int, iterations: int) -> dict[str,
         dataset=dict(type='cvt_dense.ImageDataset', data_root=str(root), transform=transform, **settings))))
     before, start = memory(), time.perf_counter()
     dataset = build_datasets(cfg, ['train'])['train']
+    assert len(dataset) == images, f'{reader}: {len(dataset)} of {images} images'
     started, held = time.perf_counter() - start, memory() - before
     cfg.train_dataloader.dataset = dataset
     batches = iter(Runner.build_dataloader(cfg.train_dataloader, seed=0))
@@ -120,7 +126,7 @@ def main() -> None:
         for workers in args.workers:
             with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context('spawn')) as pool:
                 try:
-                    rows.append(pool.submit(measure, root, reader, workers, args.iterations).result())
+                    rows.append(pool.submit(measure, root, reader, workers, args.images, args.iterations).result())
                 except Exception as error:
                     rows.append(dict(reader=reader, workers=workers, error=f'{type(error).__name__}: {error}'))
             print(rows[-1], flush=True)
