@@ -59,7 +59,7 @@ def attend_in_windows(attend: Attend, q: Tensor, k: Tensor, v: Tensor, hw_shape:
 
 def _bands(length: int, window: int, stride: int) -> list[tuple[Band, Band]]:
     """Whole windows along one side of the map, then the cut one; for q, and for k and v."""
-    count, rest = divmod(length, window)
+    count, rest = length // window, length % window  # torch.compile has no divmod of sizes that vary
     start = count * window
     bands = [((0, window, count), (0, window // stride, count))] if count else []
     if rest:
