@@ -1,6 +1,6 @@
 # A tiny CvT on the class folders of the generated shapes: 8 classes, 64x64 images, from scratch on a CPU.
 #
-#   python -m cvt_dense.datasets.synthetic work_dirs/demo/data
+#   python tools/_shapes.py work_dirs/demo/data
 #   python tools/train.py configs/cvt_nano_shapes.py
 _base_ = ['_base_/cls_runtime.py', '_base_/shapes.py']
 

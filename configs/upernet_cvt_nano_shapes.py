@@ -1,6 +1,6 @@
 # A small UperNet on the label maps of the generated shapes: 128x128 images, 900 iterations on a CPU.
 #
-#   python -m cvt_dense.datasets.synthetic work_dirs/demo/data
+#   python tools/_shapes.py work_dirs/demo/data
 #   python tools/train.py configs/upernet_cvt_nano_shapes.py --cfg-options \
 #       model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint=CHECKPOINT
 #

@@ -23,10 +23,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from _shapes import CLASSES, generate
 from mmengine.config import Config
 from run_folder import unexplained
-
-from cvt_dense.datasets.synthetic import CLASSES, generate
 
 BOXES = ('fasterrcnn_cvt13_custom', 'retinanet_cvt13_custom')
 COCO = ('maskrcnn_cvt13_custom', *BOXES)

@@ -2,7 +2,7 @@
 
     python tools/demo.py
 
-Draws pictures of shapes (cvt_dense/datasets/synthetic.py), pretrains a classifier on them, and trains
+Draws pictures of shapes (tools/_shapes.py), pretrains a classifier on them, and trains
 Mask R-CNN and UperNet twice each for the same number of iterations: from the pretrained weights and from
 scratch, side by side. Prints one table and leaves training curves and predictions as pictures. Every
 step is a command of this project, printed as it runs; interrupted, the demo goes on where it was.
@@ -23,12 +23,12 @@ matplotlib.use('Agg')
 import matplotlib.pyplot as plt
 import numpy as np
 from _pictures import overview, thumbnail
+from _shapes import generate
 from _study import Run, last_checkpoint, read_result, remember, run_together, train
 from PIL import Image
 from study import STUDIES, read_study
 
 from cvt_dense.curves import Curves, draw_line
-from cvt_dense.datasets.synthetic import generate
 from cvt_dense.errors import UserError
 
 PRETRAINING, *DENSE = MEMBERS = read_study(str(STUDIES / 'shapes.py'))

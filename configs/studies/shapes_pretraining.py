@@ -1,6 +1,6 @@
 # As camvid_pretraining.py, on the label maps of the demo's generated shapes. About 8 minutes on 2 cores.
 #
-#   python -m cvt_dense.datasets.synthetic work_dirs/demo/data
+#   python tools/_shapes.py work_dirs/demo/data
 #   python tools/study.py configs/studies/shapes_pretraining.py --data-root work_dirs/demo/data/segmentation
 _upernet = dict(
     config='upernet_cvt_nano_shapes.py', metrics=['mIoU'], seeds=[0, 1],

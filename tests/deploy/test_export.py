@@ -14,7 +14,8 @@ from mmengine.registry import MODELS, init_default_scope
 for package in ('onnx', 'onnxscript', 'onnxruntime', 'openvino', 'nncf', 'torchao'):
     pytest.importorskip(package)
 
-from cvt_dense.datasets.synthetic import CLASSES, generate
+from _shapes import CLASSES, generate
+
 from cvt_dense.deploy import check, detectors, memory, quantize
 from cvt_dense.deploy.export import Exporter, Options
 from cvt_dense.deploy.runtime import open_exported

@@ -16,9 +16,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from _shapes import generate
 from tiny_training import ROOT, call, differences, kill_repeatedly, load
-
-from cvt_dense.datasets.synthetic import generate
 
 COMMON = """
 arch = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))

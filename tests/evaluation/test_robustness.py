@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from _shapes import generate
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
-from cvt_dense.datasets.synthetic import generate
 from cvt_dense.errors import UserError
 from cvt_dense.evaluation.robustness import summarise, table
 from cvt_dense.launch import settings

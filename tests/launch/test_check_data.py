@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from _shapes import CLASSES, generate
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from PIL import Image
 
 import cvt_dense  # noqa: F401
-from cvt_dense.datasets.synthetic import CLASSES, generate
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import build_datasets
 from cvt_dense.launch.check_data import check_heads, coco, heads, label_maps

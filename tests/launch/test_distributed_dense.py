@@ -10,7 +10,7 @@ from tiny_training import call
 @pytest.fixture(scope='module')
 def data(run_tool, tmp_path_factory):
     folder = tmp_path_factory.mktemp('shapes') / 'data'
-    run_tool('-m', 'cvt_dense.datasets.synthetic', folder, '--train', 8, '--val', 7, '--train-per-class', 1,
+    run_tool('tools/_shapes.py', folder, '--train', 8, '--val', 7, '--train-per-class', 1,
              '--val-per-class', 1)
     return folder
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import lmdb
 import pytest
 import torch
+from _shapes import generate
 from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
 
 import cvt_dense  # noqa: F401
-from cvt_dense.datasets.synthetic import generate
 from cvt_dense.errors import UserError
 from cvt_dense.launch import build, settings
 

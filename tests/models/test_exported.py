@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from _shapes import CLASSES, generate
 from load_tool import load_tool
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 
-from cvt_dense.datasets.synthetic import CLASSES, generate
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
 from cvt_dense.launch.start import start

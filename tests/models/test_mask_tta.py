@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from _shapes import generate
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 
 import cvt_dense  # noqa: F401
-from cvt_dense.datasets.synthetic import generate
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))

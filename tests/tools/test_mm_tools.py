@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from _shapes import generate
 from PIL import Image
-
-from cvt_dense.datasets.synthetic import generate
 
 ROOT = Path(__file__).resolve().parents[2]
 

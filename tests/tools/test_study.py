@@ -3,10 +3,10 @@ import json
 from pathlib import Path
 
 import pytest
+from _shapes import generate
 from load_tool import load_tool
 from PIL import Image
 
-from cvt_dense.datasets.synthetic import generate
 from cvt_dense.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from cvt_dense.datasets.synthetic import CLASSES, generate
+from _shapes import CLASSES, generate
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ('cvt_dense', 'configs', 'tools', 'pyproject.toml', 'setup.py', 'MANIFEST.in', 'README.md', 'LICENSE',

@@ -69,7 +69,7 @@ def seconds_to(line: re.Pattern, command: list[str], folder: Path) -> float:
 
 
 def run(args: argparse.Namespace) -> None:
-    from cvt_dense.datasets.synthetic import generate
+    from _shapes import generate
     python, folder = sys.executable, args.checkout.resolve()
     with TemporaryDirectory() as scratch:
         data = generate(Path(scratch) / 'shapes', train=8, val=2, train_per_class=4, val_per_class=1)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from _shapes import generate
 from mmengine.config import Config
 from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, MODELS, init_default_scope
@@ -14,7 +15,6 @@ from mmengine.structures import InstanceData, PixelData
 from torch.utils.data import Subset
 
 import cvt_dense  # noqa: F401
-from cvt_dense.datasets.synthetic import generate
 from cvt_dense.launch.settings import redirect_data_root
 
 ROOT = Path(__file__).resolve().parents[3]

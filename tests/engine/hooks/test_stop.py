@@ -28,7 +28,7 @@ MOMENTS = dict(before=r'(Epoch|Iter)\(train\).*\[ *2/', inside=r'(Epoch|Iter)\(v
 def folder(run_tool, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp('stop')
     write_config(folder)
-    run_tool('-m', 'cvt_dense.datasets.synthetic', folder / 'shapes', '--train', 8, '--val', 16,
+    run_tool('tools/_shapes.py', folder / 'shapes', '--train', 8, '--val', 16,
              '--train-per-class', 1, '--val-per-class', 1)
     return folder
 
