@@ -1,0 +1,32 @@
+"""The one rule for the files that tools write: nothing that exists is overwritten without ``--force``."""
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..errors import UserError
+
+
+def add_force_argument(parser: argparse.ArgumentParser) -> None:
+    """Add ``--force``, the second argument of :func:`check_outputs`."""
+    parser.add_argument('--force', action='store_true', help='overwrite output files that exist')
+
+
+def check_outputs(paths: Iterable[str | Path], force: bool = False, inputs: Iterable[str | Path] = ()) -> None:
+    """Check that a tool may write its output files.
+
+    Args:
+        paths: the files that the tool is about to write.
+        force: whether files that exist may be overwritten.
+        inputs: the files that the tool reads, which may not be overwritten even with ``force``.
+
+    Raises:
+        UserError: an output file exists and ``force`` is false, is one of ``inputs``, or is a folder.
+    """
+    read = {Path(path).resolve() for path in inputs}
+    for path in map(Path, paths):
+        if path.resolve() in read:
+            raise UserError(f'The output file {path} would overwrite an input of the same command. Give another name.')
+        if path.is_dir():
+            raise UserError(f'The output file {path} is a folder. Give the name of a file.')
+        if not force and (path.exists() or path.is_symlink()):
+            raise UserError(f'The output file {path} exists already. Give another name, or --force to overwrite it.')
