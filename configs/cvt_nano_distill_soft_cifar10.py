@@ -8,7 +8,8 @@ _base_ = 'cvt_nano_cifar10.py'
 
 model = dict(
     distillation=dict(
-        teacher=dict(config='cvt_dense::cvt_nano_teacher_cifar10.py', checkpoint=teacher),
+        teacher=dict(
+            config=__import__('cvt_dense').recipe('cvt_nano_teacher_cifar10.py'), checkpoint=teacher),
         mode='soft',
         alpha=0.5,
         temperature=3.,

@@ -15,8 +15,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 OURS = 'maskrcnn_cvt13_coco_win'
-CONFIGS = {OURS: f'cvt_dense::{OURS}.py',
-           'mask-rcnn_swin-t-p4-w7_fpn_1x_coco': 'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py'}
+CONFIGS = {OURS: f"__import__('cvt_dense').recipe('{OURS}.py')",
+           'mask-rcnn_swin-t-p4-w7_fpn_1x_coco': "'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py'"}
 
 
 def gib(key: str) -> float:
@@ -33,7 +33,7 @@ def train(name: str, data_root: str, scale: tuple[int, int], batch: int, turns: 
     from mmengine.registry import MODELS, init_default_scope
     from mmengine.runner import Runner, set_random_seed
     MMLogger.get_instance('beside_swin', log_level='ERROR')
-    ours, cfg = (Config.fromstring(f'_base_ = {CONFIGS[key]!r}', '.py') for key in (OURS, name))
+    ours, cfg = (Config.fromstring(f'_base_ = {CONFIGS[key]}', '.py') for key in (OURS, name))
     init_default_scope('mmdet')
     loader = ours.train_dataloader
     loader.update(batch_size=batch, num_workers=0, persistent_workers=False)

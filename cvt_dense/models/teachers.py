@@ -7,7 +7,6 @@ from mmengine.config import Config
 from torch import Tensor, nn
 
 from ..errors import CheckpointError, UserError
-from ..recipes import config_file
 from ..registry import MODELS
 from ..weights.files import load_weights_file, select_weights
 from ..weights.formats import StateDict
@@ -132,7 +131,7 @@ def classifier_teacher(config: str, checkpoint: str | None = None, input_size: A
     """A classifier that this project trained as a teacher.
 
     Args:
-        config: file of the teacher's config, or 'cvt_dense::NAME.py' for a recipe.
+        config: file of the teacher's config.
         checkpoint: its checkpoint.
         input_size: side, or (height, width), that images are resized to. Default: what its config tests with.
         weights: 'ema' or 'raw', see :func:`~cvt_dense.weights.files.select_weights`.
@@ -145,7 +144,7 @@ def classifier_teacher(config: str, checkpoint: str | None = None, input_size: A
         raise UserError(f'model.distillation.teacher.checkpoint={checkpoint!r}: give the checkpoint that {config} was '
                         'trained to; a teacher without trained weights teaches noise.')
     try:
-        cfg = Config.fromfile(config_file(config))
+        cfg = Config.fromfile(config)
     except FileNotFoundError as error:
         raise UserError(f'model.distillation.teacher.config={config!r} is not there: {error}') from error
     if 'ImageClassifier' not in str((cfg.get('model') or {}).get('type')):

@@ -22,7 +22,6 @@ RECIPES = {
     'fasterrcnn_cvt13_custom': (2, 1e-4, 0.05, 1., '20k'),
     'maskrcnn_cvt21_coco': (2, 1e-4, 0.05, 1., '1x'),
     'maskrcnn_cvtw24_coco': (2, 1e-4, 0.05, 0.9, '1x'),
-    'maskrcnn_cvtw24_coco_zero': (2, 1e-4, 0.05, 0.9, '1x'),
     'maskrcnn_cvt13_coco_3x': (2, 1e-4, 0.05, 1., '3x'),
     'maskrcnn_cvt21_coco_3x': (2, 1e-4, 0.05, 1., '3x'),
     'maskrcnn_cvtw24_coco_3x': (2, 1e-4, 0.05, 0.9, '3x'),

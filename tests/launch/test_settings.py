@@ -94,7 +94,7 @@ def arguments(config, **flags):
 @pytest.mark.parametrize('cuda', [True, False])
 def test_pinned_memory_with_cuda_only(monkeypatch, cuda):
     monkeypatch.setattr('torch.cuda.is_available', lambda: cuda)
-    for name in ('cvt13_in1k', 'maskrcnn_cvtw24_coco_zero', 'upernet_cvt13_ade20k'):
+    for name in ('cvt13_in1k', 'maskrcnn_cvtw24_coco', 'upernet_cvt13_ade20k'):
         args = arguments(f'{ROOT}/configs/{name}.py')
         cfg = settings.adapt(settings.load_config(args), args)
         for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader):

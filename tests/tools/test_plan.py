@@ -45,7 +45,7 @@ def test_teachers():
     cfg = Config.fromfile(ROOT / 'configs/cvt13_distill_hard_in1k.py')
     assert teacher_macs(cfg, (224, 224)) == pytest.approx(15.96e9, rel=0.01)  # timm's table
     teacher = cfg.model.distillation.teacher
-    cfg.model.distillation.teacher = dict(config='cvt_dense::cvt13_in1k.py', checkpoint='x.pth')
+    cfg.model.distillation.teacher = dict(config=str(ROOT / 'configs/cvt13_in1k.py'), checkpoint='x.pth')
     ours = teacher_macs(cfg, (96, 96))  # at the teacher's own size
     assert ours == pytest.approx(4.566e9, rel=0.001)
     cfg.model.distillation.teacher = dict(teacher, input_size=112)

@@ -25,7 +25,6 @@ from mmengine.config import Config
 
 from cvt_dense.launch import command_line
 from cvt_dense.nodes import dicts, type_name
-from cvt_dense.recipes import config_file
 
 HELP = 'GPU-hours, days, memory and disk of a whole training, from counted FLOPs or a measured speed'
 
@@ -146,7 +145,7 @@ def teacher_macs(cfg: Config, size: tuple[int, int]) -> float:
         return 0.
     side = teacher.get('input_size')
     if teacher.get('config'):
-        path = config_file(teacher['config'])
+        path = teacher['config']
         own = Config.fromfile(path).get('test_dataloader') or {}
         network = build_model(path)
         side = side or ((own.get('dataset') or {}).get('transform') or {}).get('input_size')
