@@ -1,3 +1,4 @@
 # Attention in windows of 32x32 tokens in stages 1 and 2; they divide the maps of a 512x512 crop evenly.
 _base_ = 'upernet_cvt13_ade20k.py'
-model = dict(backbone=dict(window_size=[32, 32, None]))
+windows = dict(type='cvt_dense.WindowedAttention', window_size=32)
+model = dict(backbone=dict(attn_cfg=[windows, windows, None]))

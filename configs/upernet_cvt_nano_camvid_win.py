@@ -7,10 +7,11 @@ _base_ = 'upernet_cvt_nano_camvid.py'
 max_iters = 3000
 warmup_iters = min(50, max_iters / 2)
 
+windows16, windows8 = (dict(type='cvt_dense.WindowedAttention', window_size=size) for size in (16, 8))
 model = dict(
     backbone=dict(
         with_cls_token=False,
-        window_size=[16, 16, [8, 8, 8, None]],
+        attn_cfg=[windows16, windows16, [windows8, windows8, windows8, None]],
         init_cfg=dict(type='Pretrained', checkpoint='work_dirs/simmim_cvt_nano/epoch_150.pth')))
 train_dataloader = dict(batch_size=4)  # of each process
 train_cfg = dict(max_iters=max_iters, val_interval=1000)

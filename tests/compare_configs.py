@@ -38,7 +38,7 @@ EXPECTED: list[tuple[str, str, str]] = [
     ('upernet_cvt13_custom', 'default_hooks.checkpoint.interval', 'checkpoints follow max_iters'),
     ('upernet_cvt13_custom', 'val_interval', 'variable'),
     ('upernet_cvt13_custom', 'warmup', 'variable'),
-    ('maskrcnn_cvt13_coco_win', 'model.backbone.window_size*', 'windows in the last stage too: 0.81 of the time'),
+    ('maskrcnn_cvt13_coco_win', 'model.backbone.attn_cfg*', 'windows in the last stage too: 0.81 of the time'),
     ('*_custom', '*', 'templates with the same lines at their top, from which all else follows'),
     ('*', 'custom_hooks.0.type', 'averages count steps of the optimizer, not iterations'),
     ('*', 'default_hooks.evaluate_loaded.type', 'scores are of the images that were loaded'),

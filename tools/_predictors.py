@@ -14,8 +14,8 @@ from mmengine.runner import load_checkpoint
 from PIL import Image
 
 from cvt_dense.datasets import open_image
+from cvt_dense.deploy.fuse import compile_backbone
 from cvt_dense.deploy.runtime import open_exported
-from cvt_dense.engine.hooks.fuse import fuse_parts
 from cvt_dense.errors import UserError
 from cvt_dense.nodes import dicts, type_name
 from cvt_dense.palette import choose_palette
@@ -79,7 +79,7 @@ def classification_predictor(cfg: Config, checkpoint: str | None, device: str, c
     meta = load_checkpoint(model, checkpoint, map_location='cpu').get('meta', {}) if checkpoint else {}
     model.to(device).eval()
     if compiled:
-        fuse_parts(model, compile=True)
+        compile_backbone(model)
     names = list(names_in_file(cfg) or (meta.get('dataset_meta') or {}).get('classes') or [])
     classes = [*names, *range(len(names), model.num_classes)]  # trained with more outputs than names: by number
 
@@ -138,7 +138,7 @@ def detection_predictor(cfg: Config, checkpoint: str | None, device: str, score_
     from mmdet.apis import inference_detector, init_detector
     model = init_detector(cfg, checkpoint, device=device)
     if compiled:
-        fuse_parts(model, compile=True)
+        compile_backbone(model)
     meta = dict(model.dataset_meta, classes=names_in_file(cfg) or model.dataset_meta['classes'])
     classes, palette = meta['classes'], palette_of(cfg, meta)
 
@@ -201,7 +201,7 @@ def segmentation_predictor(cfg: Config, checkpoint: str | None, device: str, com
     cfg.setdefault('test_pipeline', cfg.get('test_dataloader', {}).get('dataset', {}).get('pipeline'))
     model = init_model(cfg, checkpoint, device=device)
     if compiled:
-        fuse_parts(model, compile=True)
+        compile_backbone(model)
     meta = getattr(model, 'dataset_meta', None) or dict(classes=names_in_file(cfg))
     classes = meta['classes']
     palette = palette_of(cfg, meta)[:len(classes)]

@@ -28,7 +28,7 @@ def build_model(path: str, **backbone: Any) -> BaseModel:
 
     Args:
         path: config file.
-        backbone: settings of its backbone to override, e.g. ``window_size``.
+        backbone: settings of its backbone to override, e.g. ``attn_cfg``.
 
     Raises:
         ValueError: the backbone is neither :class:`CvT` nor :class:`TimmBackbone`, or a setting is wrong.

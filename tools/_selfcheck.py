@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from cvt_dense.engine import AmpOptimWrapper
 from cvt_dense.models import CvT, ImageClassifier
-from cvt_dense.models.backbones import cvt as cvt_module
+from cvt_dense.models import cvt as cvt_module
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / 'tests/data/cvt_tiny_golden.safetensors'
@@ -300,7 +300,8 @@ def two_processes(device: str) -> dict[str, Any]:
     return dict(difference=difference, failed=not difference <= 1e-3)
 
 
-VARIANTS = dict(plain={}, with_cp=dict(with_cp=True), windows=dict(window_size=[4, 4, None]),
+WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4)
+VARIANTS = dict(plain={}, with_cp=dict(with_cp=True), windows=dict(attn_cfg=[WINDOWS, WINDOWS, None]),
                 frozen=dict(frozen_stages=0, norm_eval=True))
 CHECKS: dict[str, Callable[[str], dict[str, Any]]] = {
     **{f'values, {name}': partial(values, name) for name in DTYPES},

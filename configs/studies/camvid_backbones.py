@@ -16,11 +16,16 @@ def _network(name, maps, **backbone):
         auxiliary_head=dict(in_channels=maps[2]))))
 
 
+def _windows(size):
+    return dict(type='cvt_dense.WindowedAttention', window_size=size)
+
+
 members = [
     dict(name='cvt_nano'),
-    dict(name='cvt_nano_windowed', changes=dict(model=dict(backbone=dict(window_size=[16, 16, None])))),
+    dict(name='cvt_nano_windowed',
+         changes=dict(model=dict(backbone=dict(attn_cfg=[_windows(16), _windows(16), None])))),
     dict(name='cvt_nano_windows_everywhere',
-         changes=dict(model=dict(backbone=dict(window_size=[16, 16, [8, 8, 8, None]])))),
+         changes=dict(model=dict(backbone=dict(attn_cfg=[_windows(16), _windows(16), [_windows(8)] * 3 + [None]])))),
     _network('resnet', [24, 48, 96, 144], model_name='resnet18', channels=(24, 48, 96, 144), out_indices=(1, 2, 3, 4)),
     _network('swin', [32, 64, 128], model_name='swin_tiny_patch4_window7_224', embed_dim=32, depths=(2, 2, 4),
              num_heads=(1, 2, 4), drop_path_rate=0.1, level_norms=True),

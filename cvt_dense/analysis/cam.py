@@ -8,25 +8,25 @@ from .observe import find_cvt
 
 
 def cam_layer(model: nn.Module) -> nn.Module:
-    """The layer for ``pytorch_grad_cam``'s ``target_layers``: the last block's ``norm1``.
+    """Return the layer for ``pytorch_grad_cam``'s ``target_layers``: the last block's ``norm1``.
 
     The map's tokens have a gradient there in every network. After the last block they have none where a classifier
     reads the CLS token alone.
     """
     backbone = find_cvt(model)
-    return backbone._stage(-1).blocks[-1].norm1
+    return backbone.stages[-1].blocks[-1].norm1
 
 
 def cam_reshape(model: nn.Module, image: tuple[int, int]) -> Callable[[Tensor], Tensor]:
-    """The ``reshape_transform`` for ``pytorch_grad_cam``: (B, [1 +] H * W, C) at :func:`cam_layer` to (B, C, H, W).
+    """Return ``pytorch_grad_cam``'s ``reshape_transform``: (B, [1 +] H * W, C) at :func:`cam_layer` to (B, C, H, W).
 
     Args:
         image: height and width of the network's input in pixels.
     """
     backbone = find_cvt(model)
     height, width = image
-    for i in range(len(backbone.depths)):
-        conv = backbone._stage(i).patch_embed.proj
+    for stage in backbone.stages:
+        conv = stage.patch_embed.proj
         height, width = ((side + 2 * conv.padding[0] - conv.kernel_size[0]) // conv.stride[0] + 1
                          for side in (height, width))
     return lambda tokens: tokens[:, -height * width:].unflatten(1, (height, width)).permute(0, 3, 1, 2)
@@ -44,7 +44,7 @@ class _Scores(nn.Module):
 
 
 def class_activation(model: nn.Module, image: Tensor, run: Callable[[Tensor], Tensor], index: int) -> Tensor:
-    """Grad-CAM (Selvaraju et al. 2017, arXiv 1610.02391) of a class: (H, W), 0 to 1.
+    """Compute Grad-CAM (Selvaraju et al. 2017, arXiv 1610.02391) of a class: (H, W), 0 to 1.
 
     Args:
         model: what contains the CvT, in evaluation mode.

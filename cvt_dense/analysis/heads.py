@@ -12,7 +12,7 @@ IMPORTANCES = ('entropy', 'gradient', 'random')
 
 
 def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) -> dict[str, dict[str, Tensor]]:
-    """How much each head matters, by calibration images.
+    """Measure how much each head matters, by calibration images.
 
     'gradient' is ``E|dL/dg|`` of a gate ``g = 1`` on what the head hands to the projection (Michel et al. 2019, arXiv
     1905.10650), which is ``|sum(z * dL/dz)|`` over the head's outputs ``z``. 'entropy' is that times the mean entropy
@@ -42,9 +42,9 @@ def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) ->
                for name, attention in _attentions(backbone)]
     try:
         for loss in losses:
-            with torch.enable_grad(), record_entropy(model) as seen:
+            with torch.enable_grad(), record_entropy(model) as recorded:
                 loss().backward()
-            for name, values in seen.items():
+            for name, values in recorded.items():
                 entropies.setdefault(name, []).append(values.double().mean(dim=(0, 2)))
             model.zero_grad(set_to_none=True)
     finally:
@@ -60,7 +60,7 @@ def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) ->
 
 
 def choose_heads(importance: Mapping[str, Tensor], keep: float) -> dict[str, list[int]]:
-    """The heads to keep: ``keep`` of all, the most important ones of the whole network, at least one of each block.
+    """Return the heads to keep: a share of all, the most important ones of the whole network, at least one a block.
 
     Args:
         importance: (heads, ) by block.
@@ -80,7 +80,7 @@ def choose_heads(importance: Mapping[str, Tensor], keep: float) -> dict[str, lis
 
 def prune_heads(state_dict: Mapping[str, Tensor], model: nn.Module, kept: Mapping[str, list[int]],
                 arch: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The weights of a network with fewer heads, and its arch; what the kept heads compute is as before.
+    """Return the weights and the arch of a network with fewer heads; the kept heads compute the same as before.
 
     Args:
         state_dict: of ``model``.
@@ -95,7 +95,7 @@ def prune_heads(state_dict: Mapping[str, Tensor], model: nn.Module, kept: Mappin
     backbone = find_cvt(model)
     prefix = next(f'{name}.' if name else '' for name, module in model.named_modules() if module is backbone)
     state_dict = dict(state_dict)
-    stages = [[block.attn for block in backbone.get_submodule(f'stage{i}').blocks] for i in range(len(backbone.depths))]
+    stages = [[block.attn for block in stage.blocks] for stage in backbone.stages]
     num_heads = [[attention.num_heads for attention in blocks] for blocks in stages]
     head_dims = [blocks[0].proj.in_features // blocks[0].num_heads for blocks in stages]
     for name, attention in _attentions(backbone):

@@ -1,4 +1,5 @@
 """The attention weights of chosen blocks and queries, while a model runs as it always does."""
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -7,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..models.layers.entropy import query_entropy
-from .observe import Seen, observed
+from .entropy import query_entropy
+from .observe import BlockPass, observe_attention
 
 Query = str | int | tuple[float, float]
 
@@ -25,7 +26,7 @@ class AttentionRecord:
         block: e.g. 'stage2.blocks.9'.
         weights: (B, heads, queries, keys), float32 or wider; rows sum to 1.
         queries: (queries, ), which token each one is.
-        asked: the rows of ``weights`` that belong to each of the queries that were asked for.
+        query_rows: the rows of ``weights`` that belong to each of the queries that were given.
         allowed: (queries, keys), False where windows keep a query from a key.
         num_cls: number of CLS tokens: 1 or 0.
         hw_shape, hw_keys: tokens and keys of the map, (height, width).
@@ -35,7 +36,7 @@ class AttentionRecord:
     block: str
     weights: Tensor
     queries: Tensor
-    asked: dict[Query, slice]
+    query_rows: dict[Query, slice]
     allowed: Tensor
     num_cls: int
     hw_shape: tuple[int, int]
@@ -46,17 +47,16 @@ class AttentionRecord:
     key_step: int
 
     def select(self, query: Query) -> 'AttentionRecord':
-        """Only what was asked for by ``query``: an element of ``record_attention``'s ``queries``.
+        """Return the record of one query alone: an element of ``record_attention``'s ``queries``.
 
         Raises:
-            ValueError: it was not asked for, or is the CLS token of a block without one.
+            ValueError: it was not recorded, or is the CLS token of a block without one.
         """
-        rows = self.asked.get(query)
+        rows = self.query_rows.get(query)
         if rows is None:
-            raise ValueError(f'{self.block} has no record of the query {query!r}: it has {list(self.asked)}.'
-                             + (' The CLS token is in the last stage only.' if query == 'cls' else ''))
-        return replace(self, weights=self.weights[:, :, rows], queries=self.queries[rows], asked={query: slice(None)},
-                       allowed=self.allowed[rows])
+            raise ValueError(f'{self.block} has no record of the query {query!r}: it has {list(self.query_rows)}.')
+        return replace(self, weights=self.weights[:, :, rows], queries=self.queries[rows],
+                       query_rows={query: slice(None)}, allowed=self.allowed[rows])
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def record_attention(model: nn.Module,
                      blocks: Sequence[str] | None = None,
                      queries: Query | Sequence[Query] = 256,
                      average_heads: bool = False) -> Iterator[dict[str, AttentionRecord]]:
-    """While the ``with`` lasts, every forward pass leaves the softmax weights of chosen queries.
+    """Record the softmax weights of chosen queries in every forward pass while the ``with`` lasts.
 
     The model computes what it computes otherwise, with the same kernels; the weights of the chosen queries are
     computed beside that, from the same projections, without gradient. A compiled model runs uncompiled meanwhile.
@@ -85,39 +85,40 @@ def record_attention(model: nn.Module,
         ValueError: no CvT, a block that does not exist, something else than a query; in the forward pass, a point
             outside of the image.
     """
-    asked = [queries] if isinstance(queries, (str, int, tuple)) else list(queries)
-    for query in asked:
+    queries = [queries] if isinstance(queries, (str, int, tuple)) else list(queries)
+    for query in queries:
         _check_query(query)
     records: dict[str, AttentionRecord] = {}
 
-    def see(seen: Seen) -> None:
-        records[seen.block] = _record(seen, asked, average_heads)
+    def record(block: BlockPass) -> None:
+        records[block.block] = _record(block, queries, average_heads)
 
-    with observed(model, blocks, see):
+    with observe_attention(model, blocks, record):
         yield records
 
 
 @contextmanager
 def record_entropy(model: nn.Module, blocks: Sequence[str] | None = None) -> Iterator[dict[str, Tensor]]:
-    """As :func:`record_attention`, for the entropy of every query, without the weights: in linear memory.
+    """Record the entropy of every query, as :func:`record_attention` does its weights, but in linear memory.
 
     Args, Raises:
         As there.
 
     Yields:
         (B, heads, tokens) by block's name, CLS first: the entropy over the log of the number of keys that the query
-        sees, 0 (one key) to 1 (all alike); see :func:`~cvt_dense.models.layers.entropy.query_entropy`.
+        sees, 0 (one key) to 1 (all alike); see :func:`~cvt_dense.analysis.entropy.query_entropy`.
     """
     entropies: dict[str, Tensor] = {}
 
-    def see(seen: Seen) -> None:
-        q, k = seen.heads(seen.project(torch.arange(seen.num_tokens))), seen.heads(seen.k)
-        entropies[seen.block] = entropy = q.new_zeros(q.shape[:3])
-        for rows, keys in seen.groups():
-            entropy[:, :, rows] = query_entropy(q[:, :, rows], k[:, :, keys], seen.attention.scale) / max(
-                float(torch.tensor(len(keys)).log()), torch.finfo(torch.float32).tiny)
+    def record(block: BlockPass) -> None:
+        q = block.split_heads(block.project_q(torch.arange(block.num_tokens)))
+        k = block.split_heads(block.k)
+        entropies[block.block] = entropy = q.new_zeros(q.shape[:3])
+        for rows, keys in block.groups():
+            bound = math.log(len(keys)) or 1.  # of one key the entropy is 0
+            entropy[:, :, rows] = query_entropy(q[:, :, rows], k[:, :, keys], block.attention.scale) / bound
 
-    with observed(model, blocks, see):
+    with observe_attention(model, blocks, record):
         yield entropies
 
 
@@ -132,15 +133,15 @@ def _check_query(query: Any) -> None:
                          'input, and a number of at least 1, of tokens spread over the map; or a list of these.')
 
 
-def _tokens(seen: Seen, query: Query, places: Tensor) -> Tensor:
-    """Which tokens a query stands for."""
-    num_cls, (height, width) = seen.num_cls, seen.hw_shape
+def _tokens(block: BlockPass, query: Query, places: Tensor) -> Tensor:
+    """Return the tokens that a query stands for."""
+    num_cls, (height, width) = block.num_cls, block.hw_shape
     if query == 'cls':
         return torch.arange(num_cls)
     if query == 'all':
-        return torch.arange(seen.num_tokens)
+        return torch.arange(block.num_tokens)
     if isinstance(query, tuple):
-        (x, y), (image_height, image_width) = query, seen.image
+        (x, y), (image_height, image_width) = query, block.image
         if not (0 <= x < image_width and 0 <= y < image_height):
             raise ValueError(f'the point x={x:g}, y={y:g} is outside of the image, which is {image_width} pixels wide '
                              f'and {image_height} high as the network gets it: give 0 to {image_width - 1} and 0 to '
@@ -154,26 +155,27 @@ def _tokens(seen: Seen, query: Query, places: Tensor) -> Tensor:
     return num_cls + (y[:, None] * width + x).flatten()
 
 
-def _record(seen: Seen, asked: list[Query], average_heads: bool) -> AttentionRecord:
-    key_start, key_step = seen.key_grid()
-    places = seen.places(seen.hw_shape, 0., 1)
-    found, asked_rows, end = [], {}, 0
-    for query in asked:
-        tokens = _tokens(seen, query, places)
+def _record(block: BlockPass, queries: list[Query], average_heads: bool) -> AttentionRecord:
+    """Compute the weights of the queries from the block's projections."""
+    key_start, key_step = block.key_grid()
+    places = block.places(block.hw_shape, 0., 1)
+    found, query_rows, end = [], {}, 0
+    for query in queries:
+        tokens = _tokens(block, query, places)
         if len(tokens):
             found.append(tokens)
-            asked_rows[query] = slice(end, end + len(tokens))
+            query_rows[query] = slice(end, end + len(tokens))
             end += len(tokens)
     tokens = torch.cat(found) if found else torch.zeros(0, dtype=torch.long)
-    windows = seen.windows()
-    allowed = torch.ones(len(tokens), seen.k.shape[1], dtype=torch.bool)
+    windows = block.windows()
+    allowed = torch.ones(len(tokens), block.k.shape[1], dtype=torch.bool)
     if windows is not None:
         of_query, of_key = windows[0][tokens][:, None], windows[1][None]
         allowed = (of_query == of_key) | (of_query < 0) | (of_key < 0)
-    q, k = seen.heads(seen.project(tokens)), seen.heads(seen.k)
-    scores = (seen.attention.scale * q @ k.transpose(2, 3)).masked_fill(~allowed.to(q.device), -torch.inf)
+    q, k = block.split_heads(block.project_q(tokens)), block.split_heads(block.k)
+    scores = (block.attention.scale * q @ k.transpose(2, 3)).masked_fill(~allowed.to(q.device), -torch.inf)
     weights = scores.softmax(dim=-1)
     if average_heads:
         weights = weights.mean(dim=1, keepdim=True)
-    return AttentionRecord(seen.block, weights, tokens, asked_rows, allowed, seen.num_cls, seen.hw_shape, seen.hw_keys,
-                           places, seen.places(seen.hw_keys, key_start, key_step), key_start, key_step)
+    return AttentionRecord(block.block, weights, tokens, query_rows, allowed, block.num_cls, block.hw_shape,
+                           block.hw_keys, places, block.places(block.hw_keys, key_start, key_step), key_start, key_step)

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..models.cvt import CvT
 from .detectors import Detector
+from .fuse import fuse
 
 TASKS = ('classification', 'segmentation', 'detection')
 
@@ -148,9 +150,9 @@ def _make_exportable(model: nn.Module) -> nn.Module:
     model = copy.deepcopy(model).eval()
     if hasattr(model, 'auxiliary_head'):
         model.auxiliary_head = None  # for training only
+    if any(isinstance(module, CvT) for module in model.modules()):
+        fuse(model)
     for module in list(model.modules()):
-        if callable(getattr(module, 'fuse', None)) and hasattr(module, 'out_channels'):  # backbones; they fuse blocks
-            module.fuse()
         for name, child in list(module.named_children()):
             if isinstance(child, nn.AdaptiveAvgPool2d):
                 size = child.output_size

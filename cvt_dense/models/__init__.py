@@ -1,12 +1,14 @@
 from ..weights import mmengine_loaders  # noqa: F401  (a model of ours loads our files)
+from . import variants  # noqa: F401  (registers the further types of attn_cfg)
 from .autocast import autocast_model
-from .backbones import CvT, TimmBackbone
 from .classifier import ImageClassifier
+from .cvt import CvT
 from .data_preprocessor import ClassificationPreprocessor
 from .exported import ExportedBackbone, exported_model
 from .mask_tta import MaskTTAModel
 from .masked_image_model import MaskedImageModel
 from .teachers import classifier_teacher, timm_teacher
+from .timm_backbone import TimmBackbone
 
 __all__ = [
     'ClassificationPreprocessor', 'CvT', 'ExportedBackbone', 'ImageClassifier', 'MaskTTAModel', 'MaskedImageModel',

@@ -152,8 +152,8 @@ def _reason(own: StateDict, given: StateDict, result: Comparison,
         return ('Likely reason: the file was trained without LayerScale, and with a factor other than 1 its weights '
                 'would be another function; set layer_scale_init_value=1.')
     if any(OPTIONS.match(key) for key in result.unexpected + result.mismatched):
-        return ('Likely reason: other options of the backbone; set layer_scale_init_value, mixing, attention, '
-                'pos_embed and rel_pos as the file was trained.')
+        return ('Likely reason: other options of the backbone; set attn_cfg, layer_scale_init_value and pos_embed as '
+                'the file was trained.')
     if any('.conv_proj_' in key for key in result.missing + result.unexpected):
         return "Likely reason: other projections; set arch's qkv_proj_method as the file was trained."
     if 'stage0.patch_embed.proj.weight' in result.mismatched:

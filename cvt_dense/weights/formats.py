@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-# Tensors of the backbone's options. A checkpoint may have been trained without: new, they change nothing yet (linear
-# attention: little).
-OPTIONS = re.compile(r'stage\d+\.(pos_embed$|blocks\.\d+\.(ls[12]\.|attn\.(rel_pos|linear_attention)\.|'
-                     r'attn\.conv_proj_[qkv]\.dilated))')
+# Tensors of the backbone's options: positions, LayerScale, and whatever a type of attention has beside the paper's
+# projections. A checkpoint may have been trained without them.
+OPTIONS = re.compile(r'stage\d+\.(pos_embed$|blocks\.\d+\.(ls[12]\.|attn\.(?!'
+                     r'conv_proj_[qkv]\.(conv|bn)\.|proj(_[qkv])?\.)))')
 
 StateDict = Mapping[str, Tensor]
 

@@ -23,6 +23,7 @@ from cvt_dense.errors import UserError
 from cvt_dense.models import CvT, ImageClassifier
 
 ROOT = Path(__file__).resolve().parents[2]
+WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=28)
 ARCH = dict(embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2))
 TWO_STAGES = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2))
 SIZE = (48, 64)
@@ -254,14 +255,15 @@ def test_what_cannot_be_exported(tmp_path):
         Exporter(model, Options((12, 64)), ABOUT)
     with torch.device('meta'):
         backbone = CvT('cvt-13')
-        windows = CvT('cvt-13', window_size=[28, 28, None])
+        windows = CvT('cvt-13', attn_cfg=[WINDOWS, WINDOWS, None])
     assert memory.largest_scores(backbone, (800, 1344)) == (4 * 200 * 336 * 100 * 168, 0)
     assert memory.largest_scores(windows, (800, 1344))[0] < 2**30
     with pytest.raises(UserError, match='stage 0 has 4.2 GiB of scores .*Write .xml or .pt2 .*window_size'):
         memory.check_attention(backbone, (800, 1344), '.onnx')
     memory.check_attention(backbone, (800, 1344), '.xml')
     memory.check_attention(windows, (800, 1344), '.onnx')
-    windows = ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token', window_size=[4, 4, None]), 3)
+    windows = ImageClassifier(dict(
+        type='cvt_dense.CvT', arch=ARCH, out_type='cls_token', attn_cfg=[dict(WINDOWS, window_size=4)] * 2 + [None]), 3)
     with pytest.raises(UserError, match='cannot be exported for images of any size .windowed attention'):
         Exporter(windows, Options(SIZE, dynamic=True), ABOUT).export(tmp_path / 'a.pt2')
     detector = tiny('dino_cvt13_coco.py', **{'model.neck.in_channels': [8, 16, 16]})

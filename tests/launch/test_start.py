@@ -29,7 +29,7 @@ def python(script: str) -> str:
 
 def test_the_package_imports_nothing_heavy_until_it_is_needed():
     script = f'import cvt_dense, sys; print([name for name in {HEAVY} if name in sys.modules]); print(cvt_dense.CvT)'
-    assert python(script) == "[]\n<class 'cvt_dense.models.backbones.cvt.CvT'>\n"
+    assert python(script) == "[]\n<class 'cvt_dense.models.cvt.CvT'>\n"
     with pytest.raises(AttributeError, match="module 'cvt_dense' has no attribute 'Cvt'"):
         sys.modules['cvt_dense'].Cvt
 

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from safetensors import safe_open
 
 from cvt_dense.models import CvT, ImageClassifier
+from cvt_dense.models.cvt import to_map
 
 GOLDEN = Path(__file__).parents[1] / 'data' / 'cvt_tiny_golden.safetensors'
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 2), num_heads=(1, 3, 6))
@@ -38,8 +39,8 @@ def test_stage_maps_cls_token_and_logits_are_the_authors(golden, state_dict, cla
         max_differences.check(f'authors, {image}, logits', classifier(x), golden[f'{image}.eval.logits'], 1e-5)
         backbone = classifier.backbone
         for i in range(3):
-            tokens, cls_token, hw_shape = backbone._stage(i)(x)
-            x = backbone._to_map(tokens, hw_shape)
+            tokens, cls_token, hw_shape = backbone.stages[i](x)
+            x = to_map(tokens, hw_shape)
             max_differences.check(f'authors, {image}, stage {i}', x, golden[f'{image}.eval.stage{i}'], 1e-5)
         cls_token = cls_token if golden[f'{image}.eval.cls'].dim() == 3 else cls_token[:, 0]
         max_differences.check(f'authors, {image}, CLS token', cls_token, golden[f'{image}.eval.cls'], 1e-5)

@@ -65,8 +65,9 @@ def test_masked_pretraining_is_the_backbone_and_its_decoder(get_flops):
 
 
 def test_windows_lower_the_count(get_flops):
+    windows = dict(type='cvt_dense.WindowedAttention', window_size=28)
     with torch.device('meta'):
-        whole, windowed = CvT('cvt-13'), CvT('cvt-13', window_size=[28, 28, None])
+        whole, windowed = CvT('cvt-13'), CvT('cvt-13', attn_cfg=[windows, windows, None])
     stage0 = [get_flops.count_parts(model, (800, 1280))['backbone.stage0'][1] for model in (whole, windowed)]
     attention = 2 * (200 * 320) * (100 * 160) * 64
     assert stage0[0] - stage0[1] == pytest.approx(attention, rel=0.02)  # but 28 * 28 / 4 keys instead of 16,000

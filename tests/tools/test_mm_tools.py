@@ -149,7 +149,7 @@ def test_own_tools_and_inferencers(run_tool, shapes, tmp_path, package):
     out = run_tool(script, package, config, checkpoint, image, **path).stdout
     assert 'inferencer' in out
     if package == 'mmdet':
-        assert 'backbone cvt_dense.models.backbones.cvt' in out
+        assert 'backbone cvt_dense.models.cvt' in out
     else:
         assert 'inferencer (50, 70)' in out
 

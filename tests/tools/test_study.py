@@ -18,7 +18,7 @@ size, batch = '64x64', 2
 backbone = dict(arch=dict(embed_dims=[8, 8, 16], depths=[1, 1, 1], num_heads=[1, 1, 1]))
 members = [
     dict(name='small', seeds=[0, 1], changes=dict(model=dict(backbone=backbone))),
-    dict(name='broken', changes=dict(model=dict(backbone=dict(mixing='both')))),
+    dict(name='broken', changes=dict(model=dict(backbone=dict(out_type='tokens')))),
     dict(name='orphan', weights={'model.backbone.init_cfg.checkpoint': 'broken'}, size=None),
 ]
 """
@@ -45,7 +45,7 @@ def test_members_that_fail_do_not_stop_the_others(run_tool, tmp_path):
     assert lines[2].startswith(f'| small | 2/2 | {found["mean"]:.4g} (')
     assert '| broken | 0/1 |' in lines[3] and 'broken_seed0 failed with exit code 2' in lines[3]
     assert 'orphan_seed0 takes the weights of broken_seed0, which failed' in lines[4]
-    assert "mixing='both' in stage 0: allowed are None, 'hybrid'" in out and '3 failed; the same command' in out
+    assert "out_type='tokens'" in out and '3 failed; the same command' in out
     assert min(Image.open(tmp_path / 'work/study.png').size) > 300
     again = run_tool(*command, '--only', 'small').stdout
     assert again.count('finished before') == 2 and '$ python' not in again and lines[2] in again

@@ -5,7 +5,8 @@ A further column is a function in ``NETWORKS`` (something else than this CvT) or
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
+from typing import Any
 
 import timm
 import torch
@@ -13,13 +14,16 @@ from _random_batch import build_model
 from mmengine.model import BaseModel
 from torch import Tensor, nn
 
+from cvt_dense.deploy.fuse import compile_backbone, fuse
 from cvt_dense.models import CvT
+from cvt_dense.models.attention import ConvAttention
+from cvt_dense.models.variants.windowed import WindowedAttention, window_attention
 
 from .runtimes import RUNTIMES, runtime_of
 
 
 def einsum_attention(num_heads: int, scale: float, q: Tensor, k: Tensor, v: Tensor, hw_shape: object = None) -> Tensor:
-    """What the authors' code computes, one operation after the other."""
+    """Compute attention as the authors' code does, one operation after the other."""
     q, k, v = (y.unflatten(2, (num_heads, -1)).transpose(1, 2) for y in (q, k, v))
     weights = (torch.einsum('bhlk,bhtk->bhlt', q, k) * scale).softmax(dim=-1)
     return torch.einsum('bhlt,bhtv->bhlv', weights, v).transpose(1, 2).flatten(2)
@@ -27,8 +31,30 @@ def einsum_attention(num_heads: int, scale: float, q: Tensor, k: Tensor, v: Tens
 
 def use_einsum(backbone: nn.Module) -> None:
     for module in backbone.modules():
-        if hasattr(module, '_attend'):
-            module._attend = partial(einsum_attention, module.num_heads, module.scale)
+        if isinstance(module, ConvAttention):
+            module.attend = partial(attend_by_einsum, module)
+
+
+def attend_by_einsum(attn: ConvAttention, q: Tensor, k: Tensor, v: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+    attend = partial(einsum_attention, attn.num_heads, attn.scale)
+    if not isinstance(attn, WindowedAttention) or max(hw_shape) <= attn.window_size:
+        return attend(q, k, v)
+    return window_attention(attend, q, k, v, hw_shape, attn.window_size, attn.stride_kv)
+
+
+def windows(size: Any) -> Any:
+    """Return the ``attn_cfg`` of a size of windows, None, or a list of these."""
+    if isinstance(size, list):
+        return [windows(part) for part in size]
+    return None if size is None else dict(type='cvt_dense.WindowedAttention', window_size=size)
+
+
+def merge(a: Any, b: Any) -> Any:
+    """Merge two values of ``attn_cfg``: configs, None, or lists of these."""
+    if isinstance(a, list) or isinstance(b, list):
+        number = len(a if isinstance(a, list) else b)
+        return [merge(x, y) for x, y in zip(*(part if isinstance(part, list) else [part] * number for part in (a, b)))]
+    return {**(a or {}), **(b or {})}
 
 
 def hugging_face(args: argparse.Namespace) -> nn.Module:
@@ -40,20 +66,19 @@ def hugging_face(args: argparse.Namespace) -> nn.Module:
 
 
 NETWORKS = dict(transformers=hugging_face)  # other names are timm's
-SETTINGS = dict(  # of CvT's constructor
-    windowed=lambda args: dict(window_size=args.window_size),
-    with_cp=lambda args: dict(with_cp=True),
-    layer_scale=lambda args: dict(layer_scale_init_value=1.),
-    hybrid=lambda args: dict(mixing='hybrid'),
-    linear=lambda args: dict(attention=['linear', 'linear', 'softmax']),
-    pos_embed=lambda args: dict(pos_embed=[56, 28, 14]),
-    cpb=lambda args: dict(rel_pos=[None, None, 'cpb']),
-    rope=lambda args: dict(rel_pos='rope'),
-    **{f'pruned{percent}': lambda args, keep=percent / 100: dict(token_pruning=dict(keep=keep))
+ATTENTION = dict(  # attn_cfg of CvT; several are merged
+    windowed=lambda args: windows(args.window_size),
+    hybrid=lambda args: dict(proj_cfg=dict(type='cvt_dense.HybridProjection')),
+    linear=lambda args: [dict(type='cvt_dense.LinearAttention')] * 2 + [None],
+    cpb=lambda args: [None, None, dict(rel_pos_cfg=dict(type='cvt_dense.RelPosBias'))],
+    rope=lambda args: dict(rel_pos_cfg=dict(type='cvt_dense.RotaryPositions')),
+    **{f'pruned{percent}': lambda args, keep=percent / 100: dict(type='cvt_dense.PrunedAttention', keep=keep)
        for percent in (90, 70, 50, 30)})
-CHANGES = dict(fused=lambda backbone: backbone.fuse(), einsum=use_einsum)  # of the backbone that was built
+SETTINGS = dict(  # further arguments of CvT
+    with_cp=dict(with_cp=True), layer_scale=dict(layer_scale_init_value=1.), pos_embed=dict(pos_embed=[56, 28, 14]))
+CHANGES = dict(fused=fuse, einsum=use_einsum)  # of the backbone that was built
 # compiled and anysize are done last, on the device that measures; bf16 is one column's --amp; a runtime takes the whole
-VARIANTS = (*SETTINGS, *CHANGES, 'compiled', 'anysize', 'bf16', *RUNTIMES)
+VARIANTS = (*ATTENTION, *SETTINGS, *CHANGES, 'compiled', 'anysize', 'bf16', *RUNTIMES)
 INFERENCE_ONLY = {'fused', 'anysize', *RUNTIMES}
 
 
@@ -63,8 +88,10 @@ def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Modu
     network, variants = split_name(name)
     if network is None:
         create = CvT if args.model in CvT.arch_zoo else build_model
-        given = {key: value for variant in variants if variant in SETTINGS
-                 for key, value in SETTINGS[variant](args).items()}
+        given = {key: value for variant in variants for key, value in SETTINGS.get(variant, {}).items()}
+        attn_cfgs = [ATTENTION[variant](args) for variant in variants if variant in ATTENTION]
+        if attn_cfgs:
+            given['attn_cfg'] = reduce(merge, attn_cfgs)
         model = create(args.model, **given)
     elif network in NETWORKS:
         model = NETWORKS[network](args)
@@ -86,7 +113,7 @@ def compiling(backbone: nn.Module, variants: list[str], mode: str) -> Iterator[N
     """
     import torch._inductor.config as inductor
     if 'anysize' in variants:
-        backbone.fuse(compile=True)
+        compile_backbone(backbone)
     else:
         backbone.compile(dynamic=False)
     with inductor.patch(freezing=mode == 'infer'):

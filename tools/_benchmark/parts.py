@@ -19,7 +19,9 @@ from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
+from cvt_dense.deploy.fuse import fuse
 from cvt_dense.launch import command_line
+from cvt_dense.models import CvT
 
 from .report import environment
 
@@ -103,8 +105,8 @@ def run(args: argparse.Namespace) -> None:
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         for name in args.configs:
             model = build(name)
-            if args.fuse and hasattr(model.backbone, 'fuse'):
-                model.backbone.fuse()
+            if args.fuse and isinstance(model.backbone, CvT):
+                fuse(model)
             batch = random_batch(model, 1, args.size)
             pass_candidates(model, batch, args.candidates)
             runs[name] = model, batch, Stopwatch(model)

@@ -17,7 +17,7 @@ from _study import remember
 
 from cvt_dense.curves import MAIN, new_figure, save_figure
 from cvt_dense.launch import command_line
-from cvt_dense.models.layers.pruning import SCORES
+from cvt_dense.models.variants.pruned import SCORES
 
 from .measure import seconds
 from .report import environment
@@ -58,12 +58,12 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError('--refresh, --rounds and --batch must be at least 1')
 
 
-def write_config(pruning: dict, args: argparse.Namespace, folder: Path) -> Path:
+def write_config(pruning: dict | None, args: argparse.Namespace, folder: Path) -> Path:
     """The config with these tokens pruned, which starts from the checkpoint."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f'{folder.name}.py'
     path.write_text(f'_base_ = {str(args.config.resolve())!r}\n'
-                    f'model = dict(backbone=dict(token_pruning={pruning!r}, init_cfg=None))\n'
+                    f'model = dict(backbone=dict(attn_cfg={pruning!r}, init_cfg=None))\n'
                     f'load_from = {str(args.checkpoint.resolve())!r}\n')
     return path
 
@@ -103,11 +103,11 @@ def compare(args: argparse.Namespace) -> None:
                                        for keep in sorted(args.keep, reverse=True) if keep < 1)]
     rows, backbones = [], {}
     for name, keep, score in variants:
-        pruning = dict(keep=keep, refresh=args.refresh, score=score or SCORES[0])
+        pruning = score and dict(type='cvt_dense.PrunedAttention', keep=keep, refresh=args.refresh, score=score)
         metrics = metrics_of(write_config(pruning, args, args.work_dir / name), args)
         rows.append(dict(name=name, keep=keep, score=score, **{key: metrics[key] for key in MAIN if key in metrics}))
         torch.manual_seed(0)
-        backbones[name] = build_model(str(args.config), token_pruning=pruning).backbone.to(args.device).eval()
+        backbones[name] = build_model(str(args.config), attn_cfg=pruning).backbone.to(args.device).eval()
     x, times = torch.rand(args.batch, 3, *args.size, device=args.device), {name: [] for name in backbones}
     with torch.inference_mode():
         for i in range(args.rounds + 1):

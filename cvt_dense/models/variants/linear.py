@@ -1,19 +1,52 @@
 """Attention whose cost is linear in the map's area."""
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...registry import MODELS
+from ..attention import ConvAttention, RelativePositions, Shape
+
 EPS = 1e-6
+
+
+@MODELS.register_module()
+class LinearAttention(ConvAttention):
+    """:class:`ConvAttention` with :class:`FocusedLinearAttention` in place of softmax attention.
+
+    It is another function, so published weights need fine-tuning. Worth it in the first stages:
+    ``attn_cfg=[linear, linear, None]``. ``rel_pos_cfg`` may rotate q and k; there are no scores for a bias.
+
+    Args:
+        kwargs: of :class:`ConvAttention`.
+
+    Raises:
+        ValueError: ``attn_drop_rate`` or positions that bias scores are given; there are no scores.
+    """
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.check_aligned_keys()
+        biased = self.rel_pos is not None and type(self.rel_pos).attend is not RelativePositions.attend
+        if self.attn_drop_rate or biased:
+            raise ValueError('linear attention has no scores of a query and a key: leave attn_drop_rate and a '
+                             'rel_pos_cfg that biases scores out of its stages.')
+        self.linear_attention = FocusedLinearAttention(self.proj.in_features, self.num_heads)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape) -> Tensor:
+        return self.linear_attention(q, k, v, hw_shape, self.kv_shape(hw_shape))
+
+    def count_scores(self, hw_shape: Shape) -> int:
+        return 0
 
 
 class FocusedLinearAttention(nn.Module):
     """Focused linear attention with a depth-wise convolution on v (FLatten, arXiv 2308.00442).
 
     ``phi(q) (phi(k)^T v) / (phi(q) sum phi(k)) + DWC(v)`` with ``phi(x) = |x| x^p / |x^p|`` of ``relu(x)``: the sums
-    over keys are taken once for all queries, in float32. Another function than softmax attention: weights that were
-    trained with that need fine-tuning.
+    over keys are computed once for all queries, in float32.
 
     Args:
         embed_dims: channels of the tokens.
@@ -30,8 +63,8 @@ class FocusedLinearAttention(nn.Module):
         self.temperature = nn.Parameter(torch.zeros(embed_dims))  # of softplus
         self.dwc = nn.Conv2d(head_dims, head_dims, kernel_size, padding=kernel_size // 2, groups=head_dims)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: tuple[int, int], hw_kv: tuple[int, int]) -> Tensor:
-        """(B, [CLS +] H * W, C) and twice (B, [CLS +] Hk * Wk, C) to (B, [CLS +] H * W, C)."""
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape, hw_kv: Shape) -> Tensor:
+        """Map q (B, [1 +] H * W, C), k and v (B, [1 +] H' * W', C) to (B, [1 +] H * W, C)."""
         num_cls = q.shape[1] - hw_shape[0] * hw_shape[1]
         local = self._local(v[:, num_cls:], hw_shape, hw_kv)
         dtype = q.dtype
@@ -54,8 +87,8 @@ class FocusedLinearAttention(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(2, (self.num_heads, -1)).transpose(1, 2)
 
-    def _local(self, v: Tensor, hw_shape: tuple[int, int], hw_kv: tuple[int, int]) -> Tensor:
-        """The convolution of v, one for all heads, at the queries' resolution: (B, H * W, C)."""
+    def _local(self, v: Tensor, hw_shape: Shape, hw_kv: Shape) -> Tensor:
+        """Convolve v, with one kernel for all heads, at the queries' resolution: (B, H * W, C)."""
         batch = v.shape[0]
         v = v.unflatten(1, hw_kv).permute(0, 3, 1, 2)
         if hw_kv != hw_shape:

@@ -13,11 +13,11 @@ from timm.layers import LayerNorm2d, PatchEmbed
 from timm.models import group_parameters
 from torch import Tensor, nn
 
-from ...errors import CheckpointError
-from ...registry import MODELS
-from ...weights.files import load_weights_file, select_weights
-from ...weights.formats import StateDict
-from ..layers import keeps_statistics
+from ..errors import CheckpointError
+from ..registry import MODELS
+from ..weights.files import load_weights_file, select_weights
+from ..weights.formats import StateDict
+from .attention import has_statistics
 
 OUT_TYPES = ('featmap', 'pooled')
 PUBLISHED = 'timm'  # of init_cfg: the weights that timm publishes for model_name
@@ -120,7 +120,7 @@ class TimmBackbone(BaseModule):
         super().train(mode)
         if mode and self.norm_eval:
             for module in self.modules():
-                if keeps_statistics(module):
+                if has_statistics(module):
                     module.eval()
         return self
 

@@ -2,26 +2,33 @@
 from collections.abc import Callable
 
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from .norm import keeps_statistics
+from ...registry import MODELS
 
 
+@MODELS.register_module()
 class HybridProjection(nn.Module):
-    """``bn(conv(x)) + dilated_bn(dilated(x))``: depth-wise, ``conv`` as published, ``dilated`` 5x5 with dilation 2.
+    """``bn(conv(x)) + dilated_bn(dilated(x))``, a type of ``proj_cfg``.
 
-    The second norm's weight starts at 0, so that published weights keep their function; the two are not one 9x9
-    convolution, whose 81 weights would cost more than the 34 of both.
+    Both convolutions are depth-wise: ``conv`` as published, ``dilated`` 5x5 with dilation 2. The second norm's weight
+    starts at 0, so that published weights keep their function. One 9x9 convolution would do the same with 81 weights
+    instead of 34.
 
     Args:
         embed_dims: channels.
-        kernel_size, stride, padding: of ``conv``; padding (kernel_size - 1) / 2.
+        kernel_size, stride, padding: of ``conv``; ``padding`` must be (kernel_size - 1) / 2.
         norm_layer: ``channels -> module``.
+
+    Raises:
+        ValueError: ``padding`` is another number.
     """
 
     def __init__(self, embed_dims: int, kernel_size: int, stride: int, padding: int,
                  norm_layer: Callable[[int], nn.Module]):
         super().__init__()
+        if 2 * padding + 1 != kernel_size:
+            raise ValueError(f'padding {padding} with kernel_qkv={kernel_size}: HybridProjection needs padding '
+                             '(kernel_qkv - 1) / 2.')
         self.conv = nn.Conv2d(embed_dims, embed_dims, kernel_size, stride, padding, groups=embed_dims, bias=False)
         self.bn = norm_layer(embed_dims)
         self.dilated = nn.Conv2d(embed_dims, embed_dims, 5, stride, 4, dilation=2, groups=embed_dims, bias=False)
@@ -29,12 +36,5 @@ class HybridProjection(nn.Module):
         nn.init.zeros_(self.dilated_bn.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) to (B, C, ceil(H / stride), ceil(W / stride))."""
+        """Map (B, C, H, W) to (B, C, ceil(H / stride), ceil(W / stride))."""
         return self.bn(self.conv(x)) + self.dilated_bn(self.dilated(x))
-
-    def fuse(self) -> None:
-        """Folds each BatchNorm into its convolution, in place; eval mode only."""
-        if keeps_statistics(self.bn):
-            self.conv = fuse_conv_bn_eval(self.conv, self.bn)
-            self.dilated = fuse_conv_bn_eval(self.dilated, self.dilated_bn)
-            self.bn = self.dilated_bn = nn.Identity()

@@ -1,0 +1,81 @@
+"""Faster inference of a trained CvT: layers folded into each other, and a compiled backbone."""
+import torch
+from mmcv.cnn import fuse_conv_bn
+from timm.layers import LayerScale, Mlp
+from torch import nn
+
+from ..errors import UserError
+from ..models.attention import Block, QuickGELU
+from ..models.cvt import CvT
+
+
+def find_backbones(model: nn.Module) -> list[CvT]:
+    """Return every CvT in ``model``.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = [module for module in model.modules() if isinstance(module, CvT)]
+    if not found:
+        raise UserError(f'{type(model).__name__} has no cvt_dense.CvT, which is what can be fused and compiled.')
+    return found
+
+
+@torch.no_grad()
+def fuse(model: nn.Module) -> None:
+    """Turn every CvT in ``model`` into a faster one for inference with the same output, in place.
+
+    Folds each BatchNorm into its depth-wise convolution, LayerScale into the linear layer before it, and QuickGELU's
+    factor into the MLP's two linear layers, so that it becomes SiLU. Call it last: after loading the weights and
+    ``eval()``, before moving to a lower precision, ``torch.compile`` or export. The parameters of a fused network take
+    no gradient, and it loads no checkpoint.
+
+    Raises:
+        RuntimeError: in training mode.
+        UserError: ``model`` has no CvT.
+    """
+    for backbone in find_backbones(model):
+        if backbone.training:
+            raise RuntimeError('fuse() folds the stored BatchNorm statistics: load the weights and call eval() first.')
+        fuse_conv_bn(backbone)
+        for module in backbone.modules():
+            if isinstance(module, Mlp) and isinstance(module.act, QuickGELU):
+                module.fc1.weight.mul_(QuickGELU.factor)
+                module.fc1.bias.mul_(QuickGELU.factor)
+                module.fc2.weight.div_(QuickGELU.factor)
+                module.act = nn.SiLU(inplace=True)
+            if isinstance(module, Block):
+                for name, linear in (('ls1', module.attn.proj), ('ls2', module.mlp.fc2)):
+                    scale = getattr(module, name)
+                    if isinstance(scale, LayerScale):
+                        linear.weight.mul_(scale.gamma[:, None])
+                        linear.bias.mul_(scale.gamma)
+                        setattr(module, name, nn.Identity())
+        backbone.requires_grad_(False)
+        backbone.register_load_state_dict_pre_hook(_refuse_to_load)
+
+
+def _refuse_to_load(*args: object) -> None:
+    raise RuntimeError('this CvT was fused for inference: its parameters are no longer those of a checkpoint. Load the '
+                       'checkpoint first, then call fuse().')
+
+
+def compile_backbone(model: nn.Module) -> None:
+    """Fuse every CvT in ``model`` and have it compiled at the first images, which takes a minute or more; in place.
+
+    Single images of all sizes share what is compiled; a batch is compiled for its shape. Under ``torch.no_grad()`` the
+    weights are constants, laid out for the matrix kernels beforehand, which is what makes it faster on a CPU. Outputs
+    differ by rounding.
+
+    Raises:
+        RuntimeError, UserError: as :func:`fuse`.
+    """
+    import torch._inductor.config as inductor  # takes seconds
+
+    inductor.freezing = True  # for the whole process: the compiler reads it at each compilation
+    fuse(model)
+    for backbone in find_backbones(model):
+        for module in backbone.modules():
+            if hasattr(module, 'opaque'):
+                module.opaque = True
+        backbone.compile(dynamic=True)

@@ -1,0 +1,287 @@
+"""Attention with convolutional projections, and the Transformer block around it (paper, section 3.2)."""
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from timm.layers import DropPath, LayerScale, Mlp
+from torch import Tensor, nn
+
+from ..registry import MODELS
+
+Shape = tuple[int, int]  # height and width of a map, in tokens
+
+
+class LayerNorm(nn.LayerNorm):
+    """LayerNorm over the last axis, computed in float32 or wider, with the result in the input's type.
+
+    Autocast on CUDA casts the input to float32 and leaves the result there. Here the residual stream stays in the
+    lower precision: in bfloat16 the CLS token then has a relative error of 0.0126 instead of 0.0093, for half the
+    memory. ``eps`` is PyTorch's 1e-5.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).to(x.dtype)
+
+
+@MODELS.register_module()
+class QuickGELU(nn.Module):
+    """``x * sigmoid(1.702 x)``, the activation of the authors' checkpoints (not the exact GELU).
+
+    Args:
+        inplace: whether the input may be overwritten.
+    """
+
+    factor = 1.702
+
+    def __init__(self, inplace: bool = False):
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        # As SiLU of the scaled input it keeps two tensors for the backward pass instead of three. SiLU's gradient
+        # needs its input only, so its output may be scaled in place.
+        x = x.mul_(self.factor) if self.inplace else x * self.factor
+        return F.silu(x, inplace=not x.requires_grad).mul_(1 / self.factor)
+
+
+def has_statistics(module: nn.Module) -> bool:
+    """Return whether ``module`` is a BatchNorm of any class (mmcv's MMSyncBN is none of PyTorch's)."""
+    return getattr(module, 'running_mean', None) is not None
+
+
+def for_convolution(feature_map: Tensor) -> Tensor:
+    """Return the map itself, or under ``torch.compile`` a copy of a single image's map.
+
+    Tokens seen as the map of a single image get a batch stride of 0 from the compiler (torch 2.13, dynamic sizes), and
+    oneDNN's convolution does not recognise such a map as channels-last. The compiler lays a copy out as it should be.
+    """
+    if feature_map.shape[0] == 1 and torch.compiler.is_dynamo_compiling():
+        return feature_map.clone(memory_format=torch.contiguous_format)
+    return feature_map
+
+
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor, num_heads: int, scale: float, dropout: float = 0.) -> Tensor:
+    """Compute attention of (B, Nq, C) to keys (B, Nk, C) and values (B, Nk, C): (B, Nq, C)."""
+    q, k, v = (y.unflatten(2, (num_heads, -1)).transpose(1, 2) for y in (q, k, v))
+    x = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
+    return x.transpose(1, 2).flatten(2)
+
+
+@MODELS.register_module()
+class ConvAttention(nn.Module):
+    """Multi-head attention whose q, k and v are convolved over the map before their linear layers.
+
+    A CLS token in front of the map's tokens bypasses the convolutions and joins q, k and v before the linear layers
+    (the authors' behaviour). The scale is ``embed_dims ** -0.5``, not ``head_dims ** -0.5``.
+
+    This is the default type of ``attn_cfg``. A variant is a subclass in a file of its own in ``variants/``, registered
+    like this one; usually it takes its own arguments and ``**kwargs`` for this class, and overrides :meth:`attend`.
+
+    Args:
+        embed_dims: channels of the tokens.
+        num_heads: attention heads.
+        head_dims: channels of a head. Default: ``embed_dims`` over ``num_heads``, which then divides it.
+        qkv_bias: whether the q, k and v linear layers have a bias.
+        qkv_proj_method: ``'dw_bn'``: depth-wise convolution and BatchNorm for q, k and v; ``'avg'``: average pooling
+            (``ceil_mode``) for k and v, nothing for q; ``'linear'``: nothing for all three.
+        kernel_qkv: kernel of the convolutions or of the pooling.
+        stride_q, padding_q: of q's convolution, which must keep the map's size.
+        stride_kv, padding_kv: of k's and v's convolution or pooling.
+        attn_drop_rate: dropout of the attention weights.
+        proj_drop_rate: dropout of the output.
+        norm_layer: ``channels -> module``, the norm of ``'dw_bn'``.
+        proj_cfg: type of module in place of ``'dw_bn'``'s convolution and norm, e.g. ``cvt_dense.HybridProjection``.
+        rel_pos_cfg: type of relative positions, e.g. ``cvt_dense.RotaryPositions``; see :class:`RelativePositions`.
+
+    Raises:
+        ValueError: q's projection changes the map's size, or ``rel_pos_cfg`` is given with keys that lie on no grid.
+    """
+
+    block_type: type[nn.Module] | None = None  # of a variant that needs another block than Block
+
+    def __init__(self,
+                 embed_dims: int,
+                 num_heads: int,
+                 head_dims: int | None = None,
+                 qkv_bias: bool = True,
+                 qkv_proj_method: str = 'dw_bn',
+                 kernel_qkv: int = 3,
+                 stride_q: int = 1,
+                 padding_q: int = 1,
+                 stride_kv: int = 2,
+                 padding_kv: int = 1,
+                 attn_drop_rate: float = 0.,
+                 proj_drop_rate: float = 0.,
+                 norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d,
+                 proj_cfg: dict[str, Any] | None = None,
+                 rel_pos_cfg: dict[str, Any] | None = None):
+        super().__init__()
+        if qkv_proj_method not in ('dw_bn', 'avg', 'linear'):
+            raise ValueError(f"qkv_proj_method={qkv_proj_method!r}: allowed are 'dw_bn', 'avg' and 'linear'.")
+        if qkv_proj_method == 'dw_bn' and (stride_q != 1 or 2 * padding_q + 1 != kernel_qkv):
+            raise ValueError(f'stride_q={stride_q}, padding_q={padding_q}, kernel_qkv={kernel_qkv}: q must keep the '
+                             'size of the map, with stride_q 1 and padding_q (kernel_qkv - 1) / 2.')
+        self.num_heads = num_heads
+        self.scale = embed_dims**-0.5
+        self.attn_drop_rate = attn_drop_rate
+        self.stride_kv = 1 if qkv_proj_method == 'linear' else stride_kv
+        # Whether k's map is exactly stride_kv times smaller than q's, rounded up, as positions and windows need it.
+        self.has_aligned_keys = qkv_proj_method == 'linear' or (
+            qkv_proj_method == 'dw_bn' and 2 * padding_kv + 1 == kernel_qkv)
+
+        def conv_proj(stride: int, padding: int) -> nn.Module | None:
+            if qkv_proj_method == 'linear':
+                return None
+            if qkv_proj_method == 'avg':
+                return nn.AvgPool2d(kernel_qkv, stride, padding, ceil_mode=True)
+            if proj_cfg is not None:
+                return MODELS.build(dict(proj_cfg, embed_dims=embed_dims, kernel_size=kernel_qkv, stride=stride,
+                                         padding=padding, norm_layer=norm_layer))
+            conv = nn.Conv2d(embed_dims, embed_dims, kernel_qkv, stride, padding, groups=embed_dims, bias=False)
+            return nn.Sequential(OrderedDict(conv=conv, bn=norm_layer(embed_dims)))
+
+        self.conv_proj_q = None if qkv_proj_method == 'avg' else conv_proj(stride_q, padding_q)
+        self.conv_proj_k = conv_proj(stride_kv, padding_kv)
+        self.conv_proj_v = conv_proj(stride_kv, padding_kv)
+
+        dims = num_heads * (head_dims or embed_dims // num_heads)  # less than embed_dims once heads were pruned
+        self.proj_q = nn.Linear(embed_dims, dims, bias=qkv_bias)
+        self.proj_k = nn.Linear(embed_dims, dims, bias=qkv_bias)
+        self.proj_v = nn.Linear(embed_dims, dims, bias=qkv_bias)
+        self.proj = nn.Linear(dims, embed_dims)
+        self.proj_drop = nn.Dropout(proj_drop_rate)
+
+        self.rel_pos: RelativePositions | None = None
+        if rel_pos_cfg is not None:
+            self.check_aligned_keys()
+            self.rel_pos = MODELS.build(dict(rel_pos_cfg, num_heads=num_heads, head_dims=dims // num_heads,
+                                             stride=self.stride_kv))
+
+    def forward(self, x: Tensor, hw_shape: Shape) -> Tensor:
+        """Map tokens (B, [1 +] H * W, C) to tokens of the same shape; an additional first one is the CLS token."""
+        q, k, v = self.convolve(x, hw_shape)
+        q, k, v = self.proj_q(q), self.proj_k(k), self.proj_v(v)
+        if self.rel_pos is not None:
+            q, k = self.rel_pos.rotate(q, k, hw_shape)
+        return self.proj_drop(self.proj(self.attend(q, k, v, hw_shape)))
+
+    def convolve(self, x: Tensor, hw_shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
+        """Map tokens (B, [1 +] H * W, C) to those of q (the same shape), k and v (B, [1 +] H' * W', C)."""
+        b, n, c = x.shape
+        h, w = hw_shape
+        norm = getattr(self.conv_proj_k, 'bn', None)
+        if b == 1 and max(h, w) <= self.stride_kv and has_statistics(norm) and norm.training:
+            raise ValueError('one image whose map is a single token: BatchNorm cannot take statistics of one value per '
+                             'channel. Train with norm_eval=True (stored statistics), a larger batch or larger images.')
+        cls_token, tokens = x.split([n - h * w, h * w], dim=1)
+        # A channels-last map is the token sequence seen as an image, without a copy either way. The one copy here
+        # closes the gaps that CLS tokens leave between images; without it each convolution would make its own.
+        feature_map = for_convolution(tokens.contiguous().view(b, h, w, c).permute(0, 3, 1, 2))
+
+        def to_tokens(conv_proj: nn.Module | None) -> Tensor:
+            if conv_proj is None:
+                return x
+            y = conv_proj(feature_map).permute(0, 2, 3, 1).flatten(1, 2)
+            return torch.cat((cls_token.to(y.dtype), y), dim=1) if n > h * w else y
+
+        return to_tokens(self.conv_proj_q), to_tokens(self.conv_proj_k), to_tokens(self.conv_proj_v)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape | None) -> Tensor:
+        """Compute the attention of each query to all keys.
+
+        Args:
+            q: (B, [1 +] H * W, C).
+            k, v: (B, [1 +] H' * W', C).
+            hw_shape: (H, W) of q's map; None where q is the CLS token alone.
+
+        Returns:
+            The shape of ``q``.
+        """
+        dropout = self.attn_drop_rate if self.training else 0.
+        if self.rel_pos is not None and hw_shape is not None:
+            return self.rel_pos.attend(q, k, v, hw_shape, self.scale, dropout)
+        return softmax_attention(q, k, v, self.num_heads, self.scale, dropout)
+
+    def kv_shape(self, hw_shape: Shape) -> Shape:
+        """Return the shape of k's and v's map for a map of queries."""
+        return -(-hw_shape[0] // self.stride_kv), -(-hw_shape[1] // self.stride_kv)
+
+    def count_scores(self, hw_shape: Shape) -> int:
+        """Return how many attention scores one image has on a map of queries, without the CLS token's."""
+        h_kv, w_kv = self.kv_shape(hw_shape)
+        return self.num_heads * hw_shape[0] * hw_shape[1] * h_kv * w_kv
+
+    def check_aligned_keys(self) -> None:
+        """Raise a ValueError if k's map is not exactly ``stride_kv`` times smaller than q's."""
+        if not self.has_aligned_keys:
+            raise ValueError("windows, relative positions and linear attention need a k/v map that is exactly "
+                             "stride_kv times smaller than q's: qkv_proj_method='linear', or 'dw_bn' with padding_kv "
+                             '(kernel_qkv - 1) / 2.')
+
+
+class RelativePositions(nn.Module):
+    """Base class of the types of ``rel_pos_cfg``: what attention learns from the distance of a query to a key.
+
+    Distances are in tokens of the map, ``p_q - stride * p_k``, so that they hold for any size, in windows and for
+    strided keys. The CLS token has no place and takes no part.
+
+    Args:
+        num_heads: heads of the attention.
+        head_dims: channels of a head.
+        stride: of the keys, in tokens of the queries' map.
+    """
+
+    def __init__(self, num_heads: int, head_dims: int, stride: int):
+        super().__init__()
+        self.num_heads, self.head_dims, self.stride = num_heads, head_dims, stride
+
+    def rotate(self, q: Tensor, k: Tensor, hw_shape: Shape) -> tuple[Tensor, Tensor]:
+        """Change q (B, [1 +] H * W, C) and k (B, [1 +] H' * W', C) of a whole map before attention."""
+        return q, k
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape, scale: float, dropout: float) -> Tensor:
+        """Compute attention inside a map or window; shapes as of :meth:`ConvAttention.attend`."""
+        return softmax_attention(q, k, v, self.num_heads, scale, dropout)
+
+
+class Block(nn.Module):
+    """Pre-norm block: attention, then an MLP, each with a residual connection and drop path.
+
+    Args:
+        embed_dims: channels of the tokens.
+        attn: the attention.
+        mlp_ratio: hidden channels of the MLP over ``embed_dims``.
+        drop_rate: dropout inside the MLP.
+        drop_path_rate: stochastic depth of both residual branches.
+        act_layer: ``() -> module``, the MLP's activation; may work in place.
+        layer_scale_init_value: start value of a learned factor of each channel of both branches; None: no factor.
+    """
+
+    def __init__(self,
+                 embed_dims: int,
+                 attn: nn.Module,
+                 mlp_ratio: float = 4.,
+                 drop_rate: float = 0.,
+                 drop_path_rate: float = 0.,
+                 act_layer: Callable[[], nn.Module] = QuickGELU,
+                 layer_scale_init_value: float | None = None):
+        super().__init__()
+        self.norm1 = LayerNorm(embed_dims)
+        self.attn = attn
+        self.norm2 = LayerNorm(embed_dims)
+        self.mlp = Mlp(embed_dims, int(embed_dims * mlp_ratio), act_layer=act_layer, drop=drop_rate)
+        scaled = layer_scale_init_value is not None
+        self.ls1 = LayerScale(embed_dims, layer_scale_init_value) if scaled else nn.Identity()
+        self.ls2 = LayerScale(embed_dims, layer_scale_init_value) if scaled else nn.Identity()
+        self.drop_path = DropPath(drop_path_rate) if drop_path_rate > 0. else nn.Identity()
+
+    def forward(self, x: Tensor, hw_shape: Shape, carry: Any = None) -> tuple[Tensor, Any]:
+        """Map tokens (B, [1 +] H * W, embed_dims) to tokens of the same shape.
+
+        ``carry`` is what a variant's block hands to the next block of its stage; this one returns it as it came.
+        """
+        x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), hw_shape)))
+        x = x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
+        return x, carry

@@ -1,0 +1,380 @@
+"""CvT: Introducing Convolutions to Vision Transformers (Wu et al. 2021, arXiv 2103.15808)."""
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mmcv.cnn import build_activation_layer, build_norm_layer
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+from ..registry import MODELS
+from ..weights.strict_loading import StrictLoading
+from .arch import ARCH_ZOO, StageArch, resolve_arch
+from .attention import Block, LayerNorm, Shape, for_convolution, has_statistics
+
+MIN_INPUT_SIZE = 16
+# Devices on which an image is laid out channels-last for the first convolution, because that was measured to be faster
+# there. All later maps are tokens seen as an image, which is channels-last without a copy on any device.
+CHANNELS_LAST = ('cpu', )
+OUT_TYPES = ('featmap', 'cls_token', 'avg_featmap')
+# Kernels whose output activation checkpointing keeps: on large maps attention is most of a block's time, while its
+# output is about a twentieth of the block's activations.
+ATTENTION_KERNELS = [
+    getattr(torch.ops.aten, name).default
+    for name in ('_scaled_dot_product_flash_attention', '_scaled_dot_product_flash_attention_for_cpu',
+                 '_scaled_dot_product_efficient_attention', '_scaled_dot_product_cudnn_attention')
+    if hasattr(torch.ops.aten, name)
+]
+
+
+class ConvEmbed(nn.Module):
+    """Convolutional token embedding (paper, section 3.1): an overlapping strided convolution, then LayerNorm.
+
+    Args:
+        in_channels: channels of the input map.
+        embed_dims: channels of the tokens.
+        kernel_size, stride, padding: of the convolution, in pixels of the input map.
+    """
+
+    def __init__(self, in_channels: int, embed_dims: int, kernel_size: int, stride: int, padding: int):
+        super().__init__()
+        self.proj = nn.Conv2d(in_channels, embed_dims, kernel_size, stride, padding)
+        self.norm = LayerNorm(embed_dims)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Shape]:
+        """Map (B, C, H, W) to tokens (B, H' * W', embed_dims) and (H', W').
+
+        ``H' = (H + 2 * padding - kernel_size) // stride + 1``.
+        """
+        x = self.proj(for_convolution(x))
+        hw_shape = (x.shape[2], x.shape[3])
+        return self.norm(x.flatten(2).transpose(1, 2)), hw_shape
+
+
+class CvTStage(nn.Module):
+    """Token embedding, an optional CLS token, and blocks.
+
+    Args:
+        in_channels: channels of the map that comes in.
+        arch: the stage's options.
+        with_cp: recompute each block, except its attention kernel, in the backward pass instead of keeping its
+            activations.
+        norm_layer: ``channels -> module``, the norm of the convolutional projections.
+        act_layer: ``() -> module``, the MLPs' activation; may work in place.
+    """
+
+    def __init__(self, in_channels: int, arch: StageArch, with_cp: bool,
+                 norm_layer: Callable[[int], nn.Module], act_layer: Callable[[], nn.Module]):
+        super().__init__()
+        dims = arch.embed_dims
+        blocks = []  # built before the embedding, so that a seed gives the same weights as in earlier versions
+        for num_heads, attn_cfg, drop_path in zip(arch.block_heads, arch.block_attn_cfgs, arch.block_drop_paths):
+            attn = MODELS.build(dict(
+                **attn_cfg,
+                embed_dims=dims, num_heads=num_heads, head_dims=arch.head_dims,
+                qkv_bias=arch.qkv_bias, qkv_proj_method=arch.qkv_proj_method, kernel_qkv=arch.kernel_qkv,
+                stride_q=arch.stride_q, padding_q=arch.padding_q, stride_kv=arch.stride_kv, padding_kv=arch.padding_kv,
+                attn_drop_rate=arch.attn_drop_rates, proj_drop_rate=arch.drop_rates, norm_layer=norm_layer))
+            blocks.append((attn.block_type or Block)(
+                dims, attn, arch.mlp_ratios, arch.drop_rates, drop_path, act_layer, arch.layer_scale_init_value))
+        self.patch_embed = ConvEmbed(in_channels, dims, arch.patch_sizes, arch.patch_strides, arch.patch_paddings)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, dims)) if arch.cls_token else None
+        self.dist_token = nn.Parameter(torch.zeros(1, 1, dims)) if arch.dist_token else None
+        self.pos_embed = nn.Parameter(torch.zeros(1, dims, arch.pos_embed, arch.pos_embed)) if arch.pos_embed else None
+        self.pos_drop = nn.Dropout(arch.drop_rates)
+        self.blocks = nn.ModuleList(blocks)
+        self.with_cp = with_cp
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None, Shape]:
+        """Map (B, C, H, W) to map tokens (B, H' * W', embed_dims), CLS (B, 1, embed_dims) or None, and (H', W').
+
+        With a distillation token the second is (B, 2, embed_dims): CLS, then the distillation token.
+        """
+        x, hw_shape = self.patch_embed(x)
+        if self.pos_embed is not None:
+            resize = hw_shape != tuple(self.pos_embed.shape[2:])
+            grid = F.interpolate(self.pos_embed, hw_shape, mode='bicubic') if resize else self.pos_embed
+            x = x + grid.flatten(2).transpose(1, 2).to(x.dtype)
+        prefix = [token for token in (self.cls_token, self.dist_token) if token is not None]
+        if prefix:
+            x = torch.cat((*(token.expand(x.shape[0], -1, -1).to(x.dtype) for token in prefix), x), dim=1)
+        x = self.pos_drop(x)
+        carry = None
+        for block in self.blocks:
+            if self.with_cp and x.requires_grad:
+                x, carry = checkpoint(block, x, hw_shape, carry, use_reentrant=False,
+                                      context_fn=partial(_checkpoint_contexts, block))
+            else:
+                x, carry = block(x, hw_shape, carry)
+        return x[:, len(prefix):], x[:, :len(prefix)] if prefix else None, hw_shape
+
+
+@MODELS.register_module()
+class CvT(StrictLoading, BaseModule):
+    """Convolutional vision Transformer, for classification, detection and segmentation alike.
+
+    Parameter names are those of the authors' checkpoints. The final ``norm`` exists where CLS or averaged output is
+    requested; a dense level ``i`` has its own LayerNorm ``norm{i}`` instead, the only parameters that a published
+    checkpoint lacks.
+
+    Args:
+        arch: ``'cvt-13'``, ``'cvt-21'``, ``'cvt-w24'``, or a dict with ``embed_dims``, ``depths`` and ``num_heads`` (a
+            list each, one value per stage) and any of the following, each a list or one value for all stages (default:
+            the authors' values for all their models):
+
+            - ``patch_sizes`` (7, 3, 3), ``patch_strides`` (4, 2, 2), ``patch_paddings`` (2, 1, 1): the convolutions of
+              the token embeddings.
+            - ``mlp_ratios`` (4).
+            - ``qkv_bias`` (True), ``qkv_proj_method`` ('dw_bn'), ``kernel_qkv`` (3), ``stride_q`` (1), ``padding_q``
+              (1), ``stride_kv`` (2), ``padding_kv`` (1): the projections, see :class:`ConvAttention`.
+            - ``head_dims`` (``embed_dims`` over ``num_heads``): channels of a head. With it a stage's ``num_heads`` may
+              be a list with one number per block, which is how ``tools/prune_heads.py`` writes it.
+            - ``cls_token`` (in the last stage only).
+            - ``drop_rates`` (0), ``attn_drop_rates`` (0), ``drop_path_rates`` (0): a stage's drop path grows linearly
+              from 0 at its first block to this value at its last.
+        in_channels: channels of the image. With published weights, which are for 3, ``init_cfg`` needs
+            ``in_channels='adapt'``.
+        out_type: ``'featmap'``: maps (B, C_i, H_i, W_i) for each of ``out_indices``; ``'cls_token'``: (B, C) of the
+            last stage after ``norm``; ``'avg_featmap'``: (B, C), the mean over the last stage's map tokens after
+            ``norm``.
+        out_indices: stages to return with ``'featmap'``; negative ones count from the last stage, and one past the last
+            stage is a further level of half its resolution (max-pooled, for heads that need stride 32). Default: every
+            stage.
+        with_cls_token: True: the last stage has a CLS token; False: no stage has one. Default: as in ``arch``.
+        with_dist_token: gives the last stage a second token beside CLS, ``dist_token``, for distillation. With
+            'cls_token' it is returned too, as a second (B, C); maps leave it out as they do CLS.
+        drop_rate: dropout; overrides ``arch``: one value, or one per stage.
+        attn_drop_rate: dropout of attention weights; overrides ``arch``: one value, or one per stage.
+        drop_path_rate: stochastic depth; overrides ``arch``: one value grows linearly from the network's first block to
+            its last (as in mmpretrain); a list holds each stage's maximum, from 0 inside each stage (as the authors).
+        attn_cfg: type of attention and its arguments. One config for the whole network, or a list with one per stage,
+            each a config, None (the paper's attention) or again a list with one per block. The types are
+            :class:`ConvAttention`, the default, and those of ``models/variants``:
+            ``[dict(type='cvt_dense.WindowedAttention', window_size=28), None, None]``.
+        layer_scale_init_value: start value of a learned factor of each channel of every residual branch (timm's
+            LayerScale): 1 with published weights, 1e-6 for deep networks from scratch; one value, or one per stage.
+        pos_embed: side of a learned grid of positional embeddings in tokens, resized to the map: ``[56, 28, 14]`` for
+            224x224; None in stages without.
+        frozen_stages: -1 freezes nothing, k freezes stages 0 to k: no gradient, eval mode.
+        norm_eval: keeps every BatchNorm on its stored statistics; right for 1-2 images per GPU.
+        with_cp: activation checkpointing of every block: less memory, more time, same result. The attention kernel does
+            not run twice: its output is kept.
+        norm_cfg: the projections' norm, ``dict(type='SyncBN')`` to synchronise it.
+        act_cfg: the MLPs' activation. The authors' checkpoints need QuickGELU; Hugging Face's code runs them with
+            ``dict(type='GELU')``.
+        init_cfg: as in any MMEngine module. ``dict(type='Pretrained', checkpoint=...)`` takes the authors', Hugging
+            Face's and this project's files, see :class:`~cvt_dense.weights.strict_loading.StrictPretrainedInit`.
+
+    Attributes:
+        out_channels: tuple of each output's channels.
+        out_strides: tuple of each output's stride (maps only).
+
+    Raises:
+        ValueError: an option's value is not allowed; the message names the option and its allowed values.
+
+    Shapes:
+        Input (B, in_channels, H, W), H and W at least 16, any aspect. The map of stage 0 is ``floor((H - 3) / 4) + 1``
+        high, the others halve rounding up. Always returns a tuple.
+    """
+
+    arch_zoo = ARCH_ZOO
+
+    def __init__(self,
+                 arch: str | dict[str, Any] = 'cvt-13',
+                 in_channels: int = 3,
+                 out_type: str = 'featmap',
+                 out_indices: Sequence[int] | None = None,
+                 with_cls_token: bool | None = None,
+                 with_dist_token: bool = False,
+                 drop_rate: float | Sequence[float] | None = None,
+                 attn_drop_rate: float | Sequence[float] | None = None,
+                 drop_path_rate: float | Sequence[float] | None = None,
+                 attn_cfg: dict[str, Any] | None | Sequence[Any] = None,
+                 layer_scale_init_value: float | None | Sequence[float | None] = None,
+                 pos_embed: int | None | Sequence[int | None] = None,
+                 frozen_stages: int = -1,
+                 norm_eval: bool = False,
+                 with_cp: bool = False,
+                 norm_cfg: dict[str, Any] = dict(type='BN'),
+                 act_cfg: dict[str, Any] = dict(type='cvt_dense.QuickGELU', inplace=True),
+                 init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
+        super().__init__(init_cfg)
+        stages = resolve_arch(arch, with_cls_token, with_dist_token, drop_rate, attn_drop_rate, drop_path_rate,
+                              attn_cfg=attn_cfg, layer_scale_init_value=layer_scale_init_value, pos_embed=pos_embed)
+        self.in_channels = in_channels
+        self.out_type = out_type
+        self.out_indices = _resolve_out_indices(out_type, out_indices, len(stages))
+        self.frozen_stages = frozen_stages
+        self.norm_eval = norm_eval
+        if not -1 <= frozen_stages < len(stages):
+            raise ValueError(f'frozen_stages={frozen_stages}: allowed are -1 (freeze nothing) to {len(stages) - 1} '
+                             f'(freeze stages 0 to {len(stages) - 1}).')
+        if (out_type == 'cls_token' or with_dist_token) and not stages[-1].cls_token:
+            raise ValueError("out_type='cls_token' and with_dist_token=True need a CLS token in the last stage: set "
+                             "with_cls_token=True.")
+
+        stages = stages[:max(self.out_indices) + 1]  # stages that no output needs are neither built nor run
+        self.depths = tuple(stage.depths for stage in stages)
+        channels, strides = [in_channels], [1]
+        for i, stage in enumerate(stages):
+            self.add_module(f'stage{i}', CvTStage(
+                channels[-1], stage, with_cp,
+                norm_layer=lambda c: build_norm_layer(dict(norm_cfg), c)[1],
+                act_layer=lambda: build_activation_layer(dict(act_cfg))))
+            channels.append(stage.embed_dims)
+            strides.append(strides[-1] * stage.patch_strides)
+        channels.append(channels[-1])  # the pooled level after the last stage
+        strides.append(strides[-1] * 2)
+
+        self.out_channels = tuple(channels[i + 1] for i in self.out_indices)
+        if out_type == 'cls_token' and with_dist_token:
+            self.out_channels *= 2
+        self.out_strides = tuple(strides[i + 1] for i in self.out_indices)
+        if out_type == 'featmap':
+            for i, dims in zip(self.out_indices, self.out_channels):
+                self.add_module(f'norm{i}', LayerNorm(dims))
+        else:
+            self.norm = LayerNorm(self.out_channels[-1])
+        self._init_parameters()
+        self.train()  # frozen stages and norm_eval hold from the start
+
+    # -- parameters --------------------------------------------------------------------------------
+
+    @property
+    def stages(self) -> list[CvTStage]:
+        """The stages that were built, first to last."""
+        return [self.get_submodule(f'stage{i}') for i in range(len(self.depths))]
+
+    def _init_parameters(self) -> None:
+        """Initialise linear layers and CLS tokens (truncated normal, std 0.02); convolutions keep PyTorch's default."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, CvTStage):
+                for token in (module.cls_token, module.dist_token):
+                    if token is not None:
+                        nn.init.trunc_normal_(token, std=0.02)
+
+    def train(self, mode: bool = True) -> 'CvT':
+        """Set the mode, except for frozen stages and, with ``norm_eval``, BatchNorm."""
+        super().train(mode)
+        for stage in self.stages[:self.frozen_stages + 1]:
+            stage.eval().requires_grad_(False)
+        if mode and self.norm_eval:
+            for module in self.modules():
+                if has_statistics(module):
+                    module.eval()
+        return self
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Return the layer of a parameter, for layer-wise learning rate decay.
+
+        Layer 0 is the first token embedding, then every block is a layer; a later stage's embedding and its CLS token
+        share the layer of that stage's first block. The final and per-level norms and every parameter outside the
+        backbone are the last layer.
+
+        Args:
+            param_name: the parameter's name, e.g. ``'backbone.stage2.cls_token'``.
+            prefix: what stands before the backbone's own names, e.g. ``'backbone.'``.
+
+        Returns:
+            (layer, number of layers); the first layer is 0.
+        """
+        num_layers = sum(self.depths) + 2
+        name = param_name[len(prefix):] if param_name.startswith(prefix) else ''
+        found = re.match(r'stage(\d+)\.(?:blocks\.(\d+)\.)?', name)
+        if not found:
+            return num_layers - 1, num_layers
+        stage, block = int(found[1]), found[2]
+        first_block = sum(self.depths[:stage]) + 1
+        if block is not None:
+            return first_block + int(block), num_layers
+        return (first_block if stage else 0), num_layers
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the names of parameters of several dimensions that do not decay: tokens and positions."""
+        return {name for name, _ in self.named_parameters()
+                if re.search(r'(cls_token|dist_token|pos_embed)$|\.rel_pos\.', name)}
+
+    # -- forward -----------------------------------------------------------------------------------
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Map images (B, in_channels, H, W) to the tuple that ``out_type`` describes."""
+        # One comparison per side, from which torch.compile learns that no map of dynamic size is empty.
+        if x.shape[2] < MIN_INPUT_SIZE or x.shape[3] < MIN_INPUT_SIZE:
+            raise ValueError(f'image of {x.shape[2]}x{x.shape[3]} pixels (height x width): CvT needs at least '
+                             f'{MIN_INPUT_SIZE}x{MIN_INPUT_SIZE}; resize or pad it in the data pipeline.')
+        if x.device.type in CHANNELS_LAST:
+            x = x.contiguous(memory_format=torch.channels_last)
+        outs = []
+        for i, stage in enumerate(self.stages):
+            tokens, cls_token, hw_shape = stage(x)
+            x = to_map(tokens, hw_shape)
+            if self.out_type == 'featmap' and i in self.out_indices:
+                outs.append(to_map(getattr(self, f'norm{i}')(tokens), hw_shape))
+        if self.out_type == 'cls_token':
+            return self.norm(cls_token).unbind(dim=1)  # CLS, and the distillation token if there is one
+        if self.out_type == 'avg_featmap':
+            return (self.norm(tokens).mean(dim=1), )
+        level = len(self.depths)
+        if level in self.out_indices:
+            pooled = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)
+            outs.append(getattr(self, f'norm{level}')(pooled.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
+        # mmcv's operators (RoIAlign...) read the memory as NCHW whatever the strides are.
+        return tuple(out.contiguous() for out in outs)
+
+
+def to_map(tokens: Tensor, hw_shape: Shape) -> Tensor:
+    """View tokens (B, H * W, C) as a map (B, C, H, W), which is channels-last."""
+    return tokens.unflatten(1, hw_shape).permute(0, 3, 1, 2)
+
+
+def _resolve_out_indices(out_type: str, out_indices: Sequence[int] | None, stages: int) -> tuple[int, ...]:
+    """Return the stages whose output is returned, ascending and not negative."""
+    if out_type not in OUT_TYPES:
+        raise ValueError(f'out_type={out_type!r}: allowed are {OUT_TYPES}.')
+    if out_type != 'featmap':
+        if out_indices is not None and [i % stages for i in out_indices] != [stages - 1]:
+            raise ValueError(f'out_indices={out_indices!r} with out_type={out_type!r}: only the last stage is '
+                             'returned; leave out_indices out.')
+        return (stages - 1, )
+    if out_indices is None:
+        return tuple(range(stages))
+    resolved = tuple(i + stages if i < 0 else i for i in out_indices)
+    if not resolved or list(resolved) != sorted(set(resolved)) or not 0 <= resolved[0] <= resolved[-1] <= stages:
+        raise ValueError(f'out_indices={out_indices!r}: allowed are ascending numbers from {-stages} to {stages} '
+                         f'({stages} is a max-pooled level after the last stage).')
+    return resolved
+
+
+# -- activation checkpointing ------------------------------------------------------------------------
+
+
+def _checkpoint_contexts(block: nn.Module) -> tuple[AbstractContextManager, AbstractContextManager]:
+    """Return the contexts of a block's first and second pass: the first keeps what attention kernels return."""
+    keep, reuse = create_selective_checkpoint_contexts(ATTENTION_KERNELS)
+    # torch.compile accepts these two alone; in its graph the update of statistics happens once.
+    return keep, reuse if torch.compiler.is_compiling() else _second_pass(block, reuse)
+
+
+@contextmanager
+def _second_pass(block: nn.Module, reuse: AbstractContextManager) -> Iterator[None]:
+    """Reuse what was kept, and leave the running statistics of BatchNorm where the first pass put them."""
+    norms = [module for module in block.modules() if has_statistics(module)]
+    saved = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm in norms:
+        # The second pass counts batches on a copy, since SyncBatchNorm does not accept None.
+        norm.momentum, norm.num_batches_tracked = 0., norm.num_batches_tracked.clone()
+    try:
+        with reuse:
+            yield
+    finally:
+        for norm, (momentum, count) in zip(norms, saved):
+            norm.momentum, norm.num_batches_tracked = momentum, count

@@ -1,0 +1,97 @@
+"""fuse() and compile_backbone(): the same output, nothing left to fold, no way to misuse a fused network."""
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from cvt_dense.deploy.fuse import compile_backbone, fuse
+from cvt_dense.errors import UserError
+from cvt_dense.models import CvT
+
+ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 2], num_heads=[1, 3, 6])
+WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4)
+
+
+def trained(**kwargs) -> CvT:
+    """A network whose norms have statistics and weights worth folding."""
+    model = CvT(kwargs.pop('arch', ARCH), **kwargs).eval()
+    for module in model.modules():
+        if getattr(module, 'running_mean', None) is not None:
+            nn.init.normal_(module.running_mean, std=.3)
+            nn.init.uniform_(module.running_var, .3, 3)
+        if isinstance(module, (nn.BatchNorm2d, nn.SyncBatchNorm, nn.LayerNorm)):
+            nn.init.normal_(module.weight, 1, .3)
+            nn.init.normal_(module.bias, std=.3)
+    return model
+
+
+@pytest.mark.parametrize('kwargs', [
+    dict(), dict(attn_cfg=WINDOWS), dict(out_type='cls_token'), dict(norm_cfg=dict(type='SyncBN')),
+    dict(norm_cfg=dict(type='GN', num_groups=4)), dict(act_cfg=dict(type='GELU')), dict(layer_scale_init_value=.3),
+    dict(arch=dict(ARCH, qkv_proj_method=['avg', 'linear', 'dw_bn']))], ids=str)
+def test_same_output(kwargs):
+    model, x = trained(**kwargs), torch.randn(2, 3, 49, 90)
+    with torch.no_grad():
+        expected = model(x)
+        fuse(model)
+        got = model(x)
+    for a, b in zip(got, expected):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+    left = {type(module).__name__ for module in model.modules()}
+    assert not left & {'BatchNorm2d', 'SyncBatchNorm', 'LayerScale', 'QuickGELU'}
+
+
+def test_a_second_time_changes_nothing():
+    model = trained()
+    fuse(model)
+    once = copy.deepcopy(model)
+    fuse(model)
+    for a, b in zip(model.parameters(), once.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_misuse():
+    with pytest.raises(RuntimeError, match='eval'):
+        fuse(CvT(ARCH))
+    with pytest.raises(UserError, match='CvT'):
+        fuse(nn.Linear(1, 1))
+    detector = nn.Module()
+    detector.backbone = trained()
+    state_dict = copy.deepcopy(detector.state_dict())
+    fuse(detector)
+    before = [p.clone() for p in detector.parameters()]
+    assert not any(p.requires_grad for p in detector.parameters())
+    for strict in (True, False):
+        with pytest.raises(RuntimeError, match='fuse'):
+            detector.load_state_dict(state_dict, strict=strict)
+    assert all(torch.equal(p, old) for p, old in zip(detector.parameters(), before))
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_low_precision(dtype):
+    model, x = trained(), torch.rand(2, 3, 64, 64)
+    fuse(model)
+    with torch.no_grad():
+        expected = model(x)
+        with torch.autocast('cpu', dtype):
+            autocast = model(x)
+        whole = model.to(dtype)(x.to(dtype))
+    for outs in (autocast, whole):
+        for a, b in zip(outs, expected):
+            assert a.dtype == dtype and (a.float() - b).abs().mean() < .03
+
+
+def test_compiled_for_images_of_all_sizes():
+    """Windows of 4 divide the maps both ways, one way, not at all, and are larger than one."""
+    torch._dynamo.reset()
+    arch = dict(embed_dims=[8, 24], depths=[1, 1], num_heads=[1, 3])
+    eager = trained(arch=arch, attn_cfg=[WINDOWS, None])  # and a global block with CLS token
+    compiled = copy.deepcopy(eager)
+    compile_backbone(compiled)
+    with torch.no_grad():
+        for size in ((1, 3, 64, 80), (1, 3, 49, 90), (1, 3, 80, 34), (2, 3, 48, 64)):
+            x = torch.rand(size)
+            for a, b in zip(compiled(x), eager(x), strict=True):
+                torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+                assert not a.requires_grad and a.is_contiguous()

@@ -1,0 +1,218 @@
+"""attn_cfg: types per stage and per block, combinations, neutral starts, low precision; a new type is one file."""
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from cvt_dense.deploy.fuse import fuse
+from cvt_dense.errors import CheckpointError
+from cvt_dense.models import CvT
+from cvt_dense.models.attention import ConvAttention
+from cvt_dense.registry import MODELS
+
+ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 1], num_heads=[1, 3, 6])
+HYBRID = dict(proj_cfg=dict(type='cvt_dense.HybridProjection'))
+ROPE = dict(rel_pos_cfg=dict(type='cvt_dense.RotaryPositions'))
+CPB = dict(rel_pos_cfg=dict(type='cvt_dense.RelPosBias'))
+WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4)
+LINEAR = dict(type='cvt_dense.LinearAttention')
+PRUNED = dict(type='cvt_dense.PrunedAttention', keep=0.5, refresh=2)
+# Options that leave published weights their function at the start, and others.
+NEUTRAL = dict(
+    layer_scale=dict(layer_scale_init_value=1., pos_embed=[4, None, 3]),
+    windows=dict(attn_cfg=[ROPE | WINDOWS, CPB | WINDOWS | HYBRID, CPB]),
+    together=dict(layer_scale_init_value=1., pos_embed=5, attn_cfg=[ROPE | HYBRID, ROPE, CPB | HYBRID]))
+OPTIONS = dict(NEUTRAL, linear=dict(attn_cfg=[LINEAR | ROPE, LINEAR | HYBRID, None]),
+               pruned=dict(attn_cfg=[None, PRUNED, PRUNED | HYBRID]))
+
+
+def moved(model: CvT) -> CvT:
+    """Move every parameter and statistic away from its start."""
+    for name, value in model.state_dict().items():
+        if value.is_floating_point():
+            nn.init.uniform_(value, 0.5, 1.5) if name.endswith(('gamma', 'running_var')) else value.add_(
+                0.1 * torch.randn_like(value))
+    return model
+
+
+def types_of(model: CvT) -> list[list[str]]:
+    return [[type(block.attn).__name__.removesuffix('Attention') for block in stage.blocks] for stage in model.stages]
+
+
+@pytest.mark.parametrize('attn_cfg, expected', [
+    (None, [['Conv'], ['Conv', 'Conv'], ['Conv']]),
+    (LINEAR, [['Linear'], ['Linear', 'Linear'], ['Linear']]),
+    ((LINEAR, WINDOWS, None), [['Linear'], ['Windowed', 'Windowed'], ['Conv']]),
+    ([PRUNED, [WINDOWS, None], HYBRID], [['Pruned'], ['Windowed', 'Conv'], ['Conv']])], ids=str)
+def test_types_of_stages_and_blocks(attn_cfg, expected):
+    given = copy.deepcopy(attn_cfg)
+    assert types_of(CvT(ARCH, attn_cfg=attn_cfg)) == expected and attn_cfg == given
+
+
+@pytest.mark.parametrize('attn_cfg, setting', [
+    ([WINDOWS, None], 'attn_cfg=.* has 2 values for 3 stages'),
+    ([None, [WINDOWS], None], 'attn_cfg of a stage=.* has 1 values for 2 blocks'),
+    (dict(type='cvt_dense.Nothing'), 'cvt_dense.Nothing'),
+    (WINDOWS | dict(window_size=7), 'window_size=7: .* stride_kv=2'),
+    (PRUNED | dict(keep=1.5), 'keep=1.5'), (PRUNED | dict(refresh=0), 'refresh=0'), (PRUNED | dict(score='x'), "'x'"),
+    (PRUNED | ROPE, 'rel_pos_cfg'), (LINEAR | CPB, 'rel_pos_cfg'),
+    (dict(stride_kv=1), 'stride_kv')], ids=str)  # a key of arch has one place
+def test_wrong_values(attn_cfg, setting):
+    with pytest.raises((ValueError, KeyError, TypeError), match=setting):
+        CvT(ARCH, attn_cfg=attn_cfg)
+
+
+@pytest.mark.parametrize('attn_cfg', [WINDOWS, CPB, LINEAR], ids=str)
+def test_keys_on_no_grid_are_refused(attn_cfg):
+    with pytest.raises(ValueError, match='qkv_proj_method'):
+        CvT(dict(ARCH, qkv_proj_method='avg'), attn_cfg=attn_cfg)
+
+
+def test_a_new_type_is_one_registered_class(tmp_path):
+    """It runs, trains, fuses and loads published weights, which lack its own parameters."""
+
+    @MODELS.register_module(force=True)
+    class GatedAttention(ConvAttention):
+
+        def __init__(self, start: float, **kwargs):
+            super().__init__(**kwargs)
+            self.gate = nn.Parameter(torch.tensor(start))
+
+        def attend(self, q, k, v, hw_shape):
+            return self.gate * super().attend(q, k, v, hw_shape)
+
+    plain = moved(CvT(ARCH)).eval()
+    torch.save(plain.state_dict(), tmp_path / 'plain.pth')
+    model = CvT(ARCH, attn_cfg=dict(type='cvt_dense.GatedAttention', start=1., **HYBRID),
+                init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'plain.pth')))
+    model.init_weights()
+    x = torch.rand(2, 3, 49, 90)
+    for got, expected in zip(model.eval()(x), plain(x)):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+    sum(y.square().sum() for y in model(x)).backward()
+    assert all(block.attn.gate.grad for stage in model.stages for block in stage.blocks)
+    fuse(model)
+    torch.testing.assert_close(model(x)[2], plain(x)[2], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize('options', NEUTRAL.values(), ids=NEUTRAL)
+def test_neutral_at_the_start(options):
+    windows = [WINDOWS, WINDOWS, None] if options is NEUTRAL['windows'] else None
+    plain, model = moved(CvT(ARCH, attn_cfg=windows)).eval(), CvT(ARCH, **options).eval()
+    model.load_state_dict(plain.state_dict(), strict=False)
+    assert set(model.state_dict()) > set(plain.state_dict())
+    with torch.no_grad():
+        x = torch.rand(2, 3, 49, 90)
+        for a, b in zip(model(x), plain(x)):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize('options', OPTIONS.values(), ids=OPTIONS)
+def test_learned_recomputed_and_fused(options):
+    """Gradients reach every parameter; recomputed in the backward pass they are the same; fused equals plain."""
+    model = moved(CvT(ARCH, **options, norm_eval=True))
+    again = CvT(ARCH, **options, norm_eval=True, with_cp=True)
+    again.load_state_dict(model.state_dict())
+    x = torch.rand(2, 3, 49, 90)
+    for network in (model, again):
+        sum(y.square().mean() for y in network(x)).backward()
+    for (name, parameter), other in zip(model.named_parameters(), again.parameters(), strict=True):
+        assert parameter.grad is not None and (parameter.grad.any() or 'proj_k.bias' in name), name
+        torch.testing.assert_close(other.grad, parameter.grad, rtol=0, atol=1e-4)
+    with torch.no_grad():
+        expected = model.eval()(x)
+        fuse(model)
+        for a, b in zip(model(x), expected):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+    assert not {type(module).__name__ for module in model.modules()} & {'LayerScale', 'BatchNorm2d', 'QuickGELU'}
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize('options', OPTIONS.values(), ids=OPTIONS)
+def test_runs_in_other_precisions(options, dtype):
+    """As a whole, not only under autocast."""
+    model, x = moved(CvT(ARCH, **options)).eval(), torch.rand(1, 3, 49, 64)
+    with torch.no_grad():
+        expected = model(x)
+        got = model.to(dtype)(x.to(dtype))
+    for a, b in zip(got, expected):
+        assert a.dtype == dtype
+        if options is not OPTIONS['pruned']:  # rounding may choose other tokens
+            assert (a.float() - b).abs().mean() < (1e-5 if dtype == torch.float64 else 0.05)
+
+
+@pytest.mark.parametrize('options', OPTIONS.values(), ids=OPTIONS)
+def test_one_graph(options):
+    """What torch.compile traces has no break, in training and in testing."""
+    torch._dynamo.reset()  # what was compiled for the other options counts towards its limit
+    model = moved(CvT(ARCH, **options))
+    x = torch.rand(2, 3, 49, 90)
+    for mode in (True, False):
+        model.train(mode)
+        torch.manual_seed(1)
+        expected = model(x)
+        torch.manual_seed(1)
+        for a, b in zip(torch.compile(model, fullgraph=True, backend='eager')(x), expected):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize('options', [OPTIONS['together'], OPTIONS['linear'], OPTIONS['pruned']],
+                         ids=['together', 'linear', 'pruned'])
+def test_onnx_equals_eager(options, tmp_path):
+    onnxruntime = pytest.importorskip('onnxruntime')
+    pytest.importorskip('onnxscript')
+    arch = dict(embed_dims=[8, 16, 16], depths=[1, 1, 1], num_heads=[1, 2, 2])
+    model, x = moved(CvT(arch, **options)).eval(), torch.rand(1, 3, 49, 64)
+    fuse(model)
+    with torch.no_grad():
+        expected = model(x)
+        torch.onnx.export(model, (x, ), tmp_path / 'cvt.onnx', dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(tmp_path / 'cvt.onnx')
+    for a, b in zip(session.run(None, {session.get_inputs()[0].name: x.numpy()}), expected):
+        torch.testing.assert_close(torch.from_numpy(a), b, rtol=0, atol=1e-4)
+
+
+def test_four_stages():
+    model = CvT(dict(embed_dims=[8, 8, 16, 16], depths=[1, 1, 1, 1], num_heads=[1, 2, 2, 4]),
+                layer_scale_init_value=1., pos_embed=5, attn_cfg=CPB | HYBRID)
+    assert [tuple(out.shape[1:]) for out in model(torch.rand(2, 3, 65, 96))] == [
+        (8, 16, 24), (8, 8, 12), (16, 4, 6), (16, 2, 3)]
+
+
+def test_positional_embedding_is_resized():
+    model = CvT(ARCH, pos_embed=[4, None, None], out_indices=(0, )).eval()
+    with torch.no_grad():
+        before, _, hw_shape = model.stage0(torch.ones(1, 3, 32, 64))
+        nn.init.ones_(model.stage0.pos_embed)
+        after = model.stage0(torch.ones(1, 3, 32, 64))[0]
+    assert hw_shape == (8, 16) and not torch.allclose(before, after)
+
+
+# -- training and weights ------------------------------------------------------------------------------
+
+
+def test_what_does_not_decay():
+    model = CvT(ARCH, pos_embed=5, attn_cfg=[ROPE, LINEAR, CPB | HYBRID])
+    assert {'stage1.pos_embed', 'stage2.cls_token', 'stage0.blocks.0.attn.rel_pos.freqs',
+            'stage2.blocks.0.attn.rel_pos.fc.weight', 'stage2.blocks.0.attn.rel_pos.weight'} <= model.no_weight_decay()
+    assert not any('conv_proj' in name or 'mlp' in name or '.proj' in name for name in model.no_weight_decay())
+    assert model.get_layer_depth('stage0.pos_embed') == (0, 6) and model.get_layer_depth('stage1.pos_embed') == (2, 6)
+
+
+@pytest.mark.parametrize('options', [OPTIONS['together'], OPTIONS['linear']], ids=['together', 'linear'])
+def test_published_weights_load_and_the_new_is_listed(options, tmp_path):
+    plain = CvT(ARCH)
+    torch.save(plain.state_dict(), tmp_path / 'plain.pth')
+    model = CvT(ARCH, **options, init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'plain.pth')))
+    result = model.check_loading(plain.state_dict(), 'the file')
+    assert set(result.new) == set(model.state_dict()) - set(plain.state_dict()) and result.new
+    model.init_weights()
+    assert torch.equal(model.stage1.blocks[0].attn.proj_q.weight, plain.stage1.blocks[0].attn.proj_q.weight)
+    with pytest.raises(CheckpointError, match='attn_cfg'):
+        plain.check_loading(model.state_dict(), 'the file')
+
+
+def test_small_layer_scale_needs_its_own_weights():
+    with pytest.raises(CheckpointError, match='layer_scale_init_value=1'):
+        CvT(ARCH, layer_scale_init_value=1e-6).check_loading(CvT(ARCH).state_dict(), 'the file')

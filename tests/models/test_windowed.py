@@ -1,0 +1,82 @@
+"""Windowed attention against a masked softmax over the whole map."""
+import pytest
+import torch
+from torch import Tensor
+
+from cvt_dense.models import CvT
+from cvt_dense.models.attention import ConvAttention
+from cvt_dense.models.variants.windowed import WindowedAttention, window_attention
+
+ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 2], num_heads=[1, 3, 6])
+
+
+def masked_attention(attn: WindowedAttention, x: Tensor, hw_shape) -> Tensor:
+    """The definition: every score, minus infinity where query and key are in different windows."""
+    (h, w), size, stride = hw_shape, attn.window_size, attn.stride_kv
+    num_cls = x.shape[1] - h * w
+    cls_token, feature_map = x[:, :num_cls], x[:, num_cls:].transpose(1, 2).unflatten(2, hw_shape)
+
+    def project(conv, linear):
+        y = feature_map if conv is None else conv(feature_map)
+        y = linear(torch.cat((cls_token, y.flatten(2).transpose(1, 2)), dim=1))
+        return y.unflatten(2, (attn.num_heads, -1)).transpose(1, 2)
+
+    def window_of_each(height, width, size):
+        return (torch.arange(height)[:, None] // size * 1000 + torch.arange(width) // size).flatten()
+
+    q = project(attn.conv_proj_q, attn.proj_q)
+    k = project(attn.conv_proj_k, attn.proj_k)
+    v = project(attn.conv_proj_v, attn.proj_v)
+    allowed = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    allowed[num_cls:, num_cls:] = window_of_each(h, w, size)[:, None] == window_of_each(
+        -(-h // stride), -(-w // stride), size // stride)
+    scores = (q @ k.transpose(2, 3) * attn.scale).masked_fill(~allowed, -torch.inf)
+    return attn.proj((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize('hw_shape', [
+    (8, 12), (7, 9), (4, 4), (3, 11), (13, 2), (5, 5), (1, 1), (1, 9)], ids=str)
+@pytest.mark.parametrize('cls_tokens', [0, 1])
+@pytest.mark.parametrize('method', ['dw_bn', 'linear'])
+@pytest.mark.parametrize('opaque', [False, True])
+def test_windows_are_masked_attention(method, cls_tokens, hw_shape, opaque):
+    attn = WindowedAttention(window_size=4, embed_dims=12, num_heads=3, qkv_proj_method=method).eval()
+    attn.opaque = opaque  # one operator to torch.compile, for inference
+    x = torch.randn(2, cls_tokens + hw_shape[0] * hw_shape[1], 12, requires_grad=True)
+    got, expected = attn(x, hw_shape), masked_attention(attn, x, hw_shape)
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+    if not opaque:
+        weights = torch.randn_like(got)
+        got, expected = (torch.autograd.grad((y * weights).sum(), x)[0] for y in (got, expected))
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+
+
+def test_neighbouring_windows_see_each_others_borders_only():
+    attn = WindowedAttention(window_size=4, embed_dims=12, num_heads=3).eval()
+    feature_map = torch.randn(1, 4, 12, 12)
+
+    def changes(columns):  # per column, when these columns of the map are another
+        other = feature_map.clone()
+        other[:, :, columns] += 1
+        a, b = (attn(y.flatten(1, 2), (4, 12)) for y in (feature_map, other))
+        return ((a - b).view(4, 12, 12).abs().amax((0, 2)) > 1e-4).tolist()
+
+    assert changes([0, 1, 2]) == [True] * 4 + [False] * 8
+    # The next window's first keys are convolved of column 3, too.
+    assert changes([0, 1, 2, 3]) == [True] * 8 + [False] * 4
+
+
+@pytest.mark.parametrize('window_size, equal', [(24, True), (4, False)])
+def test_one_window_over_the_map_is_global_attention(window_size, equal):
+    x = torch.rand(2, 3, 65, 97)
+    plain = CvT(ARCH).eval()
+    windowed = CvT(ARCH, attn_cfg=dict(type='cvt_dense.WindowedAttention', window_size=window_size)).eval()
+    windowed.load_state_dict(plain.state_dict())
+    assert all(torch.allclose(a, b, rtol=0, atol=1e-5) == equal for a, b in zip(windowed(x), plain(x)))
+
+
+def test_the_windows_own_code_with_one_window():
+    attn = ConvAttention(12, 3).eval()
+    q, k, v = (torch.rand(2, n, 12) for n in (1 + 7 * 8, 1 + 4 * 4, 1 + 4 * 4))
+    got = window_attention(attn.attend, q, k, v, (7, 8), 8, 2)
+    torch.testing.assert_close(got, attn.attend(q, k, v, (7, 8)), rtol=0, atol=1e-5)
