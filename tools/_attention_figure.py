@@ -26,7 +26,7 @@ class Panel(NamedTuple):
 
 
 def extent_of(places: np.ndarray, shape: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Where a map of ``shape`` lies whose values belong to ``places`` (H * W, 2), (x, y) in pixels."""
+    """Return where a map of ``shape`` lies whose values belong to ``places`` (H * W, 2), (x, y) in pixels."""
     (left, top), (right, bottom) = places[0], places[-1]
     half = [(last - first) / max(1, number - 1) / 2 for first, last, number in (
         (left, right, shape[1]), (top, bottom, shape[0]))]
@@ -36,7 +36,7 @@ def extent_of(places: np.ndarray, shape: tuple[int, int]) -> tuple[float, float,
 
 def draw(image: np.ndarray, rows: Sequence[Sequence[Panel]], blocks: dict[str, dict[str, Any]], title: str,
          out: Path) -> None:
-    """Writes the picture.
+    """Draw the picture and save it.
 
     Args:
         image: (H, W, 3), uint8, as the network gets it.
@@ -57,7 +57,6 @@ def draw(image: np.ndarray, rows: Sequence[Sequence[Panel]], blocks: dict[str, d
     for axis, measure, label in zip(bottom.subplots(1, 2), ('distance_px', 'entropy'), (
             'mean attention distance, pixels', 'entropy / log(keys)')):
         _draw_depth(axis, blocks, measure, label)
-    out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=100)
 
 
@@ -74,7 +73,7 @@ def _draw_panel(axis: Any, image: np.ndarray, panel: Panel) -> None:
 
 
 def _draw_depth(axis: Any, blocks: dict[str, dict[str, Any]], measure: str, label: str) -> None:
-    """One dot per head over the blocks, stages in colours of their own: the figure of the ViT paper."""
+    """Draw one dot per head over the blocks, each stage in its colour, as in the figure of the ViT paper."""
     stages = list(dict.fromkeys(name.split('.')[0] for name in blocks))
     for stage in stages:
         points = [(number, value) for number, (name, values) in enumerate(blocks.items(), 1)

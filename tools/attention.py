@@ -20,7 +20,7 @@ import torch
 from _attention_figure import Panel, draw, extent_of
 from mmengine.config import Config
 from mmengine.model import BaseModel, revert_sync_batchnorm
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import MODELS, TRANSFORMS, init_default_scope
 from mmengine.runner import load_checkpoint
 from PIL import Image
 from predict import find_images, name_pictures
@@ -34,15 +34,21 @@ from cvt_dense.analysis import (
     effective_rank,
     find_cvt,
     record_attention,
+    recordable_blocks,
     rollout,
 )
+from cvt_dense.analysis.observe import block_names
 from cvt_dense.datasets import open_image
 from cvt_dense.errors import UserError
+from cvt_dense.fileio import atomic_path, write_atomically
 from cvt_dense.launch import check_weights, command_line, settings
 from cvt_dense.launch.check_values import COUNT, check_value
+from cvt_dense.launch.outputs import add_force_argument, check_outputs
+from cvt_dense.models import ImageClassifier
 from cvt_dense.nodes import dicts, type_name
 
 SAMPLE = 256  # queries of a block that distance, entropy and rank are of
+SHAPES = ('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape')  # of an image, as mmseg's heads read them
 Run = Callable[[Tensor], Tensor]
 
 
@@ -70,12 +76,13 @@ def parse_args() -> argparse.Namespace:
                         "classifiers and segmentors; needs pip install -e '.[analysis]'")
     parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu',
                         help='where to run (default here: %(default)s)')
+    add_force_argument(parser)
     command_line.add_config_arguments(parser)
     return parser.parse_args()
 
 
 def build(args: argparse.Namespace, cfg: Config) -> tuple[BaseModel, list[str]]:
-    """The config's model with the checkpoint's weights, and the names of its classes.
+    """Build the config's model with the checkpoint's weights; return it and the names of its classes.
 
     Raises:
         UserError: they do not fit each other, or are no CvT's.
@@ -95,7 +102,7 @@ def build(args: argparse.Namespace, cfg: Config) -> tuple[BaseModel, list[str]]:
 
 
 def short_side_of(cfg: Config) -> int | None:
-    """The short side to which the config's test images are resized; None: they are not."""
+    """Return the short side to which the config's test images are resized; None if they are not."""
     for node in dicts((cfg.get('test_dataloader') or {}).get('dataset')):
         size = node.get('input_size') or (node.get('scale') if type_name(node) == 'Resize' else None)
         if isinstance(size, (list, tuple)) and size:
@@ -105,8 +112,8 @@ def short_side_of(cfg: Config) -> int | None:
     return None
 
 
-def scores_of(model: BaseModel, cfg: Config) -> Run:
-    """What gives a class's scores for ``--cam``.
+def scores_of(model: BaseModel) -> Run:
+    """Return the function that gives a class's scores for ``--cam``.
 
     Raises:
         UserError: the model has none, or the package is missing.
@@ -114,68 +121,93 @@ def scores_of(model: BaseModel, cfg: Config) -> Run:
     if importlib.util.find_spec('pytorch_grad_cam') is None:
         raise UserError("--cam needs the package grad-cam: pip install grad-cam, or pip install -e '.[analysis]' in "
                         "cvt_dense's checkout.")
-    if type_name(cfg.model) == 'ImageClassifier':
+    if isinstance(model, ImageClassifier):
         return model
     if hasattr(model, 'encode_decode'):
-        return lambda x: model.decode_head.forward(model.extract_feat(x))
-    raise UserError(f'--cam: a class activation map needs scores of an image or of its pixels, and model.type='
-                    f'{type_name(cfg.model)!r} has those of boxes. Leave it out, or give a classifier or a segmentor.')
+        return lambda x: model.encode_decode(x, [dict.fromkeys(SHAPES, tuple(x.shape[2:]))])
+    raise UserError(f'--cam needs a classifier or a segmentor; {type(model).__name__} has scores of boxes.')
 
 
-def find_class(asked: str, classes: list[str], scores: Tensor) -> int:
-    """The class's number; of '' the one that is predicted, in a label map the largest."""
+def find_class(name: str, classes: list[str], scores: Tensor) -> int:
+    """Return the number of a class, given by name or number; '' stands for the predicted or most frequent one."""
     number = scores.shape[1]
-    if not asked:
+    if not name:
         return int(scores.argmax(dim=1).flatten().bincount(minlength=number).argmax())
-    if asked in classes:
-        return classes.index(asked)
-    if asked.isdigit() and int(asked) < number:
-        return int(asked)
+    if name in classes:
+        return classes.index(name)
+    if name.isdigit() and int(name) < number:
+        return int(name)
     known = f'{", ".join(map(str, classes[:8]))}{", ..." if len(classes) > 8 else ""}, or ' if classes else ''
-    raise UserError(f'--cam {asked}: no such class. Give {known}a number from 0 to {number - 1}.')
+    raise UserError(f'--cam {name}: no such class. Give {known}a number from 0 to {number - 1}.')
 
 
-def network_input(model: BaseModel, image: np.ndarray) -> Tensor:
-    """(1, 3, H, W), normalised as the model's data preprocessor does."""
-    preprocessor = model.data_preprocessor
-    if not getattr(preprocessor, '_channel_conversion', True):
-        image = image[..., ::-1]  # the mm libraries read BGR, and this model takes it so
-    device = next(model.parameters()).device
-    x = torch.tensor(np.ascontiguousarray(image), device=device).permute(2, 0, 1)[None].float()
-    mean, std = (getattr(preprocessor, key, None) for key in ('mean', 'std'))
-    return x if mean is None else (x - mean) / std
+def network_input(model: BaseModel, cfg: Config, image: np.ndarray) -> Tensor:
+    """Return (1, 3, H, W), normalised as the test pipeline and the model's data preprocessor do it.
+
+    Args:
+        image: (H, W, 3), uint8, RGB.
+    """
+    if isinstance(model, ImageClassifier):
+        inputs = torch.tensor(image).permute(2, 0, 1)[None]
+    else:  # mmdet and mmseg read BGR and take a list of images
+        image = image[..., ::-1]
+        for node in dicts(cfg.test_dataloader.dataset):
+            if type_name(node) == 'Normalize':
+                image = TRANSFORMS.build(node)(dict(img=image.astype(np.float32)))['img']
+        inputs = [torch.tensor(np.ascontiguousarray(image)).permute(2, 0, 1)]
+    x = model.data_preprocessor(dict(inputs=inputs, data_samples=None), False)['inputs']
+    return x[..., :image.shape[0], :image.shape[1]]  # without padding
 
 
-class Looker:
-    """Looks into one model, image by image."""
+class Analysis:
+    """Draws the attention of one model on images, and measures it.
 
-    def __init__(self, model: BaseModel, classes: list[str], args: argparse.Namespace, side: int | None,
-                 scores: Run | None):
-        self.model, self.classes, self.args, self.side, self.scores = model, classes, args, side, scores
+    Args:
+        model: in eval mode.
+        cfg: its config.
+        classes: names of the classes, or none.
+        args: the command line.
+        scores: the function of :func:`scores_of` with ``--cam``.
+
+    Raises:
+        UserError: no block's attention can be recorded.
+    """
+
+    def __init__(self, model: BaseModel, cfg: Config, classes: list[str], args: argparse.Namespace, scores: Run | None):
+        self.model, self.cfg, self.classes, self.args, self.scores = model, cfg, classes, args, scores
+        self.side = args.short_side or short_side_of(cfg)
         self.backbone = find_cvt(model)
+        self.blocks = recordable_blocks(self.backbone)
         self.last = f'stage{len(self.backbone.depths) - 1}'
+        if not self.blocks:
+            raise UserError('The attention of no block can be recorded: it is linear or depends on relative positions '
+                            '(model.backbone.attn_cfg).')
 
     def __call__(self, path: Path, out: Path) -> dict[str, Any]:
-        """Draws an image and returns its numbers."""
+        """Draw one image and return its numbers."""
         photo = open_image(path).convert('RGB')
         factor = self.side / min(photo.size) if self.side else 1
         size = tuple(max(16, round(side * factor)) for side in photo.size)
         image = np.asarray(photo.resize(size, Image.Resampling.BICUBIC))
         points = [(x * (size[0] / photo.width), y * (size[1] / photo.height)) for x, y in self.args.point]
-        x = network_input(self.model, image)
-        with torch.no_grad(), record_attention(self.model, None, ['cls', *points, SAMPLE]) as records, \
-                record_attention(self.model, self.last, 'all', average_heads=True) as stage:
+        x = network_input(self.model, self.cfg, image)
+        last_stage = [name for name in self.blocks if name.startswith(self.last)]
+        with torch.no_grad(), record_attention(self.model, self.blocks, ['cls', *points, SAMPLE]) as records, \
+                record_attention(self.model, last_stage, 'all', average_heads=True) as stage:
             self.backbone(x)
         blocks = {}
         for name, record in records.items():
             record = record.select(SAMPLE)
             blocks[name] = {key: [round(value, 4) for value in measure(record).tolist()] for key, measure in (
                 ('distance_px', attention_distance), ('entropy', attention_entropy), ('rank', effective_rank))}
-        first = [Panel('input', points=points), *self._overview(records, list(stage.values()))]
+        first = [Panel('input', points=points)]
+        if len(last_stage) == self.backbone.depths[-1]:
+            first += self._overview(records, list(stage.values()))
         if self.scores is not None:
             first.append(self._cam(x))
         rows = [first, *(self._point(records, point) for point in points)]
-        draw(image, rows, blocks, path.name, out)
+        with atomic_path(out) as partial:
+            draw(image, rows, blocks, path.name, partial)
         return dict(size=list(image.shape[:2]), sampled_queries=SAMPLE, blocks=blocks)
 
     def _overview(self, records: dict, stage: list) -> list[Panel]:
@@ -197,7 +229,10 @@ class Looker:
     def _point(self, records: dict, point: tuple[float, float]) -> list[Panel]:
         panels = []
         for i, depth in enumerate(self.backbone.depths):
-            record = records[f'stage{i}.blocks.{depth - 1}'].select(point)
+            name = f'stage{i}.blocks.{depth - 1}'
+            if name not in records:
+                continue
+            record = records[name].select(point)
             heat = attention_map(record)[0, :, 0].mean(0)
             places = record.key_places[record.num_cls:]
             panels.append(self._panel(f'the point in {record.block}', heat, places, [point]))
@@ -216,7 +251,7 @@ class Looker:
 
 
 def check_points(points: list[tuple[float, float]], images: list[Path]) -> None:
-    """UserError if an image cannot be read, or a point is outside of one."""
+    """Raise a UserError if an image cannot be read, or a point is outside of one."""
     for path in images:
         try:
             width, height = open_image(path).size
@@ -234,22 +269,25 @@ def main() -> None:
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         images = find_images(args.images)
         pictures = name_pictures(images, out_dir)
+        check_outputs([*pictures, out_dir / 'attention.json'], args.force, images)
         check_points(args.point, images)
         cfg = settings.load_config(args)
         if args.short_side is not None:
             check_value('--short-side', args.short_side, COUNT)
         model, classes = build(args, cfg)
-        scores = scores_of(model, cfg) if args.cam is not None else None
-        look = Looker(model, classes, args, args.short_side or short_side_of(cfg), scores)
+        analysis = Analysis(model, cfg, classes, args, scores_of(model) if args.cam is not None else None)
+        left_out = sorted(set(block_names(analysis.backbone)) - set(analysis.blocks))
+        if left_out:
+            print(f'Without blocks whose attention is linear or uses relative positions: {", ".join(left_out)}')
     with command_line.report_errors(UserError, OSError):
         numbers = {}
         for path, out in zip(images, pictures):
-            numbers[str(path)] = found = look(path, out)
+            numbers[str(path)] = found = analysis(path, out)
             means = {key: np.mean([np.mean(block[key]) for block in found['blocks'].values()])
                      for key in ('distance_px', 'entropy')}
             print(f'{path} -> {out}: mean attention distance {means["distance_px"]:.1f} pixels, entropy '
                   f'{means["entropy"]:.2f} of log(keys)', flush=True)
-        (out_dir / 'attention.json').write_text(json.dumps(dict(
+        write_atomically(out_dir / 'attention.json', json.dumps(dict(
             config=args.config, checkpoint=args.checkpoint, images=numbers), indent=1) + '\n')
         print(f'numbers of every block and head -> {out_dir / "attention.json"}')
 

@@ -8,6 +8,7 @@ Importance is that of calibration images of the config's training data. Beside t
 OUT.py, whose arch has the number of heads of each block.
 """
 import argparse
+import io
 import itertools
 import sys
 from collections.abc import Callable, Iterator
@@ -26,8 +27,9 @@ from torch import Tensor
 from cvt_dense.analysis import choose_heads, find_cvt, head_importance, prune_heads
 from cvt_dense.analysis.heads import IMPORTANCES
 from cvt_dense.errors import UserError
+from cvt_dense.fileio import atomic_path, write_atomically
 from cvt_dense.launch import check_weights, command_line, settings
-from cvt_dense.launch.check_values import COUNT, FACTOR, check_value
+from cvt_dense.launch.outputs import add_force_argument, check_outputs
 from cvt_dense.models import CvT
 from cvt_dense.nodes import type_name
 
@@ -49,34 +51,30 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--seed', type=int, default=0, help='of the images, and of random (default: %(default)s)')
     parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu',
                         help='where to run (default here: %(default)s)')
-    parser.add_argument('--force', action='store_true', help='overwrite OUT.pth and OUT.py')
+    add_force_argument(parser)
     command_line.add_config_arguments(parser)
     return parser.parse_args()
 
 
 def check(args: argparse.Namespace) -> None:
-    """UserError for flags that cannot be meant, before anything is read."""
-    check_value('--keep', args.keep, FACTOR)
-    check_value('--images', args.images, COUNT)
+    """Raise a UserError if flags have values that are not allowed, before anything is read."""
+    if not 0 < args.keep <= 1 or args.images < 1:
+        raise UserError(f'--keep {args.keep:g} --images {args.images}: allowed are a share above 0 and up to 1, and a '
+                        'number of images from 1.')
     if args.dst.suffix != '.pth':
         raise UserError(f'{args.dst}: the checkpoint to write needs the suffix .pth.')
-    for path in (args.dst, args.dst.with_suffix('.py')):
-        if path.resolve() in (Path(args.config).resolve(), Path(args.checkpoint).resolve()):
-            raise UserError(f'{path} is what is read: name another file to write.')
-        if path.exists() and not args.force:
-            raise UserError(f'{path} exists already: name another file, or --force to overwrite it.')
+    check_outputs([args.dst, args.dst.with_suffix('.py')], args.force, [args.config, args.checkpoint])
 
 
 def losses(model: BaseModel, cfg: Config, args: argparse.Namespace) -> Iterator[Callable[[], Tensor]]:
-    """A function for each calibration image that returns its loss."""
+    """Yield a function for each calibration image that returns its loss."""
     loader = dict(cfg.train_dataloader, batch_size=1, num_workers=0, persistent_workers=False)
     loader.pop('batch_sampler', None)  # images of like shape, of which there is one
     # A classifier would mix images; mmdet and mmseg pad masks and label maps in training only.
     training = type_name(cfg.model) != 'ImageClassifier'
 
     def loss(batch: Any) -> Tensor:
-        data = model.data_preprocessor(batch, training)
-        return model.parse_losses(model._run_forward(data, mode='loss'))[0]
+        return model.parse_losses(model(**model.data_preprocessor(batch, training), mode='loss'))[0]
 
     batches = Runner.build_dataloader(loader, seed=args.seed)
     for batch in itertools.islice(batches, args.images):
@@ -106,12 +104,15 @@ def main() -> None:
         cfg.model.backbone.arch = arch
         cfg.model.backbone.init_cfg = None
         cfg.load_from = str(args.dst.resolve())
+        cfg.pop('work_dir', None)  # that of the original run, which training OUT.py must not touch
         smaller = MODELS.build(cfg.model)
         smaller.load_state_dict(state_dict)  # it loads with the arch that is written down
-        args.dst.parent.mkdir(parents=True, exist_ok=True)
         meta = dict(checkpoint.get('meta', {}), cfg=cfg.pretty_text, arch=arch, heads=kept)
-        torch.save(dict(state_dict=state_dict, meta=meta), args.dst)
-        cfg.dump(args.dst.with_suffix('.py'))
+        weights = io.BytesIO()
+        torch.save(dict(state_dict=state_dict, meta=meta), weights)
+        with atomic_path(args.dst.with_suffix('.py')) as partial:
+            cfg.dump(partial)
+            write_atomically(args.dst, weights.getbuffer())
     for name, heads in kept.items():
         values = ', '.join(f'{value:.2f}' for value in importance[name][args.importance].tolist())
         print(f'{name}: keeps {heads} of {len(importance[name][args.importance])} heads; importance {values}')

@@ -1,10 +1,10 @@
-"""What the attention of a CvT does, in whatever model it is: weights for chosen queries, and measures of them.
+"""Analysis of a CvT's attention inside any model: weights of chosen queries, and measures of them.
 
     with torch.no_grad(), record_attention(model, queries=['cls', 256]) as records:
         model.test_step(data)
     attention_distance(records['stage1.blocks.0'].select(256))  # pixels, one value per head
 
-Nothing of it runs unless it is asked for: outside of the ``with`` a model is what it was.
+Hooks are removed at the end of the ``with``: outside of it a model is unchanged.
 """
 from .cam import cam_layer, cam_reshape, class_activation
 from .heads import choose_heads, head_importance, prune_heads
@@ -17,11 +17,11 @@ from .measures import (
     keys_on_tokens,
     rollout,
 )
-from .observe import find_cvt
+from .observe import find_cvt, recordable_blocks
 from .record import AttentionRecord, record_attention, record_entropy
 
 __all__ = [
     'AttentionRecord', 'attention_distance', 'attention_entropy', 'attention_map', 'average_attention', 'cam_layer',
     'cam_reshape', 'choose_heads', 'class_activation', 'effective_rank', 'find_cvt', 'head_importance',
-    'keys_on_tokens', 'prune_heads', 'record_attention', 'record_entropy', 'rollout',
+    'keys_on_tokens', 'prune_heads', 'record_attention', 'record_entropy', 'recordable_blocks', 'rollout',
 ]

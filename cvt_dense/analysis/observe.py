@@ -36,6 +36,11 @@ def has_softmax_weights(attention: ConvAttention) -> bool:
     return known and attention.rel_pos is None
 
 
+def recordable_blocks(backbone: CvT) -> list[str]:
+    """Return the names of the blocks whose attention can be recorded."""
+    return [name for name in block_names(backbone) if has_softmax_weights(backbone.get_submodule(name).attn)]
+
+
 @dataclass
 class BlockPass:
     """One block's attention in one forward pass: its input, its projections, and where they lie.
