@@ -3,5 +3,5 @@
 #   python tools/test.py configs/cvt13_in1k_r.py CHECKPOINT --data-root DIR
 _base_ = 'cvt13_in1k.py'
 
-test_dataloader = dict(dataset=dict(data_root='data/imagenet-r', split='', class_names='imagenet-1k'))
+test_dataloader = dict(dataset=dict(data_root='data/imagenet-r', split='', metainfo=dict(classes='imagenet-1k')))
 test_evaluator = dict(valid_classes='imagenet-r')

@@ -61,20 +61,16 @@ def _data_sets(cfg: Config, searched: list[str]) -> Iterator[tuple[str, Any]]:
 def _annotations(dataset: Any, scope: str | None, names: set[str]) -> Iterator[tuple[Path, Annotation]]:
     """(image, annotation) of a data set's images whose file has one of ``names``."""
     for i in range(len(dataset)):
-        if scope == 'mmdet' or scope == 'mmseg':
-            info = dataset.get_data_info(i)
-            path = Path(info['img_path'])
-            annotated = scope == 'mmdet' or Path(info.get('seg_map_path') or '').is_file()
-        else:
-            path, annotated = Path(dataset.reader.filename(i, absolute=True)), True
+        info = dataset.get_data_info(i)
+        path = Path(info['img_path'])
+        annotated = scope != 'mmseg' or Path(info.get('seg_map_path') or '').is_file()
         if path.name in names and annotated:
             read = dict(mmdet=_objects, mmseg=_label_map).get(scope, _class_name)
             yield path.resolve(), lambda shape, read=read, i=i: read(dataset, i, shape)
 
 
 def _class_name(dataset: Any, index: int, shape: tuple[int, int]) -> str:
-    file, label = dataset.reader[index]
-    file.close()
+    label = dataset.get_data_info(index)['label']
     classes = dataset.metainfo['classes']
     return str(classes[label] if label < len(classes) else label)
 

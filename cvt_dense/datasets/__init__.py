@@ -1,5 +1,6 @@
 from .corruption import CorruptImage
-from .image_dataset import ImageDataset, open_image
+from .image_dataset import ImageDataset
 from .samplers import SeededInfiniteSampler, SeededSampler
+from .transforms import open_image
 
 __all__ = ['CorruptImage', 'ImageDataset', 'SeededInfiniteSampler', 'SeededSampler', 'open_image']

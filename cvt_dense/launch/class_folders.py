@@ -4,6 +4,7 @@ import os
 from mmengine.config import Config
 from mmengine.logging import print_log
 
+from ..datasets.listing import find_classes
 from ..errors import UserError
 from ..nodes import type_name
 
@@ -26,9 +27,9 @@ def count_class_folders(cfg: Config) -> None:
     for stage in ('train', 'val', 'test'):
         dataset = (cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}
         root = os.path.join(dataset.get('data_root') or '', dataset.get('split') or '')
-        if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not os.path.isdir(root):
+        if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not os.path.exists(root):
             continue
-        classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        classes = (dataset.get('metainfo') or {}).get('classes') or find_classes(root)
         if len(classes) < 2:
             raise UserError(f'{stage}_dataloader: {root!r} holds {len(classes) or "no"} class folder'
                             f'{f" ({classes[0]!r})" if classes else "s"}; a classifier needs two or more, one for each '

@@ -314,10 +314,12 @@ def set_number_of_classes(cfg: Config) -> None:
 
 
 def adapt_loaders(cfg: Config) -> None:
-    """Leaves out what PyTorch's data loader refuses without workers, and what it warns of without CUDA."""
+    """Leaves out what PyTorch's data loader refuses without workers, and what it warns of without CUDA or cores."""
     import torch
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     for loader in (cfg[key] for key in cfg if key.endswith('_dataloader') and cfg[key]):
-        if loader.get('num_workers', 0) == 0:
+        loader.num_workers = min(loader.get('num_workers', 0), cores)
+        if loader.num_workers == 0:
             loader.pop('persistent_workers', None)
         if not torch.cuda.is_available():
             loader.pop('pin_memory', None)

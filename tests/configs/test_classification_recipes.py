@@ -108,7 +108,7 @@ def test_transforms(built, tmp_path):
 
     def steps(loader):
         dataset = ImageDataset(str(tmp_path), transform=loader.dataset.transform)
-        return [*filter(None, [dataset.crop]), *dataset.transform.transforms]
+        return [*filter(None, [dataset.crop]), *dataset.pipeline.transforms]
 
     crop, flip, randaugment, to_tensor = steps(cfg.train_dataloader)
     assert isinstance(crop, RandomResizedCropAndInterpolation) and tuple(crop.size) == (224, 224)

@@ -187,3 +187,20 @@ def test_tta_sizes_follow_the_test_size():
                                                  for scale in ((1333, 800), (666, 400), (2000, 1200))]])]
     settings.follow_test_size(tta, [dict(type='Resize', scale=(500, 300))])
     assert [view['scale'] for view in tta[0]['transforms'][0]] == [(500, 300), (250, 150), (750, 450)]
+
+
+def test_no_more_workers_than_cores(recwarn):
+    """PyTorch warns of every loader that has more."""
+    import os
+
+    from torch.utils.data import DataLoader
+    cores = os.sched_getaffinity(0)
+    cfg = Config(dict(train_dataloader=dict(num_workers=8, persistent_workers=True), val_dataloader=dict(batch_size=1)))
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        settings.adapt_loaders(cfg)
+        for loader in (cfg.train_dataloader, cfg.val_dataloader):
+            DataLoader(range(3), **loader)
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert cfg.train_dataloader.num_workers == 1 and not recwarn

@@ -158,8 +158,8 @@ def test_weights_start_a_dense_network_and_pictures_are_drawn(folder, trained, r
 
 
 def test_no_images(folder):
-    with pytest.raises(FileNotFoundError, match="empty' holds no image, at any depth; allowed are"):
+    with pytest.raises(FileNotFoundError, match='empty'):
         run(folder, 'never', folder='empty')
-    with pytest.raises(FileNotFoundError, match="nowhere' is not a folder of images"):
+    with pytest.raises(FileNotFoundError, match='nowhere'):
         ImageDataset(str(folder), 'nowhere', labels=False)
     assert not (folder / 'never').exists()

@@ -15,7 +15,7 @@ def test_folders_and_tar_beside_the_model(run_tool, config):
     train = config.parent / 'data' / 'train'
     with tarfile.open(f'{train}.tar', 'w') as tar:
         tar.add(train, '.')
-    for options in ((), ('train_dataloader.dataset.split=train.tar', "train_dataloader.dataset.reader=''")):
+    for options in ((), ('train_dataloader.dataset.split=train.tar', )):
         flags = ('--cfg-options', *options) if options else ()
         command = ('tools/benchmark.py', 'data', config, '--workers', '0,1', '--steps', '2', '--compare', 'timm')
         output = run_tool(*command, *flags).stdout

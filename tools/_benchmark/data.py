@@ -43,8 +43,8 @@ def check(args: argparse.Namespace) -> None:
 
 
 def timm_loader(loader: DataLoader, transform: dict) -> DataLoader:
-    """timm's own loader of the same images with the same transforms, batch size and workers."""
-    dataset = timm.data.ImageDataset(loader.dataset.reader.root, reader=loader.dataset.reader)
+    """Return timm's own loader of the same folder or tar file, with the same transforms, batch size and workers."""
+    dataset = timm.data.ImageDataset(loader.dataset.data_prefix['img_path'])
     prefetcher = timm.data.create_loader(
         dataset, batch_size=loader.batch_size, num_workers=loader.num_workers, device=torch.device('cpu'),
         persistent_workers=loader.num_workers > 0, pin_memory=loader.pin_memory, **transform)

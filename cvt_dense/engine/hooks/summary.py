@@ -137,8 +137,6 @@ def _images(runner: Runner) -> str:
     folder = ''
     if hasattr(dataset, 'get_data_info'):  # MMEngine's data sets and their wrappers
         folder = os.path.dirname(dataset.get_data_info(0).get('img_path') or '')
-    elif os.path.isdir(getattr(getattr(dataset, 'reader', None), 'root', '')):
-        folder = dataset.reader.root
     return _short(folder) if os.path.isdir(folder) else 'IMAGE_OR_FOLDER'
 
 

@@ -1,5 +1,4 @@
-"""Names every image that :class:`ImageDataset` skipped, counts them, and stops at too many."""
-from collections.abc import Iterable
+"""A hook that names the images that cannot be read."""
 from typing import Any
 
 from mmengine.dist import all_gather_object
@@ -12,7 +11,7 @@ from ...registry import HOOKS
 
 @HOOKS.register_module()
 class UnreadableImagesHook(Hook):
-    """Names every image that :class:`ImageDataset` skipped, counts them, and stops at too many.
+    """Name every image that :class:`ImageDataset` could not read, count them, and stop at too many.
 
     Args:
         max_share: the run stops when more than this share of a data set's images cannot be read.
@@ -25,30 +24,32 @@ class UnreadableImagesHook(Hook):
         if not 0. <= max_share <= 1.:
             raise ValueError(f'UnreadableImagesHook: max_share={max_share}: allowed is 0 to 1.')
         self.max_share = max_share
-        self.found: dict[str, set[str]] = dict(train=set(), val=set(), test=set())
+        self.reasons: dict[str, dict[str, str]] = dict(train={}, val={}, test={})  # by stage and file
 
-    def _add(self, runner: Runner, stage: str, names: Iterable[str]) -> None:
-        found = self.found[stage]
-        for name in names:
-            if name not in found:
-                found.add(name)
-                runner.logger.warning(f'skipped an image that cannot be read: {name}')
+    def _add(self, runner: Runner, stage: str, reasons: dict[str, str]) -> None:
+        """Add files with the reason why each cannot be read, which may differ from time to time."""
+        known = self.reasons[stage]
+        for name, reason in reasons.items():
+            if name not in known:
+                known[name] = reason
+                runner.logger.warning(f'skipped an image that cannot be read: {name} ({reason})')
         total = len(getattr(runner, f'{stage}_dataloader').dataset)
-        if len(found) > self.max_share * total:
+        if len(known) > self.max_share * total:
             raise UserError(
-                f'{len(found)} of the {total} images for {stage} cannot be read, which is more than the '
-                f'allowed share of {self.max_share:g} (the last: {name}). Repair or remove the files named '
-                'in the warnings above, or raise max_share of UnreadableImagesHook in the config.')
+                f'{len(known)} of the {total} images for {stage} cannot be read, which is more than the allowed share '
+                f'of {self.max_share:g}. Repair or remove the files named in the warnings above, or raise max_share of '
+                'UnreadableImagesHook in the config.')
 
     def _add_batch(self, runner: Runner, stage: str, data_batch: Any) -> None:
         if isinstance(data_batch, dict) and any(data_batch.get('unreadable', ())):
-            self._add(runner, stage, '\n'.join(filter(None, data_batch['unreadable'])).split('\n'))
+            lines = '\n'.join(filter(None, data_batch['unreadable'])).split('\n')
+            self._add(runner, stage, dict(line.split('\t', 1) for line in lines))
 
     def _add_other_ranks(self, runner: Runner, stage: str) -> None:
-        names = set().union(*all_gather_object(sorted(self.found[stage])))
-        if names:
-            self._add(runner, stage, sorted(names))
-            runner.logger.warning(f'{len(names)} images for {stage} could not be read so far and were '
+        for reasons in all_gather_object(self.reasons[stage]):
+            self._add(runner, stage, reasons)
+        if self.reasons[stage]:
+            runner.logger.warning(f'{len(self.reasons[stage])} images for {stage} could not be read so far and were '
                                   'skipped.')
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:

@@ -1,0 +1,186 @@
+"""Lists of images with labels: class folders, tar files, list files, or images without labels.
+
+Each image is a dict with ``img_path``, the file that holds it. An image inside a tar file also has its ``name``
+(tar file and member), and the ``offset`` and ``size`` of its bytes: they are read without the tar's own index, so
+that worker processes share no open file and nothing is written beside the data.
+"""
+import os
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mmengine import fileio
+from timm.data.readers import get_img_extensions
+
+Image = dict[str, Any]
+
+
+def find_classes(root: str) -> list[str]:
+    """Return the names of the classes in a folder of class folders or of tar files, or in a tar file, sorted."""
+    tars = _tar_files(root)
+    return sorted({name for name, _ in _images_in_tars(tars)}) if tars else _folders(root)
+
+
+def list_images(root: str, classes: Sequence[str] | None = None,
+                labelled: bool = True) -> tuple[list[Image], list[str]]:
+    """List the images of class folders, of a tar file, or of a folder of tar files.
+
+    The class is the folder directly below ``root``; in a tar file it is the innermost folder, or else the name of
+    the tar file. Classes are numbered in sorted order, images are sorted by class and path. Hidden files and folders
+    (``.ipynb_checkpoints``, ``._a.png``) are left out, and a folder that symbolic links lead to several times is read
+    once.
+
+    Args:
+        root: a folder, or a file whose name ends with '.tar'.
+        classes: all classes by number, of which ``root`` may have only some; None: those that it has.
+        labelled: False lists the images at any depth, with label -1.
+
+    Returns:
+        The images, each with its ``label``, and the names of the classes by number.
+
+    Raises:
+        FileNotFoundError: ``root`` does not exist, or holds no image.
+        ValueError: a class has no image, or is not one of ``classes``.
+    """
+    if not os.path.exists(root):
+        raise FileNotFoundError(f'{root!r} does not exist. Give the right data root with --data-root DIR, or set '
+                                'data_root and split in the config.')
+    by_class: dict[str, list[Image]] = {}
+    tars = _tar_files(root)
+    if tars:
+        for name, image in _images_in_tars(tars):
+            by_class.setdefault(name if labelled else '', []).append(image)
+    elif labelled:
+        by_class = {name: list(_images_below(os.path.join(root, name))) for name in _folders(root)}
+    else:
+        by_class = {'': list(_images_below(root))}
+    if not any(by_class.values()):
+        raise FileNotFoundError(f'{root!r} holds no image{" in class folders" if labelled else ""}. The allowed '
+                                f'suffixes are {", ".join(get_img_extensions())}.')
+    names = list(classes or sorted(by_class)) if labelled else []
+    unknown, empty = sorted(by_class.keys() - names), [name for name in by_class if not by_class[name]]
+    if labelled and unknown:
+        raise ValueError(f'{root!r} holds {len(unknown)} classes that are none of the {len(names)} in '
+                         f'metainfo.classes: {_some(unknown)}. The allowed ones are {_some(names)}.')
+    if empty:
+        raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {_some(empty)}. Remove or fill them.')
+    numbers = {name: number for number, name in enumerate(names)}
+    return [dict(image, label=numbers.get(name, -1)) for name in sorted(by_class)
+            for image in sorted(by_class[name], key=image_name)], names
+
+
+def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[Image]:
+    """List the images that a text file names in lines ``path label``.
+
+    Args:
+        ann_file: the text file.
+        root: folder that its paths are relative to.
+        check_files: raise an error if images do not exist.
+
+    Returns:
+        The images, each with its ``label``.
+
+    Raises:
+        FileNotFoundError: the text file, or images that it names, do not exist.
+        ValueError: a line is malformed, or there is none.
+    """
+    images = []
+    for number, line in enumerate(fileio.list_from_file(ann_file, encoding='utf-8-sig'), 1):
+        path, _, label = line.strip().rpartition(' ')
+        if not line.strip():
+            continue
+        if not path or not label.isdigit():
+            raise ValueError(f'{ann_file!r}, line {number}: {line!r} is not a path, a space and a class index from 0.')
+        images.append(dict(img_path=os.path.join(root, path.rstrip()), label=int(label)))
+    if not images:
+        raise ValueError(f'{ann_file!r} names no image.')
+    missing = find_missing(image['img_path'] for image in images) if check_files else []
+    if missing:
+        raise FileNotFoundError(f'{len(missing)} of the {len(images)} images in {ann_file!r} do not exist: '
+                                f'{_some(missing)}. Correct the list, data_root or split.')
+    return images
+
+
+def find_missing(paths: Iterable[str]) -> list[str]:
+    """Return the paths that do not exist, by one listing of each folder, which is fast on network disks too."""
+    found: dict[str, set[str]] = {}
+    missing = []
+    for path in paths:
+        folder, name = os.path.split(path)
+        if folder not in found:
+            found[folder] = set(os.listdir(folder or '.')) if os.path.isdir(folder or '.') else set()
+        if name not in found[folder]:
+            missing.append(path)
+    return missing
+
+
+def open_file(image: Image, backend_args: dict[str, Any] | None = None) -> BinaryIO:
+    """Return the bytes of a listed image, read through one of MMEngine's file backends."""
+    if 'offset' not in image:
+        return BytesIO(fileio.get(image['img_path'], backend_args))
+    with open(image['img_path'], 'rb') as file:
+        file.seek(image['offset'])
+        return BytesIO(file.read(image['size']))
+
+
+def image_name(image: Image) -> str:
+    """Return the path of a listed image; inside a tar file it is that of the tar file, then of the member."""
+    return image.get('name', image['img_path'])
+
+
+def _folders(root: str) -> list[str]:
+    return sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith('.'))
+
+
+def _tar_files(root: str) -> list[str]:
+    if root.endswith('.tar') and os.path.isfile(root):
+        return [root]
+    names = [] if _folders(root) else sorted(os.listdir(root))
+    return [os.path.join(root, name) for name in names if name.endswith('.tar') and not name.startswith('.')]
+
+
+def _images_below(folder: str) -> Iterator[Image]:
+    here = Path(folder).resolve()
+    visited = {here, *here.parents}  # a link upwards would make a loop
+    for inside, folders, files in os.walk(folder, followlinks=True):
+        unvisited = []
+        for name in sorted(folders):
+            target = Path(inside, name).resolve()
+            if not name.startswith('.') and target not in visited:
+                visited.add(target)
+                unvisited.append(name)
+        folders[:] = unvisited
+        for name in files:
+            if not name.startswith('.') and name.lower().endswith(get_img_extensions()):
+                yield dict(img_path=os.path.join(inside, name))
+
+
+def _images_in_tars(paths: list[str]) -> Iterator[tuple[str, Image]]:
+    """Yield (class, image) of each image in tar files, and in tar files inside them."""
+    for path in paths:
+        try:
+            with open(path, 'rb') as file:
+                yield from _images_in_tar(file, path, path[:-4], 0)
+        except tarfile.TarError as error:
+            raise ValueError(f'{path!r} is not a complete, uncompressed tar file: {error}') from error
+
+
+def _images_in_tar(file: BinaryIO, path: str, folder: str, start: int) -> Iterator[tuple[str, Image]]:
+    """Yield (class, image) of each image in the tar at byte ``start`` of the file ``path``."""
+    with tarfile.open(fileobj=file, mode='r:') as tar:
+        for member in tar:
+            inside, offset = os.path.normpath(member.name), start + member.offset_data
+            if not member.isreg() or any(part.startswith('.') for part in inside.split('/')):
+                continue
+            place = os.path.join(folder, inside)
+            if inside.lower().endswith('.tar'):
+                yield from _images_in_tar(tar.extractfile(member), path, place[:-4], offset)
+            elif inside.lower().endswith(get_img_extensions()):
+                yield os.path.basename(os.path.dirname(place)), dict(
+                    img_path=path, name=path + place[len(path) - 4:], offset=offset, size=member.size)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ', '.join(map(repr, names[:5])) + (', ...' if len(names) > 5 else '')
