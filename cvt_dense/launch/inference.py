@@ -18,7 +18,7 @@ WEIGHT_HOOKS = ('EMAHook', 'RawWeightsHook')
 
 
 def set_inference(cfg: Config, args: argparse.Namespace) -> None:
-    """Makes ``cfg`` test what ``args`` name; doing it twice equals once.
+    """Make ``cfg`` test what ``args`` name; doing it twice equals once.
 
     ``args.checkpoint`` is a checkpoint or a whole exported model; ``args.backbone`` an exported backbone, in place of
     the checkpoint's; ``args.autocast`` is the precision.

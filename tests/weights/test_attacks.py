@@ -18,7 +18,7 @@ from torch import nn
 from weights.attacks import ATTACKS, builtin_call, chain_of_getattr, save
 
 from cvt_dense.engine.runner import ContinuingRunner
-from cvt_dense.launch.check_weights import check_checkpoint
+from cvt_dense.launch.checks.weights import check_checkpoint
 from cvt_dense.models import CvT, ImageClassifier
 from cvt_dense.weights import CheckpointError
 from cvt_dense.weights.files import read_checkpoint
