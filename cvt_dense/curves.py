@@ -4,7 +4,7 @@ A run's folder has a ``<time>/vis_data/scalars.json`` for each of its starts but
 """
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,22 @@ class Point(NamedTuple):
     evaluation: bool
 
 
+def _records(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the complete records of a file with a JSON object a line.
+
+    A killed run may leave half a line, behind which the resumed run writes its first record.
+    """
+    for line in text.splitlines():
+        for part in (line, line[max(line.rfind('{'), 0):]):
+            try:
+                record = json.loads(part)
+            except ValueError:
+                continue
+            if isinstance(record, dict) and 'step' in record:
+                yield record
+            break
+
+
 class Curves:
     """What a run has logged in all its starts, in order.
 
@@ -47,9 +63,9 @@ class Curves:
         self.folder = Path(folder)
         self.points: list[Point] = []
         files = sorted(self.folder.glob('*/vis_data/scalars.json'))
-        for line in (line for file in files for line in file.read_text().splitlines()):
-            if line.endswith('}'):  # a killed run may leave half a line
-                self._add(json.loads(line))
+        for file in files:
+            for record in _records(file.read_text(errors='replace')):
+                self._add(record)
         if not self.points:
             raise FileNotFoundError(f'{str(folder)!r} holds no curves of a training: no */vis_data/scalars.json with '
                                     'a record. Name a folder that tools/train.py wrote (its --work-dir).')

@@ -42,7 +42,6 @@ EXPECTED: list[tuple[str, str, str]] = [
     ('*_custom', '*', 'templates with the same lines at their top, from which all else follows'),
     ('*', 'custom_hooks.0.type', 'averages count steps of the optimizer, not iterations'),
     ('*', 'default_hooks.evaluate_loaded.type', 'scores are of the images that were loaded'),
-    ('*', 'default_hooks.full_precision.type', 'evaluations on a GPU are in float32, not TF32'),
     ('*', 'env_cfg.cudnn_benchmark', 'classification has one image size'),
     ('*', 'log_processor.mean_pattern', "a teacher's accuracy is averaged like losses"),
     ('*', 'warmup_*', 'variable of the schedule'),

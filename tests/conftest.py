@@ -14,13 +14,10 @@ SHARED = ROOT.parent / 'shared'
 
 
 @pytest.fixture(autouse=True)
-def _as_a_process_of_its_own(caplog, monkeypatch):
+def _as_a_process_of_its_own(caplog):
     """What a tool that ran in another test of this process leaves: random state, levels of logs, what it kept."""
-    from cvt_dense import console
     torch.manual_seed(0)
     caplog.handler.setLevel(0)  # nncf.set_log_level sets pytest's handler to ERROR, for good
-    monkeypatch.setattr(console, '_before', None)
-    monkeypatch.setattr(console, '_early', [])
 
 
 @pytest.fixture(scope='session')

@@ -28,7 +28,8 @@ def run(tmp_path) -> Path:
           trained(6, 3., 2), trained(8, 2.5, 2), {'accuracy/top1': 70., 'accuracy/loss': 1.5, 'step': 2},
           trained(10, 99., 3))
     with (folder / '20260101_000000' / 'vis_data' / 'scalars.json').open('a') as file:
-        file.write('{"lr": 1e-3, "lo')  # killed
+        file.write('{"lr": 1e-3, "lo')  # killed; then resumed behind it in the same file, and the machine broke down
+        file.write(json.dumps(trained(9, 50., 3)) + '\n' + json.dumps(trained(10, 60., 3))[:-1] + '\n\0\0}\n12\n{}')
     write(folder, '20260102_000000', trained(10, 2., 3), trained(12, 1., 3),
           {'accuracy/top1': 60., 'accuracy/loss': float('nan'), 'step': 3})
     write(folder / 'test', '20260103_000000', {'accuracy/top1': 1., 'step': 0})
@@ -38,7 +39,7 @@ def run(tmp_path) -> Path:
 def test_all_starts_of_a_run_are_one(run):
     curves = Curves(run)
     assert [(p.iteration, p.values['loss']) for p in curves.points if not p.evaluation] == [
-        (2, 5.), (4, 4.), (6, 3.), (8, 2.5), (10, 2.), (12, 1.)]
+        (2, 5.), (4, 4.), (6, 3.), (8, 2.5), (9, 50.), (10, 2.), (12, 1.)]
     assert [(p.iteration, p.epoch, p.values['accuracy/top1']) for p in curves.points if p.evaluation] == [
         (4, 1, 50.), (8, 2, 70.), (12, 3, 60.)]
     assert curves.points[-1].hours == pytest.approx(12 * 3.6 / 3600)

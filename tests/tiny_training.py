@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from cvt_dense.engine.atomic_files import find_checkpoint
+from cvt_dense.engine.checkpoint import find_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
 EPOCHS, ITERATIONS = 8, 24  # of the config below: 36 images, 12 a batch

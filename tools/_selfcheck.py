@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from _benchmark.measure import seconds
 from _random_batch import build_model, random_batch
-from mmengine.optim import OptimWrapper
+from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from torch import Tensor, nn
 
-from cvt_dense.engine import AmpOptimWrapper
+from cvt_dense.engine import AutocastOptimWrapper
 from cvt_dense.models import CvT, ImageClassifier
 from cvt_dense.models import cvt as cvt_module
 
@@ -130,9 +130,9 @@ def optimizer(model: nn.Module, name: str, device: str, lr: float = 3e-3) -> Opt
     adamw = torch.optim.AdamW(model.parameters(), lr=lr)
     if name == 'fp32':
         return OptimWrapper(adamw)
-    scale = 'dynamic' if name == 'fp16' else dict(enabled=False)
-    return AmpOptimWrapper(cpu=device == 'cpu', loss_scale=scale, optimizer=adamw,
-                           dtype=dict(bf16='bfloat16', fp16='float16')[name])
+    if name == 'fp16':
+        return AmpOptimWrapper(loss_scale='dynamic', optimizer=adamw, dtype='float16')
+    return AutocastOptimWrapper(optimizer=adamw, dtype='bfloat16')
 
 
 def steps(model: nn.Module, wrapper: OptimWrapper, images: Tensor, targets: list[Tensor], number: int) -> list[float]:

@@ -9,7 +9,6 @@ default_hooks = dict(
     sampler_seed=dict(type='DistSamplerSeedHook'),
     seed=dict(type='cvt_dense.SeedHook'),
     evaluate_loaded=dict(type='cvt_dense.EvaluateLoadedHook'),
-    full_precision=dict(type='cvt_dense.FullPrecisionHook'),  # of evaluations on a GPU
     nonfinite_loss=dict(type='cvt_dense.NonFiniteLossHook'))
 
 env_cfg = dict(

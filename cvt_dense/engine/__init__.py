@@ -1,25 +1,25 @@
-from .amp import AmpOptimWrapper
+from .amp import AutocastOptimWrapper
+from .checkpoint import SafeCheckpointHook
 from .hooks import (
-                    BatchNormStatisticsHook,
-                    CostHook,
-                    EMAHook,
-                    EvaluateLoadedHook,
-                    FullPrecisionHook,
-                    FuseHook,
-                    HeadClassesHook,
-                    NonFiniteLossHook,
-                    ProgressBarHook,
-                    RawWeightsHook,
-                    SafeCheckpointHook,
-                    ScheduleHook,
-                    SeedHook,
-                    UnreadableImagesHook,
+    BatchNormStatisticsHook,
+    CostHook,
+    EMAHook,
+    EvaluateLoadedHook,
+    FuseHook,
+    HeadClassesHook,
+    NonFiniteLossHook,
+    ProgressBarHook,
+    RawWeightsHook,
+    ScheduleHook,
+    SeedHook,
+    SummaryHook,
+    UnreadableImagesHook,
 )
 from .layer_decay import LayerDecayOptimWrapperConstructor
-from .runner import ContinuingRunner
+from .runner import CvTRunner
 
 __all__ = [
-    'AmpOptimWrapper', 'BatchNormStatisticsHook', 'ContinuingRunner', 'CostHook', 'EMAHook', 'EvaluateLoadedHook',
-    'FullPrecisionHook', 'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook',
-    'ProgressBarHook', 'RawWeightsHook', 'SafeCheckpointHook', 'ScheduleHook', 'SeedHook', 'UnreadableImagesHook'
+    'AutocastOptimWrapper', 'BatchNormStatisticsHook', 'CostHook', 'CvTRunner', 'EMAHook', 'EvaluateLoadedHook',
+    'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressBarHook',
+    'RawWeightsHook', 'SafeCheckpointHook', 'ScheduleHook', 'SeedHook', 'SummaryHook', 'UnreadableImagesHook'
 ]

@@ -1,10 +1,11 @@
-"""Layer-wise learning rate decay for any model whose backbone knows its layers."""
+"""Layer-wise learning rate decay for any model whose backbone has ``get_layer_depth``."""
 from typing import Any
 
-from mmengine.logging import print_log
+from mmengine.logging import MMLogger
 from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
 
+from ..console import FILE_ONLY
 from ..registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 PARAMWISE_KEYS = ('decay_rate', 'no_decay_keys')
@@ -12,7 +13,7 @@ PARAMWISE_KEYS = ('decay_rate', 'no_decay_keys')
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
-    """Gives layer ``i`` of ``n`` the learning rate ``lr * decay_rate ** (n - 1 - i)``.
+    """Give layer ``i`` of ``n`` the learning rate ``lr * decay_rate ** (n - 1 - i)``.
 
     The model's ``backbone`` says which layer a parameter belongs to (``get_layer_depth(param_name,
     prefix)``, see :meth:`cvt_dense.models.CvT.get_layer_depth`); necks and heads are the last layer
@@ -23,7 +24,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     It works for classifiers, detectors and segmentors alike, in anyone's config::
 
         optim_wrapper = dict(
-            type='cvt_dense.AmpOptimWrapper',
+            type='OptimWrapper',
             optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
             constructor='cvt_dense.LayerDecayOptimWrapperConstructor',
             paramwise_cfg=dict(decay_rate=0.9))
@@ -62,7 +63,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         self.no_decay_keys = tuple(keys)
 
     def add_params(self, params: list[dict[str, Any]], module: nn.Module, **kwargs) -> None:
-        """Appends a model's parameter groups: lowest learning rate first, without weight decay before with."""
+        """Append a model's parameter groups: lowest learning rate first, without weight decay before with."""
         backbone = getattr(module, 'backbone', None)
         if not hasattr(backbone, 'get_layer_depth'):
             raise TypeError(
@@ -91,4 +92,4 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             names = groups[key].pop('names')
             params.append(groups[key])
             lines.append(f'  {key[0]:9.3e}  {key[1]:12g}  {len(names):7}  {names[0]} ... {names[-1]}')
-        print_log('\n'.join(lines), logger='current')
+        MMLogger.get_current_instance().info('\n'.join(lines), extra=FILE_ONLY)

@@ -1,24 +1,21 @@
-"""MMEngine's Runner, continuing its log files and counting accumulated gradients."""
+"""MMEngine's Runner, which appends to its log files when it resumes and keeps its console short."""
+import copy
+import logging
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mmengine.evaluator import Evaluator
 from mmengine.logging import MMLogger
 from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
-from ..console import quiet_packages, show_on_console
+from ..console import ConsoleFilter, add_console_filter
 from ..errors import UserError
+from .checkpoint.loaders import batch_size
 
 
-class QuietEvaluator(Evaluator):
-    """What packages print while they evaluate, as pycocotools prints its tables, goes to the log file."""
-
-    evaluate = quiet_packages()(Evaluator.evaluate)
-
-
-class Continuing:
+class RunnerMixin:
     """What is added to MMEngine's ``Runner``, or to the one that a config's ``runner_type`` names.
 
     - Resumed, it appends to the log files that the run has written so far. MMEngine names a start's folder of logs
@@ -28,34 +25,36 @@ class Continuing:
       refuses for groups of parameters from a config, and would do again for each learning rate.
     - ``auto_scale_lr`` counts ``optim_wrapper.accumulative_counts``, of which MMEngine knows nothing.
     - A schedule without an iteration, or a batch too small for a BatchNorm, is an error that says what to do.
-    - The console shows what is about the run; the log file has everything (:mod:`cvt_dense.console`).
+    - While it is built, the console shows warnings only: dumps of the config, the environment and the hooks are in
+      the log file.
     - It does not dump its config, which is adapted to this machine: whoever starts a training writes down what was
       asked for, and a test leaves that alone.
     """
 
-    def setup_env(self, env_cfg: dict[str, Any]) -> None:
-        super().setup_env(env_cfg)
-        if self.cfg.get('resume'):
-            logs = sorted(Path(self.work_dir).glob('*/vis_data/scalars.json'))
-            if logs:
-                self._timestamp = logs[-1].parts[-3]
+    resuming = False  # whether a checkpoint's run goes on, from the moment that it is loaded
+    console: ConsoleFilter | None = None
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if self.console is not None:
+            self.console.level = logging.INFO
+
+    @cached_property
+    def timestamp(self) -> str:
+        logs = sorted(Path(self.work_dir).glob('*/vis_data/scalars.json')) if self.cfg.get('resume') else []
+        return logs[-1].parts[-3] if logs else super().timestamp
 
     def build_logger(self, *args, **kwargs) -> MMLogger:
         logger = super().build_logger(*args, **kwargs)
-        show_on_console(logger)
+        self.console = add_console_filter(logger)
         return logger
 
-    def build_evaluator(self, evaluator: Any) -> Evaluator:
-        with quiet_packages():  # pycocotools
-            built = super().build_evaluator(evaluator)
-        return QuietEvaluator(built.metrics) if type(built) is Evaluator else built
-
-    def load_checkpoint(self, *args, **kwargs) -> Any:
-        with quiet_packages():  # it prints what it logs
-            return super().load_checkpoint(*args, **kwargs)
+    def resume(self, *args, **kwargs) -> None:
+        self.resuming = True
+        super().resume(*args, **kwargs)
 
     def scale_lr(self, optim_wrapper: OptimWrapper, auto_scale_lr: dict[str, Any] | None = None) -> None:
-        counts = self.cfg.optim_wrapper.get('accumulative_counts', 1)
+        counts = (self.cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)
         if auto_scale_lr and 'base_batch_size' in auto_scale_lr and counts > 1:
             # MMEngine divides the batch per process * processes by the base.
             auto_scale_lr = dict(auto_scale_lr, base_batch_size=auto_scale_lr['base_batch_size'] / counts)
@@ -72,28 +71,30 @@ class Continuing:
                             'train for longer.') from error
 
     def train(self) -> Any:
+        self._compile_backbone()
         try:
             return super().train()
         except ValueError as error:
             if 'Expected more than 1 value per channel' not in str(error):
                 raise
             # PyTorch's BatchNorm; UperNet, PSPNet and DeepLab pool to one value an image.
-            raise UserError(f'train_dataloader.batch_size={self.train_dataloader.batch_size}: a BatchNorm here gets '
-                            'one value of each channel, of which there is no deviation. Train on 2 images a GPU '
-                            'or more, or with norm_cfg=dict(type="GN", num_groups=32) in the heads.') from error
+            size = batch_size(self.train_dataloader)
+            raise UserError(f'train_dataloader.batch_size={size}: a BatchNorm here gets one value of each channel, of '
+                            'which there is no deviation. Train on 2 images a GPU or more, or with '
+                            'norm_cfg=dict(type="GN", num_groups=32) in the heads.') from error
 
-    def _maybe_compile(self, target: str) -> None:
+    def _compile_backbone(self) -> None:
         model = self.model.module if is_model_wrapper(self.model) else self.model
-        options, backbone = self.cfg.get('compile'), getattr(model, 'backbone', None)
-        if backbone is not None and (options is True or isinstance(options, dict)):
-            backbone.compile(**({} if options is True else options))
+        options = self.cfg.get('compile')
+        if hasattr(model, 'backbone') and (options is True or isinstance(options, dict)):
+            self.cfg = copy.deepcopy(self.cfg)
+            self.cfg.pop('compile')  # MMEngine would compile the whole training step too
+            model.backbone.compile(**({} if options is True else options))
             self.logger.info('The backbone is compiled in the first iterations, which take minutes.')
-        else:
-            super()._maybe_compile(target)
 
     def dump_config(self) -> None:
         pass
 
 
-class ContinuingRunner(Continuing, Runner):
-    """MMEngine's ``Runner`` with what ``Continuing`` adds."""
+class CvTRunner(RunnerMixin, Runner):
+    """MMEngine's ``Runner`` with :class:`RunnerMixin`."""

@@ -89,6 +89,6 @@ def _weights(cfg: Config) -> str:
 def _device(cfg: Config, processes: int, training: bool) -> str:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else 'CPU'
     wrapper = cfg.get('optim_wrapper') or {}
-    amp = training and type_name(wrapper) == 'AmpOptimWrapper' and (torch.cuda.is_available() or wrapper.get('cpu'))
+    amp = training and type_name(wrapper) in ('AmpOptimWrapper', 'AutocastOptimWrapper')
     return (f'{processes} x ' if processes > 1 else '') + \
         f'{device}, {wrapper.get("dtype", "float16") if amp else "float32"}'

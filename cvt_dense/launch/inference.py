@@ -10,7 +10,6 @@ from ..datasets.corruption import CORRUPTIONS, check_corruptions
 from ..deploy.runtime import Exported, is_exported, open_exported
 from ..errors import UserError
 from ..nodes import dicts, type_name
-from ..precision import check_device
 from .class_folders import needs_classes
 
 # An exported file has one set of weights, which was chosen when it was exported.
@@ -18,7 +17,7 @@ WEIGHT_HOOKS = ('EMAHook', 'RawWeightsHook')
 
 
 def set_inference(cfg: Config, args: argparse.Namespace) -> None:
-    """Make ``cfg`` test what ``args`` name; doing it twice equals once.
+    """Makes ``cfg`` test what ``args`` name; doing it twice equals once.
 
     ``args.checkpoint`` is a checkpoint or a whole exported model; ``args.backbone`` an exported backbone, in place of
     the checkpoint's; ``args.autocast`` is the precision.
@@ -78,7 +77,8 @@ def set_corruptions(cfg: Config, args: argparse.Namespace) -> None:
 
 
 def _set_autocast(cfg: Config, dtype: str) -> None:
-    check_device(dtype)
+    from .settings import check_amp
+    check_amp(cfg, dtype)
     if type_name(cfg.model) != 'AutocastModel':
         cfg.model.update(type='cvt_dense.AutocastModel', replaces=cfg.model.type, dtype=dtype)
 

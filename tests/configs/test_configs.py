@@ -102,7 +102,7 @@ def test_recipe_states_what_it_is_for(name):
         return
     assert preprocessor.mean == [123.675, 116.28, 103.53] and preprocessor.std == [58.395, 57.12, 57.375]
     assert preprocessor.bgr_to_rgb
-    assert cfg.optim_wrapper.type == 'cvt_dense.AmpOptimWrapper'
+    assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
     assert cfg.auto_scale_lr.base_batch_size == 16 and cfg.auto_scale_lr.enable == name.endswith('_custom')
     assert 'images a step' in (ROOT / f'configs/{name.removesuffix("_win")}.py').read_text()
     backbone = cfg.model.backbone

@@ -5,7 +5,7 @@ from mmengine.config import Config
 from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, MODELS
 
-from cvt_dense.engine.runner import ContinuingRunner
+from cvt_dense.engine.runner import CvTRunner
 from cvt_dense.errors import UserError
 
 
@@ -35,7 +35,7 @@ class FourImages(torch.utils.data.Dataset):
     (4, 0.5, 'param_scheduler: end should be larger than begin, .* in iterations. An epoch has 1, the training 2'),
     (2, 1, None)])
 def test_mistakes_are_paragraphs(tmp_path, batch_size, warmup, message):
-    runner = ContinuingRunner.from_cfg(Config(dict(
+    runner = CvTRunner.from_cfg(Config(dict(
         model=dict(type='PooledAndNormalised'),
         work_dir=str(tmp_path),
         train_dataloader=dict(

@@ -30,7 +30,7 @@ def test_three_generations_are_one_run(generations):
     dumps = [dict(Config.fromfile(work_dir / 'tiny.py').to_dict(), work_dir=None) for work_dir, _ in runs]
     assert dumps[0] == dumps[1] == dumps[2]
     wrapper, scaling = dumps[0]['optim_wrapper'], dumps[0]['auto_scale_lr']
-    assert (wrapper['type'], wrapper['dtype']) == ('cvt_dense.AmpOptimWrapper', 'bfloat16')
+    assert (wrapper['type'], wrapper['dtype']) == ('cvt_dense.AutocastOptimWrapper', 'bfloat16')
     assert scaling == dict(base_batch_size=96, enable=True) and wrapper['optimizer']['lr'] == 2e-3
     rates = [re.findall(r'lr: ([\d.e+-]+)', output) for _, output in runs]
     assert len(rates[0]) == 2 * 6 and rates[0] == rates[1] == rates[2]
@@ -41,7 +41,7 @@ def test_three_generations_are_one_run(generations):
         curves, = work_dir.glob('*/vis_data/config.py')
         assert Config.fromfile(curves).to_dict() == Config.fromfile(work_dir / 'tiny.py').to_dict()
         written = Config.fromstring(load(work_dir / 'epoch_2.pth')['meta']['cfg'], '.py')
-        assert written.optim_wrapper.type == 'cvt_dense.AmpOptimWrapper'
+        assert written.optim_wrapper.type == 'cvt_dense.AutocastOptimWrapper'
 
 
 def test_testing_and_resuming_leave_the_dump_alone(generations):

@@ -11,7 +11,7 @@ from tiny_training import write_config
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import settings
-from cvt_dense.launch.build import load_datasets
+from cvt_dense.launch.build import build_datasets
 
 CLASSIFIER = """
 from mmengine.config import read_base
@@ -99,7 +99,7 @@ def data_sets(config: Path):
     args = argparse.Namespace(config=str(config), cfg_options=None, launcher='none', resume=None)
     cfg = settings.adapt(settings.load_config(args), args)
     init_default_scope(cfg.default_scope)
-    return cfg, load_datasets(cfg, ['train'])['train']
+    return cfg, build_datasets(cfg, ['train'])['train']
 
 
 @pytest.fixture(scope='module')
@@ -155,7 +155,7 @@ def test_detection_data_is_checked(folder, tmp_path, changed, message):
     (tmp_path / 'pure.py').write_text(DETECTOR.format(**values))
     if message is None:
         cfg, dataset = data_sets(tmp_path / 'pure.py')
-        assert len(dataset) == 2 and cfg.optim_wrapper.type == 'cvt_dense.AmpOptimWrapper'
+        assert len(dataset) == 2 and cfg.optim_wrapper.type == 'OptimWrapper'
     else:
         with pytest.raises(UserError, match=message):
             data_sets(tmp_path / 'pure.py')

@@ -17,8 +17,8 @@ from tiny_training import write_config
 from torch import nn
 from weights.attacks import ATTACKS, builtin_call, chain_of_getattr, save
 
-from cvt_dense.engine.runner import ContinuingRunner
-from cvt_dense.launch.checks.weights import check_checkpoint
+from cvt_dense.engine.runner import CvTRunner
+from cvt_dense.launch.check_weights import check_checkpoint
 from cvt_dense.models import CvT, ImageClassifier
 from cvt_dense.weights import CheckpointError
 from cvt_dense.weights.files import read_checkpoint
@@ -72,7 +72,7 @@ def ways_in(source, tmp_path):
     """Each way by which an address gets into a model of ours."""
     pretrained = dict(type='Pretrained', checkpoint=source)
     cfg = Config(dict(model=MODEL))
-    runner = ContinuingRunner(MODEL, str(tmp_path / 'work'), experiment_name=f'attack{abs(hash(source))}')
+    runner = CvTRunner(MODEL, str(tmp_path / 'work'), experiment_name=f'attack{abs(hash(source))}')
     yield 'load_checkpoint', partial(load_checkpoint, classifier(), source)
     yield 'load_checkpoint into a detector', partial(load_checkpoint, nn.ModuleDict(dict(backbone=CvT(ARCH))), source)
     yield 'init_cfg of a classifier', classifier(init_cfg=pretrained).init_weights
@@ -157,7 +157,7 @@ def test_resuming_does_not_run_the_config_in_a_checkpoint(good, tmp_path):
     marker = tmp_path / 'PWNED'
     text = f'import pathlib\npathlib.Path({str(marker)!r}).touch()'
     torch.save(dict(state_dict=good, meta=dict(config=text, epoch=1, iter=1)), tmp_path / 'evil.pth')
-    runner = ContinuingRunner(MODEL, str(tmp_path / 'work'), experiment_name='config')
+    runner = CvTRunner(MODEL, str(tmp_path / 'work'), experiment_name='config')
     loaded = runner.load_checkpoint(str(tmp_path / 'evil.pth'))
     assert loaded['meta'] == dict(epoch=1, iter=1)
     with pytest.raises(Exception):  # without data there is nothing to resume, after the text would have been run

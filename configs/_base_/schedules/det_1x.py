@@ -12,9 +12,9 @@ param_scheduler = [
 ]
 
 optim_wrapper = dict(
-    type='cvt_dense.AmpOptimWrapper',
-    dtype='bfloat16',  # --amp fp16 for GPUs without it
-    loss_scale=dict(enabled=False),  # bf16 needs none, and a scaler hides gradients that are not finite
+    type='AmpOptimWrapper',  # on a machine without a GPU tools/train.py trains in float32
+    dtype='float16',  # mmcv has RoIAlign and deformable attention in float16 and float32 only
+    loss_scale='dynamic',
     optimizer=dict(type='AdamW', lr=1e-4, betas=(0.9, 0.999), weight_decay=0.05),
     # decay_rate 1: one learning rate for all layers; norms, biases and CLS token without weight decay.
     constructor='cvt_dense.LayerDecayOptimWrapperConstructor',

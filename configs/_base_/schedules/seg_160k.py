@@ -11,7 +11,7 @@ param_scheduler = [
 ]
 
 optim_wrapper = dict(
-    type='cvt_dense.AmpOptimWrapper',
+    type='AmpOptimWrapper',  # on a machine without a GPU tools/train.py trains in float32
     dtype='bfloat16',  # --amp fp16 for GPUs without it
     loss_scale=dict(enabled=False),  # bf16 needs none, and a scaler hides gradients that are not finite
     optimizer=dict(type='AdamW', lr=6e-5, betas=(0.9, 0.999), weight_decay=0.01),

@@ -7,7 +7,7 @@ test_cfg = dict(type='TestLoop')
 param_scheduler = [dict(type='PolyLR', eta_min=0., power=0.9, begin=0, end=max_iters, by_epoch=False)]
 
 optim_wrapper = dict(
-    type='cvt_dense.AmpOptimWrapper',
+    type='AmpOptimWrapper',  # on a machine without a GPU tools/train.py trains in float32
     dtype='bfloat16',  # --amp fp16 for GPUs without it
     loss_scale=dict(enabled=False),  # bf16 needs none, and a scaler hides gradients that are not finite
     optimizer=dict(type='AdamW', lr=1e-4, betas=(0.9, 0.999), weight_decay=1e-4),

@@ -11,7 +11,7 @@ test_cfg = dict()
 
 auto_scale_lr = dict(base_batch_size=512, enable=True)
 optim_wrapper = dict(
-    type='cvt_dense.AmpOptimWrapper',
+    type='AmpOptimWrapper',  # on a machine without a GPU tools/train.py trains in float32
     dtype='bfloat16',  # --amp fp16 for GPUs without it
     loss_scale=dict(enabled=False),  # bf16 needs none, and a scaler hides gradients that are not finite
     optimizer=dict(type='SGD', lr=0.01, momentum=0.9, weight_decay=0.),

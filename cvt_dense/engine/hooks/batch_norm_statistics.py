@@ -1,19 +1,22 @@
-"""BatchNorm's statistics of what a network will see, in place of what it was trained on."""
+"""Compute BatchNorm's running statistics anew at the end of a training."""
 from typing import Any
 
 import torch
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import IterBasedTrainLoop, Runner
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import nn
 from torch.utils.data import DataLoader
 
 from ...registry import HOOKS
+from ..checkpoint.loaders import batch_size
+
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 @HOOKS.register_module()
 class BatchNormStatisticsHook(Hook):
-    """Gathers BatchNorm's running statistics anew at the end of a training, before the last checkpoint.
+    """Compute BatchNorm's running statistics anew at the end of a training, before the last checkpoint.
 
     After masked pretraining they are those of images with hidden squares, on which a network in eval mode, or with
     ``norm_eval=True``, would then rest. Whole images of the training set, augmented as there, take their place; each
@@ -40,9 +43,10 @@ class BatchNormStatisticsHook(Hook):
 
     def _gather(self, runner: Runner) -> None:
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-        norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+        norms = [module for module in model.modules() if isinstance(module, NORMS) and module.track_running_stats]
         loader, dataset = runner.train_dataloader, runner.train_dataloader.dataset
-        number = min(max(self.images, loader.batch_size), len(dataset))
+        size = batch_size(loader)
+        number = min(max(self.images, size), len(dataset))
         chosen = [i * len(dataset) // number for i in range(number)]
         momenta = [norm.momentum for norm in norms]
         model.eval()
@@ -53,8 +57,8 @@ class BatchNormStatisticsHook(Hook):
         try:
             # All processes do the same: no statistics need to be shared.
             with torch.no_grad():
-                for batch in DataLoader(dataset, loader.batch_size, sampler=chosen, collate_fn=loader.collate_fn,
-                                        drop_last=number > loader.batch_size):
+                for batch in DataLoader(dataset, size, sampler=chosen, collate_fn=loader.collate_fn,
+                                        drop_last=number > size):
                     model(**model.data_preprocessor(batch, False), mode='tensor')
         finally:
             for norm, momentum in zip(norms, momenta):

@@ -20,6 +20,6 @@ class EMAHook(MMEngineEMAHook):
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: dict[str, Any] | None = None) -> None:
-        # should_update() tells of the iteration that is over: the wrapper has counted it already.
-        if runner.optim_wrapper.should_update() or not self._ema_started(runner):
+        # should_update() is about the iteration that is over: the wrapper has counted it already.
+        if runner.optim_wrapper.should_update():
             super().after_train_iter(runner, batch_idx, data_batch, outputs)

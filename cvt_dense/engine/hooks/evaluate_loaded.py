@@ -1,80 +1,89 @@
 """Detection scores of the images that were loaded, and of a detector that finds nothing."""
-import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import redirect_stdout
+from io import StringIO
+from itertools import zip_longest
 from typing import Any
 
+from mmengine.dist import all_gather_object
 from mmengine.evaluator import Evaluator
 from mmengine.hooks import Hook
-from mmengine.logging import print_log
+from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
+from ...console import FILE_ONLY
 from ...registry import HOOKS
+
+# What MMDetection's CocoMetric returns unless metric_items are given.
+COCO_ITEMS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
+
+
+class LoadedImagesEvaluator(Evaluator):
+    """MMEngine's ``Evaluator`` in which COCO and LVIS metrics score the images that were loaded.
+
+    MMDetection's ``CocoMetric`` scores every image of its annotation file: those that the data set leaves out
+    (``indices``, a filter, a subset) count as images in which everything was missed. And it returns no score at all
+    for a detector that finds nothing in any image, as an untrained one does; here every score is 0 then. Metrics of
+    other kinds score what they are given. What packages print meanwhile goes to the log file.
+    """
+
+    def evaluate(self, size: int) -> dict[str, float]:
+        scores: dict[str, float] = {}
+        rest = []
+        for metric in self.metrics:
+            if hasattr(metric, 'img_ids') and not _restrict(metric) and _has_scores_only(metric):
+                metric.results.clear()
+                scores.update(_zeros(metric))
+            else:
+                rest.append(metric)
+        with redirect_stdout(StringIO()) as printed:
+            scores.update(Evaluator(rest).evaluate(size))
+        if printed.getvalue():
+            MMLogger.get_current_instance().info(printed.getvalue(), extra=FILE_ONLY)
+        return scores
+
+
+def _restrict(metric: Any) -> bool:
+    """Let ``metric`` score the images of its results in all processes; return whether there may be a detection."""
+    ids: list[Any] | None = None
+    if all(isinstance(result, tuple) and 'img_id' in result[-1] for result in metric.results):
+        ids = [prediction['img_id'] for _, prediction in metric.results]
+    found = ids is None or any(len(prediction.get('scores', ())) for _, prediction in metric.results)
+    everywhere = all_gather_object((ids, found))
+    if all(ids is not None for ids, _ in everywhere):  # otherwise of another kind, e.g. panoptic statistics
+        # In the order of the collected results, on which CocoMetric's proposal_fast relies.
+        ordered = [one for several in zip_longest(*(ids for ids, _ in everywhere)) for one in several]
+        metric.img_ids = [one for one in dict.fromkeys(ordered) if one is not None]
+    return any(found for _, found in everywhere)
+
+
+def _has_scores_only(metric: Any) -> bool:
+    """Return whether a metric gives :data:`COCO_ITEMS` and writes no file of predictions."""
+    return (type(metric).__name__ == 'CocoMetric' and metric.outfile_prefix is None
+            and set(metric.metrics) <= {'bbox', 'segm'})
+
+
+def _zeros(metric: Any) -> dict[str, float]:
+    """Return the scores of a detector that finds nothing."""
+    MMLogger.get_current_instance().info(
+        f'No detection in {len(metric.img_ids)} images, as is usual for a detector that has hardly been trained: every '
+        'score is 0.')
+    names = [f'{kind}_{item}' for kind in metric.metrics for item in metric.metric_items or COCO_ITEMS]
+    return {f'{metric.prefix}/{name}' if metric.prefix else name: 0. for name in names}
 
 
 @HOOKS.register_module()
 class EvaluateLoadedHook(Hook):
-    """Lets COCO and LVIS metrics score the images that were loaded, and score 0 where nothing was detected.
+    """Evaluate with :class:`LoadedImagesEvaluator` where a config has MMEngine's ``Evaluator``."""
 
-    MMDetection's ``CocoMetric`` scores every image of its annotation file: those that the data set leaves out
-    (``indices``, a filter, a subset) count as images in which everything was missed. And it has no score at all
-    for a detector that finds nothing in any image, as an untrained one does. Metrics of other kinds score what
-    they are given and stay as they are.
-    """
+    def before_val(self, runner: Runner) -> None:
+        self._replace(runner.val_loop)
 
-    def before_val_epoch(self, runner: Runner) -> None:
-        _evaluate_loaded(runner.val_loop.evaluator)
+    def before_test(self, runner: Runner) -> None:
+        self._replace(runner.test_loop)
 
-    def before_test_epoch(self, runner: Runner) -> None:
-        _evaluate_loaded(runner.test_loop.evaluator)
-
-
-def _evaluate_loaded(evaluator: Evaluator) -> None:
-    for metric in evaluator.metrics:
-        if hasattr(metric, 'img_ids') and 'compute_metrics' not in vars(metric):
-            metric.compute_metrics = partial(_compute, metric, metric.compute_metrics)
-
-
-def _compute(metric: Any, compute_metrics: Callable[[list], dict[str, Any]], results: list) -> dict[str, Any]:
-    """``compute_metrics(results)`` of the images in ``results``: pairs of a ground truth and a prediction."""
-    if not all(isinstance(result, tuple) and 'img_id' in result[-1] for result in results):
-        return compute_metrics(results)  # of another kind, e.g. panoptic statistics
-    # In the order of the results, on which CocoMetric's proposal_fast relies.
-    metric.img_ids = list(dict.fromkeys(prediction['img_id'] for _, prediction in results))
-    api = getattr(metric, '_coco_api', None) or getattr(metric, '_lvis_api', None)
-    left_out = len(api.imgs) - len(metric.img_ids) if api else 0
-    if left_out > 0:
-        print_log(f'Scores are of the {len(metric.img_ids)} images that were loaded; the annotation file has '
-                  f'{left_out} more.', logger='current')
-    if not any(len(prediction.get('scores', ())) for _, prediction in results):
-        print_log(f'No detection in {len(results)} images, as is usual for a detector that has hardly been trained: '
-                  'every score is 0.', logger='current')
-    with _empty_results():
-        return compute_metrics(results)
-
-
-@contextmanager
-def _empty_results() -> Iterator[None]:
-    """``pycocotools`` makes a set without detections of an empty list, where it raises IndexError otherwise."""
-    try:
-        from pycocotools.coco import COCO
-    except ImportError:  # a metric that does without
-        yield
-        return
-    load = COCO.loadRes
-
-    def load_results(self: COCO, results: Any) -> COCO:
-        if not isinstance(results, list) or results:
-            return load(self, results)
-        empty = COCO()
-        empty.dataset = dict(images=list(self.dataset['images']), annotations=[],
-                             categories=copy.deepcopy(self.dataset['categories']))
-        empty.createIndex()
-        return empty
-
-    COCO.loadRes = load_results
-    try:
-        yield
-    finally:
-        COCO.loadRes = load
+    @staticmethod
+    def _replace(loop: Any) -> None:
+        if type(loop.evaluator) is Evaluator:
+            meta = loop.evaluator.dataset_meta
+            loop.evaluator = LoadedImagesEvaluator(loop.evaluator.metrics)
+            loop.evaluator.dataset_meta = meta

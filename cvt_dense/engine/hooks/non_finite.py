@@ -1,4 +1,4 @@
-"""Stops the run when a loss, a weight or every gradient is not finite, before a checkpoint can be saved."""
+"""Stop the run when a loss, a weight or every gradient is not finite, before a checkpoint can be saved."""
 import os
 from typing import Any
 
@@ -16,7 +16,7 @@ MAX_SKIPPED_STEPS = 50
 
 @HOOKS.register_module()
 class NonFiniteLossHook(Hook):
-    """Stops the run when a loss, a weight or every gradient is not finite, before a checkpoint can be saved.
+    """Stop the run when a loss, a weight or every gradient is not finite, before a checkpoint can be saved.
 
     The iteration is written to ``<work_dir>/nonfinite_iter<N>_rank<R>.pth``: a dict with ``iter``,
     ``epoch``, ``seed``, ``outputs`` (the losses) and ``data_batch`` (as the data loader gave it; for
@@ -49,9 +49,8 @@ class NonFiniteLossHook(Hook):
         if self.skipped >= MAX_SKIPPED_STEPS:
             raise UserError(
                 f'the last {self.skipped} optimizer steps up to iteration {runner.iter + 1} were skipped, because the '
-                'gradients were not finite although the loss was: nothing is learned. Training stopped. Use --amp '
-                'bf16 instead of fp16, or lower the learning rate, and continue from the last checkpoint with '
-                '--resume.')
+                'gradients were not finite although the loss was: nothing is learned. Training stopped. Lower the '
+                'learning rate or train in float32, and continue from the last checkpoint with --resume.')
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: dict[str, Any] | None = None) -> None:
@@ -67,8 +66,8 @@ class NonFiniteLossHook(Hook):
         raise UserError(
             f'the loss is not finite at iteration {runner.iter + 1} (epoch {runner.epoch + 1}): {bad}. '
             f'Training stopped; no checkpoint was written since, the batch is in {path}. Lower the learning '
-            'rate, clip gradients (optim_wrapper.clip_grad), or use --amp bf16 instead of fp16, and '
-            'continue from the last checkpoint with --resume.')
+            'rate, clip gradients (optim_wrapper.clip_grad), or train in float32, and continue from the last '
+            'checkpoint with --resume.')
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         bad = [name for name, value in checkpoint['state_dict'].items()

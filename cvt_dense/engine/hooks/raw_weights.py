@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from mmengine.hooks import EMAHook, Hook
 from mmengine.model import is_model_wrapper
-from mmengine.runner import BaseLoop, Runner, autocast
+from mmengine.runner import Runner, autocast
 
 from ...registry import HOOKS
 
@@ -28,7 +28,7 @@ class RawWeightsHook(Hook):
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         # A training has both sets of weights in its model and EMAHook's; only a test needs them from the file.
-        if 'ema_state_dict' in checkpoint and not isinstance(runner._train_loop, BaseLoop):
+        if 'ema_state_dict' in checkpoint and isinstance(runner.optim_wrapper, dict | None):
             prefix = 'module.'
             self.raw_state = {name[len(prefix):]: value.clone()
                               for name, value in checkpoint['ema_state_dict'].items()

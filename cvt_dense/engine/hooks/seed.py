@@ -1,4 +1,4 @@
-"""Makes all randomness of a training a function of the seed and of the place in the run."""
+"""Make all randomness of a training a function of the seed and of the place in the run."""
 import random
 from typing import Any
 
@@ -7,13 +7,15 @@ import torch
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop, Runner
+from torch.utils.data import BatchSampler
 
 from ...registry import DATA_SAMPLERS, HOOKS
+from ..checkpoint.loaders import copy_loader
 
 
 @HOOKS.register_module()
 class SeedHook(Hook):
-    """Makes all randomness of a training a function of the seed and of the place in the run.
+    """Make all randomness of a training a function of the seed and of the place in the run.
 
     - Before each training iteration, Python, NumPy and PyTorch are seeded from (seed, rank, iteration). So drop
       path, Mixup and mmdet's sampling of boxes do not depend on what ran before.
@@ -31,9 +33,8 @@ class SeedHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         loader = runner.train_dataloader
-        # A loader with a batch sampler of its own has a sampler that it does not use.
-        holder = loader.batch_sampler if hasattr(loader.batch_sampler, 'sampler') else loader
-        old = holder.sampler
+        batches = loader.batch_sampler
+        old = getattr(batches, 'sampler', loader.sampler)  # a loader with a batch sampler does not use its own sampler
         if type(old) is DefaultSampler:
             settings = dict(type='cvt_dense.SeededSampler', round_up=old.round_up)
         elif type(old) is InfiniteSampler:
@@ -46,16 +47,16 @@ class SeedHook(Hook):
                     'cvt_dense.SeededInfiniteSampler do not depend on what ran before.')
             return
         new = DATA_SAMPLERS.build(dict(settings, dataset=old.dataset, shuffle=old.shuffle, seed=old.seed))
-        for one in (holder, loader):
-            if one.sampler is old:
-                # DataLoader refuses a plain assignment, because for a running iterator it would come too late.
-                object.__setattr__(one, 'sampler', new)
+        if type(batches) is BatchSampler:
+            order = dict(sampler=new, batch_size=batches.batch_size, drop_last=batches.drop_last)
+        else:
+            batches.sampler = new
+            order = dict(batch_sampler=batches)
+        runner.train_loop.dataloader = copy_loader(loader, **order)
 
     def before_train_epoch(self, runner: Runner) -> None:
         loop = runner.train_loop
-        if isinstance(loop, IterBasedTrainLoop):
-            # Upstream's loop has begun to load in its constructor, before any hook.
-            loop.dataloader._iterator = None
+        if isinstance(loop, IterBasedTrainLoop):  # its iterator was made of the loader before
             loop.dataloader_iterator = type(loop.dataloader_iterator)(loop.dataloader)
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""What a resumed run leaves out of what was asked for; what came of a run, and what to do with it."""
+"""Log the result of a training at its end, and the settings that resuming has overridden at its start."""
 import os
 import shlex
 from typing import Any
@@ -11,31 +11,34 @@ from mmengine.runner import Runner
 from ...curves import Curves, place
 from ...registry import HOOKS
 from ...tools import command
-from ..atomic_files import find_checkpoint
-from .resume import data_shape
+from ..checkpoint.files import find_checkpoint
+from ..checkpoint.resume import data_shape
 
 
 @HOOKS.register_module()
 class SummaryHook(Hook):
-    """At the end of training logs the last and best metric with their files, and commands to test, predict and plot.
+    """Log the last and best metric with their files, and commands to test, predict and plot, when training ends.
 
-    The best is that of ``save_best``; without that, of the metric that its task is known by. Resumed with other
-    settings of the optimizer or its schedules than the checkpoint's, which are restored, a run says so.
+    The best is that of ``save_best``, or else of the task's main metric. A run that was resumed with other settings of
+    the optimizer or its schedules than the checkpoint's, which are restored, logs which have no effect.
     """
 
     priority = 'VERY_LOW'
 
     def __init__(self):
         self.trained = False
+        self.ignored: list[str] = []
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        if runner._resume:
-            ignored = _ignored(runner, checkpoint)
-            if ignored:
-                runner.logger.warning(
-                    f'--resume restores optimizer and schedules as they were saved, so these settings have no effect: '
-                    f'{", ".join(ignored)}. To train on with them, start another run from these weights: '
-                    '--work-dir OTHER --cfg-options load_from=CHECKPOINT, without --resume.')
+        if not isinstance(runner.optim_wrapper, dict | None):  # built: the run will train
+            self.ignored = _ignored(runner, checkpoint)
+
+    def before_train(self, runner: Runner) -> None:
+        if runner.iter > 0 and self.ignored:
+            runner.logger.warning(
+                f'--resume restores optimizer and schedules as they were saved, so these settings have no effect: '
+                f'{", ".join(self.ignored)}. To train on with them, start another run from these weights: '
+                '--work-dir OTHER --cfg-options load_from=CHECKPOINT, without --resume.')
 
     def after_train(self, runner: Runner) -> None:
         self.trained = True
@@ -46,9 +49,10 @@ class SummaryHook(Hook):
 
 
 def _ignored(runner: Runner, checkpoint: dict[str, Any]) -> list[str]:
-    """Settings of a run that is about to take those of ``checkpoint`` instead; what follows from another batch is not.
+    """Return the settings in whose place a run that resumes ``checkpoint`` takes the checkpoint's.
 
-    Compared are the values that they were made to, since the text of a checkpoint's config is code.
+    The built optimizer and schedules are compared, not the configs, since the text of a checkpoint's config is code.
+    What follows from another batch size is not listed.
     """
     meta, cfg = checkpoint.get('meta', {}), runner.cfg.optim_wrapper
     now = getattr(getattr(runner.optim_wrapper, 'optimizer', None), 'param_groups', [])
@@ -74,19 +78,19 @@ def _ignored(runner: Runner, checkpoint: dict[str, Any]) -> list[str]:
 
 
 def _pair(now: dict[str, Any], saved: dict[str, Any], key: str) -> tuple[Any, Any]:
-    """What two groups of an optimizer begin with; a schedule, if there is one, keeps that as ``initial_...``."""
+    """Return what two groups of an optimizer begin with; a schedule, if there is one, keeps that as ``initial_...``."""
     initial = f'initial_{key}'
     return now.get(initial, now[key]), saved[initial if initial in now and initial in saved else key]
 
 
 def _shape(schedule: dict[str, Any]) -> dict[str, Any]:
-    """What a schedule's state says of its form, not of how far it has come or what it starts from."""
+    """Return what a schedule's state says of its form, not of how far it has come or what it starts from."""
     return {key: value for key, value in schedule.items()
             if not key.startswith('_') and key not in ('base_values', 'last_step', 'verbose')}
 
 
 def summary(runner: Runner) -> list[str]:
-    """The lines, the first one a title."""
+    """Return the lines of the summary; the first one is a title."""
     folder = _short(runner.work_dir)
     last = find_checkpoint(runner.work_dir)
     best = _best_of_save_best(runner)
@@ -120,7 +124,7 @@ def summary(runner: Runner) -> list[str]:
 
 
 def _best_of_save_best(runner: Runner) -> tuple[str, float, str] | None:
-    """Metric, value and file of the best checkpoint; None where none was kept."""
+    """Return metric, value and file of the best checkpoint, or None if none was kept."""
     hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
     info = runner.message_hub.runtime_info
     for metric in getattr(hook, 'key_indicators', None) or ():
@@ -132,7 +136,7 @@ def _best_of_save_best(runner: Runner) -> tuple[str, float, str] | None:
 
 
 def _images(runner: Runner) -> str:
-    """The folder of the images that were evaluated, or else of training; of class folders the one that they are in."""
+    """Return the folder of the images that were evaluated, or else of training; the parent of class folders."""
     dataset = (runner.train_dataloader if runner.val_loop is None else runner.val_dataloader).dataset
     folder = ''
     if hasattr(dataset, 'get_data_info'):  # MMEngine's data sets and their wrappers
@@ -141,6 +145,6 @@ def _images(runner: Runner) -> str:
 
 
 def _short(path: str) -> str:
-    """Relative to the current folder, if it is inside."""
+    """Return a path relative to the current folder, if it is inside."""
     relative = os.path.relpath(path)
     return os.path.abspath(path) if relative.startswith('..') else relative

@@ -11,7 +11,7 @@ from mmengine.runner import Runner
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 import cvt_dense  # noqa: F401
-from cvt_dense.engine.atomic_files import find_checkpoint
+from cvt_dense.engine.checkpoint import find_checkpoint
 
 RUNS = itertools.count()
 

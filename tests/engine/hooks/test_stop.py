@@ -11,7 +11,7 @@ import pytest
 import torch.distributed as dist
 from tiny_training import call, load, start, write_config
 
-from cvt_dense.engine.hooks import stop
+from cvt_dense.engine.checkpoint import stop
 
 FLAGS = {
     'classification': ('train_cfg.max_epochs=1000', 'train_cfg.val_interval=2', 'val_dataloader.batch_size=1'),

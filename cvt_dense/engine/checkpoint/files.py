@@ -1,36 +1,23 @@
-"""Files that a crash cannot tear: written under another name, and renamed when they are complete."""
-import os
+"""Files of checkpoints: written atomically, and found again when a run is resumed."""
 import zipfile
 from pathlib import Path
 
 from mmengine.fileio import LocalBackend, register_backend
 
-PARTIAL = '.partial'  # ending of a file that is being written
+from ...fileio import write_atomically
 
 
 @register_backend('cvt_dense.atomic', force=True)
 class AtomicLocalBackend(LocalBackend):
-    """MMEngine's local files; ``put`` leaves either the complete new file or what was there before."""
+    """MMEngine's local files, written atomically."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        partial = Path(f'{filepath}{PARTIAL}')
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(partial, 'wb') as file:
-                file.write(obj)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, filepath)
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            raise OSError(
-                error.errno,
-                f'{error.strerror}: {filepath} ({len(obj) / 2**20:.0f} MiB) could not be written. '
-                'Checkpoints written before are complete; make room and continue with --resume') from error
+        """Write ``filepath``, or leave what was there before and raise OSError."""
+        write_atomically(filepath, obj)
 
 
 def find_checkpoint(work_dir: str) -> str | None:
-    """The checkpoint that a run in ``work_dir`` continues from; None if there is none.
+    """Return the checkpoint that a run in ``work_dir`` continues from, or None if there is none.
 
     It is the one that ``last_checkpoint`` names. Where that is missing or torn (an older run without
     ``SafeCheckpointHook``, a moved folder, a damaged disk), it is the newest complete one.
@@ -44,5 +31,5 @@ def find_checkpoint(work_dir: str) -> str | None:
         candidates = [folder / Path(named).name, Path(named)]  # a copied folder names the original's file
     saved = [path for pattern in ('epoch_*.pth', 'iter_*.pth') for path in folder.glob(pattern)]
     candidates += sorted(saved, key=lambda path: path.stat().st_mtime, reverse=True)
-    # The directory of a zip archive, which torch.save writes, is at its end: it is the first to be torn off.
+    # torch.save writes a zip archive, whose directory is at its end: it is the first to be torn off.
     return next((str(path) for path in candidates if path.is_file() and zipfile.is_zipfile(path)), None)

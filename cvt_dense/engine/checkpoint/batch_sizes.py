@@ -1,4 +1,4 @@
-"""The size of the next batch, which MMDetection's ``BatchSyncRandomResize`` draws with the batch before."""
+"""Save and restore the size of the next batch, which MMDetection's ``BatchSyncRandomResize`` draws in advance."""
 from typing import Any
 
 from mmengine.runner import Runner
@@ -10,11 +10,11 @@ def _resizers(runner: Runner) -> list[nn.Module]:
 
 
 def next_sizes(runner: Runner) -> list[Any]:
-    """(height, width) in pixels for each of the model's resizers, None before a first batch; equal in all processes."""
+    """Return (height, width) in pixels for each of the model's resizers, None before a first batch."""
     return [module._input_size for module in _resizers(runner)]
 
 
 def restore_sizes(runner: Runner, sizes: list[Any]) -> None:
-    """Takes over what :func:`next_sizes` gave when the checkpoint was saved."""
+    """Set what :func:`next_sizes` returned when the checkpoint was saved."""
     for module, size in zip(_resizers(runner), sizes):
         module._input_size = size

@@ -1,4 +1,4 @@
-"""Tells a training run, in all its processes at the same moment, that it was asked to stop."""
+"""Stop signals: noticed in all processes of a training at the same iteration."""
 import atexit
 import math
 import multiprocessing
@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 from mmengine.dist import all_reduce
-from mmengine.runner import BaseLoop, Runner
+from mmengine.runner import Runner
 
 # Windows has no SIGUSR1.
 SIGNALS = [getattr(signal, name) for name in ('SIGTERM', 'SIGUSR1') if hasattr(signal, name)]
 
 
-class _Agreements:
+class Agreements:
     """Moments at which all processes compare their numbers; each counts the steps that it has done, all of them alike.
 
     After every agreement the next one is ``PERIOD`` seconds or ``STEPS`` later, whichever is sooner: the earliest that
@@ -30,22 +30,22 @@ class _Agreements:
     def __init__(self, done: int):
         self._at, self._done, self.next = time.monotonic(), done, done + 1
 
-    def agree(self, done: int, told: int, unfinished: bool = True) -> tuple[int, bool]:
-        """The greatest ``told`` of all processes, and whether any of them is ``unfinished``."""
+    def agree(self, done: int, received: int, unfinished: bool = True) -> tuple[int, bool]:
+        """Return the greatest ``received`` of all processes, and whether any of them is ``unfinished``."""
         now = time.monotonic()
         seconds = (now - self._at) / max(done - self._done, 1)
         step = max(min(math.floor(self.PERIOD / max(seconds, 1e-9)), self.STEPS), 1)
-        numbers = torch.tensor([told, -step if unfinished else -self.STEPS, unfinished])
+        numbers = torch.tensor([received, -step if unfinished else -self.STEPS, unfinished])
         all_reduce(numbers, 'max')  # of the negative steps that is the fewest
-        told, step, unfinished = numbers.tolist()
+        received, step, unfinished = numbers.tolist()
         self._at, self._done, self.next = now, done, done - step
-        return told, bool(unfinished)
+        return received, bool(unfinished)
 
 
 class StopSignals:
     """SIGTERM and SIGUSR1 while a run trains and evaluates.
 
-    Several processes agree on whether one of them was told to stop: after training iterations, and after an
+    Several processes agree on whether one of them got a signal: after training iterations, and after an
     evaluation's batches. How many of those there are may differ between processes. One that has had its last
     takes part in the agreements that are left, so that each of them has all processes.
     """
@@ -54,27 +54,31 @@ class StopSignals:
         self.received = 0
         self._old_handlers: dict[int, Any] = {}
 
+    @property
+    def watching(self) -> bool:
+        """Whether signals are noted now."""
+        return bool(self._old_handlers)
+
     def watch(self, runner: Runner) -> None:
-        """From now on signals are noted instead of ending the process, and do not end a loader's workers."""
-        self._training = _Agreements(runner.iter)
+        """Note signals from now on, instead of ending the process, and keep them from ending a loader's workers."""
+        self._training = Agreements(runner.iter)
         exiting = multiprocessing.Event()
         atexit.register(exiting.set)
-        # Not runner.test_loop, which would build one where there is none yet.
-        for loop in (runner.train_loop, runner.val_loop, runner._test_loop):
-            if isinstance(loop, BaseLoop):
-                loop.dataloader.worker_init_fn = partial(_init_worker, loop.dataloader.worker_init_fn, exiting)
+        for loop in filter(None, (runner.train_loop, runner.val_loop)):
+            loop.dataloader.worker_init_fn = partial(_init_worker, loop.dataloader.worker_init_fn, exiting)
         self._old_handlers = {number: signal.signal(number, self._note) for number in SIGNALS}
 
     def unwatch(self) -> None:
-        """Signals have the effect again that they had before."""
+        """Give signals the effect that they had before."""
         for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
+        self._old_handlers = {}
 
     def _note(self, number: int, frame: Any) -> None:
         self.received = number
 
-    def told(self, runner: Runner) -> int:
-        """After a training iteration: the signal that one of the processes got, the same in all; 0 if none."""
+    def after_train_iter(self, runner: Runner) -> int:
+        """Return the signal that one of the processes got, the same in all; 0 if none."""
         done = runner.iter + 1
         if done == runner.max_iters:
             return 0
@@ -82,22 +86,22 @@ class StopSignals:
             return self.received
         return self._training.agree(done, self.received)[0] if done >= self._training.next else 0
 
-    def told_in_evaluation(self, runner: Runner, batch_idx: int) -> int:
-        """The same after an evaluation's batch ``batch_idx``, or with -1 before the first one."""
+    def after_val_iter(self, runner: Runner, batch_idx: int) -> int:
+        """Return the same after an evaluation's batch ``batch_idx``, or with -1 before the first one."""
         if runner.world_size == 1:
             return self.received
         done = batch_idx + 1
         if done == 0:
-            self._evaluation = _Agreements(0)
+            self._evaluation = Agreements(0)
         last = done == len(runner.val_dataloader)
-        told, others = 0, True
-        while others and not told and (last or done >= self._evaluation.next):
-            told, others = self._evaluation.agree(done, self.received, unfinished=not last)
-        return told
+        received, others = 0, True
+        while others and not received and (last or done >= self._evaluation.next):
+            received, others = self._evaluation.agree(done, self.received, unfinished=not last)
+        return received
 
 
 def _init_worker(init: Callable[[int], None] | None, exiting: Any, worker_id: int) -> None:
-    """Start of a data loader's worker.
+    """Start a data loader's worker that survives stop signals.
 
     SIGTERM to all processes of a job must not take the data away from the process that is about to save.
     Once that one is ``exiting`` (an event), SIGTERM is its way to end the worker.

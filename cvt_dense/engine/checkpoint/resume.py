@@ -1,0 +1,106 @@
+"""Move a resumed run to the batch, and to the point of its schedules, where the saved one was."""
+import copy
+import warnings
+from typing import Any
+
+from mmengine.hooks import EMAHook
+from mmengine.runner import EpochBasedTrainLoop, Runner
+
+from .loaders import SkippingBatchSampler, batch_size, copy_loader
+
+
+def data_shape(runner: Runner) -> dict[str, int]:
+    """Return what decides which images belong to an iteration, as a checkpoint's ``meta`` records it."""
+    loader = runner.train_dataloader
+    return dict(
+        world_size=runner.world_size,
+        batch_size=batch_size(loader),
+        accumulative_counts=(runner.cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1),
+        batches_per_epoch=len(loader))
+
+
+def move_to_same_data(runner: Runner, meta: dict[str, Any]) -> None:
+    """Change the iteration in a checkpoint's ``meta`` to the same share of the epoch's images in this run.
+
+    Args:
+        runner: is about to resume; its :func:`data_shape` may be another one than the saved run's.
+        meta: of the checkpoint; MMEngine's Runner goes on from its ``iter``. Without a data shape, as MMEngine itself
+            saves it, and for loops that count iterations only, nothing is changed.
+    """
+    if 'world_size' not in meta or not isinstance(runner.train_loop, EpochBasedTrainLoop):
+        return
+    new = data_shape(runner)
+    images = (meta['iter'] - meta['epoch'] * meta['batches_per_epoch']) * meta['world_size'] * meta['batch_size']
+    batches = images // (new['world_size'] * new['batch_size'])
+    if runner.train_dataloader.batch_sampler is None:
+        batches = 0  # a stream begins anew
+    meta['iter'] = meta['epoch'] * new['batches_per_epoch'] + batches
+
+
+def adapt_schedules(runner: Runner, saved: dict[str, Any]) -> None:
+    """Move schedules to the epoch of a resumed run, and scale its learning rates to another total batch.
+
+    Learning rates are scaled where ``auto_scale_lr`` is enabled. The log says what was changed.
+
+    Args:
+        runner: has loaded its checkpoint; called before its first iteration.
+        saved: the checkpoint's ``meta`` as it was saved.
+    """
+    new = data_shape(runner)
+    if 'world_size' not in saved or all(saved[key] == value for key, value in new.items()):
+        return
+    steps = [shape['world_size'] * shape['batch_size'] * shape['accumulative_counts'] for shape in (saved, new)]
+    growth = steps[1] / steps[0]
+    ratio = growth if (runner.auto_scale_lr or {}).get('enable', False) else 1.
+    if ratio != 1 or runner.iter != saved['iter']:
+        _replay_schedules(runner, ratio)
+    runner.logger.warning(
+        'Continued with {world_size} x {batch_size} images per iteration x {accumulative_counts} '
+        'accumulated; the checkpoint was saved with '.format(**new) +
+        '{world_size} x {batch_size} x {accumulative_counts}. '.format(**saved) +
+        f'Iteration {saved["iter"]} became {runner.iter} of {runner.max_iters}; learning rates were '
+        f'multiplied by {ratio:g}'
+        f'{"" if ratio != 1 else " (--auto-scale-lr scales them to the total batch)"}.')
+    if growth != 1 and any(isinstance(hook, EMAHook) for hook in runner.hooks):
+        runner.logger.warning(
+            f'A step of the optimizer now has {growth:g} times as many images: averaged weights (EMA) keep their '
+            f'momentum for each step, so from here on they average over {growth:g} times as many images. To average '
+            f'over as many as before, multiply the momentum of the EMAHook in custom_hooks by {growth:g}.')
+
+
+def _replay_schedules(runner: Runner, lr_ratio: float) -> None:
+    """Build the schedules again, whose saved state counts the old iterations, and step them to now."""
+    if not runner.param_schedulers:
+        for group in runner.optim_wrapper.param_groups:
+            group['lr'] *= lr_ratio
+        return
+    for group in runner.optim_wrapper.param_groups:
+        group['initial_lr'] *= lr_ratio
+        for key in [key for key in group if key.startswith('initial_')]:
+            group[key[len('initial_'):]] = group[key]
+    runner.param_schedulers = runner.build_param_scheduler(copy.deepcopy(runner.cfg.param_scheduler))
+    batches_per_epoch = len(runner.train_dataloader)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # no optimizer step comes before these
+        for iteration in range(1, runner.iter + 1):
+            for scheduler in runner.param_schedulers:
+                if not scheduler.by_epoch or iteration % batches_per_epoch == 0:
+                    scheduler.step()
+
+
+def skip_seen_batches(runner: Runner) -> None:
+    """Leave out the batches of a resumed run's first epoch that it has seen before; called before that epoch.
+
+    MMEngine's iteration-based loop does so by itself.
+    """
+    loop, loader = runner.train_loop, runner.train_dataloader
+    sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
+    if getattr(sampler, 'seed', runner.seed) != runner.seed:
+        sampler.seed = runner.seed  # without a seed in the config, the sampler has drawn a new one
+    if not isinstance(loop, EpochBasedTrainLoop):
+        return
+    seen = runner.iter - runner.epoch * len(loader)
+    if seen > 0:
+        loop.dataloader = copy_loader(loader, batch_sampler=SkippingBatchSampler(loader.batch_sampler, seen))
+    elif loader.batch_sampler is None:
+        runner.logger.warning(f'The data set is a stream: epoch {runner.epoch + 1} begins anew.')

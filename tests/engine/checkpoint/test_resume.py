@@ -1,0 +1,223 @@
+"""A run that is stopped or crashes at any place ends, resumed, with the bits of a run that was not disturbed.
+
+Here with runs of milliseconds in this process; tests/engine/test_faults*.py kill and stop whole processes.
+"""
+import itertools
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.evaluator import BaseMetric
+from mmengine.hooks import Hook
+from mmengine.model import BaseModel
+from mmengine.registry import DATASETS, METRICS, MODELS, init_default_scope
+from mmengine.runner import Runner
+from torch import Tensor, nn
+
+import cvt_dense  # noqa: F401
+from cvt_dense.engine.checkpoint import find_checkpoint
+
+ITERATIONS = 12  # three epochs of four
+RUNS = itertools.count()
+
+
+@DATASETS.register_module()
+class NoisyVectors(torch.utils.data.Dataset):
+    """Eight vectors with noise, as an augmentation would add."""
+
+    def __init__(self, noise: float = 1.):
+        self.noise = noise
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return dict(inputs=torch.full((4, ), float(index)) + self.noise * torch.rand(4))
+
+
+@MODELS.register_module()
+class NoisyNet(BaseModel):
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 1))
+
+    def forward(self, inputs: Tensor, mode: str) -> Any:
+        outs = self.layers(inputs)
+        return dict(loss=outs.square().mean()) if mode == 'loss' else list(outs)
+
+
+@METRICS.register_module()
+class MeanOutput(BaseMetric):
+
+    def process(self, data_batch: Any, data_samples: Any) -> None:
+        self.results += [float(sample) for sample in data_samples]
+
+    def compute_metrics(self, results: list) -> dict[str, float]:
+        return dict(score=sum(results))
+
+
+class QuickRunner(Runner):
+    """Does not look for compilers and GPUs, which takes longer than these runs."""
+
+    def _log_env(self, env_cfg: dict[str, Any]) -> None:
+        pass
+
+
+class Crash(Exception):
+    pass
+
+
+class Disturb(Hook):
+    """Call ``action`` before an iteration of training, or before the first one of the evaluation after it."""
+
+    def __init__(self, action: Callable[[], None], iteration: int, mode: str):
+        self.action, self.iteration, self.mode = action, iteration, mode
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        if self.mode == 'train' and runner.iter == self.iteration:
+            self.action()
+
+    def before_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        if self.mode == 'val' and runner.iter == self.iteration:
+            self.action()
+
+
+def crash() -> None:
+    raise Crash
+
+
+def stop() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.fixture(autouse=True)
+def _handlers():
+    old = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)
+    yield
+    signal.signal(signal.SIGTERM, old[0])
+    signal.signal(signal.SIGUSR1, old[1])
+
+
+def run(work_dir: Path, loop: str = 'epochs', accumulated: int = 1, disturb: Disturb | None = None,
+        **settings: Any) -> Runner:
+    """Start the training in ``work_dir``, or resume it if there is a checkpoint."""
+    epochs, init = loop == 'epochs', find_checkpoint(str(work_dir))
+    loader = dict(dataset=dict(type='NoisyVectors'), batch_size=2, num_workers=0,
+                  sampler=dict(type='DefaultSampler' if epochs else 'InfiniteSampler', shuffle=True),
+                  collate_fn=dict(type='default_collate'))
+    init_default_scope('mmengine')
+    cfg = Config(dict(
+        model=dict(type='NoisyNet'), work_dir=str(work_dir), train_dataloader=loader,
+        val_dataloader=dict(loader, dataset=dict(type='NoisyVectors', noise=0.),
+                            sampler=dict(type='DefaultSampler', shuffle=False)),
+        train_cfg=(dict(by_epoch=True, max_epochs=3) if epochs else
+                   dict(by_epoch=False, max_iters=ITERATIONS, val_interval=4)),
+        val_cfg=dict(), val_evaluator=dict(type='MeanOutput'), auto_scale_lr=dict(base_batch_size=2, enable=True),
+        optim_wrapper=dict(optimizer=dict(type='AdamW', lr=0.01), accumulative_counts=accumulated),
+        param_scheduler=[dict(type='LinearLR', start_factor=0.1, end=3, by_epoch=False),
+                         dict(type='CosineAnnealingLR', T_max=3, end=3, by_epoch=True, convert_to_iter_based=epochs)],
+        default_hooks=dict(logger=None, runtime_info=dict(type='RuntimeInfoHook'), checkpoint=dict(
+            type='cvt_dense.SafeCheckpointHook', interval=1 if epochs else 4, by_epoch=epochs, max_keep_ckpts=1,
+            save_best='score', rule='greater')),
+        custom_hooks=[dict(type='cvt_dense.SeedHook'),
+                      dict(type='cvt_dense.EMAHook', momentum=0.2, update_buffers=True)],
+        randomness=dict(seed=5), log_level='WARNING', experiment_name=f'resume{next(RUNS)}',
+        resume=init is not None, load_from=init))
+    cfg.merge_from_dict(settings)
+    short = dict(optim_wrapper=cfg.optim_wrapper, param_scheduler=cfg.param_scheduler)  # its text is in each checkpoint
+    runner = QuickRunner(**cfg, cfg=Config(short))
+    if disturb is not None:
+        runner.register_hook(disturb, 'VERY_HIGH')
+    runner.train()
+    return runner
+
+
+def end_of(work_dir: Path) -> dict[str, Any]:
+    """Return what a run has left: the last checkpoint's tensors and numbers by name, and the files."""
+
+    def flat(node: Any, name: str) -> dict[str, Any]:
+        if isinstance(node, (dict, list, tuple)):
+            items = node.items() if isinstance(node, dict) else enumerate(node)
+            return {key: value for child, part in items for key, value in flat(part, f'{name}.{child}').items()}
+        return {name: node.tolist() if isinstance(node, Tensor) else node}
+
+    checkpoint = torch.load(find_checkpoint(str(work_dir)), weights_only=False)
+    kept = {key: checkpoint[key] for key in ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers')}
+    info = checkpoint['message_hub']['runtime_info']
+    values = flat(kept, '') | dict(best=info['best_score'], iter=checkpoint['meta']['iter'])
+    assert len(values) > 50
+    return values | dict(files=sorted(path.name for path in work_dir.glob('*.pth')))
+
+
+@pytest.fixture(scope='module', params=[('epochs', 1), ('epochs', 3), ('iterations', 3)],
+                ids=lambda param: f'{param[0]}-{param[1]}')
+def undisturbed(request, tmp_path_factory) -> tuple[str, int, dict[str, Any]]:
+    loop, accumulated = request.param  # epochs of four iterations end between two steps of three
+    folder = tmp_path_factory.mktemp('undisturbed')
+    run(folder, loop, accumulated)
+    return loop, accumulated, end_of(folder)
+
+
+@pytest.mark.parametrize('action', [stop, crash])
+def test_disturbed_before_an_iteration(undisturbed, tmp_path, action):
+    loop, accumulated, expected = undisturbed
+    for iteration in (2, 4, 7, 11):
+        folder = tmp_path / str(iteration)
+        with pytest.raises(SystemExit if action is stop else Crash):
+            run(folder, loop, accumulated, Disturb(action, iteration, 'train'))
+        if action is stop:
+            meta = torch.load(folder / 'preempted.pth', weights_only=False)['meta']
+            assert meta['iter'] == -(-(iteration + 1) // accumulated) * accumulated
+        run(folder, loop, accumulated)
+        assert end_of(folder) == expected, iteration
+
+
+@pytest.mark.parametrize('action', [stop, crash])
+def test_disturbed_in_an_evaluation(undisturbed, tmp_path, action):
+    loop, accumulated, expected = undisturbed
+    for iteration in (4, 12):
+        folder = tmp_path / str(iteration)
+        at_step = iteration % accumulated == 0
+        with pytest.raises(SystemExit if action is stop else Crash):
+            run(folder, loop, accumulated, Disturb(action, iteration, 'val'))
+        if action is stop:  # with gradients to come, after the evaluation and the optimizer's next step
+            meta = torch.load(folder / 'preempted.pth', weights_only=False)['meta']
+            assert meta['iter'] == iteration if at_step else iteration < meta['iter'] <= iteration + accumulated
+        run(folder, loop, accumulated)
+        assert end_of(folder) == expected, iteration
+
+
+def test_with_workers(tmp_path):
+    """They have loaded batches in advance when the run stops."""
+    workers = {'train_dataloader.num_workers': 1, 'train_dataloader.persistent_workers': True}
+    run(tmp_path / 'whole')
+    with pytest.raises(SystemExit):
+        run(tmp_path / 'stopped', disturb=Disturb(stop, 5, 'train'), **workers)
+    run(tmp_path / 'stopped', **workers)
+    assert end_of(tmp_path / 'stopped') == end_of(tmp_path / 'whole')
+
+
+@pytest.mark.parametrize('schedule', [True, False])
+def test_another_batch_size(tmp_path, schedule):
+    """The epoch goes on at the same share of the images; the learning rate follows the total batch."""
+    settings = {} if schedule else dict(param_scheduler=None)
+    with pytest.raises(SystemExit):
+        run(tmp_path, disturb=Disturb(stop, 5, 'train'), **settings)
+    assert torch.load(tmp_path / 'preempted.pth', weights_only=False)['meta']['iter'] == 6
+    runner = run(tmp_path, **{'train_dataloader.batch_size': 4}, **settings)
+    assert runner.iter == 6  # three epochs of two; it went on with the fourth
+    group = runner.optim_wrapper.param_groups[0]
+    assert group['initial_lr' if schedule else 'lr'] == pytest.approx(0.02)
+
+
+def test_a_best_checkpoint_is_that_of_the_best_score(tmp_path):
+    runner = run(tmp_path)
+    scores = runner.message_hub.get_scalar('val/score').data[0]
+    best = torch.load(tmp_path / f'best_score_epoch_{int(scores.argmax()) + 1}.pth', weights_only=False)
+    assert best['message_hub']['runtime_info']['best_score'] == max(scores)
