@@ -46,6 +46,7 @@ from cvt_dense.launch.check_values import COUNT, check_value
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
 from cvt_dense.models import ImageClassifier
 from cvt_dense.nodes import dicts, type_name
+from cvt_dense.weights import register_safe_loading
 
 SAMPLE = 256  # queries of a block that distance, entropy and rank are of
 SHAPES = ('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape')  # of an image, as mmseg's heads read them
@@ -88,6 +89,7 @@ def build(args: argparse.Namespace, cfg: Config) -> tuple[BaseModel, list[str]]:
         UserError: they do not fit each other, or are no CvT's.
     """
     init_default_scope(cfg.get('default_scope') or 'mmengine')
+    register_safe_loading()
     check_weights.check_checkpoint(cfg, args.checkpoint, strict=True)
     model = revert_sync_batchnorm(MODELS.build(cfg.model))
     meta = load_checkpoint(model, args.checkpoint, map_location='cpu').get('meta', {})

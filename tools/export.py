@@ -31,6 +31,7 @@ from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
 from cvt_dense.launch import check_weights, command_line, settings
 from cvt_dense.launch.calibration import calibration_images, test_size
+from cvt_dense.weights import register_safe_loading
 
 ABOVE_TOLERANCE = 3  # exit code
 
@@ -84,6 +85,7 @@ def parse_size(text: str | None, cfg: Config) -> tuple[int, int]:
 
 def build(cfg: Config, checkpoint: str) -> tuple[nn.Module, list[str] | None]:
     """The model with its weights, and its classes' names."""
+    register_safe_loading()
     check_weights.check_checkpoint(cfg, checkpoint, strict=True)
     model = revert_sync_batchnorm(MODELS.build(copy.deepcopy(cfg.model)))
     meta = load_checkpoint(model, checkpoint, map_location='cpu', logger='silent').get('meta') or {}

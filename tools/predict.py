@@ -125,6 +125,7 @@ def build_predictor(args: argparse.Namespace, cfg: Config) -> 'tuple[Reader, Pre
 
     from cvt_dense.launch import check_weights
     from cvt_dense.launch.inference import set_inference
+    from cvt_dense.weights import register_safe_loading
     device = args.device or ('cuda' if torch.cuda.is_available() else 'cpu')
     try:
         torch.empty(0, device=device)
@@ -134,6 +135,7 @@ def build_predictor(args: argparse.Namespace, cfg: Config) -> 'tuple[Reader, Pre
     scope, kind = cfg.get('default_scope') or 'mmengine', type_name(cfg.model)
     cfg.load_from = args.checkpoint
     set_inference(cfg, args)
+    register_safe_loading()
     if cfg.load_from:
         check_weights.check_checkpoint(cfg, cfg.load_from, strict=True)
     if scope == 'mmdet':

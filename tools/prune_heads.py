@@ -32,6 +32,7 @@ from cvt_dense.launch import check_weights, command_line, settings
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
 from cvt_dense.models import CvT
 from cvt_dense.nodes import type_name
+from cvt_dense.weights import register_safe_loading
 
 
 def parse_args() -> argparse.Namespace:
@@ -87,6 +88,7 @@ def main() -> None:
         check(args)
         cfg = settings.load_config(args)
         init_default_scope(cfg.get('default_scope') or 'mmengine')
+        register_safe_loading()
         check_weights.check_checkpoint(cfg, args.checkpoint, strict=True)
         model = revert_sync_batchnorm(MODELS.build(cfg.model))
         checkpoint = load_checkpoint(model, args.checkpoint, map_location='cpu')

@@ -15,6 +15,7 @@ from ..engine.hooks import EvaluateLoadedHook, HeadClassesHook, ScheduleHook, Su
 from ..engine.runner import CvTRunner, RunnerMixin
 from ..errors import UserError
 from ..nodes import dicts
+from ..weights import register_safe_loading
 from . import settings
 from .announce import announce
 from .check_data import check_annotations, check_channels, check_files, check_heads
@@ -85,6 +86,7 @@ def _build_runner(asked: Config, args: argparse.Namespace, stages: list[str]) ->
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     setup_distributed(args.launcher)
     cfg = settings.adapt(asked, args)
+    register_safe_loading()
     training = 'train' in stages
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     datasets = build_datasets(cfg, stages, check=not args.no_check)

@@ -8,8 +8,7 @@ from mmengine.dist import broadcast_object_list
 from mmengine.registry import MODELS
 
 from ..errors import CheckpointError, UserError
-from ..weights.files import load_weights_file, select_weights
-from ..weights.strict_loading import checked_modules
+from ..weights import check_model, load_weights_file, select_weights
 from .class_folders import needs_classes
 from .command_line import check_exists
 
@@ -101,20 +100,4 @@ def _check(cfg: Config, path: str, strict: bool) -> None:
     # What an exported backbone holds itself, a whole model's checkpoint has too.
     exported = tuple(f'{name}.' for name, module in model.named_modules() if isinstance(module, ExportedBackbone))
     tensors = {name: value for name, value in tensors.items() if not name.startswith(exported)}
-    given = {name: value.shape for name, value in tensors.items()}
-    for prefix, module in checked_modules(model):
-        module.check_loading({key[len(prefix):]: value for key, value in tensors.items() if key.startswith(prefix)},
-                             path)
-    if not strict:
-        return
-    wanted = {name: value.shape for name, value in model.state_dict().items()}
-    missing = [name for name in wanted if name not in given]
-    unknown = [name for name in given if name not in wanted]
-    misfits = [f'{name} {tuple(given[name])} instead of {tuple(wanted[name])}'
-               for name in wanted if name in given and given[name] != wanted[name]]
-    if missing or unknown or misfits:
-        details = [f'{len(names)} {what}, e.g. {names[0]}' for what, names in (
-            ('missing', missing), ('not in the model', unknown), ('of another shape', misfits)) if names]
-        raise UserError(f'checkpoint {path!r} is for another architecture than the config: of {len(wanted)} '
-                        f'weights {"; ".join(details)}. Use the config that it was trained with, or another '
-                        'checkpoint.')
+    check_model(model, tensors, path, strict)

@@ -1,4 +1,3 @@
-from ..weights import mmengine_loaders  # noqa: F401  (a model of ours loads our files)
 from . import variants  # noqa: F401  (registers the further types of attn_cfg)
 from .autocast import autocast_model
 from .classifier import ImageClassifier

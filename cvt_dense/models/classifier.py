@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..nodes import type_name
 from ..registry import MODELS
-from ..weights.strict_loading import StrictLoading
+from ..weights import StrictLoading
 from .distillation import Distillation
 
 
@@ -53,8 +53,6 @@ class ImageClassifier(StrictLoading, BaseModel):
             if type_name(backbone) == 'CvT':  # an exported one returns both features as it is
                 backbone = dict(backbone, with_dist_token=True)
         self.backbone = backbone if isinstance(backbone, nn.Module) else MODELS.build(backbone)
-        if isinstance(self.backbone, StrictLoading):
-            self.backbone.leave_checking_to_others()  # this module checks backbone and head in one
         if getattr(self.backbone, 'out_type', None) == 'featmap':
             raise ValueError("model.backbone.out_type='featmap' returns maps; a classifier needs one vector "
                              "per image: use 'cls_token' or 'avg_featmap', of a TimmBackbone 'pooled'.")

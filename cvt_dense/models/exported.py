@@ -30,6 +30,9 @@ class _InferenceOnly(BaseModule):
                             "network that it was exported from (model.backbone.type='cvt_dense.CvT').")
         return super().train(mode)
 
+    def init_weights(self) -> None:
+        """Do nothing: the file holds the weights."""
+
     def _load_from_state_dict(self, *args) -> None:
         pass  # a whole model's checkpoint has this part too; the file holds it already
 

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..registry import MODELS
+from ..weights import StrictLoading
 
 
 @MODELS.register_module()
-class MaskedImageModel(BaseModel):
+class MaskedImageModel(StrictLoading, BaseModel):
     """A CvT that sees images with hidden squares, and one 1x1 convolution that paints these from its last map.
 
     SimMIM keeps the map dense, as CvT's convolutions need it: hidden squares are grey in the image, so that the

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from ..errors import CheckpointError, UserError
 from ..registry import MODELS
-from ..weights.files import load_weights_file, select_weights
-from ..weights.formats import StateDict
+from ..weights import StateDict, check, load_weights_file, select_weights
 
 PUBLISHED = 'timm'  # of checkpoint: the weights that timm publishes for model_name
 
@@ -59,14 +58,7 @@ def _size(given: Any, default: Any) -> tuple[int, int] | None:
 
 
 def _load(network: nn.Module, tensors: StateDict, source: str) -> None:
-    wanted = {name: value.shape for name, value in network.state_dict().items()}
-    wrong = [name for name in wanted if name not in tensors or tensors[name].shape != wanted[name]]
-    unknown = [name for name in tensors if name not in wanted]
-    if wrong or unknown:
-        raise CheckpointError(f'{source} does not fit the teacher: of its {len(wanted)} tensors {len(wrong)} are '
-                              f'missing or of another shape ({", ".join(wrong[:3]) or "none"}), and the file has '
-                              f'{len(unknown)} others ({", ".join(unknown[:3]) or "none"}). Give the weights of the '
-                              'network that is named.')
+    check(network.state_dict(), tensors, source)
     network.load_state_dict(tensors)
 
 

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import CheckpointError
 from ..registry import MODELS
-from ..weights.files import load_weights_file, select_weights
-from ..weights.formats import StateDict
+from ..weights import StateDict, check, load_weights_file, select_weights
 from .attention import has_statistics
 
 OUT_TYPES = ('featmap', 'pooled')
@@ -210,18 +209,10 @@ class TimmBackbone(BaseModule):
 
     def _match(self, given: StateDict) -> StateDict:
         """``given`` under the names of this network's tensors."""
-        by_key = {_key(name): value for name, value in given.items()}
-        own = self.network.state_dict()
-        found = {name: by_key[_key(name)] for name in own if _key(name) in by_key}
-        missing = [name for name in own if name not in found]
-        misfits = [f'{name} {tuple(value.shape)} for {tuple(own[name].shape)}' for name, value in found.items()
-                   if value.shape != own[name].shape]
-        if missing or misfits:
-            raise CheckpointError(
-                f'{self.init_cfg["checkpoint"]} does not fit {self.model_name!r}: of its {len(own)} tensors '
-                f'{len(missing)} are missing in the file ({", ".join(missing[:3])}), {len(misfits)} are of another '
-                f'shape ({", ".join(misfits[:3])}). Name the model that the file was trained with, or another file.')
-        return found
+        own = {_key(name): name for name in self.network.state_dict()}
+        given = {own.get(_key(name), name): value for name, value in given.items()}
+        check(self.network.state_dict(), given, self.init_cfg['checkpoint'], left_over=given)
+        return {name: given[name] for name in own.values()}
 
     def _load(self, given: StateDict) -> None:
         found = self._match(given)

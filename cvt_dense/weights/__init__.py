@@ -1,9 +1,12 @@
-"""Pure functions between CvT state dicts of different origin; nothing here reads or writes a file."""
+"""Weight files: their names and formats, reading them safely, and loading them strictly."""
 from ..errors import CheckpointError
-from .compare import Comparison, check, compare
+from .compare import Comparison, check, check_cvt
+from .files import load_weights_file, read_checkpoint, register_safe_loading, select_weights
 from .formats import FORMATS, StateDict, backbone_only, convert, huggingface_config, map_head, measure_arch, recognise
+from .strict_loading import StrictLoading, check_model
 
 __all__ = [
-    'FORMATS', 'CheckpointError', 'Comparison', 'StateDict', 'backbone_only', 'check', 'compare', 'convert',
-    'huggingface_config', 'map_head', 'measure_arch', 'recognise'
+    'FORMATS', 'CheckpointError', 'Comparison', 'StateDict', 'StrictLoading', 'backbone_only', 'check', 'check_cvt',
+    'check_model', 'convert', 'huggingface_config', 'load_weights_file', 'map_head', 'measure_arch', 'read_checkpoint',
+    'recognise', 'register_safe_loading', 'select_weights'
 ]

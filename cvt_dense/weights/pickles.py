@@ -1,107 +1,136 @@
-"""What the pickle of a checkpoint may hold beside tensors and plain Python values.
+"""Stand-ins for what MMEngine's checkpoints hold beside tensors and plain Python values.
 
-PyTorch's restricted unpickler (``weights_only=True``) calls nothing that is not on its list. MMEngine's own
-checkpoints need a few names more, for logged numbers and data set meta. None of them is given as it is: a
-file must not reach ``getattr`` (from which everything can be reached), a dtype whose flags turn bytes into
-pointers, or a table that its class shares with the whole process.
+PyTorch's restricted unpickler (``torch.load(..., weights_only=True)``) creates tensors and plain Python values only.
+MMEngine's logs need NumPy arrays, NumPy numbers and ``HistoryBuffer`` too. A pickle that names one of these gets an
+inert stand-in instead of the real class: it checks the state that the file gives it, and the real object is built from
+the checked state after the file has been read.
 """
+import math
 import pickle
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
 from typing import Any
 
 import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
+_LOCK = threading.Lock()  # PyTorch keeps one list of allowed names for the whole process
+_NUMBER_CODES = {np.dtype(code).str[1:] for code in '?bBhHiIlLqQefdFD'}
+
 
 def _refuse(what: str) -> None:
     raise pickle.UnpicklingError(f'Refused: {what}.')
 
 
-class _History(HistoryBuffer):
-    """Becomes a ``HistoryBuffer`` of two rows of numbers; anything else that its state holds is dropped."""
+class _StandIn:
+    """What a pickle gets instead of a class; ``value`` becomes the real object once the state was checked."""
 
-    def __setstate__(self, state: Any) -> None:
-        try:
-            values = {key: state[key] for key in ('max_length', '_log_history', '_count_history')}
-        except (TypeError, KeyError):
-            _refuse('a HistoryBuffer without its numbers')
-        if type(values['max_length']) is not int or any(
-                not isinstance(values[key], np.ndarray) or values[key].dtype.kind not in 'biuf'
-                for key in ('_log_history', '_count_history')):
-            _refuse('a HistoryBuffer that holds something else than numbers')
-        self._set_default_statistics()  # not the file's: the table belongs to the class
-        self.__dict__.update(values)
-        self.__class__ = HistoryBuffer
+    __hash__ = None  # no key of a dict and no member of a set, where it could not be replaced later
+    value: Any = None
 
 
-def _statistic(owner: Any, name: Any) -> None:
-    """Stands where a pickled ``HistoryBuffer`` lists its statistics as ``getattr(HistoryBuffer, 'mean')``."""
-    if owner is not _History or type(name) is not str or name.startswith('_'):
-        _refuse(f'getattr of {owner!r} and {name!r}')
+class _DType(_StandIn):
+    """Stands for ``numpy.dtype``; only numbers are allowed, no objects, records or strings."""
+
+    def __init__(self, code: str, align: bool = False, copy: bool = True):
+        if code not in _NUMBER_CODES:
+            _refuse(f'a NumPy dtype {code!r}')
+        self.value = np.dtype(code)
+
+    def __setstate__(self, state: tuple) -> None:
+        if type(state[1]) is not str or state[1] not in '<>=|':
+            _refuse(f'a NumPy byte order {state[1]!r}')
+        self.value = self.value.newbyteorder(state[1])
 
 
-# Only dtypes whose state NumPy never takes from a file, as it does for strings, records and objects.
-_PLAIN_KINDS = {np.dtype(kind).str[1:]: np.dtype(kind) for kind in '?bBhHiIlLqQefdgFDG'}
+class _Array(_StandIn):
+    """Stands for ``numpy.ndarray``."""
+
+    def __setstate__(self, state: tuple) -> None:
+        _, shape, dtype, fortran_order, data = state
+        if (type(shape) is not tuple or any(type(size) is not int or size < 0 for size in shape)
+                or type(dtype) is not _DType or type(data) is not bytes
+                or len(data) != math.prod(shape) * dtype.value.itemsize):
+            _refuse('a NumPy array whose shape, dtype and bytes do not fit each other')
+        order = 'F' if fortran_order else 'C'
+        self.value = np.frombuffer(data, dtype.value).reshape(shape, order=order).copy(order)
 
 
-def _plain_dtype(kind: Any, align: Any = False, copy: Any = True) -> np.dtype:
-    if kind not in _PLAIN_KINDS:
-        _refuse(f'an array of dtype {kind!r}, which is no number')
-    return _PLAIN_KINDS[kind]
+class _HistoryBuffer(_StandIn):
+    """Stands for MMEngine's ``HistoryBuffer``; its table of functions, which the file names too, is left out."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        logs, counts, length = state['_log_history'], state['_count_history'], state['max_length']
+        if type(length) is not int or any(
+                type(rows) is not _Array or rows.value.ndim != 1 or rows.value.dtype.kind not in 'biuf'
+                for rows in (logs, counts)):
+            _refuse('a HistoryBuffer whose state is not two rows of numbers and a length')
+        self.value = HistoryBuffer(logs.value, counts.value, length)
 
 
-def _empty_array(kind: Any, shape: Any, dtype: Any) -> np.ndarray:
-    if kind is not np.ndarray:
-        _refuse(f'an array of type {kind!r}')
-    return np.empty(0)  # its state, which follows, brings shape, dtype and numbers
+def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
+    """Stand for NumPy's function that creates an array whose state follows."""
+    if kind is not _Array:
+        _refuse(f'a NumPy array of type {kind!r}')
+    return _Array()
 
 
-def _number(dtype: Any, value: Any) -> Any:
-    if not any(dtype is plain for plain in _PLAIN_KINDS.values()) or type(value) is not bytes:
-        _refuse(f'a NumPy scalar of {dtype!r}')
-    return np.frombuffer(value, dtype, 1)[0]
+def _scalar(dtype: Any, data: Any) -> np.generic:
+    """Stand for NumPy's function that creates a number."""
+    if type(dtype) is not _DType or type(data) is not bytes or len(data) != dtype.value.itemsize:
+        _refuse('a NumPy number whose dtype and bytes do not fit each other')
+    return np.frombuffer(data, dtype.value)[0]
 
 
-def _named(name: str, function: Callable) -> Callable:
-    """The function under another name, by which the unpickler looks it up (torch 2.4 knows no other way)."""
-
-    def stand_in(*args):
-        return function(*args)
-
-    stand_in.__module__, _, stand_in.__qualname__ = name.rpartition('.')
-    stand_in.__name__ = stand_in.__qualname__
-    return stand_in
+def _getattr(owner: Any, name: Any) -> None:
+    """Stand for ``getattr``, by which a pickled ``HistoryBuffer`` lists its functions."""
+    if owner is not _HistoryBuffer:
+        _refuse(f'getattr of {owner!r}')
 
 
-_History.__module__, _History.__qualname__ = HistoryBuffer.__module__, HistoryBuffer.__qualname__
-_History.__name__ = HistoryBuffer.__name__
-_STAND_INS = [
-    _History, np.ndarray, *{type(dtype) for dtype in _PLAIN_KINDS.values()},
-    _named('builtins.getattr', _statistic), _named('numpy.dtype', _plain_dtype),
-    *(_named(f'numpy.{core}.multiarray.{name}', function) for core in ('core', '_core')  # NumPy 1 and 2
-      for name, function in (('_reconstruct', _empty_array), ('scalar', _number))),
-]
+_STAND_INS = {
+    'builtins.getattr': _getattr,
+    'mmengine.logging.history_buffer.HistoryBuffer': _HistoryBuffer,
+    'numpy.dtype': _DType,
+    'numpy.ndarray': _Array,
+    'numpy.core.multiarray._reconstruct': _reconstruct,  # NumPy 1
+    'numpy.core.multiarray.scalar': _scalar,
+    'numpy._core.multiarray._reconstruct': _reconstruct,  # NumPy 2
+    'numpy._core.multiarray.scalar': _scalar,
+}
 
 
-def _full_name(allowed: Any) -> str:
-    return allowed[1] if isinstance(allowed, tuple) else f'{allowed.__module__}.{allowed.__qualname__}'
+def load_pickle(path: Any, map_location: Any = None) -> Any:
+    """Return what ``torch.save`` wrote, read by PyTorch's restricted unpickler and the stand-ins of this module.
 
+    Names that the process itself has allowed by ``torch.serialization.add_safe_globals`` are allowed here too.
 
-@contextmanager
-def stand_ins() -> Iterator[None]:
-    """Inside, ``torch.load(..., weights_only=True)`` reads MMEngine's checkpoints too, by our stand-ins.
-
-    What others have allowed by ``torch.serialization.add_safe_globals`` stays allowed, except under the names
-    of the stand-ins: MMEngine allows ``getattr`` itself.
+    Raises:
+        pickle.UnpicklingError: the pickle needs anything else.
     """
-    before = torch.serialization.get_safe_globals()
-    names = {_full_name(allowed) for allowed in _STAND_INS}
-    torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals([*(a for a in before if _full_name(a) not in names), *_STAND_INS])
-    try:
-        yield
-    finally:
-        torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(before)
+    with _LOCK:
+        allowed = {entry[1] if isinstance(entry, tuple) else f'{entry.__module__}.{entry.__qualname__}'
+                   for entry in torch.serialization.get_safe_globals()}
+        stand_ins = [(stand_in, name) for name, stand_in in _STAND_INS.items() if name not in allowed]
+        with torch.serialization.safe_globals(stand_ins):
+            loaded = torch.load(path, map_location=map_location, weights_only=True)
+    return _replace_stand_ins(loaded, {})
+
+
+def _replace_stand_ins(value: Any, done: dict[int, Any]) -> Any:
+    """Return ``value`` with the real object in place of each stand-in; dicts and lists are changed in place."""
+    if isinstance(value, _StandIn):
+        if value.value is None:
+            _refuse('an object without a state')
+        return value.value
+    if id(value) in done:
+        return done[id(value)]
+    done[id(value)] = value
+    if isinstance(value, dict):
+        for key, item in value.items():
+            value[key] = _replace_stand_ins(item, done)
+    elif isinstance(value, list):
+        value[:] = [_replace_stand_ins(item, done) for item in value]
+    elif type(value) is tuple:
+        done[id(value)] = tuple(_replace_stand_ins(item, done) for item in value)
+    return done[id(value)]

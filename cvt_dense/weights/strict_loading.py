@@ -1,6 +1,5 @@
-"""``init_cfg`` and ``load_state_dict`` of modules whose weights are CvT's: strict, with a report of one line."""
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+"""Loading of weights into this project's modules: strict, safe, with a report of one line."""
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mmengine.logging import print_log
@@ -9,7 +8,7 @@ from torch import nn
 
 from ..errors import CheckpointError
 from .channels import adapt_channels
-from .compare import HEADS, Comparison, check
+from .compare import Comparison, check, check_cvt
 from .files import load_weights_file, select_weights
 from .formats import StateDict, convert, recognise
 
@@ -22,7 +21,7 @@ class StrictPretrainedInit(PretrainedInit):
         prefix: takes only the tensors under this prefix. Not needed for this project's files nor the
             authors' nor Hugging Face's, whose format is recognised.
         map_location: as for ``torch.load``.
-        weights: 'ema' or 'raw', see :func:`select_weights`.
+        weights: 'ema' or 'raw', see :func:`.files.select_weights`.
         in_channels: 'adapt' makes the first convolution's weights fit a network for images of another number of
             channels, see :func:`.channels.adapt_channels`, and logs it. None: the numbers must be equal.
 
@@ -30,7 +29,7 @@ class StrictPretrainedInit(PretrainedInit):
         ValueError: ``in_channels`` is neither.
     """
 
-    def __init__(self, checkpoint: str, prefix: str = '', map_location: Any = 'cpu', weights: str = 'ema',
+    def __init__(self, checkpoint: str, prefix: str | None = None, map_location: Any = 'cpu', weights: str = 'ema',
                  in_channels: str | None = None):
         if in_channels not in (None, 'adapt'):
             raise ValueError(f"init_cfg.in_channels={in_channels!r}: allowed are 'adapt' (the file's first convolution "
@@ -40,149 +39,136 @@ class StrictPretrainedInit(PretrainedInit):
         self.in_channels = in_channels
 
     def __call__(self, module: 'StrictLoading') -> None:
-        module.load_strictly(self.read_for(module), self.checkpoint)
+        module.load_strictly(self.read(module), self.checkpoint)
         if hasattr(module, '_params_init_info'):
             update_init_info(module, init_info=self._get_init_info())
 
-    def read_for(self, module: 'StrictLoading') -> StateDict:
-        """:meth:`read`, with the first convolution that ``in_channels`` asks for."""
-        if self.in_channels is None:
-            return self.read()
-        return adapt_channels(self.read(), getattr(module, 'backbone', module).in_channels, self.checkpoint)
-
-    def read(self) -> StateDict:
-        """The tensors in the checkpoint, or those under ``prefix``.
+    def read(self, module: 'StrictLoading') -> StateDict:
+        """Return the tensors in the checkpoint, or those under ``prefix``, for a module's ``in_channels``.
 
         Raises:
             FileNotFoundError, CheckpointError: it cannot be reached or read, or has nothing under ``prefix``.
         """
-        checkpoint = load_weights_file(self.checkpoint, self.map_location)
-        state_dict = select_weights(checkpoint, self.weights, self.checkpoint)
+        checkpoint = load_weights_file(self.checkpoint, self.map_location, rename=False)
+        tensors = select_weights(checkpoint, self.weights, self.checkpoint)
         if self.prefix:
             prefix = self.prefix.rstrip('.') + '.'
-            given = {key[len(prefix):]: value for key, value in state_dict.items() if key.startswith(prefix)}
-            if not given:
+            found = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+            if not found:
                 raise CheckpointError(f'{self.checkpoint} has no tensor under prefix={self.prefix!r}: its names start '
-                                      f'with {sorted({key.split(".")[0] for key in state_dict})[:8]}. The formats '
-                                      'that this project knows need no prefix.')
-            state_dict = given
-        return state_dict
+                                      f'with {sorted({name.split(".")[0] for name in tensors})[:8]}.')
+            tensors = found
+        if self.in_channels is not None:
+            tensors = adapt_channels(tensors, getattr(module, 'backbone', module).in_channels, self.checkpoint)
+        return tensors
 
 
 class StrictLoading:
-    """Mixin of a module whose weights are CvT's: what is loaded fits, and is reported.
+    """Mixin of this project's modules, before MMEngine's ``BaseModule``: how weights get into them.
 
-    It covers ``init_cfg=dict(type='Pretrained')``, which takes :class:`StrictPretrainedInit`'s
-    arguments here, and every other way (``load_from``, ``init_detector``, ``load_state_dict``...),
-    MMEngine's being lenient otherwise. ``load_state_dict(..., strict=False)``, PyTorch's, stays lenient, of
-    this module and of one around it: whoever writes it asks for that.
+    - ``init_cfg=dict(type='Pretrained')`` takes :class:`StrictPretrainedInit`'s arguments. The file is read without
+      running code that it may hold, under anybody's tools, and must fit as :func:`.compare.check_cvt` says.
+    - ``load_state_dict`` and MMEngine's ``load_checkpoint`` take CvT's weights by the names of the authors, of Hugging
+      Face and of this project. They are as strict as they are called.
     """
-    _checks_loading = True
 
-    def leave_checking_to_others(self) -> None:
-        """Ends the comparison here: a module around this one, or a hook, answers for what is loaded."""
-        self._checks_loading = False
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.register_load_state_dict_pre_hook(_translate_names)
 
     def init_weights(self) -> None:
-        """As in any MMEngine module; a checkpoint is loaded last and strictly."""
-        checkpoints, others = self._init_cfgs()
-        if checkpoints or others:
-            self.init_cfg = others + [dict(cfg, type=StrictPretrainedInit) for cfg in checkpoints]
+        """Initialise as any MMEngine module; a checkpoint is loaded last."""
+        pretrained = self._pretrained_cfgs()
+        if pretrained:
+            cfgs = [self.init_cfg] if isinstance(self.init_cfg, Mapping) else self.init_cfg
+            others = [cfg for cfg in cfgs if cfg not in pretrained]
+            self.init_cfg = others + [dict(cfg, type=StrictPretrainedInit) for cfg in pretrained]
         super().init_weights()
 
     def check_init_weights(self) -> None:
-        """Reads what :meth:`init_weights` would load and compares it, loading nothing.
+        """Read what :meth:`init_weights` would load and compare it, loading nothing.
 
         Raises:
             FileNotFoundError, CheckpointError: as :class:`StrictPretrainedInit` and :meth:`check_loading`.
         """
-        for cfg in self._init_cfgs()[0]:
+        for cfg in self._pretrained_cfgs():
             init = StrictPretrainedInit(**{key: value for key, value in cfg.items() if key != 'type'})
-            self._compare(init.read_for(self), init.checkpoint)
+            self.check_loading(init.read(self), init.checkpoint)
 
-    def _init_cfgs(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The ``init_cfg`` of checkpoints, and the others; none of a module that holds no CvT."""
-        if not self.init_cfg or not recognise(self.state_dict()):
-            return [], []
-        cfgs = [self.init_cfg] if isinstance(self.init_cfg, Mapping) else self.init_cfg
-        checkpoints = [cfg for cfg in cfgs if cfg['type'] in ('Pretrained', PretrainedInit, StrictPretrainedInit)]
-        return checkpoints, [cfg for cfg in cfgs if cfg not in checkpoints]
+    def _pretrained_cfgs(self) -> list[dict[str, Any]]:
+        cfgs = [self.init_cfg] if isinstance(self.init_cfg, Mapping) else self.init_cfg or []
+        return [cfg for cfg in cfgs if cfg['type'] in ('Pretrained', PretrainedInit, StrictPretrainedInit)]
 
-    def check_loading(self, state_dict: StateDict, source: str, left_over: Sequence[str] = ()) -> Comparison:
-        """Compares a state dict with this module's, loading nothing.
+    def check_loading(self, tensors: StateDict, source: str) -> Comparison:
+        """Compare a state dict, of any naming, with this module's, loading nothing.
 
         Args:
-            state_dict: CvT's, in any naming.
+            tensors: the state dict.
             source: where it comes from, for the error.
-            left_over: names that are left over whatever they are.
 
         Raises:
-            CheckpointError: there is a difference that :func:`~cvt_dense.weights.compare` does not allow.
+            CheckpointError: there is a difference that :func:`.compare.check_cvt` does not allow.
         """
-        given = convert(state_dict, 'microsoft') if recognise(state_dict) else state_dict
-        own = convert(self.state_dict(), 'microsoft')
-        arch_zoo = getattr(self, 'backbone', self).arch_zoo
-        return check(own, given, source, arch_zoo, left_over)
+        own = self.state_dict()
+        left_over = []
+        if recognise(tensors):
+            if recognise(own) == 'microsoft' and recognise(tensors) == 'cvt_dense':  # a backbone from a whole model
+                left_over = [name for name in tensors if not name.startswith('backbone.')]
+            tensors = convert(tensors, 'microsoft')
+        return check_cvt(convert(own, 'microsoft') if recognise(own) else own, tensors, source, left_over)
 
-    def load_strictly(self, state_dict: StateDict, source: str) -> Comparison:
-        """Loads a CvT state dict in any naming and logs one line: tensors loaded, new, left over.
+    def load_strictly(self, tensors: StateDict, source: str) -> Comparison:
+        """Load a state dict of any naming and log one line: tensors loaded, new, left over.
 
         Args, Raises:
             As :meth:`check_loading`.
         """
-        result, state_dict = self._compare(state_dict, source)
-        self._report(result, source)
+        result = self.check_loading(tensors, source)
+        print_log(f'{type(self).__name__}: {result}; from {source}', logger='current')
         own = self.state_dict()
-        names = recognise(own)
-        given = convert(state_dict, names)
-        for key in convert(dict.fromkeys(result.loaded), names):
-            own[key].copy_(given[key])
+        if recognise(own):
+            own, tensors = convert(own, 'microsoft'), convert(tensors, 'microsoft')
+        for name in result.loaded:
+            own[name].copy_(tensors[name])
         return result
 
-    def _compare(self, state_dict: StateDict, source: str) -> tuple[Comparison, StateDict]:
-        """The comparison, and the part of ``state_dict`` that is this module's."""
-        left_over = []
-        if recognise(self.state_dict()) == 'microsoft' and recognise(state_dict) == 'cvt_dense':
-            left_over = [key for key in state_dict if not key.startswith('backbone.')]  # a backbone from a whole model
-            state_dict = {key: value for key, value in state_dict.items() if key.startswith('backbone.')}
-        return self.check_loading(state_dict, source, left_over), state_dict
 
-    def _report(self, result: Comparison, source: str) -> None:
-        print_log(f'{type(self).__name__}: {result}; from {source}', logger='current')
-
-    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
-        if self._checks_loading and recognise(self.state_dict()):
-            given = {key[len(prefix):]: value for key, value in state_dict.items() if key.startswith(prefix)}
-            source = 'the checkpoint' + (f' (its part under {prefix!r})' if prefix else '')
-            if _lenient():
-                own = self.state_dict()
-                print_log(f'{type(self).__name__}: {sum(key in own for key in given)} of {len(own)} tensors are in '
-                          f'{source}, which was asked to be loaded with strict=False', logger='current')
-            else:
-                result = self.check_loading(given, source)
-                self._report(result, source)
-                for key in result.new:
-                    if key.startswith(HEADS):  # of another shape, which PyTorch would call an error
-                        state_dict.pop(prefix + key, None)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+def _translate_names(module: nn.Module, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    """Give the tensors of a CvT under ``prefix`` the names that the module has, before PyTorch loads them."""
+    given = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
+    naming = recognise(module.state_dict())
+    if naming and recognise(given) not in (None, naming):
+        for name in given:
+            del state_dict[prefix + name]
+        state_dict.update({prefix + name: value for name, value in convert(given, naming).items()})
 
 
-def checked_modules(model: nn.Module) -> Iterator[tuple[str, StrictLoading]]:
-    """Each part of a model that compares what is loaded into it, with the prefix of its names."""
-    for name, module in model.named_modules():
-        if isinstance(module, StrictLoading) and module._checks_loading and recognise(module.state_dict()):
-            yield name and f'{name}.', module
+def check_model(model: nn.Module, tensors: StateDict, source: str, strict: bool) -> None:
+    """Compare a checkpoint with a whole model, loading nothing, and log what its parts would take from it.
 
+    Args:
+        model: any model.
+        tensors: the checkpoint's, in the naming of MMEngine's checkpoints.
+        source: where they come from, for the error.
+        strict: every tensor must be there and fit (resuming, testing); otherwise only those of the model's
+            :class:`StrictLoading` parts, and heads may differ (fine-tuning).
 
-def _lenient() -> bool:
-    """Whether PyTorch's ``load_state_dict`` was called with ``strict=False``.
-
-    PyTorch does not hand it on to the modules, so it is looked up in the call itself. MMEngine's functions,
-    which load with ``strict=False`` unless told otherwise, do not go through it.
+    Raises:
+        CheckpointError: it does not fit.
     """
-    frame = sys._getframe(2)
-    while frame is not None and frame.f_globals.get('__name__', '').startswith(('torch.', __name__)):
-        if frame.f_code.co_name == 'load_state_dict':
-            return not frame.f_locals.get('strict', True)
-        frame = frame.f_back
-    return False
+    for prefix, part in _strict_parts(model):
+        result = part.check_loading({name.removeprefix(prefix): value for name, value in tensors.items()
+                                     if name.startswith(prefix)}, source)
+        if not strict:
+            print_log(f'{type(part).__name__}: {result}; from {source}', logger='current')
+    if strict:
+        check(model.state_dict(), tensors, source)
+
+
+def _strict_parts(module: nn.Module, prefix: str = '') -> Iterator[tuple[str, StrictLoading]]:
+    """Yield the outermost modules with :class:`StrictLoading` and the prefix of their names."""
+    if isinstance(module, StrictLoading):
+        yield prefix, module
+        return
+    for name, child in module.named_children():
+        yield from _strict_parts(child, f'{prefix}{name}.')

@@ -33,6 +33,18 @@ def save(state_dict, extra, path: Path, **options) -> None:
     torch.save(dict(extra=extra, state_dict=state_dict), path, **options)
 
 
+def _save_with_prelude(state_dict, prelude: bytes, path: Path) -> None:
+    """Write a good file whose pickle does something before."""
+    good = io.BytesIO()
+    torch.save(state_dict, good)
+    with zipfile.ZipFile(good) as source, zipfile.ZipFile(path, 'w') as target:
+        for item in source.infolist():
+            data = source.read(item)
+            if item.filename.endswith('/data.pkl'):
+                data = data[:2] + prelude + data[2:]
+            target.writestr(item.filename, data)
+
+
 def builtin_call(state_dict, path: Path, marker: Path) -> None:
     save(state_dict, touch(marker), path)
 
@@ -66,14 +78,7 @@ def chain_of_getattr(state_dict, path: Path, marker: Path) -> None:
     module = attribute(b'cbuiltins\ngetattr\n', '__self__')
     prelude = (attribute(module, '__dict__') + text('type') + attribute(module, 'eval') + b's'
                + text(f'[exec({code!r}, dict()), set][1]') + b'Nb')
-    good = io.BytesIO()
-    torch.save(state_dict, good)
-    with zipfile.ZipFile(good) as source, zipfile.ZipFile(path, 'w') as target:
-        for item in source.infolist():
-            data = source.read(item)
-            if item.filename.endswith('/data.pkl'):
-                data = data[:2] + prelude + data[2:]
-            target.writestr(item.filename, data)
+    _save_with_prelude(state_dict, prelude, path)
 
 
 def call_through_a_tensor_subclass(state_dict, path: Path, marker: Path) -> None:
@@ -100,5 +105,57 @@ def history_without_numbers(state_dict, path: Path, marker: Path) -> None:
     save(state_dict, history, path)
 
 
+def array_over_any_memory(state_dict, path: Path, marker: Path) -> None:
+    """An object array whose bytes are taken for pointers, which building the set follows while the file is read."""
+    save(state_dict, Call(set, Call(np.ndarray, (1,), 'O', b'A' * 8)), path)
+
+
+def array_of_uninitialised_memory(state_dict, path: Path, marker: Path) -> None:
+    save(state_dict, Call(np.ndarray, (1000,), 'u1'), path)
+
+
+def class_names_in_an_array(state_dict, path: Path, marker: Path) -> None:
+    names = Call(np.ndarray, (1,), 'O', b'A' * 8)
+    torch.save(dict(state_dict=state_dict, meta=dict(dataset_meta=dict(classes=names))), path)
+
+
+def array_longer_than_its_bytes(state_dict, path: Path, marker: Path) -> None:
+    reconstruct = np.zeros(1).__reduce__()[0]
+    state = (1, (1000,), np.dtype('f8'), False, b'12345678')
+    save(state_dict, Call(reconstruct, np.ndarray, (0,), b'b', state=state), path)
+
+
+def array_without_a_state(state_dict, path: Path, marker: Path) -> None:
+    save(state_dict, Call(np.zeros(1).__reduce__()[0], np.ndarray, (0,), b'b'), path)
+
+
+def array_in_a_set(state_dict, path: Path, marker: Path) -> None:
+    save(state_dict, Call(set, [Call(np.zeros(1).__reduce__()[0], np.ndarray, (0,), b'b')]), path)
+
+
+def dtype_of_objects(state_dict, path: Path, marker: Path) -> None:
+    dtype = Call(np.dtype, 'O', False, True, state=(3, '|', None, None, None, -1, -1, 63))
+    save(state_dict, Call(np.float64(1).__reduce__()[0], dtype, b'A' * 8), path)
+
+
+def scalar_longer_than_its_bytes(state_dict, path: Path, marker: Path) -> None:
+    save(state_dict, Call(np.float64(1).__reduce__()[0], np.dtype('f8'), b'1'), path)
+
+
+def compressed_archive(state_dict, path: Path, marker: Path) -> None:
+    """A small file that would unpack to 64 MiB."""
+    data = io.BytesIO()
+    torch.save(state_dict, data)
+    with zipfile.ZipFile(data) as source, zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as target:
+        for item in source.infolist():
+            content = source.read(item)
+            if item.filename.endswith('/data.pkl'):
+                content += b'stage0.blocks.'.ljust(2**20, b' ') * 64
+            target.writestr(item.filename, content)
+
+
 ATTACKS = [builtin_call, builtin_call_in_an_old_file, builtin_call_in_a_tar_file, chain_of_getattr,
-           call_through_a_tensor_subclass, bytes_as_objects, objects_in_an_array, history_without_numbers]
+           call_through_a_tensor_subclass, bytes_as_objects, objects_in_an_array, history_without_numbers,
+           array_over_any_memory, array_of_uninitialised_memory, class_names_in_an_array, array_longer_than_its_bytes,
+           array_without_a_state, array_in_a_set, dtype_of_objects, scalar_longer_than_its_bytes,
+           compressed_archive]
