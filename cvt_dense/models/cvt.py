@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from ..registry import MODELS
-from ..weights.strict_loading import StrictLoading
+from ..weights import StrictLoading
 from .arch import ARCH_ZOO, StageArch, resolve_arch
 from .attention import Block, LayerNorm, Shape, for_convolution, has_statistics
 

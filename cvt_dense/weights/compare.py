@@ -164,7 +164,7 @@ def _reason(own: StateDict, given: StateDict, result: Comparison) -> str:
     if any(re.match(r'norm\d+\.', name) for name in given) and any(re.match(r'(norm|head)\.', name)
                                                                   for name in result.missing):
         return "It is a detector's or segmentor's checkpoint, which has no classifier's norm or head."
-    return "Set arch, attn_cfg, with_cls_token and the like as the file was trained, or rename its keys."
+    return 'Set arch, attn_cfg, with_cls_token and the like as the file was trained, or rename its keys.'
 
 
 def _describe(arch: dict[str, Any]) -> str:

@@ -200,8 +200,8 @@ def test_threads_read_side_by_side_and_leave_pytorchs_list_alone(good, tmp_path)
 
 def test_a_damaged_or_poisoned_state_is_not_the_processs(good, tmp_path):
     """The table of statistics belongs to the class, so a file may not change it."""
-    table = dict(HistoryBuffer._statistics_methods)
     history = HistoryBuffer()
+    table = dict(HistoryBuffer._statistics_methods)
     history.update(2.)
 
     class Poisoned:

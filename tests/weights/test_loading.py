@@ -247,6 +247,7 @@ def test_files_without_a_state_dict(tmp_path, content):
 
 
 def test_damaged_and_missing_files(files, tmp_path):
+    (tmp_path / 'empty').mkdir()
     for name in ('CvT.pth', 'hub/model.safetensors'):
         torn = tmp_path / name.rpartition('/')[2]
         torn.write_bytes((files / name).read_bytes()[:20000])
@@ -259,7 +260,7 @@ def test_damaged_and_missing_files(files, tmp_path):
     with pytest.raises(FileNotFoundError, match='absent.pth'):
         read_checkpoint(tmp_path / 'absent.pth')
     with pytest.raises(FileNotFoundError, match='model.safetensors'):
-        read_checkpoint(tmp_path)
+        read_checkpoint(tmp_path / 'empty')
 
 
 def test_a_trusted_pickle_can_be_let_through(weights, tmp_path, monkeypatch):
