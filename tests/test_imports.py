@@ -40,15 +40,20 @@ def test_nothing_imports_mmdet_or_mmseg():
     assert not offenders(FILES, lambda name: not under(name, 'mmdet', 'mmseg'))
 
 
-def test_layers_need_torch_and_timm_only():
-    assert not offenders(files_under('models/layers'),
-                         lambda name: under(name, 'torch', 'timm', 'cvt_dense.models.layers'))
+def test_the_network_needs_torch_timm_and_what_a_registered_backbone_needs_only():
+    """It knows no variant; a variant knows the network's attention."""
+    network = files_under('models/arch.py', 'models/attention.py', 'models/cvt.py')
+    needed = ('torch', 'timm', 'mmengine.model', 'mmcv.cnn', 'cvt_dense.registry', 'cvt_dense.weights',
+              'cvt_dense.models.arch', 'cvt_dense.models.attention')
+    assert not offenders(network, lambda name: under(name, *needed))
+    assert not offenders(files_under('models/variants'), lambda name: under(
+        name, 'torch', 'timm', 'cvt_dense.registry', 'cvt_dense.models.attention', 'cvt_dense.analysis.entropy'))
 
 
-def test_backbones_need_layers_loading_registry_timm_mmengine_and_mmcv_cnn_only():
-    assert not offenders(files_under('models/backbones'), lambda name: under(
-        name, 'torch', 'timm', 'mmengine', 'mmcv.cnn', 'cvt_dense.registry', 'cvt_dense.models.layers',
-        'cvt_dense.models.backbones', 'cvt_dense.weights', 'cvt_dense.errors'))
+def test_backbones_of_timm_need_the_weights_only():
+    assert not offenders(files_under('models/timm_backbone.py'), lambda name: under(
+        name, 'torch', 'timm', 'mmengine', 'cvt_dense.registry', 'cvt_dense.models.attention', 'cvt_dense.weights',
+        'cvt_dense.errors'))
 
 
 def test_names_and_comparison_of_weights_need_torch_only():
@@ -69,14 +74,14 @@ def test_data_evaluation_classifier_and_engine_do_not_import_each_other(part):
 
 
 def test_deploy_needs_torch_numpy_mmcv_cnn_and_the_runtimes_only():
-    """What writes and opens exported files knows networks by what they have, not by whose they are."""
+    """What writes and opens exported files knows networks by what they have; only fuse.py knows CvT."""
     assert not offenders(files_under('deploy'), lambda name: under(
-        name, 'torch', 'torchao', 'numpy', 'mmcv.cnn', 'onnx', 'onnxscript', 'onnxruntime', 'openvino', 'nncf',
-        'cvt_dense.deploy', 'cvt_dense.errors'))
+        name, 'torch', 'timm', 'torchao', 'numpy', 'mmcv.cnn', 'onnx', 'onnxscript', 'onnxruntime', 'openvino', 'nncf',
+        'cvt_dense.deploy', 'cvt_dense.errors', 'cvt_dense.models.cvt', 'cvt_dense.models.attention'))
 
 
 def test_analysis_needs_torch_and_models_only():
     """It looks into any model that runs, whoever built it."""
     assert not offenders(files_under('analysis'), lambda name: under(
-        name, 'torch', 'pytorch_grad_cam', 'cvt_dense.models.backbones', 'cvt_dense.models.layers',
-        'cvt_dense.analysis'))
+        name, 'torch', 'pytorch_grad_cam', 'cvt_dense.models.cvt', 'cvt_dense.models.attention',
+        'cvt_dense.models.variants', 'cvt_dense.analysis'))

@@ -1,12 +1,13 @@
 """Importance of heads against gates that autograd knows, and networks that lack some."""
 import copy
 import re
-import runpy
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from load_tool import load_tool
 from mmengine.config import Config
 from tiny_training import write_config
 
@@ -15,6 +16,7 @@ from cvt_dense.models import CvT, ImageClassifier
 from cvt_dense.registry import MODELS
 from cvt_dense.weights import huggingface_config
 
+ROOT = Path(__file__).resolve().parents[2]
 ARCH = dict(embed_dims=[8, 24], depths=[1, 2], num_heads=[2, 4])
 WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4)
 
@@ -96,29 +98,57 @@ def test_heads_per_block_need_their_channels(heads, dims):
         CvT(arch)
 
 
-def test_command(tmp_path, run_tool, monkeypatch, capsys):
-    """What it writes loads with its config and with the arch in the checkpoint; and its mistakes."""
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the tool in this process; return what it printed, or the error's text."""
+    tool = load_tool('prune_heads')
+
+    def run(*args, fails: bool = False) -> str:
+        monkeypatch.setattr('sys.argv', ['prune_heads.py', *map(str, args), '--device', 'cpu'])
+        if fails:
+            with pytest.raises(SystemExit):
+                tool.main()
+            return capsys.readouterr().err
+        tool.main()
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_command(tmp_path, run):
+    """What it writes loads with its config and with the arch in the checkpoint; nothing else is touched."""
     config = write_config(tmp_path)
     cfg = Config.fromfile(config)
+    config.write_text(config.read_text() + "work_dir = 'work_dirs/original'\n")
     torch.save(dict(state_dict=MODELS.build(cfg.model).state_dict(), meta={}), tmp_path / 'model.pth')
-    args = ('tools/prune_heads.py', config, tmp_path / 'model.pth')
-    output = run_tool(*args, tmp_path / 'out.pth', '--keep', '0.5', '--images', '2').stdout
+    args = (config, tmp_path / 'model.pth', tmp_path / 'out.pth', '--keep', '0.5', '--images', '2')
+    output = run(*args)
     written, saved = Config.fromfile(tmp_path / 'out.py'), torch.load(tmp_path / 'out.pth', weights_only=True)
     arch = saved['meta']['arch']
     assert written.model.backbone.arch.to_dict() == arch and Path(written.load_from) == tmp_path / 'out.pth'
+    assert 'work_dir' not in written  # training it would move the original run aside
     for arch in (written.model.backbone.arch, arch):
         model = MODELS.build(dict(written.model, backbone=dict(written.model.backbone, arch=arch)))
         model.load_state_dict(saved['state_dict'])
     assert re.search(r'^5 of 10 heads and [\d,]+ of the backbone.s [\d,]+ parameters -> ', output, re.M)
     assert sum(map(sum, arch['num_heads'])) == 5 == sum(map(len, saved['meta']['heads'].values()))
     before = (tmp_path / 'out.pth').read_bytes()
-    tool = runpy.run_path(str(Path(__file__).parents[2] / 'tools' / 'prune_heads.py'))
-    for flags, message in ((['out.pth', '--keep', '0.5'], 'out.pth exists already: name another file, or --force to'),
-                           (['new.pth', '--keep', '1.2'], '--keep=1.2: it must be a number above 0, 1 at most.'),
-                           (['new.pt', '--keep', '1'], 'new.pt: the checkpoint to write needs the suffix .pth.'),
-                           (['model.pth', '--keep', '1', '--force'], 'model.pth is what is read: name another file')):
-        monkeypatch.setattr(sys, 'argv', [*map(str, args), str(tmp_path / flags[0]), *flags[1:]])
-        with pytest.raises(SystemExit):
-            tool['main']()
-        assert message in capsys.readouterr().err
+    for changes, message in (({2: tmp_path / 'out.pth'}, '--force'), ({4: '1.2'}, '--keep 1.2'),
+                             ({2: tmp_path / 'new.pt'}, 'suffix .pth')):
+        assert message in run(*(changes.get(i, arg) for i, arg in enumerate(args)), fails=True)
+    assert 'model.pth' in run(*args[:2], tmp_path / 'model.pth', '--keep', '1', '--force', fails=True)
     assert (tmp_path / 'out.pth').read_bytes() == before
+
+
+def test_no_torn_files(tmp_path):
+    """The system refuses to write more than 16 KiB into a file, as a full disk does."""
+    config = write_config(tmp_path)
+    model = MODELS.build(Config.fromfile(config).model)
+    torch.save(dict(state_dict=model.state_dict(), meta={}), tmp_path / 'model.pth')
+    before = sorted(path.name for path in tmp_path.iterdir())
+    result = subprocess.run(
+        ['bash', '-c', 'ulimit -f 16; exec "$@"', 'bash', sys.executable, 'tools/prune_heads.py', config,
+         tmp_path / 'model.pth', tmp_path / 'out.pth', '--keep', '0.5', '--images', '1'],
+        cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode and 'out.pth' in result.stderr and 'Traceback' not in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == before

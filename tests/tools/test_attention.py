@@ -1,7 +1,6 @@
-"""tools/attention.py: the command on a classifier, and what it says about wrong input."""
+"""tools/attention.py on classifiers and segmentors, and wrong input."""
+import argparse
 import json
-import sys
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -9,104 +8,163 @@ import pytest
 import torch
 from load_tool import load_tool
 from mmengine.config import Config
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
 
 from cvt_dense.analysis import attention_distance, attention_entropy, cam_layer, effective_rank, record_attention
 from cvt_dense.errors import UserError
-from cvt_dense.models import CvT
 
 ROOT = Path(__file__).resolve().parents[2]
+CONFIG = ROOT / 'configs' / 'cvt_nano_shapes.py'
+LINEAR = dict(type='cvt_dense.LinearAttention')
+ROPE = dict(rel_pos_cfg=dict(type='cvt_dense.RotaryPositions'))
 attention = load_tool('attention')
 
 
-@pytest.fixture(scope='module')
-def files(tmp_path_factory) -> Path:
-    """A classifier's untrained checkpoint and a photo of 90 x 70 pixels."""
-    folder = tmp_path_factory.mktemp('attention')
-    cfg = Config.fromfile(ROOT / 'configs' / 'cvt_nano_shapes.py')
-    init_default_scope(cfg.default_scope)
+def save_model(folder: Path, **backbone) -> tuple[Path, Path]:
+    """Write the config of a classifier and its untrained checkpoint."""
+    config, checkpoint = folder / 'config.py', folder / 'model.pth'
+    arguments = ', '.join(f'{key}={value!r}' for key, value in backbone.items())
+    config.write_text(f'_base_ = {str(CONFIG)!r}\nmodel = dict(backbone=dict({arguments}))\n')
     torch.manual_seed(0)
-    model = MODELS.build(cfg.model)
-    torch.save(dict(state_dict=model.state_dict(), meta=dict(dataset_meta=dict(classes=list('abcdefgh')))),
-               folder / 'model.pth')
+    model = MODELS.build(Config.fromfile(config).model)
+    meta = dict(dataset_meta=dict(classes=list('abcdefgh')))
+    torch.save(dict(state_dict=model.state_dict(), meta=meta), checkpoint)
+    return config, checkpoint
+
+
+@pytest.fixture(scope='module')
+def photo(tmp_path_factory) -> Path:
+    """90 x 70 pixels."""
+    path = tmp_path_factory.mktemp('photo') / 'photo.png'
     pixels = np.random.default_rng(0).integers(0, 256, (7, 9, 3), dtype=np.uint8)
-    Image.fromarray(pixels).resize((90, 70)).save(folder / 'photo.png')
-    return folder
+    Image.fromarray(pixels).resize((90, 70)).save(path)
+    return path
 
 
-def arguments(files: Path, **changes) -> Namespace:
-    return Namespace(**{**dict(config=str(ROOT / 'configs' / 'cvt_nano_shapes.py'), checkpoint=str(files / 'model.pth'),
-                               device='cpu', cfg_options=None, cam='', point=[]), **changes})
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the tool in this process; return what it printed, or the error's text."""
+
+    def run(*args, fails: bool = False) -> str:
+        monkeypatch.setattr('sys.argv', ['attention.py', *map(str, args), '--device', 'cpu'])
+        if fails:
+            with pytest.raises(SystemExit) as end:
+                attention.main()
+            assert end.value.code == 2
+            return capsys.readouterr().err
+        attention.main()
+        return capsys.readouterr().out
+
+    return run
 
 
-def test_picture_and_numbers(files, run_tool, tmp_path):
+def test_picture_and_numbers(run, photo, tmp_path):
     """Those of the functions, for the whole photo at the config's size."""
     pytest.importorskip('pytorch_grad_cam')
-    output = run_tool('tools/attention.py', 'configs/cvt_nano_shapes.py', files / 'model.pth', files / 'photo.png',
-                      '--point', '80,10', '--point', '3,60', '--out-dir', tmp_path, '--cam', 'c').stdout
-    assert f'photo.png -> {tmp_path}/photo.png: mean attention distance' in output
-    picture = np.asarray(Image.open(tmp_path / 'photo.png').convert('RGB'))
+    command = [*save_model(tmp_path), photo, '--point', '80,10', '--point', '3,60', '--out-dir', tmp_path / 'out',
+               '--cam', 'c']
+    assert f'photo.png -> {tmp_path}/out/photo.png' in run(*command)
+    picture = np.asarray(Image.open(tmp_path / 'out/photo.png').convert('RGB'))
     assert picture.shape[0] > 900 and picture.shape[1] > 1200 and len(np.unique(picture.reshape(-1, 3), axis=0)) > 1000
-    found = json.loads((tmp_path / 'attention.json').read_text())['images'][str(files / 'photo.png')]
+    found = json.loads((tmp_path / 'out/attention.json').read_text())['images'][str(photo)]
     assert found['size'] == [64, 82]
-    args = arguments(files)
-    model, classes = attention.build(args, attention.settings.load_config(args))
-    image = np.asarray(Image.open(files / 'photo.png').resize((82, 64), Image.Resampling.BICUBIC))
+    model = MODELS.build(Config.fromfile(command[0]).model).eval()
+    model.load_state_dict(torch.load(command[1])['state_dict'])
+    image = np.asarray(Image.open(photo).resize((82, 64), Image.Resampling.BICUBIC))
     x = (torch.tensor(image).permute(2, 0, 1)[None] - model.data_preprocessor.mean) / model.data_preprocessor.std
     with torch.no_grad(), record_attention(model, queries=256) as records:
         model.backbone(x)
-    assert classes == list('abcdefgh') and list(found['blocks']) == list(records)
+    assert list(found['blocks']) == list(records)
     for name, record in records.items():
         for key, measure in (('distance_px', attention_distance), ('entropy', attention_entropy),
                              ('rank', effective_rank)):
             assert found['blocks'][name][key] == pytest.approx(measure(record).tolist(), rel=1e-3, abs=1e-3)
+    assert '--force' in run(*command, fails=True)  # nothing is overwritten
 
 
-def test_class_activation_is_grad_cam(files):
+@pytest.mark.parametrize('attn_cfg, blocks', [
+    ([LINEAR, ROPE, None], ['stage2']), ([None, LINEAR, ROPE], ['stage0']), (LINEAR, [])], ids=str)
+def test_blocks_that_cannot_be_recorded_are_left_out(run, photo, tmp_path, attn_cfg, blocks):
+    pytest.importorskip('pytorch_grad_cam')
+    command = [*save_model(tmp_path, attn_cfg=attn_cfg), photo, '--point', '80,10', '--cam',
+               '--out-dir', tmp_path / 'out']
+    if not blocks:
+        assert 'attn_cfg' in run(*command, fails=True)
+        return
+    assert 'stage1.blocks.0' in run(*command)
+    found = json.loads((tmp_path / 'out/attention.json').read_text())['images'][str(photo)]
+    assert sorted({name.split('.')[0] for name in found['blocks']}) == blocks
+
+
+def test_class_activation_is_grad_cam(tmp_path):
     """Of a classifier by the formula; grad-cam finds the map's shape on odd sizes, with CLS."""
     pytest.importorskip('pytorch_grad_cam')
-    args = arguments(files)
-    cfg = attention.settings.load_config(args)
-    model, classes = attention.build(args, cfg)
-    x, seen = torch.rand(1, 3, 67, 130), []
-    heat = attention.class_activation(model, x, attention.scores_of(model, cfg), 2)
+    cfg = Config.fromfile(CONFIG)
+    model = MODELS.build(cfg.model).eval()
+    x, outputs = torch.rand(1, 3, 67, 130), []
+    heat = attention.class_activation(model, x, attention.scores_of(model), 2)
     assert heat.shape == (67, 130) and heat.min() == 0 and heat.max() == pytest.approx(1, abs=1e-3)
-    with cam_layer(model).register_forward_hook(lambda module, args, y: seen.append(y)):
+    with cam_layer(model).register_forward_hook(lambda module, args, y: outputs.append(y)):
         score = model(x)[0, 2]
-    gradient, = torch.autograd.grad(score, seen)
-    maps, gradient = (y[0, 1:].detach().T.unflatten(1, (5, 8)) for y in (seen[0], gradient))
+    gradient, = torch.autograd.grad(score, outputs)
+    maps, gradient = (y[0, 1:].detach().T.unflatten(1, (5, 8)) for y in (outputs[0], gradient))
     expected = (maps * gradient.mean((1, 2), keepdim=True)).sum(0).clamp(min=0)
     got = torch.nn.functional.adaptive_avg_pool2d(heat[None], (5, 8))[0]
     assert np.corrcoef(got.flatten(), expected.flatten())[0, 1] > .9
     assert not cam_layer(model)._forward_hooks
-    scores = model(x)
+    scores, classes = model(x), list('abcdefgh')
     assert attention.find_class('', classes, scores) == int(scores.argmax())
     assert attention.find_class('h', classes, scores) == 7 == attention.find_class('7', [], scores)
-    with pytest.raises(UserError, match='--cam x: no such class. Give a, b, c, d, e, f, g, h, or a number from 0 to 7'):
+    with pytest.raises(UserError, match='--cam x.*0 to 7'):
         attention.find_class('x', classes, scores)
-    cfg.model.type = 'MaskRCNN'
-    with pytest.raises(UserError, match="model.type='MaskRCNN' has those of boxes. Leave it out"):
-        attention.scores_of(CvT(dict(embed_dims=[8], depths=[1], num_heads=[1])), cfg)
+    with pytest.raises(UserError, match='classifier or a segmentor'):
+        attention.scores_of(model.backbone)
 
 
-def test_mistakes(files, tmp_path, monkeypatch, capsys):
-    photo = files / 'photo.png'
-    monkeypatch.setattr(sys, 'argv', ['attention.py', 'no.py', 'no.pth', str(photo), '--point', '90,10'])
-    with pytest.raises(SystemExit) as end:  # before config and checkpoint are read
-        attention.main()
-    assert end.value.code == 2
-    assert capsys.readouterr().err == (f'error: --point 90,10 is outside of {photo}, which is 90 pixels wide and 70 '
-                                       'high: give 0,0 to 89,69.\n')
+@pytest.mark.parametrize('name', ['mask2former_cvt13_ade20k', 'semfpn_cvt13_ade20k'])
+def test_segmentors_have_class_activations(name):
+    pytest.importorskip('pytorch_grad_cam')
+    cfg = Config.fromfile(ROOT / f'configs/{name}.py')
+    cfg.model.backbone.update(
+        arch=dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6)), init_cfg=None)
+    (cfg.model.get('neck') or cfg.model.decode_head).in_channels = [8, 24, 48, 48][:len(
+        cfg.model.backbone.get('out_indices', range(3)))]
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = MODELS.build(cfg.model).eval()
+    x = attention.network_input(model, cfg, np.full((50, 70, 3), (124, 116, 104), np.uint8))  # the mean, in RGB
+    assert x.shape == (1, 3, 50, 70) and x.abs().max() < 0.01
+    scores = attention.scores_of(model)
+    index = attention.find_class('', [], scores(x))
+    assert attention.class_activation(model, x, scores, index).shape == (50, 70)
+
+
+def test_normalisation_of_the_pipeline():
+    cfg = Config.fromfile(ROOT / 'configs/semfpn_cvt13_ade20k.py')
+    cfg.model.backbone.init_cfg = None
+    cfg.model.data_preprocessor.update(mean=None, std=None)
+    cfg.test_dataloader.dataset.pipeline.insert(1, dict(type='Normalize', mean=[1., 2., 3.], std=[2., 2., 2.]))
+    with DefaultScope.overwrite_default_scope(cfg.default_scope), torch.device('meta'):
+        model = torch.nn.Module()
+        model.data_preprocessor = MODELS.build(cfg.model.data_preprocessor)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        x = attention.network_input(model, cfg, np.full((20, 30, 3), (5, 6, 7), np.uint8))
+    assert x[0, :, 0, 0].sort().values.tolist() == [2., 2., 2.]
+
+
+def test_mistakes(run, photo, tmp_path):
+    missing = ['no.py', 'no.pth', photo, '--point']
+    assert '--point 90,10' in run(*missing, '90,10', fails=True)  # before config and checkpoint are read
     (tmp_path / 'broken.jpg').write_bytes(b'no image')
-    with pytest.raises(UserError, match='broken.jpg cannot be read'):
-        attention.check_points([], [tmp_path / 'broken.jpg'])
-    with pytest.raises(attention.argparse.ArgumentTypeError, match='3: give X,Y in pixels'):
+    assert 'broken.jpg' in run('no.py', 'no.pth', tmp_path / 'broken.jpg', fails=True)
+    with pytest.raises(argparse.ArgumentTypeError, match='X,Y'):
         attention.parse_point('3')
-    args = arguments(files, cfg_options={'model.backbone.arch.embed_dims': [16, 32, 64]})
-    with pytest.raises((UserError, ValueError), match='model.pth does not fit the network. Likely reason: wrong arch'):
-        attention.build(args, attention.settings.load_config(args))
-    cfg = Config.fromfile(ROOT / 'configs' / 'maskrcnn_cvt13_coco.py')
-    assert attention.short_side_of(cfg) == 800
-    assert attention.short_side_of(Config.fromfile(ROOT / 'configs' / 'upernet_cvt_nano_shapes.py')) is None
-    assert attention.short_side_of(Config.fromfile(ROOT / 'configs' / 'cvt13_in1k.py')) == 224
+    config, checkpoint = save_model(tmp_path)
+    config.write_text(config.read_text().replace('backbone=dict(', 'backbone=dict(arch=dict(depths=[1, 1, 1]), '))
+    assert 'arch' in run(config, checkpoint, photo, '--out-dir', tmp_path / 'out', fails=True)
+
+
+@pytest.mark.parametrize('name, side', [('maskrcnn_cvt13_coco', 800), ('upernet_cvt_nano_shapes', None),
+                                        ('cvt13_in1k', 224)])
+def test_short_side(name, side):
+    assert attention.short_side_of(Config.fromfile(ROOT / f'configs/{name}.py')) == side
