@@ -13,4 +13,4 @@ optim_wrapper = dict(
     optimizer=dict(lr=1e-4, weight_decay=0.05),
     clip_grad=dict(max_norm=0.01, norm_type=2),
     paramwise_cfg=dict(decay_rate=0.85, no_decay_keys=['query_embed', 'query_feat', 'level_embed']))
-param_scheduler = [dict(type='PolyLR', eta_min=0., power=0.9, begin=0, end=160000, by_epoch=False)]
+param_scheduler = [dict(type='PolyLR', eta_min=0., power=0.9, begin=0, end=_base_.max_iters, by_epoch=False)]

@@ -84,7 +84,7 @@ def measure(root: Path, reader: str, workers: int, images: int, iterations: int)
     from mmengine.registry import init_default_scope
     from mmengine.runner import Runner
 
-    from cvt_dense.launch.build import build_datasets
+    from cvt_dense.launch.build import load_datasets
     init_default_scope('mmengine')
     settings = dict(READERS[reader])
     if reader == 'lmdb':
@@ -95,7 +95,7 @@ def measure(root: Path, reader: str, workers: int, images: int, iterations: int)
         collate_fn=dict(type='default_collate'), sampler=dict(type='cvt_dense.SeededInfiniteSampler'),
         dataset=dict(type='cvt_dense.ImageDataset', data_root=str(root), transform=transform, **settings))))
     before, start = memory(), time.perf_counter()
-    dataset = build_datasets(cfg, ['train'])['train']
+    dataset = load_datasets(cfg, ['train'])['train']
     assert len(dataset) == images, f'{reader}: {len(dataset)} of {images} images'
     started, held = time.perf_counter() - start, memory() - before
     cfg.train_dataloader.dataset = dataset

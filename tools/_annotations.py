@@ -10,7 +10,7 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, TRANSFORMS, init_default_scope
 
 from cvt_dense.errors import UserError
-from cvt_dense.launch.check_data.data_sets import leaf_datasets
+from cvt_dense.launch.data_sets import leaf_datasets
 
 # Reads an image's annotation, given its height and width: a class's name, objects, or a label map (H, W).
 Annotation = Callable[[tuple[int, int]], str | list[Object] | np.ndarray]

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from cvt_dense.errors import UserError
+from cvt_dense.launch.cfg_options import format_option
 
 TEST = Path(__file__).with_name('test.py')
 MAIN = '(top1|top5|_mAP|mIoU|aAcc)$'  # of each task's metrics; others' have variants of these
@@ -33,7 +34,7 @@ def evaluate(args: argparse.Namespace, file: Path | None) -> dict[str, float]:
     if args.data_root is not None:
         command += ['--data-root', args.data_root]
     if args.cfg_options:
-        command += ['--cfg-options', *(f'{key}={value}'.replace(' ', '') for key, value in args.cfg_options.items())]
+        command += ['--cfg-options', *(format_option(*option) for option in args.cfg_options.items())]
     with tempfile.TemporaryDirectory() as folder:
         result = subprocess.run([*command, '--work-dir', folder], text=True, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT)

@@ -41,9 +41,10 @@ from cvt_dense.analysis.observe import block_names
 from cvt_dense.datasets import open_image
 from cvt_dense.errors import UserError
 from cvt_dense.fileio import atomic_path, write_atomically
-from cvt_dense.launch import check_weights, command_line, settings
-from cvt_dense.launch.check_values import COUNT, check_value
+from cvt_dense.launch import command_line
+from cvt_dense.launch.checks.weights import check_checkpoint
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
+from cvt_dense.launch.read import read_config
 from cvt_dense.models import ImageClassifier
 from cvt_dense.nodes import dicts, type_name
 from cvt_dense.weights import register_safe_loading
@@ -90,7 +91,7 @@ def build(args: argparse.Namespace, cfg: Config) -> tuple[BaseModel, list[str]]:
     """
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     register_safe_loading()
-    check_weights.check_checkpoint(cfg, args.checkpoint, strict=True)
+    check_checkpoint(cfg, args.checkpoint, strict=True)
     model = revert_sync_batchnorm(MODELS.build(cfg.model))
     meta = load_checkpoint(model, args.checkpoint, map_location='cpu').get('meta', {})
     try:
@@ -273,9 +274,9 @@ def main() -> None:
         pictures = name_pictures(images, out_dir)
         check_outputs([*pictures, out_dir / 'attention.json'], args.force, images)
         check_points(args.point, images)
-        cfg = settings.load_config(args)
+        cfg = read_config(args)
         if args.short_side is not None:
-            check_value('--short-side', args.short_side, COUNT)
+            command_line.check_value('--short-side', args.short_side, 1)
         model, classes = build(args, cfg)
         analysis = Analysis(model, cfg, classes, args, scores_of(model) if args.cam is not None else None)
         left_out = sorted(set(block_names(analysis.backbone)) - set(analysis.blocks))

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
 from _evaluate import evaluate, images_per_second, print_table
-from mmengine.config import Config, DictAction
+from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import load_checkpoint
@@ -29,8 +29,11 @@ from cvt_dense.deploy.export import PRECISIONS, Exporter, Options
 from cvt_dense.deploy.formats import check_format
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
-from cvt_dense.launch import check_weights, command_line, settings
+from cvt_dense.launch import command_line
 from cvt_dense.launch.calibration import calibration_images, test_size
+from cvt_dense.launch.cfg_options import OptionsAction
+from cvt_dense.launch.checks.weights import check_checkpoint
+from cvt_dense.launch.read import read_config
 from cvt_dense.weights import register_safe_loading
 
 ABOVE_TOLERANCE = 3  # exit code
@@ -63,7 +66,7 @@ def parse_args() -> argparse.Namespace:
                         'and each file, in one table')
     parser.add_argument('--data-root', metavar='DIR', help="read the data sets from DIR instead of the config's "
                         'data_root')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
+    parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE',
                         help='override settings of the config')
     parser.add_argument('--traceback', action=command_line.ShowTraceback, nargs=0,
                         help='show where in the code an error came from')
@@ -86,7 +89,7 @@ def parse_size(text: str | None, cfg: Config) -> tuple[int, int]:
 def build(cfg: Config, checkpoint: str) -> tuple[nn.Module, list[str] | None]:
     """The model with its weights, and its classes' names."""
     register_safe_loading()
-    check_weights.check_checkpoint(cfg, checkpoint, strict=True)
+    check_checkpoint(cfg, checkpoint, strict=True)
     model = revert_sync_batchnorm(MODELS.build(copy.deepcopy(cfg.model)))
     meta = load_checkpoint(model, checkpoint, map_location='cpu', logger='silent').get('meta') or {}
     classes = (meta.get('dataset_meta') or {}).get('classes')
@@ -99,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
              for precision in args.precision}
     for precision, file in files.items():
         check_format(file, precision)
-    cfg = settings.load_config(args)
+    cfg = read_config(args)
     size = parse_size(args.size, cfg)
     with before_the_log(main_process=True):  # keeps what packages say of themselves off the console
         init_default_scope(cfg.get('default_scope') or 'mmengine')

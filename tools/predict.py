@@ -18,8 +18,8 @@ from mmengine.config import Config
 
 from cvt_dense.console import before_the_log, quiet_packages
 from cvt_dense.errors import UserError
-from cvt_dense.launch import command_line, settings
-from cvt_dense.launch.check_values import SHARE, check_value
+from cvt_dense.launch import command_line
+from cvt_dense.launch.read import read_config
 from cvt_dense.nodes import type_name
 
 if TYPE_CHECKING:  # their import takes seconds, in which a mistake could have been named
@@ -123,7 +123,7 @@ def build_predictor(args: argparse.Namespace, cfg: Config) -> 'tuple[Reader, Pre
     )
     from mmengine.registry import init_default_scope
 
-    from cvt_dense.launch import check_weights
+    from cvt_dense.launch.checks.weights import check_checkpoint
     from cvt_dense.launch.inference import set_inference
     from cvt_dense.weights import register_safe_loading
     device = args.device or ('cuda' if torch.cuda.is_available() else 'cpu')
@@ -137,7 +137,7 @@ def build_predictor(args: argparse.Namespace, cfg: Config) -> 'tuple[Reader, Pre
     set_inference(cfg, args)
     register_safe_loading()
     if cfg.load_from:
-        check_weights.check_checkpoint(cfg, cfg.load_from, strict=True)
+        check_checkpoint(cfg, cfg.load_from, strict=True)
     if scope == 'mmdet':
         return mmcv.imread, detection_predictor(cfg, cfg.load_from, device, args.score_thr, args.compile)
     if scope == 'mmseg':
@@ -157,10 +157,10 @@ def load_config(args: argparse.Namespace) -> Config:
     """The complete config.
 
     Raises:
-        UserError: --score-thr is no score; see ``settings.load_config``.
+        UserError: --score-thr is no score; see ``read_config``.
     """
-    check_value('--score-thr', args.score_thr, SHARE)
-    return settings.load_config(args)
+    command_line.check_value('--score-thr', args.score_thr, 0, 1)
+    return read_config(args)
 
 
 def main() -> None:

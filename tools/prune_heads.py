@@ -28,8 +28,10 @@ from cvt_dense.analysis import choose_heads, find_cvt, head_importance, prune_he
 from cvt_dense.analysis.heads import IMPORTANCES
 from cvt_dense.errors import UserError
 from cvt_dense.fileio import atomic_path, write_atomically
-from cvt_dense.launch import check_weights, command_line, settings
+from cvt_dense.launch import command_line
+from cvt_dense.launch.checks.weights import check_checkpoint
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
+from cvt_dense.launch.read import read_config
 from cvt_dense.models import CvT
 from cvt_dense.nodes import type_name
 from cvt_dense.weights import register_safe_loading
@@ -86,10 +88,10 @@ def main() -> None:
     args = parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         check(args)
-        cfg = settings.load_config(args)
+        cfg = read_config(args)
         init_default_scope(cfg.get('default_scope') or 'mmengine')
         register_safe_loading()
-        check_weights.check_checkpoint(cfg, args.checkpoint, strict=True)
+        check_checkpoint(cfg, args.checkpoint, strict=True)
         model = revert_sync_batchnorm(MODELS.build(cfg.model))
         checkpoint = load_checkpoint(model, args.checkpoint, map_location='cpu')
         try:

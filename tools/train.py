@@ -12,8 +12,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cvt_dense.errors import CheckpointError, UserError
-from cvt_dense.launch import command_line, settings
+from cvt_dense.launch import command_line
 from cvt_dense.launch.distributed import ends_in_order
+from cvt_dense.launch.read import AMP_DTYPES, VIS_BACKENDS
 from cvt_dense.launch.start import start
 
 
@@ -28,12 +29,12 @@ def parse_args() -> argparse.Namespace:
     known.add_argument('--overwrite', action='store_true',
                        help='if the work dir holds another run, move that one aside, to WORK_DIR.old1 or the next '
                             'that is free')
-    parser.add_argument('--amp', nargs='?', const='default', choices=sorted(settings.AMP_DTYPES),
+    parser.add_argument('--amp', nargs='?', const='default', choices=sorted(AMP_DTYPES),
                         help='mixed precision (default: fp16 for detectors, bf16 for others)')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate to the real total batch, where the config does not '
                              'anyway')
-    parser.add_argument('--vis-backend', choices=sorted(settings.VIS_BACKENDS),
+    parser.add_argument('--vis-backend', choices=sorted(VIS_BACKENDS),
                         help='send the training curves there too, besides vis_data/scalars.json')
     return parser.parse_args()
 

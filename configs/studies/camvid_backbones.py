@@ -3,7 +3,7 @@
 #
 #   python tools/study.py configs/studies/camvid_backbones.py --data-root DIR        DIR as upernet_cvt_nano_camvid's
 config = 'upernet_cvt_nano_camvid.py'
-options = ['max_iters=800']
+options = ['train_cfg.max_iters=800', 'param_scheduler.1.end=800']
 metrics = ['mIoU']
 seeds = [0, 1]
 size, batch = '192x256', 8  # for the cost

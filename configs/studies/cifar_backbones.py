@@ -6,7 +6,7 @@
 # CvT's first stride is 2. Networks that timm gives a stem of stride 4 see the images enlarged to 64x64, so that all
 # have maps of 16, 8 and 4.
 config = 'cvt_nano_cifar10.py'
-options = ['max_epochs=20']
+options = ['train_cfg.max_epochs=20', 'param_scheduler.1.end=20', 'param_scheduler.1.T_max=17']
 metrics = ['accuracy/top1', 'raw/top1']
 seeds = [0, 1]
 size, batch = '32x32', 64  # for the cost

@@ -3,7 +3,7 @@
 #
 #   python tools/study.py configs/studies/cifar_variants.py --data-root DIR        DIR has {train,val}/<class>/*
 config = 'cvt_nano_cifar10.py'
-options = ['max_epochs=12']
+options = ['train_cfg.max_epochs=12', 'param_scheduler.1.end=12', 'param_scheduler.1.T_max=9']
 metrics = ['accuracy/top1', 'raw/top1']
 seeds = [0, 1]
 size, batch = '32x32', 64  # for the cost

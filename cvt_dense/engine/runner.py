@@ -34,11 +34,6 @@ class RunnerMixin:
     resuming = False  # whether a checkpoint's run goes on, from the moment that it is loaded
     console: ConsoleFilter | None = None
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        if self.console is not None:
-            self.console.level = logging.INFO
-
     @cached_property
     def timestamp(self) -> str:
         logs = sorted(Path(self.work_dir).glob('*/vis_data/scalars.json')) if self.cfg.get('resume') else []
@@ -92,8 +87,8 @@ class RunnerMixin:
             model.backbone.compile(**({} if options is True else options))
             self.logger.info('The backbone is compiled in the first iterations, which take minutes.')
 
-    def dump_config(self) -> None:
-        pass
+    def dump_config(self) -> None:  # the last step of building a Runner
+        self.console.level = logging.INFO
 
 
 class CvTRunner(RunnerMixin, Runner):

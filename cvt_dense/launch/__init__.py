@@ -1,1 +1,4 @@
-"""From a command line to a checked Runner: what runs before a run. Imported by tools only."""
+"""From a command line to a Runner, in four steps: read the config, check it, build the Runner, run.
+
+:func:`.start.start` is the whole way. Only tools import this package.
+"""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..nodes import dicts, type_name
-from .check_data.data_sets import leaf_datasets
+from .data_sets import leaf_datasets
 
 
 def calibration_images(cfg: Config, number: int | None) -> list[Tensor]:

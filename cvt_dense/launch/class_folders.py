@@ -15,7 +15,7 @@ def needs_classes(cfg: Config) -> bool:
 
 
 def count_class_folders(cfg: Config) -> None:
-    """Sets ``model.num_classes`` where the config leaves it out: the folders that the training set, or another, has.
+    """Set ``model.num_classes`` where the config leaves it out: the folders that the training set, or another, has.
 
     Where no data set of ``cfg`` is on this machine it stays open, for a checkpoint to tell.
 

@@ -1,6 +1,6 @@
 """The flags that the tools have in common, and how errors are reported."""
 import argparse
-import logging
+import math
 import os
 import sys
 import traceback
@@ -9,10 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mmengine.config import DictAction
-
-from ..console import print_kept
 from ..errors import UserError
+from .cfg_options import OptionsAction
 
 # What wrong settings and files raise while datasets, model and runner are built.
 SETUP_ERRORS = (UserError, ValueError, TypeError, KeyError, AttributeError, AssertionError, ImportError,
@@ -30,17 +28,15 @@ class ShowTraceback(argparse.Action):
 
 @contextmanager
 def report_errors(*errors: type) -> Iterator[None]:
-    """Ends the process with the message of any of ``errors`` on stderr and exit code 2.
+    """End the process with the message of any of ``errors`` on stderr and exit code 2.
 
-    What may be a fault in code, not in what the user gave, gets its file and line, and the warnings before it that
-    were kept for a log file. ``--traceback``, or ``CVT_DENSE_TRACEBACK=1`` in the environment, prints the whole
-    traceback before, and all that was kept.
+    What may be a fault in code, not in what the user gave, gets its file and line. ``--traceback``, or
+    ``CVT_DENSE_TRACEBACK=1`` in the environment, prints the whole traceback before.
     """
     try:
         yield
     except errors as error:
         if os.environ.get(TRACEBACK, '0') not in ('', '0'):
-            print_kept()
             traceback.print_exc()
         message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         if not isinstance(error, (UserError, ValueError, OSError)):
@@ -49,47 +45,50 @@ def report_errors(*errors: type) -> Iterator[None]:
         # Our constructors' ValueErrors name the setting.
         named = isinstance(error, ValueError) and str(Path(__file__).parents[1]) in place.filename
         if not named and not isinstance(error, (UserError, OSError)):
-            print_kept(logging.WARNING)
             message += f' ({place.filename}:{place.lineno}; {TRACEBACK}=1 shows how it came there)'
         sys.stdout.flush()
         from tqdm import tqdm
         tqdm.write('error: ' + ' '.join(message.split()), file=sys.stderr)  # above a progress bar, if there is one
         sys.exit(2)
-    except Exception:  # Python shows its traceback
-        print_kept()
-        raise
+
+
+def check_exists(checkpoint: str) -> None:
+    """Raise ``UserError`` if a checkpoint is no file; addresses pass."""
+    if '://' not in checkpoint and not os.path.exists(checkpoint):
+        raise UserError(f'checkpoint {checkpoint!r} does not exist.')
+
+
+def check_value(flag: str, value: float, least: float, most: float = math.inf) -> None:
+    """Raise ``UserError`` if a flag's value is not from ``least`` to ``most``."""
+    if not least <= value <= most:
+        raise UserError(f'{flag}={value}: allowed is a number from {least}'
+                        + (f' to {most}.' if most < math.inf else '.'))
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of every tool that takes a config."""
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
+    """Add the flags of every tool that takes a config."""
+    parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE',
                         help='override settings, e.g. train_dataloader.batch_size=32 model.num_classes=50')
     parser.add_argument('--traceback', action=ShowTraceback, nargs=0,
                         help=f'show where in the code an error came from (also {TRACEBACK}=1)')
 
 
-def check_exists(checkpoint: str) -> None:
-    """UserError if a checkpoint is no file; addresses pass."""
-    if '://' not in checkpoint and not os.path.exists(checkpoint):
-        raise UserError(f'checkpoint {checkpoint!r} does not exist.')
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags that training and testing have in common."""
+    """Add the flags that training and testing have in common."""
     parser.add_argument('--work-dir', help='folder of logs and checkpoints (default: work_dirs/<config '
                                            'name>)')
     parser.add_argument('--data-root', metavar='DIR', help="read every data set and evaluator's files from "
                                                            "DIR instead of the config's data_root")
     add_config_arguments(parser)
     parser.add_argument('--no-check', action='store_true',
-                        help='start without checking the data sets (what the checks find is named in the README)')
+                        help='start without any check of settings, data and weights')
     parser.add_argument('--launcher', choices=('none', 'pytorch', 'slurm'), default='none',
                         help='what started the processes of a distributed run (tools/dist_*.sh pass pytorch)')
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
 
 
 def add_inference_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags that testing and predicting have in common."""
+    """Add the flags that testing and predicting have in common."""
     parser.add_argument('--backbone', metavar='FILE', help="exported backbone (tools/export.py --part backbone) in "
                         "place of the checkpoint's")
     parser.add_argument('--runtime', choices=('onnxruntime', 'openvino', 'torch'),

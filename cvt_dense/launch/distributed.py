@@ -17,7 +17,7 @@ LEAVING = 20.  # seconds that a process may take to leave the group; less than t
 
 
 def ends_in_order(main: Callable[[], None]) -> Callable[[], None]:
-    """Decorator of a tool's ``main``: its process leaves the process group before Python shuts down.
+    """Decorate a tool's ``main``, so that its process leaves the process group before Python shuts down.
 
     Left to the shutdown, gloo's threads sometimes end the process with SIGABRT. Where ``main`` returns or exits
     with code 0, all processes meet first, at most ``MEETING`` seconds, so that none has its connections closed while
@@ -75,8 +75,13 @@ def _leave_group(error: BaseException | None) -> None:
         os._exit(0 if error is None else 1)  # Python's shutdown would wait, or be ended by SIGABRT
 
 
-def setup_distributed(launcher: str) -> None:
-    """Prepares the process for MMEngine's Runner under a launcher; call it before that is built.
+def is_first_process() -> bool:
+    """Return whether this process is the first, or the only one, of a run; known before a process group is there."""
+    return os.environ.get('RANK', os.environ.get('SLURM_PROCID', '0')) == '0'
+
+
+def setup_distributed(launcher: str, local_rank: int = 0) -> None:
+    """Prepare the process for MMEngine's Runner under a launcher; call it before that is built.
 
     With CUDA it only checks that every process has a GPU of its own. Without CUDA it does what
     ``mmengine.dist.init_dist`` cannot, because that calls ``torch.cuda.set_device``: it creates a gloo
@@ -84,10 +89,12 @@ def setup_distributed(launcher: str) -> None:
 
     Args:
         launcher: ``'none'``, ``'pytorch'`` (torchrun) or ``'slurm'`` (one task of srun per process).
+        local_rank: of the process on its host, where the environment does not say.
 
     Raises:
         ValueError: if the launcher's variables are missing or there are more processes than GPUs.
     """
+    os.environ.setdefault('LOCAL_RANK', str(local_rank))
     if launcher == 'none':
         return
     import torch
@@ -112,7 +119,7 @@ def setup_distributed(launcher: str) -> None:
 
 
 def _environment_from_slurm() -> None:
-    """Sets torch.distributed's variables from srun's.
+    """Set torch.distributed's variables from srun's.
 
     The port depends on the job, because MMEngine's fixed 29500 makes two jobs on one host collide.
     """
@@ -135,7 +142,7 @@ def _environment_from_slurm() -> None:
 
 
 def local_rank_of_slurm(variables: Mapping[str, str], gpus: int) -> str:
-    """The number that a task's GPU has to the task.
+    """Return the number that a task's GPU has to the task.
 
     It is the task's number on its host where every task sees the host's GPUs (``--gres=gpu:8``), and 0 where srun shows
     each task a GPU of its own, as with ``--gpus-per-task=1`` or ``--gpu-bind=single:1``.

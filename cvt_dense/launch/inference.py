@@ -11,13 +11,14 @@ from ..deploy.runtime import Exported, is_exported, open_exported
 from ..errors import UserError
 from ..nodes import dicts, type_name
 from .class_folders import needs_classes
+from .read import check_amp
 
 # An exported file has one set of weights, which was chosen when it was exported.
 WEIGHT_HOOKS = ('EMAHook', 'RawWeightsHook')
 
 
 def set_inference(cfg: Config, args: argparse.Namespace) -> None:
-    """Makes ``cfg`` test what ``args`` name; doing it twice equals once.
+    """Make ``cfg`` test what ``args`` name; doing it twice equals once.
 
     ``args.checkpoint`` is a checkpoint or a whole exported model; ``args.backbone`` an exported backbone, in place of
     the checkpoint's; ``args.autocast`` is the precision.
@@ -77,7 +78,6 @@ def set_corruptions(cfg: Config, args: argparse.Namespace) -> None:
 
 
 def _set_autocast(cfg: Config, dtype: str) -> None:
-    from .settings import check_amp
     check_amp(cfg, dtype)
     if type_name(cfg.model) != 'AutocastModel':
         cfg.model.update(type='cvt_dense.AutocastModel', replaces=cfg.model.type, dtype=dtype)

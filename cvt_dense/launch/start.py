@@ -1,13 +1,12 @@
-"""The first seconds of a tool: what can be wrong is said before PyTorch and the mm packages are imported."""
+"""How every training and test starts, in one straight line: read, check, build; the tool then runs it."""
 import argparse
 from typing import TYPE_CHECKING
 
-from ..console import quiet_packages
-from . import settings
-from .check_data.annotations import check_paths
-from .check_data.data_sets import is_first_process
-from .check_values import check_numbers
+from ..errors import UserError
 from .command_line import check_exists
+from .distributed import is_first_process, setup_distributed
+from .paths import check_paths
+from .read import read_config
 from .work_dir import check_work_dir
 
 if TYPE_CHECKING:
@@ -15,26 +14,35 @@ if TYPE_CHECKING:
 
 
 def start(args: argparse.Namespace, stages: list[str]) -> 'Runner':
-    """Reads the config of a command line, checks it, and builds its Runner.
+    """Return the Runner that a command line asks for. The first process checks for all.
 
     Args:
         args: the tool's flags.
         stages: the data loaders that the run uses, of 'train', 'val' and 'test'.
 
     Raises:
-        UserError, ValueError, ...: see ``command_line.SETUP_ERRORS``; nothing has been written then.
+        UserError, ...: see ``command_line.SETUP_ERRORS``; nothing has been written then.
     """
-    with quiet_packages():
-        asked = settings.load_config(args)
-        checkpoint = getattr(args, 'checkpoint', None) or getattr(args, 'resume', None)
-        if checkpoint not in (None, 'auto'):
-            check_exists(checkpoint)
-        check_numbers(asked, stages)
-        if 'train' in stages and is_first_process():
+    asked = read_config(args)
+    checkpoint = getattr(args, 'checkpoint', None) or getattr(args, 'resume', None)
+    if checkpoint not in (None, 'auto'):
+        check_exists(checkpoint)
+    if is_first_process():
+        if 'train' in stages:
             check_work_dir(asked, args)
-        if not args.no_check and is_first_process():
-            for stage in stages:
-                if asked.get(f'{stage}_dataloader'):
-                    check_paths(asked, stage)
-    from .build import build_runner
-    return build_runner(asked, args, stages)
+        if not args.no_check:
+            check_paths(asked, stages)
+    # Only now PyTorch and the packages of the data sets are imported, which takes seconds.
+    from .adapt import adapt
+    from .build import build_runner, check_model, load_datasets, meet
+    setup_distributed(args.launcher, args.local_rank)
+    cfg = adapt(asked, args)
+    error, datasets, check = None, {}, not args.no_check and is_first_process()
+    try:
+        datasets = load_datasets(cfg, stages, check)
+        if check:
+            check_model(cfg, datasets)
+    except UserError as caught:
+        error = caught
+    meet(error)
+    return build_runner(cfg, asked, args, datasets)

@@ -1,6 +1,8 @@
 """Folders of runs: one training in each, its tests in ``test/`` inside."""
 import argparse
+import fcntl
 import os
+import time
 from pathlib import Path
 
 from mmengine.config import Config
@@ -8,21 +10,23 @@ from mmengine.logging import print_log
 
 from ..errors import UserError
 from ..nodes import walk
-from .check_data.data_sets import is_first_process
+from .distributed import is_first_process
 
 TEST = 'test'
 CHECKPOINTS = ('last_checkpoint', 'epoch_*.pth', 'iter_*.pth', 'best_*.pth', 'preempted.pth')
+LOCK = 'training.lock'
+PATIENCE = 20.  # seconds that a start waits for the processes of a training that is just ending
 
 
 def traces_of_training(folder: str | Path) -> list[str]:
-    """Checkpoints and curves in ``folder``, by their names in it; none where a run ended before its first log line."""
+    """Return the names of checkpoints and curves in ``folder``; a run that ended before its first log line has none."""
     found = [path for pattern in CHECKPOINTS for path in sorted(Path(folder).glob(pattern))]
     found += [path for path in sorted(Path(folder).glob('*/vis_data/scalars.json')) if path.stat().st_size]
     return [str(path.relative_to(folder)) for path in found]
 
 
 def test_folder(cfg: Config, args: argparse.Namespace) -> str:
-    """Where a test of ``args.checkpoint`` writes: ``test/`` in --work-dir, or else in the checkpoint's run.
+    """Return where a test of ``args.checkpoint`` writes: ``test/`` in --work-dir, or else in the checkpoint's run.
 
     A checkpoint that lies in no run, such as a downloaded one, is tested in the config's ``work_dir``.
     """
@@ -36,62 +40,79 @@ def test_folder(cfg: Config, args: argparse.Namespace) -> str:
 
 
 def check_work_dir(cfg: Config, args: argparse.Namespace) -> None:
-    """Refuses to train in a folder that holds another run; called in the first process, for all.
+    """Refuse to train in a folder that holds another run; called in the first process, for all.
 
     Not where the run goes on with what is there (``--resume``, a process that torchrun started again), and not with
     ``--overwrite``, if nothing that the run needs would be moved aside.
 
     Raises:
-        UserError: the folder holds another run, or what is to be moved aside is needed.
+        UserError: if the folder holds another run, or what is to be moved aside is needed.
     """
-    if args.resume is None and not cfg.get('resume') and not was_restarted():
-        error = _objection(cfg, args.overwrite)
-        if error is not None:
-            raise UserError(error)
-
-
-def _objection(cfg: Config, overwrite: bool) -> str | None:
     found = traces_of_training(cfg.work_dir)
-    if not found:
-        return None
-    if not overwrite:
+    if not found or args.resume is not None or cfg.get('resume') or was_restarted():
+        return
+    if not args.overwrite:
         more = f' and {len(found) - 3} more' if len(found) > 3 else ''
-        return (f'{cfg.work_dir!r} holds another run ({", ".join(found[:3])}{more}), with which this one would be '
-                'mixed. Go on with that one by --resume, or start this one in another folder by --work-dir; '
-                '--overwrite moves that one aside.')
-    inside = os.path.join(os.path.abspath(cfg.work_dir), '')
-    needed = {f'{path}.{key}': value for path, node in walk(cfg.to_dict()) for key, value in node.items()
-              if isinstance(value, str) and value and os.path.abspath(value).startswith(inside)
-              and os.path.exists(value)}
-    if os.path.join(os.getcwd(), '').startswith(inside):
+        raise UserError(f'{cfg.work_dir!r} holds another run ({", ".join(found[:3])}{more}), with which this one would '
+                        'be mixed. Go on with that one by --resume, or start this one in another folder by '
+                        '--work-dir; --overwrite moves that one aside.')
+    inside = os.path.join(os.path.realpath(cfg.work_dir), '')
+    needed = {f'{path}.{key}'.lstrip('.'): value for path, node in walk(cfg.to_dict()) for key, value in node.items()
+              if isinstance(value, str) and os.path.exists(value) and os.path.realpath(value).startswith(inside)}
+    if os.path.join(os.path.realpath(os.getcwd()), '').startswith(inside):
         needed['the current folder'] = os.getcwd()
-    if needed:
-        name, value = next(iter(needed.items()))
-        return (f'--overwrite would move {cfg.work_dir!r} aside with what this run needs: {name.lstrip(".")} is '
-                f'{value!r}. Name another --work-dir.')
-    return None
+    for name, value in needed.items():
+        raise UserError(f'--overwrite would move {cfg.work_dir!r} aside with what this run needs: {name} is {value!r}. '
+                        'Name another --work-dir.')
 
 
 def begin(cfg: Config, args: argparse.Namespace) -> None:
-    """What precedes a checked training's first file: with ``--overwrite`` an older run is moved aside.
+    """Take the folder for a checked training: lock it, and with ``--overwrite`` move an older run aside.
 
     Called in every process, before MMEngine's Runner lets them meet.
+
+    Raises:
+        UserError: if another training has taken the folder.
     """
-    if is_first_process() and args.overwrite and not was_restarted() and traces_of_training(cfg.work_dir):
-        folder = os.path.normpath(cfg.work_dir)
-        number = 1
-        while os.path.exists(f'{folder}.old{number}'):
-            number += 1
-        os.rename(folder, f'{folder}.old{number}')
-        print_log(f'--overwrite: the run that was in {folder!r} is in {f"{folder}.old{number}"!r} now.',
-                  logger='current', level=30)
+    if is_first_process():
+        folder = os.path.realpath(cfg.work_dir)  # a link to a folder on another disk stays
+        _lock(folder)
+        check_work_dir(cfg, args)  # again: another training may have begun and ended in between
+        if args.overwrite and not was_restarted() and traces_of_training(folder):
+            number = 1
+            while os.path.exists(f'{folder}.old{number}'):
+                number += 1
+            os.rename(folder, f'{folder}.old{number}')
+            _lock(folder)
+            print_log(f'--overwrite: the run that was in {folder!r} is in {f"{folder}.old{number}"!r} now.',
+                      logger='current', level=30)
     marker = _launch_marker()
     if marker is not None:
         marker.touch()
 
 
+def _lock(folder: str) -> None:
+    """Lock a folder until this process ends, however it ends; processes that it forks do not hold the lock."""
+    os.makedirs(folder, exist_ok=True)
+    file = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT)
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except (BlockingIOError, PermissionError):
+            if time.monotonic() > end:
+                raise UserError(f'another training is running in {folder!r}: name another --work-dir, or wait for its '
+                                'end.') from None
+            time.sleep(0.2)
+        except OSError as error:
+            print_log(f'{folder!r} cannot be locked ({error.strerror}): do not start a second training there.',
+                      logger='current', level=30)
+            return
+
+
 def was_restarted() -> bool:
-    """Whether torchrun has started this process again, after a crash of a run that had begun.
+    """Return whether torchrun has started this process again, after a crash of a run that had begun.
 
     A start that was refused is repeated by ``--max-restarts`` too; it must not go on with the run that it was
     refused for.
@@ -101,6 +122,6 @@ def was_restarted() -> bool:
 
 
 def _launch_marker() -> Path | None:
-    """A file that all starts of a torchrun call share on a host, in its folder of logs; None without torchrun."""
+    """Return a file that all starts of a torchrun call share on a host; None without torchrun."""
     error_file = os.environ.get('TORCHELASTIC_ERROR_FILE')  # LOGS/attempt_0/LOCAL_RANK/error.json
     return Path(error_file).parents[2] / 'cvt_dense_begun' if error_file else None

@@ -10,7 +10,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATA_SAMPLERS, MODELS, PARAM_SCHEDULERS
 
 from cvt_dense.datasets import ImageDataset
-from cvt_dense.launch import settings
+from cvt_dense.launch.adapt import adapt
 
 from timm.data.transforms import RandomResizedCropAndInterpolation  # isort: skip  after cvt_dense
 
@@ -20,7 +20,7 @@ EPOCH = 1281167 // 2048  # iterations of an epoch of ImageNet at a total batch o
 
 def load(name):
     cfg = Config.fromfile(CONFIGS / name)
-    return settings.adapt(cfg, Namespace(launcher='none'))  # as tools/train.py does
+    return adapt(cfg, Namespace(launcher='none'))  # as tools/train.py does
 
 
 @pytest.fixture(scope='module', params=[('cvt13_in1k.py', 0.05, 19_997_480, 256),

@@ -10,8 +10,6 @@ from mmengine.dataset import Compose
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import PARAM_SCHEDULERS, DefaultScope
 
-from cvt_dense.launch.overrides import read_config
-
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 
 # batch per GPU, learning rate, weight decay, decay by layer, schedule
@@ -152,12 +150,3 @@ def test_sizes(name):
     assert whole.scales == again.scales == [(1333, side) for side in range(480, 801, 32)]
     assert smaller.scales == [(1333, side) for side in (400, 500, 600)]
     assert (crop.crop_size, crop.crop_type, crop.allow_negative_crop) == ((384, 600), 'absolute_range', True)
-
-
-@pytest.mark.parametrize('name, epochs, expected', [
-    ('maskrcnn_cvt13_coco', 3, [2, 3]), ('maskrcnn_cvt13_coco', 24, [16, 22]), ('retinanet_cvt13_coco', 24, [16, 22]),
-    ('maskrcnn_cvt13_coco_3x', 12, [9, 11]), ('dino_cvt13_coco', 24, [22])])
-def test_schedule_follows_the_variable(name, epochs, expected):
-    cfg = read_config(str(CONFIGS / f'{name}.py'), dict(max_epochs=epochs))
-    scheduler = cfg.param_scheduler[-1]
-    assert (cfg.train_cfg.max_epochs, scheduler.end, scheduler.milestones) == (epochs, epochs, expected)

@@ -12,7 +12,7 @@ from mmengine.registry import MODELS, init_default_scope
 
 from cvt_dense.errors import UserError
 from cvt_dense.evaluation.robustness import summarise, table
-from cvt_dense.launch import settings
+from cvt_dense.launch.adapt import adapt
 from cvt_dense.nodes import type_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,8 +70,8 @@ def test_images_are_corrupted_where_they_are_loaded(name, tta):
     cfg.work_dir = 'work'
     args = Namespace(config=f'{name}.py', checkpoint='some.pth', launcher='none', work_dir=None, corrupt='all',
                      severity=[1, 2, 3, 4, 5], tta=tta and 'in1k' not in name)
-    once = settings.adapt(cfg, args)
-    assert settings.adapt(once, args).to_dict() == once.to_dict()
+    once = adapt(cfg, args)
+    assert adapt(once, args).to_dict() == once.to_dict()
     dataset = once.test_dataloader.dataset
     if 'in1k' in name:
         assert dataset.corruption == {}
@@ -90,6 +90,6 @@ def test_mistakes(change, message):
     cfg = Config.fromfile(ROOT / 'configs/upernet_cvt13_ade20k.py')
     cfg.work_dir = 'work'
     with pytest.raises(UserError) as error:
-        settings.adapt(cfg, Namespace(config='upernet.py', checkpoint='some.pth', launcher='none', work_dir=None,
+        adapt(cfg, Namespace(config='upernet.py', checkpoint='some.pth', launcher='none', work_dir=None,
                                       tta=False, **vars(args)))
     assert message in str(error.value)

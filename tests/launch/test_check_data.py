@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from _shapes import CLASSES, generate
+from cvt_dense.launch.check_data import check_heads, coco, heads, label_maps
+from cvt_dense.launch.check_data.data_sets import leaf_datasets
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from PIL import Image
 
 import cvt_dense  # noqa: F401
 from cvt_dense.errors import UserError
-from cvt_dense.launch.build import build_datasets
-from cvt_dense.launch.check_data import check_heads, coco, heads, label_maps
-from cvt_dense.launch.check_data.data_sets import leaf_datasets
-from cvt_dense.launch.settings import redirect_data_root
+from cvt_dense.launch.build import load_datasets
+from cvt_dense.launch.read import redirect_data_root
 from cvt_dense.nodes import type_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ def build(config: str, data: Path, *stages: str, **options):
     cfg.merge_from_dict({key.replace('__', '.'): value for key, value in options.items()})
     redirect_data_root(cfg, str(data / ('detection' if 'maskrcnn' in config else 'segmentation')))
     init_default_scope(cfg.default_scope)
-    return build_datasets(cfg, list(stages or ('train', 'val')))
+    return load_datasets(cfg, list(stages or ('train', 'val')))
 
 
 def detection(data: Path, *stages: str, **options):

@@ -1,25 +1,28 @@
 """A classifier without a number of classes has as many as there are class folders."""
 import tarfile
 from argparse import Namespace
-from pathlib import Path
 
 import pytest
 import torch
 from mmengine.registry import MODELS
 from PIL import Image
+from templates_edited import write_template
 
 import cvt_dense  # noqa: F401
 from cvt_dense.errors import UserError
-from cvt_dense.launch import settings
-from cvt_dense.launch.build import build_datasets
-from cvt_dense.launch.check_weights import check_checkpoint, check_pretrained
-
-CONFIG = str(Path(__file__).resolve().parents[2] / 'configs/cvt13_custom.py')
+from cvt_dense.launch.build import load_datasets
+from cvt_dense.launch.checks.weights import check_checkpoint, check_pretrained
+from cvt_dense.launch.read import read_config
 
 
-def load(data, **options):
-    return settings.load_config(Namespace(config=CONFIG, cfg_options=dict(arch='nano', **options), work_dir=None,
-                                          data_root=data and str(data)))
+@pytest.fixture
+def load(tmp_path_factory):
+    """Read the template with other lines at its top, and options."""
+    def load(data, lines=(), **options):
+        config = write_template(tmp_path_factory.mktemp('template'), 'cvt13_custom', arch='nano', **dict(lines))
+        return read_config(Namespace(config=str(config), cfg_options=options, data_root=data and str(data)))
+
+    return load
 
 
 @pytest.fixture
@@ -31,14 +34,14 @@ def data(tmp_path):
     return tmp_path
 
 
-def test_number_of_folders(data):
+def test_number_of_folders(data, load):
     assert load(data).model.num_classes == 3
-    assert load(data, train_images='elsewhere').model.num_classes == 3  # the validation's
+    assert load(data, dict(train_images='elsewhere')).model.num_classes == 3  # the validation's
     assert load(data, **{'model.num_classes': 5}).model.num_classes == 5  # the checks compare it with the folders
 
 
 @pytest.mark.parametrize('left', [1, 0])
-def test_too_few_folders(data, left):
+def test_too_few_folders(data, left, load):
     for path in sorted((data / 'train').rglob('*'), reverse=True)[:6 - 2 * left]:
         path.unlink() if path.is_file() else path.rmdir()
     with pytest.raises(UserError, match='train_dataloader'):
@@ -46,7 +49,7 @@ def test_too_few_folders(data, left):
 
 
 @pytest.mark.parametrize('tar', [False, True])
-def test_training_and_validation_must_have_the_same_classes(data, tar):
+def test_training_and_validation_must_have_the_same_classes(data, tar, load):
     (data / 'val/sun').rename(data / 'val/hail')
     splits = dict(train='train', val='val')
     if tar:
@@ -57,10 +60,10 @@ def test_training_and_validation_must_have_the_same_classes(data, tar):
     cfg = load(data, **{f'{split}_dataloader.dataset.split': name for split, name in splits.items()})
     assert cfg.model.num_classes == 3
     with pytest.raises(UserError, match='hail'):
-        build_datasets(cfg, ['train', 'val'])
+        load_datasets(cfg, ['train', 'val'])
 
 
-def test_without_data_the_checkpoint_tells(data, tmp_path):
+def test_without_data_the_checkpoint_tells(data, tmp_path, load):
     trained = MODELS.build(load(data).model)
     torch.save(dict(state_dict=trained.state_dict()), tmp_path / 'mine.pth')
     cfg = load(None)
@@ -69,14 +72,14 @@ def test_without_data_the_checkpoint_tells(data, tmp_path):
     assert cfg.model.num_classes == 3
 
 
-def test_weights_to_start_from_are_compared_before_a_run(data, tmp_path):
+def test_weights_to_start_from_are_compared_before_a_run(data, tmp_path, load):
     with pytest.raises(UserError, match='none.pth'):
-        check_pretrained(load(data, pretrained=str(tmp_path / 'none.pth')))
+        check_pretrained(MODELS.build(load(data, dict(pretrained=str(tmp_path / 'none.pth'))).model))
     other = MODELS.build(dict(type='cvt_dense.CvT', arch=dict(embed_dims=(8, 16, 32), depths=(1, 1, 1),
                                                               num_heads=(1, 2, 4))))
     torch.save(other.state_dict(), tmp_path / 'other.pth')
-    cfg = load(data, pretrained=str(tmp_path / 'other.pth'))
+    cfg = load(data, dict(pretrained=str(tmp_path / 'other.pth')))
     with pytest.raises(UserError, match='other.pth'):
-        check_pretrained(cfg)
+        check_pretrained(MODELS.build(cfg.model))
     torch.save(MODELS.build(cfg.model).backbone.state_dict(), tmp_path / 'right.pth')
-    check_pretrained(load(data, pretrained=str(tmp_path / 'right.pth')))
+    check_pretrained(MODELS.build(load(data, dict(pretrained=str(tmp_path / 'right.pth'))).model))

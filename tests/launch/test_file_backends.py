@@ -12,7 +12,8 @@ from mmengine.runner import Runner
 
 import cvt_dense  # noqa: F401
 from cvt_dense.errors import UserError
-from cvt_dense.launch import build, settings
+from cvt_dense.launch import build
+from cvt_dense.launch.read import read_config
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = dict(classification='cvt_nano_shapes', detection='maskrcnn_cvt_nano_shapes',
@@ -36,7 +37,7 @@ def load(task: str, data: Path, **options):
     """The config as ``tools/train.py`` loads it."""
     if task != 'detection':
         options['val_dataloader.dataset.ann_file'] = 'val.txt'
-    cfg = settings.load_config(Namespace(
+    cfg = read_config(Namespace(
         config=f'{ROOT}/configs/{CONFIGS[task]}.py', cfg_options=options, data_root=str(data / task), launcher='none',
         local_rank=0, work_dir=None))
     init_default_scope(cfg.default_scope)
@@ -45,7 +46,7 @@ def load(task: str, data: Path, **options):
 
 @pytest.mark.parametrize('task', CONFIGS)
 def test_lmdb_gives_the_same_samples(task, data, tmp_path):
-    expected = list(build.build_datasets(load(task, data), ['val'])['val'])
+    expected = list(build.load_datasets(load(task, data), ['val'])['val'])
     files = list((data / task).rglob('*.png'))
     with lmdb.open(str(tmp_path / 'images.lmdb'), map_size=2**26) as database, database.begin(write=True) as write:
         for path in files:
@@ -53,7 +54,7 @@ def test_lmdb_gives_the_same_samples(task, data, tmp_path):
     for folder in {path.parent for path in files}:
         shutil.rmtree(folder)
     cfg = load(task, data, backend_args=dict(backend='lmdb', db_path=str(tmp_path / 'images.lmdb')))
-    dataset = build.build_datasets(cfg, ['val'])['val']
+    dataset = build.load_datasets(cfg, ['val'])['val']
     samples = list(Runner.build_dataloader(dict(cfg.val_dataloader, dataset=dataset, batch_size=1, num_workers=1)))
     assert len(samples) == len(expected) >= 2
     for sample, other in zip(samples, expected):
@@ -80,4 +81,4 @@ def test_mistakes(data, tmp_path):
             (ValueError, 'ann_file', 'classification', 'train', {}),
             (UserError, 'backend_args', 'detection', 'val', dict(backend='lmbd'))):
         with pytest.raises(error, match=match):
-            build.build_datasets(load(task, data, backend_args=dict(args, **change)), [stage])
+            build.load_datasets(load(task, data, backend_args=dict(args, **change)), [stage])

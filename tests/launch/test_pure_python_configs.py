@@ -11,7 +11,7 @@ from tiny_training import write_config
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import settings
-from cvt_dense.launch.build import build_datasets
+from cvt_dense.launch.build import load_datasets
 
 CLASSIFIER = """
 from mmengine.config import read_base
@@ -99,7 +99,7 @@ def data_sets(config: Path):
     args = argparse.Namespace(config=str(config), cfg_options=None, launcher='none', resume=None)
     cfg = settings.adapt(settings.load_config(args), args)
     init_default_scope(cfg.default_scope)
-    return cfg, build_datasets(cfg, ['train'])['train']
+    return cfg, load_datasets(cfg, ['train'])['train']
 
 
 @pytest.fixture(scope='module')

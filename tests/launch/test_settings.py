@@ -101,31 +101,23 @@ def test_pinned_memory_with_cuda_only(monkeypatch, cuda):
             assert loader.persistent_workers and loader.get('pin_memory', False) == cuda
 
 
-def test_amp(monkeypatch):
-    """bf16 is plain autocast; fp16 has a loss scale and needs a GPU; mmcv's operators have no bf16."""
-    def amp(flag, scope, cuda):
-        monkeypatch.setattr('torch.cuda.is_available', lambda: cuda)
-        cfg = Config(dict(model=dict(type='X'), default_scope=scope, optim_wrapper=dict(type='OptimWrapper')))
-        settings.set_amp(cfg, flag)
-        return settings.adapt(cfg, arguments('x', amp=flag)).optim_wrapper
-
+@pytest.mark.parametrize('flag, dtype, scale', [
+    ('fp16', 'float16', 'dynamic'), ('bf16', 'bfloat16', dict(enabled=False))])
+def test_amp(monkeypatch, flag, dtype, scale):
+    optimizer = dict(type='AdamW', lr=1e-3)
+    cfg = Config(dict(model=dict(), optim_wrapper=dict(type='OptimWrapper', optimizer=optimizer)))
+    settings.set_amp(cfg, flag)
+    assert cfg.optim_wrapper == dict(
+        type='cvt_dense.AmpOptimWrapper', dtype=dtype, loss_scale=scale, cpu=flag == 'bf16', optimizer=optimizer)
     for cuda in (True, False):
-        for flag in ('bf16', 'default'):
-            assert amp(flag, 'mmseg', cuda) == dict(type='cvt_dense.AutocastOptimWrapper', dtype='bfloat16')
-        with pytest.raises(UserError, match='--amp bf16'):
-            amp('bf16', 'mmdet', cuda)
-    for scope in ('mmdet', 'mmseg'):
-        assert amp('fp16', scope, True) == dict(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
-        with pytest.raises(UserError, match='--amp fp16'):
-            amp('fp16', scope, False)
-    assert amp('default', 'mmdet', True).dtype == 'float16'
-
-
-def test_recipes_train_in_float32_without_a_gpu():
-    cfg = Config(dict(model=dict(), optim_wrapper=dict(type='AmpOptimWrapper', dtype='bfloat16', loss_scale='dynamic',
-                                                       optimizer=dict(lr=1.))))
-    assert settings.adapt(cfg, arguments('x')).optim_wrapper == dict(type='OptimWrapper', optimizer=dict(lr=1.))
-    assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
+        monkeypatch.setattr('torch.cuda.is_available', lambda: cuda)
+        assert settings.adapt(cfg, arguments('x')).optim_wrapper == cfg.optim_wrapper
+    theirs = Config(dict(model=dict(), optim_wrapper=dict(type='AmpOptimWrapper', dtype=dtype, optimizer=optimizer)))
+    assert settings.adapt(theirs, arguments('x')).optim_wrapper.type == 'cvt_dense.AmpOptimWrapper'
+    assert theirs.optim_wrapper.type == 'AmpOptimWrapper'
+    if flag == 'fp16':
+        with pytest.raises(UserError, match='a CPU takes --amp bf16'):
+            settings.adapt(cfg, arguments('x', amp='fp16'))
 
 
 def test_auto_scale_lr_flag():

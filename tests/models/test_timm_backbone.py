@@ -7,7 +7,7 @@ from mmengine.optim import build_optim_wrapper
 from torch import nn
 
 from cvt_dense.errors import CheckpointError
-from cvt_dense.launch.check_weights import check_checkpoint, check_pretrained
+from cvt_dense.launch.checks.weights import check_checkpoint, check_pretrained
 from cvt_dense.models import ImageClassifier, TimmBackbone
 
 SWIN = dict(model_name='swin_tiny_patch4_window7_224', embed_dim=8, depths=(2, 1, 1, 2), num_heads=(1, 1, 2, 2))

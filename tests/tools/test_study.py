@@ -95,16 +95,17 @@ def test_shipped_studies_build(study, tmp_path, name):
 @pytest.mark.parametrize('file', sorted((ROOT / 'configs/studies').glob('*.py')), ids=lambda file: file.stem)
 def test_shipped_studies_take_their_options(study, tmp_path, file):
     """Every option and every setting for weights has an effect; members without metrics are those that have none."""
-    from mmengine.config import DictAction
+    from mmengine.config import Config
 
-    from cvt_dense.launch.overrides import read_config
+    from cvt_dense.launch.cfg_options import merge_options, parse_value
     members = study.read_study(str(file))
     seeds = {member['name']: member['seeds'] for member in members}
     for member in members:
         for run in study.runs_of(member, tmp_path, None, [], seeds):
-            options = {key: DictAction._parse_int_float_bool(value)
+            options = {key: parse_value(value)
                        for key, value in (option.split('=', 1) for option in run.options)}
-            cfg = read_config(str(ROOT / run.config), {**options, **dict.fromkeys(run.weights, 'x.pth')})
+            cfg = Config.fromfile(ROOT / run.config)
+            merge_options(cfg, {**options, **dict.fromkeys(run.weights, 'x.pth')})
             assert run.evaluated == ('val_evaluator' in cfg), run
             assert {name.rpartition('_seed')[0] for name in run.weights.values()} <= set(seeds)
 

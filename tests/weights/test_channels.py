@@ -15,7 +15,7 @@ from cvt_dense.deploy import export
 from cvt_dense.deploy.fuse import fuse
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
-from cvt_dense.launch.build import build_datasets
+from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.start import start
 from cvt_dense.models import CvT, ImageClassifier
 from cvt_dense.weights import CheckpointError, convert
@@ -167,7 +167,7 @@ def test_numbers_that_disagree(data, config):
         cfg = Config.fromfile(config)
         cfg.merge_from_dict({key.replace('__', '.'): value for key, value in options.items()})
         init_default_scope('mmseg')
-        return build_datasets(cfg, ['train'])
+        return load_datasets(cfg, ['train'])
 
     arrays = dict(img_path='arrays/train', seg_map_path='labels/train')
     assert len(check(train_dataloader__dataset__data_prefix=arrays, train_dataloader__dataset__img_suffix='.npy')[
@@ -184,4 +184,4 @@ def test_numbers_that_disagree(data, config):
     cfg.train_dataloader.dataset.update(data_root=str(data), split='labels')
     with pytest.raises(UserError, match='loads images as RGB, with 3 channels, but .* is 4: ImageDataset'):
         init_default_scope('cvt_dense')
-        build_datasets(cfg, ['train'])
+        load_datasets(cfg, ['train'])

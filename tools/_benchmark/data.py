@@ -9,15 +9,17 @@ from typing import Any
 
 import timm
 import torch
-from mmengine.config import DictAction
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
-from cvt_dense.launch import command_line, settings
-from cvt_dense.launch.build import build_datasets
+from cvt_dense.launch import command_line
+from cvt_dense.launch.adapt import adapt
+from cvt_dense.launch.build import load_datasets
+from cvt_dense.launch.cfg_options import OptionsAction
+from cvt_dense.launch.read import read_config
 from cvt_dense.nodes import type_name
 
 HELP = 'the input pipeline beside the training step, in images/s'
@@ -26,7 +28,7 @@ HELP = 'the input pipeline beside the training step, in images/s'
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('config', help='config file')
     parser.add_argument('--data-root', metavar='DIR', help='as for tools/train.py')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
+    parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE',
                         help='as for tools/train.py')
     parser.add_argument('--workers', type=lambda text: [int(part) for part in text.split(',')], metavar='N,...',
                         help="numbers of worker processes to try (the config's)")
@@ -76,13 +78,13 @@ def training_rate(model: BaseModel, optim_wrapper: OptimWrapper, batch: dict[str
 def run(args: argparse.Namespace) -> None:
     """Prints how fast a config's training data is loaded, and how fast its model trains on a batch of it."""
     with command_line.report_errors(*command_line.SETUP_ERRORS):
-        cfg = settings.adapt(settings.load_config(args), args)
+        cfg = adapt(read_config(args), args)
         init_default_scope(cfg.get('default_scope') or 'mmengine')
         transform = cfg.train_dataloader.dataset.get('transform')
         if args.compare and type_name(cfg.train_dataloader.dataset) != 'ImageDataset':
             raise ValueError(f'--compare timm: {args.config} trains on no cvt_dense.ImageDataset, the only data set '
                              'that timm has too.')
-        cfg.train_dataloader.dataset = build_datasets(cfg, ['train'])['train']
+        cfg.train_dataloader.dataset = load_datasets(cfg, ['train'])['train']
         model = revert_sync_batchnorm(MODELS.build(cfg.model)).to(args.device).train()
         optim_wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
     print(f'{"":24} {"images/s":>9}')

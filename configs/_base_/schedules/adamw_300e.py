@@ -4,7 +4,8 @@
 # It is scaled linearly to the real total batch, e.g. 8 GPUs * 256 = 2048: 2e-3; 1 GPU * 256: 2.5e-4.
 # Warm-up starts at 1e-6 and the cosine ends at 1e-5, both at 2048 and scaled alike. The schedule moves
 # every iteration (the authors' every epoch).
-train_cfg = dict(by_epoch=True, max_epochs=300, val_interval=1)
+max_epochs = 300
+train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=1)
 val_cfg = dict()
 test_cfg = dict()
 
@@ -19,7 +20,7 @@ optim_wrapper = dict(
     paramwise_cfg=dict(decay_rate=1.))
 param_scheduler = [
     dict(type='LinearLR', start_factor=1e-6 / 2e-3, begin=0, end=5, convert_to_iter_based=True),
-    dict(type='CosineAnnealingLR', eta_min_ratio=1e-5 / 2e-3, begin=5, end=300, T_max=295,
+    dict(type='CosineAnnealingLR', eta_min_ratio=1e-5 / 2e-3, begin=5, end=max_epochs, T_max=max_epochs - 5,
          convert_to_iter_based=True)
 ]
 

@@ -15,7 +15,7 @@ from mmengine.structures import InstanceData, PixelData
 from torch.utils.data import Subset
 
 import cvt_dense  # noqa: F401
-from cvt_dense.launch.settings import redirect_data_root
+from cvt_dense.launch.read import redirect_data_root
 
 ROOT = Path(__file__).resolve().parents[3]
 HOOK = dict(type='cvt_dense.EvaluateLoadedHook')

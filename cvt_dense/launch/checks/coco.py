@@ -18,18 +18,13 @@ NEEDED = dict(
                      area='of the mask, or width * height of the box', iscrowd='0'))
 
 
-def check_exists(file: str, where: str) -> None:
-    if not os.path.isfile(file):
-        raise UserError(f'{where}: the annotation file {file!r} does not exist; correct data_root or ann_file, or give '
-                        '--data-root DIR.')
-
-
 def read(file: str, where: str) -> dict[str, Any]:
-    """The content of a file in COCO's format, with an empty list of annotations if it has none."""
-    check_exists(file, where)
+    """Return the content of a file in COCO's format, with an empty list of annotations if it has none."""
     try:
         with open(file, encoding='utf-8') as f:
             content = json.load(f)
+    except OSError as error:
+        raise UserError(f'{where}: the annotation file {file!r} cannot be read: {error.strerror}.') from error
     except ValueError as error:  # JSON and text decoding errors
         raise UserError(f'{where}: {file!r} is not JSON ({error}).') from error
     lists = ('images', 'annotations', 'categories')
@@ -46,7 +41,7 @@ def read(file: str, where: str) -> dict[str, Any]:
 
 
 def _check_items(name: str, items: list[dict[str, Any]], keys: dict[str, str], file: str) -> None:
-    """What would be a KeyError in a worker, or after hours in the first evaluation; or objects lost without a word."""
+    """Check for what would be a KeyError in a worker or in the first evaluation, or objects lost without a word."""
     for key, remedy in keys.items():
         bare = [item for item in items if not isinstance(item, dict) or key not in item]
         if bare:
@@ -75,7 +70,7 @@ def _is_box(box: Any) -> bool:
 
 def check(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: Sequence[str],
                      where: str) -> int:
-    """Compares a file with the classes and the pipeline; returns how many images have an annotation of the classes."""
+    """Compare a file with the classes and the pipeline; returns how many images have an annotation of the classes."""
     if isinstance(classes, str):
         raise UserError(f'{where}: classes={classes!r} is one text, not a list of names; write ({classes!r}, ).')
     names = [category['name'] for category in content['categories']]
@@ -122,14 +117,14 @@ def check(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: 
 
 
 def _has_mask(annotation: dict[str, Any]) -> bool:
-    """Whether there are run lengths, or a polygon of three points or more: MMDetection leaves out any other."""
+    """Return whether there are run lengths or a polygon of 3 points: MMDetection leaves out any other mask."""
     mask = annotation.get('segmentation')
     return bool(mask) and (isinstance(mask, dict) or any(
         isinstance(polygon, list) and len(polygon) >= 6 for polygon in mask))
 
 
 def check_evaluator(given: str, files: dict[str, dict[str, Any]], stage: str) -> None:
-    """An evaluator may read another file than the data set, if it has the same objects in the same images."""
+    """Check that an evaluator's own file has the same objects in the data set's images."""
     if os.path.realpath(given) in [os.path.realpath(file) for file in files]:
         return
     images = {image['id'] for content in files.values() for image in content['images']}

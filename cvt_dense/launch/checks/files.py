@@ -2,38 +2,37 @@
 import os
 from typing import Any
 
+from mmengine.config import Config
 from mmengine.fileio import get_file_backend
 
 from ...errors import UserError
-from .data_sets import is_first_process
+from ...nodes import dicts
 from .label_maps import check_label_maps
+from .run import Run
 
 
-def check_files(dataset: Any, model: dict[str, Any], where: str,
-                backend_args: dict[str, Any] | None = None) -> None:
-    """Checks that a built data set's images and label maps exist and fit the model.
+def check_files(cfg: Config, run: Run) -> None:
+    """Check that the images and label maps of MMDetection's and MMSegmentation's data sets exist and fit the model.
 
     Classes without a single pixel are named in the log. Label maps are read in threads, 2000 at most, evenly spread.
     Through ``backend_args`` only the first image is read.
 
-    Args:
-        dataset: of MMDetection or MMSegmentation, or MMEngine's wrapper of such; others pass.
-        model: the config's ``model``: its heads' ``ignore_index``.
-        where: what the data set is called in messages.
-        backend_args: of MMEngine's file backend that images and label maps are read through; None: files.
-
     Raises:
-        UserError: files are missing; the backend has not got the first image;
-            a label map is not one channel of whole numbers, or holds values beyond the classes; every pixel is
-            ignored.
+        UserError: if files are missing; the backend has not got the first image; a label map is not one channel of
+            whole numbers, or holds values beyond the classes; every pixel is ignored.
     """
-    if not is_first_process() or not hasattr(dataset, 'get_data_info') or not len(dataset):
-        return
-    if not dataset.metainfo.get('classes'):
-        return
-    if backend_args:
-        _check_backend(dataset.get_data_info(0)['img_path'], backend_args, where)
-        return
+    for stage, dataset in run.datasets.items():
+        if type(dataset).__name__ == 'ImageDataset' or not hasattr(dataset, 'get_data_info') or not run.classes(stage):
+            continue
+        where = f'{stage}_dataloader'
+        backends = [node['backend_args'] for node in dicts(cfg[where].dataset) if node.get('backend_args')]
+        if backends:
+            _check_backend(dataset.get_data_info(0)['img_path'], backends[0], where)
+        else:
+            _check_stage(dataset, cfg.model, where)
+
+
+def _check_stage(dataset: Any, model: dict[str, Any], where: str) -> None:
     files: dict[str, list[str]] = dict(img_path=[], seg_map_path=[])
     for i in range(len(dataset)):
         info = dataset.get_data_info(i)
@@ -51,7 +50,7 @@ def check_files(dataset: Any, model: dict[str, Any], where: str,
 
 
 def _missing(paths: list[str]) -> list[str]:
-    """Paths that are no files; lists each folder once, which on a network disk beats asking for each file."""
+    """Return the paths that are no files. Each folder is listed once, which beats asking for each file."""
     listed: dict[str, set[str]] = {}
     missing = []
     for path in paths:

@@ -13,6 +13,7 @@ MAX_LABEL_MAPS = 2000  # that are read before a run: some seconds
 
 
 def check_label_maps(paths: list[str], dataset: Any, model: dict[str, Any], where: str) -> None:
+    """Check the values of label maps against the classes of their data set and the head's ``ignore_index``."""
     classes = dataset.metainfo['classes']
     shift = int(bool(dataset.metainfo.get('reduce_zero_label')))
     head = model['decode_head'][-1] if isinstance(model['decode_head'], list) else model['decode_head']
@@ -22,7 +23,7 @@ def check_label_maps(paths: list[str], dataset: Any, model: dict[str, Any], wher
     allowed = set(range(shift, number + shift)) | ignored
 
     def count(path: str) -> np.ndarray:
-        """How many pixels have each value, as MMSegmentation reads them."""
+        """Return how many pixels have each value, as MMSegmentation reads them."""
         with Image.open(path) as image:
             if image.mode == '1':  # read as 0 and 1 by Pillow, MMSegmentation's default here
                 pixels = np.bincount(np.asarray(image).ravel(), minlength=256)

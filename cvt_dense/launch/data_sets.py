@@ -1,4 +1,4 @@
-"""What a config says about its data sets, before they are built; which process checks them."""
+"""What a config says about its data sets, before they are built."""
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from mmengine.registry import DATASETS
 
 
 def leaf_datasets(node: Any) -> Iterator[dict[str, Any]]:
-    """The config of each data set inside any wrappers."""
+    """Yield the config of each data set inside any wrappers."""
     inner = node.get('datasets') or ([node['dataset']] if 'dataset' in node else [])
     if inner:
         for child in inner:
@@ -19,6 +19,7 @@ def leaf_datasets(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def dataset_class(dataset: dict[str, Any], cfg: Config) -> type:
+    """Return the class that a data set's config names."""
     if not isinstance(dataset['type'], str):  # a pure-Python config
         return dataset['type']
     with DATASETS.switch_scope_and_registry(cfg.get('default_scope')) as registry:
@@ -26,12 +27,8 @@ def dataset_class(dataset: dict[str, Any], cfg: Config) -> type:
 
 
 def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
-    """``metainfo[key]`` that a config gives its data set, or else the data set's own; a text may name a file."""
+    """Return ``metainfo[key]`` that a config gives its data set, or else the data set's own; a text may name a file."""
     value = (dataset.get('metainfo') or {}).get(key)
     if value is None:
         value = (getattr(dataset_class(dataset, cfg), 'METAINFO', None) or {}).get(key)
     return list_from_file(value) if isinstance(value, str) and os.path.isfile(value) else value
-
-
-def is_first_process() -> bool:
-    return os.environ.get('RANK', os.environ.get('SLURM_PROCID', '0')) == '0'

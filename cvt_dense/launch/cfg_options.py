@@ -1,0 +1,134 @@
+"""``--cfg-options KEY=VALUE``: MMEngine's, except that blanks stay and that an option without effect is an error."""
+import argparse
+import ast
+import difflib
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mmengine.config import Config, DictAction
+
+from ..errors import UserError
+
+# What MMEngine and this package read from a config besides the arguments of MMEngine's Runner.
+READ_FROM_CONFIG = {
+    'activation_checkpointing', 'backend_args', 'compile', 'custom_imports', 'efficient_conv_bn_eval',
+    'find_unused_parameters', 'model_wrapper_cfg', 'runner_type', 'strategy', 'sync_bn', 'tta_model', 'tta_pipeline'}
+
+
+class OptionsAction(DictAction):
+    """argparse's action of ``--cfg-options``; see :func:`parse_value`."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Sequence[str],
+                 option_string: str | None = None) -> None:
+        options = dict(getattr(namespace, self.dest, None) or {})
+        for value in values:
+            key, equals, text = value.partition('=')
+            if not equals:
+                parser.error(f'argument {option_string}: {value!r} is not KEY=VALUE')
+            options[key] = parse_value(text)
+        setattr(namespace, self.dest, options)
+
+
+def parse_value(text: str) -> Any:
+    """Return the value that the text after KEY= stands for.
+
+    Numbers, True, False, None, and lists as ``1,2``, ``[a,b]`` or ``(1,2)`` are what MMEngine's ``DictAction`` makes
+    of them. Everything else is a text, whose blanks stay; quotes protect a comma: ``"'data/a,b'"``.
+    """
+    text = text.strip()
+    inner = text[1:-1] if text[:1] + text[-1:] in ('[]', '()') else text
+    parts = _split(inner)
+    if inner != text or len(parts) > 1:
+        values = [parse_value(part) for part in parts if part.strip()]
+        return tuple(values) if text.startswith('(') and inner != text else values
+    if text.lower() in ('true', 'false'):
+        return text.lower() == 'true'
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        pass
+    try:
+        return float(text)  # 'nan', 'inf'
+    except ValueError:
+        return text
+
+
+def _split(text: str) -> list[str]:
+    """Split at the commas that are in neither brackets nor quotes."""
+    parts, depth, quote, begin = [], 0, '', 0
+    for i, char in enumerate(text):
+        if quote:
+            quote = '' if char == quote else quote
+        elif char in '\'"':
+            quote = char
+        else:
+            depth += (char in '[({') - (char in '])}')
+            if char == ',' and not depth:
+                parts.append(text[begin:i])
+                begin = i + 1
+    return [text] if quote or depth else [*parts, text[begin:]]
+
+
+def format_option(key: str, value: Any) -> str:
+    """Return the argument of ``--cfg-options`` that sets ``key`` to exactly ``value``."""
+    return f'{key}={value!r}'
+
+
+def merge_options(cfg: Config, options: dict[str, Any]) -> None:
+    """Merge options into ``cfg`` as ``Config.merge_from_dict`` does.
+
+    Raises:
+        UserError: if nothing reads an option: it is a variable that the file computed its settings from, or its name
+            is a misspelt one.
+    """
+    settings = cfg.to_dict()
+    for option in options:
+        _check_option(settings, option)
+    cfg.merge_from_dict(options)
+
+
+def _check_option(cfg: dict[str, Any], option: str) -> None:
+    from mmengine.runner import Runner
+    top, *rest = option.split('.')
+    read = READ_FROM_CONFIG | set(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'}
+    settings = {key: value for key, value in cfg.items() if key in read}
+    if top not in read and top in cfg:
+        places = _places(settings, top, cfg[top])
+        names = ', '.join('.'.join([path, *rest]) for path in places[:5]) or 'what is computed from it'
+        raise UserError(f'--cfg-options {option}: {top!r} is a variable of the config file, which is computed before '
+                        f'options are merged. Set {names}, or edit the line in the file or a copy of it.')
+    if top not in read:
+        near = difflib.get_close_matches(top, read, 1, 0.7) or _places(settings, top)[:3]
+        names = ' or '.join('.'.join([name, *rest]) for name in near)
+        raise UserError(f'--cfg-options {option}: nothing reads {top!r}. '
+                        + (f'Did you mean {names}?' if near else f'Allowed at the top: {", ".join(sorted(read))}.'))
+    node: Any = cfg[top] if top in cfg else {}
+    for depth, part in enumerate(rest, 1):
+        if isinstance(node, (list, tuple)) and part.isdigit() and int(part) < len(node):
+            node = node[int(part)]
+        elif isinstance(node, dict) and part in node:
+            node = node[part]
+        else:
+            near = difflib.get_close_matches(part, node, 1, 0.8) if isinstance(node, dict) else []
+            if near:
+                meant = '.'.join([top, *rest[:depth - 1], *near, *rest[depth:]])
+                raise UserError(f'--cfg-options {option}: the config has no {part!r} there. Did you mean {meant}?')
+            return
+
+
+def _places(settings: dict[str, Any], name: str, value: Any = None) -> list[str]:
+    """Return the settings of that name, or else those with the same list, dict or text as value."""
+    found = list(_values(settings))
+    places = [path for path, _ in found if path.split('.')[-1] == name]
+    if not places and isinstance(value, (str, list, tuple, dict)) and value:
+        places = [path for path, other in found if other == value]
+    return places
+
+
+def _values(node: Any, path: str = '') -> Iterator[tuple[str, Any]]:
+    for key, child in node.items() if isinstance(node, dict) else enumerate(node):
+        here = f'{path}.{key}' if path else str(key)
+        yield here, child
+        if isinstance(child, (dict, list, tuple)):
+            yield from _values(child, here)

@@ -1,0 +1,23 @@
+"""What is checked before a run writes anything; ``--no-check`` leaves all of it out.
+
+Each check is a function of the config and of what the run knows besides; it raises ``UserError`` with one sentence on
+what was given and what is allowed, or logs what may be right. A new one is a new function in one of the lists below.
+MMDetection and MMSegmentation find most of these mistakes late (in a worker, epochs into a run) or never: a category
+under another name is dropped without a word, and a label beyond the classes is left out of the score.
+"""
+from .annotations import check_annotations
+from .channels import check_channels, check_normalisers
+from .classes import check_class_folders, check_heads, check_outputs
+from .components import check_components
+from .files import check_files
+from .keys import check_keys
+from .run import Run
+from .schedules import check_schedules
+from .weights import check_weights
+
+# Before all these, ..paths looks for the folders and COCO files that a config names.
+OF_CONFIG = (check_keys, check_schedules, check_heads, check_normalisers, check_annotations)
+OF_DATA_SETS = (check_class_folders, check_outputs, check_files, check_channels)
+OF_MODEL = (check_weights, check_components)
+
+__all__ = ['OF_CONFIG', 'OF_DATA_SETS', 'OF_MODEL', 'Run']

@@ -1,0 +1,61 @@
+"""Test-time augmentation: the views of each image, and the model that merges their predictions."""
+from typing import Any
+
+from mmengine.config import Config, ConfigDict
+from mmengine.logging import print_log
+
+from ..errors import UserError
+from ..nodes import dicts, type_name
+
+
+def set_tta_pipeline(cfg: Config) -> None:
+    """Let the test data set load every view of the config's ``tta_pipeline``.
+
+    Raises:
+        UserError: the config has no test-time augmentation.
+    """
+    if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
+        raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline, which say how the '
+                        'predictions for several sizes and mirror images are put together.')
+    dataset = cfg.test_dataloader.dataset
+    while 'dataset' in dataset:
+        dataset = dataset.dataset
+    if not any(type_name(node) == 'TestTimeAug' for node in dicts(dataset.pipeline)):
+        follow_test_size(cfg.tta_pipeline, dataset.pipeline)
+        dataset.pipeline = cfg.tta_pipeline
+
+
+def follow_test_size(tta_pipeline: list[dict[str, Any]], test_pipeline: list[dict[str, Any]]) -> None:
+    """Scale the sizes of a test-time augmentation so that the middle one is the test's size.
+
+    A ``tta_pipeline`` with the test's size among its sizes stays as it is. Otherwise it was written for another test
+    size: the lower middle one of its sizes, which our recipes, MMDetection's and MMSegmentation's have there. The
+    log names the sizes.
+    """
+    size = next((_scale(node) for node in dicts(test_pipeline) if _scale(node)), None)
+    views = [node for node in dicts(tta_pipeline) if _scale(node)]
+    if size is None or not views:
+        print_log('--tta: sizes as tta_pipeline has them; it or the test pipeline resizes to no fixed scale.',
+                  logger='current')
+        return
+    sizes = sorted((_scale(node) for node in views), key=min)
+    if size not in sizes:
+        base = min(sizes[(len(sizes) - 1) // 2])
+        for node in views:
+            ratio = min(_scale(node)) / base
+            node['scale'] = tuple(round(side * ratio) for side in size)
+    print_log(f'--tta: tested at {[_scale(node) for node in views]}; the test pipeline has {size}.', logger='current')
+
+
+def _scale(transform: dict[str, Any]) -> tuple[int, int] | None:
+    """Return the one size that a transform resizes to; None if it has none or several."""
+    scale = transform.get('scale')
+    if isinstance(scale, int):
+        return scale, scale
+    fixed = isinstance(scale, (list, tuple)) and len(scale) == 2 and all(isinstance(side, int) for side in scale)
+    return tuple(scale) if fixed else None
+
+
+def wrap_for_tta(cfg: Config) -> None:
+    """Put the config's ``tta_model`` around the model: last, because checkpoints are those of the model inside."""
+    cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)

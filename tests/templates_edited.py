@@ -1,0 +1,32 @@
+"""Templates of ``configs/*_custom.py`` as a user edits them."""
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def edit_head(template: str, **lines: Any) -> str:
+    """Return the text of ``configs/<template>.py`` with other values in its head.
+
+    Args:
+        template: a template's name.
+        lines: value of each variable; 'train_ann, train_images' is written train_ann__train_images.
+
+    Raises:
+        ValueError: the head has no such line, or has it twice.
+    """
+    head, rest = (ROOT / f'configs/{template}.py').read_text().split('# -----', 1)
+    for name, value in lines.items():
+        names = name.replace('__', ', ')
+        head, found = re.subn(rf'^{names} = .*$', lambda _: f'{names} = {value!r}', head, flags=re.M)
+        if found != 1:
+            raise ValueError(f'{template}: {found} lines begin with {names!r}')
+    return head + '# -----' + rest
+
+
+def write_template(folder: Path, template: str, **lines: Any) -> Path:
+    """Write an edited template into ``folder`` and return its path."""
+    path = folder / f'{template}.py'
+    path.write_text(edit_head(template, **lines))
+    return path
