@@ -5,6 +5,7 @@ Here with runs of milliseconds in this process; tests/engine/test_faults*.py kil
 import itertools
 import signal
 from collections.abc import Callable
+from math import cos, pi
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +214,10 @@ def test_another_batch_size(tmp_path, schedule):
     runner = run(tmp_path, **{'train_dataloader.batch_size': 4}, **settings)
     assert runner.iter == 6  # three epochs of two; it went on with the fourth
     group = runner.optim_wrapper.param_groups[0]
-    assert group['initial_lr' if schedule else 'lr'] == pytest.approx(0.02)
+    if schedule:  # after five of six iterations of the cosine
+        assert group['initial_lr'] == 0.02 and group['lr'] == pytest.approx(0.02 * (1 + cos(pi * 5 / 6)) / 2, rel=1e-3)
+    else:
+        assert group['lr'] == 0.02
 
 
 def test_a_best_checkpoint_is_that_of_the_best_score(tmp_path):

@@ -1,6 +1,8 @@
-"""Which files the checkpoint hook writes and deletes; tests/engine/test_faults.py kills and stops whole runs."""
+"""Which files the checkpoint hook writes and deletes; test_resume.py stops and resumes runs."""
 import itertools
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 import cvt_dense  # noqa: F401
 from cvt_dense.engine.checkpoint import find_checkpoint
+from cvt_dense.errors import UserError
 
 RUNS = itertools.count()
 
@@ -37,22 +40,25 @@ class Scores(BaseMetric):
         self.results.append(0)
 
     def compute_metrics(self, results):
-        return dict(score=next(self.scores))
+        score = next(self.scores)
+        return dict(score=score, loss=score)
 
 
-def train(work_dir, scores, epochs, resume=False, lr=0.1, **loader):
+def train(work_dir, scores, epochs, resume=False, lr=0.1, save_best='score', rule='greater', **loader):
     init_default_scope('mmengine')
     data = [dict(inputs=torch.ones(1))]
-    Runner(
+    runner = Runner(
         Line(), str(work_dir), train_dataloader=DataLoader(data, **loader), val_dataloader=DataLoader(data),
         train_cfg=dict(by_epoch=True, max_epochs=epochs), val_cfg=dict(), val_evaluator=[Scores(scores)],
         optim_wrapper=dict(optimizer=dict(type='SGD', lr=lr)), resume=resume,
         param_scheduler=dict(type='MultiStepLR', milestones=[100], end=100),
-        load_from=find_checkpoint(str(work_dir)) if resume else None, log_level='WARNING',
+        load_from=find_checkpoint(str(work_dir)) if resume else None, log_level='INFO',
         default_hooks=dict(logger=None, checkpoint=dict(
-            type='cvt_dense.SafeCheckpointHook', interval=1, max_keep_ckpts=1, save_best='score', rule='greater')),
+            type='cvt_dense.SafeCheckpointHook', interval=1, max_keep_ckpts=1, save_best=save_best, rule=rule)),
         experiment_name=f'checkpoint_{next(RUNS)}', cfg=dict(optim_wrapper=dict(optimizer=dict(lr=lr))),
-        custom_hooks=[dict(type='cvt_dense.SummaryHook')]).train()
+        custom_hooks=[dict(type='cvt_dense.SummaryHook')])
+    runner.train()
+    return Path(runner.logger.log_file).read_text()
 
 
 def names(folder):
@@ -66,19 +72,30 @@ def test_a_better_one_replaces_the_best_of_its_own_folder(tmp_path, copied):
     assert names(first) == ['best_score_epoch_1.pth', 'epoch_2.pth']
     run = shutil.copytree(first, tmp_path / 'copy') if copied else first
     assert find_checkpoint(str(run)) == str(run / 'epoch_2.pth')
-    train(run, [0.4, 0.9], epochs=3, resume=True)  # the checkpoint was written before epoch 2's evaluation
+    log = train(run, [0.4, 0.9], epochs=3, resume=True)  # the checkpoint was written before epoch 2's evaluation
     assert names(run) == ['best_score_epoch_3.pth', 'epoch_3.pth']
     if copied:
         assert names(first) == ['best_score_epoch_1.pth', 'epoch_2.pth']
+    deleted = re.findall(r'previous best checkpoint (\S+)', log)
+    assert deleted == [str(run / 'best_score_epoch_1.pth')] and not Path(deleted[0]).exists()
 
 
-def test_a_changed_learning_rate_is_named_where_a_batch_sampler_says_how_large_batches_are(tmp_path, capsys):
+def test_a_changed_learning_rate_is_named_where_a_batch_sampler_says_how_large_batches_are(tmp_path):
     """As in the detection recipes, whose loaders have no batch size of their own."""
     def log(epochs, resume=False, lr=0.1):
         sampler = BatchSampler(SequentialSampler([0]), batch_size=1, drop_last=False)
-        train(tmp_path, [0.5] * epochs, epochs, resume, lr, batch_sampler=sampler)
-        return capsys.readouterr().out
+        return train(tmp_path, [0.5] * epochs, epochs, resume, lr, batch_sampler=sampler)
 
     assert 'have no effect' not in log(1)
     assert 'have no effect' not in log(2, resume=True)
-    assert 'optim_wrapper.optimizer.lr=0.3 (it stays 0.1)' in log(3, resume=True, lr=0.3)
+    assert 'optim_wrapper.optimizer.lr=0.3' in log(3, resume=True, lr=0.3)
+
+
+def test_the_first_metric_and_several_metrics(tmp_path):
+    """``save_best='auto'`` takes the first metric; a metric that is not evaluated is named."""
+    train(tmp_path / 'auto', [0.1, 0.3, 0.2], epochs=3, save_best='auto')
+    assert names(tmp_path / 'auto') == ['best_score_epoch_2.pth', 'epoch_3.pth']
+    train(tmp_path / 'two', [0.1, 0.3, 0.2], epochs=3, save_best=['score', 'loss'], rule=['greater', 'less'])
+    assert names(tmp_path / 'two') == ['best_loss_epoch_1.pth', 'best_score_epoch_2.pth', 'epoch_3.pth']
+    with pytest.raises(UserError, match='save_best'):
+        train(tmp_path / 'none', [0.1], epochs=1, save_best='mIoU')
