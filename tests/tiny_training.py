@@ -2,6 +2,7 @@
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -55,6 +56,12 @@ def write_config(folder: Path) -> Path:
     config = folder / 'tiny.py'
     config.write_text(CONFIG.format(base=str(ROOT / 'configs/cvt_nano_shapes.py'), data=str(folder / 'data')))
     return config
+
+
+def free_port() -> str:
+    with socket.socket() as sock:
+        sock.bind(('127.0.0.1', 0))
+        return str(sock.getsockname()[1])
 
 
 def load(path: Path) -> dict[str, Any]:

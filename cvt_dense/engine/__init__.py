@@ -10,7 +10,6 @@ from .hooks import (
     NonFiniteLossHook,
     ProgressBarHook,
     RawWeightsHook,
-    ScheduleHook,
     SeedHook,
     SummaryHook,
     UnreadableImagesHook,
@@ -21,5 +20,5 @@ from .runner import CvTRunner
 __all__ = [
     'AutocastOptimWrapper', 'BatchNormStatisticsHook', 'CostHook', 'CvTRunner', 'EMAHook', 'EvaluateLoadedHook',
     'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressBarHook',
-    'RawWeightsHook', 'SafeCheckpointHook', 'ScheduleHook', 'SeedHook', 'SummaryHook', 'UnreadableImagesHook'
+    'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook', 'SummaryHook', 'UnreadableImagesHook'
 ]

@@ -10,7 +10,7 @@ from mmengine.dist import broadcast_object_list, is_main_process
 from mmengine.registry import DATASETS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
-from ..engine.hooks import EvaluateLoadedHook, HeadClassesHook, ScheduleHook, SummaryHook
+from ..engine.hooks import EvaluateLoadedHook, HeadClassesHook, SummaryHook
 from ..engine.runner import CvTRunner, RunnerMixin
 from ..errors import UserError
 from ..weights import register_safe_loading
@@ -89,7 +89,7 @@ def build_runner(cfg: Config, asked: Config, args: argparse.Namespace, datasets:
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
         arguments[f'{stage}_dataloader'] = dict(arguments[f'{stage}_dataloader'], dataset=dataset)
     runner = runner_class(**arguments, cfg=cfg)
-    for hook in (EvaluateLoadedHook, *((SummaryHook, HeadClassesHook, ScheduleHook) if training else ())):
+    for hook in (EvaluateLoadedHook, *((SummaryHook, HeadClassesHook) if training else ())):
         if not any(isinstance(present, hook) for present in runner.hooks):  # a config of someone else's
             runner.register_hook(hook())
     runner.cfg = asked

@@ -6,7 +6,6 @@ import pty
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import termios
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_training import EPOCHS, ITERATIONS, ROOT, call, differences, load, start, write_config
+from tiny_training import EPOCHS, ITERATIONS, ROOT, call, differences, free_port, load, start, write_config
 
 TWO = ('--cfg-options', 'train_dataloader.batch_size=6')
 
@@ -39,12 +38,6 @@ for pid in $pids; do
 done
 exit $rc
 """
-
-
-def free_port() -> str:
-    with socket.socket() as sock:
-        sock.bind(('127.0.0.1', 0))
-        return str(sock.getsockname()[1])
 
 
 @pytest.fixture(scope='module')

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from loop_two_processes import free_port
 from mmengine.model import ExponentialMovingAverage
-from tiny_training import differences, load, start, write_config
+from tiny_training import differences, free_port, load, start, write_config
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch.start import start as start_run

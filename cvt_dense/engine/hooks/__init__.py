@@ -7,13 +7,11 @@ from .head_classes import HeadClassesHook
 from .non_finite import NonFiniteLossHook
 from .progress import ProgressBarHook
 from .raw_weights import RawWeightsHook
-from .schedule import ScheduleHook
 from .seed import SeedHook
 from .summary import SummaryHook
 from .unreadable_images import UnreadableImagesHook
 
 __all__ = [
     'BatchNormStatisticsHook', 'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FuseHook', 'HeadClassesHook',
-    'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook', 'ScheduleHook', 'SeedHook', 'SummaryHook',
-    'UnreadableImagesHook'
+    'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook', 'SeedHook', 'SummaryHook', 'UnreadableImagesHook'
 ]
