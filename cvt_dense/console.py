@@ -22,7 +22,9 @@ class ConsoleFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if not super().filter(record):
             return True
-        return record.levelno >= self.level and not getattr(record, 'file_only', False)
+        # Deprecations are for those who develop with a package, not for those who run it.
+        file_only = getattr(record, 'file_only', False) or 'deprecated' in record.getMessage()
+        return record.levelno >= self.level and not file_only
 
 
 def add_console_filter(logger: logging.Logger, level: int = logging.WARNING) -> ConsoleFilter:

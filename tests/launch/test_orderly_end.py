@@ -1,8 +1,8 @@
 """Two processes end with the right exit codes, and without threads of the process group when Python shuts down.
 
 ``PYTHONPATH=.:tests python tests/launch/test_orderly_end.py 100 [success|stop|error]`` starts a run of two processes
-again and again, with one busy process per core beside it, and counts how its processes end: with 0 in a run that comes to
-its end or is stopped by a signal to one process, with 1 where one process raises.
+again and again, with one busy process per core beside it, and counts how its processes end: with 0 in a run that ends
+or is stopped by a signal to one process, with 1 where one process raises.
 """
 import multiprocessing
 import os

@@ -140,7 +140,8 @@ def _images(runner: Runner) -> str:
     dataset = (runner.train_dataloader if runner.val_loop is None else runner.val_dataloader).dataset
     folder = ''
     if hasattr(dataset, 'get_data_info'):  # MMEngine's data sets and their wrappers
-        folder = os.path.dirname(dataset.get_data_info(0).get('img_path') or '')
+        ends = [dataset.get_data_info(i).get('img_path') or '' for i in (0, len(dataset) - 1)]
+        folder = os.path.commonpath([os.path.dirname(path) for path in ends])
     return _short(folder) if os.path.isdir(folder) else 'IMAGE_OR_FOLDER'
 
 
