@@ -22,6 +22,7 @@ from mmengine.config import Config
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, TRANSFORMS, init_default_scope
 from mmengine.runner import load_checkpoint
+from mmengine.structures import BaseDataElement
 from PIL import Image
 from predict import find_images, name_pictures
 from torch import Tensor
@@ -158,7 +159,7 @@ def network_input(model: BaseModel, cfg: Config, image: np.ndarray) -> Tensor:
             if type_name(node) == 'Normalize':
                 image = TRANSFORMS.build(node)(dict(img=image.astype(np.float32)))['img']
         inputs = [torch.tensor(np.ascontiguousarray(image)).permute(2, 0, 1)]
-    x = model.data_preprocessor(dict(inputs=inputs, data_samples=None), False)['inputs']
+    x = model.data_preprocessor(dict(inputs=inputs, data_samples=[BaseDataElement()]), False)['inputs']
     return x[..., :image.shape[0], :image.shape[1]]  # without padding
 
 

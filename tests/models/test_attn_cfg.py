@@ -142,19 +142,13 @@ def test_runs_in_other_precisions(options, dtype):
             assert (a.float() - b).abs().mean() < (1e-5 if dtype == torch.float64 else 0.05)
 
 
-@pytest.mark.parametrize('options', OPTIONS.values(), ids=OPTIONS)
-def test_one_graph(options):
-    """What torch.compile traces has no break, in training and in testing."""
+@pytest.mark.parametrize('name', ['windows', 'linear', 'pruned'])
+def test_one_graph(name):
+    """What torch.compile traces in training has no break; tests/deploy/test_fuse.py compiles for inference."""
     torch._dynamo.reset()  # what was compiled for the other options counts towards its limit
-    model = moved(CvT(ARCH, **options))
-    x = torch.rand(2, 3, 49, 90)
-    for mode in (True, False):
-        model.train(mode)
-        torch.manual_seed(1)
-        expected = model(x)
-        torch.manual_seed(1)
-        for a, b in zip(torch.compile(model, fullgraph=True, backend='eager')(x), expected):
-            torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+    model, x = moved(CvT(ARCH, **OPTIONS[name])), torch.rand(2, 3, 49, 90)
+    for a, b in zip(torch.compile(model, fullgraph=True, backend='eager')(x), model(x)):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize('options', [OPTIONS['together'], OPTIONS['linear'], OPTIONS['pruned']],
