@@ -158,9 +158,9 @@ TOOLS = [
     ['train', '{config}', '--work-dir', '{folder}/work', '--resume'],
     ['train', '{config}', '--work-dir', '{folder}/new', '--cfg-options', 'load_from={evil}'],
     ['test', '{config}', '{evil}', '--work-dir', '{folder}/new'],
-    ['predict', '{config}', '{evil}', '{folder}/data', '--out-dir', '{folder}/new'],
+    ['predict', '{config}', '{evil}', '{folder}/data/val/dark', '--out-dir', '{folder}/new'],
     ['export', '{config}', '{evil}', '{folder}/new.onnx'],
-    ['attention', '{config}', '{evil}', '{folder}/data', '--out-dir', '{folder}/new'],
+    ['attention', '{config}', '{evil}', '{folder}/data/val/dark', '--out-dir', '{folder}/new'],
     ['prune_heads', '{config}', '{evil}', '{folder}/new.pth', '--keep', '0.5'],
     ['convert_checkpoint', '{evil}', '{folder}/new.pth', '--to', 'microsoft'],
 ]
@@ -178,13 +178,13 @@ def folder(good, tmp_path_factory):
 
 
 @pytest.mark.parametrize('command', TOOLS, ids=lambda command: command[0])
-def test_our_tools(folder, monkeypatch, capsys, others_tool, command):
+def test_our_tools(folder, monkeypatch, capfd, others_tool, command):
     names = dict(config=folder / 'tiny.py', evil=folder / 'evil.pth', folder=folder)
     monkeypatch.setattr(sys, 'path', [str(ROOT / 'tools'), *sys.path])
     monkeypatch.setattr(sys, 'argv', [word.format(**names) for word in command])
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(ROOT / f'tools/{command[0]}.py'), run_name='__main__')
-    assert end.value.code == 2 and 'is refused' in capsys.readouterr().err
+    assert end.value.code == 2 and 'is refused' in capfd.readouterr().err
     assert not (folder / 'PWNED').exists() and not (folder / 'new').exists()
 
 
