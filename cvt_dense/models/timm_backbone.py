@@ -1,7 +1,6 @@
 """Any network of timm as a backbone, so that CvT's rivals train under the same heads, schedules and tools."""
-import difflib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -20,11 +19,7 @@ from .attention import has_statistics
 
 OUT_TYPES = ('featmap', 'pooled')
 PUBLISHED = 'timm'  # of init_cfg: the weights that timm publishes for model_name
-# timm's arguments that stand for something else here.
-INSTEAD = dict(
-    pretrained=f"init_cfg=dict(type='Pretrained', checkpoint={PUBLISHED!r}), or a file in its place",
-    checkpoint_path="init_cfg=dict(type='Pretrained', checkpoint=FILE)",
-    in_chans='in_channels', features_only="out_type='featmap'", num_classes="the classifier's num_classes")
+RESERVED = {'pretrained', 'checkpoint_path', 'in_chans', 'features_only', 'num_classes'}  # set by this class
 # For images of any size, where a network has these arguments. Of maps, Swin's last stage shifts its windows too, as in
 # MMDetection; at 224x224, where one window is the map, its classifier does not.
 ANY_SIZE = dict(strict_img_size=False, dynamic_img_size=True, dynamic_img_pad=True)
@@ -75,16 +70,24 @@ class TimmBackbone(BaseModule):
                  init_cfg: dict[str, Any] | None = None,
                  **timm_args: Any):
         super().__init__(init_cfg)
-        _check(model_name, out_type, out_indices, timm_args, init_cfg)
+        if out_type not in OUT_TYPES:
+            raise ValueError(f'out_type={out_type!r}: allowed are {OUT_TYPES}.')
+        if out_type != 'featmap' and out_indices is not None:
+            raise ValueError(f"out_indices={out_indices!r}: allowed with out_type='featmap' only.")
+        if RESERVED & set(timm_args):
+            raise ValueError(f'{sorted(RESERVED & set(timm_args))} cannot be given: init_cfg names the weights, and '
+                             'in_channels, out_type and the classifier say the rest.')
+        if init_cfg and (init_cfg.get('type') != 'Pretrained' or 'checkpoint' not in init_cfg):
+            raise ValueError(f"init_cfg={init_cfg!r}: allowed are None and dict(type='Pretrained', checkpoint=...).")
         self.model_name = model_name
         self.out_type = out_type
         self.norm_eval = norm_eval
+        self._timm_args = dict(timm_args, in_chans=in_channels)
         with torch.device('meta'):  # costs nothing
-            bare = type(timm.create_model(model_name, num_classes=0))
-        accepted = inspect.signature(bare).parameters
+            bases = type(self._create(num_classes=0)).__mro__
+        accepted = {name for base in bases for name in inspect.signature(base.__init__).parameters}
         any_size = ANY_SIZE_MAPS if out_type == 'featmap' else ANY_SIZE
-        self._timm_args = dict({key: value for key, value in any_size.items() if key in accepted}, **timm_args,
-                               in_chans=in_channels)
+        self._timm_args = {**{key: value for key, value in any_size.items() if key in accepted}, **self._timm_args}
         self.in_channels = in_channels
         if out_type == 'featmap':
             given = {} if out_indices is None else dict(out_indices=tuple(out_indices))
@@ -108,14 +111,11 @@ class TimmBackbone(BaseModule):
             return timm.create_model(self.model_name, **self._timm_args, **options)
         except (TypeError, AssertionError, RuntimeError, IndexError, KeyError, AttributeError) as error:
             # timm has no error of its own for what a network does not take.
-            maps = ' and feature maps' if 'features_only' in options else ''
-            raise ValueError(f'timm builds no {self.model_name!r} with {dict(self._timm_args, **options)}{maps}: '
-                             f'{type(error).__name__}: {error}. Change out_indices or the arguments for timm'
-                             + (", or take the network as a classifier's backbone, out_type='pooled'." if maps else '.')
-                             ) from error
+            raise ValueError(f'timm builds no {self.model_name!r} with {dict(self._timm_args, **options)}: '
+                             f'{type(error).__name__}: {error}') from error
 
     def train(self, mode: bool = True) -> 'TimmBackbone':
-        """Sets the mode, except, with ``norm_eval``, for BatchNorm."""
+        """Set the mode, except, with ``norm_eval``, for BatchNorm."""
         super().train(mode)
         if mode and self.norm_eval:
             for module in self.modules():
@@ -124,7 +124,7 @@ class TimmBackbone(BaseModule):
         return self
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(B, in_channels, H, W) to a tuple, see ``out_type``."""
+        """Turn (B, in_channels, H, W) into a tuple, see ``out_type``."""
         if self.out_type == 'pooled':
             return (self.network(x), )
         outs = self.network(x)
@@ -139,7 +139,7 @@ class TimmBackbone(BaseModule):
 
     @cached_property
     def _layers(self) -> tuple[dict[str, int], set[str]]:
-        """Layer by parameter's name, and the names that timm lets not decay; both as :func:`_key`."""
+        """Return the layer of each parameter and the names that timm exempts from decay, both as :func:`_key`."""
         with torch.device('meta'):
             bare = timm.create_model(self.model_name, **dict(self._timm_args, num_classes=0))
         layers = group_parameters(bare, bare.group_matcher(coarse=False), reverse=True)
@@ -147,7 +147,7 @@ class TimmBackbone(BaseModule):
         return {_key(name): layer for name, layer in layers.items()}, {_key(name) for name in free}
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """The layer of a parameter, for layer-wise learning rate decay: timm's own layer groups.
+        """Return the layer of a parameter, for layer-wise learning rate decay, by timm's own layer groups.
 
         Every parameter outside of the network is the last layer. Arguments and result as those of
         :meth:`cvt_dense.models.CvT.get_layer_depth`.
@@ -159,45 +159,51 @@ class TimmBackbone(BaseModule):
         return (layers.get(_key(name), num_layers - 1) if inside else num_layers - 1), num_layers
 
     def no_weight_decay(self) -> set[str]:
-        """Names of the parameters that timm lets not decay: position embeddings and tables, CLS tokens."""
+        """Return the names of parameters that timm exempts from decay: position embeddings and tables, CLS tokens."""
         free = self._layers[1]
         return {f'network.{name}' for name, _ in self.network.named_parameters() if _key(name) in free}
 
     # -- weights -------------------------------------------------------------------------------------
 
     def init_weights(self) -> None:
-        """Loads what ``init_cfg`` names; timm has initialised everything else while it was built."""
+        """Load what ``init_cfg`` names; timm has initialised everything else while it was built."""
         if self.init_cfg:
-            self._load(self._read())
+            tensors = self._read()
+            self.network.load_state_dict(tensors)
+            print_log(f'TimmBackbone {self.model_name}: {len(tensors)} tensors loaded; from '
+                      f'{self.init_cfg["checkpoint"]}', logger='current')
         self._is_init = True
 
     def check_init_weights(self) -> None:
-        """Reads what :meth:`init_weights` would load and compares it, loading nothing.
+        """Read what :meth:`init_weights` would load and compare it, loading nothing.
 
         Raises:
             FileNotFoundError, CheckpointError: it cannot be had, or does not fit.
         """
         if self.init_cfg:
-            self._match(self._read())
+            self._read()
 
     def _read(self) -> StateDict:
-        source = self.init_cfg['checkpoint']
-        tensors = None
+        """Return the tensors that ``init_cfg`` names under the names of this network's."""
+        source, tensors, given = self.init_cfg['checkpoint'], None, {}
         if source != PUBLISHED:
             tensors = select_weights(load_weights_file(source, rename=False), source=source)
-            ours = {name.removeprefix('backbone.network.'): value for name, value in tensors.items()
-                    if name.startswith('backbone.network.')}
-            if ours:
-                return ours
-        try:
-            return self._through_timm(tensors)
-        except Exception as error:  # the network's, the hub's, a filter's of one network: anything
-            raise CheckpointError(f'weights of {self.model_name!r} from {source}: {type(error).__name__}: '
-                                  f'{" ".join(str(error).split())[:400]} Give a file of weights for this network as '
-                                  'init_cfg.checkpoint, or set init_cfg=None to train from scratch.') from error
+            start = 'backbone.network.'  # of this project's checkpoints
+            given = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+        if not given:
+            try:
+                given = self._through_timm(tensors)
+            except Exception as error:  # the network's, the hub's, a filter's of one network: anything
+                raise CheckpointError(f'{source} gives no weights of {self.model_name!r}: {type(error).__name__}: '
+                                      f'{" ".join(str(error).split())[:400]}') from error
+        own = self.network.state_dict()
+        names = {_key(name): name for name in own}
+        given = {names.get(_key(name), name): value for name, value in given.items()}
+        check(own, given, source, left_over=given)
+        return {name: given[name] for name in own}
 
     def _through_timm(self, tensors: StateDict | None) -> StateDict:
-        """Published weights (None), or a file's, in this network's names and shapes: timm's filters know them."""
+        """Return published weights (None), or a file's, as timm converts them for this network."""
         overlay, args = {}, dict(self._timm_args)
         if tensors is not None:
             names = timm.get_pretrained_cfg(self.model_name).classifier or ()
@@ -207,42 +213,7 @@ class TimmBackbone(BaseModule):
             overlay = dict(pretrained_cfg_overlay=dict(state_dict=tensors, num_classes=args['num_classes']))
         return timm.create_model(self.model_name, pretrained=True, **overlay, **args).state_dict()
 
-    def _match(self, given: StateDict) -> StateDict:
-        """``given`` under the names of this network's tensors."""
-        own = {_key(name): name for name in self.network.state_dict()}
-        given = {own.get(_key(name), name): value for name, value in given.items()}
-        check(self.network.state_dict(), given, self.init_cfg['checkpoint'], left_over=given)
-        return {name: given[name] for name in own.values()}
-
-    def _load(self, given: StateDict) -> None:
-        found = self._match(given)
-        self.network.load_state_dict(found)
-        print_log(f'TimmBackbone {self.model_name}: {len(found)} tensors loaded, {len(given) - len(found)} left over; '
-                  f'from {self.init_cfg["checkpoint"]}', logger='current')
-
 
 def _key(name: str) -> str:
-    """A parameter's name, the same in timm's classifier and in its networks of maps, which flatten their modules."""
+    """Return a parameter's name, the same in timm's classifier and in its networks of maps, which flatten modules."""
     return name.removeprefix('model.').replace('.', '_')
-
-
-def _check(model_name: str, out_type: str, out_indices: Any, timm_args: Mapping[str, Any], init_cfg: Any) -> None:
-    name = model_name.partition('.')[0]
-    if '/' not in name and not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models(), 5, 0.4)
-        raise ValueError(f'model_name={model_name!r}: timm {timm.__version__} has {len(timm.list_models())} networks, '
-                         f'but not this one. Near it: {", ".join(near) or "none"}; timm.list_models() lists all.')
-    if name != model_name and '/' not in name and model_name not in timm.list_models(f'{name}.*', pretrained=True):
-        raise ValueError(f'model_name={model_name!r}: timm publishes no such weights of {name}; it has '
-                         f'{", ".join(timm.list_models(f"{name}.*", pretrained=True)) or "none"}.')
-    if out_type not in OUT_TYPES:
-        raise ValueError(f'out_type={out_type!r}: allowed are {OUT_TYPES}.')
-    if out_type != 'featmap' and out_indices is not None:
-        raise ValueError(f'out_indices={out_indices!r} with out_type={out_type!r}: leave out_indices out.')
-    for key in INSTEAD:
-        if key in timm_args:
-            raise ValueError(f'{key}={timm_args[key]!r} is not for TimmBackbone: set {INSTEAD[key]}.')
-    if init_cfg and (not isinstance(init_cfg, Mapping) or init_cfg.get('type') != 'Pretrained'
-                     or not isinstance(init_cfg.get('checkpoint'), str)):
-        raise ValueError(f"init_cfg={init_cfg!r}: timm initialises its networks; allowed are None and "
-                         f"dict(type='Pretrained', checkpoint={PUBLISHED!r} or a file).")
