@@ -125,32 +125,26 @@ def test_model_in_distributed_wrapper(tmp_path):
 def test_groups_are_in_the_log(capsys):
     MMLogger.get_instance('layer-decay-test')
     build(model_of('mmengine'), decay_rate=RATE)
-    printed = capsys.readouterr()
-    printed = printed.out + printed.err
-    assert '14 parameter groups, learning rate times 0.5 a layer' in printed
-    assert '1.563e-05' in printed and 'backbone.stage0.patch_embed.proj.weight' in printed
+    printed = ''.join(capsys.readouterr())
+    assert '14 parameter groups' in printed and '1.563e-05' in printed
 
 
-@pytest.mark.parametrize('paramwise, message', [
-    (dict(decay_rate=0.9, decay_type='layer_wise'),
-     r"unknown keys \['decay_type'\]; allowed are \['decay_rate', 'no_decay_keys'\]"),
-    (dict(no_decay_keys=['x']), 'decay_rate=None, but must be a number above 0 and at most 1'),
-    (dict(decay_rate=1.1), 'decay_rate=1.1, but must be a number'),
-    (dict(decay_rate=0), 'decay_rate=0, but must be a number'),
-    (dict(decay_rate=0.9, no_decay_keys='head'), r"no_decay_keys='head' must be a list of texts: \['head'\]"),
-])
-def test_wrong_options(paramwise, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize('paramwise, setting', [
+    (dict(decay_rate=0.9, decay_type='layer_wise'), 'decay_type'), (dict(no_decay_keys=['x']), 'decay_rate'),
+    (dict(decay_rate=1.1), 'decay_rate'), (dict(decay_rate=0), 'decay_rate'),
+    (dict(decay_rate=0.9, no_decay_keys='head'), 'no_decay_keys')])
+def test_wrong_options(paramwise, setting):
+    with pytest.raises(ValueError, match=setting):
         build(model_of('mmengine'), **paramwise)
 
 
 def test_optimizer_without_weight_decay():
-    with pytest.raises(ValueError, match='needs weight_decay'):
+    with pytest.raises(ValueError, match='weight_decay'):
         build(model_of('mmengine'), optimizer=dict(type='AdamW', lr=LR), decay_rate=0.9)
 
 
 def test_backbone_without_layers():
     model = nn.Sequential()
     model.backbone = nn.Linear(2, 2)
-    with pytest.raises(TypeError, match='Sequential.backbone is Linear. Use cvt_dense.CvT'):
+    with pytest.raises(TypeError, match='get_layer_depth'):
         build(model, decay_rate=0.9)

@@ -31,8 +31,8 @@ class FourImages(torch.utils.data.Dataset):
 
 
 @pytest.mark.parametrize('batch_size, warmup, message', [
-    (1, 1, 'train_dataloader.batch_size=1: a BatchNorm .* Train on 2 images a GPU or more, or with norm_cfg'),
-    (4, 0.5, 'param_scheduler: end should be larger than begin, .* in iterations. An epoch has 1, the training 2'),
+    (1, 1, 'train_dataloader.batch_size=1'),
+    (4, 0.5, 'param_scheduler'),
     (2, 1, None)])
 def test_mistakes_are_paragraphs(tmp_path, batch_size, warmup, message):
     runner = CvTRunner.from_cfg(Config(dict(

@@ -41,7 +41,7 @@ class Scores(BaseMetric):
 
     def compute_metrics(self, results):
         score = next(self.scores)
-        return dict(score=score, loss=score)
+        return dict(score=score, loss=(score - 0.2)**2)
 
 
 def train(work_dir, scores, epochs, resume=False, lr=0.1, save_best='score', rule='greater', **loader):
@@ -96,6 +96,6 @@ def test_the_first_metric_and_several_metrics(tmp_path):
     train(tmp_path / 'auto', [0.1, 0.3, 0.2], epochs=3, save_best='auto')
     assert names(tmp_path / 'auto') == ['best_score_epoch_2.pth', 'epoch_3.pth']
     train(tmp_path / 'two', [0.1, 0.3, 0.2], epochs=3, save_best=['score', 'loss'], rule=['greater', 'less'])
-    assert names(tmp_path / 'two') == ['best_loss_epoch_1.pth', 'best_score_epoch_2.pth', 'epoch_3.pth']
+    assert names(tmp_path / 'two') == ['best_loss_epoch_3.pth', 'best_score_epoch_2.pth', 'epoch_3.pth']
     with pytest.raises(UserError, match='save_best'):
         train(tmp_path / 'none', [0.1], epochs=1, save_best='mIoU')

@@ -11,7 +11,7 @@ from mmengine.config import Config
 from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from mmengine.runner import Runner
-from mmengine.structures import InstanceData, PixelData
+from mmengine.structures import InstanceData
 from torch.utils.data import Subset
 
 import cvt_dense  # noqa: F401
@@ -23,7 +23,7 @@ RUNS = itertools.count()
 
 
 class Guess(BaseModel):
-    """Predicts an image's own objects or labels, displaced at random, always the same way for an image."""
+    """Predicts an image's own objects, displaced at random, always the same way for an image."""
 
     def __init__(self, found: bool = True):
         super().__init__()
@@ -32,10 +32,6 @@ class Guess(BaseModel):
     def forward(self, inputs, data_samples, mode):
         for sample in data_samples:
             random = np.random.default_rng(int(''.join(c for c in Path(sample.img_path).stem if c.isdigit())))
-            if 'gt_sem_seg' in sample:
-                labels = sample.gt_sem_seg.data.roll(int(random.integers(2, 9)), -1)
-                sample.pred_sem_seg = PixelData(data=labels)
-                continue
             number = len(sample.gt_instances) if self.found else 0
             shifts = torch.tensor(random.integers(0, 4, (number, 1)))
             masks = [np.roll(mask, int(shift), -1)
@@ -67,12 +63,12 @@ def write_excerpt(file: Path, ids: list[int]) -> Path:
     return excerpt
 
 
-def evaluate(config: str, data: Path, tmp_path: Path, edit=lambda dataset: dataset, found: bool = True,
-             evaluator: dict | None = None, hook: bool = True, **dataset) -> dict[str, float]:
-    """Scores of :class:`Guess` on the config's validation data; ``edit`` changes the data set that was built."""
-    cfg = Config.fromfile(ROOT / f'configs/{config}.py')
+def detect(data: Path, tmp_path: Path, edit=lambda dataset: dataset, found: bool = True, evaluator: dict | None = None,
+           hook: bool = True, **dataset) -> dict[str, float]:
+    """Return scores of :class:`Guess` on the validation data; ``edit`` changes the data set that was built."""
+    cfg = Config.fromfile(ROOT / 'configs/maskrcnn_cvt_nano_shapes.py')
     init_default_scope(cfg.default_scope)
-    redirect_data_root(cfg, str(data))
+    redirect_data_root(cfg, str(data / 'detection'))
     cfg.val_dataloader.dataset.update(dataset)
     cfg.val_dataloader.dataset.pipeline = [step for step in cfg.val_dataloader.dataset.pipeline
                                            if step.type != 'Resize']
@@ -89,22 +85,17 @@ def evaluate(config: str, data: Path, tmp_path: Path, edit=lambda dataset: datas
     return runner.test()
 
 
-def detect(data: Path, *args, **options) -> dict[str, float]:
-    return evaluate('maskrcnn_cvt_nano_shapes', data / 'detection', *args, **options)
-
-
 def as_subset(dataset):
     subset = Subset(dataset, [2, 3, 5])
     subset.metainfo = dataset.metainfo
     return subset
 
 
-@pytest.mark.parametrize('places, options', [
-    (range(8), dict(indices=8)),
-    ([2, 3, 5], dict(indices=[2, 3, 5])),
-    ([2, 3, 5], dict(edit=as_subset)),
+@pytest.mark.parametrize('places, options, with_file', [
+    (range(8), dict(indices=8), True),
+    ([2, 3, 5], dict(indices=[2, 3, 5]), False),
+    ([2, 3, 5], dict(edit=as_subset), True),
 ])
-@pytest.mark.parametrize('with_file', [True, False])
 def test_a_part_scores_as_an_annotation_file_of_it(data, tmp_path, places, options, with_file):
     file = data / 'detection/annotations/instances_val.json'
     ids = sorted(image['id'] for image in json.loads(file.read_text())['images'])
@@ -134,17 +125,5 @@ def test_nothing_detected_scores_zero(data, tmp_path, capfd):
     scores = detect(data, tmp_path, indices=8, found=False)
     assert scores['coco/bbox_mAP'] == scores['coco/segm_mAP'] == scores['coco/bbox_mAP_50'] == 0.
     text = ''.join(capfd.readouterr())
-    assert 'No detection in 8 images, as is usual for a detector that has hardly been trained: every score is' in text
+    assert 'No detection in 8 images' in text
     assert 'is empty' not in text and 'ERROR' not in text
-
-
-def test_segmentation_scores_what_was_loaded(data, tmp_path):
-    """MMSegmentation's metric adds up the images that it is given."""
-    def segment(name, **options):
-        return evaluate('upernet_cvt_nano_shapes', data / 'segmentation', tmp_path / name, **options)
-
-    names = sorted(path.stem for path in (data / 'segmentation/images/validation').iterdir())
-    (data / 'segmentation/eight.txt').write_text('\n'.join(names[:8]))
-    part = segment('part', indices=8)
-    np.testing.assert_equal(part, segment('file', ann_file='eight.txt'))
-    assert part['mIoU'] != segment('all')['mIoU']
