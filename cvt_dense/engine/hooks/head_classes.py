@@ -1,12 +1,12 @@
 """Fine-tuning from a checkpoint of other classes: heads follow the classes' names."""
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...registry import HOOKS
 
@@ -16,39 +16,48 @@ HEAD = ('head.weight', 'head.bias', 'head_dist.weight', 'head_dist.bias')
 ONE_ROW = ('conv_logits', 'conv_seg', 'cls_branches', 'label_embedding', 'fc_cls', 'cls_embed')  # maybe a background
 FOUR_ROWS = ('fc_reg', )
 ONE_ROW_AN_ANCHOR = ('retina_cls', )  # those of the first anchor, then those of the second
+# A head's attribute that says that a layer is shared by all classes.
+SHARED = dict(fc_reg='reg_class_agnostic', conv_logits='class_agnostic')
 
 
 def _by_class(name: str, tensor: Tensor, classes: int) -> Tensor | None:
-    """A model's tensor as (anchors, classes, rows of a class, ...), if its first axis is of classes."""
-    rows, layer = len(tensor) if tensor.ndim else 0, [part for part in name.split('.')[:-1] if not part.isdigit()][-1:]
-    if name in HEAD or layer and layer[0] in ONE_ROW and rows in (classes, classes + 1):
+    """Return a model's tensor as (anchors, classes, rows of a class, ...), or None if its first axis is another."""
+    rows = len(tensor) if tensor.ndim else 0
+    layer = next((part for part in reversed(name.split('.')[:-1]) if not part.isdigit()), '')
+    if name in HEAD or layer in ONE_ROW and rows in (classes, classes + 1):
         shape = 1, rows, 1
-    elif layer and layer[0] in FOUR_ROWS and rows == 4 * classes:
+    elif layer in FOUR_ROWS and rows == 4 * classes:
         shape = 1, classes, 4
-    elif layer and layer[0] in ONE_ROW_AN_ANCHOR and rows % classes == 0:
+    elif layer in ONE_ROW_AN_ANCHOR and rows % classes == 0:
         shape = rows // classes, classes, 1
     else:
         return None
     return tensor.reshape(*shape, *tensor.shape[1:])
 
 
-def rows_by_name(name: str, own: Tensor, given: Tensor, old: list[str], new: list[str]) -> Tensor | None:
-    """``own`` with the rows that ``given`` has for the same classes and for the background.
+def _is_shared(name: str, model: nn.Module) -> bool:
+    head, _, layer = name.rpartition('.')[0].rpartition('.')
+    return layer in SHARED and getattr(model.get_submodule(head), SHARED[layer], False)
+
+
+def rows_by_name(name: str, own: Tensor, given: Tensor, old: Sequence[str], new: Sequence[str]) -> Tensor | None:
+    """Return ``own`` with the rows that ``given`` has for the same classes and for the background.
 
     Args:
         name: of both tensors.
         own: the model's, of the classes ``new``.
         given: the checkpoint's, of the classes ``old``.
 
-    Returns None for tensors that do not belong to classes, or not alike.
+    Returns:
+        A new tensor of ``own``'s shape; None for tensors that do not belong to classes, or not alike.
     """
     ours, theirs = _by_class(name, own, len(new)), _by_class(name, given, len(old))
     if ours is None or theirs is None or (len(ours), ours.shape[2:]) != (len(theirs), theirs.shape[2:]):
         return None
     ours = ours.detach().cpu().clone()
-    for place, one in enumerate(new):
-        if one in old:
-            ours[:, place] = theirs[:, old.index(one)]
+    place = {one: i for i, one in enumerate(old)}
+    kept = [i for i, one in enumerate(new) if one in place]
+    ours[:, kept] = theirs[:, [place[new[i]] for i in kept]].to(ours)
     if name not in HEAD and ours.shape[1] > len(new) and theirs.shape[1] > len(old):
         ours[:, -1] = theirs[:, -1]
     return ours.reshape(own.shape)
@@ -56,7 +65,7 @@ def rows_by_name(name: str, own: Tensor, given: Tensor, old: list[str], new: lis
 
 @HOOKS.register_module()
 class HeadClassesHook(Hook):
-    """Compares a checkpoint's class names with the training set's where a training starts from its weights.
+    """Compare a checkpoint's class names with the training set's where a training starts from its weights.
 
     Equal names in equal order keep the heads. Otherwise each class that both have keeps its rows of them, wherever it
     stands, and the others are new. The log says which. That is for ``ImageClassifier`` and for the heads of
@@ -79,7 +88,8 @@ class HeadClassesHook(Hook):
         old, new = list(old), list(new)
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         own, given = model.state_dict(), checkpoint.get('state_dict', {})
-        rows = {key: rows_by_name(key, own[key], given[key], old, new) for key in own if key in given}
+        rows = {key: rows_by_name(key, own[key], given[key], old, new) for key in own
+                if key in given and not _is_shared(key, model)}
         rows = {key: tensor for key, tensor in rows.items() if tensor is not None}
         if not rows:
             if old != new:
@@ -88,9 +98,10 @@ class HeadClassesHook(Hook):
             return
         given.update({key: tensor for key, tensor in rows.items()
                       if old != new or tensor.shape != given[key].shape})
-        kept, added = [name for name in new if name in old], [name for name in new if name not in old]
+        known = set(old)
+        kept, added = [name for name in new if name in known], [name for name in new if name not in known]
         print_log(f'head: {len(kept)} of {len(new)} classes kept by name ({_list(kept)}), {len(added)} new '
-                  f"({_list(added)}), {len(set(old) - set(new))} of the checkpoint's {len(old)} left out.",
+                  f"({_list(added)}), {len(known - set(new))} of the checkpoint's {len(old)} left out.",
                   logger='current')
 
 

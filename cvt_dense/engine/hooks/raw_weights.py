@@ -1,11 +1,11 @@
-"""Beside an ``EMAHook``: evaluates the weights that are not averaged too, in the same pass."""
+"""Evaluate, beside the averaged weights of an ``EMAHook``, those that are not averaged too, in the same pass."""
 from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
 
 import torch
 from mmengine.hooks import EMAHook, Hook
-from mmengine.model import is_model_wrapper
+from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.runner import Runner, autocast
 
 from ...registry import HOOKS
@@ -13,7 +13,7 @@ from ...registry import HOOKS
 
 @HOOKS.register_module()
 class RawWeightsHook(Hook):
-    """Beside an ``EMAHook``: evaluates the weights that are not averaged too, in the same pass.
+    """Evaluate, beside the averaged weights of an ``EMAHook``, those that are not averaged too, in the same pass.
 
     ``EMAHook`` evaluates the averaged weights, which are also a checkpoint's ``state_dict``; this
     hook adds the same metrics of the raw ones under ``raw/``. ``tools/test.py`` takes them from the
@@ -43,7 +43,7 @@ class RawWeightsHook(Hook):
         model = None
         if self.raw_state is not None:
             model = deepcopy(runner.model.module if is_model_wrapper(runner.model) else runner.model)
-            model.load_state_dict(self.raw_state)
+            (model.module if isinstance(model, BaseTTAModel) else model).load_state_dict(self.raw_state)
         self._start(model, runner.test_loop)
 
     def _start(self, model: torch.nn.Module | None, loop: Any) -> None:
@@ -57,7 +57,7 @@ class RawWeightsHook(Hook):
         if self.model is not None:
             # The context must not be entered for nothing: some devices have no autocast.
             with torch.no_grad(), autocast() if self.loop.fp16 else nullcontext():
-                outputs = self.model.val_step(data_batch)
+                outputs = self.model.test_step(data_batch)
             self.evaluator.process(data_samples=outputs, data_batch=data_batch)
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
