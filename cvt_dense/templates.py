@@ -187,8 +187,8 @@ def _at_ratio(view: dict[str, Any], ratio: float) -> dict[str, Any]:
 def run(max_iters: int, batch_size: int, best: str) -> tuple[dict[str, Any], list[dict[str, Any]], dict, dict]:
     """What follows from a run's length: loop, checkpoints, learning rate over time.
 
-    It is evaluated and saved ten times. The learning rate rises for a twentieth, at most 1000 iterations, then falls
-    to 0 in a line.
+    It is evaluated and saved ten times. The learning rate rises for a twentieth, at most 1000 iterations and not at all
+    below 40, then falls to 0 in a line.
 
     Args:
         max_iters: iterations, of ``batch_size`` images a GPU.
@@ -204,10 +204,12 @@ def run(max_iters: int, batch_size: int, best: str) -> tuple[dict[str, Any], lis
     for name, value in dict(max_iters=max_iters, batch_size=batch_size).items():
         if not isinstance(value, int) or value < 1:
             raise UserError(f'{name}={value!r}: allowed is a whole number from 1.')
-    interval, warmup = max(max_iters // 10, 1), min(max(max_iters // 20, 1), 1000)
-    schedule = [dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup)]
-    if warmup < max_iters:
-        schedule.append(dict(type='PolyLR', eta_min=0., power=1., by_epoch=False, begin=warmup, end=max_iters))
+    interval, warmup = max(max_iters // 10, 1), min(max_iters // 20, 1000)
+    if warmup < 2:  # MMEngine's warm-up of one iteration stays at its first, lowest rate
+        warmup = 0
+    schedule = [dict(type='PolyLR', eta_min=0., power=1., by_epoch=False, begin=warmup, end=max_iters)]
+    if warmup:
+        schedule.insert(0, dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup))
     loop = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=interval)
     hooks = dict(
         logger=dict(interval=min(50, interval), log_metric_by_epoch=False),
