@@ -1,17 +1,42 @@
 """Classifiers whose config gives no number of classes: it is that of the class folders."""
 import os
+from collections.abc import Sequence
 
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from ..datasets.listing import find_classes
 from ..errors import UserError
 from ..nodes import type_name
+from .data_sets import leaf_datasets
 
 
 def needs_classes(cfg: Config) -> bool:
-    """Whether ``cfg`` is of a classifier that gives no ``num_classes``."""
+    """Return whether ``cfg`` is of a classifier that gives no ``num_classes``."""
     return type_name(cfg.get('model')) == 'ImageClassifier' and cfg.model.get('num_classes') is None
+
+
+def use_checkpoint_classes(cfg: Config, checkpoint: str) -> None:
+    """Number the class folders of the test data as a classifier's checkpoint does, whatever folders there are.
+
+    ``model.num_classes`` is the checkpoint's too, where the config leaves it open.
+    """
+    from ..deploy.runtime import is_exported  # imports PyTorch
+    if type_name(cfg.get('model')) != 'ImageClassifier' or is_exported(checkpoint):
+        return
+    from ..weights import load_weights_file
+    content = load_weights_file(checkpoint)
+    if needs_classes(cfg):
+        weights = content.get('state_dict', content)
+        cfg.model.num_classes = len(weights['head.weight']) if 'head.weight' in weights else None
+    number_folders(cfg, ((content.get('meta') or {}).get('dataset_meta') or {}).get('classes'))
+
+
+def number_folders(cfg: Config, classes: Sequence[str] | None) -> None:
+    """Number the class folders of the test data by their names' places in ``classes``, if there are any."""
+    loader = cfg.get('test_dataloader') or {}
+    for dataset in leaf_datasets(loader.get('dataset') or {}) if classes else ():
+        if type_name(dataset) == 'ImageDataset' and not dataset.get('ann_file'):
+            dataset['metainfo'] = dict(dict(classes=list(classes)), **(dataset.get('metainfo') or {}))
 
 
 def count_class_folders(cfg: Config) -> None:
@@ -24,6 +49,7 @@ def count_class_folders(cfg: Config) -> None:
     """
     if not needs_classes(cfg):
         return
+    from ..datasets.listing import find_classes  # imports PyTorch
     for stage in ('train', 'val', 'test'):
         dataset = (cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}
         root = os.path.join(dataset.get('data_root') or '', dataset.get('split') or '')

@@ -10,7 +10,7 @@ from ..datasets.corruption import CORRUPTIONS, check_corruptions
 from ..deploy.runtime import Exported, is_exported, open_exported
 from ..errors import UserError
 from ..nodes import dicts, type_name
-from .class_folders import needs_classes
+from .class_folders import needs_classes, number_folders
 from .read import check_amp
 
 # An exported file has one set of weights, which was chosen when it was exported.
@@ -98,6 +98,7 @@ def _set_model(cfg: Config, args: argparse.Namespace) -> None:
     exported = _announce(args, file)
     if needs_classes(cfg) and exported.metadata['classes']:
         cfg.model.num_classes = len(exported.metadata['classes'])
+    number_folders(cfg, exported.metadata['classes'])
     check_classes(exported, cfg.model)  # before a data set is read, which has its own opinion
     if type_name(cfg.model) != 'ExportedModel':
         cfg.model.update(type='cvt_dense.ExportedModel', replaces=cfg.model.type, file=file, runtime=runtime)

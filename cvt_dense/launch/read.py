@@ -16,7 +16,8 @@ from ..errors import UserError
 from ..nodes import dicts, type_name
 from ..palette import choose_palette
 from .cfg_options import merge_options
-from .class_folders import count_class_folders
+from .class_folders import count_class_folders, use_checkpoint_classes
+from .command_line import check_exists
 
 AMP_DTYPES = dict(fp16='float16', bf16='bfloat16')
 VIS_BACKENDS = dict(tensorboard=('TensorboardVisBackend', 'tensorboard'), wandb=('WandbVisBackend', 'wandb'))
@@ -42,6 +43,9 @@ def read_config(args: argparse.Namespace) -> Config:
         cfg.work_dir = os.path.join('work_dirs', os.path.splitext(os.path.basename(args.config))[0])
     if 'data_root' in given:
         redirect_data_root(cfg, args.data_root)
+    if 'checkpoint' in given:
+        check_exists(args.checkpoint)
+        use_checkpoint_classes(cfg, args.checkpoint)
     count_class_folders(cfg)
     set_palette(cfg)
     if cfg.get('backend_args'):

@@ -92,9 +92,9 @@ def test_every_recipe_at_half_and_at_twice_its_length(name, lines):
         check_schedules(cfg, RUN)
         assert not lines
         length = cfg.train_cfg[key] = int(cfg.train_cfg[key] * factor)
-        last, named = max(schedule.end for _, schedule in schedules_of(cfg)), {}
+        named = {}
         for place, schedule in schedules_of(cfg):
-            if schedule.end == last:
+            if schedule.type != 'LinearLR':
                 named |= {f'{place}.{setting}': value for setting, value in fitted(schedule, length).items()}
         assert named
         try:

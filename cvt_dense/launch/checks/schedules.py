@@ -27,7 +27,8 @@ def check_schedules(cfg: Config, run: Run) -> None:
     length = loop.get('max_epochs' if by_epoch else 'max_iters')
     unit = 'epochs' if by_epoch else 'iterations'
     schedules = list(schedules_of(cfg))
-    last = max((schedule.get('end') or 0 for _, schedule in schedules), default=0)
+    last = max((schedule.get('end') or 0 for _, schedule in schedules
+                if schedule.get('by_epoch', True) == by_epoch), default=0)
     for place, schedule in schedules:
         begin, end = schedule.get('begin', 0), schedule.get('end')
         if end is not None and end <= begin:
@@ -66,7 +67,7 @@ def fitted(schedule: dict[str, Any], length: int) -> dict[str, Any]:
         period = schedule.get('T_max')
         return dict(end=length) if period is None else dict(end=length, T_max=length - begin)
     if kind == 'MultiStepLR':
-        milestones = [max(1, round(milestone * length / end)) for milestone in schedule['milestones']]
+        milestones = [max(1, milestone * length // end) for milestone in schedule['milestones']]
         return dict(end=length, milestones=str(milestones).replace(' ', ''))
     return {}
 

@@ -1,4 +1,6 @@
 """Weights that a run loads, beside the model of its config; they are read, not loaded into a run's model."""
+from collections.abc import Sequence
+
 from mmengine.config import Config
 from torch import nn
 
@@ -38,7 +40,8 @@ def check_checkpoint(cfg: Config, path: str, strict: bool, run: Run | None = Non
     """
     check_exists(path)
     try:
-        tensors = select_weights(load_weights_file(path), source=path)
+        content = load_weights_file(path)
+        tensors = select_weights(content, source=path)
     except CheckpointError as error:
         raise UserError(str(error)) from error
     if needs_classes(cfg) and strict and 'head.weight' in tensors:
@@ -49,6 +52,15 @@ def check_checkpoint(cfg: Config, path: str, strict: bool, run: Run | None = Non
     exported = tuple(f'{name}.' for name, module in model.named_modules() if isinstance(module, ExportedBackbone))
     tensors = {name: value for name, value in tensors.items() if not name.startswith(exported)}
     check_model(model, tensors, path, strict)
+    _check_order(path, ((content.get('meta') or {}).get('dataset_meta') or {}).get('classes'), run)
+
+
+def _check_order(path: str, classes: Sequence[str] | None, run: Run | None) -> None:
+    """Check that a test set has not the checkpoint's classes in another order, whose scores would be of others."""
+    names = run and run.classes('test')
+    if names and classes and list(names) != list(classes) and sorted(names) == sorted(classes):
+        raise UserError(f'checkpoint {path!r} was trained on the classes in another order than test_dataloader has '
+                        f'them: write metainfo.classes={list(classes)}.')
 
 
 def check_pretrained(model: nn.Module) -> None:
