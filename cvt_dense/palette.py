@@ -1,32 +1,26 @@
-"""Colours of classes that can be told apart."""
+"""Colours of classes, where their data set gives none."""
 from collections.abc import Sequence
 
 import numpy as np
 
-BACKGROUND = (40, 40, 40)  # of a class of that name: what the others stand out from
+BACKGROUND = (40, 40, 40)  # of a class of that name
 FIRST = (230, 60, 60)
 
 
 def choose_palette(classes: Sequence[str]) -> list[tuple[int, int, int]]:
-    """A colour for each class, the same wherever the same classes are drawn.
+    """Return an RGB colour (0 to 255) for each class, the same wherever the same classes are drawn.
 
-    Each is the one of 4096 colours, neither dark, pale nor grey, that lies farthest in CIELAB from all before it.
-    More classes do not change the colours of the first ones, and 'background' takes none of them: it is dark grey.
-
-    Args:
-        classes: their names, in order.
-
-    Returns:
-        RGB, 0 to 255.
+    Each is the one of 4096 colours, neither dark, pale nor grey, that lies farthest in CIELAB from all before it, so
+    that more classes do not change the colours of the first ones. A class named 'background' is dark grey.
     """
-    import cv2  # mmcv's
+    import cv2
     steps = np.arange(0, 256, 17, dtype=np.float32)
     rgb = np.stack(np.meshgrid(steps, steps, steps, indexing='ij'), -1).reshape(-1, 3)
     lab = cv2.cvtColor(rgb[None] / 255, cv2.COLOR_RGB2LAB)[0]
     chroma = np.hypot(lab[:, 1], lab[:, 2])
     usable = (50 < lab[:, 0]) & (lab[:, 0] < 88) & (35 < chroma) & (chroma < 90)
     rgb, lab = rgb[usable], lab[usable]
-    distance = np.full(len(rgb), np.inf)  # of each to the nearest that was taken
+    distance = np.full(len(rgb), np.inf)  # of each colour to the nearest one that was chosen
     chosen, palette = int(np.abs(rgb - FIRST).sum(1).argmin()), []
     for name in classes:
         if name == 'background':

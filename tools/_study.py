@@ -1,4 +1,4 @@
-"""Trainings side by side, each resumable, and what came of them: what study.py and demo.py share."""
+"""Trainings side by side, each resumable, and their results: what study.py and demo.py share."""
 import json
 import os
 import re
@@ -9,17 +9,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from cvt_dense.curves import Curves
 from cvt_dense.errors import UserError
+from cvt_dense.fileio import write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRESS = re.compile(r'(Epoch|Iter)\(train\) +(\[[^]]*\](?:\[[^]]*\])?).*? loss: ([\d.]+)')
 
 
-class Run(NamedTuple):
+@dataclass
+class Run:
     """A run of tools/train.py.
 
     Attributes:
@@ -32,17 +35,51 @@ class Run(NamedTuple):
     """
     name: str
     config: str
-    options: tuple[str, ...] = ()
+    options: Sequence[str] = ()
     data_root: str | None = None
-    weights: dict[str, str] = {}
+    weights: dict[str, str] = field(default_factory=dict)
     evaluated: bool = True
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the process with a line instead of a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit('\ninterrupted: the same command goes on from here')
+
+
+def remember(work_dir: Path, file: str, settings: dict, what: str, may_grow: bool = False) -> None:
+    """Write the settings of what is made in a work dir into a file there, or compare with those written before.
+
+    Args:
+        work_dir: is made if it does not exist.
+        file: its name in ``work_dir``.
+        settings: JSON values by name.
+        what: what is made, for the error.
+        may_grow: settings may be added later and left out again.
+
+    Raises:
+        UserError: the folder holds something else, or the same with other settings.
+    """
+    path, settings = work_dir / file, json.loads(json.dumps(settings))
+    before = json.loads(path.read_text()) if path.exists() else {}
+    if not before and work_dir.exists() and any(work_dir.iterdir()):
+        raise UserError(f'{work_dir} is not empty and holds no {what}: give another --work-dir.')
+    names = before.keys() & settings.keys() if may_grow else before.keys() | settings.keys()
+    changed = sorted(key for key in names if before and before.get(key) != settings.get(key))
+    if changed:
+        raise UserError(f'{work_dir} holds a {what} with other settings ({", ".join(changed)}; see {path}): give '
+                        'another --work-dir, or delete this one.')
+    write_atomically(path, json.dumps({**before, **settings}, indent=1))
 
 
 # -- commands --------------------------------------------------------------------------------------
 
 
 def run_together(commands: dict[str, list[str]], logs: dict[str, Path]) -> dict[str, str]:
-    """Runs commands at the same time, an equal share of the CPU's cores each, and shows their progress.
+    """Run commands at the same time, an equal share of the CPU's cores each, and show their progress.
 
     Args:
         commands: by name, what follows ``python``.
@@ -54,7 +91,7 @@ def run_together(commands: dict[str, list[str]], logs: dict[str, Path]) -> dict[
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
     threads = str(max(1, cores // len(commands)))
     env = dict(os.environ, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, PYTHONWARNINGS='ignore')
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the commands are ended, too
     start = shown = time.time()
     interval = 2 if sys.stdout.isatty() else 20
     processes: dict[str, subprocess.Popen] = {}
@@ -71,9 +108,8 @@ def run_together(commands: dict[str, list[str]], logs: dict[str, Path]) -> dict[
                 _show(f'{shown - start:.0f} s', [_progress(name, logs[name]) for name in commands])
     finally:
         for process in processes.values():
-            if process.poll() is None:
-                process.terminate()
-                process.wait()
+            process.terminate()
+            process.wait()
     failed = {name: f'{name} failed with exit code {process.returncode}; {_end_of(logs[name])}'
               for name, process in processes.items() if process.returncode}
     _show(f'{"failed" if failed else "done"} in {time.time() - start:.0f} s', [])
@@ -88,7 +124,7 @@ def _end_of(log: Path) -> str:
 
 
 def _show(time_taken: str, parts: list[str]) -> None:
-    """One line; on a terminal it replaces the one before."""
+    """Print one line; on a terminal it replaces the one before."""
     line = '    ' + '  |  '.join([time_taken, *filter(None, parts)])
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns - 1
@@ -98,7 +134,7 @@ def _show(time_taken: str, parts: list[str]) -> None:
 
 
 def _progress(name: str, log: Path) -> str:
-    """The last training line of a log in short; nothing where there is none."""
+    """Return the last training line of a log in short, or '' where there is none."""
     found = PROGRESS.findall(log.read_text(errors='replace'))
     if not found:
         return ''
@@ -110,13 +146,13 @@ def _progress(name: str, log: Path) -> str:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint in a run's folder."""
+    """Return the newest checkpoint of an epoch or iteration in a run's folder."""
     found = sorted((*folder.glob('epoch_*.pth'), *folder.glob('iter_*.pth')), key=lambda path: path.stat().st_mtime)
     return found[-1] if found else None
 
 
 def read_result(folder: Path) -> dict[str, float] | None:
-    """The metrics of the last checkpoint; None if there is none, or it has not been evaluated."""
+    """Return the metrics of the last checkpoint; None if there is none, or it has not been evaluated."""
     checkpoint = last_checkpoint(folder)
     if checkpoint is None:
         return None
@@ -125,49 +161,49 @@ def read_result(folder: Path) -> dict[str, float] | None:
     return results[-1] if results else None
 
 
-def was_stopped(folder: Path) -> bool:
-    """Whether a run ended by a signal, with exit code 0, before its end."""
-    last = folder / 'last_checkpoint'
-    return last.exists() and Path(last.read_text().strip()).name == 'preempted.pth'
-
-
 def train(runs: Sequence[Run], work_dir: Path, jobs: int = 2) -> dict[str, str]:
-    """Trains what is not finished yet, ``jobs`` at a time, each from where it was.
+    """Train what is not finished yet, ``jobs`` at a time, each from where it was.
 
     Returns:
         By name of each run that failed, or that takes weights of one that did: why. The others are finished.
     """
     failed: dict[str, str] = {}
     for wave in _waves(runs, jobs):
-        commands = {}
+        started = []
         for run in wave:
+            missing = [name for name in run.weights.values() if not (work_dir / name / 'finished').exists()]
             if (work_dir / run.name / 'finished').exists():
                 print(f'  {run.name}: finished before')
-                continue
-            missing = [name for name in run.weights.values() if not (work_dir / name / 'finished').exists()]
-            if missing:
+            elif missing:
                 why = 'failed' if missing[0] in failed else 'is not finished: train it before'
                 failed[run.name] = f'{run.name} takes the weights of {missing[0]}, which {why}'
             else:
-                commands[run.name] = _command(run, work_dir)
-        if not commands:
+                started.append(run)
+        if not started:
             continue
-        logs = {name: work_dir / f'{name}.log' for name in commands}
-        failed |= run_together(commands, logs)
-        for name, evaluated in ((run.name, run.evaluated) for run in wave if run.name in commands):
-            if name in failed:
-                continue
-            result = read_result(work_dir / name) if evaluated else {}
-            if was_stopped(work_dir / name):
-                failed[name] = f'{name} was stopped by a signal, and goes on where it was'
-            elif result is None:
-                failed[name] = f'{name} logged no evaluation of its last checkpoint; {_end_of(logs[name])}'
-            else:  # with its result, which outlives the checkpoints
-                (work_dir / name / 'finished').write_text(json.dumps(result, indent=1) + '\n')
+        logs = {run.name: work_dir / f'{run.name}.log' for run in started}
+        failed |= run_together({run.name: _command(run, work_dir) for run in started}, logs)
+        for run in started:
+            if run.name not in failed:
+                why = _finish(run, work_dir / run.name, logs[run.name])
+                failed |= {run.name: why} if why else {}
     return failed
 
 
+def _finish(run: Run, folder: Path, log: Path) -> str | None:
+    """Write the result of a run that ended with exit code 0, so that it outlives the checkpoints, or return why not."""
+    last = folder / 'last_checkpoint'
+    if last.exists() and Path(last.read_text().strip()).name == 'preempted.pth':
+        return f'{run.name} was stopped by a signal, and goes on where it was'
+    result = read_result(folder) if run.evaluated else {}
+    if result is None:
+        return f'{run.name} logged no evaluation of its last checkpoint; {_end_of(log)}'
+    write_atomically(folder / 'finished', json.dumps(result, indent=1) + '\n')
+    return None
+
+
 def _waves(runs: Sequence[Run], jobs: int) -> Iterator[list[Run]]:
+    """Yield runs that can be trained together: at most ``jobs``, and none that takes another's weights."""
     wave: list[Run] = []
     for run in runs:
         if len(wave) == jobs or set(run.weights.values()) & {other.name for other in wave}:
@@ -178,37 +214,12 @@ def _waves(runs: Sequence[Run], jobs: int) -> Iterator[list[Run]]:
 
 
 def _command(run: Run, work_dir: Path) -> list[str]:
-    folder, options = work_dir / run.name, [*run.options]
+    folder = work_dir / run.name
     command = ['tools/train.py', run.config, '--work-dir', str(folder)]
     if run.data_root is not None:
         command += ['--data-root', run.data_root]
     if folder.exists():
         command.append('--resume')
-    options += [f'{setting}={last_checkpoint(work_dir / name)}' for setting, name in run.weights.items()]
-    return command + (['--cfg-options', *options] if options else [])
-
-
-def remember(work_dir: Path, file: str, settings: dict, what: str, may_grow: bool = False) -> None:
-    """Writes the settings of what is made in the work dir, which is made if it is new, into a file there.
-
-    With ``may_grow`` there may be others than before, as long as those of equal names are equal.
-
-    Raises:
-        UserError: it holds something else, or the same with other settings, which must not be mixed with these.
-    """
-    path = work_dir / file
-    if path.exists():
-        before = json.loads(path.read_text())
-        settings = json.loads(json.dumps(settings))
-        names = before.keys() & settings.keys() if may_grow else before.keys() | settings.keys()
-        changed = sorted(key for key in names if before.get(key) != settings.get(key))
-        if changed:
-            raise UserError(f'{work_dir} holds a {what} with other settings ({", ".join(changed)}; see {path}): name '
-                            'another --work-dir, or delete this one.')
-        if may_grow:
-            path.write_text(json.dumps({**before, **settings}, indent=1))
-    elif work_dir.exists() and any(work_dir.iterdir()):
-        raise UserError(f'{work_dir} is not empty and holds no {what}: name another --work-dir.')
-    else:
-        work_dir.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(settings, indent=1))
+    # in quotes, because a path may contain a blank or a comma
+    weights = [f'{setting}={str(last_checkpoint(work_dir / name))!r}' for setting, name in run.weights.items()]
+    return command + (['--cfg-options', *run.options, *weights] if [*run.options, *weights] else [])

@@ -17,8 +17,11 @@ class _BeforeTorchvision:
             sys.meta_path.remove(cls)
             import torch
             for operator in ('nms', 'qnms'):
-                torch.library.define(f'torchvision::{operator}',
-                                     '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor')
+                try:
+                    torch.library.define(f'torchvision::{operator}',
+                                         '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor')
+                except RuntimeError:  # declared already
+                    pass
 
 
 sys.meta_path.insert(0, _BeforeTorchvision)

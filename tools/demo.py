@@ -1,34 +1,29 @@
-"""The whole way on a generated data set: pretrain a tiny CvT, then detect and segment with its weights.
+"""The whole way on drawn data: pretrain a tiny CvT, then detect and segment with its weights.
 
     python tools/demo.py
 
-Draws pictures of shapes (tools/_shapes.py), pretrains a classifier on them, and trains
-Mask R-CNN and UperNet twice each for the same number of iterations: from the pretrained weights and from
-scratch, side by side. Prints one table and leaves training curves and predictions as pictures. Every
-step is a command of this project, printed as it runs; interrupted, the demo goes on where it was.
+Draws pictures of shapes, pretrains a classifier on them, and trains Mask R-CNN and UperNet twice each for the same
+number of iterations: from the pretrained weights and from scratch, side by side. Prints one table and leaves training
+curves and predictions as pictures. Every step is a command of this project, printed as it runs; interrupted, the demo
+goes on where it was.
 """
 import argparse
 import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-import matplotlib
-
-matplotlib.use('Agg')
-import matplotlib.pyplot as plt
 import numpy as np
-from _pictures import overview, thumbnail
+from _pictures import grid, save
 from _shapes import generate
-from _study import Run, last_checkpoint, read_result, remember, run_together, train
+from _study import Run, interruptible, last_checkpoint, read_result, remember, run_together, train
 from PIL import Image
-from study import STUDIES, read_study
+from study import STUDIES, Member, read_study
 
-from cvt_dense.curves import Curves, draw_line
+from cvt_dense.curves import Curves, draw_line, new_figure, save_figure
 from cvt_dense.errors import UserError
 
 PRETRAINING, *DENSE = MEMBERS = read_study(str(STUDIES / 'shapes.py'))
@@ -38,63 +33,49 @@ STAGES = [('Pretraining: CvT on class folders', [PRETRAINING]),
 VAL_IMAGES = dict(classification='classification/val', detection='detection/val',
                   segmentation='segmentation/images/validation')
 NUM_PICTURES = 6  # of each task
-SHEET_ROWS = 2  # of them in one picture
-
-
-class StepError(Exception):
-    """A command of the demo failed; the message says which and shows the end of its log."""
+ROWS = 2  # of them in one picture
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description='Pretrain a tiny CvT on generated pictures, then train Mask R-CNN and UperNet with and '
-        'without its weights; prints one table.')
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--work-dir', default='work_dirs/demo', metavar='DIR',
                         help='folder of everything that the demo writes (default: %(default)s)')
-    parser.add_argument('--train',
-                        type=int,
-                        default=400,
-                        metavar='N',
-                        help='training scenes (default: %(default)s)')
-    parser.add_argument('--val',
-                        type=int,
-                        default=100,
-                        metavar='N',
-                        help='validation scenes (default: %(default)s)')
-    parser.add_argument('--train-per-class', type=int, default=400, metavar='N',
-                        help='training images of a class for pretraining (default: %(default)s)')
-    parser.add_argument('--val-per-class', type=int, default=50, metavar='N',
-                        help='validation images of a class for pretraining (default: %(default)s)')
-    parser.add_argument('--epochs',
-                        type=int,
-                        metavar='N',
-                        help="pretrain for N epochs instead of the config's")
-    parser.add_argument('--iterations', type=int, metavar='N',
-                        help="train detector and segmentor for N iterations instead of the configs'")
     parser.add_argument('--seed', type=int, default=0, help='of data and training (default: %(default)s)')
-    return parser.parse_args()
+    sizes = [('--train', 400, 'training scenes'), ('--val', 100, 'validation scenes'),
+             ('--train-per-class', 400, 'training images of a class for pretraining'),
+             ('--val-per-class', 50, 'validation images of a class for pretraining'),
+             ('--epochs', None, 'of pretraining, where it is not the config that says'),
+             ('--iterations', None, 'of detector and segmentor, where it is not the configs that say')]
+    for flag, default, what in sizes:
+        parser.add_argument(flag, type=int, default=default, metavar='N', help=f'{what} (default: %(default)s)')
+    args = parser.parse_args()
+    for flag, *_ in sizes:
+        value = getattr(args, flag[2:].replace('-', '_'))
+        if value is not None and value < 1:
+            parser.error(f'{flag} {value}: must be 1 or more')
+    return args
 
 
-def run_of(member: dict[str, Any], work_dir: Path, args: argparse.Namespace) -> Run:
-    """A training of the study with the demo's data, seed and length."""
-    options = [*member['options'], *([f'randomness.seed={args.seed}'] if args.seed else [])]
+def run_of(member: Member, work_dir: Path, args: argparse.Namespace) -> Run:
+    """Return a training of the study with the demo's data, seed and length."""
+    options = [*member.options, *([f'randomness.seed={args.seed}'] if args.seed else [])]
     length, unit = (args.epochs, 'epochs') if member is PRETRAINING else (args.iterations, 'iters')
     if length is not None:
         options += [f'train_cfg.max_{unit}={length}', f'train_cfg.val_interval={length}']
-    return Run(member['name'], str(Path(member['config']).relative_to(ROOT)), tuple(options),
-               f'{work_dir}/data/{member["data"]}', member['weights'])
+    return Run(member.name, str(Path(member.config).relative_to(ROOT)), options, f'{work_dir}/data/{member.data}',
+               member.weights)
 
 
 def check(failed: dict[str, str]) -> None:
     if failed:
-        raise StepError('\n'.join(failed.values()))
+        raise UserError('\n'.join(failed.values()))
 
 
 # -- results ---------------------------------------------------------------------------------------
 
 
 def print_table(work_dir: Path) -> None:
-    results = {member['name']: read_result(work_dir / member['name']) for member in MEMBERS}
+    results = {member.name: read_result(work_dir / member.name) for member in MEMBERS}
     rows = [('Mask R-CNN, box mAP', 'maskrcnn', 'coco/bbox_mAP', 100.),
             ('Mask R-CNN, mask mAP', 'maskrcnn', 'coco/segm_mAP', 100.),
             ('UperNet, mIoU', 'upernet', 'mIoU', 1.)]
@@ -110,47 +91,41 @@ def print_table(work_dir: Path) -> None:
 
 
 def plot_curves(work_dir: Path, out: Path) -> None:
-    """Loss (above) and validation metric (below) of the three tasks, a line for each training."""
-    figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), layout='constrained')
+    """Draw loss (above) and validation metric (below) of the three tasks, a line for each training."""
+    figure, axes = new_figure(2, 3)
     metrics = [('accuracy/top1', 'top-1, %'), ('coco/bbox_mAP', 'box mAP'), ('mIoU', 'mIoU, %')]
-    for column, (title, members) in enumerate(STAGES):
-        loss_axis, metric_axis = axes[:, column]
-        key, label = metrics[column]
+    for (title, members), (key, label), (upper, lower) in zip(STAGES, metrics, axes.T):
         for member in members:
-            scratch = member['name'].endswith('scratch')
+            scratch = member.name.endswith('scratch')
             name = 'averaged weights' if member is PRETRAINING else 'from scratch' if scratch else 'pretrained'
             style = dict(label=name, color='tab:orange' if scratch else 'tab:blue')
-            curves = Curves(work_dir / member['name'])
-            draw_line(loss_axis, curves, 'loss', **style)
-            draw_line(metric_axis, curves, key, 'epochs', **style)
+            curves = Curves(work_dir / member.name)
+            draw_line(upper, curves, 'loss', **style)
+            draw_line(lower, curves, key, 'epochs', **style)
             if member is PRETRAINING:
-                draw_line(metric_axis, curves, 'raw/top1', 'epochs', label='raw weights', color='tab:gray')
-        loss_axis.set(title=title, ylabel='training loss')
-        metric_axis.set(ylabel=label, ylim=(0, None))
-        metric_axis.legend()
-    figure.savefig(out, dpi=110)
-    plt.close(figure)
+                draw_line(lower, curves, 'raw/top1', 'epochs', label='raw weights', color='tab:gray')
+        upper.set(title=title, ylabel='training loss')
+        lower.set(ylabel=label, ylim=(0, None))
+        lower.legend()
+    save_figure(figure, out)
 
 
 def draw_predictions(work_dir: Path, out: Path) -> None:
-    """A column of predictions for each task, drawn by tools/predict.py, in one picture."""
-    commands, logs, folders = {}, {}, {}
+    """Draw a column of predictions for each task, made by tools/predict.py, in one picture."""
+    commands, logs, pictures = {}, {}, {}
     for member in (members[0] for _, members in STAGES):
-        data = member['data']
-        images = sorted((work_dir / 'data' / VAL_IMAGES[data]).rglob('*.png'))
+        images = sorted((work_dir / 'data' / VAL_IMAGES[member.data]).rglob('*.png'))
         images = images[::max(1, len(images) // NUM_PICTURES)][:NUM_PICTURES]
-        folders[data] = folder = work_dir / 'predictions' / data
-        if folder.exists():
-            shutil.rmtree(folder)
-        commands[data] = ['tools/predict.py', member['config'], str(last_checkpoint(work_dir / member['name'])),
-                          *map(str, images), '--out-dir', str(folder), '--device', 'cpu']
-        logs[data] = work_dir / f'predict_{data}.log'
+        folder = work_dir / 'predictions' / member.data
+        shutil.rmtree(folder, ignore_errors=True)
+        commands[member.data] = ['tools/predict.py', member.config, str(last_checkpoint(work_dir / member.name)),
+                                 *map(str, images), '--out-dir', str(folder), '--device', 'cpu']
+        logs[member.data] = work_dir / f'predict_{member.data}.log'
+        pictures[member.data] = folder
     check(run_together(commands, logs))
-    pictures = [sorted(set(folder.glob('*.png')) - {folder / 'overview.png'}, key=lambda path: path.stat().st_mtime)
-                for folder in folders.values()]
-    sheet = [(task, thumbnail(np.asarray(Image.open(path)), len(folders)))
-             for row in list(zip(*pictures))[:SHEET_ROWS] for task, path in zip(folders, row)]
-    overview(sheet, len(folders)).save(out)
+    columns = [sorted(set(folder.glob('*.png')) - {folder / 'overview.png'})[:ROWS] for folder in pictures.values()]
+    save(grid([(task, np.asarray(Image.open(path))) for row in zip(*columns) for task, path in zip(pictures, row)],
+              len(pictures)), out)
 
 
 def main() -> None:
@@ -161,11 +136,7 @@ def main() -> None:
         work_dir = work_dir.resolve()
     curves, predictions = work_dir / 'curves.png', work_dir / 'predictions.png'
     try:
-        for name, value in vars(args).items():
-            if name not in ('work_dir', 'seed') and value is not None and value < 1:
-                raise ValueError(f'--{name.replace("_", "-")}={value}: it must be a whole number, 1 or more.')
-        settings = {key: value for key, value in vars(args).items() if key != 'work_dir'}
-        remember(work_dir, 'demo.json', settings, 'demo')
+        remember(work_dir, 'demo.json', {key: value for key, value in vars(args).items() if key != 'work_dir'}, 'demo')
         print(f'Data: drawing shapes in {work_dir}/data', flush=True)
         generate(work_dir / 'data', args.seed, train=args.train, val=args.val,
                  train_per_class=args.train_per_class, val_per_class=args.val_per_class)
@@ -177,13 +148,12 @@ def main() -> None:
         if not predictions.exists():
             draw_predictions(work_dir, predictions)
         print_table(work_dir)
-    except KeyboardInterrupt:
-        sys.exit('\ninterrupted: the same command goes on from here')
-    except (StepError, UserError, ValueError, OSError) as error:
+    except (UserError, ValueError, OSError) as error:
         sys.exit(f'error: {error}')
     print(f'training curves: {curves}\npredictions: {predictions}')
     print(f'took {(time.time() - start) / 60:.1f} minutes')
 
 
 if __name__ == '__main__':
-    main()
+    with interruptible():
+        main()

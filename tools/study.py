@@ -10,13 +10,14 @@ import argparse
 import json
 import statistics
 import sys
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from _study import Run, remember, run_together, train
+from _study import Run, interruptible, remember, run_together, train
 from mmengine.config import Config
 
 from cvt_dense import curves
@@ -24,8 +25,34 @@ from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
 
 STUDIES = ROOT / 'configs/studies'
-DEFAULTS = dict(options=[], seeds=[0], size=None, batch=1, metrics=[], changes={}, data='', weights={})
-MEMBER = ('name', 'config', *DEFAULTS)  # a member's settings; a study's own, but for the name, are those of all members
+
+
+@dataclass
+class Member:
+    """A network of a study. What a study sets outside its members holds for all of them.
+
+    Attributes:
+        name: its name.
+        config: path of its config; in a study's file a name in configs/.
+        options: of --cfg-options.
+        seeds: of its trainings.
+        size: 'HxW' of the images for which its cost is measured; None: it is not.
+        batch: their number in a step.
+        metrics: those that the table shows, by the names in the log.
+        changes: settings that replace those of the config.
+        data: its folder below --data-root.
+        weights: by setting, the name of the member whose last checkpoint it takes.
+    """
+    name: str
+    config: str
+    options: list[str] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=lambda: [0])
+    size: str | None = None
+    batch: int = 1
+    metrics: list[str] = field(default_factory=list)
+    changes: dict[str, Any] = field(default_factory=dict)
+    data: str = ''
+    weights: dict[str, str] = field(default_factory=dict)
 
 
 def parse_args() -> argparse.Namespace:
@@ -39,124 +66,129 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--only', nargs='+', metavar='NAME', help='these members alone')
     parser.add_argument('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE',
                         help="of every training, after the study's own, e.g. max_epochs=1")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.jobs < 1:
+        parser.error(f'--jobs {args.jobs}: must be 1 or more')
+    return args
 
 
-def read_study(file: str, only: list[str] | None = None) -> list[dict[str, Any]]:
-    """The members of a study, each with every setting.
+def read_study(file: str, only: list[str] | None = None) -> list[Member]:
+    """Return the members of a study, or those that are named in ``only``.
 
     Raises:
         UserError: no such file; a setting or a member that does not exist.
     """
-    if not Path(file).is_file():
-        raise UserError(f'{file!r} is no study. There are: {", ".join(sorted(map(str, STUDIES.glob("*.py"))))}.')
+
+    def require(condition: Any, message: str) -> None:
+        if not condition:
+            raise UserError(f'{file}: {message}')
+
+    require(Path(file).is_file(), f'no such study. There are: {", ".join(sorted(map(str, STUDIES.glob("*.py"))))}.')
     study = Config.fromfile(file).to_dict()
-    given = {key: study[key] for key in MEMBER[1:] if key in study}
-    members = [dict(DEFAULTS, **{**given, **member}) for member in study.get('members') or []]
+    allowed = [setting.name for setting in fields(Member)]
+    common = {key: study[key] for key in allowed if key in study}
+    members = []
+    for settings in study.get('members') or []:
+        settings = {**common, **settings}
+        require(set(settings) <= set(allowed) and {'name', 'config'} <= set(settings),
+                f'a member has {sorted(settings)}; allowed are {allowed}, and name and config must be there.')
+        member = Member(**settings)
+        member.config = str(ROOT / 'configs' / member.config)
+        require(Path(member.config).is_file(), f'{member.name} names {member.config}, which does not exist.')
+        uncounted = [option for option in member.options if option.startswith('model.') and '.init_cfg' not in option]
+        require(not (uncounted and member.size), f'{member.name} has the options {uncounted}, which the measured cost '
+                "would not know: give them as 'changes'.")
+        members.append(member)
+    names = [member.name for member in members]
+    require(names and len(set(names)) == len(names), f'it needs members with different names, but has {names}.')
     for member in members:
-        unknown = sorted(set(member) - set(MEMBER))
-        changes = [option for option in member['options'] if option.startswith('model.') and '.init_cfg' not in option]
-        if changes and member.get('size'):
-            raise UserError(f'{file}: {member.get("name")} has the options {changes}, which the measured cost would '
-                            "not know: give them as 'changes'.")
-        if unknown or not member.get('name') or not member.get('config'):
-            raise UserError(f'{file}: a member has {sorted(member)}; allowed are {list(MEMBER)}, and name and config '
-                            f'must be there{f", not {unknown}" if unknown else ""}.')
-        member['config'] = str(ROOT / 'configs' / member['config'])
-        if not Path(member['config']).is_file():
-            raise UserError(f'{file}: {member["name"]} names {member["config"]}, which does not exist.')
-    names = [member['name'] for member in members]
-    for member in members:
-        nobody = sorted(set(member['weights'].values()) - set(names))
-        if nobody:
-            raise UserError(f"{file}: {member['name']} takes the weights of {nobody}; there are {names}.")
-    missing = [name for name in only or [] if name not in names]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if missing or twice or not names:
-        raise UserError(f'{file} has the members {names}' + (f', no {missing[0]!r}: --only takes those.' if missing else
-                        f', {twice} more than once.' if twice else ': there must be one at least.'))
-    return [member for member in members if not only or member['name'] in only]
+        require(set(member.weights.values()) <= set(names), f'{member.name} takes the weights of '
+                f'{sorted(member.weights.values())}; there are {names}.')
+    require(set(only or ()) <= set(names), f'--only {only}: there are {names}.')
+    return [member for member in members if not only or member.name in only]
 
 
-def runs_of(member: dict[str, Any], work_dir: Path, data_root: str | None, options: list[str],
+def config_of(member: Member, work_dir: Path) -> str:
+    """Return the member's config, seen from the project's root; with ``changes`` one is written that inherits it."""
+    config = Path(member.config)
+    if member.changes:
+        lines = [f'_base_ = {str(config)!r}', *(f'{key} = {value!r}' for key, value in member.changes.items())]
+        config = work_dir.resolve() / 'configs' / f'{member.name}.py'
+        config.parent.mkdir(parents=True, exist_ok=True)
+        config.write_text('\n'.join(lines) + '\n')
+    return str(config.relative_to(ROOT) if config.is_relative_to(ROOT) else config)
+
+
+def runs_of(member: Member, work_dir: Path, data_root: str | None, options: list[str],
             seeds: dict[str, list[int]]) -> list[Run]:
-    """A run for each seed, of the member's config or, with ``changes``, of one that inherits it.
-
-    Weights of another member are of the same seed, or of its first if it has not got that one.
+    """Return a run for each seed.
 
     Args:
-        member: with every setting.
+        member: whose runs they are.
         work_dir: the study's.
         data_root: the study's.
         options: of all runs.
-        seeds: of every member, by its name.
+        seeds: of every member, by its name. Weights of another member are of the same seed, or of its first if it has
+            not got that one.
     """
-    config = Path(member['config'])
-    if member['changes']:
-        lines = [f'_base_ = {str(config)!r}', *(f'{key} = {value!r}' for key, value in member['changes'].items())]
-        config = work_dir.resolve() / 'configs' / f'{member["name"]}.py'
-        config.parent.mkdir(parents=True, exist_ok=True)
-        config.write_text('\n'.join(lines) + '\n')
-    member['file'] = str(config.relative_to(ROOT) if config.is_relative_to(ROOT) else config)
-    root = data_root and str(Path(data_root) / member['data'])
-    return [Run(name_of(member['name'], seed), member['file'],
-                (*member['options'], f'randomness.seed={seed}', *options), root,
+    config = config_of(member, work_dir)
+    return [Run(name_of(member.name, seed), config, (*member.options, f'randomness.seed={seed}', *options),
+                data_root and str(Path(data_root) / member.data),
                 {setting: name_of(other, seed if seed in seeds[other] else seeds[other][0])
-                 for setting, other in member['weights'].items()}, bool(member['metrics']))
-            for seed in member['seeds']]
+                 for setting, other in member.weights.items()}, bool(member.metrics))
+            for seed in member.seeds]
 
 
 def name_of(member: str, seed: int) -> str:
     return f'{member}_seed{seed}'
 
 
-def measure(members: list[dict[str, Any]], work_dir: Path) -> dict[str, str]:
-    """Writes what each network costs, one after the other on all cores; returns why, by name, where that failed."""
+# -- cost and results --------------------------------------------------------------------------------
+
+
+def measure(members: list[Member], work_dir: Path) -> dict[str, str]:
+    """Write what each network costs, one after the other on all cores; return, by name, why that failed."""
     failed = {}
     for member in members:
-        name, file = member['name'], work_dir / f'{member["name"]}_cost.json'
-        if member['size'] and not _cost(file):
-            command = ['tools/benchmark.py', 'model', member['file'], '--size', member['size'], '--batch',
-                       str(member['batch']), '--rounds', '7', '--json', str(file)]
+        name, file = member.name, work_dir / f'{member.name}_cost.json'
+        if member.size and not _cost(file):
+            command = ['tools/benchmark.py', 'model', config_of(member, work_dir), '--size', member.size, '--batch',
+                       str(member.batch), '--rounds', '7', '--json', str(file)]
             failed |= run_together({name: command}, {name: work_dir / f'{name}_cost.log'})
+            if name not in failed and not _cost(file):
+                failed[name] = f'{name} did not fit into memory when its cost was measured'
     return failed
 
 
 def _cost(file: Path) -> dict[str, Any]:
-    """What was measured; nothing if that has not been, or the network did not fit into memory."""
+    """Return what was measured; nothing if that has not been, or the network did not fit into memory."""
     row, = json.loads(file.read_text())['rows'] if file.exists() else [{}]
     return row if row.get('gflop') else {}
 
 
-def results(members: list[dict[str, Any]], work_dir: Path, failed: dict[str, str]) -> list[dict[str, Any]]:
-    """A row for each member: mean and range of each metric over its seeds, cost, and what failed."""
+def results(members: list[Member], work_dir: Path, failed: dict[str, str]) -> list[dict[str, Any]]:
+    """Return a row for each member: mean and range of each metric over its seeds, cost, and what failed."""
     rows = []
     for member in members:
-        files = [work_dir / name_of(member['name'], seed) / 'finished' for seed in member['seeds']]
+        runs = [name_of(member.name, seed) for seed in member.seeds]
+        files = [work_dir / run / 'finished' for run in runs]
         found = [json.loads(file.read_text()) for file in files if file.exists()]
-        row = dict(name=member['name'], finished=len(found), runs=len(member['seeds']), metrics={})
-        for metric in member['metrics']:
-            values = [result[metric] for result in found if metric in result]
-            if values:
-                row['metrics'][metric] = dict(values=values, mean=statistics.fmean(values), low=min(values),
-                                              high=max(values))
-        file = work_dir / f'{member["name"]}_cost.json'
-        measured = _cost(file)
-        if file.exists() and not measured:
-            failed[member['name']] = f'{member["name"]} did not fit into memory when its cost was measured'
-        if measured:
-            row.update(parameters=measured['parameters'], gmacs=measured['gflop'] / 2 / member['batch'],
-                       images_per_s=measured['images_per_s'])
-        if found and member['metrics'] and not row['metrics']:
-            failed[member['name']] = f'{member["name"]} has no metric {member["metrics"]}, but {list(found[0])}'
-        row['failed'] = [failed[name] for name in (*(name_of(member['name'], seed) for seed in member['seeds']),
-                                                   member['name']) if name in failed]
-        rows.append(row)
+        values = {metric: [result[metric] for result in found if metric in result] for metric in member.metrics}
+        metrics = {metric: dict(values=numbers, mean=statistics.fmean(numbers), low=min(numbers), high=max(numbers))
+                   for metric, numbers in values.items() if numbers}
+        if found and member.metrics and not metrics:
+            failed[member.name] = f'{member.name} has no metric {member.metrics}, but {list(found[0])}'
+        cost = _cost(work_dir / f'{member.name}_cost.json')
+        rows.append(dict(name=member.name, finished=len(found), runs=len(runs), metrics=metrics,
+                         failed=[failed[name] for name in (*runs, member.name) if name in failed]))
+        if cost:
+            rows[-1].update(parameters=cost['parameters'], gmacs=cost['gflop'] / 2 / member.batch,
+                            images_per_s=cost['images_per_s'])
     return rows
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """In Markdown; a failed run's reason, in short, stands in its row."""
+    """Return the rows in Markdown; the reason of a failed run stands in short in its row."""
     metrics = list(dict.fromkeys(metric for row in rows for metric in row['metrics']))
     cost = ['parameters (M)', 'GMACs', 'images/s'] if any('gmacs' in row for row in rows) else []
     heads = ['', 'runs', *(f'{metric} (range)' for metric in metrics), *cost, '']
@@ -175,15 +207,13 @@ def table(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     args = parse_args()
     with command_line.report_errors(UserError, ValueError, OSError):
-        if args.jobs < 1:
-            raise UserError(f'--jobs {args.jobs}: it must be a whole number, 1 or more.')
         everyone, members = read_study(args.study), read_study(args.study, args.only)
-        seeds = {member['name']: member['seeds'] for member in everyone}
+        seeds = {member.name: member.seeds for member in everyone}
         work_dir = Path(args.work_dir or ROOT / 'work_dirs' / Path(args.study).stem).resolve()
         data_root = args.data_root and str(Path(args.data_root).resolve())
         remember(work_dir, 'study.json', {
             'data_root': data_root, 'cfg_options': args.cfg_options,
-            **{member['name']: member for member in everyone}}, 'study', may_grow=True)
+            **{member.name: asdict(member) for member in everyone}}, 'study', may_grow=True)
         runs = [run for member in members for run in runs_of(member, work_dir, data_root, args.cfg_options, seeds)]
         failed = train(runs, work_dir, args.jobs)
         failed |= measure(members, work_dir)
@@ -199,4 +229,5 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    main()
+    with interruptible():
+        main()
