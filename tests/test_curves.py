@@ -1,18 +1,21 @@
 """Curves of runs: read over all starts of a run, summed up, drawn; tools/plot.py."""
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from load_tool import load_tool
 from PIL import Image
 
 from cvt_dense.curves import Curves, draw_line, table
 
 
-def write(folder: Path, start: str, *records: dict) -> None:
+def write(folder: Path, start: str, *records: dict | str) -> None:
+    """Write records, or texts that stand on a line as they are."""
     file = folder / start / 'vis_data' / 'scalars.json'
     file.parent.mkdir(parents=True)
-    file.write_text('\n'.join(map(json.dumps, records)) + '\n')
+    file.write_text('\n'.join(record if isinstance(record, str) else json.dumps(record) for record in records) + '\n')
 
 
 def trained(step, loss, epoch=None):
@@ -21,15 +24,12 @@ def trained(step, loss, epoch=None):
 
 @pytest.fixture
 def run(tmp_path) -> Path:
-    """Of 3 epochs of 4 iterations: killed in the third, which the next start begins anew."""
+    """A run of 3 epochs of 4 iterations: killed in the third, which the next start begins anew."""
     folder = tmp_path / 'run'
     write(folder, '20260101_000000', trained(2, 5., 1), trained(4, 4., 1),
           {'accuracy/top1': 50., 'accuracy/loss': 2., 'step': 1, 'time': 0.1},
           trained(6, 3., 2), trained(8, 2.5, 2), {'accuracy/top1': 70., 'accuracy/loss': 1.5, 'step': 2},
-          trained(10, 99., 3))
-    with (folder / '20260101_000000' / 'vis_data' / 'scalars.json').open('a') as file:
-        file.write('{"lr": 1e-3, "lo')  # killed; then resumed behind it in the same file, and the machine broke down
-        file.write(json.dumps(trained(9, 50., 3)) + '\n' + json.dumps(trained(10, 60., 3))[:-1] + '\n\0\0}\n12\n{}')
+          trained(10, 99., 3), '{"lr": 1e-3, "lo')  # killed
     write(folder, '20260102_000000', trained(10, 2., 3), trained(12, 1., 3),
           {'accuracy/top1': 60., 'accuracy/loss': float('nan'), 'step': 3})
     write(folder / 'test', '20260103_000000', {'accuracy/top1': 1., 'step': 0})
@@ -39,7 +39,7 @@ def run(tmp_path) -> Path:
 def test_all_starts_of_a_run_are_one(run):
     curves = Curves(run)
     assert [(p.iteration, p.values['loss']) for p in curves.points if not p.evaluation] == [
-        (2, 5.), (4, 4.), (6, 3.), (8, 2.5), (9, 50.), (10, 2.), (12, 1.)]
+        (2, 5.), (4, 4.), (6, 3.), (8, 2.5), (10, 2.), (12, 1.)]
     assert [(p.iteration, p.epoch, p.values['accuracy/top1']) for p in curves.points if p.evaluation] == [
         (4, 1, 50.), (8, 2, 70.), (12, 3, 60.)]
     assert curves.points[-1].hours == pytest.approx(12 * 3.6 / 3600)
@@ -48,9 +48,18 @@ def test_all_starts_of_a_run_are_one(run):
     assert curves.last('accuracy/top1').epoch == 3
 
 
+@pytest.mark.parametrize('torn', ['{"lr": 1e-3, "lo', '{"lr": 1e-3, "loss": 7.5}', '}', '', '\x00\x00', '[1, 2',
+                                  '{"lr": 0.001, "lo' + json.dumps(trained(6, 3.))])
+def test_torn_lines_are_left_out(tmp_path, torn):
+    """In the middle too, where a later start wrote on; a whole record behind a half one counts."""
+    write(tmp_path, 'a', trained(2, 5.), torn, trained(8, 2.))
+    losses = [point.values['loss'] for point in Curves(tmp_path).points]
+    assert losses == ([5., 3., 2.] if '"step": 6' in torn else [5., 2.])
+
+
 def test_runs_that_count_iterations(tmp_path):
     write(tmp_path, 'a', {'mine': 3., 'step': 40}, trained(50, 1.), {'mine': 2., 'step': 80}, trained(100, 1.),
-          {'mine': 7., 'step': 80})  # made up for
+          {'mine': 7., 'step': 80})  # evaluated again
     curves = Curves(tmp_path)
     assert [(p.iteration, p.epoch, p.values['mine']) for p in curves.evaluations('mine')] == [
         (40, None, 3.), (80, None, 7.)]
@@ -66,27 +75,24 @@ def test_lines_are_the_values(run):
         line = axis.lines[-1]
         np.testing.assert_allclose(line.get_xdata(), expected)
         assert list(line.get_ydata()) == [50., 70., 60.] and line.get_label() == 'a'
-        assert axis.get_xlabel() == {'iterations': 'iteration', 'epochs': 'epoch', 'time': 'hours of training'}[x]
 
 
-def test_tool(run, tmp_path, run_tool):
+def test_tool(run, tmp_path, monkeypatch, capsys):
+    def plot(*args):
+        monkeypatch.setattr(sys, 'argv', ['plot.py', *map(str, args)])
+        load_tool('plot').main()
+        return capsys.readouterr().out
+
     write(tmp_path / 'other', 'a', trained(4, 8., 1), {'accuracy/top1': 20., 'step': 1})
-    (tmp_path / 'other').rename(tmp_path / 'empty')
-    output = run_tool('tools/plot.py', run).stdout.splitlines()
-    assert [line.split() for line in output[:3]] == [
-        ['run', 'metric', 'last', 'at', 'best', 'at'], ['run', 'loss', '1', 'iteration', '12'],
-        ['run', 'accuracy/top1', '60', 'epoch', '3', '70', 'epoch', '2']]
-    assert output[3] == f'picture: {run}/curves.png' and min(Image.open(run / 'curves.png').size) > 300
-    output = run_tool('tools/plot.py', run, tmp_path / 'empty', '--x', 'time', '--metric', 'accuracy/top1', '--out',
-                      tmp_path / 'new' / 'two.png').stdout
-    assert 'empty  accuracy/top1  20    epoch 1       20    epoch 1' in output
-    assert len(np.unique(np.asarray(Image.open(tmp_path / 'new' / 'two.png')).reshape(-1, 4), axis=0)) > 20
-
-
-def test_mistakes(run, tmp_path, run_tool):
-    (tmp_path / 'nothing').mkdir()
-    output = run_tool('tools/plot.py', run, tmp_path / 'nothing', rc=2).stdout
-    assert f"error: '{tmp_path}/nothing' holds no curves of a training" in output and 'Traceback' not in output
-    output = run_tool('tools/plot.py', run, '--metric', 'accuracy/top2', rc=2).stdout
-    assert ('error: --metric accuracy/top2: no run has evaluated it. There are: accuracy/top1, accuracy/loss.'
-            in output)
+    rows = [line.split() for line in plot(run).splitlines()[1:3]]
+    assert rows == [['run', 'loss', '1', 'iteration', '12'],
+                    ['run', 'accuracy/top1', '60', 'epoch', '3', '70', 'epoch', '2']]
+    assert min(Image.open(run / 'curves.png').size) > 300
+    output = plot(run, tmp_path / 'other', '--x', 'time', '--metric', 'accuracy/top1',
+                  '--out', tmp_path / 'new/two.png')
+    assert 'other  accuracy/top1  20    epoch 1       20    epoch 1' in output
+    assert len(np.unique(np.asarray(Image.open(tmp_path / 'new/two.png')).reshape(-1, 4), axis=0)) > 20
+    for args, word in (((tmp_path / 'new', ), 'new'), ((run, '--metric', 'accuracy/top2'), 'accuracy/top2')):
+        with pytest.raises(SystemExit) as end:
+            plot(*args)
+        assert end.value.code == 2 and word in capsys.readouterr().err

@@ -1,7 +1,6 @@
 """What tools/selfcheck.py checks: functions of the device that return what they found, or raise."""
 import copy
 import importlib.util
-import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -9,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _benchmark.measure import seconds
 from _random_batch import build_model, random_batch
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from torch import Tensor, nn
 
-from cvt_dense.engine import AutocastOptimWrapper
 from cvt_dense.models import CvT, ImageClassifier
-from cvt_dense.models import cvt as cvt_module
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / 'tests/data/cvt_tiny_golden.safetensors'
@@ -30,22 +26,24 @@ class Skip(Exception):
     """This check cannot run here, for the reason given."""
 
 
-def installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
+def require(*packages: str) -> None:
+    """Raise :class:`Skip` if a package is not installed."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise Skip(f'{package} is not installed')
 
 
 @contextmanager
 def precision(name: str, device: str) -> Iterator[None]:
-    """float32 is exact, but for 'tf32'; the others are autocast's."""
+    """Compute in float32 without TF32, with it ('tf32'), or in autocast's mixed precision ('bf16', 'fp16')."""
     if name == 'tf32' and device != 'cuda':
         raise Skip('TF32 is for GPUs')
     backends = [torch.backends.cuda.matmul, torch.backends.cudnn]
     before = [backend.allow_tf32 for backend in backends]
     for backend in backends:
         backend.allow_tf32 = name == 'tf32'
-    dtype = DTYPES[name]
     try:
-        with torch.autocast(device, dtype) if dtype != torch.float32 else nullcontext():
+        with torch.autocast(device, DTYPES[name]) if DTYPES[name] != torch.float32 else nullcontext():
             yield
     finally:
         for backend, value in zip(backends, before):
@@ -56,23 +54,19 @@ def relative(found: Tensor, expected: Tensor) -> float:
     return float((found.cpu().double() - expected.cpu().double()).norm() / expected.double().norm())
 
 
-def golden() -> tuple[dict[str, Tensor], ImageClassifier]:
-    """The authors' tensors, and the network with their weights."""
+# -- values and gradients ------------------------------------------------------------------------------
+
+
+def values(name: str, device: str) -> dict[str, Any]:
+    """Compare the logits with those of the authors' code, in one precision."""
     if not GOLDEN.is_file():
         raise Skip(f'{GOLDEN} is not there: run it from a checkout')
     from safetensors.torch import load_file
     tensors = load_file(GOLDEN)
     model = ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token'), num_classes=10)
     prefix = 'state_dict.'
-    weights = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-    model.load_strictly(weights, GOLDEN.name)
-    return tensors, model.eval()
-
-
-def values(name: str, device: str) -> dict[str, Any]:
-    """The authors' logits on this device, in one precision."""
-    tensors, model = golden()
-    model = model.to(device)
+    model.load_state_dict({key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)})
+    model = model.eval().to(device)
     worst = 0.
     with torch.no_grad(), precision(name, device):
         for image in ('square', 'odd'):
@@ -82,7 +76,8 @@ def values(name: str, device: str) -> dict[str, Any]:
 
 
 def gradients(device: str) -> dict[str, Any]:
-    """Every gradient of the dense network against float64 on the CPU."""
+    """Compare every gradient of the dense network with float64 on the CPU."""
+
     def backward(place: str, dtype: torch.dtype) -> dict[str, Tensor]:
         model, images, targets = problem(dtype=dtype, device=place)
         loss_of(model(images), targets).backward()
@@ -105,14 +100,13 @@ def gradients(device: str) -> dict[str, Any]:
 
 
 def problem(device: str, dtype: torch.dtype = torch.float32, **settings: Any) -> tuple[CvT, Tensor, list[Tensor]]:
-    """A dense network in training mode, two images, and maps that it is to learn; the same on every device."""
+    """Return a dense network in training mode, two images, and maps to learn; the same ones on every device."""
     torch.manual_seed(0)
-    model = CvT(ARCH, **settings)
+    model = CvT(ARCH, **settings).eval()
     images = torch.randn(2, 3, 64, 80)
-    model = model.eval()
     with torch.no_grad():
         targets = [torch.randn_like(out) for out in model(images)]
-    return (model.train().to(device, dtype), images.to(device, dtype), [target.to(device, dtype) for target in targets])
+    return model.train().to(device, dtype), images.to(device, dtype), [target.to(device, dtype) for target in targets]
 
 
 def loss_of(outs: tuple[Tensor, ...], targets: list[Tensor]) -> Tensor:
@@ -120,57 +114,54 @@ def loss_of(outs: tuple[Tensor, ...], targets: list[Tensor]) -> Tensor:
 
 
 def optimizer(model: nn.Module, name: str, device: str, lr: float = 3e-3) -> OptimWrapper:
-    """As recipes have it: bf16 without a scaler, fp16 with a dynamic one.
+    """Return AdamW as recipes have it: fp16 with a dynamic scale of the loss, the others without.
 
     Raises:
         Skip: fp16 on a CPU.
     """
-    if name == 'fp16' and device == 'cpu':
-        raise Skip('training in fp16 is for GPUs; a CPU takes bf16')
     adamw = torch.optim.AdamW(model.parameters(), lr=lr)
-    if name == 'fp32':
+    if name != 'fp16':
         return OptimWrapper(adamw)
-    if name == 'fp16':
-        return AmpOptimWrapper(loss_scale='dynamic', optimizer=adamw, dtype='float16')
-    return AutocastOptimWrapper(optimizer=adamw, dtype='bfloat16')
+    if device == 'cpu':
+        raise Skip('training in fp16 is for GPUs; a CPU takes bf16')
+    return AmpOptimWrapper(optimizer=adamw, loss_scale='dynamic', dtype='float16')
 
 
-def steps(model: nn.Module, wrapper: OptimWrapper, images: Tensor, targets: list[Tensor], number: int) -> list[float]:
-    """Losses of training steps."""
+def steps(name: str, device: str, wrapper: OptimWrapper, loss: Callable[[], Tensor], number: int) -> list[float]:
+    """Take training steps in one precision and return their losses."""
     losses = []
     for _ in range(number):
-        with wrapper.optim_context(model):
-            loss = loss_of(model(images), targets)
-        wrapper.update_params(loss)
-        losses.append(float(loss.detach()))
+        with precision(name, device):
+            value = loss()
+        wrapper.update_params(value)
+        losses.append(float(value.detach()))
     return losses
 
 
 def training(name: str, settings: dict[str, Any], compiled: bool, device: str) -> dict[str, Any]:
-    """Some steps in one precision: the loss is float32's and falls, every parameter that is not frozen moves."""
-    plain = problem(device, **settings)
-    with torch.no_grad():
-        expected = float(loss_of(copy.deepcopy(plain[0])(plain[1]), plain[2]))
+    """Take some steps in one precision: the loss is that of float32 and falls, what is not frozen moves."""
     model, images, targets = problem(device, **settings)
+    with torch.no_grad():
+        expected = float(loss_of(copy.deepcopy(model)(images), targets))
     before = {key: value.detach().clone() for key, value in model.named_parameters()}
     if compiled:
         model.compile(dynamic=False)
-    # fp16's scaler may skip its first steps while it looks for a scale
-    losses = steps(model, optimizer(model, name, device), images, targets, 12)
-    still = [key for key, value in model.named_parameters() if value.requires_grad and torch.equal(value, before[key])]
-    thawed = [key for key, value in model.named_parameters() if not value.requires_grad
-              and not torch.equal(value, before[key])]
-    off = abs(losses[0] - expected) / expected
-    good = off <= TOLERANCES[name if name != 'fp32' else 'tf32'] and losses[-1] < losses[0] and not still and not thawed
-    return dict(loss=losses[0], after=losses[-1], off_fp32=off, **(dict(unmoved=still) if still else {}),
-                failed=not good)
+    # the scale of fp16's loss may skip the first steps while it is looked for
+    losses = steps(name, device, optimizer(model, name, device), lambda: loss_of(model(images), targets), 12)
+    wrong = [key for key, value in model.named_parameters() if value.requires_grad == torch.equal(value, before[key])]
+    off, allowed = abs(losses[0] - expected) / expected, TOLERANCES['tf32' if name == 'fp32' else name]
+    return dict(loss=losses[0], after=losses[-1], off_fp32=off, **(dict(wrong=wrong) if wrong else {}),
+                failed=bool(wrong) or not (off <= allowed and losses[-1] < losses[0]))
 
 
 def resuming(name: str, device: str) -> dict[str, Any]:
-    """2 steps, save, load, 2 steps, against 4 steps; the scaler's state among what is saved."""
+    """Compare 2 steps, save, load, 2 steps with 4 steps; the scale of the loss is among what is saved."""
+
+    def run(model: nn.Module, wrapper: OptimWrapper) -> None:
+        steps(name, device, wrapper, lambda: loss_of(model(images), targets), 2)
+
     model, images, targets = problem(device)
     wrapper = optimizer(model, name, device)
-    run = partial(steps, images=images, targets=targets, number=2)
     run(model, wrapper)
     saved = copy.deepcopy((model.state_dict(), wrapper.state_dict()))
     run(model, wrapper)
@@ -184,47 +175,40 @@ def resuming(name: str, device: str) -> dict[str, Any]:
     worst = max(relative(second.float(), first.float()) for first, second in ends if first.float().norm())
     # The backward pass of a GPU's fused attention adds in any order, so bits may differ there.
     return dict(tensors=len(ends), differing=differing, difference=worst,
-                scaler='loss_scaler' in saved[1], failed=differing > 0 if device == 'cpu' else not worst <= 1e-3)
-
-
-# -- whole detectors and segmentors --------------------------------------------------------------------
+                failed=differing > 0 if device == 'cpu' else not worst <= 1e-3)
 
 
 def whole(recipe: str, name: str, device: str) -> dict[str, Any]:
-    """A recipe's model takes training steps and predicts, in float32 and in this precision.
+    """Train a recipe's detector or segmentor for three steps on two images, and predict.
 
-    Both first losses are equal but for a tenth: proposals that swap places change it.
+    The first losses in this precision and in float32 are equal but for a tenth: proposals that swap places change it.
     """
-    for package in ('mmdet', 'mmseg', 'mmcv._ext'):
-        if not installed(package):
-            raise Skip(f'{package} is not installed')
-    found, (expected, *_) = whole_losses(recipe, name, device), whole_losses(recipe, 'fp32', device)
+    require('mmdet', 'mmseg', 'mmcv._ext')
+
+    def losses(name: str) -> list[float]:
+        torch.manual_seed(0)
+        model = build_model(str(ROOT / f'configs/{recipe}.py'), drop_path_rate=0.).to(device).train()
+        batch = random_batch(model, 2, (192, 256), device)  # DINO needs room for 900 queries
+
+        def loss() -> Tensor:
+            torch.manual_seed(0)  # so that the same regions are sampled
+            return model.parse_losses(model(**batch, mode='loss'))[0]
+
+        found = steps(name, device, optimizer(model, name, device, lr=1e-4), loss, 3)
+        with torch.no_grad():
+            model.eval()(**batch, mode='predict')
+        return found
+
+    found, (expected, *_) = losses(name), losses('fp32')
     off = abs(found[0] - expected) / expected
     return dict(loss=found[0], after=found[-1], off_fp32=off, failed=not (off <= 0.1 and found[-1] < found[0]))
 
 
-def whole_losses(recipe: str, name: str, device: str) -> list[float]:
-    """Losses of three steps on the same two images, before a prediction."""
-    torch.manual_seed(0)
-    model = build_model(str(ROOT / f'configs/{recipe}.py'), drop_path_rate=0.).to(device).train()
-    batch = random_batch(model, 2, (192, 256), device)  # DINO needs room for 900 queries
-    wrapper, losses = optimizer(model, name, device, lr=1e-4), []
-    for _ in range(3):
-        torch.manual_seed(0)  # so that the same regions are sampled
-        with wrapper.optim_context(model):
-            loss, _ = model.parse_losses(model(**batch, mode='loss'))
-        wrapper.update_params(loss)
-        losses.append(float(loss.detach()))
-    with torch.no_grad():
-        model.eval()(**batch, mode='predict')
-    return losses
-
-
-# -- kernels -------------------------------------------------------------------------------------------
+# -- kernels and processes -----------------------------------------------------------------------------
 
 
 def attention_kernels(device: str) -> dict[str, Any]:
-    """Which of PyTorch's attention kernels CvT-13 runs, by precision, in inference and training."""
+    """Name the attention kernels of PyTorch that CvT-13 runs; one that is not fused has 'math' in its name."""
     found = {}
     for name in ('fp32', 'bf16', *(['fp16'] if device == 'cuda' else [])):
         for mode in ('infer', 'train'):
@@ -233,37 +217,11 @@ def attention_kernels(device: str) -> dict[str, Any]:
             images = torch.rand(1, 3, 64, 64, device=device)
             with torch.profiler.profile() as profiler, precision(name, device), torch.set_grad_enabled(mode == 'train'):
                 model(images)
-            names = {event.key for event in profiler.key_averages() if 'scaled_dot_product' in event.key}
-            kernels = sorted(key.removeprefix('aten::_scaled_dot_product_') for key in names
-                             if key.startswith('aten::_scaled_dot_product_'))
-            found[f'{name} {mode}'] = kernels
+            prefix = 'aten::_scaled_dot_product_'
+            found[f'{name} {mode}'] = sorted(
+                {event.key.removeprefix(prefix) for event in profiler.key_averages() if event.key.startswith(prefix)})
     plain = [where for where, kernels in found.items() if not kernels or any('math' in kernel for kernel in kernels)]
     return dict(kernels=found, failed=bool(plain))
-
-
-def layout(device: str) -> dict[str, Any]:
-    """Inference of CvT-13 with the image channels-last, as a share of its time with NCHW."""
-    torch.manual_seed(0)
-    model = CvT('cvt-13').to(device).eval()
-    images = torch.rand(*((32, 3, 224, 224) if device == 'cuda' else (1, 3, 64, 64)), device=device)
-    before = cvt_module.CHANNELS_LAST
-    found = {}
-    try:
-        for name in ('fp32', 'bf16'):
-            times: dict[tuple, list[float]] = {(): [], (device, ): []}
-            for _ in range(8 if device == 'cuda' else 5):
-                for devices, spent in times.items():
-                    cvt_module.CHANNELS_LAST = devices
-                    with torch.inference_mode(), precision(name, device):
-                        spent.append(seconds(partial(model, images), device))
-            nchw, last = (statistics.median(spent[2:]) for spent in times.values())
-            found[name] = last / nchw
-    finally:
-        cvt_module.CHANNELS_LAST = before
-    return dict(**found, used='channels-last' if device in before else 'NCHW')
-
-
-# -- two processes -------------------------------------------------------------------------------------
 
 
 def _synced(rank: int, port: int, folder: str) -> None:
@@ -281,7 +239,7 @@ def _synced(rank: int, port: int, folder: str) -> None:
 
 
 def two_processes(device: str) -> dict[str, Any]:
-    """DDP with SyncBN on two GPUs: the gradients are those of both images on one."""
+    """Compare DDP with SyncBN on two GPUs with both images on one."""
     if device == 'cpu':
         raise Skip('SyncBN has no CPU kernel')
     if torch.cuda.device_count() < 2:
@@ -313,6 +271,5 @@ CHECKS: dict[str, Callable[[str], dict[str, Any]]] = {
        for recipe in ('maskrcnn_cvt13_coco', 'retinanet_cvt13_coco', 'dino_cvt13_coco', 'semfpn_cvt13_ade20k')},
     'attention kernels': attention_kernels,
     'two processes, SyncBN': two_processes,
-    'channels-last': layout,
     **{f'training, {name}, compiled': partial(training, name, {}, True) for name in ('fp32', 'bf16', 'fp16')},
 }

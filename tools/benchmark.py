@@ -8,7 +8,6 @@
     python tools/benchmark.py pruning CONFIG CHECKPOINT --size 128x128 --work-dir work_dirs/pruning
     python tools/benchmark.py data configs/cvt13_in1k.py --data-root /data/imagenet --workers 4,8,16
     python tools/benchmark.py parts configs/maskrcnn_cvt13_coco.py mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py
-    python tools/benchmark.py start
     python tools/benchmark.py plan configs/cvt13_in1k.py --gpus 8 --flops 989e12 --utilisation 0.35
 """
 import argparse
@@ -17,10 +16,10 @@ from pathlib import Path
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
-from _benchmark import data, model, parts, plan, pruning, start
+from _benchmark import data, model, parts, plan, pruning
 
 # Each has HELP, add_flags(parser), check(args) and run(args).
-COMMANDS = dict(model=model, data=data, parts=parts, start=start, plan=plan, pruning=pruning)
+COMMANDS = dict(model=model, data=data, parts=parts, plan=plan, pruning=pruning)
 
 
 def parse_args() -> argparse.Namespace:

@@ -7,6 +7,7 @@ Needs torch, timm, mmengine and mmcv (mmcv-lite will do). ``selfcheck.json`` in 
 that is cut short leaves what it has; what cannot run here is skipped with the reason. Exit code 1 if a check failed.
 """
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -14,10 +15,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / 'tools'), str(ROOT)]
+
+from cvt_dense.fileio import write_atomically
 
 # (what, arguments of tools/benchmark.py model); the most telling ones first, because time may run out.
 TRANSFORMER, RIVALS = 'transformers', 'swin_tiny_patch4_window7_224,convnext_tiny,pvt_v2_b2'
@@ -51,36 +55,29 @@ class Report:
         self.path, self.until = path, until
         self.entries: list[dict[str, Any]] = []
 
-    def add(self, name: str, state: str, **found: Any) -> None:
-        """``state`` is 'ok', 'failed' or 'skipped'."""
+    def run(self, name: str, check: Any, *args: Any) -> None:
+        """Add what ``check`` returns; an error of it is a failed check, not the end."""
+        from _selfcheck import Skip
+        start = time.monotonic()
+        try:
+            if start > self.until:
+                raise Skip('no time left (--minutes)')
+            found = check(*args)
+            state = 'failed' if found.pop('failed', False) else 'ok'
+            found['seconds'] = round(time.monotonic() - start, 1)
+        except Skip as reason:
+            state, found = 'skipped', dict(reason=str(reason))
+        except Exception as error:
+            state, found = 'failed', dict(error=f'{type(error).__name__}: {error}'[:2000])
         self.entries.append(dict(name=name, state=state, **found))
         text = ', '.join(f'{key} {value:.3g}' if isinstance(value, float) else f'{key} {value}'
                          for key, value in found.items() if key != 'rows')
         print(f'{state:8}{name}: {text}', flush=True)
-        part = self.path.with_suffix('.part')
-        part.write_text(json.dumps(self.entries, indent=1) + '\n')
-        os.replace(part, self.path)
-
-    def run(self, name: str, check: Any, *args: Any) -> None:
-        """Adds what ``check`` returns; a failed assertion or any error of it is a failed check, not the end."""
-        if time.monotonic() > self.until:
-            self.add(name, 'skipped', reason='no time left (--minutes)')
-            return
-        from _selfcheck import Skip
-        start = time.monotonic()
-        try:
-            found = check(*args)
-        except Skip as reason:
-            self.add(name, 'skipped', reason=str(reason))
-        except Exception as error:
-            self.add(name, 'failed', error=f'{type(error).__name__}: {error}'[:2000])
-        else:
-            failed = found.pop('failed', False)
-            self.add(name, 'failed' if failed else 'ok', **found, seconds=round(time.monotonic() - start, 1))
+        write_atomically(self.path, json.dumps(self.entries, indent=1) + '\n')
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Versions and the device."""
+    """Return versions and the device."""
     import mmcv
     import mmengine
     import timm
@@ -96,23 +93,23 @@ def environment(device: str) -> dict[str, Any]:
     return found
 
 
-def speeds(arguments: list[str], device: str, out: Path, seconds: float) -> dict[str, Any]:
-    """Rows of tools/benchmark.py, which runs in a process of its own: what dies there leaves this one alive."""
-    from _selfcheck import Skip, installed
-    if not installed('transformers'):
+def speeds(arguments: list[str], device: str, seconds: float) -> dict[str, Any]:
+    """Return rows of tools/benchmark.py, which runs in a process of its own: what dies there leaves this one alive."""
+    from _selfcheck import Skip
+    if importlib.util.find_spec(TRANSFORMER) is None:
         arguments = [text.replace(f',{TRANSFORMER}', '') for text in arguments]
-    out.unlink(missing_ok=True)
-    command = [sys.executable, str(ROOT / 'tools/benchmark.py'), 'model', *arguments, '--device', device, '--json', out]
-    try:
-        done = subprocess.run(command, timeout=seconds, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    except subprocess.TimeoutExpired:
-        raise Skip(f'took longer than the {seconds:.0f} s that were left (--minutes)') from None
-    if done.returncode:
-        raise RuntimeError(done.stdout[-1500:])
-    rows = json.loads(out.read_text())['rows']
-    out.unlink()
-    first = rows[0]
-    return dict(rows=rows, images_per_s=first['images_per_s'], gib=first['memory_gib'], peak=first['share_of_peak'])
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / 'rows.json'
+        command = [sys.executable, ROOT / 'tools/benchmark.py', 'model', *arguments, '--device', device, '--json', file]
+        try:
+            done = subprocess.run(command, timeout=seconds, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        except subprocess.TimeoutExpired:
+            raise Skip(f'took longer than the {seconds:.0f} s that were left (--minutes)') from None
+        if done.returncode:
+            raise RuntimeError(done.stdout[-1500:])
+        rows = json.loads(file.read_text())['rows']
+    return dict(rows=rows, images_per_s=rows[0]['images_per_s'], gib=rows[0]['memory_gib'],
+                peak=rows[0]['share_of_peak'])
 
 
 def print_rows(report: Report) -> None:
@@ -148,7 +145,7 @@ def main() -> None:
     for name, check in CHECKS.items():
         report.run(name, check, device)
     for name, arguments in TABLES[device]:
-        report.run(f'speed, {name}', speeds, arguments, device, args.out / 'rows.json', end - time.monotonic())
+        report.run(f'speed, {name}', speeds, arguments, device, end - time.monotonic())
     print_rows(report)
     states = [entry['state'] for entry in report.entries]
     counts = ', '.join(f'{states.count(state)} {state}' for state in ('ok', 'failed', 'skipped'))

@@ -33,13 +33,8 @@ def test_the_whole_report(tmp_path, monkeypatch, capsys, request):
     assert not end.value.code and '3 ok, 0 failed, 1 skipped' in capsys.readouterr().out
 
 
-def test_as_typed(run_tool, tmp_path):
-    wrong = run_tool('tools/selfcheck.py', '--device', 'cuda', '--out', tmp_path / 'b', rc=2).stdout
-    assert 'sees no CUDA device' in wrong
-
-
 # Compiling takes minutes; other detectors than one: tests/models/test_dense.py
-SLOW = ('compiled', 'maskrcnn', 'dino', 'semfpn')
+SLOW = ('compiled', 'maskrcnn', 'dino', 'semfpn', 'with_cp', 'resuming, fp16', 'training, fp16')
 
 
 @pytest.mark.parametrize('name', [name for name in _selfcheck.CHECKS if not any(part in name for part in SLOW)])
@@ -60,7 +55,7 @@ def test_a_broken_network_fails(monkeypatch):
     assert _selfcheck.CHECKS['values, fp32']('cpu')['failed']
 
 
-def test_errors_are_entries_and_the_file_is_whole(tmp_path, capsys):
+def test_errors_are_entries_and_the_file_is_whole(tmp_path):
     def broken(device):
         raise RuntimeError('no such kernel')
     report = selfcheck.Report(tmp_path / 'x.json', until=float('inf'))
@@ -68,6 +63,6 @@ def test_errors_are_entries_and_the_file_is_whole(tmp_path, capsys):
     report.run('second', lambda device: dict(difference=1., failed=True), 'cpu')
     report.until = 0.
     report.run('third', broken, 'cpu')
-    assert [(entry['state'], entry.get('error') or entry.get('reason') or entry['difference'])
-            for entry in json.loads((tmp_path / 'x.json').read_text())] == [
-        ('failed', 'RuntimeError: no such kernel'), ('failed', 1.), ('skipped', 'no time left (--minutes)')]
+    entries = json.loads((tmp_path / 'x.json').read_text())
+    assert [entry['state'] for entry in entries] == ['failed', 'failed', 'skipped']
+    assert 'no such kernel' in entries[0]['error'] and '--minutes' in entries[2]['reason']

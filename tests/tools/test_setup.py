@@ -1,6 +1,6 @@
 """The environment's files agree with each other, and set-up says in words what is missing."""
+import importlib.util
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,8 +36,7 @@ def test_everything_is_pinned():
     assert unpinned and unpinned <= requirements.keys(), unpinned - requirements.keys()
 
 
-@pytest.mark.parametrize('extra, name', [('onedl', 'requirements.txt'),
-                                         ('upstream', 'requirements-upstream.txt')])
+@pytest.mark.parametrize('extra, name', [('onedl', 'requirements.txt'), ('upstream', 'requirements-upstream.txt')])
 def test_declared_ranges_hold_the_tested_versions(extra, name):
     pins = {**_pins('requirements.txt'), **_pins(name)}
     for line in PROJECT['dependencies'] + PROJECT['optional-dependencies'][extra]:
@@ -53,43 +52,40 @@ def test_distribution_has_the_version_and_every_module():
     assert {'.'.join(folder.parts) for folder in folders} == set(packages)
 
 
-def test_torchvision_first_in_a_fresh_process():
-    """What the environment's .pth file does for programs that import torchvision before this package."""
-    script = ('import cvt_dense as hook; assert "torch" not in sys.modules; '
-              'import torchvision; assert hook._BeforeTorchvision not in sys.meta_path; '
-              'import torch; print(torch.ops.torchvision.nms)')
-    script = f'import sys; sys.path = {[str(ROOT), *sys.path]}; {script}'
-    result = subprocess.run([sys.executable, '-S', '-c', script],  # -S: without the .pth files that are there
-                            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert result.returncode == 0 and 'torchvision.nms' in result.stdout, result.stdout
+def test_torchvision_shim():
+    """It imports torch only when torchvision is imported, and leaves nothing on ``sys.meta_path``."""
+    if importlib.util.find_spec('torchvision') is None:
+        pytest.skip('torchvision is not installed')
+    paths = [str(ROOT / 'tools'), *(path for path in sys.path if path.endswith('-packages'))]
+    script = (f'import sys; sys.path += {paths}; before = [*sys.meta_path]; import _torchvision_shim; '
+              'assert "torch" not in sys.modules and "cvt_dense" not in sys.modules; '
+              'import torchvision; import torch; torch.ops.torchvision.nms; '
+              'assert not [f for f in sys.meta_path if f not in before and "_torchvision_shim" in f.__module__]')
+    subprocess.run([sys.executable, '-S', '-c', script], check=True)  # -S: without the .pth files that are there
 
 
 def _setup(**env) -> str:
-    """What ``make setup``, which must fail, says in one line."""
+    """Return what ``make setup``, which must fail, prints in one line."""
     # without what `make test` hands on to a make that it starts
     outside = {key: value for key, value in os.environ.items() if not key.startswith('MAKE')}
     settings = [f'{key}={value}' for key, value in env.items()]
     result = subprocess.run(['make', 'setup', *settings], cwd=ROOT, env={**outside, **env}, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert result.returncode != 0 and 'Traceback' not in result.stdout, result.stdout
-    return re.sub(r'\s+', ' ', result.stdout)
+    return ' '.join(result.stdout.split())
 
 
 def test_no_python_3_11(tmp_path):
-    message = _setup(VENV=str(tmp_path / 'venv'), PYTHON='/nowhere/python3.11')
-    assert 'set-up: no Python 3.11 was found (looked for: /nowhere/python3.11). Install it, or' in message
+    message = _setup(VENV=str(tmp_path / 'venv'), XDG_CACHE_HOME=str(tmp_path), PYTHON='/nowhere/python3.11')
+    assert 'set-up: no Python 3.11' in message and '/nowhere/python3.11' in message
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason='set-up is for Python 3.11')
 def test_no_compiler(tmp_path):
-    venv = tmp_path / 'venv'
-    subprocess.run([sys.executable, '-m', 'venv', '--without-pip', venv], check=True)
-    (venv / 'complete').touch()  # without pip, making it takes no time, and no wheel of mmcv can be had
-    message = _setup(VENV=str(venv), XDG_CACHE_HOME=str(tmp_path), CXX='/nowhere/c++')
-    assert re.search(r'set-up: no wheel of (onedl-)?mmcv==[\d.]+ fits this machine, so its operators must be '
-                     r'compiled, but the C\+\+ compiler \(/nowhere/c\+\+\) with Python.s headers \(/.*\) '
-                     r'does not work', message)
+    """It is named before anything is downloaded."""
+    message = _setup(VENV=str(tmp_path / 'venv'), XDG_CACHE_HOME=str(tmp_path), CXX='/nowhere/c++')
+    assert '/nowhere/c++' in message and 'Python' in message and 'installing torch' not in message
 
 
 def test_unknown_stack():
-    assert 'STACK=other: give STACK=onedl (default) or STACK=upstream' in _setup(STACK='other')
+    assert 'STACK=other' in _setup(STACK='other')

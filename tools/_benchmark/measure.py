@@ -1,4 +1,4 @@
-"""Time, memory and share of the machine's speed."""
+"""Time, memory and share of the machine's peak."""
 import argparse
 import statistics
 import sys
@@ -24,7 +24,7 @@ from torch.utils.flop_counter import (
     sdpa_flop_count,
 )
 
-from .networks import backbone_of, build, compiling, split_name
+from .networks import backbone_of, build, compile_column, split_name
 from .runtimes import export_column, open_column, runtime_of
 
 DTYPES = dict(none=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
@@ -135,11 +135,8 @@ def prepare(name: str, args: argparse.Namespace, size: tuple[int, int],
     with FlopCounterMode(**FLOPS) as counter:
         step(model, batch, args)
     run = open_column(file, args, size) if runtime else partial(step, model, batch, args)
-    if runtime:
-        run()
-    if {'compiled', 'anysize'}.intersection(variants):
-        with compiling(backbone_of(model), variants, args.mode):
-            run()
+    compile_column(backbone_of(model), variants, args.mode)
+    run()  # warms up
     if args.device == 'cuda':
         torch.cuda.reset_peak_memory_stats()
         run()
@@ -149,16 +146,51 @@ def prepare(name: str, args: argparse.Namespace, size: tuple[int, int],
 
 
 def measure(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -> list[dict]:
-    """One row per network: median latency over interleaved rounds, memory, share of the matmul peak."""
+    """One row per network: median latency over interleaved rounds, memory, share of the peak."""
     with TemporaryDirectory() as folder:  # as long as the runtimes read their files
         return _measure(names, args, size, Path(folder))
 
 
+def products(device: str, dtype: torch.dtype) -> dict[str, Callable[[], object]]:
+    """Return, by library, what multiplies two square matrices of :func:`side` rows; the fastest one is the peak.
+
+    On a CPU PyTorch gives float32 products to MKL (or another BLAS), and those of a 1x1 convolution to oneDNN, which is
+    twice as fast on some CPUs.
+    """
+    n = side(device)
+    matrix = torch.rand(n, n, device=device, dtype=dtype)
+    if device == 'cuda':
+        return dict(cuBLAS=lambda: matrix @ matrix)
+    blas = 'MKL' if torch.backends.mkl.is_available() else 'BLAS'
+    found = {blas if dtype == torch.float32 else 'matmul': lambda: matrix @ matrix}
+    if torch.backends.mkldnn.is_available():
+        image = torch.rand(1, n, 32, n // 32, dtype=dtype).to(memory_format=torch.channels_last)
+        weight = torch.rand(n, n, 1, 1, dtype=dtype).to(memory_format=torch.channels_last)
+        found['oneDNN'] = lambda: torch.nn.functional.conv2d(image, weight)
+    return found
+
+
+def side(device: str) -> int:
+    return 8192 if device == 'cuda' else 2048
+
+
+def precision_of(name: str, args: argparse.Namespace) -> str | None:
+    """Return the precision of a column's products, in which its peak is measured; None of int8, which has none here."""
+    variants = split_name(name)[1]
+    if any('int8' in variant for variant in variants):
+        return None
+    if any('bf16' in variant for variant in variants):
+        return 'bf16'
+    return 'none' if runtime_of(variants) == 'onnxruntime' else args.amp
+
+
 def _measure(names: list[str], args: argparse.Namespace, size: tuple[int, int], folder: Path) -> list[dict]:
-    torch._dynamo.reset()  # what was compiled for another size counts against the number that it compiles at most
-    side = 8192 if args.device == 'cuda' else 2048
-    matrix = torch.rand(side, side, device=args.device, dtype=DTYPES[args.amp])
-    steps: dict[str, Callable] = dict(matmul=lambda: matrix @ matrix)
+    torch.compiler.reset()  # what was compiled for another size counts against the number that it compiles at most
+    steps: dict[str, Callable] = {}
+    for precision in dict.fromkeys(filter(None, (precision_of(name, args) for name in names))):
+        for library, product in products(args.device, DTYPES[precision]).items():
+            steps[f'{precision} product by {library}'] = product
+            product()  # warms up
     rows = {}
     for name in names:
         print(f'{size[0]}x{size[1]}: {name}', file=sys.stderr)
@@ -173,20 +205,24 @@ def _measure(names: list[str], args: argparse.Namespace, size: tuple[int, int], 
                              f'{error}. Try a larger --size or --batch.') from error
 
     times: dict[str, list[float]] = {name: [] for name in steps}
-    steps['matmul']()  # warms up; the others have run
     for _ in range(args.rounds):
         for name, run in steps.items():
             times[name].append(seconds(run, args.device))
     medians = {name: statistics.median(values) for name, values in times.items()}
-    peak = 2 * side**3 / medians['matmul'] / 1e9
+    peaks: dict[str, tuple[float, str]] = {}  # by precision the best speed and its library
+    for name in medians:
+        precision, product, library = name.partition(' product by ')
+        if product:
+            speed = 2 * side(args.device)**3 / medians[name] / 1e9
+            peaks[precision] = max(peaks.get(precision, (0., '')), (speed, library))
     for name, row in rows.items():
         median = medians.get(name)
+        peak, library = peaks.get(precision_of(name, args), (None, None))
         row.update(
             latency_ms=median and 1e3 * median,
             fastest_ms=median and 1e3 * min(times[name]),
             images_per_s=median and args.batch / median,
             speedup=median and medians[names[0]] / median if names[0] in medians else None,
-            # that of a matrix product in --amp's precision
-            share_of_peak=None if median is None or 'bf16' in split_name(name)[1] else row['gflop'] / median / peak,
-            matmul_gflops=peak)
+            share_of_peak=row['gflop'] / median / peak if median and peak else None,
+            peak_gflops=peak, peak_precision=precision_of(name, args), peak_library=library)
     return list(rows.values())

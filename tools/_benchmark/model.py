@@ -6,11 +6,10 @@ post-processing, or with ``--mode train`` the loss on random ground truth (8 obj
 and backward. Input are random images, loading is not measured.
 Memory is the peak of weights, activations and gradients, without an optimizer: on the CPU the growth of
 a fresh process for each network, on CUDA PyTorch's own count. ``peak`` is the share of the speed of a
-large matrix product, measured in the same rounds, by the network's own count of multiplications and
-additions.
+large matrix product of the same precision, by the fastest library that PyTorch has, measured in the same
+rounds, by the network's own count of multiplications and additions.
 """
 import argparse
-import json
 from pathlib import Path
 
 import torch
@@ -24,7 +23,7 @@ from cvt_dense.models import CvT
 
 from .measure import DTYPES, measure
 from .networks import VARIANTS, build, check_name, split_name
-from .report import environment, print_profile, print_table, save_plot
+from .report import print_peaks, print_profile, print_table, save_plot, write_json
 from .runtimes import RUNTIMES, runtime_of
 
 HELP = 'time and memory of a backbone or a whole model'
@@ -94,17 +93,13 @@ def run(args: argparse.Namespace) -> None:
         for size in args.sizes or [args.size]:
             rows += measure(names, args, size)
     print_table(rows)
+    print_peaks(rows, args.device)
     if any(runtime_of(split_name(name)[1]) for name in names):
         print(advice(cpu_features()))
     if args.profile:
         eager = [name for name in names if not {'compiled', 'anysize'}.intersection(split_name(name)[1])
                  and not runtime_of(split_name(name)[1])]
         print_profile(eager, args, (args.sizes or [args.size])[-1])
-    if args.json:
-        settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(
-            dict(settings=settings, environment=environment(args.device), rows=rows), indent=1) + '\n')
+    write_json(args, rows, args.device)
     if args.plot:
-        args.plot.parent.mkdir(parents=True, exist_ok=True)
         save_plot(rows, args)

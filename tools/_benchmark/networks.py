@@ -3,8 +3,6 @@
 A further column is a function in ``NETWORKS`` (something else than this CvT) or in ``CHANGES`` (something done to it).
 """
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Any
 
@@ -105,19 +103,15 @@ def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Modu
     return model
 
 
-@contextmanager
-def compiling(backbone: nn.Module, variants: list[str], mode: str) -> Iterator[None]:
-    """Its first step must be inside: 'compiled' for that shape, 'anysize' as tools/test.py --compile does.
+def compile_column(backbone: nn.Module, variants: list[str], mode: str) -> None:
+    """Have a backbone compiled at its first step: 'compiled' for its shape, 'anysize' as tools/test.py --compile does.
 
     For inference both have the weights as constants.
     """
-    import torch._inductor.config as inductor
     if 'anysize' in variants:
         compile_backbone(backbone)
-    else:
-        backbone.compile(dynamic=False)
-    with inductor.patch(freezing=mode == 'infer'):
-        yield
+    elif 'compiled' in variants:
+        backbone.compile(dynamic=False, options=dict(freezing=True) if mode == 'infer' else None)
 
 
 def backbone_of(model: nn.Module) -> nn.Module:

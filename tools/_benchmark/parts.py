@@ -6,7 +6,6 @@ threshold as ``--candidates`` says, as few do in a trained one; of random scores
 """
 import argparse
 import importlib.util
-import json
 import statistics
 import time
 from collections import defaultdict
@@ -23,7 +22,7 @@ from cvt_dense.deploy.fuse import fuse
 from cvt_dense.launch import command_line
 from cvt_dense.models import CvT
 
-from .report import environment
+from .report import write_json
 
 HELP = 'the time of backbone, neck, heads and post-processing of whole detectors and segmentors'
 PARTS = ('backbone', 'neck', 'heads', 'post')
@@ -126,7 +125,4 @@ def run(args: argparse.Namespace) -> None:
         row = {part: 1e3 * statistics.median(times.get(part, 0.) for times in spent) for part in ('whole', *PARTS)}
         print(f'{name[-56:]:56}', *(f'{value:9.1f}' for value in row.values()))
         rows.append(dict(config=name, **{f'{part}_ms': value for part, value in row.items()}))
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(dict(settings={k: str(v) for k, v in vars(args).items()},
-                                             environment=environment('cpu'), rows=rows), indent=1) + '\n')
+    write_json(args, rows, 'cpu')

@@ -1,5 +1,6 @@
 """What was measured: as a table, a picture, shares of operators, and on which machine."""
 import argparse
+import json
 import os
 import platform
 from functools import partial
@@ -8,7 +9,9 @@ from pathlib import Path
 import timm
 import torch
 
+from cvt_dense.curves import new_figure, save_figure
 from cvt_dense.deploy.cpu import cpu_features
+from cvt_dense.fileio import write_atomically
 
 from .measure import inputs_of, step
 from .networks import build
@@ -25,13 +28,28 @@ def print_table(rows: list[dict]) -> None:
         print(*cells)
 
 
+def print_peaks(rows: list[dict], device: str) -> None:
+    """Print what the column "peak" is a share of: the CPU, its instruction sets, and the library that won."""
+    found = environment(device)
+    peaks = {row['peak_precision']: row for row in rows if row['peak_gflops']}
+    texts = [f"{row['peak_gflops']:.0f} GFLOP/s in {'float32' if precision == 'none' else precision} by "
+             f"{row['peak_library']}" for precision, row in peaks.items()]
+    print(f"peak: {', '.join(texts)}, {found['threads']} threads, {found['device']} "
+          f"({', '.join(found['features'])})")
+
+
+def write_json(args: argparse.Namespace, rows: list[dict], device: str) -> None:
+    """Write ``rows`` with the flags and the environment to ``args.json``, if it was given."""
+    if args.json:
+        settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
+        write_atomically(args.json, json.dumps(
+            dict(settings=settings, environment=environment(device), rows=rows), indent=1) + '\n')
+
+
 def save_plot(rows: list[dict], args: argparse.Namespace) -> None:
-    import matplotlib
-    matplotlib.use('Agg')
-    import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
-    for axis, key, label in ((axes[0], 'latency_ms', 'ms'), (axes[1], 'memory_gib', 'peak memory, GiB')):
+    figure, axes = new_figure(1, 2)
+    for axis, key, label in zip(axes[0], ('latency_ms', 'memory_gib'), ('ms', 'peak memory, GiB')):
         for name in dict.fromkeys(row['name'] for row in rows):
             points = [(row['size'][0], row[key]) for row in rows if row['name'] == name and row[key]]
             axis.plot(*zip(*points), marker='o', label=name.replace('eager', args.model))
@@ -42,10 +60,10 @@ def save_plot(rows: list[dict], args: argparse.Namespace) -> None:
         axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter('{x:g}')
         axis.grid(alpha=.3)
-    axes[0].legend()
+    axes[0][0].legend()
     precision = 'fp32' if args.amp == 'none' else args.amp
     figure.suptitle(f'{args.mode}, batch {args.batch}, {precision}, {args.device}')
-    figure.savefig(args.plot, dpi=120)
+    save_figure(figure, args.plot)
 
 
 def print_profile(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -> None:

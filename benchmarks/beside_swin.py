@@ -1,6 +1,6 @@
 """A full-size detector beside MMDetection's Swin-T on real images: seconds, memory and loss of training iterations.
 
-    PYTHONPATH=. python tests/beside_swin.py DATA_ROOT OUT [--scale 512,320] [--batch 2] [--iterations 20]
+    PYTHONPATH=. python benchmarks/beside_swin.py DATA_ROOT OUT [--scale 512,320] [--batch 2] [--iterations 20]
 
 DATA_ROOT is laid out as COCO's. Both train from scratch on the same batches, of maskrcnn_cvt13_coco_win's pipeline,
 with their own configs' optimizers and the same heads, each in a process of its own with all cores. They take turns, an
