@@ -19,7 +19,7 @@ import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose, default_collate, pseudo_collate
 from mmengine.model import BaseModel, revert_sync_batchnorm
-from mmengine.registry import DATASETS, MODELS, TRANSFORMS, init_default_scope
+from mmengine.registry import MODELS, TRANSFORMS, init_default_scope
 from PIL import Image
 from torch import Tensor
 
@@ -210,7 +210,8 @@ def _dataset_meta(cfg: Config) -> dict[str, Any]:
     dataset = next(leaf_datasets((cfg.get('test_dataloader') or {}).get('dataset') or {}), None)
     if not dataset:
         return {}
-    return {key: metainfo(dataset, cfg, key) for key in ('classes', 'palette')}
+    found = {key: metainfo(dataset, cfg, key) for key in ('classes', 'palette')}
+    return {key: value for key, value in found.items() if isinstance(value, (list, tuple))}
 
 
 # -- after the network ---------------------------------------------------------------------------------

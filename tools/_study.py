@@ -16,6 +16,7 @@ from pathlib import Path
 from cvt_dense.curves import Curves
 from cvt_dense.errors import UserError
 from cvt_dense.fileio import write_atomically
+from cvt_dense.launch.cfg_options import format_option
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRESS = re.compile(r'(Epoch|Iter)\(train\) +(\[[^]]*\](?:\[[^]]*\])?).*? loss: ([\d.]+)')
@@ -220,6 +221,5 @@ def _command(run: Run, work_dir: Path) -> list[str]:
         command += ['--data-root', run.data_root]
     if folder.exists():
         command.append('--resume')
-    # in quotes, because a path may contain a blank or a comma
-    weights = [f'{setting}={str(last_checkpoint(work_dir / name))!r}' for setting, name in run.weights.items()]
+    weights = [format_option(setting, str(last_checkpoint(work_dir / name))) for setting, name in run.weights.items()]
     return command + (['--cfg-options', *run.options, *weights] if [*run.options, *weights] else [])
