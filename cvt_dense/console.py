@@ -1,7 +1,5 @@
 """What of a run's log is on the console; its log file has all of it."""
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 
 # Of a record that only the log file shows: ``logger.info(text, extra=FILE_ONLY)``.
 FILE_ONLY = dict(file_only=True)
@@ -39,16 +37,3 @@ def add_console_filter(logger: logging.Logger, level: int = logging.WARNING) -> 
         if not isinstance(handler, logging.FileHandler):
             handler.addFilter(console)
     return console
-
-
-@contextmanager
-def before_the_log(main_process: bool) -> Iterator[None]:
-    """Do nothing; to be removed with its last caller."""
-    yield
-
-
-def print_kept(least: int = logging.INFO) -> None:
-    """Do nothing; to be removed with its last caller."""
-
-
-quiet_packages = nullcontext

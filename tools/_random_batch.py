@@ -8,7 +8,6 @@ from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.structures import InstanceData, PixelData
 
-from cvt_dense.console import before_the_log
 from cvt_dense.models import CvT, ImageClassifier, MaskedImageModel, TimmBackbone
 
 OBJECTS = 8  # an image of COCO has 7 objects, one of ADE20K 8 classes
@@ -36,7 +35,7 @@ def build_model(path: str, **backbone: Any) -> BaseModel:
     cfg = Config.fromfile(path)
     cfg.model.get('backbone', {}).update(init_cfg=None, **backbone)
     scope = cfg.get('default_scope') or 'mmengine'
-    with before_the_log(main_process=True), DefaultScope.overwrite_default_scope(scope):
+    with DefaultScope.overwrite_default_scope(scope):
         model = revert_sync_batchnorm(MODELS.build(cfg.model))
         if not isinstance(getattr(model, 'backbone', None), (CvT, TimmBackbone)):
             raise ValueError(f'{path}: model.backbone is neither cvt_dense.CvT nor cvt_dense.TimmBackbone.')

@@ -22,7 +22,6 @@ from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import load_checkpoint
 from torch import nn
 
-from cvt_dense.console import before_the_log
 from cvt_dense.deploy.check import random_images
 from cvt_dense.deploy.cpu import advice, cpu_features
 from cvt_dense.deploy.export import PRECISIONS, Exporter, Options
@@ -104,10 +103,9 @@ def run(args: argparse.Namespace) -> int:
         check_format(file, precision)
     cfg = read_config(args)
     size = parse_size(args.size, cfg)
-    with before_the_log(main_process=True):  # keeps what packages say of themselves off the console
-        init_default_scope(cfg.get('default_scope') or 'mmengine')
-        model, classes = build(cfg, args.checkpoint)
-        images = calibration_images(cfg, args.calibrate) if 'int8' in files or args.sensitivity else []
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
+    model, classes = build(cfg, args.checkpoint)
+    images = calibration_images(cfg, args.calibrate) if 'int8' in files or args.sensitivity else []
     options = Options(size, args.dynamic, args.part, args.raw_input, args.argmax, tuple(args.keep))
     about = dict(classes=classes, config=Path(args.config).name,
                  config_hash=hashlib.sha256(cfg.pretty_text.encode()).hexdigest())

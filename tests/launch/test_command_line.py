@@ -43,32 +43,3 @@ def test_traceback(capsys, monkeypatch):
     parser.parse_args(['--traceback'])
     text = report(user_code, capsys)
     assert text.startswith('Traceback') and 'in user_code' in text and 'error: AttributeError' in text
-
-
-def test_what_was_kept_for_a_log_file_is_not_lost(run_tool, tmp_path):
-    """A mistake is one paragraph; before what may be a fault in code come warnings, and with --traceback everything."""
-    code = '\n'.join((
-        'import sys, warnings',
-        'from cvt_dense import console',
-        'from cvt_dense.launch.command_line import SETUP_ERRORS, report_errors',
-        'from cvt_dense.errors import UserError',
-        f'sys.path.insert(0, {str(tmp_path / "site-packages")!r})',
-        'with report_errors(*SETUP_ERRORS):',
-        '    with console.quiet_packages():',
-        '        import early',
-        '    with console.before_the_log(True):',
-        '        import late',
-        '        raise eval(sys.argv[1])'))
-    (tmp_path / 'site-packages').mkdir()
-    for name in ('early', 'late'):
-        (tmp_path / 'site-packages' / f'{name}.py').write_text(
-            f'import warnings\nprint("{name} print")\nwarnings.warn("{name} warning", UserWarning)\n')
-
-    def output(error, **env):
-        return run_tool('-c', code, error, rc=2 if error != 'EOFError(1)' else 1, **env).stdout
-
-    assert output('UserError("mine.")') == 'error: mine.\n'
-    fault = output('RuntimeError("theirs.")')
-    assert 'early warning' in fault and 'late warning' in fault and ' print' not in fault
-    for told in (output('UserError("mine.")', **{command_line.TRACEBACK: '1'}), output('EOFError(1)')):
-        assert [told.count(text) for text in ('early print', 'early warning', 'late print', 'late warning')] == [1] * 4
