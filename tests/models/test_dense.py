@@ -10,7 +10,6 @@ from mmengine.registry import MODELS, DefaultScope
 from mmengine.structures import InstanceData, PixelData
 
 from cvt_dense.engine import AutocastOptimWrapper
-from cvt_dense.models import CvT
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
@@ -132,33 +131,6 @@ def test_bfloat16(name):
     assert 0 < abs(low - loss) < 0.05 * loss
 
 
-def test_frozen_stages_in_a_detector():
-    model = build('retinanet_cvt13_coco', frozen_stages=1).train()
-    total_loss(model, detection_batch((64, 96))).backward()
-    for key, param in model.backbone.named_parameters():
-        assert (param.grad is None) == key.startswith(('stage0', 'stage1')), key
-    assert not model.backbone.stage0.training and model.backbone.stage2.training
-
-
-def test_norm_eval_keeps_the_statistics():
-    model = build('upernet_cvt13_ade20k').train()
-    before = {key: value.clone() for key, value in model.backbone.named_buffers() if 'running' in key}
-    assert before
-    total_loss(model, segmentation_batch((64, 64), (64, 64)))
-    for key, value in model.backbone.named_buffers():
-        if key in before:
-            assert torch.equal(value, before[key]), key
-
-
-def test_synchronised_norm():
-    backbone = CvT(arch=ARCH, norm_cfg=dict(type='SyncBN'))
-    assert sum(isinstance(m, torch.nn.SyncBatchNorm) for m in backbone.modules()) == 9  # q, k and v of 3 blocks
-    x = torch.randn(2, 3, 33, 47)
-    plain = revert_sync_batchnorm(backbone).train()
-    assert not any(isinstance(m, torch.nn.SyncBatchNorm) for m in plain.modules())
-    assert [y.shape[1:] for y in plain(x)] == [(8, 8, 12), (24, 4, 6), (48, 2, 3)]
-
-
 def test_padding_of_a_batch_is_for_the_head_to_ignore():
     """mmdet pads on the right and at the bottom; what an image of a batch predicts lies inside it."""
     model = build('retinanet_cvt13_coco').eval()
@@ -178,8 +150,3 @@ def test_image_below_16_pixels(name):
         resize = Compose([step for step in cfg.test_dataloader.dataset.pipeline if step.type == 'Resize'])
         image = resize(dict(img=np.zeros((9, 12, 3), np.uint8), img_shape=(9, 12)))['img']
     assert min(image.shape[:2]) >= 512
-
-
-def test_image_below_16_pixels_without_a_pipeline():
-    with pytest.raises(ValueError, match='image of 12x40 pixels .* CvT needs at least 16x16'):
-        build('upernet_cvt13_ade20k').backbone(torch.zeros(1, 3, 12, 40))
