@@ -15,7 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from cvt_dense.errors import UserError
+from cvt_dense.fileio import atomic_path, write_atomically
 from cvt_dense.launch.command_line import report_errors
+from cvt_dense.launch.outputs import add_force_argument, check_outputs
 
 FORMATS = ('cvt_dense', 'microsoft', 'huggingface')  # of cvt_dense.weights, which takes seconds to import
 
@@ -35,7 +38,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--num-heads', type=int, nargs='+', metavar='N',
                         help="attention heads per stage, for a Hugging Face folder's config.json (default: known for "
                         'cvt-13, cvt-21, cvt-w24)')
-    parser.add_argument('--force', action='store_true', help='overwrite DST')
+    add_force_argument(parser)
     return parser.parse_args()
 
 
@@ -55,9 +58,17 @@ def main() -> None:
     import safetensors.torch
     import torch
 
-    from cvt_dense.weights import backbone_only, convert, huggingface_config, map_head, recognise
-    from cvt_dense.weights.files import HUB_FILES, read_checkpoint, select_weights
-    with report_errors(ValueError, OSError):
+    from cvt_dense.weights import (
+        HUB_FILES,
+        backbone_only,
+        convert,
+        huggingface_config,
+        map_head,
+        read_checkpoint,
+        recognise,
+        select_weights,
+    )
+    with report_errors(UserError, ValueError, OSError):
         state_dict = select_weights(read_checkpoint(args.src), args.weights, args.src)
         source = recognise(state_dict)
         if source is None:
@@ -73,16 +84,16 @@ def main() -> None:
         if args.to == 'huggingface' and not dst.suffix:
             config = huggingface_config(state_dict, args.num_heads or find_num_heads(state_dict))
             dst = dst / HUB_FILES[0]
-        if dst.exists() and not args.force:
-            raise FileExistsError(f'{dst} exists already: give another DST, or --force to overwrite it.')
-        dst.parent.mkdir(parents=True, exist_ok=True)
-        if dst.suffix == '.safetensors':
-            converted = {key: value.contiguous() for key, value in converted.items()}
-            safetensors.torch.save_file(converted, dst, metadata=dict(format='pt'))
-        else:
-            torch.save(dict(state_dict=converted, meta={}) if args.to == 'cvt_dense' else converted, dst)
+        outputs = [dst] if config is None else [dst, dst.parent / 'config.json']
+        check_outputs(outputs, args.force, inputs=[args.src, *Path(args.src).glob('*')])
+        with atomic_path(dst) as partial:
+            if dst.suffix == '.safetensors':
+                converted = {key: value.contiguous() for key, value in converted.items()}
+                safetensors.torch.save_file(converted, partial, metadata=dict(format='pt'))
+            else:
+                torch.save(dict(state_dict=converted, meta={}) if args.to == 'cvt_dense' else converted, partial)
         if config is not None:
-            (dst.parent / 'config.json').write_text(json.dumps(config, indent=2) + '\n')
+            write_atomically(outputs[1], json.dumps(config, indent=2) + '\n')
     sha256 = hashlib.sha256(dst.read_bytes()).hexdigest()
     print(f'{len(converted)} tensors from {args.src} ({source}, {len(state_dict)} tensors) to {dst} ({args.to}); '
           f'sha256 {sha256}')

@@ -7,7 +7,7 @@ import yaml
 from mmengine.config import Config
 
 from cvt_dense.models import CvT
-from cvt_dense.weights.files import HUB_FILES
+from cvt_dense.weights import HUB_FILES
 
 ROOT = Path(__file__).parents[2]
 INDEX = yaml.safe_load((ROOT / 'model-index.yml').read_text())

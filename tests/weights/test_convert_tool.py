@@ -1,26 +1,51 @@
 """tools/convert_checkpoint.py as users run it."""
+import json
+import sys
+
+import pytest
 import safetensors.torch
 import torch
+from load_tool import load_tool
 
 from cvt_dense.models import ImageClassifier
 from cvt_dense.weights import convert
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 3), num_heads=(1, 3, 6))
-TOOL = 'tools/convert_checkpoint.py'
 
 
-def test_round_trip_is_bit_identical_and_transformers_reads_it(tmp_path, run_tool):
-    model = ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token'), num_classes=5)
+@pytest.fixture
+def run(monkeypatch, capfd):
+    """Runs the tool with these arguments and returns what it said; fails if its exit code is not ``rc``."""
+    tool = load_tool('convert_checkpoint')
+
+    def call(*args, rc=0) -> str:
+        monkeypatch.setattr(sys, 'argv', ['convert_checkpoint.py', *map(str, args)])
+        try:
+            tool.main()
+            code = 0
+        except SystemExit as end:
+            code = end.code
+        output = ''.join(capfd.readouterr())
+        assert code == rc, output
+        return output
+
+    return call
+
+
+@pytest.fixture(scope='module')
+def model():
+    torch.manual_seed(0)
+    return ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token'), num_classes=5)
+
+
+def test_round_trip_is_bit_identical_and_transformers_reads_it(tmp_path, run_tool, run, model):
     start = convert({key: torch.randn(value.shape).to(value.dtype) for key, value in model.state_dict().items()},
                     'microsoft')
     torch.save(start, tmp_path / 'authors.pth')
-    output = run_tool(TOOL, tmp_path / 'authors.pth', tmp_path / 'ours.pth', '--to', 'cvt_dense').stdout
-    assert f'{len(start)} tensors from' in output and 'sha256' in output
-    options = '--to', 'huggingface', '--num-heads', 1, 3, 6
-    output = run_tool(TOOL, tmp_path / 'ours.pth', tmp_path / 'hub', *options).stdout
-    assert 'exact GELU' in output
-    run_tool(TOOL, tmp_path / 'hub', tmp_path / 'again.safetensors', '--to', 'cvt_dense')
-    run_tool(TOOL, tmp_path / 'again.safetensors', tmp_path / 'back.pth', '--to', 'microsoft')
+    run_tool('tools/convert_checkpoint.py', tmp_path / 'authors.pth', tmp_path / 'ours.pth', '--to', 'cvt_dense')
+    assert 'exact GELU' in run(tmp_path / 'ours.pth', tmp_path / 'hub', '--to', 'huggingface', '--num-heads', 1, 3, 6)
+    run(tmp_path / 'hub', tmp_path / 'again.safetensors', '--to', 'cvt_dense')
+    run(tmp_path / 'again.safetensors', tmp_path / 'back.pth', '--to', 'microsoft')
     end = torch.load(tmp_path / 'back.pth')
     assert set(end) == set(start)
     assert all(end[key].dtype == start[key].dtype and torch.equal(end[key], start[key]) for key in start)
@@ -28,30 +53,53 @@ def test_round_trip_is_bit_identical_and_transformers_reads_it(tmp_path, run_too
     from transformers import CvtForImageClassification
     theirs = CvtForImageClassification.from_pretrained(tmp_path / 'hub').eval()
     assert theirs.num_labels == 5
-    model.load_strictly(start, 'authors.pth')
-    assert all(torch.equal(value, model.state_dict()[key])
-               for key, value in convert(theirs.state_dict(), 'cvt_dense').items())
+    assert all(torch.equal(value, start[key]) for key, value in convert(theirs.state_dict(), 'microsoft').items())
 
-    run_tool(TOOL, tmp_path / 'hub', tmp_path / 'backbone.safetensors', '--to', 'backbone')
+    run(tmp_path / 'hub', tmp_path / 'backbone.safetensors', '--to', 'backbone')
     bare = safetensors.torch.load_file(tmp_path / 'backbone.safetensors')
     assert len(bare) == len(start) - 2 and all(torch.equal(bare[key], start[key]) for key in bare)
 
 
-def test_head_of_other_classes(tmp_path, run_tool):
-    model = ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token'), num_classes=3)
+def test_head_of_other_classes(tmp_path, run, model):
     torch.save(model.state_dict(), tmp_path / 'old.pth')
-    (tmp_path / 'old.txt').write_text('n01\nn02\nn03\n')
+    (tmp_path / 'old.txt').write_text('n01\nn02\nn03\nn04\nn05\n')
     (tmp_path / 'new.txt').write_text('n03\nn01\n')
-    run_tool(TOOL, tmp_path / 'old.pth', tmp_path / 'new.pth', '--to', 'cvt_dense', '--map-head', tmp_path / 'old.txt',
-             tmp_path / 'new.txt')
+    run(tmp_path / 'old.pth', tmp_path / 'new.pth', '--to', 'cvt_dense', '--map-head', tmp_path / 'old.txt',
+        tmp_path / 'new.txt')
     new = torch.load(tmp_path / 'new.pth')['state_dict']
     for key, value in model.state_dict().items():
         assert torch.equal(new[key], value[[2, 0]] if key.startswith('head.') else value)
 
 
-def test_a_mistake_ends_with_a_paragraph(tmp_path, run_tool):
+def test_nothing_is_overwritten_without_force(tmp_path, run, model):
+    torch.save(model.state_dict(), tmp_path / 'ours.pth')
+    args = tmp_path / 'ours.pth', tmp_path / 'hub', '--to', 'huggingface', '--num-heads', 1, 3, 6
+    for name in ('model.safetensors', 'config.json'):
+        (tmp_path / 'hub').mkdir(exist_ok=True)
+        (tmp_path / 'hub' / name).write_text('mine')
+        assert '--force' in run(*args, rc=2)
+        assert [file.read_text() for file in (tmp_path / 'hub').iterdir()] == ['mine']
+        (tmp_path / 'hub' / name).unlink()
+    (tmp_path / 'hub/config.json').write_text('mine')
+    run(*args, '--force')
+    assert json.loads((tmp_path / 'hub/config.json').read_text())['num_labels'] == 5
+    run(tmp_path / 'ours.pth', tmp_path / 'ours.pth', '--to', 'microsoft', '--force', rc=2)
+    assert torch.load(tmp_path / 'ours.pth').keys() == model.state_dict().keys()
+
+
+def test_a_full_disk_leaves_no_file(tmp_path, run, model, monkeypatch):
+    torch.save(model.state_dict(), tmp_path / 'ours.pth')
+
+    def save(content, path):
+        path.write_bytes(b'half')
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(torch, 'save', save)
+    assert 'No space left' in run(tmp_path / 'ours.pth', tmp_path / 'new.pth', '--to', 'microsoft', rc=2)
+    assert [file.name for file in tmp_path.iterdir()] == ['ours.pth']
+
+
+def test_a_mistake_ends_with_a_paragraph(tmp_path, run):
     torch.save({'conv1.weight': torch.zeros(1)}, tmp_path / 'resnet.pth')
-    output = run_tool(TOOL, tmp_path / 'resnet.pth', tmp_path / 'x.pth', '--to', 'cvt_dense', rc=2).stdout
-    assert output.strip().splitlines()[-1].startswith('error: ') and 'Traceback' not in output
-    assert "resnet.pth holds no CvT weights: its first keys are ['conv1.weight']" in output
-    assert not (tmp_path / 'x.pth').exists()
+    output = run(tmp_path / 'resnet.pth', tmp_path / 'x.pth', '--to', 'cvt_dense', rc=2)
+    assert output.startswith('error: ') and 'conv1.weight' in output and not (tmp_path / 'x.pth').exists()
