@@ -20,7 +20,7 @@ SMALLEST = 32
 
 
 def check_corruptions(names: Sequence[str], severities: Sequence[int]) -> None:
-    """ValueError for a name or a severity that does not exist."""
+    """Raise ValueError for a name or a severity that does not exist."""
     known = CORRUPTIONS + VALIDATION_CORRUPTIONS
     wrong = [name for name in names if name not in known]
     if wrong or not names:
@@ -30,21 +30,25 @@ def check_corruptions(names: Sequence[str], severities: Sequence[int]) -> None:
 
 
 def corrupt(image: np.ndarray, name: str, severity: int, seed: int = 0) -> np.ndarray:
-    """A corrupted image, by the package ``imagecorruptions``.
+    """Corrupt an image with the package ``imagecorruptions``.
 
-    What it draws depends on the arguments alone, the image's content among them: not on order, workers or processes.
+    What is drawn depends on the arguments alone, among them the image's content, not on order, workers or processes.
 
     Args:
         image: uint8 (H, W, 3), RGB, at least 32x32.
         name: of ``CORRUPTIONS`` or ``VALIDATION_CORRUPTIONS``.
         severity: 1 to 5.
+        seed: of what is drawn.
+
+    Returns:
+        The corrupted image, uint8 (H, W, 3).
 
     Raises:
         ValueError: the image has another shape or type.
     """
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or min(image.shape[:2]) < SMALLEST:
-        raise ValueError(f'an image of shape {image.shape} and type {image.dtype} cannot be corrupted: it takes uint8 '
-                         f'with three channels, at least {SMALLEST}x{SMALLEST}.')
+        raise ValueError(f'an image of shape {image.shape} and type {image.dtype} cannot be corrupted: allowed is '
+                         f'uint8 with 3 channels and at least {SMALLEST}x{SMALLEST} pixels.')
     import imagecorruptions
     content = np.ascontiguousarray(image)
     sequence = np.random.SeedSequence((seed, severity, zlib.crc32(name.encode()), zlib.crc32(content)))
@@ -52,24 +56,25 @@ def corrupt(image: np.ndarray, name: str, severity: int, seed: int = 0) -> np.nd
     drawn = int(sequence.generate_state(1)[0])
     np.random.seed(drawn)
     try:
-        given = dict(seed=drawn) if name in DRAWS_BY_SEED else {}
-        return imagecorruptions.corrupt(content, severity=severity, corruption_name=name, **given)
+        seeds = dict(seed=drawn) if name in DRAWS_BY_SEED else {}
+        return imagecorruptions.corrupt(content, severity=severity, corruption_name=name, **seeds)
     finally:
         np.random.set_state(state)
 
 
 @TRANSFORMS.register_module()
 class CorruptImage:
-    """:func:`corrupt` as a transform: of MMDetection's and MMSegmentation's pipelines, after the image is loaded and
-    at its own size (Michaelis et al.), or of a PIL image (:class:`ImageDataset`, after the crop, as ImageNet-C is).
+    """:func:`corrupt` as a transform.
 
+    In MMDetection's and MMSegmentation's pipelines it stands after the image is loaded and changes it at its own size,
+    as Michaelis et al. do; in :class:`ImageDataset` it takes the PIL image after the crop, as ImageNet-C does.
     :meth:`set` changes it between passes over the data, not while workers run.
 
     Args:
         corruption: name; None: images stay as they are.
         severity: 1 to 5.
         seed: of what is drawn.
-        to_rgb: the pipeline's images are BGR (``mmcv``'s), and corrupted as RGB.
+        to_rgb: the pipeline's images are BGR, as mmcv loads them, and are corrupted as RGB.
     """
 
     def __init__(self, corruption: str | None = None, severity: int = 1, seed: int = 0, to_rgb: bool = True):
@@ -78,7 +83,7 @@ class CorruptImage:
         self.set(corruption, severity)
 
     def set(self, corruption: str | None, severity: int = 1) -> None:
-        """Takes another corruption for the next pass over the data."""
+        """Take another corruption for the next pass over the data."""
         if corruption is not None:
             check_corruptions([corruption], [severity])
         self.corruption, self.severity = corruption, severity

@@ -27,7 +27,7 @@ class SeededIndex(int):
 
 
 def seeded_samples(dataset: Any, indices: Sequence[int]) -> list[Any]:
-    """Samples of any map-style data set; Python, NumPy and PyTorch are seeded before each :class:`SeededIndex`."""
+    """Return samples of a map-style data set; Python, NumPy and PyTorch are seeded before each ``SeededIndex``."""
     samples = []
     for index in indices:
         if isinstance(index, SeededIndex):
@@ -40,9 +40,8 @@ def seeded_samples(dataset: Any, indices: Sequence[int]) -> list[Any]:
 
 
 def _use_seeds(dataset: Any) -> None:
-    """Makes data loaders read ``dataset`` through :func:`seeded_samples`: PyTorch asks a data set that has
-    ``__getitems__`` for a whole batch. The data set itself, its type and its attributes stay as they are."""
-    if not isinstance(dataset, Sequence):  # a range or list, as in tests, holds no randomness
+    """Make data loaders read ``dataset`` through :func:`seeded_samples`, by PyTorch's protocol for whole batches."""
+    if not isinstance(dataset, Sequence):  # a range or list holds no randomness
         dataset.__getitems__ = partial(seeded_samples, dataset)
 
 
@@ -50,19 +49,22 @@ def _use_seeds(dataset: Any) -> None:
 class SeededSampler(DefaultSampler):
     """MMEngine's ``DefaultSampler``, order included, whose samples are random by their seeds alone.
 
-    Seeds depend on ``seed``, the epoch and the place in the epoch, not on workers or processes: a resumed run
-    sees the same augmented images as an uninterrupted one, whatever ``num_workers`` is. It goes with any
-    map-style data set and any batch sampler (mmdet's, mmseg's). What an augmentation keeps from sample to sample
-    (mmdet's ``CachedMosaic``), or draws from a generator of its own (Albumentations), is beyond its reach.
+    Seeds depend on ``seed``, the epoch and the place in the epoch, not on workers or processes: a resumed run sees the
+    same augmented images as an uninterrupted one, whatever ``num_workers`` is. Any map-style data set and any batch
+    sampler (mmdet's, mmseg's) can be used. Not seeded is what an augmentation keeps from sample to sample (mmdet's
+    ``CachedMosaic``) or draws from a generator of its own (Albumentations).
 
     Args:
         dataset: anything with a length.
         shuffle: another order each epoch.
         seed: the same in every process; None draws one.
         round_up: repeat samples so that every process gets as many.
-        num_repeats: augmented copies of an image in one epoch (repeated augmentation; 3 in DeiT,
-            whose sampler this follows); they stand side by side, so they go to different processes
-            where there are several, and as many fewer images are seen, so an epoch keeps its length.
+        num_repeats: augmented copies of an image in one epoch (repeated augmentation, 3 in DeiT). They stand side by
+            side, so they go to different processes where there are several. An epoch keeps its length and so has
+            fewer different images.
+
+    Raises:
+        ValueError: ``num_repeats`` is below 1.
     """
 
     def __init__(self,
@@ -109,7 +111,7 @@ class SeededInfiniteSampler(InfiniteSampler):
         _use_seeds(dataset)
 
     def skip(self, num_samples: int) -> None:
-        """Begins after this process's first ``num_samples``; MMEngine's loop calls it when a run is resumed."""
+        """Begin after this process's first ``num_samples``; MMEngine's loop calls it when a run is resumed."""
         self.skipped = num_samples
 
     def __iter__(self) -> Iterator[SeededIndex]:

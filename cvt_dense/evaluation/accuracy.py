@@ -1,6 +1,5 @@
 """Top-1, top-5 and cross entropy of a classifier."""
 import json
-import os
 import pkgutil
 import re
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from mmengine.evaluator import BaseMetric
-from mmengine.logging import MMLogger
+from mmengine.logging import print_log
 
 from ..registry import METRICS
 
@@ -17,7 +16,7 @@ IMAGENET_VAL_NAME = re.compile(r'ILSVRC2012_val_(\d{8})')
 
 
 def read_valid_classes(name: str) -> list[int]:
-    """Numbers among ImageNet's 1000 of the classes of 'imagenet-a' or 'imagenet-r'."""
+    """Return the numbers, among ImageNet's 1000, of the classes of 'imagenet-a' or 'imagenet-r', from timm's lists."""
     if name not in ('imagenet-a', 'imagenet-r'):
         raise ValueError(f"valid_classes={name!r}: allowed are 'imagenet-a', 'imagenet-r' and lists of numbers.")
     text = pkgutil.get_data('timm.data', f'_info/{name.replace("-", "_")}_indices.txt').decode()
@@ -28,23 +27,21 @@ def read_valid_classes(name: str) -> list[int]:
 class Accuracy(BaseMetric):
     """``accuracy/top1`` and ``accuracy/top5`` in percent, and ``accuracy/loss``, the mean cross entropy.
 
-    The result does not depend on the number of processes. Images with label -1 (unreadable) are left
-    out. With fewer than k classes, top-k is 100.
+    The result does not depend on the number of processes. Images with label -1 (unreadable) are left out. With fewer
+    than k classes, top-k is 100.
 
     Args:
         topk: the k's.
-        valid_classes: only these outputs compete. 'imagenet-a' and 'imagenet-r': their 200 of the 1000 classes, by
-            timm's lists.
-        real_labels: JSON file of ImageNet ReaL: a list of lists, the classes that each validation
-            image shows, in the order of the file names (``ILSVRC2012_val_00000001.JPEG`` first). Adds
-            ``accuracy/real_top1`` (and top-k): the prediction is among those classes; images without
-            any are left out.
+        valid_classes: numbers of the only outputs that compete, or 'imagenet-a' or 'imagenet-r' for their 200 of the
+            1000 classes.
+        real_labels: JSON file of ImageNet ReaL: a list of lists, the classes that each validation image shows, in the
+            order of the file names (``ILSVRC2012_val_00000001.JPEG`` first). Adds ``accuracy/real_top1`` (and
+            top-k), the share of predictions that are among those classes; images without any are left out.
         collect_device, prefix: as in any MMEngine metric.
 
     Raises:
-        ValueError: an argument's value is not allowed; an image's label is not in ``valid_classes``,
-            or its name has no number in ``real_labels``.
-        FileNotFoundError: no such ``real_labels`` file.
+        ValueError: an argument's value is not allowed; an image's label is not in ``valid_classes``, or its name has
+            no number in ``real_labels``.
     """
 
     default_prefix = 'accuracy'
@@ -59,67 +56,59 @@ class Accuracy(BaseMetric):
         if not topk or min(topk) < 1:
             raise ValueError(f'topk={topk!r}: allowed are numbers from 1.')
         self.topk = tuple(topk)
-        self.valid_classes = None
         if isinstance(valid_classes, str):
             valid_classes = read_valid_classes(valid_classes)
-        if valid_classes is not None:
-            self.valid_classes = torch.tensor(sorted(set(valid_classes)))
-            if not len(self.valid_classes) or self.valid_classes[0] < 0:
-                raise ValueError(f'valid_classes={valid_classes!r}: allowed is a list of class indices from '
-                                 '0.')
+        self.valid_classes = None if valid_classes is None else torch.tensor(sorted(set(valid_classes)))
+        if self.valid_classes is not None and (not len(self.valid_classes) or self.valid_classes[0] < 0):
+            raise ValueError(f'valid_classes={valid_classes!r}: allowed is a list of class numbers from 0.')
         self.real_labels: list[list[int]] | None = None
         if real_labels is not None:
-            if not os.path.isfile(real_labels):
-                raise FileNotFoundError(f'real_labels={real_labels!r} is not a file.')
             with open(real_labels, encoding='utf-8') as file:
                 self.real_labels = json.load(file)
 
     def process(self, data_batch: Any, data_samples: Sequence[dict[str, Any]]) -> None:
-        """Stores one row per image, its rank among the predictions instead of all its logits."""
+        """Store one row for each image: whether its label is known, its loss, and which of the top k are right."""
         logits = torch.stack([sample['logits'] for sample in data_samples]).cpu()
         labels = torch.tensor([sample['label'] for sample in data_samples])
         if self.valid_classes is not None:
             logits = logits[:, self.valid_classes]
             labels = self._to_valid(labels, data_samples)
-        known = labels >= 0
         targets = labels.clamp(min=0)
         losses = F.cross_entropy(logits, targets, reduction='none')
         order = logits.topk(min(max(self.topk), logits.shape[1]), dim=1).indices
         hits = order == targets[:, None]
         for i, sample in enumerate(data_samples):
-            real = None if self.real_labels is None else self._real_hits(order[i], sample)
-            self.results.append((bool(known[i]), losses[i].item(), hits[i].tolist(), real))
+            real_hits = None if self.real_labels is None else self._real_hits(order[i], sample['path'])
+            self.results.append((bool(labels[i] >= 0), losses[i].item(), hits[i].tolist(), real_hits))
 
     def _to_valid(self, labels: torch.Tensor, data_samples: Sequence[dict[str, Any]]) -> torch.Tensor:
-        """Labels as positions in ``valid_classes``; -1 stays."""
-        positions = torch.searchsorted(self.valid_classes, labels.clamp(min=0))
-        positions = positions.clamp(max=len(self.valid_classes) - 1)
+        """Return the labels as positions in ``valid_classes``; -1 stays."""
+        positions = torch.searchsorted(self.valid_classes, labels).clamp(max=len(self.valid_classes) - 1)
         wrong = (labels >= 0) & (self.valid_classes[positions] != labels)
         if wrong.any():
             i = int(wrong.nonzero()[0])
-            raise ValueError(f"{data_samples[i].get('path', 'an image')!r} has the label {int(labels[i])}, "
-                             f'which is not in valid_classes ({len(self.valid_classes)} classes): evaluate '
-                             'images of those classes only.')
+            raise ValueError(f"{data_samples[i].get('path', 'an image')!r} has the label {int(labels[i])}, which is "
+                             f'not one of the {len(self.valid_classes)} valid_classes.')
         return torch.where(labels < 0, labels, positions)
 
-    def _real_hits(self, order: torch.Tensor, sample: dict[str, Any]) -> list[bool] | None:
-        match = IMAGENET_VAL_NAME.search(sample['path'])
+    def _real_hits(self, order: torch.Tensor, path: str) -> list[bool] | None:
+        """Return which of the best outputs are classes that the image shows; None if it shows none."""
+        match = IMAGENET_VAL_NAME.search(path)
         number = int(match.group(1)) if match else 0
         if not 1 <= number <= len(self.real_labels):
-            raise ValueError(f"real_labels: {sample['path']!r} is not named ILSVRC2012_val_<00000001 to "
-                             f'{len(self.real_labels):08d}>, so its entry is not known.')
+            raise ValueError(f'{path!r} is not named ILSVRC2012_val_<00000001 to {len(self.real_labels):08d}>, so '
+                             'real_labels has no entry for it.')
         real = self.real_labels[number - 1]
         if self.valid_classes is not None:
             order = self.valid_classes[order]
         return [int(k) in real for k in order] if real else None
 
     def compute_metrics(self, results: list[tuple]) -> dict[str, float]:
-        """Means over the rows of all processes."""
+        """Return the means over the rows of all processes."""
         rows = [row for row in results if row[0]]
         if len(rows) < len(results):
-            MMLogger.get_current_instance().warning(
-                f'{len(results) - len(rows)} of {len(results)} images could not be read and are not in the '
-                'result.')
+            print_log(f'{len(results) - len(rows)} of {len(results)} images could not be read and are not in the '
+                      'result.', logger='current', level=30)
         if not rows:
             raise ValueError('none of the images to evaluate could be read.')
         metrics = {f'top{k}': 100. * sum(any(row[2][:k]) for row in rows) / len(rows) for k in self.topk}
