@@ -110,9 +110,11 @@ def test_seed_hook_replaces_mmengines_samplers(plain, seeded, own_batches):
     if own_batches:
         loader = DataLoader(dataset, batch_sampler=FromTheEnd(sampler, 4, drop_last=False))
     warnings = []
-    runner = SimpleNamespace(train_dataloader=loader, logger=SimpleNamespace(warning=warnings.append))
+    runner = SimpleNamespace(train_dataloader=loader, train_loop=SimpleNamespace(dataloader=loader),
+                             logger=SimpleNamespace(warning=warnings.append))
     for _ in range(2):  # the second call changes nothing
         SeedHook().before_train(runner)
+        runner.train_dataloader = loader = runner.train_loop.dataloader
         new = loader.batch_sampler.sampler
         assert type(new) is seeded and not new.shuffle and new.seed == 5 and not warnings
         assert own_batches or loader.sampler is new

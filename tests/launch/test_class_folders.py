@@ -1,10 +1,11 @@
 """A classifier without a number of classes has as many as there are class folders."""
+import shutil
 import tarfile
 from argparse import Namespace
 
 import pytest
 import torch
-from mmengine.registry import MODELS
+from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 from templates_edited import write_template
 
@@ -13,6 +14,7 @@ from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.checks.weights import check_checkpoint, check_pretrained
 from cvt_dense.launch.read import read_config
+from cvt_dense.launch.start import start
 
 
 @pytest.fixture
@@ -83,3 +85,38 @@ def test_weights_to_start_from_are_compared_before_a_run(data, tmp_path, load):
         check_pretrained(MODELS.build(cfg.model))
     torch.save(MODELS.build(cfg.model).backbone.state_dict(), tmp_path / 'right.pth')
     check_pretrained(MODELS.build(load(data, dict(pretrained=str(tmp_path / 'right.pth'))).model))
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A folder with test data of two classes, and a network that takes everything for the second."""
+    for name in ('dark', 'light'):
+        (tmp_path / 'val' / name).mkdir(parents=True)
+        Image.new('RGB', (8, 8)).save(tmp_path / 'val' / name / '0.png')
+    config = write_template(tmp_path, 'cvt13_custom', arch='nano')
+    cfg = read_config(Namespace(config=str(config), data_root=str(tmp_path)))
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
+    model = MODELS.build(cfg.model)
+    torch.nn.init.zeros_(model.head.weight)
+    model.head.bias.data = torch.tensor([0., 5.])
+    torch.save(dict(state_dict=model.state_dict(), meta=dict(dataset_meta=dict(classes=('dark', 'light')))),
+               tmp_path / 'mine.pth')
+    return tmp_path, config
+
+
+def test_a_test_numbers_the_folders_by_the_checkpoints_names(trained, run_tool):
+    folder, config = trained
+    shutil.rmtree(folder / 'val/dark')  # 'light' alone would be class 0
+    out = run_tool('tools/test.py', config, folder / 'mine.pth', '--data-root', folder, '--work-dir',
+                   folder / 'work').stdout
+    assert 'accuracy/top1: 100.0' in out
+
+
+def test_a_class_that_the_checkpoint_does_not_know_is_named(trained):
+    folder, config = trained
+    (folder / 'val/light').rename(folder / 'val/bright')
+    args = Namespace(config=str(config), checkpoint=str(folder / 'mine.pth'), data_root=str(folder), no_check=False,
+                     launcher='none', local_rank=0, work_dir=str(folder / 'work'))
+    with pytest.raises(ValueError, match='bright.*light'):
+        start(args, ['test'])
+    assert not (folder / 'work').exists()
