@@ -19,7 +19,6 @@ _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/upernet_cvt', 'datasets/folders', 'schedules/seg_160k', 'seg_runtime')]
 import cvt_dense.templates as follow  # below _base_: upstream's MMEngine takes what imports first for pure Python
 
-train_labels, val_labels = train_ann, val_ann  # their names in earlier versions
 model = follow.upernet(classes, arch, pretrained, image_size, ignore_index)
 dataset = dict(
     data_root=data_root,
@@ -34,9 +33,9 @@ tta_pipeline = follow.resized(_base_.tta_pipeline, image_size, 'segmentation')
 train_dataloader = dict(
     batch_size=batch_size,
     dataset=dict(
-        data_prefix=dict(img_path=train_images, seg_map_path=train_labels), pipeline=train_pipeline, **dataset))
+        data_prefix=dict(img_path=train_images, seg_map_path=train_ann), pipeline=train_pipeline, **dataset))
 val_dataloader = dict(
-    dataset=dict(data_prefix=dict(img_path=val_images, seg_map_path=val_labels), pipeline=test_pipeline, **dataset))
+    dataset=dict(data_prefix=dict(img_path=val_images, seg_map_path=val_ann), pipeline=test_pipeline, **dataset))
 test_dataloader = dict(
     dataset=dict(data_prefix=dict(img_path=test_images, seg_map_path=test_ann), pipeline=test_pipeline, **dataset))
 val_evaluator = dict(ignore_index=ignore_index)

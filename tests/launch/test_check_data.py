@@ -1,14 +1,11 @@
 """Mistakes in detection and segmentation data end a run before it starts, with a message that says what to do."""
 import json
-import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from _shapes import CLASSES, generate
-from cvt_dense.launch.check_data import check_heads, coco, heads, label_maps
-from cvt_dense.launch.check_data.data_sets import leaf_datasets
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from PIL import Image
@@ -16,8 +13,8 @@ from PIL import Image
 import cvt_dense  # noqa: F401
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
+from cvt_dense.launch.checks import classes, coco, label_maps
 from cvt_dense.launch.read import redirect_data_root
-from cvt_dense.nodes import type_name
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,7 +35,7 @@ def data(shapes, tmp_path) -> Path:
 def lines(monkeypatch) -> list[str]:
     """What the checks write into the log."""
     written = []
-    for module in (coco, heads, label_maps):
+    for module in (coco, classes, label_maps):
         monkeypatch.setattr(module, 'print_log', lambda text, **options: written.append(text))
     return written
 
@@ -350,7 +347,6 @@ def test_no_check(run_tool, data, tmp_path):
     result = run_tool('tools/train.py', 'configs/upernet_cvt_nano_shapes.py', '--data-root', data / 'segmentation',
                       '--no-check', '--work-dir', tmp_path / 'work', '--cfg-options', 'model.decode_head.num_classes=3',
                       'model.type=Nothing', rc=2)
-    assert '--no-check: data sets are not checked before the run.' in result.stdout
     assert result.stdout.strip().splitlines()[-1].startswith('error: ') and 'Nothing' in result.stdout
 
 
@@ -367,43 +363,6 @@ def test_boxes_without_masks_under_a_mask_head(data, mask):
     with pytest.raises(UserError, match='train_dataloader: no annotation in .* has a mask .* No masks: use '
                                         'fasterrcnn_cvt13_custom.py or retinanet_cvt13_custom.py'):
         detection(data)
-
-
-# mmdet's and mmseg's own configs whose data have COCO's, ADE20K's or Cityscapes' layout
-DATA_SETS = ('CocoDataset', 'CocoPanopticDataset', 'ADE20KDataset', 'ADE20KPanopticDataset', 'CityscapesDataset')
-
-
-def installed_configs() -> list[Path]:
-    import mmdet
-    import mmseg
-    return [path for package in (mmdet, mmseg)
-            for path in sorted((Path(package.__file__).parent / '.mim/configs').rglob('*.py'))
-            if '_base_' not in path.parts]
-
-
-def test_their_own_configs_pass():
-    """The checks that need no data. ``CONFIGS=all`` in the environment takes all, else one of each folder."""
-    paths = installed_configs()
-    if os.environ.get('CONFIGS') != 'all':
-        paths = list({path.parent: path for path in paths}.values())
-    checked, refused, stages = 0, [], ('train', 'val', 'test')
-    for path in paths:
-        try:
-            cfg = Config.fromfile(path)
-        except Exception:  # some need files or packages that are not here
-            continue
-        loaders = [stage for stage in stages if (cfg.get(f'{stage}_dataloader') or {}).get('dataset')]
-        init_default_scope(cfg.get('default_scope') or 'mmdet')
-        for stage in loaders if cfg.get('model') else []:
-            leaves = list(leaf_datasets(cfg[f'{stage}_dataloader'].dataset))
-            if all(type_name(leaf) in DATA_SETS for leaf in leaves):
-                checked += 1
-                try:
-                    check_heads(cfg, stage)
-                except Exception as error:
-                    refused.append(f'{path}: {type(error).__name__}: {error}')
-    print(f'{checked} data loaders of {len(paths)} configs')
-    assert checked > 100 and not refused, '\n'.join(refused)
 
 
 # -- as a user sees it -----------------------------------------------------------------------------

@@ -10,8 +10,9 @@ from PIL import Image
 from tiny_training import write_config
 
 from cvt_dense.errors import UserError
-from cvt_dense.launch import settings
+from cvt_dense.launch.adapt import adapt
 from cvt_dense.launch.build import load_datasets
+from cvt_dense.launch.read import read_config
 
 CLASSIFIER = """
 from mmengine.config import read_base
@@ -97,7 +98,7 @@ train_dataloader = dict(batch_size=1, num_workers=0, dataset=dict(
 def data_sets(config: Path):
     """The training set of ``config`` as tools/train.py builds and checks it."""
     args = argparse.Namespace(config=str(config), cfg_options=None, launcher='none', resume=None)
-    cfg = settings.adapt(settings.load_config(args), args)
+    cfg = adapt(read_config(args), args)
     init_default_scope(cfg.default_scope)
     return cfg, load_datasets(cfg, ['train'])['train']
 

@@ -1,10 +1,10 @@
 """The first day on one's own data, with nothing but a template's head edited.
 
-    python tests/first_day.py OUT                          every template, on generated shapes, a few iterations
-    python tests/first_day.py OUT upernet_cvt13_custom     one of them
-    python tests/first_day.py OUT --data DIR               as long as the templates say, on coco_tiny/ (also without its
-                                                           masks), camvid_small/ and cifar10_small/ of DIR
-    python tests/first_day.py OUT --data DIR --max-iters 20    a try of that
+    python benchmarks/first_day.py OUT                          every template, on generated shapes, a few iterations
+    python benchmarks/first_day.py OUT upernet_cvt13_custom     one of them
+    python benchmarks/first_day.py OUT --data DIR               as long as the templates say, on coco_tiny/ (also
+                                                                without its masks), camvid_small/ and cifar10_small/
+    python benchmarks/first_day.py OUT --data DIR --max-iters 20    a try of that
 
 Each template is copied into OUT, its head edited, and then: trained for half of its length, resumed to the end, tested,
 tested with test-time augmentation, plotted, and its best checkpoint predicts. Every command is printed with the CPU
@@ -21,35 +21,17 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
+sys.path[:0] = [str(ROOT), str(ROOT / 'tests'), str(ROOT / 'tools')]
 
 from _shapes import CLASSES, generate
 from mmengine.config import Config
 from run_folder import unexplained
+from templates_edited import edit_head
 
 BOXES = ('fasterrcnn_cvt13_custom', 'retinanet_cvt13_custom')
 COCO = ('maskrcnn_cvt13_custom', *BOXES)
 CAMVID = ('Sky', 'Building', 'Pole', 'Road', 'Sidewalk', 'Tree', 'SignSymbol', 'Fence', 'Car', 'Pedestrian',
           'Bicyclist')
-
-
-def edit_head(template: str, **lines: Any) -> str:
-    """The text of ``configs/<template>.py`` with other values in its head.
-
-    Args:
-        template: a template's name.
-        lines: value of each variable; 'train_ann, train_images' is written train_ann__train_images.
-
-    Raises:
-        ValueError: the head has no such line, or has it twice.
-    """
-    head, rest = (ROOT / f'configs/{template}.py').read_text().split('# -----', 1)
-    for name, value in lines.items():
-        names = name.replace('__', ', ')
-        head, found = re.subn(rf'^{names} = .*$', lambda _: f'{names} = {value!r}', head, flags=re.M)
-        if found != 1:
-            raise ValueError(f'{template}: {found} lines begin with {names!r}')
-    return head + '# -----' + rest
 
 
 def without_masks(annotations: Path, out: Path) -> None:

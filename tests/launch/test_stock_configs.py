@@ -1,0 +1,47 @@
+"""MMDetection's and MMSegmentation's own configs pass the checks that need no data."""
+import importlib.util
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
+
+from cvt_dense.errors import UserError
+from cvt_dense.launch.checks import Run
+from cvt_dense.launch.checks.classes import check_heads
+from cvt_dense.launch.checks.keys import check_keys
+from cvt_dense.launch.checks.schedules import check_schedules
+from cvt_dense.launch.data_sets import leaf_datasets
+from cvt_dense.nodes import type_name
+
+# The data sets whose classes are those of their heads in every stock config.
+DATA_SETS = ('CocoDataset', 'CocoPanopticDataset', 'ADE20KDataset', 'ADE20KPanopticDataset', 'CityscapesDataset')
+
+
+def configs_of(package: str) -> list[Path]:
+    folder = Path(importlib.util.find_spec(package).origin).parent / '.mim/configs'
+    return [path for path in sorted(folder.rglob('*.py')) if '_base_' not in path.parts]
+
+
+@pytest.mark.parametrize('package, least', [('mmdet', 600), ('mmseg', 600)])
+def test_stock_configs_pass(package, least):
+    refused, checked = [], 0
+    for path in configs_of(package):
+        try:
+            cfg = Config.fromfile(path, import_custom_modules=False)
+        except Exception:  # some inherit files that are not there
+            continue
+        if not cfg.get('model') or not cfg.get('train_dataloader'):
+            continue
+        init_default_scope(cfg.get('default_scope') or package)
+        checked += 1
+        try:
+            check_keys(cfg, Run(['train', 'val', 'test']))
+            check_schedules(cfg, Run(['train']))
+            for stage in ('train', 'val'):
+                loader = cfg.get(f'{stage}_dataloader') or {}
+                if all(type_name(leaf) in DATA_SETS for leaf in leaf_datasets(loader.get('dataset') or {})):
+                    check_heads(cfg, Run([stage]))
+        except UserError as error:
+            refused.append(f'{path}: {error}')
+    assert checked > least and not refused, '\n'.join(refused)
