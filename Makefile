@@ -1,7 +1,8 @@
 # Commands, each of which first makes what it needs (tools/setup.sh):
 #   make demo    the main job on a generated data set
 #   make test    the test suite
-#   make lint    the rules of pyproject.toml's [tool.ruff]
+#   make lint    the rules of pyproject.toml's [tool.ruff], and spelling
+#   make docs    the documentation, as docs/_build/index.html
 # STACK=upstream does the same with upstream's mm packages, in .venv-upstream.
 STACK ?= onedl
 ifeq ($(STACK),onedl)
@@ -19,7 +20,7 @@ CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 WORKERS := $(shell n=$$(($(CORES) + 1)); [ $$n -gt 8 ] && n=8; echo $$n)
 THREADS := $(shell n=$$(($(CORES) / $(WORKERS))); [ $$n -lt 1 ] && n=1; echo $$n)
 
-.PHONY: setup demo test lint
+.PHONY: setup demo test lint docs
 
 setup:
 	@VENV='$(VENV)' REQUIREMENTS='$(REQUIREMENTS)' bash tools/setup.sh
@@ -32,3 +33,7 @@ test: setup
 
 lint: setup
 	$(VENV)/bin/python -m ruff check .
+	$(VENV)/bin/codespell
+
+docs: setup
+	$(VENV)/bin/python -m sphinx -q -W --keep-going -b html docs docs/_build

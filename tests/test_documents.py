@@ -12,8 +12,9 @@ from unittest import mock
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md',
-             *(f'{folder}/README.md' for folder in ('configs', 'tools', 'benchmarks', 'cvt_dense/weights'))]
+FOLDERS = ('', 'configs', 'tools', 'benchmarks', 'cvt_dense/weights', 'docs', 'docs/get_started', 'docs/guides',
+           'docs/reference', 'docs/results')
+DOCUMENTS = [str(path.relative_to(ROOT)) for folder in FOLDERS for path in sorted((ROOT / folder).glob('*.md'))]
 TOOLS = {path.stem for path in (ROOT / 'tools').glob('[a-z]*.py')}
 
 
@@ -54,7 +55,6 @@ def test_files_links_and_targets_exist(document):
     names = [name for span in code(document)
              for name in re.findall(r'(?<![\w/.])(?:configs|tools|tests|benchmarks|cvt_dense|\.ci)/[\w./-]+', span)]
     names = [name for name in names if not re.search(r'NAME|/test_$', name)]  # placeholders: NAME, test_<file>
-    assert names or document.startswith('C')
     links = re.findall(r'\]\(([^)#:]+)\)', text)
     missing = [name for name in names if not (ROOT / name).exists()]
     missing += [link for link in links if not (ROOT / document).parent.joinpath(link).exists()]
@@ -62,12 +62,6 @@ def test_files_links_and_targets_exist(document):
     missing += [target for span in code(document) for target in re.findall(r'^make (\w+)', span)
                 if target not in targets]
     assert not missing
-
-
-def test_recipes_exist():
-    table = re.findall(r'^\| [^|]+ \| `([^`]+)` \|', (ROOT / 'configs/README.md').read_text(), re.M)
-    recipes = [name for entry in table for name in expand(entry) if '_' in name and not name.endswith('.py')]
-    assert len(recipes) >= 18 and not [name for name in recipes if not (ROOT / f'configs/{name}.py').exists()]
 
 
 def test_flags_exist():
@@ -85,4 +79,4 @@ def test_flags_exist():
 
 
 def test_the_front_page_is_short():
-    assert len((ROOT / 'README.md').read_text().splitlines()) <= 130
+    assert len((ROOT / 'README.md').read_text().splitlines()) <= 110

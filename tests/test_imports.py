@@ -1,5 +1,7 @@
-"""Who may import what."""
+"""Who may import what, and that importing the package leaves the process as it was."""
 import ast
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -85,3 +87,53 @@ def test_analysis_needs_torch_and_models_only():
     assert not offenders(files_under('analysis'), lambda name: under(
         name, 'torch', 'pytorch_grad_cam', 'cvt_dense.models.cvt', 'cvt_dense.models.attention',
         'cvt_dense.models.variants', 'cvt_dense.analysis'))
+
+
+# What a process has that an import could replace: functions, classes and their methods, of modules that are loaded.
+SNAPSHOT = """
+import importlib, inspect, logging, sys, warnings
+
+def snapshot():
+    found = {'showwarning': warnings.showwarning, 'lastResort': logging.lastResort, 'meta_path': tuple(sys.meta_path),
+             'path_hooks': tuple(sys.path_hooks), 'stdout': sys.stdout, 'excepthook': sys.excepthook}
+    for module_name, module in list(sys.modules.items()):
+        if module_name.split('.')[0] not in ('mmengine', 'mmcv', 'timm', 'pycocotools', 'torch', 'logging', 'warnings'):
+            continue
+        for name, value in list(vars(module).items()):
+            if callable(value):
+                found[module_name, name] = value
+            if inspect.isclass(value) and value.__module__ == module_name:
+                found.update({(module_name, name, key): method for key, method in vars(value).items()
+                              if callable(method) or isinstance(method, (staticmethod, classmethod, property))})
+    return found
+
+for name in ('torch', 'torchvision', 'timm', 'mmengine.runner', 'mmengine.config', 'mmengine.registry', 'mmcv.cnn',
+             'pycocotools.coco', 'pycocotools.cocoeval', 'torch.utils.checkpoint', 'torch.nn.utils.fusion'):
+    importlib.import_module(name)
+before = snapshot()
+import cvt_dense
+from mmengine.registry import MODELS
+import cvt_dense.models, cvt_dense.engine, cvt_dense.datasets, cvt_dense.evaluation, cvt_dense.weights, cvt_dense.deploy
+arch = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
+MODELS.build(dict(type='cvt_dense.ImageClassifier', num_classes=2,
+                  backbone=dict(type='cvt_dense.CvT', arch=arch, out_type='cls_token')))
+after = snapshot()
+changed = [key for key in before if after.get(key) is not before[key] and after.get(key) != before[key]]
+assert len(before) > 1000
+print('changed:', changed)
+assert not changed
+"""
+
+
+def test_importing_and_building_leaves_the_process_as_it_was():
+    result = subprocess.run([sys.executable, '-c', SNAPSHOT], cwd=PACKAGE.parent, text=True, capture_output=True)
+    assert result.returncode == 0, result.stdout + result.stderr[-2000:]
+
+
+@pytest.mark.parametrize('folder', ['cvt_dense', 'tools'])
+def test_nothing_of_others_is_replaced_or_looked_up_on_the_call_stack(folder):
+    forbidden = re.compile(r'sys\._getframe|currentframe|meta_path|path_hooks|\.__class__ = |ast\.parse|'
+                           r'showwarning|lastResort')
+    files = sorted((PACKAGE.parent / folder).rglob('*.py'))
+    found = [f'{file}: {line}' for file in files for line in file.read_text().splitlines() if forbidden.search(line)]
+    assert files and not found
