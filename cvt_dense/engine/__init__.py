@@ -9,6 +9,7 @@ from .hooks import (
     HeadClassesHook,
     NonFiniteLossHook,
     ProgressBarHook,
+    ProgressiveSizeHook,
     RawWeightsHook,
     SeedHook,
     SummaryHook,
@@ -20,5 +21,5 @@ from .runner import CvTRunner
 __all__ = [
     'AutocastOptimWrapper', 'BatchNormStatisticsHook', 'CostHook', 'CvTRunner', 'EMAHook', 'EvaluateLoadedHook',
     'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressBarHook',
-    'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook', 'SummaryHook', 'UnreadableImagesHook'
+    'ProgressiveSizeHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook', 'SummaryHook', 'UnreadableImagesHook'
 ]

@@ -12,6 +12,9 @@ ARCH_ZOO: dict[str, dict[str, Any]] = {
     dict(embed_dims=(64, 192, 384), depths=(1, 4, 16), num_heads=(1, 3, 6), drop_path_rates=(0., 0., 0.1)),
     'cvt-w24':
     dict(embed_dims=(192, 768, 1024), depths=(2, 2, 20), num_heads=(3, 12, 16), drop_path_rates=(0., 0., 0.3)),
+    # This project's own small network, not one of the paper's: see docs/model_card_cvt_nano.md.
+    'cvt-nano':
+    dict(embed_dims=(32, 64, 128), depths=(1, 2, 6), num_heads=(1, 2, 4), cls_token=False),
 }
 REQUIRED = ('embed_dims', 'depths', 'num_heads')
 ARGUMENTS = ('attn_cfg', 'layer_scale_init_value', 'pos_embed', 'dist_token')  # of CvT, no keys of arch

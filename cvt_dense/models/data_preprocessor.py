@@ -3,6 +3,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from mmengine.model import BaseDataPreprocessor
 from timm.data import Mixup
 from timm.data.mixup import mixup_target
@@ -28,6 +29,8 @@ class ClassificationPreprocessor(BaseDataPreprocessor):
             switch_prob=0.5, mode='batch')``. None: no mixing.
         label_smoothing: share of a label that is spread over all classes.
         non_blocking: copy to the device without waiting.
+        image_size: side in pixels that training images are resized to on the device; None: they stay as they come.
+            ``ProgressiveSizeHook`` changes it from epoch to epoch.
     """
 
     def __init__(self,
@@ -37,11 +40,13 @@ class ClassificationPreprocessor(BaseDataPreprocessor):
                  random_erasing: dict[str, Any] | None = None,
                  mixup: dict[str, Any] | None = None,
                  label_smoothing: float = 0.,
-                 non_blocking: bool = False):
+                 non_blocking: bool = False,
+                 image_size: int | None = None):
         super().__init__(non_blocking)
         if not 0. <= label_smoothing < 1.:
             raise ValueError(f'label_smoothing={label_smoothing}: allowed is 0 up to, but not including, 1.')
         self.num_classes = num_classes
+        self.image_size = image_size
         self.label_smoothing = label_smoothing
         # Not in the state dict: a checkpoint holds weights, a config the preprocessing.
         self.register_buffer('mean', torch.tensor(mean).view(-1, 1, 1), persistent=False)
@@ -62,7 +67,10 @@ class ClassificationPreprocessor(BaseDataPreprocessor):
             (B, num_classes), when training mixes or smooths; ``paths`` as given.
         """
         data = self.cast_data({key: data[key] for key in ('inputs', 'labels', 'paths') if key in data})
-        inputs = (data['inputs'].float() - self.mean) / self.std
+        inputs = data['inputs'].float()
+        if training and self.image_size is not None:
+            inputs = F.interpolate(inputs, (self.image_size, self.image_size), mode='bilinear', antialias=True)
+        inputs = (inputs - self.mean) / self.std
         if training:
             if self.random_erasing is not None:
                 self.random_erasing.device = inputs.device

@@ -6,6 +6,7 @@ from .fuse import FuseHook
 from .head_classes import HeadClassesHook
 from .non_finite import NonFiniteLossHook
 from .progress import ProgressBarHook
+from .progressive_size import ProgressiveSizeHook
 from .raw_weights import RawWeightsHook
 from .seed import SeedHook
 from .summary import SummaryHook
@@ -13,5 +14,6 @@ from .unreadable_images import UnreadableImagesHook
 
 __all__ = [
     'BatchNormStatisticsHook', 'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FuseHook', 'HeadClassesHook',
-    'NonFiniteLossHook', 'ProgressBarHook', 'RawWeightsHook', 'SeedHook', 'SummaryHook', 'UnreadableImagesHook'
+    'NonFiniteLossHook', 'ProgressBarHook', 'ProgressiveSizeHook', 'RawWeightsHook', 'SeedHook', 'SummaryHook',
+    'UnreadableImagesHook'
 ]
