@@ -63,7 +63,7 @@ def parse_point(text: str) -> tuple[float, float]:
         raise argparse.ArgumentTypeError(f'{text}: give X,Y in pixels of the image, e.g. 320,200') from error
 
 
-def parse_args() -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file')
@@ -81,7 +81,7 @@ def parse_args() -> argparse.Namespace:
                         help='where to run (default here: %(default)s)')
     add_force_argument(parser)
     command_line.add_config_arguments(parser)
-    return parser.parse_args()
+    return parser
 
 
 def build(args: argparse.Namespace, cfg: Config) -> tuple[BaseModel, list[str]]:
@@ -268,7 +268,7 @@ def check_points(points: list[tuple[float, float]], images: list[Path]) -> None:
 
 
 def main() -> None:
-    args = parse_args()
+    args = build_parser().parse_args()
     out_dir = Path(args.out_dir)
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         images = find_images(args.images)

@@ -22,11 +22,16 @@ from _benchmark import data, model, parts, plan, pruning
 COMMANDS = dict(model=model, data=data, parts=parts, plan=plan, pruning=pruning)
 
 
-def parse_args() -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     commands = parser.add_subparsers(dest='command', required=True)
     for name, command in COMMANDS.items():
         command.add_flags(commands.add_parser(name, help=command.HELP, epilog=command.__doc__.partition('\n\n')[2]))
+    return parser
+
+
+def parse_args() -> argparse.Namespace:
+    parser = build_parser()
     args = parser.parse_args()
     try:
         COMMANDS[args.command].check(args)

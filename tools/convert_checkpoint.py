@@ -23,7 +23,7 @@ from cvt_dense.launch.outputs import add_force_argument, check_outputs
 FORMATS = ('cvt_dense', 'microsoft', 'huggingface')  # of cvt_dense.weights, which takes seconds to import
 
 
-def parse_args() -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('src', help='checkpoint in any of the formats, or folder from the Hugging Face hub')
     parser.add_argument('dst', type=Path, help='file (or, for huggingface, folder) to write')
@@ -39,7 +39,7 @@ def parse_args() -> argparse.Namespace:
                         help="attention heads per stage, for a Hugging Face folder's config.json (default: known for "
                         'cvt-13, cvt-21, cvt-w24)')
     add_force_argument(parser)
-    return parser.parse_args()
+    return parser
 
 
 def find_num_heads(state_dict) -> tuple:
@@ -54,7 +54,7 @@ def find_num_heads(state_dict) -> tuple:
 
 
 def main() -> None:
-    args = parse_args()
+    args = build_parser().parse_args()
     import safetensors.torch
     import torch
 

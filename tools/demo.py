@@ -36,7 +36,7 @@ NUM_PICTURES = 6  # of each task
 ROWS = 2  # of them in one picture
 
 
-def parse_args() -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--work-dir', default='work_dirs/demo', metavar='DIR',
                         help='folder of everything that the demo writes (default: %(default)s)')
@@ -48,6 +48,11 @@ def parse_args() -> argparse.Namespace:
              ('--iterations', None, 'of detector and segmentor, where it is not the configs that say')]
     for flag, default, what in sizes:
         parser.add_argument(flag, type=int, default=default, metavar='N', help=f'{what} (default: %(default)s)')
+    return parser
+
+
+def parse_args() -> argparse.Namespace:
+    parser = build_parser()
     args = parser.parse_args()
     for flag, *_ in sizes:
         value = getattr(args, flag[2:].replace('-', '_'))

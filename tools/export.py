@@ -38,7 +38,7 @@ from cvt_dense.weights import register_safe_loading
 ABOVE_TOLERANCE = 3  # exit code
 
 
-def parse_args() -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file')
@@ -69,7 +69,7 @@ def parse_args() -> argparse.Namespace:
                         help='override settings of the config')
     parser.add_argument('--traceback', action=command_line.ShowTraceback, nargs=0,
                         help='show where in the code an error came from')
-    return parser.parse_args()
+    return parser
 
 
 def parse_size(text: str | None, cfg: Config) -> tuple[int, int]:
@@ -144,7 +144,7 @@ def weight(file: Path) -> float:
 
 
 def main() -> None:
-    args = parse_args()
+    args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         sys.exit(run(args))
 

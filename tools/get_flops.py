@@ -124,12 +124,16 @@ def build(name: str) -> nn.Module:
     return build_model(name)
 
 
-def main() -> None:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('network', help=f'config file, or one of {", ".join(CvT.arch_zoo)}')
     parser.add_argument('--size', type=parse_size, default=(224, 224), metavar='HxW',
                         help='height and width of the image in pixels (default: 224x224)')
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = build_parser().parse_args()
     torch.manual_seed(0)
     with report_errors(*SETUP_ERRORS):
         model = build(args.network)

@@ -17,7 +17,7 @@ from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
 
 
-def parse_args() -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description='Draws the curves of runs and prints a table of their last and best.')
     parser.add_argument('runs', nargs='+', metavar='RUN', help='folder of a run, the --work-dir of tools/train.py')
     parser.add_argument('--out', metavar='FILE', help='picture to write (default: curves.png in the folder of the run, '
@@ -27,7 +27,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--x', choices=('iterations', 'time'), default='iterations',
                         help='what the curves are drawn over; time is that of training, without evaluations '
                              '(default: %(default)s)')
-    return parser.parse_args()
+    return parser
 
 
 def names_of(folders: list[str]) -> list[str]:
@@ -38,7 +38,7 @@ def names_of(folders: list[str]) -> list[str]:
 
 
 def main() -> None:
-    args = parse_args()
+    args = build_parser().parse_args()
     with command_line.report_errors(UserError, OSError, ValueError):
         runs = dict(zip(names_of(args.runs), map(curves.Curves, args.runs)))
         known = dict.fromkeys(name for run in runs.values() for name in run.metrics())

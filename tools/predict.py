@@ -23,7 +23,7 @@ IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.npy', '.png', '.tif', '.tiff', '.we
 OVERVIEW, OVERVIEW_ROWS = 'overview.png', 5
 
 
-def parse_args() -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description='Draws what a checkpoint predicts: classes, boxes and masks, or a label map.')
     parser.add_argument('config', help='config file')
@@ -41,6 +41,11 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--device', help='where to run (default: cuda, without a GPU cpu)')
     command_line.add_config_arguments(parser)
     command_line.add_inference_arguments(parser)
+    return parser
+
+
+def parse_args() -> argparse.Namespace:
+    parser = build_parser()
     args = parser.parse_args()
     if not 0 <= args.score_thr <= 1:
         parser.error(f'--score-thr {args.score_thr}: must be a number from 0 to 1')

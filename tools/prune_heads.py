@@ -37,7 +37,7 @@ from cvt_dense.nodes import type_name
 from cvt_dense.weights import register_safe_loading
 
 
-def parse_args() -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file')
@@ -56,7 +56,7 @@ def parse_args() -> argparse.Namespace:
                         help='where to run (default here: %(default)s)')
     add_force_argument(parser)
     command_line.add_config_arguments(parser)
-    return parser.parse_args()
+    return parser
 
 
 def check(args: argparse.Namespace) -> None:
@@ -85,7 +85,7 @@ def losses(model: BaseModel, cfg: Config, args: argparse.Namespace) -> Iterator[
 
 
 def main() -> None:
-    args = parse_args()
+    args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         check(args)
         cfg = read_config(args)

@@ -122,12 +122,17 @@ def print_rows(report: Report) -> None:
                           f'{row["memory_gib"] or 0:8.2f}{row["share_of_peak"] or 0:7.0%}')
 
 
-def main() -> None:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--device', choices=('cpu', 'cuda'), help='what to check (cuda, if PyTorch sees one)')
     parser.add_argument('--minutes', type=float, default=20., help='no check or table is begun later than this (20)')
     parser.add_argument('--out', type=Path, default=Path('selfcheck'), metavar='DIR',
                         help='folder of selfcheck.json (selfcheck)')
+    return parser
+
+
+def main() -> None:
+    parser = build_parser()
     args = parser.parse_args()
     if not args.minutes > 0:
         parser.error(f'--minutes {args.minutes}: must be more than 0')

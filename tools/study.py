@@ -55,7 +55,7 @@ class Member:
     weights: dict[str, str] = field(default_factory=dict)
 
 
-def parse_args() -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description='Trains a list of networks, and sets accuracy beside cost.')
     parser.add_argument('study', help='file of the study, as those in configs/studies')
     parser.add_argument('--work-dir', metavar='DIR', help='folder of everything that it writes '
@@ -66,6 +66,11 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--only', nargs='+', metavar='NAME', help='these members alone')
     parser.add_argument('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE',
                         help="of every training, after the study's own, e.g. max_epochs=1")
+    return parser
+
+
+def parse_args() -> argparse.Namespace:
+    parser = build_parser()
     args = parser.parse_args()
     if args.jobs < 1:
         parser.error(f'--jobs {args.jobs}: must be 1 or more')

@@ -24,7 +24,7 @@ def parse_severity(text: str) -> list[int]:
     return list(range(int(first), int(last) + 1)) if dash else [int(part) for part in text.split(',')]
 
 
-def parse_args() -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description='Evaluates a checkpoint with the test data set of a config.')
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
@@ -41,12 +41,12 @@ def parse_args() -> argparse.Namespace:
                         help="also test on corrupted images: gaussian_noise,fog,... or all, the benchmarks' fifteen")
     parser.add_argument('--severity', type=parse_severity, default=[1, 2, 3, 4, 5], metavar='1-5',
                         help='of --corrupt: 3, 1,3,5 or 1-5 (default: 1-5)')
-    return parser.parse_args()
+    return parser
 
 
 @ends_in_order
 def main() -> None:
-    args = parse_args()
+    args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         runner = start(args, ['test'])
         if args.fuse or args.compile:

@@ -18,7 +18,7 @@ from cvt_dense.launch.read import AMP_DTYPES, VIS_BACKENDS
 from cvt_dense.launch.start import start
 
 
-def parse_args() -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description='Trains what a config describes: classifier, detector or '
                                                  'segmentor.')
     parser.add_argument('config', help='config file')
@@ -36,12 +36,12 @@ def parse_args() -> argparse.Namespace:
                              'anyway')
     parser.add_argument('--vis-backend', choices=sorted(VIS_BACKENDS),
                         help='send the training curves there too, besides vis_data/scalars.json')
-    return parser.parse_args()
+    return parser
 
 
 @ends_in_order
 def main() -> None:
-    args = parse_args()
+    args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         runner = start(args, ['train', 'val'])
     with command_line.report_errors(UserError, CheckpointError):
