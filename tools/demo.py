@@ -54,10 +54,9 @@ def build_parser() -> argparse.ArgumentParser:
 def parse_args() -> argparse.Namespace:
     parser = build_parser()
     args = parser.parse_args()
-    for flag, *_ in sizes:
-        value = getattr(args, flag[2:].replace('-', '_'))
-        if value is not None and value < 1:
-            parser.error(f'{flag} {value}: must be 1 or more')
+    for name, value in vars(args).items():
+        if name not in ('work_dir', 'seed') and value is not None and value < 1:
+            parser.error(f'--{name.replace("_", "-")} {value}: must be 1 or more')
     return args
 
 
