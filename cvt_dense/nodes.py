@@ -4,15 +4,13 @@ from typing import Any
 
 
 def type_name(node: Any) -> str:
-    """The bare name of what ``node['type']`` names: 'CvT' for 'cvt_dense.CvT' and for the class; '' without a type."""
-    named = node.get('type') if isinstance(node, dict) else None
-    if named is None:
-        return ''
+    """Return the bare name of a dict's ``type``: 'CvT' for 'cvt_dense.CvT' and for the class; '' without a type."""
+    named = (node.get('type') if isinstance(node, dict) else None) or ''
     return named.split('.')[-1] if isinstance(named, str) else getattr(named, '__name__', type(named).__name__)
 
 
 def walk(node: Any, path: str = '') -> Iterator[tuple[str, dict[str, Any]]]:
-    """(path, dict) of every dict in ``node``, at any depth of dicts and lists; paths as --cfg-options writes them."""
+    """Yield the path, as --cfg-options writes it, and the dict of every dict at any depth of dicts and lists."""
     if isinstance(node, dict):
         yield path, node
     if isinstance(node, (dict, list, tuple)):
@@ -21,5 +19,5 @@ def walk(node: Any, path: str = '') -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def dicts(node: Any) -> Iterator[dict[str, Any]]:
-    """Every dict in ``node``, at any depth of dicts and lists."""
+    """Yield every dict at any depth of dicts and lists."""
     return (found for _, found in walk(node))

@@ -20,7 +20,7 @@ MIN_IMAGE_SIZE = 32
 
 
 def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int], int]:
-    """A size of CvT from ``configs/_base_/backbones``, and the width of what stands on it.
+    """Return a size of CvT from ``configs/_base_/backbones``, and the width of necks and heads for it.
 
     Args:
         arch: a key of :data:`SIZES`.
@@ -48,9 +48,9 @@ def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int
 
 
 def two_stage(classes: Sequence[str], arch: str, pretrained: str | None, masks: bool) -> dict[str, Any]:
-    """Changes to Mask R-CNN's (``masks``) or Faster R-CNN's model; other arguments as :func:`network`."""
+    """Return changes to Mask R-CNN's (``masks``) or Faster R-CNN's model; other arguments as :func:`network`."""
     backbone, channels, width = network(arch, pretrained)
-    number = _number(classes)
+    number = _count(classes)
     model = dict(
         backbone=backbone,
         neck=dict(in_channels=channels, out_channels=width),
@@ -74,12 +74,12 @@ def two_stage(classes: Sequence[str], arch: str, pretrained: str | None, masks: 
 
 
 def one_stage(classes: Sequence[str], arch: str, pretrained: str | None) -> dict[str, Any]:
-    """Changes to RetinaNet's model; arguments as :func:`network`."""
+    """Return changes to RetinaNet's model; arguments as :func:`network`."""
     backbone, channels, width = network(arch, pretrained)
     model = dict(
         backbone=dict(backbone, drop_path_rate=min(backbone['drop_path_rate'], 0.1)),
         neck=dict(in_channels=channels[1:], out_channels=width),
-        bbox_head=dict(in_channels=width, feat_channels=width, num_classes=_number(classes)))
+        bbox_head=dict(in_channels=width, feat_channels=width, num_classes=_count(classes)))
     if arch == 'nano':
         model['neck']['norm_cfg'] = dict(type='BN')
         model['bbox_head'].update(stacked_convs=2, anchor_generator=dict(octave_base_scale=2))
@@ -88,9 +88,9 @@ def one_stage(classes: Sequence[str], arch: str, pretrained: str | None) -> dict
 
 def upernet(classes: Sequence[str], arch: str, pretrained: str | None, image_size: int,
             ignore_index: int) -> dict[str, Any]:
-    """Changes to UperNet's model, trained on crops of ``image_size``; other arguments as :func:`network`."""
+    """Return changes to UperNet's model, trained on crops of ``image_size``; other arguments as :func:`network`."""
     backbone, channels, width = network(arch, pretrained)
-    head = dict(num_classes=_number(classes), ignore_index=ignore_index)
+    head = dict(num_classes=_count(classes), ignore_index=ignore_index)
     return dict(
         data_preprocessor=dict(seg_pad_val=ignore_index, size=(image_size, image_size)),
         backbone=backbone,
@@ -99,14 +99,14 @@ def upernet(classes: Sequence[str], arch: str, pretrained: str | None, image_siz
 
 
 def classifier(arch: str, pretrained: str | None) -> dict[str, Any]:
-    """Settings of ``ImageClassifier``'s backbone; arguments as :func:`network`.
+    """Return the settings of ``ImageClassifier``'s backbone; arguments as :func:`network`.
 
     'nano' averages the maps instead of learning a CLS token: then detection and segmentation can start from it.
     """
     return dict(network(arch, pretrained)[0], out_type='avg_featmap' if arch == 'nano' else 'cls_token')
 
 
-def _number(classes: Sequence[str]) -> int:
+def _count(classes: Sequence[str]) -> int:
     if isinstance(classes, str) or not len(classes) or not all(isinstance(name, str) for name in classes):
         raise UserError(f"classes={classes!r} is not a list of names; write for example ('cat', 'dog'), or ('cat', ) "
                         'for one class.')
@@ -119,7 +119,7 @@ def _number(classes: Sequence[str]) -> int:
 def coco(classes: Sequence[str], data_root: str, train: tuple[str, str], val: tuple[str, str], test: tuple[str, str],
          train_pipeline: list[dict[str, Any]], test_pipeline: list[dict[str, Any]],
          batch_size: int) -> tuple[dict[str, Any], ...]:
-    """Loaders and evaluators of data in COCO's format.
+    """Return loaders and evaluators of data in COCO's format.
 
     Args:
         classes: names, in the order of the annotation files' categories.
@@ -128,7 +128,8 @@ def coco(classes: Sequence[str], data_root: str, train: tuple[str, str], val: tu
         train_pipeline, test_pipeline: transforms of training, and of validation and test.
         batch_size: images a GPU.
 
-    Returns train_dataloader, val_dataloader, test_dataloader, val_evaluator and test_evaluator.
+    Returns:
+        train_dataloader, val_dataloader, test_dataloader, val_evaluator and test_evaluator.
     """
     def dataset(files: tuple[str, str], pipeline: list[dict[str, Any]]) -> dict[str, Any]:
         return dict(ann_file=files[0], data_prefix=dict(img=files[1]), pipeline=pipeline, data_root=data_root,
@@ -144,12 +145,12 @@ def coco(classes: Sequence[str], data_root: str, train: tuple[str, str], val: tu
 
 
 def scale(image_size: int, kind: str) -> tuple[int, int]:
-    """(longest long side, short side) that ``image_size`` stands for; ``kind`` is a key of :data:`LONGEST`."""
+    """Return the longest long side and the short side for ``image_size``; ``kind`` is a key of :data:`LONGEST`."""
     return round(side(image_size) * LONGEST[kind]), image_size
 
 
 def side(image_size: int) -> int:
-    """``image_size`` itself.
+    """Return ``image_size`` itself.
 
     Raises:
         UserError: it is not a whole number from :data:`MIN_IMAGE_SIZE`.
@@ -161,7 +162,7 @@ def side(image_size: int) -> int:
 
 
 def resized(pipeline: Sequence[dict[str, Any]], image_size: int, kind: str, **crop: Any) -> list[dict[str, Any]]:
-    """``pipeline`` with images of another size; ``crop``: changes to its random crop."""
+    """Return ``pipeline`` for images of another size; ``crop`` are changes to its random crop."""
     steps = []
     for step in pipeline:
         step = dict(step)
@@ -185,7 +186,7 @@ def _at_ratio(view: dict[str, Any], ratio: float) -> dict[str, Any]:
 
 
 def run(max_iters: int, batch_size: int, best: str) -> tuple[dict[str, Any], list[dict[str, Any]], dict, dict]:
-    """What follows from a run's length: loop, checkpoints, learning rate over time.
+    """Return what follows from a run's length: loop, checkpoints, learning rate over time.
 
     It is evaluated and saved ten times. The learning rate rises for a twentieth, at most 1000 iterations and not at all
     below 40, then falls to 0 in a line.

@@ -1,4 +1,4 @@
-"""What a run says before it begins: what is trained or tested, on what, for how long, from which weights, where."""
+"""What a run logs before it begins: what is trained or tested, on what, for how long, from which weights, where."""
 from typing import Any
 
 import torch
@@ -9,7 +9,7 @@ from ..nodes import dicts, type_name, walk
 
 
 def announce(runner: Runner, cfg: Config, datasets: dict[str, Any]) -> None:
-    """Logs it.
+    """Log what begins.
 
     Args:
         runner: of the run.
@@ -18,26 +18,28 @@ def announce(runner: Runner, cfg: Config, datasets: dict[str, Any]) -> None:
     """
     training = 'train' in datasets
     lines = dict(model=_model(runner, cfg), data=_data(cfg, datasets))
+    wrapper = cfg.get('optim_wrapper') or {}
     if training:
         lines['length'] = _length(cfg, len(datasets['train']), runner.world_size)
-        lines['optimizer'] = _optimizer(cfg)
+        optimizer, scaling = wrapper.get('optimizer') or {}, cfg.get('auto_scale_lr') or {}
+        scaled = f' for {scaling.get("base_batch_size")} images a step' if scaling.get('enable') else ''
+        lines['optimizer'] = f'{type_name(optimizer)}, learning rate {optimizer.get("lr")}{scaled}'
     lines['weights'] = _weights(cfg)
-    lines['runs on'] = _device(cfg, runner.world_size, training)
+    amp = training and type_name(wrapper) in ('AmpOptimWrapper', 'AutocastOptimWrapper')
+    lines['runs on'] = (f'{runner.world_size} x ' if runner.world_size > 1 else '') + (
+        f'{torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"}, '
+        f'{wrapper.get("dtype", "float16") if amp else "float32"}')
     lines['folder'] = runner.work_dir
-    lines['log'] = f'{runner.logger.log_file} (and the config, the environment, what packages say)'
+    lines['log'] = runner.logger.log_file
     text = ''.join(f'\n  {name + ":":<11}{line}' for name, line in lines.items())
     runner.logger.info(('Training' if training else 'Testing') + text)
 
 
 def _model(runner: Runner, cfg: Config) -> str:
     parameters = sum(parameter.numel() for parameter in runner.model.parameters())
-    parts = [type_name(cfg.model)]
-    for name in ('backbone', 'neck', 'decode_head', 'bbox_head'):
-        inside = next((node for path, node in walk(cfg.model.to_dict()) if path.split('.')[-1] == name), None)
-        if inside is not None and type_name(inside):
-            parts.append(type_name(inside))
-    return f'{" with ".join([parts[0], ", ".join(parts[1:])]) if parts[1:] else parts[0]}, ' \
-           f'{parameters / 1e6:.2f} million parameters'
+    parts = {path.split('.')[-1]: type_name(node) for path, node in walk(cfg.model.to_dict())}
+    parts = [parts[name] for name in ('backbone', 'neck', 'decode_head', 'bbox_head') if parts.get(name)]
+    return f'{type_name(cfg.model)} with {", ".join(parts)}, {parameters / 1e6:.2f} million parameters'
 
 
 def _data(cfg: Config, datasets: dict[str, Any]) -> str:
@@ -52,29 +54,15 @@ def _data(cfg: Config, datasets: dict[str, Any]) -> str:
 def _length(cfg: Config, images: int, processes: int) -> str:
     per_process, loop = cfg.train_dataloader.get('batch_size') or 1, cfg.get('train_cfg') or {}
     accumulated = (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)
-    batch = f'{_count(per_process * processes, "image")} an iteration' + (f' ({processes} x {per_process})'
-                                                               if processes > 1 else '')
+    batch = f'{per_process * processes} images an iteration ({processes} x {per_process})'
     batch += f', {accumulated} iterations a step' if accumulated > 1 else ''
-    if loop.get('max_epochs'):
-        iterations = -(-images // (per_process * processes))
-        total, unit = f'{_count(loop["max_epochs"], "epoch")} of {_count(iterations, "iteration")}', 'epoch'
-    else:
-        total, unit = _count(loop.get('max_iters'), 'iteration'), 'iteration'
-    if cfg.get('val_cfg') is None:
-        return f'{total}, {batch}; no evaluation'
-    every = loop.get('val_interval', 1)
-    return f'{total}, {batch}; evaluation every {unit if every == 1 else _count(every, unit)}'
-
-
-def _count(number: int, thing: str) -> str:
-    return f'{number} {thing}{"s" * (number != 1)}'
-
-
-def _optimizer(cfg: Config) -> str:
-    optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}
-    scaling = cfg.get('auto_scale_lr') or {}
-    scaled = f' for {scaling.get("base_batch_size")} images a step' if scaling.get('enable') else ''
-    return f'{type_name(optimizer)}, learning rate {optimizer.get("lr")}{scaled}'
+    unit = 'epochs' if loop.get('max_epochs') else 'iterations'
+    total = f'{loop.get("max_epochs") or loop.get("max_iters")} {unit}'
+    if unit == 'epochs':
+        total += f' of {-(-images // (per_process * processes))} iterations'
+    evaluation = f'evaluation every {loop.get("val_interval", 1)} {unit}' if cfg.get('val_cfg') is not None else (
+        'no evaluation')
+    return f'{total}, {batch}; {evaluation}'
 
 
 def _weights(cfg: Config) -> str:
@@ -84,11 +72,3 @@ def _weights(cfg: Config) -> str:
                   if isinstance(node.get('init_cfg'), dict)]
     named = [f'{path} from {init["checkpoint"]}' for path, init in pretrained if init.get('checkpoint')]
     return f'{", ".join(named)}, the rest random' if named else 'random (from scratch)'
-
-
-def _device(cfg: Config, processes: int, training: bool) -> str:
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else 'CPU'
-    wrapper = cfg.get('optim_wrapper') or {}
-    amp = training and type_name(wrapper) in ('AmpOptimWrapper', 'AutocastOptimWrapper')
-    return (f'{processes} x ' if processes > 1 else '') + \
-        f'{device}, {wrapper.get("dtype", "float16") if amp else "float32"}'

@@ -81,8 +81,7 @@ def test_good_data_pass(data):
 
 def test_annotation_file_missing(data):
     (data / 'detection/annotations/instances_val.json').unlink()
-    with pytest.raises(UserError, match=r"val_dataloader: the annotation file '.*instances_val.json' does not exist; "
-                                        'correct data_root or ann_file, or give --data-root'):
+    with pytest.raises(UserError, match='instances_val.json'):
         detection(data)
 
 
@@ -101,7 +100,7 @@ def test_annotation_file_not_coco(data, content):
 
 
 def test_image_folder_missing(data):
-    with pytest.raises(UserError, match=r"the folder '.*detection/pictures/' \(data_prefix.img\) does not exist"):
+    with pytest.raises(UserError, match='pictures'):
         detection(data, train_dataloader__dataset__data_prefix__img='pictures/')
 
 
@@ -206,7 +205,7 @@ def test_classes_of_the_data_set_itself_are_known(data):
     cfg = dict(model__roi_head__bbox_head__num_classes=80, model__roi_head__mask_head__num_classes=80,
                train_dataloader__dataset__metainfo=None)
     with pytest.raises(UserError, match=r"classes \['person', .* \(80 of 80\) are no categories"):
-        detection(data, **cfg)
+        detection(data, 'train', **cfg)
 
 
 # -- label maps ------------------------------------------------------------------------------------

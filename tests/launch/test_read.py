@@ -7,7 +7,7 @@ from mmengine.config import Config
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import read
-from cvt_dense.launch.adapt import adapt
+from cvt_dense.launch.adapt import adapt, adapt_loaders
 from cvt_dense.launch.read import read_config, redirect_data_root
 from cvt_dense.launch.tta import follow_test_size
 from cvt_dense.nodes import dicts
@@ -103,25 +103,6 @@ def test_pinned_memory_with_cuda_only(monkeypatch, cuda):
             assert loader.persistent_workers and loader.get('pin_memory', False) == cuda
 
 
-@pytest.mark.parametrize('flag, dtype, scale', [
-    ('fp16', 'float16', 'dynamic'), ('bf16', 'bfloat16', dict(enabled=False))])
-def test_amp(monkeypatch, flag, dtype, scale):
-    optimizer = dict(type='AdamW', lr=1e-3)
-    cfg = Config(dict(model=dict(), optim_wrapper=dict(type='OptimWrapper', optimizer=optimizer)))
-    read.set_amp(cfg, flag)
-    assert cfg.optim_wrapper == dict(
-        type='cvt_dense.AmpOptimWrapper', dtype=dtype, loss_scale=scale, cpu=flag == 'bf16', optimizer=optimizer)
-    for cuda in (True, False):
-        monkeypatch.setattr('torch.cuda.is_available', lambda: cuda)
-        assert adapt(cfg, arguments('x')).optim_wrapper == cfg.optim_wrapper
-    theirs = Config(dict(model=dict(), optim_wrapper=dict(type='AmpOptimWrapper', dtype=dtype, optimizer=optimizer)))
-    assert adapt(theirs, arguments('x')).optim_wrapper.type == 'cvt_dense.AmpOptimWrapper'
-    assert theirs.optim_wrapper.type == 'AmpOptimWrapper'
-    if flag == 'fp16':
-        with pytest.raises(UserError, match='a CPU takes --amp bf16'):
-            adapt(cfg, arguments('x', amp='fp16'))
-
-
 def test_auto_scale_lr_flag():
     cfg = Config(dict(optim_wrapper=dict(accumulative_counts=4), auto_scale_lr=dict(base_batch_size=64)))
     read.enable_auto_scale_lr(cfg)
@@ -191,7 +172,7 @@ def test_no_more_workers_than_cores(recwarn):
     cfg = Config(dict(train_dataloader=dict(num_workers=8, persistent_workers=True), val_dataloader=dict(batch_size=1)))
     try:
         os.sched_setaffinity(0, {min(cores)})
-        read.adapt_loaders(cfg)
+        adapt_loaders(cfg)
         for loader in (cfg.train_dataloader, cfg.val_dataloader):
             DataLoader(range(3), **loader)
     finally:

@@ -180,36 +180,29 @@ def mistake(folder, tmp_path, monkeypatch, capfd):
 def test_mistakes_in_the_data(folder, tmp_path, mistake):
     config = folder / 'tiny.py'
     data = write_images(tmp_path / 'data', train=2, val=2)
-    assert "--data-root '/nowhere' is not a folder" in mistake('train.py', config, '--data-root', '/nowhere')
-    assert "data root 'data/imagenet' is not a folder" in mistake('train.py', config)
+    assert '--data-root' in mistake('train.py', config, '--data-root', '/nowhere')
+    assert 'data/imagenet' in mistake('train.py', config)
     (tmp_path / 'empty' / 'train').mkdir(parents=True)
-    assert 'holds no image in class folders' in mistake('train.py', config, '--data-root', tmp_path / 'empty')
+    assert str(tmp_path / 'empty') in mistake('train.py', config, '--data-root', tmp_path / 'empty')
     options = ('--data-root', data, '--cfg-options')
-    assert 'holds 4 class folders, but the head has 3 outputs' in mistake(
-        'train.py', config, *options, 'model.num_classes=3')
-    error = mistake('train.py', config, *options, 'model.num_classes=5')
-    assert 'the head has 5 outputs, but the training set has 4 class folders (n00, n01, n02, n03)' in error
-    assert 'Set model.num_classes=4 (after --cfg-options)' in error
+    for number in (3, 5):
+        assert 'model.num_classes=4' in mistake('train.py', config, *options, f'model.num_classes={number}')
     (data / 'list.txt').write_text('n00/0.JPEG 0\nn00/9.JPEG 1\n')
     listed = (*options, 'val_dataloader.dataset.ann_file=list.txt')
-    assert 'names 1 images (of 2) that are not in' in mistake('train.py', config, *listed)
+    assert 'n00/9.JPEG' in mistake('train.py', config, *listed)
     (data / 'list.txt').write_text('n00/0.JPEG 0\nn00/1.JPEG 4\n')
-    assert "'n00/1.JPEG' the label 4, but the head has 4 outputs" in mistake('train.py', config, *listed)
+    assert 'n00/1.JPEG' in mistake('train.py', config, *listed)
     (data / 'val' / 'n03').rename(data / 'val' / 'n3')
-    assert "['n03', 'n3'] are in one of them only" in mistake('train.py', config, '--data-root', data)
+    assert 'n3' in mistake('train.py', config, '--data-root', data)
 
 
-@pytest.mark.parametrize('option, message', [
-    ('model.backbone.arch=cvt-14', "arch='cvt-14' is unknown: allowed are ['cvt-13', 'cvt-21', 'cvt-w24']"),
-    ('model.backbone.arch.depths=1,2', 'arch.depths=[1, 2] has 2 values, but arch has 3 stages'),
-    ('model.backbone.arch.num_heads=1,5,6', 'arch.embed_dims[1]=24 is not divisible by arch.num_heads[1]=5'),
-    ('model.backbone.frozen_stages=3', 'frozen_stages=3: allowed are -1 (freeze nothing) to 2'),
-    ('model.backbone.out_type=featmap', "needs one vector per image: use 'cls_token' or 'avg_featmap'"),
-    ('model.backbone.type=cvt_dense.Cvt', 'Cvt is not in the'),
-])
-def test_mistakes_in_the_model(folder, mistake, option, message):
-    assert message in mistake(
-        'train.py', folder / 'tiny.py', '--data-root', folder / 'data', '--cfg-options', option)
+@pytest.mark.parametrize('option, named', [
+    ('model.backbone.arch=cvt-14', 'cvt-14'), ('model.backbone.arch.depths=1,2', 'depths'),
+    ('model.backbone.arch.num_heads=1,5,6', 'num_heads'), ('model.backbone.frozen_stages=3', 'frozen_stages=3'),
+    ('model.backbone.out_type=featmap', 'out_type'), ('model.backbone.type=cvt_dense.Cvt', 'Cvt'),
+    ('optim_wrapper.optimizer.betas=0.9', 'optim_wrapper'), ('val_evaluator.type=Nothing', 'val_evaluator')])
+def test_mistakes_in_the_settings(folder, mistake, option, named):
+    assert named in mistake('train.py', folder / 'tiny.py', '--data-root', folder / 'data', '--cfg-options', option)
 
 
 def test_mistakes_with_checkpoints(folder, run, tmp_path, mistake):
