@@ -1,5 +1,6 @@
 """How every training and test starts, in one straight line: read, check, build; the tool then runs it."""
 import argparse
+import logging
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
@@ -33,8 +34,12 @@ def start(args: argparse.Namespace, stages: list[str]) -> 'Runner':
         if not args.no_check:
             check_paths(asked, stages)
     # Only now PyTorch and the packages of the data sets are imported, which takes seconds.
+    from mmengine.logging import MMLogger
+
+    from ..console import add_console_filter
     from .adapt import adapt
     from .build import build_runner, check_model, load_datasets, meet
+    add_console_filter(MMLogger.get_current_instance(), logging.INFO)
     setup_distributed(args.launcher, args.local_rank)
     cfg = adapt(asked, args)
     error, datasets, check = None, {}, not args.no_check and is_first_process()

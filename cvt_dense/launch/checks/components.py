@@ -18,6 +18,7 @@ from mmengine.registry import (
     VISUALIZERS,
     Registry,
 )
+from mmengine.visualization import Visualizer
 
 from ...errors import UserError
 from ...nodes import type_name
@@ -48,6 +49,7 @@ def check_components(cfg: Config, run: Run) -> None:
         _check_optimizer(cfg, run)
     hooks = {f'default_hooks.{name}': hook for name, hook in (cfg.get('default_hooks') or {}).items()}
     hooks |= {f'custom_hooks.{i}': hook for i, hook in enumerate(cfg.get('custom_hooks') or [])}
+    Visualizer.get_instance('check_components')  # hooks that draw ask for the last one that was made
     for name, hook in hooks.items():
         if isinstance(hook, dict):
             with _names(name):
@@ -95,5 +97,6 @@ def _names(setting: str) -> Iterator[None]:
 
 def _check_type(registry: Registry, setting: str, node: Any) -> None:
     named = node.get('type') if isinstance(node, dict) else None
-    if isinstance(named, str) and registry.get(named) is None:
-        raise UserError(f'{setting}.type={named!r}: no such type is registered.')
+    with registry.switch_scope_and_registry(None) as own:  # that of the config's default_scope, e.g. mmdet's
+        if isinstance(named, str) and own.get(named) is None:
+            raise UserError(f'{setting}.type={named!r}: no such type is registered.')
