@@ -124,9 +124,9 @@ def test_erasing_replaces_a_rectangle_by_noise():
 
 
 def test_mistakes():
-    with pytest.raises(ValueError, match="out_type='featmap' returns maps.*use 'cls_token'"):
+    with pytest.raises(ValueError, match='out_type'):
         build('featmap')
-    with pytest.raises(ValueError, match='label_smoothing=1.0: allowed is 0'):
+    with pytest.raises(ValueError, match='label_smoothing'):
         ClassificationPreprocessor(label_smoothing=1.)
-    with pytest.raises(ValueError, match="mode='logits': allowed are"):
+    with pytest.raises(ValueError, match='mode'):
         build().eval()(torch.zeros(1, 3, 32, 32), mode='logits')

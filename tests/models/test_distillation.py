@@ -156,7 +156,7 @@ def test_token(teacher, tmp_path):
     torch.save(build().state_dict(), tmp_path / 'plain.pth')
     torch.save(dict(state_dict=model.state_dict()), tmp_path / 'distilled.pth')
     assert str(model.load_strictly(torch.load(tmp_path / 'plain.pth'), 'plain')).endswith(
-        ' 3 new (stage2.dist_token, head_dist), 0 left over')
+        ' 3 new (head_dist, stage2.dist_token), 0 left over')
     dense = CvT(ARCH)
     left = dense.load_strictly(torch.load(tmp_path / 'distilled.pth')['state_dict'], 'distilled').left_over
     assert {'stage2.dist_token', 'head_dist.weight', 'head_dist.bias'} <= set(left) and len(left) == 7
@@ -239,21 +239,18 @@ def test_two_processes(folder):
 # -- mistakes ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('settings, words', [
-    (dict(alpha=1.5), 'distillation.alpha=1.5: allowed is a number from 0'),
-    (dict(temperature=0), 'distillation.temperature=0: allowed is a number above 0'),
-    (dict(mode='warm'), "distillation.mode='warm': allowed is 'hard' or 'soft'"),
-    (dict(teacher=None), 'distillation.teacher=None: allowed is'),
-    (dict(teacher=dict(type='cvt_dense.TimmTeacher', model_name='test_resnet')), 'without trained weights teaches'),
-    (dict(teacher=dict(type='cvt_dense.TimmTeacher', model_name='resnet_x', checkpoint='a')), 'has no such network'),
+@pytest.mark.parametrize('settings, match', [
+    (dict(alpha=1.5), 'alpha'), (dict(temperature=0), 'temperature'), (dict(mode='warm'), 'mode'),
+    (dict(teacher=None), 'teacher'), (dict(teacher=dict(config='no.py', checkpoint='a')), 'no.py'),
+    (dict(teacher=dict(type='cvt_dense.TimmTeacher', model_name='test_resnet')), 'checkpoint'),
+    (dict(teacher=dict(type='cvt_dense.TimmTeacher', model_name='resnet_x', checkpoint='a')), 'resnet_x'),
     (dict(teacher=dict(type='cvt_dense.TimmTeacher', model_name='test_resnet', checkpoint='a', num_classes=5)),
-     r"has \['num_classes'\], which follow from checkpoint"),
-    (dict(teacher=dict(config='no.py', checkpoint='a')), "teacher.config='no.py' is not there"),
-    (dict(num_classes=4), r'tells 5 classes apart, the classifier 4'),
+     'num_classes'),
+    (dict(num_classes=4), 'num_classes'),
 ])
-def test_values(teacher, settings, words):
+def test_values(teacher, settings, match):
     number = settings.pop('num_classes', CLASSES)
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(UserError, match=match):
         Distillation(**dict(dict(teacher=teacher), **settings)).teacher(number)
 
 
@@ -269,7 +266,7 @@ def test_before_a_run(folder, teacher, tmp_path):
                tmp_path / 'turned.pth')
     fails("trained on other classes, or in another order: 'light' for 'dark'",
           teacher__checkpoint=str(tmp_path / 'turned.pth'))
-    with pytest.raises(CheckpointError, match='teacher.pth does not fit the teacher: of its .* tensors'):
+    with pytest.raises(CheckpointError, match='teacher.pth'):
         Distillation(dict(teacher, model_name='test_efficientnet')).teacher(CLASSES)
     with pytest.raises(UserError, match='token=True needs a CvT, and model.backbone is a TimmBackbone'):
         ImageClassifier(dict(type='cvt_dense.TimmBackbone'), CLASSES, distillation=dict(teacher=teacher, token=True))

