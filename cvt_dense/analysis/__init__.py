@@ -1,10 +1,10 @@
-"""Analysis of a CvT's attention inside any model: weights of chosen queries, and measures of them.
+"""Record and measure a CvT's attention inside any model::
 
     with torch.no_grad(), record_attention(model, queries=['cls', 256]) as records:
         model.test_step(data)
     attention_distance(records['stage1.blocks.0'].select(256))  # pixels, one value per head
 
-Hooks are removed at the end of the ``with``: outside of it a model is unchanged.
+The hooks are removed at the end of the ``with`` block, and the model is unchanged outside of it.
 """
 from .cam import cam_layer, cam_reshape, class_activation
 from .heads import choose_heads, head_importance, prune_heads
