@@ -70,20 +70,21 @@ def test_classifier_sees_what_its_data_set_gives(models, tmp_path):
     """For each EXIF orientation, and for files that decoders turn into RGB in different ways."""
     model = models['classification']
     photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)).resize((140, 100))
-    (tmp_path / 'a').mkdir()
+    folder = tmp_path / 'ring'
+    folder.mkdir()
     for orientation in range(1, 9):
         exif = Image.Exif()
         exif[0x0112] = orientation
-        photo.save(tmp_path / f'a/{orientation}.jpg', exif=exif)
+        photo.save(folder / f'{orientation}.jpg', exif=exif)
     for mode in ('L', 'P', 'CMYK', 'RGBA', 'I;16'):
         pixels = photo.convert('L').point(lambda value: value * 100, 'I').convert('I;16') if mode == 'I;16' else photo
-        pixels.convert(mode).save(tmp_path / f'a/{mode.replace(";", "")}.{"jpg" if mode == "CMYK" else "png"}')
+        pixels.convert(mode).save(folder / f'{mode.replace(";", "")}.{"jpg" if mode == "CMYK" else "png"}')
     dataset = DATASETS.build(dict(model.cfg.test_dataloader.dataset, data_root=str(tmp_path), split=''))
     assert len(dataset) == 13
     for sample in dataset:
         prepared = model.pipeline(dict(img=model.read(tmp_path / sample['paths'])))
         assert torch.equal(prepared['inputs'], torch.as_tensor(sample['inputs'])), sample['paths']
-    pairs = api.predict(model, tmp_path / 'a/1.jpg')
+    pairs = api.predict(model, folder / '1.jpg')
     logits = model.network.test_step(dict(inputs=torch.as_tensor(dataset[0]['inputs'])[None]))[0]['logits']
     assert [name for name, _ in pairs] == [CLASSES[i] for i in logits.argsort(descending=True)]
     assert sum(score for _, score in pairs) == pytest.approx(1)
