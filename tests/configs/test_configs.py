@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from mmengine.config import Config, DictAction
+from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
 
 import cvt_dense  # noqa: F401
+from cvt_dense.launch.cfg_options import merge_options, parse_value
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = sorted(path.stem for path in (ROOT / 'configs').glob('*.py'))
@@ -140,7 +141,7 @@ def test_parameter_groups(name):
 def test_from_scratch_by_option():
     """The option that the configs' comment names."""
     cfg = load('maskrcnn_cvt21_coco')
-    cfg.merge_from_dict({'model.backbone.init_cfg': DictAction._parse_iterable('None')})
+    merge_options(cfg, {'model.backbone.init_cfg': parse_value('None')})
     assert cfg.model.backbone.init_cfg is None
 
 

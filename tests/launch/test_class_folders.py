@@ -20,9 +20,10 @@ from cvt_dense.launch.start import start
 @pytest.fixture
 def load(tmp_path_factory):
     """Read the template with other lines at its top, and options."""
-    def load(data, lines=(), **options):
+    def load(data, lines=(), checkpoint=None, **options):
         config = write_template(tmp_path_factory.mktemp('template'), 'cvt13_custom', arch='nano', **dict(lines))
-        return read_config(Namespace(config=str(config), cfg_options=options, data_root=data and str(data)))
+        return read_config(Namespace(config=str(config), cfg_options=options, data_root=data and str(data),
+                                     checkpoint=checkpoint))
 
     return load
 
@@ -120,3 +121,16 @@ def test_a_class_that_the_checkpoint_does_not_know_is_named(trained):
     with pytest.raises(ValueError, match='bright.*light'):
         start(args, ['test'])
     assert not (folder / 'work').exists()
+
+
+def test_a_checkpoints_names_number_the_folders_of_a_test(data, tmp_path, load):
+    """A subset keeps its numbers; what training reads, and a config's own names, stay."""
+    model = MODELS.build(load(data).model)
+    meta = dict(dataset_meta=dict(classes=['rain', 'snow', 'sun']))
+    torch.save(dict(state_dict=model.state_dict(), meta=meta), tmp_path / 'mine.pth')
+    for path in [*(data / 'val/rain').iterdir(), data / 'val/rain', *(data / 'val/snow').iterdir(), data / 'val/snow']:
+        path.unlink() if path.is_file() else path.rmdir()
+    cfg = load(data, checkpoint=str(tmp_path / 'mine.pth'))
+    dataset = load_datasets(cfg, ['test'])['test']
+    assert [dataset[i]['labels'] for i in range(len(dataset))] == [2]
+    assert 'metainfo' not in cfg.train_dataloader.dataset and cfg.model.num_classes == 3
