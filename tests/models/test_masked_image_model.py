@@ -97,12 +97,19 @@ def folder(tmp_path_factory) -> Path:
 
 
 def run(root: Path, name: str, resume: str | None = None, **options):
-    options = {'image_size': 64, 'folder': 'images', 'batch_size': 4, 'max_epochs': 2, 'warmup_epochs': 1,
-               'model.backbone.arch': dict(ARCH), 'train_dataloader.num_workers': 0,
+    variables = {'image_size': 64, 'folder': 'images', 'batch_size': 4, 'max_epochs': 2, 'warmup_epochs': 1}
+    variables.update({key: options.pop(key) for key in list(options) if key in variables})
+    text = (ROOT / 'configs/simmim_cvt_nano.py').read_text().replace("'_base_/", f"'{ROOT}/configs/_base_/")
+    for variable, value in variables.items():
+        text = re.sub(rf'(?m)^{variable} = .*$', f'{variable} = {value!r}', text)
+    config = root / f'config_of_{name}' / 'simmim_cvt_nano.py'
+    config.parent.mkdir(exist_ok=True)
+    config.write_text(text)
+    options = {'model.backbone.arch': dict(ARCH), 'train_dataloader.num_workers': 0,
                'default_hooks.checkpoint.interval': 1, 'default_hooks.logger.interval': 1,
                **{key.replace('__', '.'): value for key, value in options.items()}}
     runner = start(argparse.Namespace(
-        config=str(ROOT / 'configs/simmim_cvt_nano.py'), work_dir=str(root / name), cfg_options=options,
+        config=str(config), work_dir=str(root / name), cfg_options=options,
         launcher='none', local_rank=0, no_check=False, data_root=str(root), resume=resume,
         overwrite=False), ['train'])
     runner.train()
