@@ -1,6 +1,6 @@
 """Start-up, speed and memory of ImageNet-shaped data: many small JPEGs as folders, list file, tar files and LMDB.
 
-    PYTHONPATH=. python tests/endurance.py OUT [--images 200000] [--iterations 10000] [--workers 0,2,8]
+    PYTHONPATH=. python benchmarks/endurance.py OUT [--images 200000] [--iterations 10000] [--workers 0,2,8]
 
 Writes the data below OUT once (hard links of a few files; a second call takes them as they are), then measures each
 reader and number of workers in a process of its own, and prints a table:
@@ -24,7 +24,7 @@ CLASSES, DISTINCT, SHARDS, BATCH = 1000, 50, 10, 4
 READERS = dict(
     folders=dict(split='train'),
     list=dict(split='train', ann_file='train.txt'),
-    tar=dict(split='shards', reader='tar'),
+    tar=dict(split='shards'),
     lmdb=dict(split='train', ann_file='train.txt'))
 
 
@@ -55,7 +55,7 @@ def write(root: Path, images: int) -> None:
     (root / 'shards').mkdir(exist_ok=True)
     per_class = images // CLASSES
     for shard in range(SHARDS):  # whole classes, as timm's reader names them by folder
-        # dereference: of hard links it would hold the name alone, which timm's reader passes over.
+        # dereference: otherwise a hard link is a name without an image
         with tarfile.open(root / 'shards' / f'{shard:02d}.tar', 'w', dereference=True) as tar:
             for label in range(shard, CLASSES, SHARDS):
                 for number in range(label * per_class, (label + 1) * per_class):
