@@ -194,7 +194,7 @@ def test_ground_truth_that_is_not_there(predict, nano, shapes, tmp_path):
     Image.new('RGB', (64, 64)).save(image)
     common = (image, '--ground-truth', '--out-dir', tmp_path / 'out', '--data-root')
     output = predict(*nano['classification'], *common, shapes / 'classification', rc=2)
-    assert '1 of 1 images' in output and 'test (8 images), train (16 images)' in output
+    assert '1 of 1 images' in output and 'test (8 images)' in output and 'train (16 images)' in output
     (tmp_path / 'empty').mkdir()
     assert 'instances_val.json' in predict(*nano['detection'], *common, tmp_path / 'empty', rc=2)
     assert not (tmp_path / 'out').exists()
