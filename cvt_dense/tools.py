@@ -13,7 +13,7 @@ from functools import partial
 from .recipes import folder
 
 NAMES = ('train', 'test', 'predict', 'export', 'convert_checkpoint', 'get_flops', 'benchmark', 'plot', 'attention',
-         'prune_heads')
+         'prune_heads', 'convert_data')
 
 
 def run(name: str) -> None:
@@ -33,7 +33,7 @@ def command(name: str) -> str:
 
 
 # pyproject.toml makes commands of these: cvt-train, ...
-train, test, predict, export, convert_checkpoint, get_flops, benchmark, plot, attention, prune_heads = (
+train, test, predict, export, convert_checkpoint, get_flops, benchmark, plot, attention, prune_heads, convert_data = (
     partial(run, name) for name in NAMES)
 
 

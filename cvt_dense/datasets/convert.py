@@ -1,0 +1,368 @@
+"""Detection and segmentation data from YOLO, Pascal VOC, LabelMe, COCO and label maps, as COCO or label maps.
+
+Supervision reads the annotations of an image, pycocotools encodes masks.
+"""
+import json
+import random
+import re
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import yaml
+from PIL import Image
+from pycocotools import mask as coco_mask
+
+IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
+IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
+SPLITS = ('train', 'val', 'test')
+UNLABELLED_IGNORED = 'Pixels without an object are not labelled.'  # a COCO file's info.description
+
+
+@dataclass
+class Sample:
+    """An image with its objects, as COCO has them but for ``category_id``, which counts from 0."""
+    path: Path
+    split: str
+    width: int
+    height: int
+    objects: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class Data:
+    """All that is converted; ``notes`` names the places of each thing that could not be carried over."""
+    classes: list[str] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    background: bool = True  # whether pixels without an object are background, not unlabelled
+    notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def add_image(self, path: Path, root: Path) -> Sample:
+        with Image.open(path) as image:
+            turned = image.getexif().get(0x0112, 1) >= 5
+            width, height = image.size[::-1] if turned else image.size
+        self.samples.append(Sample(path, split_name(path.relative_to(root)), width, height))
+        return self.samples[-1]
+
+    def pair(self, names: dict[Path, str], root: Path, key: Callable[[Path], str]) -> Iterator[tuple[Path, Sample]]:
+        """Yield each annotation file with its image, whose ``key`` is the file's value in ``names``."""
+        images = {key(path): path for path in images_below(root)}
+        for path, name in names.items():
+            if name in images:
+                yield path, self.add_image(images.pop(name), root)
+            else:
+                self.notes['annotations without an image were left out'].append(str(path))
+        for path in images.values():
+            self.add_image(path, root)
+            self.notes['images without annotations have no objects'].append(str(path))
+
+    def add_detections(self, sample: Sample, detections: Any) -> None:
+        """Add what supervision has read."""
+        labels = [] if detections.class_id is None else detections.class_id.tolist()
+        for i, (box, label) in enumerate(zip(detections.xyxy.tolist(), labels)):
+            if not 0 <= label < len(self.classes):
+                raise ValueError(f'{sample.path}: class {label} is not one of the {len(self.classes)} classes.')
+            new = dict(category_id=label, bbox=[box[0], box[1], box[2] - box[0], box[3] - box[1]], iscrowd=0)
+            if detections.mask is not None and detections.mask[i].any():
+                new['segmentation'] = encode(detections.mask[i])
+            self.add_object(sample, new)
+
+    def add_object(self, sample: Sample, new: dict[str, Any]) -> None:
+        """Add an object whose box is cut to the image, unless nothing is left of it."""
+        x, y, w, h = new['bbox']
+        left, top = max(x, 0.), max(y, 0.)
+        right, bottom = min(x + w, sample.width), min(y + h, sample.height)
+        if max(left - x, top - y, x + w - right, y + h - bottom) > 1:
+            self.notes['boxes that reach beyond the image were cut'].append(str(sample.path))
+        if right <= left or bottom <= top:
+            self.notes['objects without an area in the image were left out'].append(str(sample.path))
+            return
+        new['bbox'] = [left, top, right - left, bottom - top]
+        if 'area' not in new:
+            box_area = (right - left) * (bottom - top)
+            new['area'] = float(coco_mask.area(rle(new, sample)) if new.get('segmentation') else box_area)
+        sample.objects.append(new)
+
+
+def split_name(path: Path) -> str:
+    """Return 'train', 'val', 'test', as a folder or file name in ``path`` says, or 'train'."""
+    found = re.findall(r'train|val|test', '/'.join(path.parts[:-1]).lower())
+    return found[-1] if found else 'train'
+
+
+def encode(mask: np.ndarray) -> dict[str, Any]:
+    """Return a mask (H, W) as COCO's compressed run lengths."""
+    found = coco_mask.encode(np.asfortranarray(mask, np.uint8))
+    return dict(size=found['size'], counts=found['counts'].decode())
+
+
+def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
+    """Return an object's segmentation (polygons or run lengths), or else its box, as compressed run lengths."""
+    x, y, w, h = one['bbox']
+    found = one.get('segmentation') or [[x, y, x + w, y, x + w, y + h, x, y + h]]
+    if isinstance(found, list) or isinstance(found['counts'], list):
+        found = coco_mask.frPyObjects(found, sample.height, sample.width)
+    return coco_mask.merge(found) if isinstance(found, list) else found
+
+
+def images_below(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob('*') if path.suffix.lower() in IMAGES
+                  and not any(part.startswith('.') for part in path.relative_to(folder).parts))
+
+
+# -- readers: each adds the classes and the samples of a folder -------------------------------------
+
+
+def read_yolo(src: Path, data: Data) -> None:
+    """``data.yaml`` with ``names``; a text file for each image, in ``labels`` where images are in ``images``."""
+    from supervision.dataset.formats.yolo import yolo_annotations_to_detections
+    files = [*src.glob('*.yaml'), *src.glob('*.yml')]
+    names = (yaml.safe_load(files[0].read_text(encoding='utf-8-sig')) or {}).get('names') if len(files) == 1 else None
+    if not names:
+        raise ValueError(f'{src} holds {len(files)} .yaml files; allowed is one, whose "names" are the classes.')
+    data.classes = [str(names[key]) for key in sorted(names)] if isinstance(names, dict) else list(map(str, names))
+    for path in images_below(src):
+        sample = data.add_image(path, src)
+        parts = path.relative_to(src).with_suffix('.txt').parts
+        label = src.joinpath(*('labels' if part == 'images' else part for part in parts))
+        if not label.is_file():
+            data.notes['images without annotations have no objects'].append(str(path))
+            continue
+        lines = [line for line in label.read_text().splitlines() if line.strip()]
+        for masks in (True, False):
+            chosen = [line for line in lines if (len(line.split()) > 6) == masks]  # as supervision tells polygons
+            data.add_detections(sample, yolo_annotations_to_detections(chosen, (sample.width, sample.height), masks))
+
+
+def read_voc(src: Path, data: Data) -> None:
+    """An XML file for each image, of the same name; ``ImageSets/Main/{train,val,test}.txt`` if there are."""
+    from supervision.dataset.formats.pascal_voc import detections_from_xml_obj
+    trees = {path: ElementTree.parse(path).getroot() for path in sorted(src.rglob('*.xml'))}
+    splits = {line.split()[0]: path.stem for path in sorted(src.rglob('ImageSets/Main/*.txt'))
+              for line in path.read_text().splitlines() if line.strip() and path.stem in SPLITS}
+    data.classes = sorted({node.text for root in trees.values() for node in root.findall('object/name')})
+    for path, sample in data.pair({path: path.stem for path in trees}, src, lambda image: image.stem):
+        sample.split = splits.get(path.stem, sample.split)
+        size = sample.width, sample.height
+        data.add_detections(sample, detections_from_xml_obj(trees[path], data.classes, size)[0])
+
+
+def read_labelme(src: Path, data: Data) -> None:
+    """A JSON file for each image, which its ``imagePath`` names."""
+    from supervision.dataset.formats.labelme import SUPPORTED_SHAPE_TYPES, labelme_shapes_to_detections
+    contents = {path: json.loads(path.read_text(encoding='utf-8-sig')) for path in sorted(src.rglob('*.json'))}
+    for path, content in contents.items():
+        for shape in list(content['shapes']):
+            short = shape['shape_type'] == 'polygon' and len(shape['points']) < 3
+            if short or shape['shape_type'] not in SUPPORTED_SHAPE_TYPES:
+                what = 'polygons of fewer than three points' if short else f'shapes of type {shape["shape_type"]!r}'
+                data.notes[f'{what} were left out'].append(str(path))
+                content['shapes'].remove(shape)
+    data.classes = sorted({shape['label'] for content in contents.values() for shape in content['shapes']})
+    numbers = {name: number for number, name in enumerate(data.classes)}
+    names = {path: re.split(r'[/\\]', content['imagePath'])[-1] for path, content in contents.items()}
+    for path, sample in data.pair(names, src, lambda image: image.name):
+        for kind, masks in (('polygon', True), ('rectangle', False)):
+            shapes = [shape for shape in contents[path]['shapes'] if shape['shape_type'] == kind]
+            size = sample.width, sample.height
+            data.add_detections(sample, labelme_shapes_to_detections(shapes, numbers, size, masks))
+
+
+def read_coco(src: Path, data: Data) -> None:
+    """JSON files in COCO's format; their images anywhere."""
+    images: dict[str, list[Path]] = defaultdict(list)
+    for path in images_below(src):
+        images[path.name].append(path)
+    for file in sorted(src.rglob('*.json')):
+        content = json.loads(file.read_text(encoding='utf-8-sig'))
+        data.background &= (content.get('info') or {}).get('description') != UNLABELLED_IGNORED
+        names = {category['id']: category['name'] for category in content['categories']}
+        data.classes += [name for name in names.values() if name not in data.classes]
+        samples, part = {}, split_name(file.relative_to(src) / 'x')
+        for image in content['images']:
+            found = [path for path in images[Path(image['file_name']).name] if path.match(image['file_name'])]
+            found = [path for path in found if split_name(path.relative_to(src)) == part] or found
+            if found:
+                samples[image['id']] = data.add_image(found[0], src)
+                samples[image['id']].split = part
+            else:
+                data.notes['annotations without an image were left out'].append(image['file_name'])
+        for one in content['annotations']:
+            if one['image_id'] in samples:
+                kept = {key: one[key] for key in ('bbox', 'segmentation', 'area') if one.get(key)}
+                label = data.classes.index(names[one['category_id']])
+                data.add_object(samples[one['image_id']], dict(kept, category_id=label, iscrowd=one.get('iscrowd', 0)))
+            for key in one.keys() & {'keypoints', 'caption'}:
+                data.notes[f'{key} were left out'].append(str(file))
+
+
+def read_masks(src: Path, data: Data) -> None:
+    """``images/**``, label maps of the same names in ``labels/**`` or ``annotations/**``, and ``classes.txt``."""
+    data.background = False
+    folder = next((src / name for name in ('labels', 'annotations') if (src / name).is_dir()), src)
+    if (src / 'classes.txt').is_file():
+        data.classes = (src / 'classes.txt').read_text(encoding='utf-8-sig').splitlines()
+    else:
+        data.notes['classes have numbers for names, because there is no classes.txt'].append(str(src))
+    allowed = len(data.classes) or IGNORED
+    for path in images_below(src / 'images'):
+        label = (folder / path.relative_to(src / 'images')).with_suffix('.png')
+        if not label.is_file():
+            data.notes['images without annotations were left out'].append(str(path))
+            continue
+        sample, pixels = data.add_image(path, src), np.asarray(Image.open(label))
+        values = np.unique(pixels[pixels != IGNORED]).tolist()
+        if pixels.shape != (sample.height, sample.width) or max(values, default=0) >= allowed:
+            raise ValueError(f'{label}, shape {pixels.shape} and values up to {max(values)}: allowed are the shape '
+                             f'{(sample.height, sample.width)} and values below {allowed}.')
+        for value in values:
+            data.classes += [str(number) for number in range(len(data.classes), value + 1)]
+            mask = encode(pixels == value)
+            data.add_object(sample, dict(category_id=value, bbox=coco_mask.toBbox(mask).tolist(), iscrowd=0,
+                                         segmentation=mask))
+    data.notes['label maps do not separate objects: each class became one object of its image'].append(str(src))
+
+
+READERS = dict(yolo=read_yolo, voc=read_voc, labelme=read_labelme, coco=read_coco, masks=read_masks)
+
+
+def read(src: Path, source: str) -> Data:
+    """Read a data set.
+
+    Args:
+        src: its folder.
+        source: format, one of ``READERS``.
+
+    Raises:
+        FileNotFoundError: there is no image.
+        ValueError: an annotation cannot be read.
+    """
+    data = Data()
+    READERS[source](src, data)
+    if not any(sample.objects for sample in data.samples):
+        raise FileNotFoundError(f'{src} holds no annotated image in the format {source!r} '
+                                f'({len(data.samples)} images were found).')
+    data.samples.sort(key=lambda sample: str(sample.path))
+    return data
+
+
+# -- splits ----------------------------------------------------------------------------------------
+
+
+def split(data: Data, shares: Sequence[float], seed: int = 0, group: str | None = None) -> None:
+    """Divide the samples anew, so that each part has its share of each class (Sechidis et al. 2011).
+
+    Args:
+        data: changed in place.
+        shares: of 'train', 'val' and 'test', with the sum 1.
+        seed: of what is drawn.
+        group: regular expression; images whose names match it with the same text, or the same first group, stay
+            together. None: each image by itself.
+
+    Raises:
+        ValueError: wrong shares, or fewer groups than parts.
+    """
+    if not 2 <= len(shares) <= 3 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
+        raise ValueError(f'shares {list(shares)}: allowed are two or three positive numbers with the sum 1.')
+    members: dict[str, list[Sample]] = defaultdict(list)
+    for sample in data.samples:
+        match = re.search(group, sample.path.name) if group else None
+        key = (match.group(1) if match.re.groups else match.group()) if match else str(sample.path)
+        members[key].append(sample)
+    if len(members) < len(shares):
+        raise ValueError(f'{len(members)} groups of images cannot be divided into {len(shares)} parts.')
+    keys = sorted(members)
+    random.Random(seed).shuffle(keys)
+    counts = {key: Counter(one['category_id'] for sample in members[key] for one in sample.objects) for key in keys}
+    total = sum(counts.values(), Counter())
+    wanted = [Counter({label: number * share for label, number in total.items()}) for share in shares]
+    room = [share * len(data.samples) for share in shares]
+    names = SPLITS[:len(shares)]
+    while keys:
+        left = Counter(label for key in keys for label in counts[key])
+        rarest = min(left, key=lambda label: (left[label], label)) if left else None
+        chosen = {key: counts[key][rarest] for key in keys if rarest is None or counts[key][rarest]}
+        for key in sorted(chosen, key=chosen.get, reverse=True):
+            part = max(range(len(shares)), key=lambda i: (wanted[i][rarest], room[i]))
+            wanted[part].subtract(counts[key])
+            room[part] -= len(members[key])
+            for sample in members[key]:
+                sample.split = names[part]
+        keys = [key for key in keys if key not in chosen]
+    for name in names:
+        present = {one['category_id'] for sample in data.samples if sample.split == name for one in sample.objects}
+        for label in sorted(set(total) - present):
+            data.notes[f'{name} has no object of a class'].append(data.classes[label])
+
+
+# -- writers ---------------------------------------------------------------------------------------
+
+
+def output_files(data: Data, dst: Path, target: str) -> dict[Path, Sample]:
+    """Return the path of each sample's image in the result."""
+    folder = dst / 'images' if target == 'masks' else dst
+    files = {folder / sample.split / sample.path.name: sample for sample in data.samples}
+    stems = Counter((path.parent, path.stem) for path in files)
+    if len(files) < len(data.samples) or max(stems.values()) > 1:
+        raise ValueError('several images of one split have the same name; rename them.')
+    return files
+
+
+def write(data: Data, files: dict[Path, Sample], dst: Path, target: str) -> None:
+    """Write images and annotations.
+
+    Args:
+        data: samples and classes; notes are added.
+        files: of :func:`output_files`.
+        dst: folder.
+        target: 'coco' for ``annotations/<split>.json`` or 'masks' for ``labels/<split>/*.png`` and ``classes.txt``.
+    """
+    for path, sample in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(sample.path, path)
+    (_write_coco if target == 'coco' else _write_masks)(data, files, dst)
+
+
+def _write_coco(data: Data, files: dict[Path, Sample], dst: Path) -> None:
+    (dst / 'annotations').mkdir(parents=True, exist_ok=True)
+    categories = [dict(id=i, name=name) for i, name in enumerate(data.classes, 1)]
+    info = {} if data.background else dict(description=UNLABELLED_IGNORED)
+    for part in sorted({sample.split for sample in files.values()}):
+        images, annotations = [], []
+        for i, (path, sample) in enumerate(((p, s) for p, s in files.items() if s.split == part), 1):
+            images.append(dict(id=i, file_name=path.name, width=sample.width, height=sample.height))
+            annotations += [dict(one, id=len(annotations) + number, image_id=i, category_id=one['category_id'] + 1)
+                            for number, one in enumerate(sample.objects, 1)]
+        content = dict(info=info, images=images, annotations=annotations, categories=categories)
+        (dst / 'annotations' / f'{part}.json').write_text(json.dumps(content), encoding='utf-8')
+
+
+def _write_masks(data: Data, files: dict[Path, Sample], dst: Path) -> None:
+    classes = list(data.classes)
+    if data.background and 'background' not in classes:
+        classes.append('background')
+        data.notes["pixels without an object became the class 'background', the last one"].append(str(dst))
+    if len(classes) > IGNORED:
+        raise ValueError(f'{len(classes)} classes do not fit into 8-bit label maps, which have {IGNORED}.')
+    fill = classes.index('background') if data.background else IGNORED
+    if len({path.suffix for path in files}) > 1:
+        data.notes['images have several suffixes, of which MMSegmentation reads one (img_suffix)'].append(str(dst))
+    for path, sample in files.items():
+        label_map = np.full((sample.height, sample.width), fill, np.uint8)
+        for one in sorted(sample.objects, key=lambda one: -one['area']):  # small ones in front
+            if not one.get('segmentation'):
+                data.notes['objects with a box alone were drawn as rectangles'].append(str(sample.path))
+            mask = coco_mask.decode(rle(one, sample)).astype(bool)
+            if (label_map[mask] != fill).any():
+                data.notes['objects cover others, of which the smaller ones are kept in front'].append(str(sample.path))
+            label_map[mask] = one['category_id']
+        label = dst / 'labels' / sample.split / f'{path.stem}.png'
+        label.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(label_map).save(label)
+    (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in classes), encoding='utf-8')
+    data.classes = classes

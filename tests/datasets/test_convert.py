@@ -1,0 +1,187 @@
+"""Conversion of detection and segmentation data, and its splits."""
+import filecmp
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools import mask as coco_mask
+
+from cvt_dense.datasets import convert
+
+CLASSES = ['dog', 'cat', 'eel']  # not in sorted order
+BOX, POLYGON = [8, 6, 20, 10], [4., 4., 24., 4., 24., 20., 4., 20.]  # of a dog and a cat, in 40x30 pixels
+
+
+def write_image(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new('RGB', (40, 30), 'gray').save(path)
+
+
+def write_yolo(src: Path) -> None:
+    (src / 'labels/train').mkdir(parents=True)
+    (src / 'data.yaml').write_text(f'names: {CLASSES}\n')
+    polygon = ' '.join(str(value / side) for value, side in zip(POLYGON, (40, 30) * 4))
+    (src / 'labels/train/a.txt').write_text(f'0 {18 / 40} {11 / 30} {20 / 40} {10 / 30}\n1 {polygon}\n')
+    for name in ('images/train/a.png', 'images/val/b.png'):
+        write_image(src / name)
+
+
+def write_voc(src: Path) -> None:
+    x, y, w, h = BOX
+    polygon = ''.join(f'<{"xy"[i % 2]}{i // 2 + 1}>{value + 1}</{"xy"[i % 2]}{i // 2 + 1}>'
+                      for i, value in enumerate(POLYGON))
+    (src / 'ImageSets/Main').mkdir(parents=True)
+    (src / 'ImageSets/Main/val.txt').write_text('b\n')
+    (src / 'a.xml').write_text(
+        f'<annotation><object><name>dog</name><bndbox><xmin>{x + 1}</xmin><ymin>{y + 1}</ymin><xmax>{x + w}</xmax>'
+        f'<ymax>{y + h}</ymax></bndbox></object><object><name>cat</name><bndbox><xmin>5</xmin><ymin>5</ymin>'
+        f'<xmax>24</xmax><ymax>20</ymax></bndbox><polygon>{polygon}</polygon></object></annotation>')
+    (src / 'b.xml').write_text('<annotation></annotation>')
+    for name in ('a.png', 'b.png'):
+        write_image(src / name)
+
+
+def write_labelme(src: Path, **shape) -> None:
+    x, y, w, h = BOX
+    shapes = [dict(label='dog', shape_type='rectangle', points=[[x, y], [x + w, y + h]]),
+              dict(label='cat', shape_type='polygon', points=np.reshape(POLYGON, (-1, 2)).tolist(), **shape)]
+    for name, objects in (('train/a', shapes), ('val/b', [])):
+        write_image(src / f'{name}.png')
+        (src / f'{name}.json').write_text(json.dumps(dict(
+            imagePath=f'..\\{name[-1]}.png', imageWidth=40, imageHeight=30, shapes=objects)))
+
+
+def write_coco(src: Path) -> None:
+    categories = [dict(id=3 * i + 1, name=name) for i, name in enumerate(CLASSES)]
+    objects = [dict(id=1, image_id=7, category_id=1, bbox=BOX, iscrowd=1),
+               dict(id=2, image_id=7, category_id=4, bbox=[4, 4, 20, 16], segmentation=[POLYGON])]
+    (src / 'annotations').mkdir(parents=True)
+    for split, name, annotations in (('train', 'a', objects), ('val', 'b', [])):
+        write_image(src / f'{split}2017/{name}.png')
+        (src / f'annotations/instances_{split}2017.json').write_text(json.dumps(dict(
+            images=[dict(id=7, file_name=f'{name}.png', width=40, height=30)], annotations=annotations,
+            categories=categories)))
+
+
+WRITERS = dict(yolo=write_yolo, voc=write_voc, labelme=write_labelme, coco=write_coco)
+
+
+def run(src: Path, source: str, dst: Path, target: str = 'coco', **options) -> convert.Data:
+    data = convert.read(src, source)
+    if options:
+        convert.split(data, **options)
+    convert.write(data, convert.output_files(data, dst, target), dst, target)
+    return data
+
+
+@pytest.mark.parametrize('source', WRITERS)
+def test_boxes_polygons_names_and_splits_are_kept(tmp_path, source):
+    WRITERS[source](tmp_path / 'src')
+    for name in ('one', 'two'):
+        run(tmp_path / 'src', source, tmp_path / name)
+    names = [str(path.relative_to(tmp_path / 'one')) for path in (tmp_path / 'one').rglob('*') if path.is_file()]
+    assert sorted(names) == ['annotations/train.json', 'annotations/val.json', 'train/a.png', 'val/b.png']
+    assert filecmp.cmpfiles(tmp_path / 'one', tmp_path / 'two', names, shallow=False)[0] == names  # the same bytes
+    content = json.loads((tmp_path / 'one/annotations/train.json').read_text())
+    categories = {category['id']: category['name'] for category in content['categories']}
+    assert list(categories.values()) == (CLASSES if source in ('yolo', 'coco') else ['cat', 'dog'])
+    found = {categories[one['category_id']]: one for one in content['annotations']}
+    assert found['dog']['bbox'] == pytest.approx(BOX, abs=1e-4) and found['dog']['iscrowd'] == (source == 'coco')
+    assert found['cat']['bbox'] == pytest.approx([4, 4, 20, 16], abs=1e-4)
+    again = convert.read(tmp_path / 'one', 'coco').samples[0]
+    mask = coco_mask.decode(convert.rle(next(one for one in again.objects if one.get('segmentation')), again))
+    wanted = coco_mask.decode(coco_mask.frPyObjects([POLYGON], 30, 40))[..., 0]
+    assert (mask & wanted).sum() / (mask | wanted).sum() > 0.85  # supervision's polygons reach half a pixel further
+
+
+def test_label_maps_come_back_as_they_were(tmp_path):
+    rng = np.random.default_rng(0)
+    maps = {f'{split}/{i}': rng.choice([0, 1, 2, convert.IGNORED], (30, 40)).astype(np.uint8)
+            for split in ('train', 'val') for i in range(2)}
+    for name, pixels in maps.items():
+        write_image(tmp_path / f'src/images/{name}.png')
+        (tmp_path / f'src/annotations/{name}.png').parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / f'src/annotations/{name}.png')
+    (tmp_path / 'src/classes.txt').write_text('\n'.join(CLASSES))
+    run(tmp_path / 'src', 'masks', tmp_path / 'coco')
+    run(tmp_path / 'coco', 'coco', tmp_path / 'dst', 'masks')
+    assert (tmp_path / 'dst/classes.txt').read_text().split() == CLASSES
+    for name, pixels in maps.items():
+        assert np.array_equal(np.asarray(Image.open(tmp_path / f'dst/labels/{name}.png')), pixels)
+    (tmp_path / 'src/classes.txt').write_text('dog\n')
+    with pytest.raises(ValueError, match='png.*below 1'):
+        convert.read(tmp_path / 'src', 'masks')
+
+
+def test_objects_become_label_maps_with_background(tmp_path):
+    write_coco(tmp_path / 'src')
+    data = run(tmp_path / 'src', 'coco', tmp_path / 'dst', 'masks')
+    assert (tmp_path / 'dst/classes.txt').read_text().split() == [*CLASSES, 'background']
+    pixels = np.asarray(Image.open(tmp_path / 'dst/labels/train/a.png'))
+    assert set(np.unique(pixels)) == {0, 1, 3} and pixels[0, 0] == 3 and pixels[10, 10] == 0  # the smaller one in front
+    assert any('rectangles' in note for note in data.notes) and any('cover' in note for note in data.notes)
+
+
+def test_splits_are_stratified_and_grouped(tmp_path):
+    data = convert.Data(CLASSES)
+    for video in range(20):
+        for frame in range(5):
+            sample = convert.Sample(tmp_path / f'v{video:02d}_{frame}.png', 'train', 40, 30)
+            sample.objects = [dict(category_id=0), dict(category_id=1 if video % 2 else 0)]
+            sample.objects += [dict(category_id=2)] if video < 5 else []
+            data.samples.append(sample)
+    convert.split(data, (0.6, 0.2, 0.2), seed=1, group=r'v\d+')
+    parts = Counter(sample.split for sample in data.samples)
+    assert 50 <= parts['train'] <= 70 and min(parts.values()) >= 15
+    assert len({(sample.path.name[:3], sample.split) for sample in data.samples}) == 20  # a video is in one part
+    for name in convert.SPLITS:
+        part = [sample for sample in data.samples if sample.split == name]
+        assert {one['category_id'] for sample in part for one in sample.objects} == {0, 1, 2}
+    before = [sample.split for sample in data.samples]
+    convert.split(data, (0.6, 0.2, 0.2), seed=1, group=r'v\d+')
+    assert [sample.split for sample in data.samples] == before and not data.notes
+    convert.split(data, (0.5, 0.5), group='v00')  # the others by themselves
+    data.samples = data.samples[:25]
+    convert.split(data, (0.9, 0.1), group='v0[0-3]')
+    for sample in data.samples[1:]:
+        sample.objects = [dict(category_id=0)]
+    convert.split(data, (0.9, 0.1))
+    assert any('val has no object' in note for note in data.notes)
+
+
+def test_bad_input(tmp_path):
+    write_yolo(tmp_path / 'yolo')
+    label = tmp_path / 'yolo/labels/train/a.txt'
+    label.write_text('7 0.5 0.5 0.1 0.1\n')
+    with pytest.raises(ValueError, match='class 7'):
+        convert.read(tmp_path / 'yolo', 'yolo')
+    label.write_text('0 0.9 0.5 0.6 0.4\n1 1.5 0.5 0.2 0.2\n')
+    data = convert.read(tmp_path / 'yolo', 'yolo')
+    assert data.samples[0].objects[0]['bbox'] == pytest.approx([24, 9, 16, 12], abs=1e-4)
+    assert {key.split(' were')[0] for key in data.notes} == {
+        'boxes that reach beyond the image', 'objects without an area in the image',
+        'images without annotations have no objects'}
+    write_labelme(tmp_path / 'labelme')
+    content = json.loads((tmp_path / 'labelme/train/a.json').read_text())
+    content['shapes'] += [dict(label='x', shape_type='polygon', points=[[0, 0], [3, 3]]),
+                          dict(label='x', shape_type='circle', points=[[0, 0], [3, 3]])]
+    (tmp_path / 'labelme/train/a.json').write_text(json.dumps(content))
+    data = convert.read(tmp_path / 'labelme', 'labelme')
+    assert len(data.notes) == 2 and data.classes == ['cat', 'dog']
+    for shares in ((1., ), (0.5, 0.6), (1., 0.)):
+        with pytest.raises(ValueError, match='shares'):
+            convert.split(data, shares)
+    with pytest.raises(FileNotFoundError, match='coco'):
+        convert.read(tmp_path / 'yolo', 'coco')
+
+
+def test_command_line(tmp_path, run_tool):
+    write_yolo(tmp_path / 'src')
+    command = ('tools/convert_data.py', tmp_path / 'src', tmp_path / 'dst', '--from', 'yolo', '--to', 'coco')
+    out = run_tool(*command).stdout
+    assert f'classes = {tuple(CLASSES)}' in out and "val_ann, val_images = 'annotations/val.json', 'val/'" in out
+    assert 'fasterrcnn_cvt13_custom.py' in out and 'note: images without annotations' in out
+    assert 'exists already' in run_tool(*command, rc=2).stdout

@@ -1,0 +1,75 @@
+"""Convert detection or segmentation data to COCO files or label maps, and divide it into splits.
+
+    python tools/convert_data.py my_yolo data/mine --from yolo --to coco --split 0.8,0.1,0.1
+    python tools/convert_data.py my_labelme data/mine --from labelme --to masks --split 0.9,0.1 --group '(.*)_frame'
+
+What cannot be carried over is listed at the end, with the lines for the head of the template that trains on the
+result. A mistake ends with one paragraph on stderr and exit code 2.
+"""
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from cvt_dense.errors import UserError
+from cvt_dense.launch.command_line import report_errors
+from cvt_dense.launch.outputs import add_force_argument, check_outputs
+from cvt_dense.tools import command
+
+FORMATS = ('yolo', 'voc', 'labelme', 'coco', 'masks')
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('src', type=Path, help='folder of images and annotations')
+    parser.add_argument('dst', type=Path, help='folder to write')
+    parser.add_argument('--from', dest='source', required=True, choices=FORMATS)
+    parser.add_argument('--to', dest='target', required=True, choices=('coco', 'masks'))
+    parser.add_argument('--split', type=lambda text: [float(share) for share in text.split(',')],
+                        metavar='TRAIN,VAL[,TEST]', help='divide anew, e.g. 0.8,0.1,0.1 (default: as the folders are '
+                        'named, or else all for training)')
+    parser.add_argument('--seed', type=int, default=0, help='of --split (default: %(default)s)')
+    parser.add_argument('--group', metavar='PATTERN', help='regular expression; images whose names match it with the '
+                        'same text (or first group) stay in one split, e.g. the frames of one video')
+    add_force_argument(parser)
+    return parser.parse_args()
+
+
+def template_lines(classes: list[str], splits: list[str], dst: Path, target: str, masks: bool, suffix: str) -> str:
+    """Return the name of the template for the result, and the lines for its head."""
+    name = 'upernet' if target == 'masks' else 'maskrcnn' if masks else 'fasterrcnn'
+    lines = [f'{name}_cvt13_custom.py', f'classes = {tuple(classes)!r}', f'data_root = {f"{dst}/"!r}']
+    for split in splits:
+        places = (f'labels/{split}', f'images/{split}') if target == 'masks' else (
+            f'annotations/{split}.json', f'{split}/')
+        lines.append('{0}_ann, {0}_images = {1!r}, {2!r}'.format(split, *places))
+    if target == 'masks':
+        lines.append(f"img_suffix, seg_map_suffix = {suffix!r}, '.png'")
+    return '\n'.join(lines)
+
+
+def main() -> None:
+    args = parse_args()
+    from cvt_dense.datasets import convert
+    with report_errors(UserError, ValueError, OSError, KeyError):
+        data = convert.read(args.src, args.source)
+        if args.split:
+            convert.split(data, args.split, args.seed, args.group)
+        files = convert.output_files(data, args.dst, args.target)
+        check_outputs(files, args.force, inputs=[sample.path for sample in data.samples])
+        convert.write(data, files, args.dst, args.target)
+    splits = [name for name in ('train', 'val', 'test') if any(sample.split == name for sample in data.samples)]
+    for name in splits:
+        objects = [len(sample.objects) for sample in data.samples if sample.split == name]
+        print(f'{name}: {len(objects)} images, {sum(objects)} objects')
+    for note, places in data.notes.items():
+        print(f'note: {note} ({len(places)} times, first: {places[0]})')
+    masks = all(one.get('segmentation') for sample in data.samples for one in sample.objects)
+    suffix = next(iter(files)).suffix
+    print(f'\nTo train ({command("train")}), copy this template and put these lines at its head:\n'
+          + template_lines(data.classes, splits, args.dst, args.target, masks, suffix))
+
+
+if __name__ == '__main__':
+    main()
