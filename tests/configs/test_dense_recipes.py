@@ -86,7 +86,7 @@ def test_optimizer_and_batch(name):
     assert wrapper.optimizer.get('optimizer_type', wrapper.optimizer.type) == 'AdamW'
     assert wrapper.optimizer.betas == (0.9, 0.999) and wrapper.paramwise_cfg.decay_rate == decay_rate
     assert wrapper.constructor == 'cvt_dense.LayerDecayOptimWrapperConstructor'
-    assert wrapper.dtype == ('bfloat16' if name.startswith(('upernet', 'semfpn')) else 'float16')  # mmcv has no bfloat16
+    assert wrapper.dtype == ('bfloat16' if name.startswith(('upernet', 'semfpn')) else 'float16')
     assert (wrapper.get('clip_grad') or {}).get('max_norm') == CLIP.get(name)
     assert cfg.train_dataloader.batch_size == batch
     assert cfg.model.backbone.get('drop_path_rate', 0.) == DROP_PATH.get(name, 0.4 if 'w24' in name else 0.2)
