@@ -218,7 +218,7 @@ def read_masks(src: Path, data: Data) -> None:
         sample, pixels = data.add_image(path, src), np.asarray(Image.open(label))
         values = np.unique(pixels[pixels != IGNORED]).tolist()
         if pixels.shape != (sample.height, sample.width) or max(values, default=0) >= allowed:
-            raise ValueError(f'{label}, shape {pixels.shape} and values up to {max(values)}: allowed are the shape '
+            raise ValueError(f'{label}, shape {pixels.shape}, values {values[-5:]}: allowed are the shape '
                              f'{(sample.height, sample.width)} and values below {allowed}.')
         for value in values:
             data.classes += [str(number) for number in range(len(data.classes), value + 1)]
