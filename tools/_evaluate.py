@@ -42,6 +42,9 @@ def evaluate(args: argparse.Namespace, file: Path | None) -> dict[str, float]:
         if result.returncode or not logged:
             raise UserError(f'--evaluate: {" ".join(command)} ended with {result.returncode}: {result.stdout[-600:]}')
         metrics = json.loads(logged[-1].read_text())
+    for line in result.stdout.splitlines():
+        if file is not None and f'{file} pads' in line:  # by more than the checkpoint sees
+            print(line)
     return {key: value for key, value in metrics.items() if re.search(MAIN, key) and not key.startswith('raw/')}
 
 

@@ -1,4 +1,4 @@
-"""Exports a trained network as a file that runs without this package, and checks that file.
+"""Export a trained network as a file that runs without this package, and check that file.
 
     python tools/export.py configs/cvt13_in1k.py epoch_300.pth cvt13.onnx --raw-input
     python tools/export.py configs/maskrcnn_cvt13_coco.py epoch_12.pth cvt13.xml --part backbone --precision bf16
@@ -20,22 +20,24 @@ from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import load_checkpoint
-from torch import nn
+from torch import Tensor, nn
 
-from cvt_dense.deploy.check import random_images
+from cvt_dense.deploy import inputs
 from cvt_dense.deploy.cpu import advice, cpu_features
-from cvt_dense.deploy.export import PRECISIONS, Exporter, Options
+from cvt_dense.deploy.export import PRECISIONS, Exporter, Options, above_tolerance, parts
 from cvt_dense.deploy.formats import check_format
 from cvt_dense.deploy.runtime import open_exported
+from cvt_dense.deploy.wrappers import task_of
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
-from cvt_dense.launch.calibration import calibration_images, test_size
 from cvt_dense.launch.cfg_options import OptionsAction
 from cvt_dense.launch.checks.weights import check_checkpoint
+from cvt_dense.launch.outputs import add_force_argument, check_outputs
 from cvt_dense.launch.read import read_config
 from cvt_dense.weights import register_safe_loading
 
 ABOVE_TOLERANCE = 3  # exit code
+SAMPLED = 32  # test images whose sizes are looked at
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -43,8 +45,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('file', type=Path, metavar='OUT', help='file to write: .onnx, .xml or .pt2')
-    parser.add_argument('--size', metavar='HxW',
-                        help="height and width of the image in pixels (default: the test pipeline's)")
+    parser.add_argument('--size', metavar='HxW', help='the one height and width of images in pixels (default: that of '
+                        'the test images if they all have the same; detectors take images of any size)')
     parser.add_argument('--dynamic', action='store_true', help='height and width are free (the batch always is, but '
                         'for a whole detector)')
     parser.add_argument('--precision', nargs='+', choices=PRECISIONS, default=['fp32'], metavar='PRECISION',
@@ -67,26 +69,49 @@ def build_parser() -> argparse.ArgumentParser:
                         'data_root')
     parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE',
                         help='override settings of the config')
+    add_force_argument(parser)
     parser.add_argument('--traceback', action=command_line.ShowTraceback, nargs=0,
                         help='show where in the code an error came from')
     return parser
 
 
-def parse_size(text: str | None, cfg: Config) -> tuple[int, int]:
-    """'800x1280' to (800, 1280), height first; '224' to (224, 224); None: the test pipeline's."""
-    if text is None:
-        size = test_size(cfg)
-        if size is None:
-            raise UserError(f'{cfg.filename}: the test pipeline names no size: give --size HxW.')
-        return size
+def parse_size(text: str) -> tuple[int, int]:
+    """Turn '800x1280' into (800, 1280), height first, and '224' into (224, 224)."""
     height, _, width = text.partition('x')
     if not (height.isdigit() and (width or height).isdigit()):
         raise UserError(f'--size {text}: write height and width in pixels, such as 800x1280.')
     return int(height), int(width or height)
 
 
+def choose_size(args: argparse.Namespace, cfg: Config, task: str | None,
+                found: list[tuple[int, int]]) -> tuple[tuple[int, int], bool | None]:
+    """Choose the size of a file's images.
+
+    Args:
+        args: flags of the tool.
+        cfg: of the recipe.
+        task: of the model, see :func:`task_of`.
+        found: sizes of test images; empty if they cannot be read.
+
+    Returns:
+        Height and width, and whether they are free (None: if the network can be exported so). Unless the flags say
+        otherwise, detectors take any size, and other networks that of the test images if it is one.
+
+    Raises:
+        UserError: neither flags nor test images nor the config name a size.
+    """
+    if args.size is not None:
+        return parse_size(args.size), args.dynamic
+    size, one = inputs.config_size(cfg)
+    if found and not one:
+        size, one = tuple(map(max, zip(*found))), len(found) == 1
+    if size is None:
+        raise UserError(f'{cfg.filename}: the config names no size of test images: give --size HxW.')
+    return size, args.dynamic or (None if task == 'detection' or not one else False)
+
+
 def build(cfg: Config, checkpoint: str) -> tuple[nn.Module, list[str] | None]:
-    """The model with its weights, and its classes' names."""
+    """Return the model with its weights, and its classes' names."""
     register_safe_loading()
     check_checkpoint(cfg, checkpoint, strict=True)
     model = revert_sync_batchnorm(MODELS.build(copy.deepcopy(cfg.model)))
@@ -96,20 +121,38 @@ def build(cfg: Config, checkpoint: str) -> tuple[nn.Module, list[str] | None]:
         *classes, *map(str, range(len(classes), getattr(model, 'num_classes', 0)))]  # more outputs than names
 
 
+def read_test_images(cfg: Config, model: nn.Module, padded: bool) -> list[Tensor]:
+    """Read some test images, or return an empty list and say why they cannot be read."""
+    try:
+        return inputs.network_inputs(cfg, model, 'test', limit=SAMPLED, padded=padded)
+    except Exception as error:  # data sets raise anything
+        print(f'No test images could be read, so files are compared on random images: '
+              f'{" ".join(str(error).split())[:300]}')
+        return []
+
+
 def run(args: argparse.Namespace) -> int:
     files = {precision: args.file if len(args.precision) == 1 else args.file.with_stem(f'{args.file.stem}_{precision}')
              for precision in args.precision}
     for precision, file in files.items():
         check_format(file, precision)
+    outputs = [part for file in files.values() for name in (file, above_tolerance(file)) for part in parts(name)]
+    check_outputs(outputs, args.force, inputs=[args.config, args.checkpoint])
     cfg = read_config(args)
-    size = parse_size(args.size, cfg)
+    if args.raw_input and inputs.pipeline_normalise(cfg) is not None:
+        raise UserError('--raw-input: the test pipeline of the config normalises the images (Normalize), which an '
+                        'exported file cannot repeat on raw ones: leave the flag out.')
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     model, classes = build(cfg, args.checkpoint)
-    images = calibration_images(cfg, args.calibrate) if 'int8' in files or args.sensitivity else []
-    options = Options(size, args.dynamic, args.part, args.raw_input, args.argmax, tuple(args.keep))
+    padded = args.part == 'backbone' or task_of(model) != 'detection'
+    tests = read_test_images(cfg, model, padded)
+    calibrated = 'int8' in files or args.sensitivity
+    images = inputs.network_inputs(cfg, model, 'train', args.calibrate, padded=padded) if calibrated else []
+    size, dynamic = choose_size(args, cfg, task_of(model), inputs.sizes(tests))
+    options = Options(size, dynamic, args.part, args.raw_input, args.argmax, tuple(args.keep))
     about = dict(classes=classes, config=Path(args.config).name,
-                 config_hash=hashlib.sha256(cfg.pretty_text.encode()).hexdigest())
-    exporter = Exporter(model, options, about, images)
+                 config_hash=hashlib.sha256(cfg.pretty_text.encode()).hexdigest(), **inputs.describe(cfg, model))
+    exporter = Exporter(model, options, about, images, tests)
     if args.sensitivity:
         print('int8 in one layer alone: relative error of the outputs')
         for name, cost in exporter.sensitivity():
@@ -118,29 +161,37 @@ def run(args: argparse.Namespace) -> int:
     for precision, file in files.items():
         print(f'{file}: done, {weight(file):.2f} MB' if precision in written else
               f'{file} was not written: it would differ from PyTorch by more than {precision} explains. What would '
-              f'have been in it is in {file.stem}.above_tolerance{file.suffix}.')
+              f'have been in it is in {above_tolerance(file).name}.')
+    complete = len(written) == len(files)
     if args.evaluate:
-        compare(args, exporter, {precision: files[precision] for precision in written})
-    return 0 if len(written) == len(files) else ABOVE_TOLERANCE
+        complete &= compare(args, exporter, {precision: files[precision] for precision in written})
+    return 0 if complete else ABOVE_TOLERANCE
 
 
-def compare(args: argparse.Namespace, exporter: Exporter, files: dict[str, Path]) -> None:
-    """Prints the metrics of the checkpoint and of each file."""
-    image = random_images(exporter.options.size, channels=exporter.channels)
+def compare(args: argparse.Namespace, exporter: Exporter, files: dict[str, Path]) -> bool:
+    """Print the metrics of the checkpoint and of each file; return whether all could be evaluated."""
+    image = next(iter(exporter.examples()))
     rows = {'PyTorch, fp32': (evaluate(args, None), sum(x.nbytes for x in exporter.model.state_dict().values()) / 1e6,
                               images_per_second(exporter.reference, image))}
+    failures = []
     for precision, file in files.items():
-        opened = open_exported(file)
-        rows[f'{file.name}, {precision}'] = (evaluate(args, file), weight(file),
-                                             images_per_second(opened, exporter.to_input(image)))
+        try:
+            metrics = evaluate(args, file)
+        except UserError as error:  # what was evaluated so far is printed all the same
+            failures.append(str(error))
+            continue
+        run = open_exported(file).run_normalised
+        rows[f'{file.name}, {precision}'] = metrics, weight(file), images_per_second(run, image)
     print_table(rows)
     print(advice(cpu_features()))
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return not failures
 
 
 def weight(file: Path) -> float:
-    """Of a file in 1e6 bytes, with the weights that OpenVINO puts beside it."""
-    parts = [file, file.with_suffix('.bin')] if file.suffix == '.xml' else [file]
-    return sum(part.stat().st_size for part in parts) / 1e6
+    """Return the size of a file in 1e6 bytes, with the weights that OpenVINO puts beside it."""
+    return sum(part.stat().st_size for part in parts(file)) / 1e6
 
 
 def main() -> None:

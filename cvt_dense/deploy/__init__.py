@@ -1,7 +1,8 @@
 """Files that run without this package: exported, checked, and opened again.
 
 ``export.py`` and its helpers write a file, ``runtime.py`` opens one: ``open_exported(path, runtime=None)`` is a
-callable with ``metadata``. What the two agree on, and what a program without this package can rely on:
+callable with ``metadata``; ``exported.py`` puts one into the place of a config's backbone or model. What writing and
+opening agree on, and what a program without this package can rely on:
 
 **Suffixes.** ``.onnx`` (ONNX Runtime, TensorRT, OpenVINO), ``.xml`` with a ``.bin`` beside it (OpenVINO), ``.pt2``
 (``torch.export``).
@@ -30,8 +31,11 @@ pads inside and clips boxes to the image.
   that chooses by itself must be told (OpenVINO's INFERENCE_PRECISION_HINT: it takes bf16 where the CPU has it).
 - ``raw_input``: bool. ``layout``: 'NHWC' or 'NCHW'. ``input_size``: [H, W], or null with ``dynamic``. ``dynamic``:
   bool, H and W are free. ``batch``: null (free) or the one number that is allowed. ``outputs``: names, in order.
-- ``classes``: names, or null. ``mean``, ``std``: one for each channel, in units of 0 to 255. ``bgr_to_rgb``: whether
-  the config's data sets give BGR, which its data preprocessor turns.
+- ``classes``: names, or null. ``mean``, ``std``: one for each channel, in units of 0 to 255, of the data preprocessor
+  or of the test pipeline's Normalize. ``bgr_to_rgb``: whether the data sets give BGR, which one of the two turns.
+- ``crop_pct``, ``crop_mode``, ``interpolation``: how a classifier's images are prepared, in timm's terms: resized by
+  ``interpolation`` to ``input_size`` / ``crop_pct`` (the short side in mode 'center', both sides in 'squash'), then
+  the middle is cut out. null for other tasks.
 - ``out_indices``, ``out_channels``, ``out_strides``: of the backbone. ``argmax``: bool. ``mask_thr``: float or null.
 - ``config``: file name. ``config_hash``: SHA-256 of its resolved text, hexadecimal.
 """

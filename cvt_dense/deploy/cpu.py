@@ -8,14 +8,14 @@ LIMIT = 'ONEDNN_MAX_CPU_ISA'  # environment variable that PyTorch and OpenVINO o
 
 
 def cpu_features(info: Path = Path('/proc/cpuinfo')) -> list[str]:
-    """Those of ``FEATURES`` that the CPU has; none where the system does not say."""
+    """Return those of ``FEATURES`` that the CPU has; none where the system does not say."""
     lines = info.read_text().splitlines() if info.exists() else []
     flags = next((set(line.split(':', 1)[1].split()) for line in lines if line.startswith('flags')), set())
     return [name for name in FEATURES if name in flags]
 
 
 def advice(features: list[str]) -> str:
-    """One paragraph: what the CPU has, of :func:`cpu_features`, and the precision to begin with."""
+    """Describe in one paragraph what the CPU has, of :func:`cpu_features`, and the precision to begin with."""
     limit = os.environ.get(LIMIT)
     has = f'This CPU has {", ".join(features) or "none of " + ", ".join(FEATURES)}'
     if limit:

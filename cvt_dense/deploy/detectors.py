@@ -35,7 +35,7 @@ def _(maps: Tensor, boxes: Tensor, height: int, width: int, scale: float, sampli
 
 
 def translations(opset: int) -> dict[Any, Any]:
-    """The two operators in ONNX, for ``torch.onnx.export``."""
+    """Return the two operators in ONNX, for ``torch.onnx.export``."""
     import onnxscript
     op = getattr(onnxscript, f'opset{opset}')
 
@@ -62,7 +62,7 @@ def _name(thing: Any) -> str:
 
 
 def check_supported(model: nn.Module) -> None:
-    """Raises a UserError unless every part of a detector is one whose arithmetic is written here."""
+    """Check that every part of a detector is one whose arithmetic is written here, or raise a UserError."""
     roi_head = getattr(model, 'roi_head', None)
     first = getattr(model, 'bbox_head' if roi_head is None else 'rpn_head', None)
     parts = [(first, ('RetinaHead', ) if roi_head is None else ('RPNHead', ))]
@@ -85,7 +85,7 @@ def check_supported(model: nn.Module) -> None:
 
 
 def _decode(priors: Tensor, deltas: Tensor, coder: Any, shape: tuple[int, int]) -> Tensor:
-    """DeltaXYWHBBoxCoder: (N, 4) priors and (N, 4) deltas to boxes inside an image of ``shape``."""
+    """Decode as DeltaXYWHBBoxCoder: (N, 4) priors and (N, 4) deltas to boxes inside an image of ``shape``."""
     deltas = deltas * deltas.new_tensor(coder.stds) + deltas.new_tensor(coder.means)
     sides, limit = priors[:, 2:] - priors[:, :2], abs(math.log(16 / 1000))
     shift, growth = sides * deltas[:, :2], deltas[:, 2:]
@@ -103,7 +103,7 @@ def _decode(priors: Tensor, deltas: Tensor, coder: Any, shape: tuple[int, int]) 
 
 
 def _suppress(boxes: Tensor, scores: Tensor, groups: Tensor, cfg: Any, nms: Any) -> Tensor:
-    """Indices of the boxes that remain, by falling score; boxes of different groups leave each other alone."""
+    """Return the indices of the boxes that remain, by falling score; groups do not suppress each other."""
     if nms.get('class_agnostic', False):
         apart = boxes
     else:
@@ -151,13 +151,13 @@ class Detector(nn.Module):
         return boxes, scores, labels, self._masks(maps, boxes, labels)
 
     def dense(self, image: Tensor) -> tuple[Tensor, ...]:
-        """Outputs of the first head, before post-processing."""
+        """Return the outputs of the first head, before post-processing."""
         head = self.model.rpn_head if hasattr(self.model, 'roi_head') else self.model.bbox_head
         return tuple(y for outputs in head(self.model.extract_feat(self.pad(image))) for y in outputs)
 
     @staticmethod
     def _candidates(head: nn.Module, maps: tuple[Tensor, ...], shape: tuple[int, int]) -> tuple[Tensor, ...]:
-        """A dense head's best boxes of each level, their scores, labels and levels."""
+        """Return a dense head's best boxes of each level, their scores, labels and levels."""
         cfg, found = head.test_cfg, []
         outputs = [[y[0].permute(1, 2, 0) for y in level] for level in zip(*head(maps))]
         priors = head.prior_generator.grid_priors([y[0].shape[:2] for y in outputs], maps[0].dtype, maps[0].device)
@@ -198,7 +198,7 @@ class Detector(nn.Module):
 
     @staticmethod
     def _regions(extractor: nn.Module, maps: tuple[Tensor, ...], boxes: Tensor) -> Tensor:
-        """Each box's part of the map of its level, in the boxes' order."""
+        """Return each box's part of the map of its level, in the boxes' order."""
         maps = maps[:extractor.num_inputs]
         levels = extractor.map_roi_levels(F.pad(boxes, (1, 0)), len(maps))
         regions, places = [], []
@@ -212,7 +212,7 @@ class Detector(nn.Module):
 
 
 def reference(detector: Detector, model: nn.Module, image: Tensor) -> tuple[Tensor, ...]:
-    """What mmdet makes of a normalised image (1, 3, H, W), as :class:`Detector` gives it."""
+    """Run mmdet itself on a normalised image (1, 3, H, W); outputs as of :class:`Detector`."""
     shape = tuple(image.shape[2:])
     padded = detector.pad(image)
     meta = dict(img_shape=shape, ori_shape=shape, pad_shape=tuple(padded.shape[2:]), scale_factor=(1., 1.),
@@ -227,6 +227,7 @@ def reference(detector: Detector, model: nn.Module, image: Tensor) -> tuple[Tens
     results = found.bboxes, found.scores, found.labels
     if 'masks' not in detector.names:
         return results
-    masks = roi_head._mask_forward(maps, F.pad(found.bboxes, (1, 0)))['mask_preds'].sigmoid()
+    extractor = roi_head.mask_roi_extractor
+    masks = roi_head.mask_head(extractor(maps[:extractor.num_inputs], F.pad(found.bboxes, (1, 0)))).sigmoid()
     chosen = found.labels * (0 if roi_head.mask_head.class_agnostic else 1)
     return *results, masks[torch.arange(len(masks)), chosen]

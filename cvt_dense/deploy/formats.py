@@ -1,51 +1,51 @@
 """Writes a traced network as a file with its metadata: ``.onnx``, OpenVINO's ``.xml`` or ``.pt2``."""
+import ast
 import contextlib
 import importlib.util
 import json
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from ..errors import UserError
-from .runtime import openvino_core
+from .runtime import METADATA, openvino_core
 
-METADATA = 'cvt_dense'
-# By suffix, what writing needs: OpenVINO's reader takes the ONNX file.
+PRECISIONS = {'.onnx': ('fp32', 'fp16', 'int8'), '.xml': ('fp32', 'fp16', 'bf16', 'int8'),
+              '.pt2': ('fp32', 'fp16', 'bf16')}
+# OpenVINO reads the network from an ONNX model in memory.
 PACKAGES = {'.onnx': ('onnx', 'onnxscript', 'onnxruntime'), '.xml': ('onnx', 'onnxscript', 'openvino'), '.pt2': ()}
 OPSET = 23  # has the Attention operator, which ONNX Runtime computes with a quarter of the memory
 INFERENCE_PRECISION = dict(fp32='f32', fp16='f16', bf16='bf16', int8='f32')
+LAYERS = ('Conv', 'ConvTranspose', 'Gemm', 'MatMul')
 
 
 def check_format(path: Path, precision: str) -> None:
-    """Raises a UserError unless the suffix is known, its packages are installed and ``path`` can be written."""
+    """Check that a file of this format and precision can be written here.
+
+    Raises:
+        UserError: the suffix is unknown, the format has no such precision, or a package is not installed.
+    """
     if path.suffix not in PACKAGES:
         raise UserError(f'{str(path)!r}: the suffix says what is written; allowed are .onnx (ONNX Runtime, TensorRT, '
                         'OpenVINO), .xml (OpenVINO) and .pt2 (torch.export).')
-    needed = [*PACKAGES[path.suffix], *{'int8': ['torchao' if path.suffix == '.pt2' else 'nncf']}.get(precision, [])]
+    if precision not in PRECISIONS[path.suffix]:
+        raise UserError(f'--precision {precision}: {path.suffix} files can be written in '
+                        f'{", ".join(PRECISIONS[path.suffix])}.')
+    needed = [*PACKAGES[path.suffix], *(['nncf'] if precision == 'int8' else [])]
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(f'{path.suffix} with --precision {precision} needs {", ".join(missing)}, not installed here: '
                         "run pip install -e '.[deploy]' in the checkout, or pip install with these names.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        existed = path.exists()
-        with path.open('ab'):
-            pass
-        if not existed:
-            path.unlink()
-    except OSError as error:
-        raise UserError(f'{str(path)!r} cannot be written ({error.strerror}): name another place.') from error
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps what exporters and quantisers say about their own insides from the terminal."""
+    """Keep what exporters and quantisers log about their own work from the terminal."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -56,8 +56,8 @@ def quiet() -> Iterator[None]:
         logging.disable(level)
 
 
-def trace(network: nn.Module, example: torch.Tensor, free: Iterable[int]) -> ExportedProgram:
-    """The program of a network.
+def trace(network: torch.nn.Module, example: torch.Tensor, free: Iterable[int]) -> ExportedProgram:
+    """Trace a network.
 
     Args:
         network: takes one tensor, in eval mode.
@@ -69,14 +69,15 @@ def trace(network: nn.Module, example: torch.Tensor, free: Iterable[int]) -> Exp
                                    strict=False)
 
 
-def to_onnx(program: ExportedProgram, outputs: Sequence[str], dims: dict[int, str], opset: int = OPSET,
-            translations: dict[Any, Any] | None = None) -> Any:
-    """An ``onnx.ModelProto`` whose input is ``image``.
+def to_onnx(program: ExportedProgram, outputs: Sequence[str], dims: dict[int, str], layers: Collection[str] = (),
+            opset: int = OPSET, translations: dict[Any, Any] | None = None) -> Any:
+    """Translate a program into an ``onnx.ModelProto`` whose input is ``image``.
 
     Args:
         program: of :func:`trace`.
-        outputs: their names.
+        outputs: names of the outputs.
         dims: names of the input's free dimensions.
+        layers: modules with weights; the nodes that compute them get these names, which OpenVINO keeps.
         opset: version of ONNX's operators.
         translations: of operators that PyTorch's exporter does not know.
     """
@@ -91,50 +92,48 @@ def to_onnx(program: ExportedProgram, outputs: Sequence[str], dims: dict[int, st
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in renamed:
                 dim.dim_param = renamed[dim.dim_param]
+    used = set()  # a head that several levels share is several nodes
+    for node in model.graph.node:
+        scopes = {prop.key: prop.value for prop in node.metadata_props}.get('pkg.torch.onnx.name_scopes')
+        layer = public_name(ast.literal_eval(scopes)[-2]) if node.op_type in LAYERS and scopes else None
+        if layer in layers:
+            node.name = layer if layer not in used else f'{layer}#{len(used)}'
+            used.add(node.name)
     return model
 
 
-def lower_onnx(model: Any, precision: str) -> Any:
-    """Float16 throughout but at input and output, or weights in bfloat16 that are cast to float32 where used.
+def public_name(name: str) -> str:
+    """Turn 'network.model.backbone.stage0...', a name inside a wrapper, into 'backbone.stage0...'."""
+    for prefix in ('network.', 'model.'):
+        name = name.removeprefix(prefix)
+    return name
 
-    Other precisions are left alone. ONNX Runtime has no bfloat16 kernels for CPUs, where such a file is half as large
-    and as fast as one in float32.
-    """
-    import onnx
-    if precision == 'fp16':
-        from onnxruntime.transformers.float16 import convert_float_to_float16
-        with quiet():
-            return convert_float_to_float16(model, keep_io_types=True)
-    if precision != 'bf16':
-        return model
-    nodes = []
-    for tensor in model.graph.initializer:
-        if tensor.data_type != onnx.TensorProto.FLOAT or len(tensor.dims) < 2:
-            continue
-        name, values = tensor.name, torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy()).bfloat16()
-        tensor.CopyFrom(onnx.helper.make_tensor(name + '_bf16', onnx.TensorProto.BFLOAT16, tensor.dims,
-                                                values.view(torch.int16).numpy().tobytes(), raw=True))
-        nodes.append(onnx.helper.make_node('Cast', [name + '_bf16'], [name], to=onnx.TensorProto.FLOAT))
-    for node in reversed(nodes):
-        model.graph.node.insert(0, node)
-    return model
+
+def to_openvino(model: Any) -> Any:
+    """Convert an ``onnx.ModelProto`` to an ``openvino.Model``."""
+    with quiet():
+        return openvino_core().read_model(model.SerializeToString())
 
 
 def save_onnx(model: Any, path: Path, metadata: dict[str, Any]) -> None:
+    """Write an ``onnx.ModelProto``, in float16 but for its input and outputs where ``metadata['precision']`` is it."""
     import onnx
+    if metadata['precision'] == 'fp16':
+        from onnxruntime.transformers.float16 import convert_float_to_float16
+        with quiet():
+            model = convert_float_to_float16(model, keep_io_types=True)
     del model.metadata_props[:]
     onnx.helper.set_model_props(model, {METADATA: json.dumps(metadata)})
     onnx.save(model, path)
 
 
 def save_openvino(model: Any, path: Path, metadata: dict[str, Any]) -> None:
-    """Writes ``path`` and the .bin beside it; bf16 and fp16 files hold float16 weights."""
+    """Write an ``openvino.Model`` as ``path`` and the .bin beside it; bf16 and fp16 files hold float16 weights."""
     import openvino
-    with quiet():
-        model = openvino_core().read_model(model.SerializeToString())
     model.set_rt_info(json.dumps(metadata), [METADATA])
     openvino.save_model(model, path, compress_to_fp16=metadata['precision'] in ('bf16', 'fp16'))
 
 
 def save_pt2(program: ExportedProgram, path: Path, metadata: dict[str, Any]) -> None:
+    """Write a traced program."""
     torch.export.save(program, path, extra_files={f'{METADATA}.json': json.dumps(metadata)})

@@ -14,6 +14,7 @@ from ..errors import UserError
 
 # Who opens which suffix; the first is the default. ONNX Runtime's thread pool is its own, as is OpenVINO's.
 RUNTIMES = {'.onnx': ('onnxruntime', 'openvino'), '.xml': ('openvino', ), '.pt2': ('torch', )}
+METADATA = 'cvt_dense'  # the key that a file's metadata has in each format
 MIN_SIDE = 16  # pixels, of every CvT
 FORMAT_VERSION = 1
 
@@ -21,14 +22,15 @@ Run = Callable[[Tensor], dict[str, Tensor]]
 
 
 def is_exported(path: str | Path) -> bool:
-    """Whether a file's name is one of an exported file, not of a checkpoint."""
+    """Return whether a file's name is one of an exported file, not of a checkpoint."""
     return Path(path).suffix in RUNTIMES
 
 
 def open_exported(path: str | Path, runtime: str | None = None) -> 'Exported':
-    """Opens what ``tools/export.py`` has written.
+    """Open what ``tools/export.py`` has written.
 
-    It uses as many threads as PyTorch (``torch.set_num_threads``). A ``.pt2`` is a program: open only your own.
+    The runtime uses as many threads as PyTorch (``torch.set_num_threads``). A ``.pt2`` is a program: open only your
+    own.
 
     Args:
         path: ``.onnx``, ``.xml`` or ``.pt2`` file.
@@ -92,7 +94,7 @@ class Exported:
         return self  # nothing in it changes, and no runtime's session can be copied
 
     def __call__(self, image: Tensor) -> dict[str, Tensor]:
-        """Runs a batch of any size, on the CPU; outputs are on ``image``'s device.
+        """Run a batch of any size on the CPU; outputs are on ``image``'s device.
 
         Args:
             image: of the type and layout that ``metadata`` names: float32 (B, 3, H, W), or with ``raw_input`` uint8.
@@ -117,24 +119,35 @@ class Exported:
         return {name: torch.cat([part[name] for part in parts]).to(device) for name in parts[0]}
 
     def run_normalised(self, batch: Tensor) -> dict[str, Tensor]:
-        """As ``exported(image)`` of a batch that was normalised by the file's mean and deviation already.
-
-        A file with ``raw_input`` gets the pixels that these values come from.
-
-        Args:
-            batch: float (B, 3, H, W).
-        """
-        if self.metadata['raw_input']:
-            mean, std = (batch.new_tensor(self.metadata[key]).view(-1, 1, 1) for key in ('mean', 'std'))
-            batch = (batch.float() * std + mean).round().clamp(0, 255).to(torch.uint8)
-            if self.metadata['task'] != 'classification' and not self.metadata['bgr_to_rgb']:
-                batch = batch.flip(1)  # the network takes BGR, raw images are RGB
-            if self._channels_last:
-                batch = batch.permute(0, 2, 3, 1)
-        return self(batch)
+        """Run a batch that was normalised by the file's mean and deviation already, float (B, C, H, W)."""
+        return self(file_input(batch, self.metadata))
 
 
-# -- runtimes: the metadata's text, and a function -----------------------------------------------------------
+def file_input(batch: Tensor, metadata: dict[str, Any]) -> Tensor:
+    """Turn what a network takes into what its exported file takes.
+
+    Args:
+        batch: what the data preprocessor makes of images: float (B, C, H, W).
+        metadata: of the file.
+
+    Returns:
+        ``batch`` itself, or for a file with ``raw_input`` the RGB pixels that it comes from, uint8 in ``layout``.
+    """
+    if not metadata['raw_input']:
+        return batch
+    mean, std = (batch.new_tensor(metadata[key]).view(-1, 1, 1) for key in ('mean', 'std'))
+    pixels = (batch.float() * std + mean).round().clamp(0, 255).to(torch.uint8)
+    if takes_bgr(metadata):
+        pixels = pixels.flip(1)
+    return pixels.permute(0, 2, 3, 1).contiguous() if metadata['layout'] == 'NHWC' else pixels
+
+
+def takes_bgr(metadata: dict[str, Any]) -> bool:
+    """Return whether the network takes BGR: the mm libraries read images so, and not every config turns them."""
+    return metadata['task'] != 'classification' and not metadata['bgr_to_rgb']
+
+
+# -- runtimes: each function returns the metadata's text and a function that runs the file ----------------------
 
 
 def _not_ours(path: Path) -> UserError:
@@ -148,7 +161,7 @@ def _onnxruntime(path: Path) -> tuple[str, Run]:
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # errors
     session = onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
-    text = session.get_modelmeta().custom_metadata_map.get('cvt_dense')
+    text = session.get_modelmeta().custom_metadata_map.get(METADATA)
     if text is None:
         raise _not_ours(path)
     names = [output.name for output in session.get_outputs()]
@@ -161,7 +174,7 @@ def _onnxruntime(path: Path) -> tuple[str, Run]:
 
 @cache
 def openvino_core() -> Any:
-    """The one of this process, which lives as long.
+    """Return the one core of this process, which lives as long as the process.
 
     OpenVINO gives the thread that makes one a signal stack of its own and frees that with it, from whichever thread
     drops it last. The next signal, such as of a data loader's worker that ends, would end the process with SIGSEGV.
@@ -173,7 +186,7 @@ def openvino_core() -> Any:
 def _openvino(path: Path) -> tuple[str, Run]:
     model = openvino_core().read_model(path)
     # Of an ONNX file OpenVINO keeps the metadata under 'framework'.
-    keys = [key for key in (['cvt_dense'], ['framework', 'cvt_dense']) if model.has_rt_info(key)]
+    keys = [key for key in ([METADATA], ['framework', METADATA]) if model.has_rt_info(key)]
     if not keys:
         raise _not_ours(path)
     text = str(model.get_rt_info(keys[0]).value)
@@ -191,13 +204,9 @@ def _openvino(path: Path) -> tuple[str, Run]:
 
 def _torch(path: Path) -> tuple[str, Run]:
     with zipfile.ZipFile(path) as archive:
-        texts = [name for name in archive.namelist() if name.endswith('/extra/cvt_dense.json')]
+        texts = [name for name in archive.namelist() if name.endswith(f'/extra/{METADATA}.json')]
         if not texts:
             raise _not_ours(path)
         text = archive.read(texts[0]).decode()
-    if json.loads(text)['precision'] == 'int8':
-        from .formats import quiet
-        with quiet():
-            import torchao.quantization.pt2e  # noqa: F401  (registers the operators that quantise)
     names, module = json.loads(text)['outputs'], torch.export.load(path).module()
     return text, lambda image: dict(zip(names, module(image)))

@@ -17,7 +17,7 @@ TASKS = ('classification', 'segmentation', 'detection')
 
 
 def task_of(model: nn.Module) -> str | None:
-    """'classification', 'segmentation' or 'detection', by what the model has; None: none of them."""
+    """Return 'classification', 'segmentation' or 'detection', by what the model has; None: none of them."""
     if hasattr(model, 'encode_decode'):
         return 'segmentation'
     if hasattr(model, 'roi_head') or hasattr(model, 'bbox_head') or hasattr(model, 'rpn_head'):
@@ -41,7 +41,7 @@ class Normalise(nn.Module):
         self.register_buffer('std', torch.tensor(std, dtype=torch.float32).view(-1, 1, 1))
 
     def forward(self, image: Tensor) -> Tensor:
-        """uint8 (B, H, W, 3) or (B, 3, H, W) to float32 (B, 3, H, W)."""
+        """Normalise uint8 (B, H, W, 3) or (B, 3, H, W) to float32 (B, 3, H, W)."""
         if self.layout == 'NHWC':
             image = image.permute(0, 3, 1, 2)
         image = image.flip(1) if self.flip else image
@@ -132,7 +132,7 @@ class AnySizePool(nn.Module):
 
     @staticmethod
     def _shares(length: int, bins: int, like: Tensor) -> Tensor:
-        """(bins, length): the weight of each place in each bin's mean; bins overlap as PyTorch's do."""
+        """Return (bins, length): the weight of each place in each bin's mean; bins overlap as PyTorch's do."""
         place = torch.arange(length, device=like.device)[None]
         index = torch.arange(bins, device=like.device)[:, None]
         inside = (place >= index * length // bins) & (place < ((index + 1) * length + bins - 1) // bins)
@@ -145,7 +145,7 @@ class AnySizePool(nn.Module):
 
 
 def _make_exportable(model: nn.Module) -> nn.Module:
-    """A fused copy in eval mode whose parts exporters know."""
+    """Return a fused copy in eval mode whose parts exporters know."""
     from mmcv.cnn import fuse_conv_bn
     model = copy.deepcopy(model).eval()
     if hasattr(model, 'auxiliary_head'):
@@ -161,14 +161,14 @@ def _make_exportable(model: nn.Module) -> nn.Module:
 
 
 def plain(model: nn.Module, part: str, argmax: bool = False) -> nn.Module:
-    """As :func:`wrap`, of the model itself: what it computes, not how it is exported."""
+    """Wrap the model itself as :func:`wrap` does its fused copy: the reference that files are compared with."""
     if part == 'backbone':
         return Backbone(model.backbone)
     return Segmentor(model, argmax) if task_of(model) == 'segmentation' else Classifier(model)
 
 
 def wrap(model: nn.Module, part: str, argmax: bool = False) -> nn.Module:
-    """A fused copy of a model, or of its backbone, that takes normalised images.
+    """Wrap a fused copy of a model, or of its backbone, that takes normalised images.
 
     Args:
         model: classifier, segmentor or detector, see :func:`task_of`.

@@ -84,7 +84,7 @@ def _set_autocast(cfg: Config, dtype: str) -> None:
 
 
 def _set_model(cfg: Config, args: argparse.Namespace) -> None:
-    from ..models.exported import check_classes
+    from ..deploy.exported import check_classes
     file, runtime = args.checkpoint, getattr(args, 'runtime', None)
     if getattr(args, 'backbone', None):
         raise UserError(f'--backbone {args.backbone} takes its place in the model of a checkpoint, and {file} is an '
@@ -105,7 +105,7 @@ def _set_model(cfg: Config, args: argparse.Namespace) -> None:
 
 
 def _set_backbone(cfg: Config, args: argparse.Namespace) -> None:
-    from ..models.exported import check_normalisation
+    from ..deploy.exported import check_normalisation
     file, runtime = args.backbone, getattr(args, 'runtime', None)
     exported = _announce(args, file)
     init_default_scope(cfg.get('default_scope') or 'mmengine')

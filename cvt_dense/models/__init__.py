@@ -3,13 +3,12 @@ from .autocast import autocast_model
 from .classifier import ImageClassifier
 from .cvt import CvT
 from .data_preprocessor import ClassificationPreprocessor
-from .exported import ExportedBackbone, exported_model
 from .mask_tta import MaskTTAModel
 from .masked_image_model import MaskedImageModel
 from .teachers import classifier_teacher, timm_teacher
 from .timm_backbone import TimmBackbone
 
 __all__ = [
-    'ClassificationPreprocessor', 'CvT', 'ExportedBackbone', 'ImageClassifier', 'MaskTTAModel', 'MaskedImageModel',
-    'TimmBackbone', 'autocast_model', 'classifier_teacher', 'exported_model', 'timm_teacher',
+    'ClassificationPreprocessor', 'CvT', 'ImageClassifier', 'MaskTTAModel', 'MaskedImageModel',
+    'TimmBackbone', 'autocast_model', 'classifier_teacher', 'timm_teacher',
 ]

@@ -95,7 +95,7 @@ def test_onnx_of_four_channels(tmp_path):
     with torch.no_grad():
         expected = model.encode_decode(image, [dict(img_shape=(32, 64), ori_shape=(32, 64), pad_shape=(32, 64))])
     torch.testing.assert_close(torch.as_tensor(found), expected, atol=1e-3, rtol=1e-3)
-    with pytest.raises(UserError, match='images of 4 channels: .*--raw-input and int8'):
+    with pytest.raises(UserError, match='--raw-input'):
         export.export(model, tmp_path / 'raw.onnx', options._replace(raw_input='NHWC'), {})
 
 

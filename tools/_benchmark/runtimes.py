@@ -40,9 +40,10 @@ def export_column(runtime: str, backbone: nn.Module, args: argparse.Namespace, s
     from cvt_dense.errors import UserError
     suffix, precision = RUNTIMES[runtime]
     precision = precision or dict(none='fp32').get(args.amp, args.amp)
-    images = [random_images(size, seed=i) for i in range(CALIBRATION if precision == 'int8' else 0)]
-    exporter = Exporter(_Model(backbone), Options(size, part='backbone'),
-                        dict(classes=None, config=args.model, config_hash=''), images, partial(print, file=sys.stderr))
+    images = [random_images(size, seed=i).float() / 255 for i in range(CALIBRATION if precision == 'int8' else 0)]
+    exporter = Exporter(
+        _Model(backbone), Options(size, part='backbone'), dict(classes=None, config=args.model, config_hash=''), images,
+        report=partial(print, file=sys.stderr))
     file = folder / f'{runtime}_{size[0]}x{size[1]}{suffix}'
     if not exporter.export(file, precision):
         raise UserError(f'{runtime}: the file differs from PyTorch by more than {precision} explains; see above.')

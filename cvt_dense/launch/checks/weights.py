@@ -47,7 +47,7 @@ def check_checkpoint(cfg: Config, path: str, strict: bool, run: Run | None = Non
     if needs_classes(cfg) and strict and 'head.weight' in tensors:
         cfg.model.num_classes = len(tensors['head.weight'])
     model = (run or Run([])).model(cfg)
-    from ...models.exported import ExportedBackbone
+    from ...deploy.exported import ExportedBackbone
     # What an exported backbone holds itself, a whole model's checkpoint has too.
     exported = tuple(f'{name}.' for name, module in model.named_modules() if isinstance(module, ExportedBackbone))
     tensors = {name: value for name, value in tensors.items() if not name.startswith(exported)}

@@ -1,27 +1,30 @@
 """Exported files in the place of a backbone, or of a whole classifier, segmentor or detector."""
+import logging
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from mmengine.logging import print_log
 from mmengine.model import BaseModel, BaseModule
 from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from ..deploy.runtime import Exported, open_exported
 from ..errors import UserError
 from ..nodes import dicts, type_name
 from ..registry import MODELS
+from .runtime import Exported, open_exported
 
 
 class _InferenceOnly(BaseModule):
-    """Runs a file, has no weights: nothing is loaded into it, and it is not trained."""
+    """Holds a file in place of weights: nothing is loaded into it, and it is not trained."""
 
     def __init__(self, exported: Exported, init_cfg: Any = None):
         super().__init__(init_cfg)
         self.exported = exported
+        self.register_load_state_dict_pre_hook(_drop_weights)
         self.eval()
 
     def train(self, mode: bool = True) -> '_InferenceOnly':
@@ -33,8 +36,11 @@ class _InferenceOnly(BaseModule):
     def init_weights(self) -> None:
         """Do nothing: the file holds the weights."""
 
-    def _load_from_state_dict(self, *args) -> None:
-        pass  # a whole model's checkpoint has this part too; the file holds it already
+
+def _drop_weights(module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """Remove what a whole model's checkpoint has of this part, which the file holds already."""
+    for name in [name for name in state_dict if name.startswith(prefix)]:
+        del state_dict[name]
 
 
 @MODELS.register_module()
@@ -78,7 +84,7 @@ class ExportedBackbone(_InferenceOnly):
 
 @MODELS.register_module(name='ExportedModel')
 def exported_model(file: str, replaces: str | type, runtime: str | None = None, **model: Any) -> BaseModel:
-    """A config's model whose networks are replaced by a file that was exported from the whole.
+    """Build a config's model whose networks are replaced by a file that was exported from the whole.
 
     What comes before and after the networks stays the config's: data preprocessor, sliding windows, resizing to the
     original image, masks on it. So test loops, metrics and mm's inference functions see what they know.
@@ -118,6 +124,11 @@ def exported_model(file: str, replaces: str | type, runtime: str | None = None, 
 
 
 def check_classes(exported: Exported, model: dict[str, Any]) -> None:
+    """Check that a file has as many classes as a config's model.
+
+    Raises:
+        UserError: it has another number.
+    """
     numbers = {node['num_classes'] for node in dicts(model) if isinstance(node.get('num_classes'), int)}
     names = exported.metadata['classes']
     if names and numbers and len(names) not in numbers:
@@ -128,9 +139,16 @@ def check_classes(exported: Exported, model: dict[str, Any]) -> None:
 
 
 def check_normalisation(exported: Exported, preprocessor: nn.Module) -> None:
-    for key, default in (('mean', 0.), ('std', 1.)):
-        wanted = exported.metadata[key]
-        given = getattr(preprocessor, key, torch.full((len(wanted), ), default)).flatten().tolist()
+    """Check that a data preprocessor normalises as a file expects; one that leaves it to the pipeline passes.
+
+    Raises:
+        UserError: mean or deviation differ.
+    """
+    for key in ('mean', 'std'):
+        wanted, given = exported.metadata[key], getattr(preprocessor, key, None)
+        if given is None:
+            continue
+        given = given.flatten().tolist()
         if len(given) != len(wanted) or not torch.allclose(
                 torch.tensor(given).float(), torch.tensor(wanted).float(), atol=1e-3):
             raise UserError(f'{exported.file} was exported for images with {key} {wanted}, the config has '
@@ -142,7 +160,7 @@ def check_normalisation(exported: Exported, preprocessor: nn.Module) -> None:
 
 
 class _Logits(nn.Module):
-    """A classifier's backbone whose vector is the logits."""
+    """Stands for a classifier's backbone; its vector is the logits."""
 
     def __init__(self, run: Callable[[Tensor], Tensor]):
         super().__init__()
@@ -153,7 +171,7 @@ class _Logits(nn.Module):
 
 
 def _checked_outputs(network: BaseModel, exported: Exported, number: int) -> Callable[[Tensor], dict[str, Tensor]]:
-    """``exported.run_normalised`` that compares the outputs' number with the config's head's."""
+    """Return ``exported.run_normalised`` that compares the number of outputs with that of the config's head."""
 
     def run(inputs: Tensor) -> dict[str, Tensor]:
         outputs = exported.run_normalised(inputs)
@@ -184,23 +202,37 @@ def _segment(network: BaseModel, exported: Exported) -> None:
 
 
 def _detect(network: BaseModel, exported: Exported) -> None:
-    meta = exported.metadata
+    fixed = exported.metadata['input_size']
+    divisor = getattr(network.data_preprocessor, 'pad_size_divisor', 1)
+    reported = False
+
+    def pad(image: Tensor) -> Tensor:
+        """Pad an image to the file's size, and warn where that is more than the data preprocessor pads."""
+        nonlocal reported
+        height, width = image.shape[2:]
+        if fixed is None or height > fixed[0] or width > fixed[1]:
+            return image
+        usual = [-(-side // divisor) * divisor for side in (height, width)]
+        if not reported and (fixed[0] > usual[0] or fixed[1] > usual[1]):
+            reported = True
+            print_log(f'{exported.file} pads images of {height}x{width} pixels to {fixed[0]}x{fixed[1]}, where the '
+                      f'checkpoint sees {usual[0]}x{usual[1]}. Global attention sees the padding, so metrics may '
+                      'differ: export for free sizes (--dynamic).', logger='current', level=logging.WARNING)
+        return F.pad(image, (0, fixed[1] - width, 0, fixed[0] - height))
 
     def predict(inputs: Tensor, data_samples: Sequence[Any], rescale: bool = True) -> Sequence[Any]:
         results = []
         for image, sample in zip(inputs, data_samples):
             height, width = sample.metainfo['img_shape'][:2]
-            image = image[None, :, :height, :width]  # without the batch's padding
-            if not meta['dynamic'] and height <= meta['input_size'][0] and width <= meta['input_size'][1]:
-                image = F.pad(image, (0, meta['input_size'][1] - width, 0, meta['input_size'][0] - height))
-            results.append(_on_original(network, exported.run_normalised(image), sample.metainfo, rescale))
+            found = exported.run_normalised(pad(image[None, :, :height, :width]))  # without the batch's padding
+            results.append(_on_original(network, found, sample.metainfo, rescale))
         return network.add_pred_to_datasample(data_samples, results)
 
     network.predict = predict
 
 
 def _on_original(network: BaseModel, found: dict[str, Tensor], meta: dict[str, Any], rescale: bool) -> InstanceData:
-    """A detector's outputs for one image, in the pixels of the image before it was resized."""
+    """Return a detector's outputs for one image, in the pixels of the image before it was resized."""
     height, width = meta['img_shape'][:2]
     boxes = found['boxes'].clone()
     boxes[:, 0::2].clamp_(0, width)  # a file for one size pads smaller images

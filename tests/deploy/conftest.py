@@ -1,0 +1,140 @@
+"""Tiny networks with weights that show what is lost, and their exported files, shared by all tests of this folder."""
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+
+for package in ('onnx', 'onnxscript', 'onnxruntime', 'openvino', 'nncf'):
+    pytest.importorskip(package)
+
+from load_tool import load_tool
+
+from cvt_dense.deploy import inputs
+from cvt_dense.deploy.check import random_images
+from cvt_dense.deploy.export import Exporter, Options
+
+ROOT = Path(__file__).resolve().parents[2]
+shapes = load_tool('_shapes')
+TWO_STAGES = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2))
+CONFIGS = dict(
+    classification=('cvt_nano_shapes.py', {
+        'model.backbone.arch': dict(embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2)),
+        'model.backbone.out_type': 'cls_token'}),
+    segmentation=('upernet_cvt_nano_shapes.py', {
+        'model.backbone.arch': TWO_STAGES, 'model.decode_head.in_channels': [8, 16],
+        'model.decode_head.in_index': [0, 1], 'model.decode_head.pool_scales': (1, 3), 'model.decode_head.channels': 8,
+        'model.auxiliary_head': None}),
+    detection=('maskrcnn_cvt_nano_shapes.py', {
+        'model.backbone.arch': TWO_STAGES, 'model.neck.in_channels': [8, 16],
+        'model.roi_head.bbox_head.reg_class_agnostic': False, 'model.roi_head.mask_head.class_agnostic': False,
+        'model.test_cfg.rcnn.score_thr': 0.12}),
+    retinanet=('retinanet_cvt13_coco.py', {
+        'model.backbone.arch': TWO_STAGES, 'model.neck.in_channels': [16, 16], 'model.neck.out_channels': 8,
+        'model.neck.num_outs': 2, 'model.bbox_head.in_channels': 8,
+        'model.bbox_head.anchor_generator.strides': [8, 16], 'model.bbox_head.feat_channels': 8,
+        'model.bbox_head.num_classes': 8, 'model.bbox_head.stacked_convs': 1, 'model.test_cfg.nms_pre': 40}))
+
+
+@dataclass
+class Network:
+    """A config of a task, its model, the options that make the config, and a checkpoint."""
+    config: Path
+    options: dict[str, Any]
+    cfg: Config
+    model: torch.nn.Module
+    checkpoint: Path
+
+    def exporter(self, *args, images=(), tests=(), **options) -> Exporter:
+        """Return an exporter that keeps what it reports in ``lines``."""
+        lines = []
+        about = dict(classes=self.classes, config=self.config.name, config_hash='0' * 64,
+                     **inputs.describe(self.cfg, self.model))
+        exporter = Exporter(self.model, Options(*args, **options), about, images, tests, lines.append)
+        exporter.lines = lines
+        return exporter
+
+    @property
+    def classes(self) -> list[str]:
+        return torch.load(self.checkpoint)['meta']['dataset_meta']['classes']
+
+    def inputs(self, images: torch.Tensor) -> torch.Tensor:
+        """Return what the network gets of RGB images in testing, before a detector's padding."""
+        if self.model.__class__.__name__ == 'ImageClassifier':
+            return self.model.data_preprocessor(dict(inputs=images))['inputs']
+        data = self.model.data_preprocessor(dict(inputs=list(images.flip(1))))
+        return data['inputs'][..., :images.shape[2], :images.shape[3]]
+
+
+def randomise(model: torch.nn.Module) -> torch.nn.Module:
+    """Give a model weights and statistics that show if a bias, a norm or a factor is lost."""
+    for module in model.modules():
+        for name, value in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            if name in ('bias', 'running_mean'):
+                value.data.normal_(std=0.2)
+            elif name == 'running_var' or (name == 'weight' and value.dim() == 1):
+                value.data.uniform_(0.7, 1.4)
+            elif name == 'weight':
+                value.data.normal_(std=value[0].numel()**-0.5)
+    return model.eval()
+
+
+@pytest.fixture(scope='session')
+def network(tmp_path_factory):
+    """Build a network once: ``network(task)``, where 'retinanet' is a task too."""
+    folder, built = tmp_path_factory.mktemp('networks'), {}
+
+    def get(task: str) -> Network:
+        name, options = CONFIGS[task]
+        cfg = Config.fromfile(ROOT / 'configs' / name)
+        cfg.merge_from_dict({key: dict(value, _delete_=True) if key.endswith('arch') else value
+                             for key, value in options.items()})
+        init_default_scope(cfg.get('default_scope') or 'mmengine')
+        if task not in built:
+            torch.manual_seed(0)
+            model = randomise(MODELS.build(cfg.model))
+            classes = ['background'] * (task == 'segmentation') + list(shapes.CLASSES)
+            torch.save(dict(state_dict=model.state_dict(), meta=dict(dataset_meta=dict(classes=classes))),
+                       folder / f'{task}.pth')
+            built[task] = Network(ROOT / 'configs' / name, options, cfg, model, folder / f'{task}.pth')
+        return built[task]
+
+    return get
+
+
+@pytest.fixture(scope='session')
+def exporter(network):
+    """The exporter of a classifier for raw images; its files start from one ONNX graph."""
+    classifier = network('classification')
+    images = [classifier.inputs(random_images((64, 64), 1, i)) for i in range(6)]
+    return classifier.exporter((64, 64), raw_input='NHWC', keep=('backbone.stage0.patch_embed', ), images=images)
+
+
+@pytest.fixture(scope='session')
+def segmentor(network):
+    """The exporter of a segmentor for any size."""
+    made = network('segmentation')
+    images = [made.inputs(random_images((64, 48), 1, i)) for i in range(4)]
+    return made.exporter((64, 48), dynamic=None, images=images)
+
+
+@pytest.fixture(scope='session')
+def files(tmp_path_factory, exporter, segmentor, network):
+    """Exported files by name: 'classifier', 'segmentor' and 'backbone' (of the detector)."""
+    folder = tmp_path_factory.mktemp('files')
+    backbone = network('detection').exporter((96, 128), dynamic=True, part='backbone')
+    found = {}
+    for name, made in (('classifier.onnx', exporter), ('segmentor.onnx', segmentor), ('backbone.pt2', backbone)):
+        assert made.export(folder / name), made.lines
+        found[Path(name).stem] = folder / name
+    return found
+
+
+@pytest.fixture(scope='session')
+def data(tmp_path_factory) -> Path:
+    """The generated shapes of all three tasks, a few images each."""
+    return shapes.generate(tmp_path_factory.mktemp('data') / 'shapes', train=2, val=3, train_per_class=1,
+                           val_per_class=2)
