@@ -1,4 +1,5 @@
 """Tiny networks with weights that show what is lost, and their exported files, shared by all tests of this folder."""
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,10 @@ from cvt_dense.deploy.export import Exporter, Options
 
 ROOT = Path(__file__).resolve().parents[2]
 shapes = load_tool('_shapes')
-TWO_STAGES = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2))
+TWO_STAGES = dict(_delete_=True, embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2))
 CONFIGS = dict(
     classification=('cvt_nano_shapes.py', {
-        'model.backbone.arch': dict(embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2)),
+        'model.backbone.arch': dict(_delete_=True, embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2)),
         'model.backbone.out_type': 'cls_token'}),
     segmentation=('upernet_cvt_nano_shapes.py', {
         'model.backbone.arch': TWO_STAGES, 'model.decode_head.in_channels': [8, 16],
@@ -41,9 +42,9 @@ CONFIGS = dict(
 
 @dataclass
 class Network:
-    """A config of a task, its model, the options that make the config, and a checkpoint."""
+    """A config of a task, the task's key in ``CONFIGS``, the model, and a checkpoint."""
     config: Path
-    options: dict[str, Any]
+    task: str
     cfg: Config
     model: torch.nn.Module
     checkpoint: Path
@@ -56,6 +57,11 @@ class Network:
         exporter = Exporter(self.model, Options(*args, **options), about, images, tests, lines.append)
         exporter.lines = lines
         return exporter
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the ``--cfg-options`` that make the config tiny; whoever merges them changes them."""
+        return copy.deepcopy(CONFIGS[self.task][1])
 
     @property
     def classes(self) -> list[str]:
@@ -90,8 +96,7 @@ def network(tmp_path_factory):
     def get(task: str) -> Network:
         name, options = CONFIGS[task]
         cfg = Config.fromfile(ROOT / 'configs' / name)
-        cfg.merge_from_dict({key: dict(value, _delete_=True) if key.endswith('arch') else value
-                             for key, value in options.items()})
+        cfg.merge_from_dict(copy.deepcopy(options))
         init_default_scope(cfg.get('default_scope') or 'mmengine')
         if task not in built:
             torch.manual_seed(0)
@@ -99,7 +104,7 @@ def network(tmp_path_factory):
             classes = ['background'] * (task == 'segmentation') + list(shapes.CLASSES)
             torch.save(dict(state_dict=model.state_dict(), meta=dict(dataset_meta=dict(classes=classes))),
                        folder / f'{task}.pth')
-            built[task] = Network(ROOT / 'configs' / name, options, cfg, model, folder / f'{task}.pth')
+            built[task] = Network(ROOT / 'configs' / name, task, cfg, model, folder / f'{task}.pth')
         return built[task]
 
     return get

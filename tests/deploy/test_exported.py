@@ -49,11 +49,12 @@ def test_the_same_metrics(run, files, task, name, runtime, key):
 
 def test_detector_around_a_backbone(run, files):
     """Neck and heads are the checkpoint's; the same boxes, from images of another size than the export's."""
-    plain, exported = (run('detection', cfg_options={'image_size': (112, 112)}, **more)
+    plain, exported = (run('detection', cfg_options={'test_dataloader.dataset.pipeline.1.scale': (112, 112)}, **more)
                        for more in ({}, dict(backbone=str(files['backbone']))))
     assert type(exported.model.backbone) is ExportedBackbone
     for runner in (plain, exported):
         runner.load_or_resume()
+        runner.model.eval()
     batch = next(iter(plain.test_dataloader))
     plain, exported = (runner.model.test_step(copy.deepcopy(batch)) for runner in (plain, exported))
     for expected, found in zip(plain, exported, strict=True):
@@ -172,7 +173,8 @@ def test_a_backbone_is_not_a_whole_model(run, files):
 
 
 def test_sizes_that_a_file_was_not_made_for(run, files):
-    runner = run('classification', files['classifier'], cfg_options={'image_size': 96})
+    runner = run('classification', files['classifier'],
+                 cfg_options={'test_dataloader.dataset.transform.input_size': 96})
     with pytest.raises(UserError, match='64x64.*96x96'):
         runner.test()
     with pytest.raises(UserError, match='8x64'):
