@@ -1,0 +1,94 @@
+"""Two models on the same images."""
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import classification, segmentation
+from .page import Cell, Report
+
+RESAMPLES = 1000  # of the bootstrap
+
+
+def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], images: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the 2.5 and 97.5 percentiles of a statistic over resampled images.
+
+    Args:
+        statistic: ``weights (images, ) -> values``, where a weight is how often the image was drawn.
+        images: number of them.
+    """
+    generator = np.random.default_rng(0)
+    drawn = [statistic(np.bincount(generator.integers(0, images, images), minlength=images)) for _ in range(RESAMPLES)]
+    return tuple(np.nanpercentile(drawn, (2.5, 97.5), axis=0))
+
+
+def statistic_of(task: Any, found: dict[str, Any], classes: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return ``weights -> percent``, overall and for each class: accuracy, mIoU, or F1 at IoU 0.5."""
+    if task is classification:
+        one_hot = np.eye(classes)[found['labels']]
+        hits = one_hot * found['correct'][:, None]
+
+        def accuracy(weights: np.ndarray) -> np.ndarray:
+            with np.errstate(invalid='ignore'):
+                by_class = (weights @ hits) / (weights @ one_hot)
+            return 100 * np.append(weights @ found['correct'] / weights.sum(), by_class)
+        return accuracy
+    if task is segmentation:
+        flat = found['matrices'].reshape(len(found['matrices']), -1)
+
+        def mean_iou(weights: np.ndarray) -> np.ndarray:
+            ious = segmentation.iou((weights @ flat).reshape(classes, classes))
+            return 100 * np.append(np.nanmean(ious), ious)
+        return mean_iou
+    counts = {kind: np.stack([np.bincount(match[kind], minlength=classes) for match in found['matches']])
+              for kind in ('hit', 'missed', 'false')}
+
+    def f1(weights: np.ndarray) -> np.ndarray:
+        hit, missed, false = (weights @ counts[kind] for kind in ('hit', 'missed', 'false'))
+        hit, missed, false = (np.append(value.sum(), value) for value in (hit, missed, false))
+        with np.errstate(invalid='ignore'):
+            return 100 * 2 * hit / (2 * hit + missed + false)
+    return f1
+
+
+def compare(report: Report, task: Any, first: dict[str, Any], second: dict[str, Any], classes: Sequence[str]) -> None:
+    """Add the difference between two models, with its interval, to a report of the first one.
+
+    Args:
+        report: of the first model.
+        task: module of the task.
+        first, second: what the task's ``diagnose`` returned, of the same images in the same order.
+        classes: their names.
+    """
+    name = {classification: 'accuracy', segmentation: 'IoU'}.get(task, 'F1 at IoU 0.5')
+    one, other = (statistic_of(task, found, len(classes)) for found in (first, second))
+    images = len(next(iter(first.values())))
+    every = np.ones(images)
+    low, high = bootstrap(lambda weights: one(weights) - other(weights), images)
+    difference = one(every) - other(every)
+    beyond = low[0] > 0 or high[0] < 0
+    report.summary.insert(0, f'The first model minus the second is {difference[0]:+.2f} points of {name}. The 95 % '
+                             f'interval is {low[0]:.2f} to {high[0]:.2f}, so this difference is '
+                             f'{"beyond" if beyond else "within"} chance.')
+    report.add_section('Comparison', f'{name[0].upper()}{name[1:]} in percent, with the 95 % interval of the '
+                       f'difference from {RESAMPLES} resamples of the images.')
+    report.add_table(['', 'first', 'second', 'difference', 'from', 'to'], [
+        [label, *row] for label, *row in zip(['all', *classes], one(every), other(every), difference, low, high)])
+    gain = _score(task, first) - _score(task, second)
+    report.add_table(['images on which', 'images'], [
+        ['the first model is better', Cell(int((gain > 0).sum()), _best(gain))],
+        ['the second model is better', Cell(int((gain < 0).sum()), _best(-gain))]])
+
+
+def _score(task: Any, found: dict[str, Any]) -> np.ndarray:
+    """Return how good each image's prediction is."""
+    if task is classification:
+        return found['correct'].astype(float)
+    if task is segmentation:
+        return np.array([np.diag(matrix).sum() / max(matrix.sum(), 1) for matrix in found['matrices']])
+    return np.array([-len(match['missed']) - len(match['false']) for match in found['matches']], float)
+
+
+def _best(gain: np.ndarray) -> np.ndarray:
+    order = np.argsort(-gain, kind='stable')
+    return order[gain[order] > 0]

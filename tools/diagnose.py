@@ -1,0 +1,104 @@
+"""Shows where a trained network is wrong: a page with tables, figures and pictures, and the same as JSON.
+
+    python tools/diagnose.py CONFIG CHECKPOINT --data-root DIR
+    python tools/diagnose.py CONFIG CHECKPOINT --compare OTHER_CHECKPOINT [--config OTHER_CONFIG]
+
+The network is tested once; an exported file may take the checkpoint's place. Everything is in ``report/report.html``.
+"""
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from cvt_dense.errors import UserError
+from cvt_dense.launch import command_line
+from cvt_dense.launch.outputs import add_force_argument
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description='Shows where a trained network is wrong, in one page.')
+    parser.add_argument('config', help='config file')
+    parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
+    parser.add_argument('--split', choices=('train', 'val', 'test'), default='val', help='data to test (default: val)')
+    parser.add_argument('--out-dir', type=Path, default=Path('report'), help='folder of the report (default: report)')
+    parser.add_argument('--compare', metavar='CHECKPOINT', help='a second network, tested on the same images')
+    parser.add_argument('--config', dest='other_config', metavar='CONFIG', help="the second network's config, if it "
+                        'has another')
+    command_line.add_arguments(parser)
+    command_line.add_inference_arguments(parser)
+    add_force_argument(parser)
+    return parser
+
+
+def test(args: argparse.Namespace, config: str, checkpoint: str, folder: Path):
+    """Test a network and return what was collected of it.
+
+    Args:
+        args: the tool's flags.
+        config, checkpoint: of the network.
+        folder: for the config of this test, whose test data is the wanted split.
+    """
+    from mmengine.config import Config
+
+    from cvt_dense.launch.read import read_config
+    from cvt_dense.launch.start import start
+    from cvt_dense.report.collect import CollectHook
+    args = argparse.Namespace(**{**vars(args), 'config': config, 'checkpoint': checkpoint})
+    cfg = read_config(args)
+    loader = cfg.get(f'{args.split}_dataloader')
+    if loader is None:
+        raise UserError(f'--split {args.split}: {config} has no {args.split}_dataloader.')
+    testing = cfg.get('test_dataloader') or cfg.get('val_dataloader')
+    if args.split == 'train':  # its images, as they are tested
+        data_set = dict(loader.dataset, test_mode=True) if 'pipeline' in loader.dataset else dict(loader.dataset)
+        data_set.update({key: testing.dataset[key] for key in ('pipeline', 'transform') if key in testing.dataset})
+        data_set.pop('filter_cfg', None)
+        loader = dict(testing, dataset=data_set)
+    cfg.test_dataloader = loader
+    cfg.test_evaluator = []
+    cfg.test_cfg = dict(type='TestLoop')
+    cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if 'RawWeightsHook' not in str(hook['type'])]
+    file = folder / Path(config).name
+    Config(cfg.to_dict()).dump(file)
+    args.config, args.cfg_options, args.data_root = str(file), None, None
+    runner = start(args, ['test'])
+    hook = CollectHook(runner.test_dataloader.dataset)
+    runner.register_hook(hook)
+    runner.test()
+    if not hook.records:
+        raise UserError(f'--split {args.split}: no image with an annotation could be tested.')
+    return hook
+
+
+def main() -> None:
+    args = build_parser().parse_args()
+    with command_line.report_errors(*command_line.SETUP_ERRORS):
+        if args.out_dir.exists() and not args.force:
+            raise UserError(f'The folder {args.out_dir} exists already. Give another one as --out-dir, or --force to '
+                            'replace it.')
+        from cvt_dense.report.compare import compare
+        from cvt_dense.report.page import Report
+        with tempfile.TemporaryDirectory() as folder:
+            tested = test(args, args.config, args.checkpoint, Path(folder))
+            report = Report(f'{args.checkpoint} on {args.split}')
+            found = tested.diagnose(report)
+            if args.compare is not None:
+                other = test(args, args.other_config or args.config, args.compare, Path(folder))
+                paths = [[record['path'] for record in hook.records] for hook in (tested, other)]
+                classes = tested.data_set.metainfo['classes']
+                if paths[0] != paths[1] or classes != other.data_set.metainfo['classes']:
+                    raise UserError(f'--compare {args.compare}: both networks need the same images and classes.')
+                compare(report, tested.task, found, other.diagnose(Report('')), classes)
+        if args.force and args.out_dir.exists():
+            shutil.rmtree(args.out_dir)
+        page = report.write(args.out_dir, tested.draw)
+    for sentence in report.summary:
+        print(sentence)
+    print(f'The report is {page}.')
+
+
+if __name__ == '__main__':
+    main()
