@@ -1,9 +1,10 @@
-# The weights cvt_dense://cvt-nano: CvT-nano on an excerpt of Tiny ImageNet, 200 classes of 64x64 photographs in
-# <data_root>/{train,val}/<class>/*, from scratch on one core of a CPU.
+# The first of the two trainings behind cvt_dense://cvt-nano: CvT-nano on an excerpt of Tiny ImageNet, 200 classes of
+# 64x64 photographs in <data_root>/{train,val}/<class>/*, from scratch on one core of a CPU.
 #
 #   python tools/train.py configs/cvt_nano_tiny_imagenet.py --data-root DIR
+#   python tools/train.py configs/cvt_nano_tiny_imagenet_finish.py --data-root DIR
 #
-# Small images first, large ones later, which gives one core a third more epochs in the same time.
+# Small images come first and large ones later, which gives a core a third more epochs in the same time.
 num_classes = 200
 batch_size = 128  # in total; the learning rate is for this and scales with it
 max_epochs = 30
@@ -42,7 +43,7 @@ param_scheduler = [
 ]
 # The average reaches back about 1 / momentum = 500 iterations, one and a third epochs of 48000 images.
 custom_hooks = [
-    dict(type='cvt_dense.ProgressiveSizeHook', sizes={0: 32, 12: 48, 21: None}),
+    dict(type='cvt_dense.ProgressiveSizeHook', sizes={0: 32, 12: 48, 23: None}),
     dict(type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=2e-3, gamma=10, update_buffers=True),
     dict(type='cvt_dense.RawWeightsHook'),
     dict(type='cvt_dense.UnreadableImagesHook', max_share=0.05),

@@ -24,8 +24,8 @@ def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int
 
     Args:
         arch: a key of :data:`SIZES`.
-        pretrained: 'published': the authors' weights, from scratch for 'nano', which has none; None: from scratch; or
-            anything that ``init_cfg=dict(type='Pretrained', checkpoint=...)`` takes.
+        pretrained: 'published': the authors' weights, for 'nano' this project's; None: from scratch; or anything that
+            ``init_cfg=dict(type='Pretrained', checkpoint=...)`` takes.
 
     Returns:
         The backbone's settings; the channels of its maps of stride 4, 8 and 16; channels of necks and heads.

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from .formats import StateDict, convert, recognise
+from .packaged import SCHEME, load_packaged
 from .pickles import load_pickle
 
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
@@ -33,15 +34,16 @@ def register_safe_loading() -> None:
 
     Each tool of this project calls it before it reads a file. From then on no weight file runs code, whoever loads it
     into whatever model (``Runner.load_checkpoint``, ``resume``, ``load_from``, ``init_cfg``, ``init_detector``...), be
-    it from a path, ``hf://``, ``http(s)://``, ``s3://`` or ``petrel://``. Not covered are the names of MMEngine's own
-    collections (``torchvision://``, ``open-mmlab://``...), whose addresses MMEngine chooses.
+    it from a path, ``cvt_dense://``, ``hf://``, ``http(s)://``, ``s3://`` or ``petrel://``. Not covered are the names
+    of MMEngine's own collections (``torchvision://``, ``open-mmlab://``...), whose addresses MMEngine chooses.
 
     Tools of others do not call it: importing this package changes nothing in MMEngine. There, ``init_cfg`` of the
     modules that this project registers is read by :func:`load_weights_file` all the same; ``load_from``,
     ``load_checkpoint`` and the ``init_cfg`` of other modules follow MMEngine's rules, which may run a pickle's code.
     Such a tool can call this function itself.
     """
-    CheckpointLoader.register_scheme(['', 'http://', 'https://', 'hf://', *BUCKETS], load_from_cvt_dense, force=True)
+    schemes = ['', 'http://', 'https://', 'hf://', SCHEME, *BUCKETS]
+    CheckpointLoader.register_scheme(schemes, load_from_cvt_dense, force=True)
 
 
 def load_from_cvt_dense(filename: str, map_location: Any = None) -> dict[str, Any]:
@@ -54,13 +56,16 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
 
     Args:
         source: a path as :func:`read_checkpoint` takes it, ``hf://OWNER/REPOSITORY[/FILE][@REVISION]``,
-            ``http(s)://``, or ``s3://`` and ``petrel://`` by MMEngine's file backend.
+            ``cvt_dense://NAME`` for weights of this package, ``http(s)://``, or ``s3://`` and ``petrel://`` by
+            MMEngine's file backend.
         map_location: as for :func:`read_checkpoint`.
         rename: gives a CvT of the authors or of Hugging Face this project's names.
 
     Raises:
         FileNotFoundError, CheckpointError: it cannot be reached or read.
     """
+    if source.startswith(SCHEME):
+        return load_packaged(source)
     with ExitStack() as stack:
         try:
             if source.startswith('hf://'):

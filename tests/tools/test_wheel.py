@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from _shapes import CLASSES, generate
+from PIL import Image
+from templates_edited import write_template
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ('cvt_dense', 'configs', 'tools', 'pyproject.toml', 'setup.py', 'MANIFEST.in', 'README.md', 'LICENSE',
@@ -99,6 +101,19 @@ def test_strangers_config_trains(installed, tmp_path):
     output = run(installed / 'python', '-m', 'cvt_dense.tools', 'test', 'mine.py', checkpoint, '--data-root', data,
                  cwd=tmp_path)
     assert 'coco/bbox_mAP' in output
+
+
+def test_packaged_weights(installed, tmp_path):
+    """Without a network: the classifier names a photograph's class, and a template trains from the weights."""
+    skimage = pytest.importorskip('skimage.data')
+    Image.fromarray(skimage.coffee()).save(tmp_path / 'coffee.png')
+    recipe = run(installed / 'python', '-c', "import cvt_dense; print(cvt_dense.recipe('cvt_nano_tiny_imagenet.py'))",
+                 cwd=tmp_path).split()[-1]
+    assert 'espresso' in run(installed / 'cvt-predict', recipe, 'cvt_dense://cvt-nano', 'coffee.png', cwd=tmp_path)
+    data = generate(tmp_path / 'shapes', train=2, val=2, train_per_class=4, val_per_class=1) / 'classification'
+    mine = write_template(tmp_path, 'cvt13_custom', arch='nano', data_root=str(data), max_iters=2, batch_size=4)
+    output = run(installed / 'cvt-train', mine, cwd=tmp_path)
+    assert 'cvt_dense://cvt-nano' in output and 'accuracy/top1' in output
 
 
 def test_every_recipe_and_tool_is_in_the_wheel(installed, tmp_path):

@@ -145,11 +145,7 @@ def config(data, published) -> Path:
 
 
 def test_trained_and_drawn(data, config, run_tool, tmp_path):
-    rgb = tmp_path / 'rgb.pth'
-    nano = Config.fromfile(ROOT / 'configs/_base_/backbones/cvt_nano.py').backbone.arch
-    torch.save(CvT(nano.to_dict(), out_type='avg_featmap', with_cls_token=True).state_dict(), rgb)
-    options = {'pretrained': str(rgb), 'train_dataloader.num_workers': 0, 'val_dataloader.num_workers': 0,
-               'train_cfg.val_interval': 40}
+    options = {'train_dataloader.num_workers': 0, 'val_dataloader.num_workers': 0, 'train_cfg.val_interval': 40}
     runner = start(argparse.Namespace(
         config=str(config), work_dir=str(tmp_path / 'run'), cfg_options=options, launcher='none', local_rank=0,
         no_check=False, data_root=None, resume=None, overwrite=False), ['train', 'val'])

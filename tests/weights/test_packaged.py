@@ -1,0 +1,56 @@
+"""The weights in this package: what they load into, and what is said where they cannot be used."""
+import shutil
+
+import pytest
+import torch
+from mmengine.runner import load_checkpoint
+
+from cvt_dense.errors import CheckpointError
+from cvt_dense.models import CvT, ImageClassifier
+from cvt_dense.weights import load_weights_file, packaged
+
+ADDRESS = 'cvt_dense://cvt-nano'
+INIT = dict(type='Pretrained', checkpoint=ADDRESS)
+
+
+def test_backbone_starts_from_it():
+    model = CvT(arch='cvt-nano', init_cfg=INIT)
+    model.init_weights()
+    published = load_weights_file(ADDRESS)['state_dict']
+    for name, value in model.state_dict().items():
+        if name.startswith('stage'):  # the levels' norms are new
+            assert torch.equal(value, published[f'backbone.{name}']), name
+
+
+def test_classifier_knows_its_classes(our_tool):
+    model = ImageClassifier(dict(type='cvt_dense.CvT', arch='cvt-nano', out_type='avg_featmap'), num_classes=200)
+    checkpoint = load_checkpoint(model, ADDRESS, strict=True)
+    classes = checkpoint['meta']['dataset_meta']['classes']
+    assert len(classes) == 200 and list(classes) == sorted(classes) and 'n01443537_goldfish' in classes
+
+
+def test_missing_or_damaged_file(tmp_path, monkeypatch):
+    published = packaged.FOLDER / 'cvt_nano.safetensors'
+    monkeypatch.setattr(packaged, 'FOLDER', tmp_path)
+    with pytest.raises(CheckpointError, match='missing'):
+        load_weights_file(ADDRESS)
+    copy = tmp_path / published.name
+    shutil.copy(published, copy)
+    assert load_weights_file(ADDRESS)
+    content = bytearray(copy.read_bytes())
+    content[len(content) // 2] ^= 1
+    copy.write_bytes(content)
+    with pytest.raises(CheckpointError, match='checksum'):
+        load_weights_file(ADDRESS)
+    with pytest.raises(CheckpointError, match='cvt-nano'):
+        load_weights_file('cvt_dense://cvt-13')
+
+
+@pytest.mark.parametrize('options, setting', [
+    (dict(in_channels=4), 'in_channels'),
+    (dict(arch=dict(embed_dims=(32, 64, 160), depths=(1, 2, 6), num_heads=(1, 2, 5), cls_token=False)), 'arch'),
+])
+def test_network_that_it_does_not_fit(options, setting):
+    model = CvT(**{'arch': 'cvt-nano', **options}, init_cfg=INIT)
+    with pytest.raises(CheckpointError, match=setting):
+        model.init_weights()
