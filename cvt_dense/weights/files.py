@@ -90,6 +90,8 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
     names = [str(name).removeprefix('module.') for name in state_dict] if isinstance(state_dict, Mapping) else []
     if rename and recognise(names) in ('microsoft', 'huggingface'):
         return dict(state_dict=convert(select_weights(checkpoint, source=source), 'cvt_dense'), meta={})
+    if state_dict is checkpoint and all(isinstance(value, Tensor) for value in checkpoint.values()):
+        return dict(state_dict=checkpoint, meta={})  # of a .safetensors file; MMEngine's EMAHook reads 'state_dict'
     return checkpoint
 
 

@@ -17,6 +17,7 @@ def test_backbone_starts_from_it():
     model = CvT(arch='cvt-nano', init_cfg=INIT)
     model.init_weights()
     published = load_weights_file(ADDRESS)['state_dict']
+    assert load_weights_file(str(packaged.FOLDER / 'cvt_nano.safetensors'))['state_dict'].keys() == published.keys()
     for name, value in model.state_dict().items():
         if name.startswith('stage'):  # the levels' norms are new
             assert torch.equal(value, published[f'backbone.{name}']), name
