@@ -1,5 +1,7 @@
 """What the test pipeline of a config gives its network: images, their sizes, and how they were normalised."""
+import contextlib
 import copy
+import io
 from typing import Any
 
 import torch
@@ -61,7 +63,8 @@ def network_inputs(cfg: Config, model: nn.Module, stage: str, number: int | None
     """
     settings, test = copy.deepcopy(_dataset(cfg, stage)), _dataset(cfg, 'test')
     settings.update({key: copy.deepcopy(test[key]) for key in ('pipeline', 'transform') if key in test})
-    dataset = DATASETS.build(settings)
+    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints what it does
+        dataset = DATASETS.build(settings)
     number = min(limit, len(dataset)) if number is None else number
     if not 1 <= number <= len(dataset):
         raise UserError(f'--calibrate {number}: allowed are 1 to {len(dataset)}, the images of the {stage} data set.')
