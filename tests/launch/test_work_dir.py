@@ -47,7 +47,7 @@ def test_console_and_log_file(run):
 
 
 def test_what_a_run_leaves(run):
-    """As the block in tools/README.md says, line by line; by other tasks: tests/test_templates.py, tests/tools."""
+    """As docs/reference/run_folder.md says, line by line; by other tasks: tests/test_templates.py, tests/tools."""
     folder, _ = run
     assert unexplained(folder / 'my run') == []
     of_other_tests = ['preempted.pth', 'nonfinite_iterN_rankR.pth', 'test/TIME/TIME.log', 'test/TIME/TIME.json',

@@ -61,7 +61,7 @@ def test_consoles_are_short_and_log_files_have_everything(demo):
 
 
 def test_what_its_runs_leave(demo):
-    """Of all three tasks and with averaged weights, no more than tools/README.md explains."""
+    """Of all three tasks and with averaged weights, no more than the documentation explains."""
     work_dir, _ = demo
     for name in ('pretraining', 'maskrcnn_scratch', 'upernet_scratch'):
         assert unexplained(work_dir / name) == ['finished']  # the demo's own

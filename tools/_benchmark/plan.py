@@ -87,7 +87,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--images-per-core', type=float, metavar='N',
                         help='loaded in a second by one core (benchmark.py data): how many cores a GPU needs')
     parser.add_argument('--gib-per-image', type=float, metavar='GIB',
-                        help='memory of one image in training (configs/README.md): what a GPU needs')
+                        help='memory of one image in training (docs/results/speed.md): what a GPU needs')
 
 
 def check(args: argparse.Namespace) -> None:
