@@ -136,18 +136,18 @@ def test_the_tool_writes_judges_and_says_so(run_tool, network, configs, data, tm
     """Files of two precisions, evaluated beside the checkpoint."""
     out = run_tool(
         'tools/export.py', configs / 'classification.py', network('classification').checkpoint,
-        tmp_path / 'new/a.xml', '--precision', 'fp32', 'int8', '--raw-input', '--evaluate', '--data-root',
+        tmp_path / 'new/a.xml', '--precision', 'fp32', 'bf16', '--raw-input', '--evaluate', '--data-root',
         data / 'classification').stdout
     assert sorted(path.name for path in (tmp_path / 'new').iterdir()) == [
-        f'a_{precision}.{suffix}' for precision in ('fp32', 'int8') for suffix in ('bin', 'xml')]
+        f'a_{precision}.{suffix}' for precision in ('bf16', 'fp32') for suffix in ('bin', 'xml')]
     assert re.search(r'a_fp32.xml: done, \d+\.\d\d MB', out) and '64x64, batch 2: logits' in out
-    about = open_exported(tmp_path / 'new/a_int8.xml').metadata
+    about = open_exported(tmp_path / 'new/a_bf16.xml').metadata
     assert about['classes'] == network('classification').classes and about['config'] == 'classification.py'
     assert re.fullmatch('[0-9a-f]{64}', about['config_hash'])
     header, *rows = out[out.index('accuracy/top1'):].splitlines()[:4]
     assert header.split() == ['accuracy/top1', 'accuracy/top5', 'MB', 'images/s']
     cells = [row.rsplit(maxsplit=4) for row in rows]
-    assert [row[0] for row in cells] == ['PyTorch, fp32', 'a_fp32.xml, fp32', 'a_int8.xml, int8']
+    assert [row[0] for row in cells] == ['PyTorch, fp32', 'a_fp32.xml, fp32', 'a_bf16.xml, bf16']
     assert cells[0][1:3] == cells[1][1:3] and all(float(cell) > 0 for row in cells for cell in row[3:])
     assert 'This CPU has ' in out
 
