@@ -39,7 +39,7 @@ def test_the_package_imports_nothing_heavy_until_it_is_needed():
     ('train.py configs/cvt13_in1k.py', "error: data root 'data/imagenet' is not a folder; give the right one with"),
     ('train.py CONFIG --data-root tests --no-check --resume a.pth', "error: checkpoint 'a.pth' does not exist."),
     ('test.py CONFIG nowhere.pth', "error: checkpoint 'nowhere.pth' does not exist."),
-    ('predict.py CONFIG nowhere.pth nowhere.jpg', 'error: image nowhere.jpg does not exist.'),
+    ('predict.py CONFIG nowhere.pth nowhere.jpg', 'nowhere.jpg does not exist.'),
     ('predict.py CONFIG nowhere.pth benchmarks/predictions.jpg', "error: checkpoint 'nowhere.pth' does not exist."),
 ])
 def test_wrong_command_lines_and_paths_need_no_torch(command, message, run_tool, without):

@@ -16,7 +16,8 @@ from cvt_dense.engine.checkpoint import stop
 FLAGS = {
     'classification': ('train_cfg.max_epochs=1000', 'train_cfg.val_interval=2', 'val_dataloader.batch_size=1'),
     'detection': ('train_cfg.max_iters=1000', 'train_cfg.val_interval=3', 'val_dataloader.batch_size=1'),
-    'segmentation': ('train_cfg.max_iters=1000', 'train_cfg.val_interval=3', 'val_dataloader.batch_size=1'),
+    'segmentation': ('train_cfg.max_iters=1000', 'param_scheduler.1.end=1000', 'train_cfg.val_interval=3',
+                     'val_dataloader.batch_size=1'),
 }
 CONFIGS = dict(detection='maskrcnn_cvt_nano_shapes', segmentation='upernet_cvt_nano_shapes')
 # What the log says when the signal is sent.
