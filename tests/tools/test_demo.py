@@ -93,7 +93,7 @@ def test_failed_step_shows_its_log(demo, run_tool, tmp_path):
     shutil.copy(work_dir / 'demo.json', broken)
     shutil.copytree(work_dir / 'data', broken / 'data')
     shutil.rmtree(broken / 'data' / 'classification' / 'train')
-    assert json.loads((broken / 'data' / 'synthetic.json').read_text())['complete']
+    assert json.loads((broken / 'data' / 'shapes.json').read_text())['complete']
     output = run_tool('tools/demo.py', '--work-dir', broken, *TINY, rc=1).stdout
     assert 'pretraining failed with exit code 2' in output and f'{broken}/pretraining.log' in output
     assert 'classification/train' in output and 'Traceback' not in output
