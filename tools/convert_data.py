@@ -20,7 +20,7 @@ from cvt_dense.tools import command
 FORMATS = ('yolo', 'voc', 'labelme', 'coco', 'masks')
 
 
-def parse_args() -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('src', type=Path, help='folder of images and annotations')
     parser.add_argument('dst', type=Path, help='folder to write')
@@ -33,7 +33,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--group', metavar='PATTERN', help='regular expression; images whose names match it with the '
                         'same text (or first group) stay in one split, e.g. the frames of one video')
     add_force_argument(parser)
-    return parser.parse_args()
+    return parser
 
 
 def template_lines(classes: list[str], splits: list[str], dst: Path, target: str, masks: bool, suffix: str) -> str:
@@ -50,7 +50,7 @@ def template_lines(classes: list[str], splits: list[str], dst: Path, target: str
 
 
 def main() -> None:
-    args = parse_args()
+    args = build_parser().parse_args()
     from cvt_dense.datasets import convert
     with report_errors(UserError, ValueError, OSError, KeyError):
         data = convert.read(args.src, args.source)
