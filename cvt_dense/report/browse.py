@@ -52,7 +52,9 @@ class FirstBatchesHook(Hook):
         model = runner.model
         data = model.data_preprocessor(data_batch, training=True)
         inputs = data['inputs']
-        hidden = model.hide(inputs) if hasattr(model, 'hide') else [None] * len(inputs)
+        hidden = [None] * len(inputs)
+        if hasattr(model, 'mask_unit'):  # masked pretraining: one value for each square
+            hidden = model.draw(inputs).repeat_interleave(model.mask_unit, 1).repeat_interleave(model.mask_unit, 2)
         for i, image in enumerate(inputs):
             sample = dict(input=restore(image, model.data_preprocessor), hidden=hidden[i])
             if 'data_samples' in data:

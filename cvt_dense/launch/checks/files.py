@@ -1,10 +1,10 @@
 """Images and label maps of a data set that is built."""
-import os
 from typing import Any
 
 from mmengine.config import Config
 from mmengine.fileio import get_file_backend
 
+from ...datasets.listing import find_missing
 from ...errors import UserError
 from ...nodes import dicts
 from .label_maps import check_label_maps
@@ -40,26 +40,13 @@ def _check_stage(dataset: Any, model: dict[str, Any], where: str) -> None:
             if isinstance(info.get(key), str):
                 paths.append(info[key])
     for key, paths in files.items():
-        missing = _missing(paths)
+        missing = find_missing(paths)
         if missing:
             raise UserError(f'{where}: {len(missing)} of {len(paths)} files do not exist, e.g. {missing[0]!r}. '
                             f'Correct {"data_prefix" if key == "img_path" else "data_prefix or seg_map_suffix"}, or '
                             'complete the data.')
     if files['seg_map_path'] and 'decode_head' in model:
         check_label_maps(files['seg_map_path'], dataset, model, where)
-
-
-def _missing(paths: list[str]) -> list[str]:
-    """Return the paths that are no files. Each folder is listed once, which beats asking for each file."""
-    listed: dict[str, set[str]] = {}
-    missing = []
-    for path in paths:
-        folder, name = os.path.split(path)
-        if folder not in listed:
-            listed[folder] = set(os.listdir(folder or '.')) if os.path.isdir(folder or '.') else set()
-        if name not in listed[folder]:
-            missing.append(path)
-    return missing
 
 
 def _check_backend(path: str, backend_args: dict[str, Any], where: str) -> None:
