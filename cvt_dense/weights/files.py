@@ -150,12 +150,13 @@ def _why_unreadable(path: Path, error: Exception) -> str:
     if start.lstrip()[:1] == b'<':
         return f'{path} is a web page, not a checkpoint.'
     text = ' '.join(str(error).split())
+    named = f'{path} ({path.stat().st_size:,} bytes, starting with {start!r})'
     if isinstance(error, pickle.UnpicklingError):
         wanted = re.search(r'GLOBAL ([\w.]+)', text)
         what = f'opening it would run {wanted[1]}' if wanted else 'it is no checkpoint, or holds more than weights'
-        return (f'{path} is refused: {what}. If you trust whoever made the file, set the environment variable '
+        return (f'{named} is refused: {what}. If you trust whoever made the file, set the environment variable '
                 f'{UNSAFE_VARIABLE}=1.')
-    return (f'{path} ({path.stat().st_size:,} bytes, starting with {start!r}) cannot be read as a checkpoint: '
+    return (f'{named} cannot be read as a checkpoint: '
             f'{type(error).__name__}: {text[:300]}')
 
 

@@ -48,7 +48,8 @@ def test_distribution_has_the_version_and_every_module():
     configuration = read_configuration(ROOT / 'pyproject.toml')
     packages = configuration['tool']['setuptools']['packages']
     assert configuration['project']['version'] == cvt_dense.__version__
-    folders = {path.parent.relative_to(ROOT) for path in (ROOT / 'cvt_dense').rglob('*.py')}
+    folders = {path.parent.relative_to(ROOT) for kind in ('*.py', '*.safetensors')
+               for path in (ROOT / 'cvt_dense').rglob(kind)}
     assert {'.'.join(folder.parts) for folder in folders} == set(packages)
 
 

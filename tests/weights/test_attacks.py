@@ -91,7 +91,7 @@ def test_every_address_in_our_tools(good, tmp_path, addresses, our_tool):
     for file in (tmp_path / 'hub').rglob('*.bin'):
         file.write_bytes((tmp_path / 'good.pth').read_bytes())
     for source in (tmp_path / 'good.pth', 'hf://someone/cvt', f's3:/{tmp_path}/good.pth'):
-        assert set(CheckpointLoader.load_checkpoint(str(source))) == set(good)
+        assert set(CheckpointLoader.load_checkpoint(str(source))['state_dict']) == set(good)
 
 
 def test_weights_from_the_web_are_kept_by_their_whole_address(tmp_path, addresses):
@@ -101,9 +101,9 @@ def test_weights_from_the_web_are_kept_by_their_whole_address(tmp_path, addresse
         torch.save({'run': torch.tensor(float(run))}, tmp_path / f'run{run}/epoch_300.pth')
     server = addresses(tmp_path / 'run1/epoch_300.pth')[1].rpartition('/')[0]
     for run in (1, 2, 1):
-        assert load_weights_file(f'{server}/run{run}/epoch_300.pth')['run'] == run
+        assert load_weights_file(f'{server}/run{run}/epoch_300.pth')['state_dict']['run'] == run
     (tmp_path / 'run1/epoch_300.pth').unlink()
-    assert load_weights_file(f'{server}/run1/epoch_300.pth')['run'] == 1, 'fetched twice'
+    assert load_weights_file(f'{server}/run1/epoch_300.pth')['state_dict']['run'] == 1, 'fetched twice'
     with pytest.raises(CheckpointError, match='nothing.pth'):
         load_weights_file(f'{server}/nothing.pth')
 
