@@ -5,16 +5,16 @@
 Nothing is trained. The samples of the training split are those of the first iterations with the config's seed.
 """
 import argparse
-import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
-from cvt_dense.launch.outputs import add_force_argument
+from cvt_dense.launch.outputs import add_force_argument, check_report_folder
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -29,8 +29,8 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def first_batches(args: argparse.Namespace, folder: Path):
-    """Start the training that a command line asks for, and return its Runner and the hook that ended it.
+def start_training(args: argparse.Namespace, folder: Path) -> Any:
+    """Return the Runner of the training that a command line asks for, without the weights that it starts from.
 
     Args:
         args: the tool's flags.
@@ -40,81 +40,78 @@ def first_batches(args: argparse.Namespace, folder: Path):
 
     from cvt_dense.launch.read import read_config
     from cvt_dense.launch.start import start
-    from cvt_dense.report.browse import FirstBatchesHook
     cfg = read_config(args)
     if cfg.get('train_dataloader') is None or cfg.get(f'{args.split}_dataloader') is None:
         raise UserError(f'--split {args.split}: {args.config} has no {args.split}_dataloader to train or test with.')
-    if args.split != 'train':
-        cfg.train_dataloader = dict(cfg[f'{args.split}_dataloader'], batch_size=cfg.train_dataloader.batch_size)
-        cfg.train_dataloader.dataset.pop('test_mode', None)
-    cfg.train_dataloader.update(num_workers=0, persistent_workers=False)
     cfg.load_from = None
     if cfg.model.get('backbone'):
-        cfg.model.backbone.init_cfg = None  # weights are not looked at
+        cfg.model.backbone.init_cfg = None
     cfg.model.pop('distillation', None)
     file = folder / Path(args.config).name
     Config(cfg.to_dict()).dump(file)
-    args = argparse.Namespace(**{
+    return start(argparse.Namespace(**{
         **vars(args), 'config': str(file), 'cfg_options': None, 'data_root': None, 'work_dir': str(folder / 'run'),
-        'resume': None, 'overwrite': False, 'amp': None, 'auto_scale_lr': False, 'vis_backend': None})
-    runner = start(args, ['train', 'val'])
-    hook = FirstBatchesHook(args.number)
-    runner.register_hook(hook, priority='LOWEST')
-    try:
-        runner.train()
-    except FirstBatchesHook.Finished:
-        pass
-    return runner, hook
+        'resume': None, 'overwrite': False, 'amp': None, 'auto_scale_lr': False, 'vis_backend': None}),
+        ['train', 'val', *(['test'] if args.split == 'test' else [])])
 
 
-def add_data(report, cfg, splits: dict) -> None:
-    """Add the statistics of each split's data set, classes that only some splits have, and duplicates to a report."""
+def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]) -> list[str]:
+    """Add statistics, classes that only some splits have, and duplicates to a report; return unreadable images.
+
+    Args:
+        report: gets the sections.
+        splits: the data set of each split.
+        pipeline: the steps of an evaluation.
+    """
     from cvt_dense.report import browse
-    files, occurring = {}, {}
+    from cvt_dense.report.collect import read_infos
+    files, occurring, classes = {}, {}, ()
     for split, data_set in splits.items():
         classes = (getattr(data_set, 'metainfo', None) or {}).get('classes') or ()
-        infos = [data_set.get_data_info(i) for i in range(len(data_set))]
-        files[split] = [info['img_path'] for info in infos if 'offset' not in info]  # not those in tar files
+        infos = read_infos(data_set)
+        files[split] = infos, getattr(data_set, 'backend_args', None)
         if 'label' in infos[0]:
             labels = [info['label'] for info in infos]
             browse.add_class_statistics(report, split, labels, classes)
             occurring[split] = {classes[label] for label in set(labels) if 0 <= label < len(classes)}
         elif 'instances' in infos[0]:
-            steps = (cfg.get('val_dataloader') or cfg.train_dataloader)['dataset'].get('pipeline', ())
-            scale = next((step['scale'] for step in steps if 'Resize' in str(step['type']) and 'scale' in step), None)
-            browse.add_detection_statistics(report, split, data_set, scale)
+            scale = next((step['scale'] for step in pipeline if 'Resize' in str(step['type']) and 'scale' in step),
+                         None)
+            browse.add_detection_statistics(report, split, infos, classes, scale)
             occurring[split] = {classes[one['bbox_label']] for info in infos for one in info['instances']}
         elif 'seg_map_path' in infos[0]:
-            browse.add_pixel_statistics(report, split, data_set)
-    browse.add_missing_classes(report, occurring)
-    browse.add_duplicates(report, files)
+            occurring[split] = browse.add_pixel_statistics(report, split, infos, classes, data_set.pipeline.transforms)
+    browse.add_missing_classes(report, occurring, classes)
+    return browse.add_duplicates(report, files)
 
 
 def main() -> None:
     args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
-        if args.number < 1:
-            raise UserError(f'--number {args.number}: allowed are numbers from 1.')
-        if args.out_dir.exists() and not args.force:
-            raise UserError(f'The folder {args.out_dir} exists already. Give another one as --out-dir, or --force to '
-                            'replace it.')
+        command_line.check_value('--number', args.number, 1)
+        check_report_folder(args.out_dir, args.force)
         from cvt_dense.report import browse
-        from cvt_dense.report.collect import read_image
-        from cvt_dense.report.page import Report, side_by_side
+        from cvt_dense.report.page import Report
         with tempfile.TemporaryDirectory() as folder:
-            runner, first = first_batches(args, Path(folder))
+            runner = start_training(args, Path(folder))
             report = Report(f'{args.config}: what the network is fed')
             splits = {'train': runner.train_dataloader.dataset}
             if runner.val_loop is not None:
                 splits['val'] = runner.val_dataloader.dataset
+            steps = [str(step['type']) for step in runner.cfg[f'{args.split}_dataloader'].dataset.get('pipeline', ())]
+            evaluation = (runner.cfg.get('val_dataloader') or runner.cfg.train_dataloader).dataset.get('pipeline', ())
+            hook = browse.SamplesHook(args.number, args.split)
+            runner.register_hook(hook, priority='LOWEST')
+            try:
+                runner.train()
+            except hook.Finished:
+                pass
+            late = {'Resize', 'LoadAnnotations'} <= {*steps} and steps.index('Resize') < steps.index('LoadAnnotations')
             classes = (getattr(splits['train'], 'metainfo', None) or {}).get('classes') or ()
-            pictures = browse.add_samples(report, first.samples, classes)
-            add_data(report, runner.cfg, splits)
-            browse.add_schedule(report, first.curves)
-            if args.force and args.out_dir.exists():
-                shutil.rmtree(args.out_dir)
-            page = report.write(args.out_dir, lambda number: pictures.get(number) or side_by_side(
-                read_image(report.images[number]['name'])))
+            browse.add_samples(report, hook.samples, classes, late)
+            add_data(report, splits, evaluation)
+            browse.add_schedule(report, hook.milestones, hook.curves)
+            page = report.write(args.out_dir)
     for sentence in report.summary:
         print(sentence)
     print(f'The report is {page}.')

@@ -6,7 +6,6 @@
 The network is tested once; an exported file may take the checkpoint's place. Everything is in ``report/report.html``.
 """
 import argparse
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -15,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
-from cvt_dense.launch.outputs import add_force_argument
+from cvt_dense.launch.outputs import add_force_argument, check_report_folder
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -42,6 +41,7 @@ def test(args: argparse.Namespace, config: str, checkpoint: str, folder: Path):
         folder: for the config of this test, whose test data is the wanted split.
     """
     from mmengine.config import Config
+    from torch.utils.data import Subset
 
     from cvt_dense.launch.read import read_config
     from cvt_dense.launch.start import start
@@ -66,35 +66,37 @@ def test(args: argparse.Namespace, config: str, checkpoint: str, folder: Path):
     args.config, args.cfg_options, args.data_root = str(file), None, None
     runner = start(args, ['test'])
     hook = CollectHook(runner.test_dataloader.dataset)
+    if hook.unreadable:
+        readable = Subset(hook.data_set, hook.readable)
+        runner.test_loop.dataloader = runner.build_dataloader(dict(runner.cfg.test_dataloader, dataset=readable))
     runner.register_hook(hook)
     runner.test()
-    if not hook.records:
-        raise UserError(f'--split {args.split}: no image with an annotation could be tested.')
     return hook
 
 
 def main() -> None:
     args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
-        if args.out_dir.exists() and not args.force:
-            raise UserError(f'The folder {args.out_dir} exists already. Give another one as --out-dir, or --force to '
-                            'replace it.')
+        check_report_folder(args.out_dir, args.force)
+        if args.launcher != 'none':
+            raise UserError(f'--launcher {args.launcher}: mistakes are collected in one process.')
+        for checkpoint in (args.checkpoint, *([args.compare] if args.compare else [])):
+            command_line.check_exists(checkpoint)
         from cvt_dense.report.compare import compare
         from cvt_dense.report.page import Report
         with tempfile.TemporaryDirectory() as folder:
             tested = test(args, args.config, args.checkpoint, Path(folder))
             report = Report(f'{args.checkpoint} on {args.split}')
-            found = tested.diagnose(report)
+            other = None
             if args.compare is not None:
                 other = test(args, args.other_config or args.config, args.compare, Path(folder))
-                paths = [[record['path'] for record in hook.records] for hook in (tested, other)]
-                classes = tested.data_set.metainfo['classes']
-                if paths[0] != paths[1] or classes != other.data_set.metainfo['classes']:
+                seen = [([record['path'] for record in hook.records], hook.classes) for hook in (tested, other)]
+                if seen[0] != seen[1]:
                     raise UserError(f'--compare {args.compare}: both networks need the same images and classes.')
-                compare(report, tested.task, found, other.diagnose(Report('')), classes)
-        if args.force and args.out_dir.exists():
-            shutil.rmtree(args.out_dir)
-        page = report.write(args.out_dir, tested.draw)
+            found = tested.diagnose(report, other)
+            if other is not None:
+                compare(report, tested.task, found, other.diagnose(Report('')), tested.classes)
+        page = report.write(args.out_dir)
     for sentence in report.summary:
         print(sentence)
     print(f'The report is {page}.')

@@ -1,5 +1,6 @@
 """The one rule for the files that tools write: nothing that exists is overwritten without ``--force``."""
 import argparse
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -30,3 +31,22 @@ def check_outputs(paths: Iterable[str | Path], force: bool = False, inputs: Iter
             raise UserError(f'The output file {path} is a folder. Give the name of a file.')
         if not force and (path.exists() or path.is_symlink()):
             raise UserError(f'The output file {path} exists already. Give another name, or --force to overwrite it.')
+
+
+def check_report_folder(folder: Path, force: bool = False) -> None:
+    """Check that a tool may write its folder of a report.
+
+    Raises:
+        UserError: there is a file of that name or in its path, or a folder that is not empty; with ``force`` a folder
+            may be an older report, which is replaced.
+    """
+    parent = next(path for path in folder.absolute().parents if path.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise UserError(f'--out-dir {folder}: {parent} is no folder that can be written to. Give another one.')
+    if not folder.exists() or folder.is_dir() and not any(folder.iterdir()):
+        return
+    if not (folder / 'report.json').is_file():
+        raise UserError(f'--out-dir {folder}: something else is there already. Give the name of a new folder.')
+    if not force:
+        raise UserError(f'--out-dir {folder}: a report is there already. Give another folder, or --force to '
+                        'replace it.')

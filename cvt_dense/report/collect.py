@@ -1,5 +1,10 @@
 """Gathers what a model predicts for each image of a data set while it is tested."""
-from collections.abc import Sequence
+import contextlib
+import io
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import cv2
@@ -10,10 +15,56 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from PIL import Image, ImageOps
 from pycocotools import mask as mask_utils
+from pycocotools.coco import COCO
+from tqdm import tqdm
 
 from ..datasets.listing import image_name, open_file
+from ..errors import UserError
+from ..palette import choose_palette
 from . import classification, detection, segmentation
 from .page import Report, side_by_side
+
+
+def read_infos(data_set: Any) -> list[dict[str, Any]]:
+    """Return what a data set knows of each of its images.
+
+    The ``instances`` of COCO's files are as they are annotated, with their ``area``: mmdet leaves out those without
+    area or outside of their image.
+    """
+    infos = [data_set.get_data_info(i) for i in range(len(data_set))]
+    if hasattr(data_set, 'cat2label'):
+        with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
+            objects = COCO(data_set.ann_file).imgToAnns
+        for info in infos:
+            info['instances'] = [
+                dict(bbox=[x, y, x + width, y + height], bbox_label=data_set.cat2label[one['category_id']],
+                     ignore_flag=one.get('iscrowd', 0), mask=one.get('segmentation'), area=one['area'])
+                for one in objects[info['img_id']] if one['category_id'] in data_set.cat2label
+                for x, y, width, height in [one['bbox']]]
+    return infos
+
+
+def scan(infos: Sequence[dict[str, Any]], what: str, backend_args: Any = None) -> Iterator[tuple[bytes, Any]]:
+    """Yield the bytes of each image and a small grey version of it, or None if it cannot be read."""
+    def read(info: dict[str, Any]) -> tuple[bytes, Any]:
+        data = b''
+        try:
+            data = open_file(info, backend_args).read()
+            image = Image.open(io.BytesIO(data))
+            image.draft('L', (64, 64))  # a JPEG is decoded at a fraction of its size
+            return data, image.convert('L').resize((64, 64))
+        except Exception:  # Pillow raises many types for broken files
+            return data, None
+
+    with ThreadPool(min(os.cpu_count() or 1, 8)) as pool:
+        yield from tqdm(pool.imap(read, infos), desc=what, total=len(infos), unit=' images', leave=False, disable=None)
+
+
+def name_unreadable(report: Report, paths: Sequence[str]) -> None:
+    """Add a sentence with the number and names of unreadable images to a report."""
+    if paths:
+        report.summary.append(f'{len(paths)} images cannot be read and are left out: {", ".join(paths[:5])}'
+                              f'{", ..." if len(paths) > 5 else ""}.')
 
 
 class CollectHook(Hook):
@@ -25,21 +76,31 @@ class CollectHook(Hook):
     Attributes:
         records: one dict per image, see the ``diagnose`` functions.
         task: the module of the task: :mod:`classification`, :mod:`detection` or :mod:`segmentation`.
-        unreadable: files that could not be read, which have no record.
+        readable: numbers of the images that can be read.
+        unreadable: files that cannot be read, which have no record.
+
+    Raises:
+        UserError: no image has an annotation.
     """
 
     def __init__(self, data_set: Any):
         self.data_set = data_set
+        self.classes = data_set.metainfo.get('classes') or ()
+        self.palette = data_set.metainfo.get('palette') or choose_palette(self.classes)
         self.records: list[dict[str, Any]] = []
-        self.unreadable: list[str] = []
         self.task: Any = None
         self._features: list[torch.Tensor] = []
-        self._index = {}
+        infos = read_infos(data_set)
+        if not any(info.get('label', -1) >= 0 or info.get('instances') or info.get('seg_map_path') for info in infos):
+            raise UserError(f'none of the {len(infos)} images of the data has an annotation, without which mistakes '
+                            'cannot be found. Give other data with --split or --data-root.')
+        self._infos = {image_name(info): info for info in infos}
+        small = [image for _, image in scan(infos, 'reading', getattr(data_set, 'backend_args', None))]
+        self.readable = [i for i, image in enumerate(small) if image is not None]
+        self.unreadable = [image_name(info) for info, image in zip(infos, small) if image is None]
 
     def before_test(self, runner: Runner) -> None:
         model = runner.model
-        infos = (self.data_set.get_data_info(i) for i in range(len(self.data_set)))
-        self._index = {image_name(info): i for i, info in enumerate(infos)}
         if hasattr(model, 'num_classes') and hasattr(model, 'backbone'):
             model.backbone.register_forward_hook(lambda module, args, output: self._features.extend(output[0].float()))
 
@@ -58,75 +119,74 @@ class CollectHook(Hook):
         self._features.clear()
 
     def _add_classification(self, sample: dict[str, Any]) -> None:
-        feature = self._features.pop(0).numpy() if self._features else sample['logits'].numpy()
-        if sample.get('label', -1) < 0:
-            self.unreadable.append(sample['path'])
-            return
-        self.records.append(dict(path=sample['path'], label=int(sample['label']), feature=feature,
-                                 probabilities=sample['logits'].softmax(0).numpy()))
+        feature = self._features.pop(0).cpu().numpy() if self._features else sample['logits'].cpu().numpy()
+        if sample.get('label', -1) >= 0:
+            self.records.append(dict(path=sample['path'], label=int(sample['label']), feature=feature,
+                                     probabilities=sample['logits'].double().softmax(0).cpu().numpy()))
 
     def _add_segmentation(self, sample: Any) -> None:
         prediction = sample.pred_sem_seg.data[0].cpu().numpy()
         annotation = sample.gt_sem_seg.data[0].cpu().numpy()
-        record = segmentation.count(prediction, annotation, len(self.data_set.metainfo['classes']),
-                                    self.data_set.ignore_index)
+        record = segmentation.count(prediction, annotation, len(self.classes), self.data_set.ignore_index)
         # Compressed, because the label maps of thousands of images do not fit into memory.
         record.update(path=sample.img_path, prediction=cv2.imencode('.png', prediction.astype(np.uint8))[1],
                       annotation=cv2.imencode('.png', annotation.astype(np.uint8))[1])
         self.records.append(record)
 
     def _add_detection(self, sample: Any) -> None:
-        info = self.data_set.get_data_info(self._index[sample.img_path])
         height, width = sample.ori_shape
-        instances = info['instances']
+        instances = self._infos[sample.img_path]['instances']
         found = sample.pred_instances.numpy()
         masks = [m if isinstance(m, dict) else mask_utils.encode(np.asfortranarray(m, np.uint8))
                  for m in found.get('masks', ())]
-        truth = [_rle(one.get('mask'), height, width) for one in instances]
-        boxes = np.array([one['bbox'] for one in instances], np.float32).reshape(-1, 4)
-        with_masks = all(mask is not None for mask in truth) and bool(masks or not len(found['scores']))
-        areas = np.prod(boxes[:, 2:] - boxes[:, :2], 1)
+        truth = [to_rle(one.get('mask'), height, width) for one in instances]
+        boxes = np.array([one['bbox'] for one in instances], float).reshape(-1, 4)
+        with_masks = all(truth) and bool(masks or not len(found['scores']))
+        areas = [one.get('area', area) for one, area in zip(instances, np.prod(boxes[:, 2:] - boxes[:, :2], 1))]
         self.records.append(dict(
-            path=sample.img_path, size=(height, width), gt_boxes=boxes,
-            gt_labels=[one['bbox_label'] for one in instances],
-            gt_crowd=[one.get('ignore_flag', 0) for one in instances],
-            gt_areas=[float(mask_utils.area(mask)) for mask in truth] if with_masks else areas,
+            path=sample.img_path, size=(height, width), gt_boxes=boxes, gt_areas=areas,
+            gt_labels=[one['bbox_label'] for one in instances], gt_crowd=[one['ignore_flag'] for one in instances],
             gt_masks=truth if with_masks else [], boxes=found['bboxes'], labels=found['labels'],
             scores=found['scores'], masks=masks if with_masks else []))
 
-    def draw(self, number: int) -> Image.Image:
-        """Return the picture of a record: the image, or annotation and prediction side by side."""
+    def draw(self, number: int) -> list[Image.Image]:
+        """Return the pictures of a record: of a classifier the image; otherwise annotation and prediction."""
         record = self.records[number]
         if self.task is classification:
-            info = self.data_set.get_data_info(self._index[record['path']])
-            return side_by_side(read_image(open_file(info, self.data_set.backend_args)))
+            return [read_image(open_file(self._infos[record['path']], self.data_set.backend_args))]
         image = read_image(record['path'])
-        palette = [tuple(color) for color in self.data_set.metainfo.get('palette') or ()] or None
         if self.task is segmentation:
-            maps = [cv2.imdecode(record[key], cv2.IMREAD_UNCHANGED) for key in ('annotation', 'prediction')]
-            return side_by_side(*(overlay(image, label_map, palette) for label_map in maps))
-        shown = np.asarray(record['scores']) >= 0.3
-        return side_by_side(
-            annotate(image, record['gt_boxes'], record['gt_labels'], self.data_set.metainfo['classes']),
-            annotate(image, record['boxes'][shown], record['labels'][shown], self.data_set.metainfo['classes'],
-                     record['scores'][shown]))
+            return [overlay(image, cv2.imdecode(record[key], cv2.IMREAD_UNCHANGED), self.palette)
+                    for key in ('annotation', 'prediction')]
+        shown = record['shown']
+        return [annotate(image, record['gt_boxes'], record['gt_labels'], self.classes, self.palette),
+                annotate(image, record['boxes'][shown], record['labels'][shown], self.classes, self.palette,
+                         record['scores'][shown])]
 
-    def diagnose(self, report: Report) -> dict[str, Any]:
-        """Add everything that is known of the records to a report; return what a comparison needs."""
-        for record in self.records:
-            report.add_image(str(record['path']))
-        if self.unreadable:
-            report.summary.append(f'{len(self.unreadable)} images cannot be read: {", ".join(self.unreadable[:5])}.')
-        return self.task.diagnose(report, self.records, self.data_set.metainfo['classes'])
+    def diagnose(self, report: Report, other: 'CollectHook | None' = None) -> dict[str, Any]:
+        """Add everything that is known of the records to a report; return what a comparison needs.
+
+        Args:
+            report: gets the sections.
+            other: a second model on the same images, whose predictions are drawn beside.
+        """
+        def draw(i: int) -> Image.Image:
+            return side_by_side(*self.draw(i), *(other.draw(i)[1:] if other else ()))
+
+        for i, record in enumerate(self.records):
+            report.add_image(record['path'], partial(draw, i))
+        name_unreadable(report, self.unreadable)
+        return self.task.diagnose(report, self.records, self.classes)
 
 
-def _rle(mask: Any, height: int, width: int) -> dict[str, Any] | None:
-    """Return COCO's polygons or RLE as a compressed RLE."""
-    if not mask:
-        return None
+def to_rle(mask: Any, height: int, width: int) -> dict[str, Any] | None:
+    """Return COCO's polygons or RLE as a compressed RLE, and None if there is no mask."""
     if isinstance(mask, list):
-        return mask_utils.merge(mask_utils.frPyObjects(mask, height, width))
-    return mask if isinstance(mask['counts'], (bytes, str)) else mask_utils.frPyObjects(mask, height, width)
+        mask = [polygon for polygon in mask if len(polygon) >= 6]
+        return mask_utils.merge(mask_utils.frPyObjects(mask, height, width)) if mask else None
+    if not mask or isinstance(mask['counts'], (bytes, str)):
+        return mask or None
+    return mask_utils.frPyObjects(mask, height, width)
 
 
 def read_image(file: Any) -> Image.Image:
@@ -137,19 +197,24 @@ def read_image(file: Any) -> Image.Image:
         return Image.new('RGB', (64, 64), 'grey')
 
 
-def overlay(image: Image.Image, label_map: np.ndarray, palette: Sequence[tuple[int, int, int]] | None) -> Image.Image:
+def overlay(image: Image.Image, label_map: np.ndarray, palette: Sequence[Sequence[int]]) -> Image.Image:
     """Return an image with a label map (H, W) over it; values without a colour stay black."""
     colors = np.zeros((256, 3), np.uint8)
-    known = palette or [sv.ColorPalette.DEFAULT.by_idx(k).as_rgb() for k in range(255)]
-    colors[:len(known)] = known
+    colors[:len(palette)] = palette
     return Image.blend(image.resize(label_map.shape[::-1]), Image.fromarray(colors[label_map]), 0.55)
 
 
-def annotate(image: Image.Image, boxes: Any, labels: Any, classes: Sequence[str], scores: Any = None) -> Image.Image:
-    """Return an image with boxes (N, 4), their classes and scores."""
-    detections = sv.Detections(np.asarray(boxes, np.float32).reshape(-1, 4),
+def annotate(image: Image.Image, boxes: Any, labels: Any, classes: Sequence[str], palette: Sequence[Sequence[int]],
+             scores: Any = None, masks: np.ndarray | None = None) -> Image.Image:
+    """Return an image with boxes (N, 4), their classes and scores, and masks bool (N, H, W)."""
+    detections = sv.Detections(np.asarray(boxes, np.float32).reshape(-1, 4), mask=masks,
                                class_id=np.asarray(labels, int).reshape(-1))
+    colors = sv.ColorPalette([sv.Color(*map(int, color)) for color in palette])
     texts = [classes[label] if scores is None else f'{classes[label]} {scores[i]:.2f}'
              for i, label in enumerate(detections.class_id)]
-    scene = sv.BoxAnnotator(thickness=2).annotate(image.copy(), detections)
-    return sv.LabelAnnotator(text_scale=0.4, text_padding=2).annotate(scene, detections, labels=texts)
+    # A picture is at most SIDE pixels long on the page, so lines and letters grow with the image.
+    scale = max(*image.size, 320) / 320
+    scene = image.copy() if masks is None else sv.MaskAnnotator(color=colors).annotate(image.copy(), detections)
+    scene = sv.BoxAnnotator(color=colors, thickness=round(1.5 * scale)).annotate(scene, detections)
+    return sv.LabelAnnotator(color=colors, text_color=sv.Color.BLACK, text_scale=0.35 * scale, text_padding=round(
+        scale), text_thickness=round(scale)).annotate(scene, detections, labels=texts)

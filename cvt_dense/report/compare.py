@@ -37,14 +37,12 @@ def statistic_of(task: Any, found: dict[str, Any], classes: int) -> Callable[[np
         flat = found['matrices'].reshape(len(found['matrices']), -1)
 
         def mean_iou(weights: np.ndarray) -> np.ndarray:
-            ious = segmentation.iou((weights @ flat).reshape(classes, classes))
+            ious = segmentation.iou(*segmentation.count_classes((weights @ flat).reshape(classes, classes)))
             return 100 * np.append(np.nanmean(ious), ious)
         return mean_iou
-    counts = {kind: np.stack([np.bincount(match[kind], minlength=classes) for match in found['matches']])
-              for kind in ('hit', 'missed', 'false')}
 
     def f1(weights: np.ndarray) -> np.ndarray:
-        hit, missed, false = (weights @ counts[kind] for kind in ('hit', 'missed', 'false'))
+        hit, missed, false = (weights @ found[kind] for kind in ('hit', 'missed', 'false'))
         hit, missed, false = (np.append(value.sum(), value) for value in (hit, missed, false))
         with np.errstate(invalid='ignore'):
             return 100 * 2 * hit / (2 * hit + missed + false)
@@ -85,8 +83,8 @@ def _score(task: Any, found: dict[str, Any]) -> np.ndarray:
     if task is classification:
         return found['correct'].astype(float)
     if task is segmentation:
-        return np.array([np.diag(matrix).sum() / max(matrix.sum(), 1) for matrix in found['matrices']])
-    return np.array([-len(match['missed']) - len(match['false']) for match in found['matches']], float)
+        return np.array([np.trace(matrix) / max(matrix.sum(), 1) for matrix in found['matrices']])
+    return -(found['missed'] + found['false']).sum(1).astype(float)
 
 
 def _best(gain: np.ndarray) -> np.ndarray:

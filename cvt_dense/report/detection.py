@@ -1,15 +1,18 @@
 """What a detector gets wrong."""
 import contextlib
 import io
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import supervision as sv
+import tidecv
 from matplotlib.figure import Figure
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
+from sklearn.metrics import precision_recall_curve
 
 from .page import Cell, Report
 
@@ -76,16 +79,59 @@ def mean_precision(evaluation: COCOeval, iou: float | None = None, k: int | None
     return 100. * float(values.mean()) if values.size else float('nan')
 
 
-def best_thresholds(evaluation: COCOeval) -> list[tuple[float, float]]:
-    """Return the score and the F1 of each class at the threshold with the best F1, IoU 0.5; NaN without detections."""
-    recall = evaluation.params.recThrs
-    found = []
-    for k in range(evaluation.eval['precision'].shape[2]):
-        precision, scores = (evaluation.eval[key][0, :, k, 0, -1] for key in ('precision', 'scores'))
-        f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-9)
-        best = int(f1.argmax())
-        found.append((float(scores[best]), float(f1[best])) if f1[best] > 0 else (float('nan'), float('nan')))
-    return found
+def match(evaluation: COCOeval) -> tuple[np.ndarray, np.ndarray]:
+    """Return pycocotools' matches at IoU 0.5, without crowds.
+
+    Returns:
+        detections (D, 4) with class, image, score and whether it is a hit, and objects (N, 3) with class, image and
+        the score of the detection that hits it, -1 if there is none.
+    """
+    areas, images = len(evaluation.params.areaRng), len(evaluation.params.imgIds)
+    detections, objects = [], []
+    for number, entry in enumerate(evaluation.evalImgs):
+        if entry is None or number // images % areas:
+            continue  # neither objects nor detections, or of objects of one size only
+        place = number // (areas * images), number % images
+        score = dict(zip(entry['dtIds'], entry['dtScores']))
+        detections += [(*place, score[i], hit > 0) for i, hit, ignored in zip(
+            entry['dtIds'], entry['dtMatches'][0], entry['dtIgnore'][0]) if not ignored]
+        objects += [(*place, score.get(hit, -1.)) for hit, ignored in zip(
+            entry['gtMatches'][0], entry['gtIgnore']) if not ignored]
+    return np.array(detections, float).reshape(-1, 4), np.array(objects, float).reshape(-1, 3)
+
+
+def best_threshold(detections: np.ndarray, objects: int) -> tuple[float, float, float, float]:
+    """Return the score with the best F1, and precision, recall and F1 there; NaN if no detection is a hit.
+
+    Args:
+        detections: see :func:`match`.
+        objects: number of annotated ones.
+    """
+    if not detections[:, 3].any():
+        return (float('nan'), ) * 4
+    precision, recall, scores = precision_recall_curve(detections[:, 3], detections[:, 2])
+    recall = recall * detections[:, 3].sum() / objects  # of all objects, not of those that some detection hits
+    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+    best = int(f1[:-1].argmax())
+    return float(scores[best]), float(precision[best]), float(recall[best]), float(f1[best])
+
+
+def precision_above(detections: np.ndarray, objects: int, recalls: np.ndarray, scores: Sequence[float]) -> list[float]:
+    """Return the AP of one class without the detections below each of some scores, interpolated as pycocotools does.
+
+    Args:
+        detections, objects: see :func:`best_threshold`.
+        recalls: where precision is read.
+        scores: thresholds.
+    """
+    ordered = detections[np.argsort(-detections[:, 2], kind='mergesort')]
+    hits = ordered[:, 3].cumsum()
+    values = []
+    for number in (ordered[:, 2] >= np.reshape(scores, (-1, 1))).sum(1):
+        precision = hits[:number] / np.arange(1, number + 1)
+        highest = np.append(np.maximum.accumulate(precision[::-1])[::-1], 0.)  # none at a recall that is not reached
+        values.append(float(highest[np.searchsorted(hits[:number] / objects, recalls)].mean()))
+    return values
 
 
 def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> dict[str, Any]:
@@ -95,117 +141,122 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
         report: image ``i`` of it is record ``i``.
         records: one dict per image with ``size`` (height, width); ``gt_boxes`` (N, 4) as left, top, right, bottom in
             pixels, ``gt_labels``, ``gt_crowd``, ``gt_areas`` (N, ), ``gt_masks`` (a list of RLE dicts, or empty), and
-            ``boxes`` (M, 4), ``labels``, ``scores`` (M, ), ``masks`` (RLE dicts, or empty).
+            ``boxes`` (M, 4), ``labels``, ``scores`` (M, ), ``masks`` (RLE dicts, or empty). Each gets ``shown``, bool
+            (M, ), the detections above the threshold.
         classes: their names.
+
+    Returns:
+        dict with ``hit``, ``missed`` and ``false``, numbers of objects (images, classes), which
+        :mod:`cvt_dense.report.compare` needs.
     """
     with_masks = any(record['masks'] for record in records) and any(record['gt_masks'] for record in records)
     evaluations = {name: evaluate(records, classes, name) for name in ('bbox', *(['segm'] if with_masks else []))}
     boxes = evaluations['bbox']
-    total = sum(len(record['gt_labels']) for record in records)
+    detections, objects = match(boxes)
+    threshold, _, _, f1 = best_threshold(detections, len(objects))
     report.summary.append(
         '; '.join(f'{name} AP is {mean_precision(e):.1f} %, AP50 {mean_precision(e, 0.5):.1f} %' for name, e in
-                  evaluations.items()) + f' of {total} objects in {len(records)} images.')
-    if not any(len(record['scores']) for record in records):
-        report.summary.append('The network detected nothing in any image. Train it for longer.')
+                  evaluations.items()) + f' of {len(objects)} objects in {len(records)} images.')
+    if np.isnan(threshold):
+        threshold = 0.3
+        found = sum(len(record['scores']) for record in records)
+        report.summary.append(f'No object is detected: the network has {found} detections, and none is a hit at IoU '
+                              '0.5. Train it for longer, or check its classes.')
+    else:
+        report.summary.append(f'The best F1 is {f1:.3f}, of the detections with scores from {threshold:.3f}. They are '
+                              'the detections in the pictures, and among missed and false objects below.')
+    for record in records:
+        record['shown'] = np.asarray(record['scores']) >= threshold
 
     report.add_section('Average precision', 'In percent, by pycocotools. Small objects are below 32 x 32 pixels, '
                        'medium ones below 96 x 96.')
-    columns = ['', 'AP', 'AP50', 'AP75', 'small', 'medium', 'large']
-    rows = [[name, mean_precision(e), mean_precision(e, 0.5), mean_precision(e, 0.75),
-             *(mean_precision(e, area=a) for a in (1, 2, 3))] for name, e in evaluations.items()]
-    report.add_table(columns, rows)
-    thresholds = best_thresholds(boxes)
-    matches = _match(records, thresholds)
-    rows = []
-    for k, name in enumerate(classes):
-        missed = [i for i, match in enumerate(matches) if k in match['missed']]
-        false = [i for i, match in enumerate(matches) if k in match['false']]
-        objects = sum(int((np.asarray(record['gt_labels']) == k).sum()) for record in records)
-        rows.append([name, objects, mean_precision(boxes, k=k), mean_precision(boxes, 0.5, k), thresholds[k][0],
-                     thresholds[k][1], Cell(sum(m['missed'].count(k) for m in matches), missed),
-                     Cell(sum(m['false'].count(k) for m in matches), false)])
-    report.add_table(['class', 'objects', 'AP', 'AP50', 'best score threshold', 'F1 there', 'missed', 'false'],
-                     rows, "Missed and false objects are counted at each class's threshold of best F1, IoU 0.5.")
-    _draw_curves(report, boxes, classes)
+    sizes = [(None, 0), (0.5, 0), (0.75, 0), (None, 1), (None, 2), (None, 3)]
+    columns = ['AP', 'AP50', 'AP75', 'small', 'medium', 'large']
+    report.add_table(['', *columns], [[name, *(mean_precision(e, iou, area=area) for iou, area in sizes)]
+                                      for name, e in evaluations.items()])
+    ious = boxes.params.iouThrs
+    report.add_table(['AP at an IoU of', *(f'{iou:.2f}' for iou in ious)], [
+        [name, *(mean_precision(e, iou) for iou in ious)] for name, e in evaluations.items()])
+    for name, e in evaluations.items():
+        report.add_table([f'{name} AP of', *columns], [
+            [label, *(mean_precision(e, iou, k, area) for iou, area in sizes)] for k, label in enumerate(classes)])
+    _draw_curves(report, boxes, detections, objects, classes)
+
+    report.add_section('Classes', f'Missed and false objects at score {threshold:.3f} and IoU 0.5.')
+    counts = {kind: np.zeros((len(records), len(classes)), int) for kind in ('hit', 'missed', 'false')}
+    kept = detections[detections[:, 2] >= threshold]
+    for kind, rows in (('hit', objects[objects[:, 2] >= threshold]), ('missed', objects[objects[:, 2] < threshold]),
+                       ('false', kept[kept[:, 3] == 0])):
+        np.add.at(counts[kind], (rows[:, 1].astype(int), rows[:, 0].astype(int)), 1)
+
+    def most(kind: str, k: int) -> Cell:
+        of_class = counts[kind][:, k]
+        return Cell(int(of_class.sum()), [i for i in np.argsort(-of_class, kind='stable') if of_class[i]])
+
+    of_class = [int((objects[:, 0] == k).sum()) for k in range(len(classes))]
+    report.add_table(['class', 'objects', 'found', 'missed', 'false', 'threshold of best F1', 'precision there',
+                      'recall there', 'F1 there'], [
+        [name, of_class[k], most('hit', k), most('missed', k), most('false', k),
+         *best_threshold(detections[detections[:, 0] == k], of_class[k])] for k, name in enumerate(classes)])
 
     report.add_section('Kinds of errors', 'By TIDE: what AP50 would gain if all errors of one kind were corrected.')
-    gains, images = tide(records, classes)
-    report.add_table(['kind', 'AP50 gained', 'errors'], [
-        [text, gains[kind], Cell(len(images[kind]), list(dict.fromkeys(images[kind])))]
+    found = {name: tide(records, classes, name) for name in evaluations}
+    report.add_table(['kind', *(f'{name} {what}' for name in found for what in ('AP50 gained', 'errors'))], [
+        [text, *(value for gains, images in found.values() for value in (
+            gains[kind], Cell(len(images[kind]), list(dict.fromkeys(images[kind])))))]
         for kind, (_, text) in KINDS.items()])
 
-    if total and len(classes) <= 60:
-        report.add_section('Confusion', 'Rows are annotated classes, columns detected ones, at IoU 0.5 and score 0.3.')
-        matrix = sv.ConfusionMatrix.from_detections(
-            predictions=[_detections(r['boxes'], r['labels'], r['scores']) for r in records],
-            targets=[_detections(r['gt_boxes'], r['gt_labels']) for r in records], classes=list(classes),
-            conf_threshold=0.3, iou_threshold=0.5).matrix.astype(int)
-        names = [*classes, 'background']
-        report.add_table(['', *names], [
-            [names[row], *(Cell(int(value), shade=value / max(matrix[row].sum(), 1)) for value in matrix[row])]
-            for row in range(len(names))])
+    report.add_section('Confusion', 'Rows are annotated classes, columns detected ones, by supervision at IoU 0.5 and '
+                       f'score {threshold:.3f}. Boxes are matched whatever their class.')
+    matrix = np.zeros((len(classes) + 1, ) * 2, int)
+    cells = defaultdict(list)
+    for i, record in enumerate(records):
+        shown, known = record['shown'], np.equal(record['gt_crowd'], 0)
+        of_image = sv.ConfusionMatrix.evaluate_detection_batch(
+            np.column_stack([record['boxes'], record['labels'], record['scores']])[shown].reshape(-1, 6),
+            np.column_stack([record['gt_boxes'], record['gt_labels']])[known].reshape(-1, 5), len(classes), 0., 0.5)
+        matrix += of_image
+        for place in zip(*of_image.nonzero()):
+            cells[place].append(i)
+    report.add_confusion(matrix, [*classes, 'background'], lambda row, column: cells[row, column])
 
     report.add_section('Worst images')
-    order = sorted(range(len(records)), key=lambda i: -len(matches[i]['missed']) - len(matches[i]['false']))
-    for i, match in enumerate(matches):
-        report.images[i]['note'] = f'{len(match["missed"])} missed, {len(match["false"])} false'
-    report.add_pictures([i for i in order if matches[i]['missed'] or matches[i]['false']],
+    errors = (counts['missed'] + counts['false']).sum(1)
+    for i, image in enumerate(report.images):
+        image['note'] = f'{counts["missed"][i].sum()} missed, {counts["false"][i].sum()} false'
+    report.add_pictures([i for i in np.argsort(-errors, kind='stable') if errors[i]],
                         'Annotation and prediction of the images with the most missed and false objects.')
-    return dict(matches=matches)
+    return counts
 
 
-def _detections(boxes: Any, labels: Any, scores: Any = None) -> sv.Detections:
-    return sv.Detections(np.asarray(boxes, np.float32).reshape(-1, 4), class_id=np.asarray(labels, int).reshape(-1),
-                         confidence=None if scores is None else np.asarray(scores, np.float32).reshape(-1))
+def tide(records: Sequence[dict[str, Any]], classes: Sequence[str],
+         iou_type: str = 'bbox') -> tuple[dict[str, float], dict[str, list[int]]]:
+    """Return AP50 that each of TIDE's kinds of errors costs, in percent, and the image of every error, by tidecv.
 
-
-def _match(records: Sequence[dict[str, Any]], thresholds: Sequence[tuple[float, float]]) -> list[dict[str, list[int]]]:
-    """Return the classes of each image's hits, missed objects and false detections above each class's threshold."""
-    matches = []
-    for record in records:
-        kept = [i for i, (label, score) in enumerate(zip(record['labels'], record['scores']))
-                if score >= np.nan_to_num(thresholds[label][0], nan=np.inf)]
-        match = dict(hit=[], missed=[], false=[])
-        for k in set(map(int, record['gt_labels'])) | {int(record['labels'][i]) for i in kept}:
-            truth = [i for i, label in enumerate(record['gt_labels']) if label == k and not record['gt_crowd'][i]]
-            found = sorted((i for i in kept if record['labels'][i] == k), key=lambda i: -record['scores'][i])
-            free = set(range(len(truth)))
-            overlaps = sv.box_iou_batch(np.reshape(record['gt_boxes'], (-1, 4))[truth],
-                                        np.reshape(record['boxes'], (-1, 4))[found])
-            for j in range(len(found)):
-                best = max(free, key=lambda i: overlaps[i, j]) if free else None
-                if best is not None and overlaps[best, j] >= 0.5:
-                    free.remove(best)
-                    match['hit'].append(k)
-                else:
-                    match['false'].append(k)
-            match['missed'] += [k] * len(free)
-        matches.append(match)
-    return matches
-
-
-def tide(records: Sequence[dict[str, Any]], classes: Sequence[str]) -> tuple[dict[str, float], dict[str, list[int]]]:
-    """Return AP50 that each of TIDE's kinds of errors costs, in percent, and the image of every error, by tidecv."""
-    import tidecv
+    Args:
+        records, classes, iou_type: see :func:`evaluate`.
+    """
     truth, found = tidecv.Data('annotations'), tidecv.Data('predictions')
     for k, name in enumerate(classes):
         truth.add_class(k, name)
+    nothing = itertools.repeat(None)
     for i, record in enumerate(records):
         truth.add_image(i, str(i))
-        for box, label, crowd in zip(record['gt_boxes'], record['gt_labels'], record['gt_crowd']):
+        for box, label, crowd, mask in zip(record['gt_boxes'], record['gt_labels'], record['gt_crowd'],
+                                           record['gt_masks'] or nothing):
             add = truth.add_ignore_region if crowd else truth.add_ground_truth
-            add(i, int(label), _xywh(box))
-        for box, label, score in zip(record['boxes'], record['labels'], record['scores']):
-            found.add_detection(i, int(label), float(score), _xywh(box))
+            add(i, int(label), _xywh(box), mask)
+        for box, label, score, mask in zip(record['boxes'], record['labels'], record['scores'],
+                                           record['masks'] or nothing):
+            found.add_detection(i, int(label), float(score), _xywh(box), mask)
     images: dict[str, list[int]] = defaultdict(list)
-    if not truth.annotations:
+    if all(one['ignore'] for one in truth.annotations):
         return dict.fromkeys(KINDS, float('nan')), images
-    evaluation = tidecv.TIDE(mode=tidecv.TIDE.BOX)
-    run = evaluation.evaluate(truth, found, name='run')
+    mode = tidecv.TIDE.BOX if iou_type == 'bbox' else tidecv.TIDE.MASK
+    run = tidecv.TIDE(mode=mode).evaluate(truth, found, name='run')
     names = {name: kind for kind, (name, _) in KINDS.items()}
     for error in run.errors:
-        images[names[type(error).__name__]].append((error.gt if hasattr(error, 'gt') and not hasattr(error, 'pred')
-                                                    else error.pred)['image'])
+        images[names[type(error).__name__]].append((error.pred if hasattr(error, 'pred') else error.gt)['image'])
     gains = {}
     for kind, (name, _) in KINDS.items():
         try:
@@ -215,19 +266,19 @@ def tide(records: Sequence[dict[str, Any]], classes: Sequence[str]) -> tuple[dic
     return gains, images
 
 
-def _draw_curves(report: Report, evaluation: COCOeval, classes: Sequence[str]) -> None:
-    precision, scores = evaluation.eval['precision'][0, :, :, 0, -1], evaluation.eval['scores'][0, :, :, 0, -1]
-    known = [k for k in range(len(classes)) if precision[0, k] > -1]
-    if not known:
-        return
+def _draw_curves(report: Report, evaluation: COCOeval, detections: np.ndarray, objects: np.ndarray,
+                 classes: Sequence[str]) -> None:
+    counts = np.bincount(objects[:, 0].astype(int), minlength=len(classes))
+    known = [k for k in np.argsort(-counts, kind='stable') if counts[k]]
     figure = Figure((9, 4))
     curves, over_score = figure.subplots(1, 2)
+    recalls, steps = evaluation.params.recThrs, np.linspace(0, 1, 51)
     for k in known[:20]:
-        curves.plot(evaluation.params.recThrs, precision[:, k], label=classes[k])
+        curves.plot(recalls, evaluation.eval['precision'][0, :, k, 0, -1], label=classes[k])
     curves.set(xlabel='recall', ylabel='precision', xlim=(0, 1), ylim=(0, 1.02))
     curves.legend(fontsize=6, ncols=2)
-    steps = np.linspace(0, 1, 51)
-    # Without the detections below a threshold the curve ends at the recall that those above it reach.
-    over_score.plot(steps, [100 * np.where(scores[:, known] >= step, precision[:, known], 0).mean() for step in steps])
+    above = [precision_above(detections[detections[:, 0] == k], counts[k], recalls, steps) for k in known]
+    over_score.plot(steps, 100 * np.mean(above, 0))
     over_score.set(xlabel='score threshold', ylabel='AP50, %')
-    report.add_figure(figure, 'Precision over recall at IoU 0.5, and AP50 of the detections above a score.')
+    report.add_figure(figure, 'Precision over recall at IoU 0.5 (of at most 20 classes, those with the most objects), '
+                      'and AP50 of the detections above a score.')

@@ -1,17 +1,21 @@
 """One HTML page with tables, figures and lists of pictures."""
 import json
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader
 from matplotlib.figure import Figure
 from PIL import Image
+from tqdm import tqdm
 
 LISTED = 60  # pictures that one list shows at most; the worst ones come first
 SIDE = 320  # longest side in pixels of one half of a picture
+LARGEST_MATRIX = 100  # names of which a whole confusion matrix is shown
 
 
 @dataclass
@@ -40,11 +44,13 @@ class Report:
     summary: list[str] = field(default_factory=list)
     sections: list[dict[str, Any]] = field(default_factory=list)
     images: list[dict[str, Any]] = field(default_factory=list)
+    pictures: list[Callable[[], Image.Image]] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
 
-    def add_image(self, name: str, note: str = '') -> int:
-        """Add an image that lists may show and return its number; :meth:`write` asks for the picture by that number."""
-        self.images.append(dict(name=name, note=note))
+    def add_image(self, path: str, draw: Callable[[], Image.Image], note: str = '') -> int:
+        """Add an image that lists may show and return its number; ``draw`` is called if a list does show it."""
+        self.images.append(dict(path=str(path), note=note))
+        self.pictures.append(draw)
         return len(self.images) - 1
 
     def add_section(self, title: str, text: str = '') -> None:
@@ -55,6 +61,32 @@ class Report:
         """Add a table whose cells are texts, numbers or :class:`Cell`."""
         cells = [[_describe(cell) for cell in row] for row in rows]
         self.sections[-1]['blocks'].append(dict(kind='table', header=list(header), rows=cells, caption=caption))
+
+    def add_confusion(self, matrix: np.ndarray, names: Sequence[str], images: Callable[[int, int], Sequence[int]],
+                      percent: bool = False) -> None:
+        """Add a confusion matrix, or its largest errors if it has more than ``LARGEST_MATRIX`` names.
+
+        Args:
+            matrix: counts by annotated (rows) and predicted class (columns).
+            names: of the rows and columns.
+            images: ``row, column -> numbers of the images`` that the cell leads to.
+            percent: show each count in percent of its row.
+        """
+        share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+        every = range(len(names))
+
+        def cell(row: int, column: int) -> Cell:
+            value = round(100 * float(share[row, column]), 1) if percent else int(matrix[row, column])
+            return Cell(value, images(row, column), share[row, column])
+
+        if len(names) <= LARGEST_MATRIX:
+            self.add_table(['', *names], [[names[row], *(cell(row, column) for column in every)] for row in every])
+            return
+        errors = matrix * (1 - np.eye(len(names), dtype=matrix.dtype))
+        pairs = np.argsort(-errors, axis=None, kind='stable')[:LARGEST_MATRIX]
+        self.add_table(['annotated', 'predicted', '%' if percent else 'number'], [
+            [names[row], names[column], cell(row, column)]
+            for row, column in zip(*np.unravel_index(pairs, errors.shape)) if errors[row, column]], 'The largest ones.')
 
     def add_pictures(self, images: Sequence[int], caption: str = '') -> None:
         """Add a list of pictures that is visible from the start."""
@@ -69,21 +101,12 @@ class Report:
 
     def listed(self) -> list[int]:
         """Return the numbers of the images that some list shows."""
-        found: set[int] = set()
-        for section in self.sections:
-            for block in section['blocks']:
-                found.update(block.get('images', ()))
-                for row in block.get('rows', ()):
-                    for cell in row:
-                        found.update(cell['images'])
-        return sorted(found)
+        blocks = [block for section in self.sections for block in section['blocks']]
+        cells = [cell for block in blocks for row in block.get('rows', ()) for cell in row]
+        return sorted({number for holder in (*blocks, *cells) for number in holder.get('images', ())})
 
-    def write(self, folder: str | Path, draw: Any) -> Path:
-        """Write the report; the folder gets its name when everything is in it.
-
-        Args:
-            folder: must not exist.
-            draw: ``number of an image -> PIL image``, called once for every listed image.
+    def write(self, folder: str | Path) -> Path:
+        """Write the report; the folder gets its name, in the place of an older report, when everything is in it.
 
         Returns:
             Path of ``report.html``.
@@ -96,16 +119,20 @@ class Report:
             (partial / 'figures').mkdir()
             for number, figure in enumerate(self.figures, 1):
                 figure.savefig(partial / f'figures/{number:02}.png', dpi=110, bbox_inches='tight')
-            for number in self.listed():
+            listed = self.listed()
+            paths = [self.images[number]['path'] for number in listed]
+            root = os.path.commonpath(map(os.path.dirname, paths)) if paths else ''
+            for number in tqdm(listed, desc='pictures', leave=False, disable=None):
                 file = f'images/{number:06}.jpg'
-                draw(number).convert('RGB').save(partial / file, quality=80)
-                self.images[number]['file'] = file
-            content = dict(title=self.title, summary=self.summary, sections=self.sections,
-                           images={number: self.images[number] for number in self.listed()})
+                self.pictures[number]().convert('RGB').save(partial / file, quality=80)
+                self.images[number].update(file=file, name=os.path.relpath(self.images[number]['path'], root or '.'))
+            content = dict(title=self.title, summary=self.summary, root=root, sections=self.sections,
+                           images={number: self.images[number] for number in listed})
             (partial / 'report.json').write_text(json.dumps(content, indent=1, allow_nan=False))
             pages = Environment(loader=PackageLoader('cvt_dense.report', '.'), autoescape=True)
             page = pages.get_template('page.html').render(content)
             (partial / 'report.html').write_text(page, encoding='utf-8')
+            shutil.rmtree(folder, ignore_errors=True)
             partial.rename(folder)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
@@ -128,12 +155,13 @@ def _describe(cell: Any) -> dict[str, Any]:
 
 
 def side_by_side(*pictures: Image.Image) -> Image.Image:
-    """Return pictures beside each other, each at most ``SIDE`` pixels long."""
+    """Return pictures beside each other, each as large as fits into a square of ``SIDE`` pixels."""
     resized = []
     for picture in pictures:
-        picture = picture.convert('RGB')
-        picture.thumbnail((SIDE, SIDE))
-        resized.append(picture)
+        factor = SIDE / max(picture.size)
+        factor = min(factor, 4) if factor > 1 else factor  # pixels of small images stay visible as such
+        size = [max(round(side * factor), 1) for side in picture.size]
+        resized.append(picture.convert('RGB').resize(size, Image.NEAREST if factor > 1 else Image.BICUBIC))
     canvas = Image.new('RGB', (sum(p.width for p in resized) + 4 * (len(resized) - 1), max(p.height for p in resized)),
                        'white')
     left = 0

@@ -32,7 +32,7 @@ def count(prediction: np.ndarray, annotation: np.ndarray, classes: int, ignore_i
 
     def matrix(mask: np.ndarray) -> np.ndarray:
         pairs = annotation[mask].astype(np.int64) * classes + prediction[mask]
-        return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+        return np.bincount(pairs, minlength=classes**2).reshape(classes, classes).astype(np.int32)
 
     cells = (np.arange(height) * GRID // height)[:, None] * GRID + np.arange(width) * GRID // width
 
@@ -43,11 +43,15 @@ def count(prediction: np.ndarray, annotation: np.ndarray, classes: int, ignore_i
     return dict(matrix=matrix(known), band=matrix(band), wrong=grid(wrong), known=grid(known))
 
 
-def iou(matrix: np.ndarray) -> np.ndarray:
-    """Return the IoU of each class of a confusion matrix (..., C, C); NaN of classes that do not occur."""
-    hit = np.diagonal(matrix, axis1=-2, axis2=-1).astype(np.float64)
-    union = matrix.sum(-1) + matrix.sum(-2) - hit
+def iou(hit: np.ndarray, annotated: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """Return the IoU of classes, NaN of those that do not occur, from pixels: right, annotated and predicted."""
+    union = annotated + predicted - hit
     return np.divide(hit, union, out=np.full(hit.shape, np.nan), where=union > 0)
+
+
+def count_classes(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the arguments of :func:`iou`, each (..., C), from confusion matrices (..., C, C)."""
+    return np.diagonal(matrices, axis1=-2, axis2=-1).astype(np.int64), matrices.sum(-1), matrices.sum(-2)
 
 
 def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> dict[str, Any]:
@@ -57,37 +61,40 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
         report: image ``i`` of it is record ``i``.
         records: one dict per image as :func:`count` returns it.
         classes: their names.
+
+    Returns:
+        dict with ``matrices`` (images, C, C), which :mod:`cvt_dense.report.compare` needs.
     """
     matrices = np.stack([record['matrix'] for record in records])
-    total, band = matrices.sum(0), sum(record['band'] for record in records)
-    ious, accuracy = iou(total), np.diag(total) / np.maximum(total.sum(1), 1)
+    total, band = matrices.sum(0), sum(record['band'].astype(np.int64) for record in records)
+    counts, whole = count_classes(matrices), count_classes(total)
+    ious, at_boundaries = iou(*whole), iou(*count_classes(band))
+    accuracy = np.divide(whole[0], whole[1], out=np.full(len(classes), np.nan), where=whole[1] > 0)
+    mean = np.nanmean(ious)
     report.summary.append(
-        f'mIoU is {100 * np.nanmean(ious):.2f} %, pixel accuracy {100 * np.diag(total).sum() / total.sum():.2f} %, and '
-        f'mIoU within {BAND} pixels of boundaries {100 * np.nanmean(iou(band)):.2f} % of {len(records)} images.')
-    # Of a class, the images that cost it most: pixels that are missed or wrongly predicted.
-    hits = np.diagonal(matrices, axis1=1, axis2=2)
-    errors = matrices.sum(2) + matrices.sum(1) - 2 * hits
+        f'mIoU is {100 * mean:.2f} %, pixel accuracy {100 * whole[0].sum() / total.sum():.2f} %, and mIoU within '
+        f'{BAND} pixels of boundaries {100 * np.nanmean(at_boundaries):.2f} % of {len(records)} images.')
 
     def worst(cost: np.ndarray) -> np.ndarray:
         order = np.argsort(-cost, kind='stable')
         return order[cost[order] > 0]
 
-    for image, matrix in zip(report.images, matrices):
-        image['note'] = f'mIoU {100 * np.nanmean(iou(matrix)):.1f} %, ' \
-                        f'{100 * (1 - np.diag(matrix).sum() / max(matrix.sum(), 1)):.1f} % of the pixels wrong'
-    report.add_section('Classes')
+    # Of a class, the images that cost it most: pixels that are missed or wrongly predicted.
+    errors = counts[1] + counts[2] - 2 * counts[0]
+    with np.errstate(invalid='ignore'):
+        loss = 100 * (np.nanmean(iou(*(all_images - one for all_images, one in zip(whole, counts))), axis=1) - mean)
+    for i, image in enumerate(report.images):
+        image['note'] = f'{100 * (1 - counts[0][i].sum() / max(counts[1][i].sum(), 1)):.1f} % of the pixels wrong, ' \
+                        f'mIoU without this image {loss[i]:+.3f}'
+    report.add_section('Classes', f'At boundaries: within {BAND} pixels of a boundary between annotated classes.')
     report.add_table(
         ['class', 'IoU, %', 'accuracy, %', 'IoU at boundaries, %', 'fraction of pixels, %', 'wrong pixels'],
-        [[name, 100 * ious[k], 100 * accuracy[k], 100 * iou(band)[k], 100 * total[k].sum() / total.sum(),
+        [[name, 100 * ious[k], 100 * accuracy[k], 100 * at_boundaries[k], 100 * whole[1][k] / total.sum(),
           Cell(int(errors[:, k].sum()), worst(errors[:, k]))] for k, name in enumerate(classes)])
     report.add_section('Confusion', 'Pixels in percent of the annotated class. Rows are annotated, columns predicted.')
-    share = total / np.maximum(total.sum(1, keepdims=True), 1)
-    report.add_table(['', *classes], [
-        [name, *(Cell(round(100 * share[row, column], 1), worst(matrices[:, row, column]) if row != column else (),
-                      share[row, column]) for column in range(len(classes)))] for row, name in enumerate(classes)])
+    report.add_confusion(total, classes, lambda row, column: worst(matrices[:, row, column]), percent=True)
     report.add_section('Worst images')
-    report.add_pictures(np.argsort([np.nanmean(iou(matrix)) if matrix.any() else 1. for matrix in matrices]),
-                        'Annotation and prediction of the images with the lowest mIoU.')
+    report.add_pictures(worst(np.nan_to_num(loss)), 'Annotation and prediction of the images that cost the most mIoU.')
     report.add_section('Places')
     figure = Figure((5, 4))
     axes = figure.subplots()

@@ -1,10 +1,11 @@
 """Reports: their numbers against pycocotools, scikit-learn and errors that are known by construction."""
 import json
+import resource
 
 import numpy as np
 import pytest
 from PIL import Image
-from sklearn.metrics import balanced_accuracy_score
+from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from cvt_dense.report import classification, compare, detection, segmentation
 from cvt_dense.report.page import Report
@@ -15,7 +16,7 @@ CLASSES = ('cat', '<script>alert(1)</script>', 'dog')
 def images(number: int) -> Report:
     report = Report('a report')
     for i in range(number):
-        report.add_image(f'{i}.jpg')
+        report.add_image(f'{i}.jpg', lambda: Image.new('RGB', (8, 8)))
     return report
 
 
@@ -62,45 +63,93 @@ def detected(gt=(), gt_labels=(), found=(), labels=(), scores=()) -> dict:
 
 
 HERE, THERE = (0, 0, 40, 40), (100, 100, 160, 160)
-# One image with one error of each of TIDE's kinds.
+PART = (0, 0, 40, 15)  # IoU with HERE 0.375
+FOUND = detected([THERE], [2], [THERE], [2], [.5])
+# Images with one error of one of TIDE's kinds, and what correcting it adds to AP50, interpolated at 101 recalls. In
+# each, the mean over the classes 0 and 2, or over one of them.
 ERRORS = dict(
-    Cls=detected([HERE], [0], [HERE], [2], [.9]),
-    Loc=detected([HERE], [0], [(0, 0, 40, 15)], [0], [.9]),
-    Both=detected([HERE], [0], [(0, 0, 40, 15)], [2], [.9]),
-    Dupe=detected([HERE], [0], [HERE, (0, 0, 40, 39)], [0, 0], [.9, .8]),
-    Bkg=detected([HERE], [0], [HERE, THERE], [0, 0], [.9, .8]),
-    Miss=detected([HERE, THERE], [0, 0], [HERE], [0], [.9]),
+    Cls=([detected([HERE], [0], [HERE], [2], [.9]), FOUND], 100 - (0 + 50) / 2),
+    Loc=([detected([HERE], [0], [PART], [0], [.9])], 100.),
+    Both=([detected([HERE], [0], [HERE, PART], [0, 2], [.95, .9]), FOUND], 100 - (100 + 50) / 2),
+    Dupe=([detected([HERE, THERE], [0, 0], [HERE, (0, 0, 40, 39), THERE], [0] * 3, [.9, .8, .7])],
+          100 - 100 * (51 + 50 * 2 / 3) / 101),
+    Bkg=([detected([HERE], [0], [HERE, THERE], [0, 0], [.8, .9])], 50.),
+    Miss=([detected([HERE, THERE], [0, 0], [HERE], [0], [.9])], 100 - 100 * 51 / 101),
 )
 
 
-def test_each_of_tides_errors_is_found_where_it_was_made():
-    gains, places = detection.tide(list(ERRORS.values()), CLASSES)
-    for number, kind in enumerate(ERRORS):
-        assert number in places[kind], kind
-    assert all(len(found) == 1 for kind, found in places.items() if kind not in ('Miss', 'Both')), places
-    assert sum(gains.values()) > 0
+@pytest.mark.parametrize('kind', ERRORS)
+def test_each_kind_of_error_is_found_with_what_it_costs(kind):
+    records, gain = ERRORS[kind]
+    gains, places = detection.tide(records, CLASSES)
+    assert places == {kind: [0]}
+    assert gains[kind] == pytest.approx(gain, abs=0.01)
+    assert sum(gains.values()) == pytest.approx(gain, abs=0.01)
 
 
-def test_detection_report_has_pycocotools_figures_and_shifted_boxes_are_localisation_errors():
+def test_one_error_of_each_kind_is_found_in_one_set():
+    records = [record for group, _ in ERRORS.values() for record in group]
+    _, places = detection.tide(records, CLASSES)
+    assert places == {kind: [[r is group[0] for r in records].index(True)] for kind, (group, _) in ERRORS.items()}
+
+
+@pytest.fixture(scope='module')
+def shifted() -> tuple[list[dict], Report]:
+    """20 images with an object of each class, found 8 pixels beside, except on every fourth image; and their report."""
     rng = np.random.default_rng(0)
     records = []
-    for _ in range(20):
+    for i in range(20):
         corner = rng.uniform(0, 120, (3, 2))
         truth = np.concatenate((corner, corner + 30), 1)
-        records.append(detected(truth, [0, 1, 2], truth + 8, [0, 1, 2], rng.uniform(.5, 1, 3)))
+        records.append(detected(truth, [0, 1, 2], truth + 8 * (i % 4 > 0), [0, 1, 2], rng.uniform(.5, 1, 3)))
     report = images(20)
     detection.diagnose(report, records, CLASSES)
+    return records, report
+
+
+def test_detection_agrees_with_pycocotools_and_scikit_learn(shifted):
+    records, report = shifted
     evaluation = detection.evaluate(records, CLASSES, 'bbox')
     row = table(report, 'Average precision')['rows'][0]
     assert [cell['value'] for cell in row[1:4]] == pytest.approx(100 * evaluation.stats[:3])
-    kinds = {row[0]['text'].split(':')[0]: row[2]['value'] for row in table(report, 'Kinds of errors')['rows']}
-    assert kinds['localisation'] >= 55 and max(kinds.values()) == kinds['localisation']
+    by_class = table(report, 'Average precision', 2)['rows']
+    assert np.mean([row[1]['value'] for row in by_class]) == pytest.approx(100 * evaluation.stats[0])
+    detections, objects = detection.match(evaluation)
+    for k in range(3):
+        of_class, number = detections[detections[:, 0] == k], (objects[:, 0] == k).sum()
+        above = detection.precision_above(of_class, number, evaluation.params.recThrs, [0., 2.])
+        assert above == pytest.approx([by_class[k][2]['value'] / 100, 0.]), 'AP50 of all, and of no detections'
+        score, precision, recall, f1 = detection.best_threshold(of_class, number)
+        kept = of_class[of_class[:, 2] >= score]
+        assert (precision, recall) == pytest.approx((kept[:, 3].mean(), kept[:, 3].sum() / number))
+        labels = np.r_[of_class[:, 3], np.ones(int(number - of_class[:, 3].sum()))]  # a missed object has no detection
+        scores = np.r_[of_class[:, 2], np.zeros(len(labels) - len(of_class))]
+        assert f1 == pytest.approx(max(f1_score(labels, scores >= step) for step in of_class[:, 2]))
+
+
+def test_shifted_boxes_are_localisation_errors_and_numbers_lead_to_their_images(shifted):
+    _, report = shifted
+    kinds = {row[0]['text'].split(':')[0]: row[2] for row in table(report, 'Kinds of errors')['rows']}
+    assert kinds['localisation']['value'] == max(cell['value'] for cell in kinds.values()) >= 40
+    assert not any(i % 4 == 0 for i in kinds['localisation']['images'])
+    confusion = table(report, 'Confusion')['rows']
+    for k in range(3):
+        assert confusion[k][k + 1]['value'] == 5 and confusion[k][k + 1]['images'] == [0, 4, 8, 12, 16]
+
+
+def test_swapped_labels_of_two_classes_are_seen_in_the_confusion(shifted):
+    records = [dict(record, labels=np.array([0, 2, 1])) for record in shifted[0][::4]]
+    report = images(5)
+    detection.diagnose(report, records, CLASSES)
+    matrix = np.array([[cell['value'] for cell in row[1:4]] for row in table(report, 'Confusion')['rows'][:3]])
+    assert matrix[1, 2] and matrix[2, 1] and not matrix[[1, 2, 0, 0, 1, 2], [1, 2, 1, 2, 0, 0]].any()
 
 
 def test_a_detector_that_finds_nothing_has_a_report():
     report = images(2)
-    detection.diagnose(report, [detected([HERE], [0]), detected()], CLASSES)
-    assert any('nothing' in sentence for sentence in report.summary)
+    found = detection.diagnose(report, [detected([HERE], [0]), detected()], CLASSES)
+    assert found['missed'].sum() == 1
+    assert any('0 detections' in sentence for sentence in report.summary)
 
 
 def test_segmentation_counts_what_is_wrong_and_where():
@@ -111,7 +160,8 @@ def test_segmentation_counts_what_is_wrong_and_where():
     prediction[32:, :24] = 2
     record = segmentation.count(prediction, annotation, 3, 255)
     assert record['matrix'].sum() == 60 * 96 and record['matrix'][0, 2] == 32 * 24
-    assert segmentation.iou(record['matrix']) == pytest.approx([1 - 32 * 24 / (60 * 48), 1., 0.])
+    assert segmentation.iou(*segmentation.count_classes(record['matrix'])) == pytest.approx(
+        [1 - 32 * 24 / (60 * 48), 1., 0.])
     assert record['wrong'][16:, :8].sum() == 32 * 24 and record['wrong'].sum() == 32 * 24
     report = images(2)
     segmentation.diagnose(report, [record, segmentation.count(annotation, annotation, 3, 255)], CLASSES)
@@ -132,15 +182,19 @@ def test_comparison_says_whether_a_difference_is_beyond_chance(worse, beyond):
 def test_page_is_written_whole_and_escapes_names(tmp_path):
     report, records = images(120), classified()
     classification.diagnose(report, records, CLASSES)
-    page = report.write(tmp_path / 'report', lambda number: Image.new('RGB', (8, 8)))
+    page = report.write(tmp_path / 'report')
     html = page.read_text()
     assert '<script>alert' not in html and 'report.json' not in html
     content = json.loads(page.with_name('report.json').read_text())
     assert all((tmp_path / 'report' / image['file']).is_file() for image in content['images'].values())
 
-    def fail(number):
-        raise OSError('No space left on device')
-
-    with pytest.raises(OSError):
-        report.write(tmp_path / 'other', fail)
-    assert [path.name for path in tmp_path.iterdir()] == ['report']
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))  # files of 2 kB at most, as on a disk that is full
+    try:
+        for folder in ('report', 'other'):
+            with pytest.raises(OSError):
+                report.write(tmp_path / folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.name for path in tmp_path.iterdir()] == ['report'], 'the old report, and nothing half-written'
+    assert page.read_text() == html

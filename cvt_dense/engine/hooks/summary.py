@@ -17,7 +17,7 @@ from ..checkpoint.resume import data_shape
 
 @HOOKS.register_module()
 class SummaryHook(Hook):
-    """Log the last and best metric with their files, and commands to test, predict and plot, when training ends.
+    """Log the last and best metric with their files, and commands to look at the results, when training ends.
 
     The best is that of ``save_best``, or else of the task's main metric. A run that was resumed with other settings of
     the optimizer or its schedules than the checkpoint's, which are restored, logs which have no effect.
@@ -114,10 +114,14 @@ def summary(runner: Runner) -> list[str]:
         lines.append(f'curves:  {_short(os.path.join(runner.log_dir, "vis_data", "scalars.json"))}')
         lines.append(f'plot:    {command("plot")} {shlex.quote(folder)}')
     config = os.path.join(runner.work_dir, os.path.basename(runner.cfg.filename or ''))
+    if os.path.isfile(config):
+        lines.append(f'browse:  {command("browse")} {shlex.quote(_short(config))}')
     if checkpoint and os.path.isfile(config):
         files = f'{shlex.quote(_short(config))} {shlex.quote(_short(checkpoint))}'
         if runner.cfg.get('test_dataloader') is not None:
             lines.append(f'test:    {command("test")} {files}')
+        if runner.val_loop is not None:
+            lines.append(f'errors:  {command("diagnose")} {files}')
         pictures = shlex.quote(os.path.join(folder, 'predictions'))
         lines.append(f'predict: {command("predict")} {files} {shlex.quote(_images(runner))} --out-dir {pictures}')
     return lines
