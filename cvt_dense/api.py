@@ -237,7 +237,7 @@ def _reconstruction(model: Model, inputs: Tensor, output: dict[str, Any]) -> dic
     preprocessor = model.network.data_preprocessor
     original = preprocessor(dict(inputs=inputs[None]))['inputs'][0]
     views = dict(image=original, masked=original.masked_fill(output['hidden'], 0.),
-                 reconstruction=torch.where(output['hidden'], output['painted'], original))
+                 reconstruction=torch.where(output['hidden'], output['reconstruction'], original))
 
     def pixels(view: Tensor) -> np.ndarray:
         view = (view * preprocessor.std + preprocessor.mean).round().clamp(0, 255).to(torch.uint8)

@@ -1,4 +1,4 @@
-"""What a user can mend.
+"""Exceptions for mistakes that a user can correct.
 
 A ``UserError`` is about what somebody typed, wrote into a config or has on disk: tools print its text alone. A
 constructor or function that is called with a value that it does not allow raises ``ValueError``, as everywhere in

@@ -1,12 +1,16 @@
 """Faster inference of a trained CvT: layers folded into each other, and a compiled backbone."""
 import torch
 from mmcv.cnn import fuse_conv_bn
+from mmengine.logging import print_log
 from timm.layers import LayerScale, Mlp
 from torch import nn
 
 from ..errors import UserError
 from ..models.attention import Block, QuickGELU
 from ..models.cvt import CvT
+from .linear import InferenceLinear
+
+SAMPLE_SIZE = 224  # height and width of the image with which fuse() times the linear layers
 
 
 def find_backbones(model: nn.Module) -> list[CvT]:
@@ -26,9 +30,10 @@ def fuse(model: nn.Module) -> None:
     """Turn every CvT in ``model`` into a faster one for inference with the same output, in place.
 
     Folds each BatchNorm into its depth-wise convolution, LayerScale into the linear layer before it, and QuickGELU's
-    factor into the MLP's two linear layers, so that it becomes SiLU. Call it last: after loading the weights and
-    ``eval()``, before moving to a lower precision, ``torch.compile`` or export. The parameters of a fused network take
-    no gradient, and it loads no checkpoint.
+    factor into the MLP's two linear layers, so that it becomes SiLU. On a CPU each kind of linear layer is then timed
+    on one image and computed by the faster of two libraries, see :class:`.linear.InferenceLinear`. Call it last: after
+    loading the weights and ``eval()``, before moving to a lower precision, ``torch.compile`` or export. The parameters
+    of a fused network take no gradient, and it loads no checkpoint.
 
     Raises:
         RuntimeError: in training mode.
@@ -53,6 +58,24 @@ def fuse(model: nn.Module) -> None:
                         setattr(module, name, nn.Identity())
         backbone.requires_grad_(False)
         backbone.register_load_state_dict_pre_hook(_refuse_to_load)
+        _choose_linear_layers(backbone)
+
+
+def _choose_linear_layers(backbone: CvT) -> None:
+    """Replace the linear layers by ones that choose their library, and let one image decide where this is a CPU."""
+    choices: dict[tuple, bool] = {}
+    for module in list(backbone.modules()):
+        if isinstance(module, Mlp) and isinstance(module.act, nn.SiLU):
+            module.fc1, module.act = InferenceLinear(module.fc1, choices, silu=True), nn.Identity()
+        for name, child in list(module.named_children()):
+            if type(child) is nn.Linear:
+                setattr(module, name, InferenceLinear(child, choices))
+    weight = next(backbone.parameters())
+    if choices or weight.device.type != 'cpu' or weight.dtype not in (torch.float32, torch.bfloat16):
+        return
+    backbone(weight.new_zeros(1, backbone.in_channels, SAMPLE_SIZE, SAMPLE_SIZE))
+    print_log(f'{sum(choices.values())} of {len(choices)} kinds of linear layers run on packed weights (oneDNN), which '
+              'is faster on this CPU.', logger='current')
 
 
 def _refuse_to_load(*args: object) -> None:

@@ -59,8 +59,8 @@ def check_model(cfg: Config, datasets: dict[str, Any]) -> None:
         find_mistakes(cfg, run)
 
 
-def meet(error: UserError | None) -> None:
-    """Raise the first process's error in every process; there, the error itself."""
+def raise_in_all_processes(error: UserError | None) -> None:
+    """Raise the first process's error in every process."""
     errors = [error and str(error)]
     broadcast_object_list(errors)
     if error is not None:
@@ -69,14 +69,14 @@ def meet(error: UserError | None) -> None:
         raise UserError(errors[0])
 
 
-def build_runner(cfg: Config, asked: Config, args: argparse.Namespace, datasets: dict[str, Any]) -> Runner:
-    """Return the Runner of a checked config; the first that writes files.
+def build_runner(cfg: Config, user_cfg: Config, args: argparse.Namespace, datasets: dict[str, Any]) -> Runner:
+    """Build the Runner of a checked config. Nothing is written before this step.
 
     Args:
-        cfg: as it runs here.
-        asked: as the user asked for it, which is what is written down.
+        cfg: adapted to this machine by :func:`.adapt.adapt`.
+        user_cfg: as the user gave it; it is what the work dir and the checkpoints keep.
         args: the tool's flags.
-        datasets: by stage, those that the run uses.
+        datasets: the data sets that the run uses, by stage.
     """
     training = 'train' in datasets
     if getattr(args, 'tta', False):
@@ -92,10 +92,10 @@ def build_runner(cfg: Config, asked: Config, args: argparse.Namespace, datasets:
     for hook in (EvaluateLoadedHook, *((SummaryHook, HeadClassesHook) if training else ())):
         if not any(isinstance(present, hook) for present in runner.hooks):  # a config of someone else's
             runner.register_hook(hook())
-    runner.cfg = asked
-    runner.visualizer.add_config(asked)
+    runner.cfg = user_cfg
+    runner.visualizer.add_config(user_cfg)
     if training and is_main_process():
-        asked.dump(os.path.join(runner.work_dir, os.path.basename(asked.filename)))
+        user_cfg.dump(os.path.join(runner.work_dir, os.path.basename(user_cfg.filename)))
     announce(runner, cfg, datasets)
     return runner
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-MEETING = 300.  # seconds that a process at its end waits for the others, which may still write a checkpoint
+EXIT_TIMEOUT = 300.  # seconds that a process at its end waits for the others, which may still write a checkpoint
 LEAVING = 20.  # seconds that a process may take to leave the group; less than the 30 after which torchrun kills
 # torch is imported where it is used: a wrong command line is an error before that.
 
@@ -20,10 +20,10 @@ def ends_in_order(main: Callable[[], None]) -> Callable[[], None]:
     """Decorate a tool's ``main``, so that its process leaves the process group before Python shuts down.
 
     Left to the shutdown, gloo's threads sometimes end the process with SIGABRT. Where ``main`` returns or exits
-    with code 0, all processes meet first, at most ``MEETING`` seconds, so that none has its connections closed while
-    it needs them. After an error the process leaves at once: the others' communication fails then, and so do they,
-    instead of waiting. Under torchrun the error is noted before, so that torchrun prints the first failing process's
-    traceback last.
+    with code 0, all processes wait for each other, at most ``EXIT_TIMEOUT`` seconds, so that none has its connections
+    closed while it needs them. After an error the process leaves at once, and the others' communication fails instead
+    of waiting. Under torchrun the error is noted before, so that torchrun prints the first failing process's traceback
+    last.
     """
 
     @functools.wraps(main)
@@ -59,7 +59,7 @@ def _leave_group(error: BaseException | None) -> None:
         return
     if error is None:
         try:
-            dist.barrier(async_op=True).wait(timedelta(seconds=MEETING))
+            dist.barrier(async_op=True).wait(timedelta(seconds=EXIT_TIMEOUT))
         except RuntimeError as failure:
             warnings.warn(f'Another process did not come to the end of the run: {failure}')
     gc.collect()  # DDP and its Runner are cycles that keep the group, and its threads, alive

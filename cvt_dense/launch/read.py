@@ -1,7 +1,7 @@
 """The first step of a start: a config file, ``--cfg-options`` and the flags become one config.
 
-The result is what the user asked for. It is written into the work dir and into checkpoints, and a training from it is
-the same training. What only this start on this machine needs is added to a copy by :mod:`.adapt`.
+The result is the config that the user gave. It is written into the work dir and into checkpoints, and a training from
+it is the same training. What only this start on this machine needs is added to a copy by :mod:`.adapt`.
 """
 import argparse
 import importlib.util

@@ -24,24 +24,24 @@ def start(args: argparse.Namespace, stages: list[str]) -> 'Runner':
     Raises:
         UserError, ...: see ``command_line.SETUP_ERRORS``; nothing has been written then.
     """
-    asked = read_config(args)
+    user_cfg = read_config(args)
     checkpoint = getattr(args, 'checkpoint', None) or getattr(args, 'resume', None)
     if checkpoint not in (None, 'auto'):
         check_exists(checkpoint)
     if is_first_process():
         if 'train' in stages:
-            check_work_dir(asked, args)
+            check_work_dir(user_cfg, args)
         if not args.no_check:
-            check_paths(asked, stages)
+            check_paths(user_cfg, stages)
     # Only now PyTorch and the packages of the data sets are imported, which takes seconds.
     from mmengine.logging import MMLogger
 
     from ..console import add_console_filter
     from .adapt import adapt
-    from .build import build_runner, check_model, load_datasets, meet
+    from .build import build_runner, check_model, load_datasets, raise_in_all_processes
     add_console_filter(MMLogger.get_current_instance(), logging.INFO)
     setup_distributed(args.launcher, args.local_rank)
-    cfg = adapt(asked, args)
+    cfg = adapt(user_cfg, args)
     error, datasets, check = None, {}, not args.no_check and is_first_process()
     try:
         datasets = load_datasets(cfg, stages, check)
@@ -49,5 +49,5 @@ def start(args: argparse.Namespace, stages: list[str]) -> 'Runner':
             check_model(cfg, datasets)
     except UserError as caught:
         error = caught
-    meet(error)
-    return build_runner(cfg, asked, args, datasets)
+    raise_in_all_processes(error)
+    return build_runner(cfg, user_cfg, args, datasets)

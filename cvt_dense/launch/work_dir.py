@@ -69,7 +69,7 @@ def check_work_dir(cfg: Config, args: argparse.Namespace) -> None:
 def begin(cfg: Config, args: argparse.Namespace) -> None:
     """Take the folder for a checked training: lock it, and with ``--overwrite`` move an older run aside.
 
-    Called in every process, before MMEngine's Runner lets them meet.
+    Called in every process, before the first barrier of MMEngine's Runner.
 
     Raises:
         UserError: if another training has taken the folder.

@@ -1,4 +1,4 @@
-"""Pretraining without labels: hidden parts of images, to be painted from the rest (SimMIM, Xie et al. 2022)."""
+"""Pretraining without labels: hidden parts of images are reconstructed from the rest (SimMIM, Xie et al. 2022)."""
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,18 +15,18 @@ from ..weights import StrictLoading
 
 @MODELS.register_module()
 class MaskedImageModel(StrictLoading, BaseModel):
-    """A CvT that sees images with hidden squares, and one 1x1 convolution that paints these from its last map.
+    """A CvT that sees images with hidden squares, and one 1x1 convolution that reconstructs them from its last map.
 
     SimMIM keeps the map dense, as CvT's convolutions need it: hidden squares are grey in the image, so that the
     overlapping first embedding cannot look into them, and behind that embedding a learned token takes their place.
-    The loss is the mean distance (L1) from the hidden pixels, normalised; visible ones do not count.
+    The loss is the mean absolute error (L1) over the hidden pixels, which are normalised; visible pixels do not count.
 
     A checkpoint's ``backbone`` is like a classifier's without CLS token: set ``with_cls_token=False`` where it is used.
-    Hidden squares are in BatchNorm's running statistics; ``cvt_dense.BatchNormStatisticsHook`` gathers them anew.
+    BatchNorm's running statistics include hidden squares; ``cvt_dense.BatchNormStatisticsHook`` recomputes them.
 
     Args:
         backbone: config of a :class:`CvT`; its ``out_type`` and ``with_cls_token`` are set here.
-        mask_ratio: share of the squares that are hidden, between 0 and 1.
+        mask_ratio: fraction of the squares that are hidden, between 0 and 1.
         mask_unit: side of a square in pixels, a multiple of the backbone's last stride.
         data_preprocessor: config; default a ``ClassificationPreprocessor``.
         init_cfg: as in any MMEngine module.
@@ -43,8 +43,8 @@ class MaskedImageModel(StrictLoading, BaseModel):
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         super().__init__(dict(data_preprocessor or dict(type='cvt_dense.ClassificationPreprocessor')), init_cfg)
         if isinstance(mask_ratio, bool) or not isinstance(mask_ratio, (int, float)) or not 0 < mask_ratio < 1:
-            raise UserError(f'model.mask_ratio={mask_ratio!r}: allowed is a share between 0 (nothing to paint) and 1 '
-                            '(nothing to paint from), neither included; 0.6 is usual.')
+            raise UserError(f'model.mask_ratio={mask_ratio!r}: allowed is a fraction between 0 and 1, neither '
+                            'included; 0.6 is usual.')
         self.backbone = MODELS.build(dict(backbone, out_type='avg_featmap', with_cls_token=False))
         self.stride = self.backbone.out_strides[-1]
         if not isinstance(mask_unit, int) or mask_unit < 1 or mask_unit % self.stride:
@@ -61,7 +61,7 @@ class MaskedImageModel(StrictLoading, BaseModel):
                 labels: Tensor | None = None,
                 paths: Sequence[str] | None = None,
                 mode: str = 'tensor') -> Tensor | dict[str, Tensor] | list[dict[str, Any]]:
-        """Runs one batch.
+        """Run one batch.
 
         Args:
             inputs: (B, C, H, W), preprocessed.
@@ -69,24 +69,24 @@ class MaskedImageModel(StrictLoading, BaseModel):
             mode: what to return.
 
         Returns:
-            ``'tensor'``: what is painted of whole images, (B, C, H, W). ``'loss'``: dict with ``loss``, of squares
-            drawn at random. ``'predict'``: one dict per image with ``hidden``, bool (H, W), the same for equal sizes,
-            ``painted`` (C, H, W), normalised like ``inputs``, and ``loss``.
+            ``'tensor'``: the reconstruction of whole images, (B, C, H, W). ``'loss'``: a dict with ``loss``, for
+            squares drawn at random. ``'predict'``: one dict per image with ``hidden``, a bool mask (H, W) that is the
+            same for images of one size; ``reconstruction`` (C, H, W), normalised like ``inputs``; and ``loss``.
         """
         if mode == 'tensor':
-            return self.paint(inputs)
+            return self.reconstruct(inputs)
         if mode not in ('loss', 'predict'):
             raise ValueError(f"mode={mode!r}: allowed are 'tensor', 'loss' and 'predict'.")
         mask = self.draw(inputs, None if mode == 'loss' else torch.Generator().manual_seed(0))
-        painted = self.paint(inputs, mask).float()
+        reconstruction = self.reconstruct(inputs, mask).float()
         hidden = self._pixels(mask)
         if mode == 'loss':
-            return dict(loss=masked_l1(painted, inputs, hidden))
-        return [dict(hidden=one[0], painted=image, loss=masked_l1(image[None], target[None], one[None]))
-                for one, image, target in zip(hidden, painted, inputs)]
+            return dict(loss=masked_l1(reconstruction, inputs, hidden))
+        return [dict(hidden=one[0], reconstruction=image, loss=masked_l1(image[None], target[None], one[None]))
+                for one, image, target in zip(hidden, reconstruction, inputs)]
 
     def draw(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Which squares are hidden, bool (B, H / mask_unit, W / mask_unit): as many of each image."""
+        """Draw which squares are hidden, bool (B, H / mask_unit, W / mask_unit), equally many in each image."""
         height, width = (side // self.mask_unit for side in inputs.shape[2:])
         if (height * self.mask_unit, width * self.mask_unit) != inputs.shape[2:] or height * width < 2:
             raise UserError(f'images of {inputs.shape[2]}x{inputs.shape[3]} pixels (height x width): '
@@ -98,8 +98,8 @@ class MaskedImageModel(StrictLoading, BaseModel):
         order = torch.rand(len(inputs), units, generator=generator, device='cpu').argsort(dim=1)
         return (order < number).view(-1, height, width).to(inputs.device)
 
-    def paint(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, C, H, W) as the network paints it, seeing what ``mask`` (see :meth:`draw`) does not hide."""
+    def reconstruct(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the reconstruction (B, C, H, W) of images whose squares in ``mask`` (see :meth:`draw`) are hidden."""
         if mask is not None:
             inputs = inputs.masked_fill(self._pixels(mask), 0.)
         with self._hidden(mask) as kept:
@@ -109,12 +109,12 @@ class MaskedImageModel(StrictLoading, BaseModel):
         return F.pixel_shuffle(self.decoder(tokens.transpose(1, 2).unflatten(2, (height, width))), self.stride)
 
     def _pixels(self, mask: Tensor) -> Tensor:
-        """(B, 1, H, W)."""
+        """Return a mask of squares as a mask of pixels, (B, 1, H, W)."""
         return mask.repeat_interleave(self.mask_unit, 1).repeat_interleave(self.mask_unit, 2)[:, None]
 
     @contextmanager
     def _hidden(self, mask: Tensor | None) -> Iterator[list[Tensor]]:
-        """Puts the learned token behind the first embedding; keeps the last map's tokens after the final norm."""
+        """Put the learned token behind the first embedding, and yield a list for the tokens after the final norm."""
         kept: list[Tensor] = []
 
         def fill(module: nn.Module, args: tuple, output: tuple[Tensor, tuple[int, int]]) -> tuple:
@@ -133,6 +133,6 @@ class MaskedImageModel(StrictLoading, BaseModel):
                 hook.remove()
 
 
-def masked_l1(painted: Tensor, target: Tensor, hidden: Tensor) -> Tensor:
-    """Mean of |painted - target| over the pixels where ``hidden``, (B, 1, H, W), is True."""
-    return ((painted - target).abs() * hidden).sum() / (hidden.sum() * target.shape[1])
+def masked_l1(reconstruction: Tensor, target: Tensor, hidden: Tensor) -> Tensor:
+    """Return the mean of |reconstruction - target| over the pixels where ``hidden``, (B, 1, H, W), is True."""
+    return ((reconstruction - target).abs() * hidden).sum() / (hidden.sum() * target.shape[1])

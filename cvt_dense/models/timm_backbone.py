@@ -1,4 +1,4 @@
-"""Any network of timm as a backbone, so that CvT's rivals train under the same heads, schedules and tools."""
+"""Any network of timm as a backbone, so that baselines train under the same heads, schedules and tools as CvT."""
 import inspect
 from collections.abc import Sequence
 from functools import cached_property

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from cvt_dense.deploy import linear
 from cvt_dense.deploy.fuse import compile_backbone, fuse
 from cvt_dense.errors import UserError
 from cvt_dense.models import CvT
@@ -80,6 +81,44 @@ def test_low_precision(dtype):
     for outs in (autocast, whole):
         for a, b in zip(outs, expected):
             assert a.dtype == dtype and (a.float() - b).abs().mean() < .03
+
+
+@pytest.mark.parametrize('faster', [True, False])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+def test_both_ways_of_a_linear_layer(monkeypatch, faster, dtype):
+    monkeypatch.setattr(linear, 'is_faster', lambda *functions: faster)
+    model, x = trained(), torch.rand(2, 3, 49, 90)
+    with torch.no_grad():
+        expected = model(x)
+        fuse(model)
+        with torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
+            outs = model(x)
+        copied = copy.deepcopy(model)(x)
+    layers = [module for module in model.modules() if isinstance(module, linear.InferenceLinear)]
+    assert len(layers) == 30 and all(bool(layer.packed) == faster or not faster for layer in layers)
+    assert set(layers[0].choices.values()) == {faster}
+    for a, b, c in zip(outs, expected, copied):
+        torch.testing.assert_close(c, b, rtol=0, atol=1e-5)
+        assert (a.float() - b).abs().max() < (1e-5 if dtype == torch.float32 else .1)
+
+
+@pytest.mark.parametrize('pack_weight', [lambda weight, rows: None, None], ids=['no operator', 'as it is'])
+def test_linear_layer_without_the_operator_and_under_gradients(monkeypatch, pack_weight):
+    if pack_weight:
+        monkeypatch.setattr(linear, 'pack_weight', pack_weight)
+    plain = nn.Linear(8, 5)
+    layer, x = linear.InferenceLinear(plain, {}, silu=True), torch.rand(3, 8, requires_grad=True)
+    expected = nn.functional.silu(plain(x))
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), expected)
+    if pack_weight:
+        assert not any(layer.choices.values())
+    out = layer(x)
+    torch.testing.assert_close(out, expected)
+    assert torch.equal(*(torch.autograd.grad(y.sum(), x)[0] for y in (out, expected)))
+    exported = torch.export.export(layer.requires_grad_(False), (x.detach(), ))
+    assert not any('mkldnn' in str(node.target) for node in exported.graph.nodes)
+    torch.testing.assert_close(exported.module()(x.detach()), expected)
 
 
 def test_compiled_for_images_of_all_sizes():

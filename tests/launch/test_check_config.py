@@ -51,8 +51,7 @@ def test_keys_of_a_file(tmp_path, text, setting):
 @pytest.mark.parametrize('schedule, named', [
     (dict(type='LinearLR', begin=7, end=7), 'param_scheduler.end=7'),
     ([dict(type='LinearLR', end=3), dict(type='PolyLR', begin=3, end=2)], 'param_scheduler.1.end=2'),
-    ([dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1)], 'param_scheduler.0'),
-    ([dict(type='PolyLR', by_epoch=False, end=5)], 'param_scheduler.0.end=10')])
+    ([dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1)], 'param_scheduler.0')])
 def test_schedules_without_effect(schedule, named):
     cfg = Config(dict(param_scheduler=schedule, train_cfg=dict(max_iters=10)))
     with pytest.raises(UserError, match=named):
@@ -85,7 +84,7 @@ TEMPLATES = [name for name in RECIPES if name.endswith(('_custom', '_multichanne
 
 @pytest.mark.parametrize('name', RECIPES)
 def test_every_recipe_at_half_and_at_twice_its_length(name, lines):
-    """By the option alone it is said, at twice an error; with the settings that are named the schedule is whole."""
+    """The log names the settings with which the schedule is whole, and what is trained at rate 0."""
     for factor in (0.5, 2):
         cfg = Config.fromfile(ROOT / f'configs/{name}.py')
         key = 'max_epochs' if 'max_epochs' in cfg.train_cfg else 'max_iters'
@@ -97,11 +96,10 @@ def test_every_recipe_at_half_and_at_twice_its_length(name, lines):
             if schedule.type != 'LinearLR':
                 named |= {f'{place}.{setting}': value for setting, value in fitted(schedule, length).items()}
         assert named
-        try:
-            check_schedules(cfg, RUN)
-        except UserError as error:
-            assert factor == 2
-            lines.append(str(error))
+        check_schedules(cfg, RUN)
+        if factor == 2 and schedule.type in ('PolyLR', 'CosineAnnealingLR') and not (
+                schedule.get('eta_min') or schedule.get('eta_min_ratio')):
+            assert any('rate 0' in line for line in lines), lines
         assert all(any(f'{setting}={value}' in line for line in lines) for setting, value in named.items()), lines
         for setting, value in named.items():
             cfg.merge_from_dict({setting: parse_value(str(value))})

@@ -32,16 +32,17 @@ def test_loss_is_of_hidden_pixels_and_they_alone_are_unseen():
     mask = model.draw(images)
     assert mask.shape == (2, 3, 2) and (mask.sum((1, 2)) == 4).all()  # 0.6 of 6, rounded
     hidden = mask.repeat_interleave(32, 1).repeat_interleave(32, 2)[:, None].expand_as(images)
-    painted = model.paint(images, mask)
-    assert painted.shape == images.shape
-    loss = masked_l1(painted, images, hidden[:, :1])
-    torch.testing.assert_close(loss, (painted - images)[hidden].abs().mean())
+    reconstruction = model.reconstruct(images, mask)
+    assert reconstruction.shape == images.shape
+    loss = masked_l1(reconstruction, images, hidden[:, :1])
+    torch.testing.assert_close(loss, (reconstruction - images)[hidden].abs().mean())
     # The network does not see what is hidden; the loss does not see the rest.
-    torch.testing.assert_close(model.paint(torch.where(hidden, images + 5, images), mask), painted, rtol=0, atol=0)
-    assert torch.equal(masked_l1(painted, torch.where(hidden, images, images - 5), hidden[:, :1]), loss)
+    again = model.reconstruct(torch.where(hidden, images + 5, images), mask)
+    torch.testing.assert_close(again, reconstruction, rtol=0, atol=0)
+    assert torch.equal(masked_l1(reconstruction, torch.where(hidden, images, images - 5), hidden[:, :1]), loss)
     other = torch.where(hidden, images, images + 1)
-    assert (model.paint(other, mask) - painted).abs().max() > 1e-3
-    gradient, = torch.autograd.grad(loss, painted)
+    assert (model.reconstruct(other, mask) - reconstruction).abs().max() > 1e-3
+    gradient, = torch.autograd.grad(loss, reconstruction)
     assert not gradient[~hidden].any() and gradient[hidden].all()
 
 

@@ -1,4 +1,4 @@
-# SimMIM: 60 % of an image's squares of 32x32 pixels are hidden and painted from the rest.
+# SimMIM: 60 % of an image's squares of 32x32 pixels are hidden and reconstructed from the rest.
 model = dict(
     type='cvt_dense.MaskedImageModel',
     backbone=dict(type='cvt_dense.CvT', arch='cvt-13'),

@@ -13,12 +13,12 @@ from .run import Run
 def check_schedules(cfg: Config, run: Run) -> None:
     """Compare where each schedule begins and ends with the length of the training.
 
-    A run that is shorter than its schedule, as a short try is, gets a line in the log with the settings for a schedule
-    of its own length.
+    A run that is shorter or longer than its schedule gets a line in the log with the settings for a schedule of its
+    own length; so does one whose last part would be trained at rate 0.
 
     Raises:
-        UserError: if a schedule ends before it begins; is a warm-up of one iteration, which never leaves its first
-            rate; or leaves the rest of the training at rate 0.
+        UserError: if a schedule ends before it begins, or is a warm-up of one iteration, which never leaves its
+            first rate.
     """
     if 'train' not in run.stages:
         return
@@ -40,9 +40,9 @@ def check_schedules(cfg: Config, run: Run) -> None:
             continue
         settings = ' '.join(f'{place}.{key}={value}' for key, value in fitted(schedule, length).items())
         if settings and end < length and _ends_at_zero(schedule):
-            raise UserError(f'{place} ends at {end} of {length} {unit}, and the rest would be trained at rate 0. For a '
-                            f'schedule of that length give --cfg-options {settings}')
-        if settings and not cfg.get('resume'):
+            print_log(f'{place} ends at {end} of {length} {unit}, and the rest is trained at rate 0. For a schedule of '
+                      f'that length give --cfg-options {settings}', logger='current', level=30)
+        elif settings and not cfg.get('resume'):
             print_log(f'{place} is not for a training of {length} {unit}. For a schedule of that length give '
                       f'--cfg-options {settings}', logger='current', level=30)
 
