@@ -2,11 +2,15 @@
 import itertools
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from mmengine.config import Config
+from scipy.stats import linregress, t
+
+from cvt_dense.curves import new_figure, save_figure
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDY_METRICS = ('accuracy/top1', 'mIoU', 'coco/bbox_mAP', 'coco/segm_mAP')
@@ -23,12 +27,80 @@ def study_table(members: list[dict[str, Any]]) -> str:
     """Return accuracy beside cost of a study's members, best first."""
     metrics = [name for name in STUDY_METRICS if any(name in member['metrics'] for member in members)]
     ordered = sorted(members, key=lambda member: -member['metrics'][metrics[0]]['mean'])
+    costs = ['parameters (M)', 'MMACs', 'images/s'] if 'gmacs' in members[0] else []  # of a study that measures them
     return markdown(
-        ['network', *metrics, 'parameters (M)', 'MMACs', 'images/s'],
+        ['network', *metrics, *costs],
         [[f'`{member["name"]}`',
           *(', '.join(f'{value:.1f}' for value in member['metrics'][name]['values']) for name in metrics),
-          f'{member["parameters"] / 1e6:.2f}', f'{member["gmacs"] * 1e3:.0f}', f'{member["images_per_s"]:.0f}']
+          *((f'{member["parameters"] / 1e6:.2f}', f'{member["gmacs"] * 1e3:.0f}', f'{member["images_per_s"]:.0f}')
+            if costs else ())]
          for member in ordered])
+
+
+def data_tables(members: list[dict[str, Any]], picture: Path) -> str:
+    """Return top-1 over the share of images with fitted power laws, and draw them.
+
+    Args:
+        members: of a study, named ``<network>_<percent of the images>``.
+        picture: file to write.
+    """
+    values: dict[str, dict[int, list[float]]] = {}
+    for member in members:
+        network, _, share = member['name'].rpartition('_')
+        values.setdefault(network, {})[int(share)] = member['metrics']['accuracy/top1']['values']
+    shares = sorted(next(iter(values.values())))
+    figure, axes = new_figure(1, 1)
+    rows, fits = [], []
+    for network, by_share in values.items():
+        points = [(50 * share, top1) for share in shares for top1 in by_share[share]]
+        images, top1 = np.array(points).T
+        fit = linregress(np.log(images), np.log(100 - top1))
+        half = t.ppf(0.975, len(points) - 2) * fit.stderr
+        rows.append([f'`{network}`', *(', '.join(f'{value:.1f}' for value in by_share[share]) for share in shares)])
+        fits.append([f'`{network}`', f'{-fit.slope:.3f}', f'{-fit.slope - half:.3f} to {-fit.slope + half:.3f}'])
+        axes[0, 0].semilogx(images, top1, 'o', label=network)
+        axes[0, 0].semilogx(images, 100 - np.exp(fit.intercept) * images**fit.slope, ':',
+                            color=axes[0, 0].lines[-1].get_color())
+    axes[0, 0].set(xlabel='training images', ylabel='top-1 (%)')
+    axes[0, 0].legend()
+    save_figure(figure, picture)
+    return (markdown(['network', *(f'{share} %' for share in shares)], rows)
+            + '\nThe error falls with the number of images to the power of minus b:\n\n'
+            + markdown(['network', 'b', '95 % interval'], fits))
+
+
+def probe_table(measured: dict[str, Any]) -> str:
+    """Return the main figures of tools/probe.py, one column for each network."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in measured['rows']:
+        found.setdefault(row['network'], {})[row['probe']] = row['values']
+
+    def squares(values: dict[str, Any], which: str) -> str:
+        return ', '.join(str(stage['50%']) for stage in values['receptive'][which])
+
+    def relative(name: str) -> Callable[[dict[str, Any]], str]:
+        return lambda values: f'{100 * values["shape"]["relative"][name]:.0f}'
+
+    figures: dict[str, Callable[[dict[str, Any]], Any]] = {
+        'top-1 (%)': lambda v: v['attack']['PGD']['0'],
+        'predictions that stay, moved by 2 pixels, cyclic (%)': lambda v: v['shift']['cyclic']['2']['consistency'],
+        'the same, cropped (%)': lambda v: v['shift']['cropped']['2']['consistency'],
+        'change of features by 2 pixels, cyclic (%)': lambda v: v['shift']['cyclic']['2']['change of features'],
+        'top-1, half of the patches hidden at random': lambda v: v['occlusion']['random']['50'],
+        'the most attended half': lambda v: v['occlusion']['most']['50'],
+        'the least attended half': lambda v: v['occlusion']['least']['50'],
+        'side of half the gradient, by stage (pixels)': lambda v: squares(v, 'trained'),
+        'the same, untrained': lambda v: squares(v, 'untrained'),
+        **{f'of clean top-1, {name} (%)': relative(name) for name in (
+            'shuffled 2x2', 'shuffled 4x4', 'shuffled 8x8', 'edges', 'silhouettes', 'low pass', 'high pass')},
+        'top-1 under FGSM, 1/255': lambda v: v['attack']['FGSM']['1'],
+        'top-1 under PGD, 1/255': lambda v: v['attack']['PGD']['1'],
+        'top-1 under PGD, 2/255': lambda v: v['attack']['PGD']['2'],
+        '20 neighbours, by stage (%)': lambda v: ', '.join(f'{top1:.0f}' for top1 in v['features']['neighbours']),
+        'linear probe, by stage (%)': lambda v: ', '.join(f'{top1:.0f}' for top1 in v['features']['linear']),
+        'calibration error (%)': lambda v: v['calibration']['one pass']['ECE']}
+    return markdown(['', *(f'`{network}`' for network in found)],
+                    [[name, *(figure(values) for values in found.values())] for name, figure in figures.items()])
 
 
 def benchmark_table(measured: dict[str, Any]) -> str:
@@ -86,7 +158,11 @@ def write_all(folder: Path) -> None:
     tables = {'recipes': recipes_table()}
     for path in sorted((ROOT / 'benchmarks').glob('*.json')):
         content = json.loads(path.read_text())
-        if path.stem.startswith('study_'):
+        if path.stem == 'study_cifar_data':
+            tables[path.stem] = data_tables(content, folder / 'study_cifar_data.png')
+        elif path.stem.startswith('probes_'):
+            tables[path.stem] = probe_table(content)
+        elif path.stem.startswith('study_'):
             tables[path.stem] = study_table(content)
         elif isinstance(content, dict) and {'latency_ms', 'whole_ms', 'first_loss'} & set(content.get('rows', [{}])[0]):
             tables[path.stem] = benchmark_table(content)

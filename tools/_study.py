@@ -90,7 +90,8 @@ def run_together(commands: dict[str, list[str]], logs: dict[str, Path]) -> dict[
         By name of each command that failed: its exit code and the end of its log. The others ran to their end.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    threads = str(max(1, cores // len(commands)))
+    given = int(os.environ.get('OMP_NUM_THREADS') or cores)  # fewer, where others use the machine too
+    threads = str(max(1, min(given, cores // len(commands))))
     env = dict(os.environ, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, PYTHONWARNINGS='ignore')
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the commands are ended, too
     start = shown = time.time()

@@ -1,0 +1,32 @@
+# Data efficiency: a small CvT, and a DeiT and a ResNet of 0.9 to 1.1 times its parameters, on 2 to 100 % of small
+# CIFAR-10's 5,000 images, from scratch, with as many steps each.
+#
+#   python tools/study.py configs/studies/cifar_data.py --data-root DIR        DIR has {train,val}/<class>/*
+#
+# Images are taken evenly from the classes and repeated, so that an epoch has 5,000 images at every share. The ResNet
+# has a stem of stride 4, and sees the images enlarged to 64x64.
+config = 'cvt_nano_cifar10.py'
+options = ['train_cfg.max_epochs=1', 'train_cfg.val_interval=1', 'train_dataloader.batch_size=32',
+           'auto_scale_lr.base_batch_size=32', 'param_scheduler.0.end=0.25', 'param_scheduler.1.begin=0.25',
+           'param_scheduler.1.end=1', 'param_scheduler.1.T_max=0.75', 'default_hooks.checkpoint.interval=1']
+metrics = ['accuracy/top1']
+seeds = [0, 1]
+_timm = dict(_delete_=True, type='cvt_dense.TimmBackbone', out_type='pooled')
+_networks = dict(
+    cvt=dict(arch=dict(embed_dims=[32, 64, 128], depths=[1, 1, 1])),
+    deit=dict(_timm, model_name='deit3_small_patch16_224', init_values=0.1, img_size=32, patch_size=4, embed_dim=96,
+              depth=3, num_heads=3, drop_path_rate=0.05),
+    resnet=dict(_timm, model_name='resnet10t', channels=(24, 40, 64, 120)))
+
+
+def _member(network, share):
+    train = dict(indices=[*range(0, 5000, 100 // share)] * (100 // share))
+    changes = dict(model=dict(backbone=_networks[network]), train_dataloader=dict(dataset=train), custom_hooks=[])
+    if network == 'resnet':
+        enlarged = dict(transform=dict(input_size=64))
+        train.update(enlarged)
+        changes.update(val_dataloader=dict(dataset=enlarged), test_dataloader=dict(dataset=enlarged))
+    return dict(name=f'{network}_{share}', changes=changes)
+
+
+members = [_member(network, share) for share in (100, 2, 5, 10, 25, 50) for network in _networks]
