@@ -17,7 +17,7 @@ def run(monkeypatch, capsys, nano, shapes, tmp_path):
         config, weights = nano[task]
         monkeypatch.setattr('sys.argv', ['probe.py', *map(str, (
             config, checkpoint or weights, '--data-root', shapes / task, '--out-dir', tmp_path / 'out', '--device',
-            'cpu', '--images', '8', *args))])
+            'cpu', '--images', '3', *args))])
         try:
             code = tool.main()
         except SystemExit as end:
@@ -78,9 +78,10 @@ def test_networks_and_data_that_do_not_fit(run, nano, shapes, fewer, tmp_path):
     options = ['--cfg-options', 'model.num_classes=7']
     assert 'classes' in run('classification', *options, rc=2, checkpoint=fewer)
     run('classification', rc=2, checkpoint=nano['segmentation'][1])
-    (tmp_path / 'data/val/ring').mkdir(parents=True)
-    Image.new('RGB', (64, 64)).save(tmp_path / 'data/val/ring/a.png')
-    assert 'classes' in run('classification', '--data-root', tmp_path / 'data', rc=2)
+    for split in ('train', 'val'):
+        (tmp_path / 'data' / split / 'zebra').mkdir(parents=True)
+        Image.new('RGB', (64, 64)).save(tmp_path / 'data' / split / 'zebra/a.png')
+    assert 'zebra' in run('classification', '--data-root', tmp_path / 'data', rc=2)
     assert not (tmp_path / 'out').exists()
     first = tool.Subject('first', None, classes=('a', 'b'))
     args = tool.build_parser().parse_args(['x', 'y', '--data-root', str(shapes / 'classification')])
