@@ -98,19 +98,25 @@ def main() -> None:
             splits = {'train': runner.train_dataloader.dataset}
             if runner.val_loop is not None:
                 splits['val'] = runner.val_dataloader.dataset
-            steps = [str(step['type']) for step in runner.cfg[f'{args.split}_dataloader'].dataset.get('pipeline', ())]
             evaluation = (runner.cfg.get('val_dataloader') or runner.cfg.train_dataloader).dataset.get('pipeline', ())
+            unreadable = add_data(report, splits, evaluation)
             hook = browse.SamplesHook(args.number, args.split)
             runner.register_hook(hook, priority='LOWEST')
             try:
                 runner.train()
             except hook.Finished:
-                pass
-            late = {'Resize', 'LoadAnnotations'} <= {*steps} and steps.index('Resize') < steps.index('LoadAnnotations')
-            classes = (getattr(splits['train'], 'metainfo', None) or {}).get('classes') or ()
-            browse.add_samples(report, hook.samples, classes, late)
-            add_data(report, splits, evaluation)
-            browse.add_schedule(report, hook.milestones, hook.curves)
+                loader = runner.cfg[f'{args.split}_dataloader']
+                steps = [str(step['type']) for step in loader.dataset.get('pipeline', ())]
+                late = 'Resize' in steps and 'LoadAnnotations' in steps[steps.index('Resize'):]
+                classes = (getattr(splits['train'], 'metainfo', None) or {}).get('classes') or ()
+                browse.add_samples(report, hook.samples, classes, late)
+                report.sections.insert(0, report.sections.pop())
+                browse.add_schedule(report, hook.milestones, hook.curves)
+            except Exception as error:
+                if not unreadable:
+                    raise
+                report.summary.append('Samples and learning rate are not shown, because one of these images is among '
+                                      f'the first ones: {error}')
             page = report.write(args.out_dir)
     for sentence in report.summary:
         print(sentence)

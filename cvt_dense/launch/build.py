@@ -36,7 +36,12 @@ def load_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[st
         loader = cfg.get(f'{stage}_dataloader')
         if not loader or not isinstance(loader.get('dataset'), dict):
             continue
-        dataset = DATASETS.build(copy.deepcopy(loader.dataset))
+        try:
+            dataset = DATASETS.build(copy.deepcopy(loader.dataset))
+        except ValueError as error:
+            if 'need at least one array' not in str(error):  # NumPy's, where MMEngine stores an empty list
+                raise
+            dataset = ()
         if hasattr(dataset, 'full_init'):
             dataset.full_init()
         if not len(dataset):

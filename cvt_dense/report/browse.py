@@ -104,7 +104,7 @@ def schedule(runner: Runner) -> tuple[list[int], list[dict[str, Any]]]:
     """
     names = {id(parameter): name for name, parameter in runner.model.named_parameters()}
     kinds: dict[tuple, dict[str, Any]] = {}
-    for group in runner.optim_wrapper.param_groups:
+    for group in runner.optim_wrapper.optimizer.param_groups:
         kind = group['lr'], group['weight_decay'], str(group.get('betas', group.get('momentum')))
         curve = kinds.setdefault(kind, dict(
             group=group, parameters=0, name=names.get(id(group['params'][0]), ''), lr=[], momentum=[],

@@ -1,13 +1,18 @@
 """Reports: their numbers against pycocotools, scikit-learn and errors that are known by construction."""
 import json
 import resource
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from mmengine.optim import LinearLR, MultiStepLR, OptimWrapper, StepMomentum
+from mmseg.evaluation import IoUMetric
 from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
-from cvt_dense.report import classification, compare, detection, segmentation
+from cvt_dense.report import browse, classification, compare, detection, segmentation
 from cvt_dense.report.page import Report
 
 CLASSES = ('cat', '<script>alert(1)</script>', 'dog')
@@ -166,6 +171,88 @@ def test_segmentation_counts_what_is_wrong_and_where():
     report = images(2)
     segmentation.diagnose(report, [record, segmentation.count(annotation, annotation, 3, 255)], CLASSES)
     assert table(report, 'Classes')['rows'][2][5]['images'] == [0]
+
+
+def test_segmentation_agrees_with_mmsegmentation():
+    rng = np.random.default_rng(0)
+    maps = [(rng.integers(0, 3, (20, 30)), rng.choice([0, 1, 2, 255], (20, 30))) for _ in range(4)]
+    report = images(4)
+    segmentation.diagnose(report, [segmentation.count(*pair, 3, 255) for pair in maps], CLASSES)
+    areas = zip(*(IoUMetric.intersect_and_union(*map(torch.tensor, pair), 3, 255) for pair in maps))
+    expected = IoUMetric.total_area_to_metrics(*(sum(area) for area in areas), metrics=['mIoU'])
+    rows = table(report, 'Classes')['rows']
+    assert [row[1]['value'] for row in rows] == pytest.approx(100 * expected['IoU'])
+    assert [row[2]['value'] for row in rows] == pytest.approx(100 * expected['Acc'])
+
+
+def test_one_class_has_a_report():
+    report = images(20)
+    classification.diagnose(report, [dict(label=0, feature=np.random.rand(4), probabilities=np.ones(1))] * 20, ['cat'])
+    assert '100.00 %' in report.summary[0]
+    report = images(1)
+    detection.diagnose(report, [detected([HERE], [0], [HERE], [0], [.9])], ['cat'])
+    assert '100.0 %' in report.summary[0]
+    report = images(1)
+    segmentation.diagnose(report, [segmentation.count(*np.zeros((2, 8, 8), int), 1, 255)], ['cat'])
+    assert '100.00 %' in report.summary[0]
+
+
+def image_files(folder: Path, *arrays: np.ndarray) -> list[dict]:
+    for i, array in enumerate(arrays):
+        Image.fromarray(array).save(folder / f'{i}.png')
+    return [dict(img_path=str(folder / f'{i}.png'), height=100, width=100, instances=[]) for i in range(len(arrays))]
+
+
+def test_each_suspect_among_boxes_is_found(tmp_path):
+    infos = image_files(tmp_path, *np.random.default_rng(0).integers(0, 255, (7, 100, 100, 3), np.uint8))
+    square = dict(bbox=[10, 10, 50, 50], bbox_label=0, ignore_flag=0, area=1600, mask=None)
+    small = dict(square, bbox=[20, 20, 28, 28], bbox_label=2)
+    for info, instances in zip(infos, (
+            [small], [dict(square, bbox=[10, 10, 10, 50])], [dict(square, bbox=[80, 80, 120, 90])],
+            [dict(square, mask=[[10, 10, 20, 10, 20, 20, 10, 20]])], [square, square],
+            [square, dict(square, bbox_label=2)], [])):
+        info['instances'] = instances
+    report = Report('')
+    browse.add_detection_statistics(report, 'train', infos, CLASSES, (200, 200))
+    found = {row[0]['text']: row[1]['images'] for row in table(report, 'Data: train', 1)['rows']}
+    assert list(found.values()) == [[6], [1], [2], [3], [4], [5]], found
+    rows = table(report, 'Data: train')['rows']
+    assert [row[2]['value'] for row in rows] == [6, 0, 2]
+    assert rows[2][3]['value'] == 0, 'sides of 8 pixels are 16 after resizing from 100 to 200'
+    browse.add_detection_statistics(report, 'val', infos, CLASSES, None)
+    assert table(report, 'Data: val')['rows'][2][3]['images'] == [len(infos)]
+
+
+def test_duplicates_and_unreadable_images_are_named(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (4, 16, 16, 3), np.uint8).repeat(6, 1).repeat(6, 2)
+    train, val = tmp_path / 'train', tmp_path / 'val'
+    train.mkdir(), val.mkdir()
+    splits = dict(train=(image_files(train, noise[0], noise[1], noise[0]), None),
+                  val=(image_files(val, noise[2], np.clip(noise[1], 3, 250), noise[3]), None))
+    (val / '0.png').write_bytes(b'no image')
+    report = Report('')
+    assert browse.add_duplicates(report, splits) == [str(val / '0.png')]
+    assert '0.png' in report.summary[0]
+    pairs = {row[0]['text']: row[1]['value'] for row in table(report, 'Duplicates')['rows']}
+    assert pairs == {'the same file, within train': 1, 'nearly the same, between train and val': 1}
+    browse.add_missing_classes(report, dict(train={'cat', 'dog'}, val={'cat'}), ['cat', 'dog', 'Dogs'])
+    assert "'Dogs'" in report.summary[-1] and 'dog' in report.summary[-2]
+
+
+def test_learning_rate_and_momentum_are_those_of_the_schedulers():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    groups = [dict(params=list(model[0].parameters())), dict(params=list(model[1].parameters()), weight_decay=0.)]
+    optimizer = torch.optim.AdamW(groups, lr=1., weight_decay=0.1)
+    schedulers = [LinearLR(optimizer, 0.5, by_epoch=False, begin=0, end=4),
+                  MultiStepLR(optimizer, [2], by_epoch=True), StepMomentum(optimizer, 7, 0.5, by_epoch=False)]
+    runner = SimpleNamespace(model=model, optim_wrapper=OptimWrapper(optimizer), param_schedulers=schedulers,
+                             train_dataloader=range(5), train_loop=SimpleNamespace(max_epochs=4), max_iters=20)
+    milestones, curves = browse.schedule(runner)
+    assert milestones == [0, 4, 10, 19]
+    assert [(curve['name'], curve['parameters']) for curve in curves] == [('0.weight', 2), ('1.weight', 2)]
+    for curve in curves:
+        assert [curve['lr'][i] for i in (0, 4, 9, 10, 19)] == pytest.approx([0.5, 1., 1., 0.1, 0.1])
+        assert [curve['momentum'][i] for i in (0, 6, 7, 14)] == pytest.approx([0.9, 0.9, 0.45, 0.225])
 
 
 @pytest.mark.parametrize('worse, beyond', [(0, 'within'), (60, 'beyond')])

@@ -81,3 +81,57 @@ def test_a_click_on_a_confusion_cell_lists_pictures_that_the_browser_can_show(re
     count = result.stdout.split('data-decoded="')[1].split('"')[0].split(' of ')
     assert count[0] == count[1] != '0'
     assert 'id="shown" style="display: block' in result.stdout
+
+
+@pytest.fixture
+def detection_data(shapes, tmp_path) -> Path:
+    return Path(shutil.copytree(shapes / 'detection', tmp_path / 'data'))
+
+
+def edit(file: Path, change) -> None:
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+def test_unreadable_images_are_named_and_the_others_reported(nano, detection_data, tmp_path):
+    for split in ('train', 'val'):
+        (detection_data / split / '00000.png').write_bytes(b'no image')
+    config, checkpoint = nano['detection']
+    run('browse', config, '--data-root', detection_data, '--out-dir', tmp_path / 'browse', '--cfg-options',
+        *own_visualizer('browse_unreadable'))
+    run('diagnose', config, checkpoint, '--data-root', detection_data, '--out-dir', tmp_path / 'diagnose',
+        '--work-dir', tmp_path, '--cfg-options', *own_visualizer('diagnose_unreadable'))
+    for tool, number in (('browse', 2), ('diagnose', 1)):
+        summary = json.loads((tmp_path / tool / 'report.json').read_text())['summary']
+        assert any(f'{number} images cannot be read' in line and '00000.png' in line for line in summary), tool
+
+
+def test_wrong_arguments_and_data_end_before_anything_is_written(nano, detection_data, tmp_path, capsys):
+    config, checkpoint = nano['detection']
+    out = tmp_path / 'report'
+    args = config, checkpoint, '--data-root', detection_data, '--out-dir', out, '--work-dir', tmp_path / 'run'
+
+    def refused(tool: str, *args: object, names: str) -> None:
+        run(tool, *args, rc=2)
+        assert names in capsys.readouterr().err.splitlines()[-1]
+        assert not out.exists()
+
+    refused('diagnose', *args, '--split', 'other', names='--split')
+    refused('browse', config, '--data-root', detection_data, '--number', 0, names='--number')
+    refused('diagnose', *args, '--compare', 'no.pth', names='no.pth')
+    refused('diagnose', *args, '--launcher', 'pytorch', names='--launcher')
+    refused('diagnose', *args, '--split', 'train', '--cfg-options', 'train_dataloader=None', names='--split')
+    for tool, rest in (('diagnose', args[1:]), ('browse', args[2:])):
+        refused(tool, config, *rest, '--out-dir', detection_data, names='--out-dir')
+        refused(tool, config, *rest, '--out-dir', config / 'report', names='--out-dir')
+    annotations = detection_data / 'annotations' / 'instances_val.json'
+    edit(annotations, lambda content: content.update(annotations=[]))
+    refused('diagnose', *args, '--no-check', '--cfg-options', *own_visualizer('none'), names='annotation')
+    edit(annotations, lambda content: content.update(images=[]))
+    refused('diagnose', *args, names='test_dataloader')
+    out.mkdir()
+    (out / 'thesis.tex').write_text('no report')
+    for force in ((), ('--force', )):
+        run('diagnose', *args, *force, rc=2)
+    assert [path.name for path in out.iterdir()] == ['thesis.tex']
