@@ -80,7 +80,8 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
             browse.add_detection_statistics(report, split, infos, classes, scale)
             occurring[split] = {classes[one['bbox_label']] for info in infos for one in info['instances']}
         elif 'seg_map_path' in infos[0]:
-            occurring[split] = browse.add_pixel_statistics(report, split, infos, classes, data_set.pipeline.transforms)
+            steps = getattr(getattr(data_set, 'pipeline', None), 'transforms', ())
+            occurring[split] = browse.add_pixel_statistics(report, split, infos, classes, steps)
     browse.add_missing_classes(report, occurring, classes)
     return browse.add_duplicates(report, files)
 

@@ -111,8 +111,8 @@ class Report:
         Returns:
             Path of ``report.html``.
         """
-        folder = Path(folder)
-        partial = folder.with_name(folder.name + '.partial')
+        folder = Path(folder).resolve()
+        partial, old = (folder.with_name(folder.name + suffix) for suffix in ('.partial', '.old'))
         shutil.rmtree(partial, ignore_errors=True)
         try:
             (partial / 'images').mkdir(parents=True)
@@ -132,8 +132,10 @@ class Report:
             pages = Environment(loader=PackageLoader('cvt_dense.report', '.'), autoescape=True)
             page = pages.get_template('page.html').render(content)
             (partial / 'report.html').write_text(page, encoding='utf-8')
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder.exists():
+                folder.rename(old)
             partial.rename(folder)
+            shutil.rmtree(old, ignore_errors=True)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
