@@ -52,12 +52,13 @@ def has_statistics(module: nn.Module) -> bool:
 
 
 def for_convolution(feature_map: Tensor) -> Tensor:
-    """Return the map itself, or under ``torch.compile`` a copy of a single image's map.
+    """Return the map itself, or under ``torch.compile`` a copy of it for inference and of a single image's map.
 
-    Tokens seen as the map of a single image get a batch stride of 0 from the compiler (torch 2.13, dynamic sizes), and
-    oneDNN's convolution does not recognise such a map as channels-last. The compiler lays a copy out as it should be.
+    Of tokens seen as a map with dynamic sizes the compiler (torch 2.13) does not always know that they are
+    channels-last: a single image gets a batch stride of 0, which oneDNN's convolution does not recognise, and in
+    bfloat16 comparing the strides ends with "Invalid ranges [0:-1]". The compiler lays a copy out as it should be.
     """
-    if feature_map.shape[0] == 1 and torch.compiler.is_dynamo_compiling():
+    if torch.compiler.is_dynamo_compiling() and (feature_map.shape[0] == 1 or not torch.is_grad_enabled()):
         return feature_map.clone(memory_format=torch.contiguous_format)
     return feature_map
 
