@@ -1,4 +1,5 @@
 """Shared fixtures: everything runs offline, seeded, on the CPU."""
+import logging
 import os
 import subprocess
 import sys
@@ -8,6 +9,8 @@ os.environ.update(HF_HUB_OFFLINE='1', WANDB_MODE='offline', MPLBACKEND='Agg', CU
 
 import pytest
 import torch
+from load_tool import load_tool
+from mmengine.logging import MMLogger
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / 'shared'
@@ -40,3 +43,28 @@ def run_tool():
         return result
 
     return run
+
+
+@pytest.fixture
+def call_tool(monkeypatch, capfd):
+    """Runs a tool's ``main`` in this process and returns what it printed; fails if its exit code is not ``rc``."""
+
+    def call(name: str, *args, rc: int = 0) -> str:
+        monkeypatch.chdir(ROOT)
+        monkeypatch.setattr(sys, 'argv', [f'{name}.py', *map(str, args)])
+        capfd.readouterr()
+        code = 0
+        try:
+            load_tool(name).main()
+        except SystemExit as end:
+            code = end.code or 0
+        for handler in MMLogger.get_current_instance().handlers:
+            if type(handler) is logging.StreamHandler:
+                handler.setStream(sys.__stderr__)  # the test's own is closed when it ends
+        printed = ''.join(capfd.readouterr())
+        if isinstance(code, str):  # Python prints it and exits with 1
+            printed, code = printed + code, 1
+        assert code == rc, printed[-8000:]
+        return printed
+
+    return call

@@ -132,12 +132,12 @@ def test_inputs_are_those_of_the_runner(network, data, tmp_path):
 # -- the whole tool --------------------------------------------------------------------------------------------
 
 
-def test_the_tool_writes_judges_and_says_so(run_tool, network, configs, data, tmp_path):
+def test_the_tool_writes_judges_and_says_so(export, network, tmp_path):
     """Files of two precisions, evaluated beside the checkpoint."""
-    out = run_tool(
-        'tools/export.py', configs / 'classification.py', network('classification').checkpoint,
-        tmp_path / 'new/a.xml', '--precision', 'fp32', 'bf16', '--raw-input', '--evaluate', '--data-root',
-        data / 'classification').stdout
+    code, printed = export('classification', tmp_path / 'new/a.xml', '--precision', 'fp32', 'bf16', '--raw-input',
+                           '--evaluate')
+    out = printed.out
+    assert not code
     assert sorted(path.name for path in (tmp_path / 'new').iterdir()) == [
         f'a_{precision}.{suffix}' for precision in ('bf16', 'fp32') for suffix in ('bin', 'xml')]
     assert re.search(r'a_fp32.xml: done, \d+\.\d\d MB', out) and '64x64, batch 2: logits' in out

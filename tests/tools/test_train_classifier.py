@@ -242,6 +242,3 @@ def test_real_imagenet(shared, tmp_path, run_tool):
              'val_dataloader.dataset.transform.input_size=64')
     output = run_tool(*flags, 'train_cfg.max_epochs=1').stdout
     assert 'Epoch(val) [1][2/2]    accuracy/top1' in output
-    output = run_tool(*flags, 'train_cfg.max_epochs=2', 'resume=True',
-                      f'load_from={tmp_path / "epoch_1.pth"}').stdout
-    assert 'resumed epoch: 1, iter: 5' in output and 'Epoch(train) [2][5/5]' in output
