@@ -100,6 +100,7 @@ class Curves:
         return [name for name in MAIN if name in names] or names[:1]
 
     def last(self, metric: str) -> Point | None:
+        """Return the last evaluation of a metric, or None if it was never evaluated."""
         return next(reversed(self.evaluations(metric)), None)
 
     def best(self, metric: str) -> Point | None:

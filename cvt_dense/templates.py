@@ -48,7 +48,13 @@ def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int
 
 
 def two_stage(classes: Sequence[str], arch: str, pretrained: str | None, masks: bool) -> dict[str, Any]:
-    """Return changes to Mask R-CNN's (``masks``) or Faster R-CNN's model; other arguments as :func:`network`."""
+    """Return the changes to mmdet's Mask R-CNN or Faster R-CNN for a backbone.
+
+    Args:
+        classes: names.
+        arch, pretrained: as in :func:`network`.
+        masks: whether the model is Mask R-CNN.
+    """
     backbone, channels, width = network(arch, pretrained)
     number = _count(classes)
     model = dict(
@@ -74,7 +80,12 @@ def two_stage(classes: Sequence[str], arch: str, pretrained: str | None, masks: 
 
 
 def one_stage(classes: Sequence[str], arch: str, pretrained: str | None) -> dict[str, Any]:
-    """Return changes to RetinaNet's model; arguments as :func:`network`."""
+    """Return the changes to mmdet's RetinaNet for a backbone.
+
+    Args:
+        classes: names.
+        arch, pretrained: as in :func:`network`.
+    """
     backbone, channels, width = network(arch, pretrained)
     model = dict(
         backbone=dict(backbone, drop_path_rate=min(backbone['drop_path_rate'], 0.1)),
@@ -88,7 +99,14 @@ def one_stage(classes: Sequence[str], arch: str, pretrained: str | None) -> dict
 
 def upernet(classes: Sequence[str], arch: str, pretrained: str | None, image_size: int,
             ignore_index: int) -> dict[str, Any]:
-    """Return changes to UperNet's model, trained on crops of ``image_size``; other arguments as :func:`network`."""
+    """Return the changes to mmseg's UperNet for a backbone.
+
+    Args:
+        classes: names.
+        arch, pretrained: as in :func:`network`.
+        image_size: side of the training crops in pixels.
+        ignore_index: label value of pixels that are not learnt.
+    """
     backbone, channels, width = network(arch, pretrained)
     head = dict(num_classes=_count(classes), ignore_index=ignore_index)
     return dict(
@@ -162,7 +180,14 @@ def side(image_size: int) -> int:
 
 
 def resized(pipeline: Sequence[dict[str, Any]], image_size: int, kind: str, **crop: Any) -> list[dict[str, Any]]:
-    """Return ``pipeline`` for images of another size; ``crop`` are changes to its random crop."""
+    """Return a pipeline for images of another size.
+
+    Args:
+        pipeline: its steps, which are not changed.
+        image_size: short side in pixels.
+        kind: 'detection' or 'segmentation'.
+        **crop: changes to the random crop.
+    """
     steps = []
     for step in pipeline:
         step = dict(step)

@@ -45,7 +45,14 @@ def build_model(path: str, **backbone: Any) -> BaseModel:
 
 
 def random_batch(model: BaseModel, batch: int, size: tuple[int, int], device: str = 'cpu') -> dict[str, Any]:
-    """Arguments of ``model(..., mode='loss')``: normalised images of ``size`` (H, W) and ground truth."""
+    """Return arguments of ``model(..., mode='loss')``: normalised random images and random ground truth.
+
+    Args:
+        model: classifier, detector, segmentor or masked image model.
+        batch: number of images.
+        size: (H, W) of the images in pixels.
+        device: of the tensors.
+    """
     inputs = torch.randn(batch, getattr(model.backbone, 'in_channels', 3), *size, device=device)
     if isinstance(model, MaskedImageModel):
         return dict(inputs=inputs)

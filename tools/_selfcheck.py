@@ -51,6 +51,7 @@ def precision(name: str, device: str) -> Iterator[None]:
 
 
 def relative(found: Tensor, expected: Tensor) -> float:
+    """Return the norm of the difference of two tensors over the norm of the expected one."""
     return float((found.cpu().double() - expected.cpu().double()).norm() / expected.double().norm())
 
 
@@ -100,7 +101,16 @@ def gradients(device: str) -> dict[str, Any]:
 
 
 def problem(device: str, dtype: torch.dtype = torch.float32, **settings: Any) -> tuple[CvT, Tensor, list[Tensor]]:
-    """Return a dense network in training mode, two images, and maps to learn; the same ones on every device."""
+    """Return a network, two images and maps to learn, which are the same on every device.
+
+    Args:
+        device: of the results.
+        dtype: of the results.
+        **settings: of the backbone.
+
+    Returns:
+        The network in training mode, images (2, 3, 64, 80), and the target of each of its maps.
+    """
     torch.manual_seed(0)
     model = CvT(ARCH, **settings).eval()
     images = torch.randn(2, 3, 64, 80)
@@ -110,11 +120,18 @@ def problem(device: str, dtype: torch.dtype = torch.float32, **settings: Any) ->
 
 
 def loss_of(outs: tuple[Tensor, ...], targets: list[Tensor]) -> Tensor:
+    """Return the sum over maps of the mean squared error."""
     return sum((out.to(target.dtype) - target).square().mean() for out, target in zip(outs, targets))
 
 
 def optimizer(model: nn.Module, name: str, device: str, lr: float = 3e-3) -> OptimWrapper:
-    """Return AdamW as recipes have it: fp16 with a dynamic scale of the loss, the others without.
+    """Return AdamW as recipes have it: fp16 with a dynamic loss scale, other precisions without one.
+
+    Args:
+        model: whose parameters to optimise.
+        name: of the precision.
+        device: 'cpu' or 'cuda'.
+        lr: learning rate.
 
     Raises:
         Skip: fp16 on a CPU.
@@ -128,7 +145,15 @@ def optimizer(model: nn.Module, name: str, device: str, lr: float = 3e-3) -> Opt
 
 
 def steps(name: str, device: str, wrapper: OptimWrapper, loss: Callable[[], Tensor], number: int) -> list[float]:
-    """Take training steps in one precision and return their losses."""
+    """Take training steps in one precision and return their losses.
+
+    Args:
+        name: of the precision.
+        device: 'cpu' or 'cuda'.
+        wrapper: the optimizer.
+        loss: computes the loss of the next step.
+        number: of steps.
+    """
     losses = []
     for _ in range(number):
         with precision(name, device):
@@ -139,7 +164,17 @@ def steps(name: str, device: str, wrapper: OptimWrapper, loss: Callable[[], Tens
 
 
 def training(name: str, settings: dict[str, Any], compiled: bool, device: str) -> dict[str, Any]:
-    """Take some steps in one precision: the loss is that of float32 and falls, what is not frozen moves."""
+    """Check training in one precision: the first loss equals float32's, it falls, and all parameters change.
+
+    Args:
+        name: of the precision.
+        settings: of the backbone.
+        compiled: whether the backbone is compiled.
+        device: 'cpu' or 'cuda'.
+
+    Returns:
+        Losses, their difference from float32's, ``failed``, and the names of parameters that did not change.
+    """
     model, images, targets = problem(device, **settings)
     with torch.no_grad():
         expected = float(loss_of(copy.deepcopy(model)(images), targets))
@@ -179,9 +214,14 @@ def resuming(name: str, device: str) -> dict[str, Any]:
 
 
 def whole(recipe: str, name: str, device: str) -> dict[str, Any]:
-    """Train a recipe's detector or segmentor for three steps on two images, and predict.
+    """Check that a recipe's detector or segmentor trains for three steps on two images, and predicts.
 
-    The first losses in this precision and in float32 are equal but for a tenth: proposals that swap places change it.
+    The first loss must equal float32's but for a tenth, because proposals that change their order change the loss.
+
+    Args:
+        recipe: name of the config.
+        name: of the precision.
+        device: 'cpu' or 'cuda'.
     """
     require('mmdet', 'mmseg', 'mmcv._ext')
 

@@ -164,10 +164,15 @@ def read_result(folder: Path) -> dict[str, float] | None:
 
 
 def train(runs: Sequence[Run], work_dir: Path, jobs: int = 2) -> dict[str, str]:
-    """Train what is not finished yet, ``jobs`` at a time, each from where it was.
+    """Train the runs that are not finished, each from its last checkpoint.
+
+    Args:
+        runs: the trainings.
+        work_dir: folder of all runs.
+        jobs: number of trainings at a time.
 
     Returns:
-        By name of each run that failed, or that takes weights of one that did: why. The others are finished.
+        By name of each run that failed, or that needs the weights of one that failed: the reason.
     """
     failed: dict[str, str] = {}
     for wave in _waves(runs, jobs):

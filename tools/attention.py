@@ -56,6 +56,7 @@ Run = Callable[[Tensor], Tensor]
 
 
 def parse_point(text: str) -> tuple[float, float]:
+    """Parse 'X,Y', a position in pixels."""
     x, _, y = text.partition(',')
     try:
         return float(x), float(y)
@@ -64,6 +65,7 @@ def parse_point(text: str) -> tuple[float, float]:
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file')
@@ -133,7 +135,16 @@ def scores_of(model: BaseModel) -> Run:
 
 
 def find_class(name: str, classes: list[str], scores: Tensor) -> int:
-    """Return the number of a class, given by name or number; '' stands for the predicted or most frequent one."""
+    """Return the number of a class.
+
+    Args:
+        name: its name or number; '' chooses the predicted or most frequent class.
+        classes: all names.
+        scores: (1, classes, ...).
+
+    Raises:
+        UserError: there is no such class.
+    """
     number = scores.shape[1]
     if not name:
         return int(scores.argmax(dim=1).flatten().bincount(minlength=number).argmax())
@@ -268,6 +279,7 @@ def check_points(points: list[tuple[float, float]], images: list[Path]) -> None:
 
 
 def main() -> None:
+    """Draw where the network of the command line attends to."""
     args = build_parser().parse_args()
     out_dir = Path(args.out_dir)
     with command_line.report_errors(*command_line.SETUP_ERRORS):

@@ -23,6 +23,7 @@ COMMANDS = dict(model=model, data=data, parts=parts, plan=plan, pruning=pruning)
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, with a subcommand for each module of ``_benchmark``."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     commands = parser.add_subparsers(dest='command', required=True)
     for name, command in COMMANDS.items():
@@ -31,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse_args() -> argparse.Namespace:
+    """Return the checked arguments of the command line."""
     parser = build_parser()
     args = parser.parse_args()
     try:
@@ -41,6 +43,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def main() -> None:
+    """Run the chosen subcommand."""
     args = parse_args()
     COMMANDS[args.command].run(args)
 

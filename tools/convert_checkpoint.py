@@ -24,6 +24,7 @@ FORMATS = ('cvt_dense', 'microsoft', 'huggingface')  # of cvt_dense.weights, whi
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('src', help='checkpoint in any of the formats, or folder from the Hugging Face hub')
     parser.add_argument('dst', type=Path, help='file (or, for huggingface, folder) to write')
@@ -43,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def find_num_heads(state_dict) -> tuple:
+    """Return the attention heads of the known architecture that has the shapes of these weights."""
     from cvt_dense.models import CvT
     from cvt_dense.weights import convert, measure_arch
     measured = measure_arch(convert(state_dict, 'microsoft'))
@@ -54,6 +56,7 @@ def find_num_heads(state_dict) -> tuple:
 
 
 def main() -> None:
+    """Convert the checkpoint that the command line names."""
     args = build_parser().parse_args()
     import safetensors.torch
     import torch

@@ -21,6 +21,7 @@ FORMATS = ('yolo', 'voc', 'labelme', 'coco', 'masks')
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('src', type=Path, help='folder of images and annotations')
     parser.add_argument('dst', type=Path, help='folder to write')
@@ -37,7 +38,16 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def template_lines(classes: list[str], splits: list[str], dst: Path, target: str, masks: bool, suffix: str) -> str:
-    """Return the name of the template for the result, and the lines for its head."""
+    """Return the name of the template for the result, followed by the lines for the top of its copy.
+
+    Args:
+        classes: names.
+        splits: of the result, such as 'train' and 'val'.
+        dst: folder of the result.
+        target: 'coco' or 'masks'.
+        masks: whether every object has a mask.
+        suffix: of the image files.
+    """
     name = 'upernet' if target == 'masks' else 'maskrcnn' if masks else 'fasterrcnn'
     lines = [f'{name}_cvt13_custom.py', f'classes = {tuple(classes)!r}', f'data_root = {f"{dst}/"!r}']
     for split in splits:
@@ -50,6 +60,7 @@ def template_lines(classes: list[str], splits: list[str], dst: Path, target: str
 
 
 def main() -> None:
+    """Convert the data set that the command line names."""
     args = build_parser().parse_args()
     from cvt_dense.datasets import convert
     with report_errors(UserError, ValueError, OSError, KeyError):

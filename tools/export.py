@@ -41,6 +41,7 @@ SAMPLED = 32  # test images whose sizes are looked at
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file')
@@ -122,7 +123,13 @@ def build(cfg: Config, checkpoint: str) -> tuple[nn.Module, list[str] | None]:
 
 
 def read_test_images(cfg: Config, model: nn.Module, padded: bool) -> list[Tensor]:
-    """Read some test images, or return an empty list and say why they cannot be read."""
+    """Return some test images; if none can be read, print the reason and return an empty list.
+
+    Args:
+        cfg: whole config.
+        model: for its preprocessor.
+        padded: whether images are padded as in a batch.
+    """
     try:
         return inputs.network_inputs(cfg, model, 'test', limit=SAMPLED, padded=padded)
     except Exception as error:  # data sets raise anything
@@ -132,6 +139,7 @@ def read_test_images(cfg: Config, model: nn.Module, padded: bool) -> list[Tensor
 
 
 def run(args: argparse.Namespace) -> int:
+    """Export the files that the arguments name and return the exit code."""
     files = {precision: args.file if len(args.precision) == 1 else args.file.with_stem(f'{args.file.stem}_{precision}')
              for precision in args.precision}
     for precision, file in files.items():
@@ -169,7 +177,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def compare(args: argparse.Namespace, exporter: Exporter, files: dict[str, Path]) -> bool:
-    """Print the metrics of the checkpoint and of each file; return whether all could be evaluated."""
+    """Print the metrics and the speed of the checkpoint and of each file.
+
+    Args:
+        args: command line.
+        exporter: for the PyTorch reference and the example images.
+        files: written files by precision.
+
+    Returns:
+        Whether all of them could be evaluated.
+    """
     image = next(iter(exporter.examples()))
     rows = {'PyTorch, fp32': (evaluate(args, None), sum(x.nbytes for x in exporter.model.state_dict().values()) / 1e6,
                               images_per_second(exporter.reference, image))}
@@ -195,6 +212,7 @@ def weight(file: Path) -> float:
 
 
 def main() -> None:
+    """Export the checkpoint that the command line names."""
     args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         sys.exit(run(args))

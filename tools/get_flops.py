@@ -125,6 +125,7 @@ def build(name: str) -> nn.Module:
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('network', help=f'config file, or one of {", ".join(CvT.arch_zoo)}')
     parser.add_argument('--size', type=parse_size, default=(224, 224), metavar='HxW',
@@ -133,6 +134,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
+    """Print the parameters and multiply-accumulate operations of a network."""
     args = build_parser().parse_args()
     torch.manual_seed(0)
     with report_errors(*SETUP_ERRORS):

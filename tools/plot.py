@@ -18,6 +18,7 @@ from cvt_dense.launch import command_line
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description='Draws the curves of runs and prints a table of their last and best.')
     parser.add_argument('runs', nargs='+', metavar='RUN', help='folder of a run, the --work-dir of tools/train.py')
     parser.add_argument('--out', metavar='FILE', help='picture to write (default: curves.png in the folder of the run, '
@@ -38,6 +39,7 @@ def names_of(folders: list[str]) -> list[str]:
 
 
 def main() -> None:
+    """Draw the curves of the runs and print their table."""
     args = build_parser().parse_args()
     with command_line.report_errors(UserError, OSError, ValueError):
         runs = dict(zip(names_of(args.runs), map(curves.Curves, args.runs)))

@@ -38,6 +38,7 @@ from cvt_dense.weights import register_safe_loading
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file')
@@ -70,7 +71,13 @@ def check(args: argparse.Namespace) -> None:
 
 
 def losses(model: BaseModel, cfg: Config, args: argparse.Namespace) -> Iterator[Callable[[], Tensor]]:
-    """Yield a function for each calibration image that returns its loss."""
+    """Yield a function for each calibration image that returns its loss.
+
+    Args:
+        model: the trained model.
+        cfg: its config, for the training data.
+        args: command line, for the number of images and the seed.
+    """
     loader = dict(cfg.train_dataloader, batch_size=1, num_workers=0, persistent_workers=False)
     loader.pop('batch_sampler', None)  # images of like shape, of which there is one
     # A classifier would mix images; mmdet and mmseg pad masks and label maps in training only.
@@ -85,6 +92,7 @@ def losses(model: BaseModel, cfg: Config, args: argparse.Namespace) -> Iterator[
 
 
 def main() -> None:
+    """Remove the least important attention heads of a checkpoint."""
     args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         check(args)

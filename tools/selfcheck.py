@@ -56,7 +56,13 @@ class Report:
         self.entries: list[dict[str, Any]] = []
 
     def run(self, name: str, check: Any, *args: Any) -> None:
-        """Add what ``check`` returns; an error of it is a failed check, not the end."""
+        """Run a check, add its result, and write the file. An exception of the check is recorded as a failure.
+
+        Args:
+            name: of the check.
+            check: returns a dict, with ``failed=True`` where the check failed.
+            *args: of the check.
+        """
         from _selfcheck import Skip
         start = time.monotonic()
         try:
@@ -94,7 +100,17 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def speeds(arguments: list[str], device: str, seconds: float) -> dict[str, Any]:
-    """Return rows of tools/benchmark.py, which runs in a process of its own: what dies there leaves this one alive."""
+    """Return the rows of tools/benchmark.py, which runs in its own process so that a crash leaves this one alive.
+
+    Args:
+        arguments: of ``benchmark.py model``.
+        device: 'cpu' or 'cuda'.
+        seconds: time limit.
+
+    Raises:
+        Skip: the time limit is reached.
+        RuntimeError: the process failed.
+    """
     from _selfcheck import Skip
     if importlib.util.find_spec(TRANSFORMER) is None:
         arguments = [text.replace(f',{TRANSFORMER}', '') for text in arguments]
@@ -113,6 +129,7 @@ def speeds(arguments: list[str], device: str, seconds: float) -> dict[str, Any]:
 
 
 def print_rows(report: Report) -> None:
+    """Print the speed tables of a report."""
     for entry in report.entries:
         if entry.get('rows'):
             print(f'\n{entry["name"]}\n{"":32}{"images/s":>10}{"x first":>9}{"GiB":>8}{"peak":>7}')
@@ -123,6 +140,7 @@ def print_rows(report: Report) -> None:
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--device', choices=('cpu', 'cuda'), help='what to check (cuda, if PyTorch sees one)')
     parser.add_argument('--minutes', type=float, default=20., help='no check or table is begun later than this (20)')
@@ -132,6 +150,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
+    """Run all checks and exit with code 1 if one failed."""
     parser = build_parser()
     args = parser.parse_args()
     if not args.minutes > 0:

@@ -56,6 +56,7 @@ class Member:
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description='Trains a list of networks, and sets accuracy beside cost.')
     parser.add_argument('study', help='file of the study, as those in configs/studies')
     parser.add_argument('--work-dir', metavar='DIR', help='folder of everything that it writes '
@@ -70,6 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse_args() -> argparse.Namespace:
+    """Return the checked arguments of the command line."""
     parser = build_parser()
     args = parser.parse_args()
     if args.jobs < 1:
@@ -145,6 +147,7 @@ def runs_of(member: Member, work_dir: Path, data_root: str | None, options: list
 
 
 def name_of(member: str, seed: int) -> str:
+    """Return the name of a member's training with a seed, which is also that of its folder."""
     return f'{member}_seed{seed}'
 
 
@@ -172,7 +175,13 @@ def _cost(file: Path) -> dict[str, Any]:
 
 
 def results(members: list[Member], work_dir: Path, failed: dict[str, str]) -> list[dict[str, Any]]:
-    """Return a row for each member: mean and range of each metric over its seeds, cost, and what failed."""
+    """Return a row for each member: mean and range of each metric over its seeds, cost, and failures.
+
+    Args:
+        members: of the study.
+        work_dir: folder of all runs.
+        failed: reasons of failures by name; a member without any of its metrics is added.
+    """
     rows = []
     for member in members:
         runs = [name_of(member.name, seed) for seed in member.seeds]
@@ -210,6 +219,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
+    """Train, measure and summarise the study that the command line names."""
     args = parse_args()
     with command_line.report_errors(UserError, ValueError, OSError):
         everyone, members = read_study(args.study), read_study(args.study, args.only)

@@ -25,6 +25,7 @@ def parse_severity(text: str) -> list[int]:
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description='Evaluates a checkpoint with the test data set of a config.')
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
@@ -46,6 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 @ends_in_order
 def main() -> None:
+    """Test the checkpoint that the command line names."""
     args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         runner = start(args, ['test'])

@@ -19,6 +19,7 @@ from cvt_dense.launch.start import start
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description='Trains what a config describes: classifier, detector or '
                                                  'segmentor.')
     parser.add_argument('config', help='config file')
@@ -41,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 @ends_in_order
 def main() -> None:
+    """Train the network of the config that the command line names."""
     args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         runner = start(args, ['train', 'val'])

@@ -69,10 +69,12 @@ class BlockPass:
 
     @property
     def num_tokens(self) -> int:
+        """Return the number of query tokens, the CLS token included."""
         return self.tokens.shape[1]
 
     @property
     def num_cls(self) -> int:
+        """Return the number of CLS tokens in front of the map's tokens, 0 or 1."""
         return self.num_tokens - self.hw_shape[0] * self.hw_shape[1]
 
     def split_heads(self, x: Tensor) -> Tensor:
@@ -139,7 +141,12 @@ def _side(module: nn.Module) -> tuple[int, int, int]:
 @contextmanager
 def observe_attention(model: nn.Module, blocks: Sequence[str] | None,
                       callback: Callable[[BlockPass], None]) -> Iterator[None]:
-    """Call ``callback`` after each chosen block's attention while the ``with`` lasts.
+    """Call ``callback`` after each chosen block's attention while the ``with`` statement lasts.
+
+    Args:
+        model: network whose backbone is a CvT.
+        blocks: names such as ``stage0.blocks.0``; None chooses all of them.
+        callback: gets the block's tokens, queries and keys, which are only valid during the call.
 
     Raises:
         ValueError: a block does not exist, or its attention is not the softmax of q and k alone.

@@ -43,6 +43,7 @@ class Data:
     notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def add_image(self, path: Path, root: Path) -> Sample:
+        """Add a sample without objects for an image file below ``root``, with its size after EXIF rotation."""
         with Image.open(path) as image:
             turned = image.getexif().get(0x0112, 1) >= 5
             width, height = image.size[::-1] if turned else image.size
@@ -50,7 +51,13 @@ class Data:
         return self.samples[-1]
 
     def pair(self, names: dict[Path, str], root: Path, key: Callable[[Path], str]) -> Iterator[tuple[Path, Sample]]:
-        """Yield each annotation file with its image, whose ``key`` is the file's value in ``names``."""
+        """Add a sample for every image, and yield each annotation file with the sample of its image.
+
+        Args:
+            names: annotation files, and the key of each one's image.
+            root: folder of the images.
+            key: returns the key of an image file.
+        """
         images = {key(path): path for path in images_below(root)}
         for path, name in names.items():
             if name in images:
@@ -111,6 +118,7 @@ def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
 
 
 def images_below(folder: Path) -> list[Path]:
+    """Return the image files below a folder in alphabetical order; hidden files and folders are left out."""
     return sorted(path for path in folder.rglob('*') if path.suffix.lower() in IMAGES
                   and not any(part.startswith('.') for part in path.relative_to(folder).parts))
 
@@ -304,7 +312,16 @@ def split(data: Data, shares: Sequence[float], seed: int = 0, group: str | None 
 
 
 def output_files(data: Data, dst: Path, target: str) -> dict[Path, Sample]:
-    """Return the path of each sample's image in the result."""
+    """Return the path of each sample's image in the result.
+
+    Args:
+        data: the samples.
+        dst: folder of the result.
+        target: 'coco' or 'masks'.
+
+    Raises:
+        ValueError: two images of a split would get the same name.
+    """
     folder = dst / 'images' if target == 'masks' else dst
     files = {folder / sample.split / sample.path.name: sample for sample in data.samples}
     stems = Counter((path.parent, path.stem) for path in files)

@@ -78,9 +78,14 @@ class ReducedDecodingCrop(RandomResizedCropAndInterpolation):
 
 
 def posterize(image: Image.Image, bits_to_keep: int, **kwargs: Any) -> Image.Image:
-    """Keep some bits of each channel; none make a black image, as in the published results.
+    """Keep the ``bits_to_keep`` highest bits of each channel; 0 bits make a black image, as in the published results.
 
     Pillow 13 refuses 0 bits, which ``rand-m9-mstd0.5`` reaches where its random magnitude is 10.
+
+    Args:
+        image: RGB image.
+        bits_to_keep: from 0 to 8.
+        **kwargs: ignored; timm passes the same settings to every operation.
     """
     return image.point(lambda value: 0) if bits_to_keep < 1 else auto_augment.posterize(image, bits_to_keep)
 

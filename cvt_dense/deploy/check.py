@@ -12,7 +12,14 @@ BOX_TOLERANCES = dict(fp32=1e-3, fp16=0.03, bf16=0.15, int8=0.3)
 
 
 def random_images(size: tuple[int, int], batch: int = 1, seed: int = 0, channels: int = 3) -> Tensor:
-    """Make smooth random pictures: uint8 (B, channels, H, W), RGB."""
+    """Return smooth random images, uint8 (batch, channels, H, W).
+
+    Args:
+        size: (H, W) in pixels.
+        batch: number of images.
+        seed: of the random numbers.
+        channels: of an image.
+    """
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.rand(batch, channels, 6, 6, generator=generator) * 255
     fine = torch.rand(batch, channels, *size, generator=generator) * 32

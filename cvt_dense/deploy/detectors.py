@@ -131,6 +131,7 @@ class Detector(nn.Module):
         self.mask_thr = float(model.roi_head.test_cfg.mask_thr_binary) if masks else None
 
     def pad(self, image: Tensor) -> Tensor:
+        """Return an image (1, C, H, W) padded at the bottom and right to multiples of ``pad_divisor``."""
         height, width = image.shape[2:]
         return F.pad(image, (0, -width % self.pad_divisor, 0, -height % self.pad_divisor), value=self.pad_value)
 
@@ -212,7 +213,17 @@ class Detector(nn.Module):
 
 
 def reference(detector: Detector, model: nn.Module, image: Tensor) -> tuple[Tensor, ...]:
-    """Run mmdet itself on a normalised image (1, 3, H, W); outputs as of :class:`Detector`."""
+    """Return mmdet's own predictions of a normalised image, with which exported detectors are compared.
+
+    Args:
+        detector: the exported form, for its padding and the names of its outputs.
+        model: mmdet's detector.
+        image: (1, 3, H, W).
+
+    Returns:
+        The outputs of :class:`Detector`: boxes (N, 4) in pixels, scores (N, ), labels (N, ) and, with masks,
+        probabilities (N, h, w) inside the boxes.
+    """
     shape = tuple(image.shape[2:])
     padded = detector.pad(image)
     meta = dict(img_shape=shape, ori_shape=shape, pad_shape=tuple(padded.shape[2:]), scale_factor=(1., 1.),

@@ -116,7 +116,13 @@ def to_openvino(model: Any) -> Any:
 
 
 def save_onnx(model: Any, path: Path, metadata: dict[str, Any]) -> None:
-    """Write an ``onnx.ModelProto``, in float16 but for its input and outputs where ``metadata['precision']`` is it."""
+    """Write an ONNX model. A model of precision fp16 keeps float32 inputs and outputs.
+
+    Args:
+        model: ``onnx.ModelProto`` in float32.
+        path: file to write.
+        metadata: stored as JSON; its ``precision`` chooses the type of the weights.
+    """
     import onnx
     if metadata['precision'] == 'fp16':
         from onnxruntime.transformers.float16 import convert_float_to_float16
@@ -128,12 +134,24 @@ def save_onnx(model: Any, path: Path, metadata: dict[str, Any]) -> None:
 
 
 def save_openvino(model: Any, path: Path, metadata: dict[str, Any]) -> None:
-    """Write an ``openvino.Model`` as ``path`` and the .bin beside it; bf16 and fp16 files hold float16 weights."""
+    """Write an OpenVINO model as ``path`` and a .bin file beside it; bf16 and fp16 models store float16 weights.
+
+    Args:
+        model: ``openvino.Model``.
+        path: .xml file to write.
+        metadata: stored as JSON; its ``precision`` chooses the type of the weights.
+    """
     import openvino
     model.set_rt_info(json.dumps(metadata), [METADATA])
     openvino.save_model(model, path, compress_to_fp16=metadata['precision'] in ('bf16', 'fp16'))
 
 
 def save_pt2(program: ExportedProgram, path: Path, metadata: dict[str, Any]) -> None:
-    """Write a traced program."""
+    """Write a traced program.
+
+    Args:
+        program: result of ``torch.export.export``.
+        path: .pt2 file to write.
+        metadata: stored as JSON.
+    """
     torch.export.save(program, path, extra_files={f'{METADATA}.json': json.dumps(metadata)})

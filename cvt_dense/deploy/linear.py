@@ -24,7 +24,17 @@ def pack_weight(weight: Tensor, rows: int) -> Tensor | None:
 
 
 def packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None, silu: bool) -> Tensor:
-    """Compute the linear layer of a packed weight, followed by SiLU if ``silu``."""
+    """Compute a linear layer whose weight oneDNN has packed.
+
+    Args:
+        x: (..., in_features).
+        packed: result of :func:`pack_weight`.
+        bias: (out_features, ) or None.
+        silu: whether SiLU follows.
+
+    Returns:
+        (..., out_features).
+    """
     return torch.ops.mkldnn._linear_pointwise(x, packed, bias, 'swish' if silu else 'none', [], '')
 
 
@@ -85,7 +95,12 @@ class InferenceLinear(nn.Linear):
 
 
 def is_faster(candidate: Callable[[], Tensor], baseline: Callable[[], Tensor], rounds: int = 3) -> bool:
-    """Return whether the fastest of ``rounds`` calls of ``candidate`` takes less time than that of ``baseline``."""
+    """Return whether the fastest call of ``candidate`` takes less time than the fastest call of ``baseline``.
+
+    Args:
+        candidate, baseline: functions to time, in turns.
+        rounds: timed calls of each, after one that warms up.
+    """
     best = [float('inf'), float('inf')]
     for _ in range(rounds + 1):  # the first round, which warms up, cannot be the fastest
         for i, function in enumerate((candidate, baseline)):

@@ -24,7 +24,16 @@ def largest_scores(backbone: nn.Module, size: tuple[int, int]) -> tuple[int, int
 
 
 def check_attention(backbone: nn.Module, size: tuple[int, int], suffix: str) -> None:
-    """Raise a UserError if ONNX Runtime would keep gigabytes of scores; OpenVINO and PyTorch compute in blocks."""
+    """Check that a runtime does not need gigabytes of memory for attention scores.
+
+    Args:
+        backbone: a CvT or any other network.
+        size: (H, W) of the image in pixels.
+        suffix: of the exported file. Only ONNX Runtime keeps all scores; OpenVINO and PyTorch compute in blocks.
+
+    Raises:
+        UserError: ONNX Runtime would keep more than :data:`LIMIT` bytes.
+    """
     scores, stage = largest_scores(backbone, size)
     if suffix == '.onnx' and scores > LIMIT:
         raise UserError(

@@ -81,6 +81,7 @@ class Backbone(nn.Module):
 
     @property
     def names(self) -> list[str]:
+        """Return the names of the outputs, one for each map."""
         return [f'feat{i}' for i in range(len(self.backbone.out_channels))]
 
 
@@ -161,7 +162,13 @@ def _make_exportable(model: nn.Module) -> nn.Module:
 
 
 def plain(model: nn.Module, part: str, argmax: bool = False) -> nn.Module:
-    """Wrap the model itself as :func:`wrap` does its fused copy: the reference that files are compared with."""
+    """Wrap the model itself as :func:`wrap` wraps its fused copy: the reference with which files are compared.
+
+    Args:
+        model: classifier, segmentor or any model with a backbone.
+        part: 'model' or 'backbone'.
+        argmax: whether a segmentor returns its label map instead of logits.
+    """
     if part == 'backbone':
         return Backbone(model.backbone)
     return Segmentor(model, argmax) if task_of(model) == 'segmentation' else Classifier(model)

@@ -40,15 +40,18 @@ class RunnerMixin:
         return logs[-1].parts[-3] if logs else super().timestamp
 
     def build_logger(self, *args, **kwargs) -> MMLogger:
+        """Build the logger and limit what it prints on the console while the runner is being built."""
         logger = super().build_logger(*args, **kwargs)
         self.console = add_console_filter(logger)
         return logger
 
     def resume(self, *args, **kwargs) -> None:
+        """Resume from a checkpoint and remember in ``resuming`` that the run does."""
         self.resuming = True
         super().resume(*args, **kwargs)
 
     def scale_lr(self, optim_wrapper: OptimWrapper, auto_scale_lr: dict[str, Any] | None = None) -> None:
+        """Scale the learning rate to the total batch, gradient accumulation included."""
         counts = (self.cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)
         if auto_scale_lr and 'base_batch_size' in auto_scale_lr and counts > 1:
             # MMEngine divides the batch per process * processes by the base.
@@ -56,6 +59,7 @@ class RunnerMixin:
         super().scale_lr(optim_wrapper, auto_scale_lr)
 
     def build_param_scheduler(self, scheduler: Any) -> Any:
+        """Build schedules; raise UserError for a warm-up that is longer than the training."""
         try:
             return super().build_param_scheduler(scheduler)
         except ValueError as error:  # a part of an epoch may be less than an iteration
@@ -66,6 +70,11 @@ class RunnerMixin:
                             'train for longer.') from error
 
     def train(self) -> Any:
+        """Compile the backbone if the config has ``compile``, then train.
+
+        Raises:
+            UserError: BatchNorm would get a single value of each channel.
+        """
         self._compile_backbone()
         try:
             return super().train()
@@ -87,7 +96,8 @@ class RunnerMixin:
             model.backbone.compile(**({} if options is True else options))
             self.logger.info('The backbone is compiled in the first iterations, which take minutes.')
 
-    def dump_config(self) -> None:  # the last step of building a Runner
+    def dump_config(self) -> None:
+        """Show all messages on the console from now on, since this is the last step of building a Runner."""
         self.console.level = logging.INFO
 
 

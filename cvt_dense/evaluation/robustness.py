@@ -32,7 +32,13 @@ def summarise(clean: Metrics, corrupted: dict[str, dict[int, Metrics]]) -> dict[
 
 
 def table(clean: Metrics, corrupted: dict[str, dict[int, Metrics]], metric: str) -> str:
-    """Return a metric by corruption and severity as text."""
+    """Return a metric for each corruption and severity as a text table.
+
+    Args:
+        clean: metrics of the images as they are.
+        corrupted: metrics by name of the corruption and severity.
+        metric: a key of the metrics.
+    """
     severities = list(next(iter(corrupted.values())))
     rows = PrettyTable([metric, *(f'severity {severity}' for severity in severities), 'mean'], align='r')
     rows.align[metric] = 'l'

@@ -21,10 +21,18 @@ from .work_dir import begin
 
 
 def load_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[str, Any]:
-    """Return the data sets of ``stages``; unless ``check`` is False, the config is checked before and they after.
+    """Build the data sets of a config and check them.
+
+    Args:
+        cfg: whole config.
+        stages: any of 'train', 'val' and 'test'.
+        check: whether to check the config before its data sets are built, and the data sets afterwards.
+
+    Returns:
+        The data set of each stage that the config has.
 
     Raises:
-        UserError: if a data set is empty, or a check has found something.
+        UserError: a data set is empty, or a check has found a mistake.
     """
     register_safe_loading()
     init_default_scope(cfg.get('default_scope') or 'mmengine')

@@ -59,7 +59,16 @@ def check_exists(checkpoint: str) -> None:
 
 
 def check_value(flag: str, value: float, least: float, most: float = math.inf) -> None:
-    """Raise ``UserError`` if a flag's value is not from ``least`` to ``most``."""
+    """Check that the value of a flag is between two bounds, which are both allowed.
+
+    Args:
+        flag: its name, for the message.
+        value: to check.
+        least, most: the bounds.
+
+    Raises:
+        UserError: the value is outside of the bounds.
+    """
     if not least <= value <= most:
         raise UserError(f'{flag}={value}: allowed is a number from {least}'
                         + (f' to {most}.' if most < math.inf else '.'))

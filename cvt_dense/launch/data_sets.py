@@ -27,7 +27,16 @@ def dataset_class(dataset: dict[str, Any], cfg: Config) -> type:
 
 
 def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
-    """Return ``metainfo[key]`` that a config gives its data set, or else the data set's own; a text may name a file."""
+    """Return an entry of a data set's ``metainfo``: the config's, or else the one of the data set's class.
+
+    Args:
+        dataset: config of the data set.
+        cfg: whole config, whose scope finds the class.
+        key: such as 'classes'.
+
+    Returns:
+        The value; where it is the path of a text file, the list of its lines.
+    """
     value = (dataset.get('metainfo') or {}).get(key)
     if value is None:
         value = (getattr(dataset_class(dataset, cfg), 'METAINFO', None) or {}).get(key)

@@ -121,7 +121,17 @@ def resolve_arch(arch: str | Mapping[str, Any],
 
 
 def spread(name: str, value: Any, number: int, what: str = 'stages') -> list[Any]:
-    """Return a list of ``number`` values: those of a list, or one value repeated."""
+    """Return a list of ``number`` values.
+
+    Args:
+        name: of the setting, for the message.
+        value: one value, which is repeated, or a list.
+        number: of values.
+        what: what there are ``number`` of, for the message.
+
+    Raises:
+        ValueError: a list has another length.
+    """
     if not isinstance(value, (list, tuple)):
         return [value] * number
     if len(value) != number:

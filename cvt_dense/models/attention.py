@@ -64,7 +64,18 @@ def for_convolution(feature_map: Tensor) -> Tensor:
 
 
 def softmax_attention(q: Tensor, k: Tensor, v: Tensor, num_heads: int, scale: float, dropout: float = 0.) -> Tensor:
-    """Compute attention of (B, Nq, C) to keys (B, Nk, C) and values (B, Nk, C): (B, Nq, C)."""
+    """Compute multi-head softmax attention.
+
+    Args:
+        q: (B, Nq, C).
+        k, v: (B, Nk, C).
+        num_heads: heads, which share the C channels.
+        scale: factor of the products of q and k.
+        dropout: probability with which an attention weight is dropped.
+
+    Returns:
+        (B, Nq, C).
+    """
     q, k, v = (y.unflatten(2, (num_heads, -1)).transpose(1, 2) for y in (q, k, v))
     x = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
     return x.transpose(1, 2).flatten(2)
@@ -239,11 +250,27 @@ class RelativePositions(nn.Module):
         self.num_heads, self.head_dims, self.stride = num_heads, head_dims, stride
 
     def rotate(self, q: Tensor, k: Tensor, hw_shape: Shape) -> tuple[Tensor, Tensor]:
-        """Change q (B, [1 +] H * W, C) and k (B, [1 +] H' * W', C) of a whole map before attention."""
+        """Change queries and keys of a whole map before attention.
+
+        Args:
+            q: (B, [1 +] H * W, C).
+            k: (B, [1 +] H' * W', C).
+            hw_shape: (H, W).
+
+        Returns:
+            Tensors of the same shapes.
+        """
         return q, k
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape, scale: float, dropout: float) -> Tensor:
-        """Compute attention inside a map or window; shapes as of :meth:`ConvAttention.attend`."""
+        """Compute attention inside a map or window.
+
+        Args:
+            q, k, v: as in :meth:`ConvAttention.attend`.
+            hw_shape: height and width of the map or window in tokens.
+            scale: factor of the products of q and k.
+            dropout: probability with which an attention weight is dropped.
+        """
         return softmax_attention(q, k, v, self.num_heads, scale, dropout)
 
 

@@ -15,6 +15,7 @@ class AutocastMixin:
     autocast_dtype: torch.dtype
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the base class's ``forward`` under autocast."""
         with torch.autocast(get_device(), self.autocast_dtype):
             return super().forward(*args, **kwargs)
 

@@ -21,11 +21,15 @@ def hard_loss(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def soft_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """T^2 KL(teacher / T || student / T) of logits (B, classes), the mean over images (Hinton et al. 2015).
+    """Compute T^2 KL(teacher / T || student / T), the mean over images (Hinton et al. 2015).
 
-    DeiT's code divides by images x classes. That makes the term 1000 times smaller on ImageNet, and its weight
-    something else for each number of classes. Divided by images it is on the scale of the cross entropy, whose
-    gradients T^2 makes it match, so that ``alpha`` is the share that it says.
+    DeiT's code divides by images x classes, which makes the term 1000 times smaller on ImageNet and changes its weight
+    with the number of classes. Divided by images it is on the scale of the cross entropy, whose gradients T^2 makes it
+    match, so ``alpha`` is the fraction of the loss for any number of classes.
+
+    Args:
+        student, teacher: logits (B, classes).
+        temperature: T.
     """
     divergence = F.kl_div(F.log_softmax(student / temperature, dim=1), F.log_softmax(teacher / temperature, dim=1),
                           reduction='batchmean', log_target=True)

@@ -134,5 +134,10 @@ class MaskedImageModel(StrictLoading, BaseModel):
 
 
 def masked_l1(reconstruction: Tensor, target: Tensor, hidden: Tensor) -> Tensor:
-    """Return the mean of |reconstruction - target| over the pixels where ``hidden``, (B, 1, H, W), is True."""
+    """Return the mean absolute error over hidden pixels and channels, a scalar.
+
+    Args:
+        reconstruction, target: (B, C, H, W).
+        hidden: (B, 1, H, W), True or 1 where a pixel was hidden.
+    """
     return ((reconstruction - target).abs() * hidden).sum() / (hidden.sum() * target.shape[1])

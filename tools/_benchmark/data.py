@@ -26,6 +26,7 @@ HELP = 'the input pipeline beside the training step, in images/s'
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments to a parser."""
     parser.add_argument('config', help='config file')
     parser.add_argument('--data-root', metavar='DIR', help='as for tools/train.py')
     parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE',
@@ -40,6 +41,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
+    """Raise ValueError for arguments that are not allowed."""
     if args.steps < 1 or any(workers < 0 for workers in args.workers or ()):
         raise ValueError(f'--steps {args.steps} --workers {args.workers}: at least 1 step, 0 or more workers')
 
@@ -54,7 +56,13 @@ def timm_loader(loader: DataLoader, transform: dict) -> DataLoader:
 
 
 def loading_rate(batches: Iterator, loader: DataLoader, steps: int) -> float:
-    """Images/s over the next ``steps`` batches, leaving out those that workers had time to prepare."""
+    """Return the images per second of a data loader, without the batches that its workers prepared in advance.
+
+    Args:
+        batches: iterator over the loader.
+        loader: the loader.
+        steps: timed batches.
+    """
     for _ in range(2 * loader.num_workers + 3):
         next(batches)
     start = time.perf_counter()
@@ -65,7 +73,14 @@ def loading_rate(batches: Iterator, loader: DataLoader, steps: int) -> float:
 
 def training_rate(model: BaseModel, optim_wrapper: OptimWrapper, batch: dict[str, Any],
                   args: argparse.Namespace) -> float:
-    """Images/s of training steps on one batch."""
+    """Return the images per second of training steps that repeat one batch.
+
+    Args:
+        model: the model.
+        optim_wrapper: its optimizer.
+        batch: a batch of the loader.
+        args: command line, for the number of steps and the device.
+    """
     for step in range(args.steps + 1):
         if step == 1:  # the first one is slower
             start = time.perf_counter()

@@ -52,13 +52,20 @@ FLOPS = dict(display=False, custom_mapping={torch.ops.aten.convolution_backward:
 
 
 def inputs_of(model: nn.Module, args: argparse.Namespace, size: tuple[int, int]) -> dict:
+    """Return random inputs of a whole model or of a backbone, images (batch, 3, H, W) of ``size`` (H, W)."""
     if isinstance(model, BaseModel):
         return random_batch(model, args.batch, size, args.device)
     return dict(inputs=torch.rand(args.batch, 3, *size, device=args.device))
 
 
 def step(model: nn.Module, batch: dict, args: argparse.Namespace) -> None:
-    """One forward pass, or forward and backward."""
+    """Run one forward pass, or one forward and backward pass.
+
+    Args:
+        model: whole model or backbone.
+        batch: result of :func:`inputs_of`.
+        args: command line, for mode, precision and device.
+    """
     whole, dtype = isinstance(model, BaseModel), DTYPES[args.amp]
     with torch.autocast(args.device, dtype) if dtype != torch.float32 else nullcontext():
         if args.mode == 'infer':
@@ -76,6 +83,7 @@ def step(model: nn.Module, batch: dict, args: argparse.Namespace) -> None:
 
 
 def seconds(function: Callable, device: str) -> float:
+    """Return the seconds that a call takes until the device has finished."""
     start = time.perf_counter()
     function()
     if device == 'cuda':
@@ -146,7 +154,13 @@ def prepare(name: str, args: argparse.Namespace, size: tuple[int, int],
 
 
 def measure(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -> list[dict]:
-    """One row per network: median latency over interleaved rounds, memory, share of the peak."""
+    """Return a row for each network: median latency over interleaved rounds, memory, and fraction of the device's peak.
+
+    Args:
+        names: of the columns.
+        args: command line.
+        size: (H, W) of the image in pixels.
+    """
     with TemporaryDirectory() as folder:  # as long as the runtimes read their files
         return _measure(names, args, size, Path(folder))
 
@@ -171,6 +185,7 @@ def products(device: str, dtype: torch.dtype) -> dict[str, Callable[[], object]]
 
 
 def side(device: str) -> int:
+    """Return the side of the square matrices whose product measures the peak."""
     return 8192 if device == 'cuda' else 2048
 
 

@@ -40,6 +40,7 @@ def parse_windows(text: str) -> list[int | None | list[int | None]]:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments to a parser."""
     parser.add_argument('model', metavar='CONFIG|ARCH',
                         help=f'config file (its whole model), or one of {ARCHS} (the backbone alone)')
     parser.add_argument('--size', type=parse_size, metavar='HxW', default=(224, 224), help='image (224x224)')
@@ -64,6 +65,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
+    """Raise ValueError for arguments that are not allowed, and add the columns of ``--compile``."""
     if args.model not in CvT.arch_zoo and not Path(args.model).is_file():
         raise ValueError(f'{args.model}: neither a config file nor one of {ARCHS}')
     if args.batch < 1 or args.rounds < 1:
@@ -77,6 +79,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    """Measure the networks and print the tables."""
     if args.device == 'cuda':
         torch.backends.cuda.matmul.allow_tf32 = False  # float32 means float32
         torch.backends.cudnn.allow_tf32 = False

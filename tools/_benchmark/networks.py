@@ -21,19 +21,38 @@ from .runtimes import RUNTIMES, runtime_of
 
 
 def einsum_attention(num_heads: int, scale: float, q: Tensor, k: Tensor, v: Tensor, hw_shape: object = None) -> Tensor:
-    """Compute attention as the authors' code does, one operation after the other."""
+    """Compute attention as the authors' code does, one operation after the other.
+
+    Args:
+        num_heads: heads, which share the C channels.
+        scale: factor of the products of q and k.
+        q: (B, Nq, C).
+        k, v: (B, Nk, C).
+        hw_shape: ignored.
+
+    Returns:
+        (B, Nq, C).
+    """
     q, k, v = (y.unflatten(2, (num_heads, -1)).transpose(1, 2) for y in (q, k, v))
     weights = (torch.einsum('bhlk,bhtk->bhlt', q, k) * scale).softmax(dim=-1)
     return torch.einsum('bhlt,bhtv->bhlv', weights, v).transpose(1, 2).flatten(2)
 
 
 def use_einsum(backbone: nn.Module) -> None:
+    """Replace the attention of a backbone by the authors' sequence of operations."""
     for module in backbone.modules():
         if isinstance(module, ConvAttention):
             module.attend = partial(attend_by_einsum, module)
 
 
 def attend_by_einsum(attn: ConvAttention, q: Tensor, k: Tensor, v: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+    """Compute a block's attention as the authors' code does, in windows where the block has them.
+
+    Args:
+        attn: the block's attention.
+        q, k, v: tokens (B, [1 +] N, C).
+        hw_shape: (H, W) of the map in tokens.
+    """
     attend = partial(einsum_attention, attn.num_heads, attn.scale)
     if not isinstance(attn, WindowedAttention) or max(hw_shape) <= attn.window_size:
         return attend(q, k, v)
@@ -56,6 +75,7 @@ def merge(a: Any, b: Any) -> Any:
 
 
 def hugging_face(args: argparse.Namespace) -> nn.Module:
+    """Return Hugging Face's CvT of the same size with random weights."""
     from transformers import CvtConfig, CvtModel
     arch = CvT.arch_zoo[args.model]
     return CvtModel(CvtConfig(
@@ -81,7 +101,13 @@ INFERENCE_ONLY = {'fused', 'anysize', *RUNTIMES}
 
 
 def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Module:
-    """What a ``--compare`` name stands for, in evaluation or training mode, on the CPU, not yet compiled."""
+    """Return the network that a ``--compare`` name stands for, on the CPU and not compiled.
+
+    Args:
+        name: of the column.
+        args: command line, for the model and the mode.
+        size: (H, W) of the image in pixels.
+    """
     torch.manual_seed(0)
     network, variants = split_name(name)
     if network is None:
@@ -104,9 +130,14 @@ def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Modu
 
 
 def compile_column(backbone: nn.Module, variants: list[str], mode: str) -> None:
-    """Have a backbone compiled at its first step: 'compiled' for its shape, 'anysize' as tools/test.py --compile does.
+    """Compile a backbone at its first step: 'compiled' for its shape, 'anysize' as ``tools/test.py --compile`` does.
 
-    For inference both have the weights as constants.
+    For inference both treat the weights as constants.
+
+    Args:
+        backbone: the backbone.
+        variants: of the column.
+        mode: 'infer' or 'train'.
     """
     if 'anysize' in variants:
         compile_backbone(backbone)

@@ -36,6 +36,7 @@ def config_file(name: str) -> Path:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments to a parser."""
     parser.add_argument('configs', nargs='+', metavar='CONFIG',
                         help="config files, or a package's: mmdet::swin/NAME.py")
     parser.add_argument('--size', type=parse_size, metavar='HxW', default=(800, 1344), help='image (800x1344)')
@@ -46,6 +47,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
+    """Raise ValueError for arguments that are not allowed."""
     for name in args.configs:
         if not config_file(name).is_file():
             raise ValueError(f"{name}: no such config file, nor one of an installed package's")
@@ -54,6 +56,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def build(name: str) -> BaseModel:
+    """Return the model of a config with random weights, in evaluation mode."""
     cfg = Config.fromfile(config_file(name))
     torch.manual_seed(0)
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
@@ -61,7 +64,13 @@ def build(name: str) -> BaseModel:
 
 
 def pass_candidates(model: BaseModel, batch: dict, number: int) -> None:
-    """Sets the threshold of a detector's second stage to what ``number`` of its class scores reach."""
+    """Set the score threshold of a detector's second stage so that a fixed number of class scores reach it.
+
+    Args:
+        model: the detector; models without a second stage are not changed.
+        batch: inputs of ``model.predict``.
+        number: scores that reach the threshold.
+    """
     heads = getattr(model, 'roi_head', None)
     if heads is None:
         return
@@ -100,6 +109,7 @@ class Stopwatch:
 
 @torch.inference_mode()
 def run(args: argparse.Namespace) -> None:
+    """Measure the parts of each model and print the table."""
     runs = {}
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         for name in args.configs:

@@ -73,6 +73,7 @@ def plan(images: int, macs: float, gpus: int, total_batch: int, *, recomputed: f
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments to a parser."""
     parser.add_argument('config', help='config file')
     parser.add_argument('--gpus', type=int, default=8, help='that share the work (8)')
     parser.add_argument('--flops', type=float, default=989e12,
@@ -91,6 +92,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
+    """Raise ValueError for arguments that are not allowed."""
     for name in ('gpus', 'flops', 'images_per_second', 'images', 'images_per_core', 'gib_per_image'):
         value = getattr(args, name)
         if value is not None and not value > 0:
@@ -177,6 +179,17 @@ def run(args: argparse.Namespace) -> None:
 
 def print_plan(args: argparse.Namespace, cfg: Config, size: tuple[int, int], found: Plan, parameters: int,
                macs: float, teacher: float) -> None:
+    """Print the table of a plan.
+
+    Args:
+        args: command line.
+        cfg: config of the training.
+        size: (H, W) of a training image in pixels.
+        found: the plan.
+        parameters: of the model.
+        macs: multiply-accumulate operations of an image's forward pass.
+        teacher: the same of a distillation teacher, or 0.
+    """
     speed = 'as measured' if args.images_per_second else f'{args.utilisation:.0%} of {args.flops:.3g} FLOP/s'
     averaged = any('EMA' in type_name(hook) for hook in cfg.get('custom_hooks') or ())
     rows = [

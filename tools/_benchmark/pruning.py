@@ -27,6 +27,7 @@ TOOLS = Path(__file__).parents[1]
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments to a parser."""
     parser.add_argument('config', type=Path, help='config file')
     parser.add_argument('checkpoint', type=Path, help='checkpoint file')
     parser.add_argument('--size', type=parse_size, metavar='HxW', required=True,
@@ -47,6 +48,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
+    """Raise ValueError for arguments that are not allowed."""
     for path in (args.config, args.checkpoint):
         if not path.is_file():
             raise ValueError(f'{path} does not exist')
@@ -59,7 +61,13 @@ def check(args: argparse.Namespace) -> None:
 
 
 def write_config(pruning: dict | None, args: argparse.Namespace, folder: Path) -> Path:
-    """The config with these tokens pruned, which starts from the checkpoint."""
+    """Write a config that starts from the checkpoint with pruned tokens, and return its path.
+
+    Args:
+        pruning: the backbone's ``attn_cfg``; None prunes nothing.
+        args: command line, for config and checkpoint.
+        folder: of the config, which takes the folder's name.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f'{folder.name}.py'
     path.write_text(f'_base_ = {str(args.config.resolve())!r}\n'
@@ -89,6 +97,7 @@ def metrics_of(config: Path, args: argparse.Namespace) -> dict[str, float]:
 
 
 def run(args: argparse.Namespace) -> None:
+    """Measure accuracy and time of each fraction of tokens, and write the table and the picture."""
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         remember(args.work_dir, 'settings.json', dict(
             config=str(args.config.resolve()), checkpoint=str(args.checkpoint.resolve()),

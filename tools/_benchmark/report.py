@@ -18,6 +18,7 @@ from .networks import build
 
 
 def print_table(rows: list[dict]) -> None:
+    """Print measured rows as a table; a dash stands for what was not measured."""
     print(f'{"network":40} {"size":>10} {"ms":>9} {"images/s":>9} {"x first":>8} {"GiB":>7} {"GFLOP":>8} '
           f'{"peak":>6}')
     for row in rows:
@@ -39,7 +40,13 @@ def print_peaks(rows: list[dict], device: str) -> None:
 
 
 def write_json(args: argparse.Namespace, rows: list[dict], device: str) -> None:
-    """Write ``rows`` with the flags and the environment to ``args.json``, if it was given."""
+    """Write rows with the flags and the environment to ``args.json``, if that is given.
+
+    Args:
+        args: command line.
+        rows: what was measured.
+        device: 'cpu' or 'cuda'.
+    """
     if args.json:
         settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
         write_atomically(args.json, json.dumps(
@@ -47,6 +54,7 @@ def write_json(args: argparse.Namespace, rows: list[dict], device: str) -> None:
 
 
 def save_plot(rows: list[dict], args: argparse.Namespace) -> None:
+    """Draw time and memory of each network over the size of the image to ``args.plot``."""
     from matplotlib.ticker import LogLocator
     figure, axes = new_figure(1, 2)
     for axis, key, label in zip(axes[0], ('latency_ms', 'memory_gib'), ('ms', 'peak memory, GiB')):
@@ -67,7 +75,13 @@ def save_plot(rows: list[dict], args: argparse.Namespace) -> None:
 
 
 def print_profile(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -> None:
-    """The operators that take at least 1 % of each network's time, by PyTorch's profiler."""
+    """Print the operators that take at least 1 % of each network's time, measured by PyTorch's profiler.
+
+    Args:
+        names: of the columns.
+        args: command line.
+        size: (H, W) of the image in pixels.
+    """
     for name in names:
         model = build(name, args, size).to(args.device)
         run = partial(step, model, inputs_of(model, args, size), args)
@@ -85,6 +99,7 @@ def print_profile(names: list[str], args: argparse.Namespace, size: tuple[int, i
 
 
 def cpu_name() -> str:
+    """Return the name of the processor."""
     info = Path('/proc/cpuinfo')
     names = [line.split(':', 1)[1].strip() for line in info.read_text().splitlines() if line.startswith('model name')
              ] if info.exists() else []
@@ -92,6 +107,7 @@ def cpu_name() -> str:
 
 
 def environment(device: str) -> dict:
+    """Return the device, the versions and the load of the machine."""
     name = torch.cuda.get_device_name() if device == 'cuda' else cpu_name()
     return dict(device=name, features=cpu_features(), threads=torch.get_num_threads(), torch=torch.__version__,
                 timm=timm.__version__, python=platform.python_version(), load_of_last_minutes=os.getloadavg())

@@ -26,15 +26,23 @@ class _Model(nn.Module):
 
 
 def runtime_of(variants: list[str]) -> str | None:
+    """Return the runtime among a column's variants, or None."""
     return next((variant for variant in variants if variant in RUNTIMES), None)
 
 
 def export_column(runtime: str, backbone: nn.Module, args: argparse.Namespace, size: tuple[int, int],
                   folder: Path) -> Path:
-    """The file of a column; stderr has its differences to PyTorch.
+    """Export the file of a column; its differences from PyTorch go to stderr.
+
+    Args:
+        runtime: a key of :data:`RUNTIMES`.
+        backbone: to export.
+        args: command line, for the precision.
+        size: (H, W) of the image in pixels.
+        folder: where to write the file.
 
     Raises:
-        UserError: it cannot be made, or differs by more than its precision explains.
+        UserError: the file cannot be made, or differs by more than its precision explains.
     """
     from cvt_dense.deploy.export import Exporter, Options
     from cvt_dense.errors import UserError
@@ -51,5 +59,11 @@ def export_column(runtime: str, backbone: nn.Module, args: argparse.Namespace, s
 
 
 def open_column(file: Path, args: argparse.Namespace, size: tuple[int, int]) -> Callable[[], object]:
-    """What runs one step of a column."""
+    """Return a function that runs one step of an exported column.
+
+    Args:
+        file: result of :func:`export_column`.
+        args: command line, for the batch.
+        size: (H, W) of the image in pixels.
+    """
     return partial(open_exported(file), torch.rand(args.batch, 3, *size))

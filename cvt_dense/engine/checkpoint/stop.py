@@ -31,7 +31,16 @@ class Agreements:
         self._at, self._done, self.next = time.monotonic(), done, done + 1
 
     def agree(self, done: int, received: int, unfinished: bool = True) -> tuple[int, bool]:
-        """Return the greatest ``received`` of all processes, and whether any of them is ``unfinished``."""
+        """Compare numbers with all other processes and set the step of the next comparison.
+
+        Args:
+            done: optimizer steps that are done, the same in all processes.
+            received: number of the signal that this process received, or 0.
+            unfinished: whether this process has work left.
+
+        Returns:
+            The greatest ``received`` of all processes, and whether any of them is unfinished.
+        """
         now = time.monotonic()
         seconds = (now - self._at) / max(done - self._done, 1)
         step = max(min(math.floor(self.PERIOD / max(seconds, 1e-9)), self.STEPS), 1)

@@ -70,7 +70,21 @@ def _is_box(box: Any) -> bool:
 
 def check(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: Sequence[str],
                      where: str) -> int:
-    """Compare a file with the classes and the pipeline; returns how many images have an annotation of the classes."""
+    """Compare an annotation file with the classes and the pipeline of its data set.
+
+    Args:
+        file: path, for messages.
+        content: the parsed file.
+        dataset: config of the data set.
+        classes: names that the network learns.
+        where: setting that names the data set, for messages.
+
+    Returns:
+        Number of images that have an annotation of one of the classes.
+
+    Raises:
+        UserError: classes, categories, annotations or masks do not match.
+    """
     if isinstance(classes, str):
         raise UserError(f'{where}: classes={classes!r} is one text, not a list of names; write ({classes!r}, ).')
     names = [category['name'] for category in content['categories']]
@@ -124,7 +138,16 @@ def _has_mask(annotation: dict[str, Any]) -> bool:
 
 
 def check_evaluator(given: str, files: dict[str, dict[str, Any]], stage: str) -> None:
-    """Check that an evaluator's own file has the same objects in the data set's images."""
+    """Check that an evaluator's own file has the same objects in the data set's images.
+
+    Args:
+        given: the evaluator's ``ann_file``.
+        files: contents of the data set's annotation files, by path.
+        stage: 'val' or 'test'.
+
+    Raises:
+        UserError: the images or their objects differ.
+    """
     if os.path.realpath(given) in [os.path.realpath(file) for file in files]:
         return
     images = {image['id'] for content in files.values() for image in content['images']}

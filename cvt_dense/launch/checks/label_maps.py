@@ -13,7 +13,17 @@ MAX_LABEL_MAPS = 2000  # that are read before a run: some seconds
 
 
 def check_label_maps(paths: list[str], dataset: Any, model: dict[str, Any], where: str) -> None:
-    """Check the values of label maps against the classes of their data set and the head's ``ignore_index``."""
+    """Check the values of label maps against the classes of their data set and the head's ``ignore_index``.
+
+    Args:
+        paths: label map files; at most :data:`MAX_LABEL_MAPS` of them are read.
+        dataset: an mmseg data set.
+        model: config of the segmentor.
+        where: setting that names the data set, for messages.
+
+    Raises:
+        UserError: a value is not allowed, or every pixel is ignored.
+    """
     classes = dataset.metainfo['classes']
     shift = int(bool(dataset.metainfo.get('reduce_zero_label')))
     head = model['decode_head'][-1] if isinstance(model['decode_head'], list) else model['decode_head']
