@@ -4,13 +4,17 @@
 
     model = load('mine.py', 'work_dirs/mine/best.pth')   # or load('mine.py', 'mine.onnx')
     found = predict(model, 'photo.jpg')                  # a path, an array, or a list of these
+    found = predict(model, 'large.tif', slice=1024)      # in slices that overlap
 
 ``found`` is a ``supervision.Detections`` of a detector, a label map of a segmentor, and of a classifier the classes
 with their probabilities, the most probable first.
 """
 import argparse
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +32,13 @@ from .deploy.fuse import compile_backbone
 from .deploy.runtime import is_exported, open_exported
 from .errors import UserError
 from .launch.checks.weights import check_checkpoint
+from .launch.command_line import check_slice
 from .launch.data_sets import leaf_datasets, metainfo
 from .launch.inference import set_inference
 from .launch.read import read_config
 from .nodes import dicts, type_name
 from .palette import choose_palette
+from .slicing import RasterImage, as_loaded, fits, predict_slices
 from .weights.files import load_weights_file, select_weights
 
 if TYPE_CHECKING:
@@ -65,14 +71,18 @@ class Model:
         """Return the name of a class, or its number where the network has more outputs than there are names."""
         return str(self.classes[number] if number < len(self.classes) else number)
 
-    def read(self, path: str | Path) -> np.ndarray:
+    def read(self, path: str | Path, by_window: bool = False) -> np.ndarray | RasterImage:
         """Return the image in a file as the config's data sets read it: (H, W, 3), uint8, BGR, upright.
 
-        A config that loads other images (more channels, say) gets those.
+        A config that loads other images (more channels, say) gets those. With ``by_window`` a TIFF file of 8-bit gray
+        or RGB pixels is opened only, and :func:`predict` reads the slices it needs, if rasterio is installed.
 
         Raises:
             UserError: the file cannot be read as an image.
         """
+        if by_window and set(_test_pipeline(self.cfg)[0]) <= {'type', 'backend_args'}:
+            with suppress(ImportError, ValueError):
+                return RasterImage(path)
         try:
             if self.task in TASKS.values():
                 image = TRANSFORMS.build(_test_pipeline(self.cfg)[0])(dict(img_path=str(path)))['img']
@@ -137,41 +147,70 @@ def load(config: str | Path, checkpoint: str | Path, *, device: str | None = Non
     return Model(network, cfg, task, classes, palette, _build_pipeline(cfg, task))
 
 
-def predict(model: Model, images: Any) -> Any:
+def predict(model: Model, images: Any, slice: int | None = None, overlap: float = 0.2, score_thr: float = 0.) -> Any:
     """Predict one image, or a list of images.
 
     Args:
         model: of :func:`load`.
         images: a path, an array as :meth:`Model.read` returns it (of OpenCV: (H, W, 3), uint8, BGR), or a list of
             these. Images that have one size after the test pipeline are predicted together.
+        slice: side in pixels of the slices that larger images are cut into. The config's test pipeline resizes a
+            slice as it resizes an image. None: no slices.
+        overlap: of neighbouring slices, as a share of their side.
+        score_thr: objects with a lower score are left out. From 0.1, pieces of an object in several slices are put
+            together; below, the best of them is kept.
 
     Returns:
         Of each image:
 
-        - detection: ``supervision.Detections`` in its pixels, without a threshold of scores, class names in
-          ``data['class_name']``.
-        - segmentation: the class numbers of its pixels, an int64 array (H, W).
+        - detection: ``supervision.Detections`` in its pixels, class names in ``data['class_name']``. In sliced images
+          ``mask`` is a ``supervision.CompactMask``.
+        - segmentation: the class numbers of its pixels, an int64 array (H, W); of a sliced image uint8.
         - classification: pairs of class name and probability, the most probable first.
         - masked images: a dict of arrays (H, W, 3), uint8, BGR: 'image', 'masked' and 'reconstruction', and 'loss', the
           mean L1 of the hidden pixels in standard deviations of the data.
 
     Raises:
-        UserError: a file cannot be read.
+        UserError: a file cannot be read, ``slice`` or ``overlap`` is not allowed, or scores or masks in the size of the
+            image exceed this machine's memory.
         ValueError, RuntimeError: the network cannot take an image, for example one that is too small.
     """
     if not isinstance(images, (list, tuple)):
-        return predict(model, [images])[0]
+        return predict(model, [images], slice, overlap, score_thr)[0]
+    if slice is not None:
+        check_slice(slice, overlap)
+        if model.task not in TASKS.values():
+            raise UserError(f'slice={slice}: allowed for detection and segmentation, this model does {model.task}.')
+        return [_predict_large(model, image, slice, overlap, score_thr) for image in images]
     arrays = [image if isinstance(image, np.ndarray) else model.read(image) for image in images]
-    samples = [model.pipeline(_as_loaded(image)) for image in arrays]
+    for image in arrays:
+        _check_memory(model, image)
+    samples = [model.pipeline(as_loaded(image)) for image in arrays]
     together = len({sample['inputs'].shape for sample in samples}) == 1
     collate = pseudo_collate if model.task in TASKS.values() else default_collate
     with torch.no_grad():
         outputs = [output for batch in ([samples] if together else [[sample] for sample in samples])
                    for output in model.network.test_step(collate(batch))]
-    convert = dict(detection=_detections, segmentation=_label_map, classification=_probabilities)
+    convert = dict(detection=partial(_detections, score_thr=score_thr), segmentation=_label_map,
+                   classification=_probabilities)
     if model.task == 'masked images':
         return [_reconstruction(model, sample['inputs'], output) for sample, output in zip(samples, outputs)]
     return [convert[model.task](model, output) for output in outputs]
+
+
+def _predict_large(model: Model, image: Any, size: int, overlap: float, score_thr: float) -> 'Detections | np.ndarray':
+    """Predict one image in slices, unless it fits into one."""
+    image = image if hasattr(image, 'shape') else model.read(image, by_window=True)
+    if fits(image, size):
+        image = image if isinstance(image, np.ndarray) else np.ascontiguousarray(image.read().transpose(1, 2, 0))
+        return predict(model, image, score_thr=score_thr)
+
+    def predict_slice(window: np.ndarray) -> Any:
+        return model.network.test_step(pseudo_collate([model.pipeline(as_loaded(window))]))[0]
+
+    with torch.no_grad():
+        found = predict_slices(model.network, predict_slice, image, size, overlap, score_thr)
+    return found if isinstance(found, np.ndarray) else _name_classes(model, found)
 
 
 # -- before the network --------------------------------------------------------------------------------
@@ -200,9 +239,19 @@ def _build_pipeline(cfg: Config, task: str) -> Any:
     return lambda loaded: dict(inputs=torch.as_tensor(transform(Image.fromarray(loaded['img'][..., ::-1]))))
 
 
-def _as_loaded(image: np.ndarray) -> dict[str, Any]:
-    """Return what LoadImageFromFile makes of an image."""
-    return dict(img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2], img_path='', img_id=0)
+def _check_memory(model: Model, image: np.ndarray) -> None:
+    """Raise ``UserError`` if the scores or masks of a whole image are more than this machine's memory."""
+    network, needed = model.network, 0
+    if model.task == 'segmentation':
+        needed = 4 * network.out_channels * image.shape[0] * image.shape[1]
+    elif getattr(network, 'with_mask', False) and 'rcnn' in (network.test_cfg or {}):
+        needed = network.test_cfg.rcnn.max_per_img * image.shape[0] * image.shape[1]
+    memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+    if needed > memory:
+        what = 'scores' if model.task == 'segmentation' else 'masks'
+        raise UserError(f'The {what} of a whole image of {image.shape[1]}x{image.shape[0]} pixels take '
+                        f'{needed / 2**30:.0f} GiB, and this machine has {memory / 2**30:.0f}: predict it in slices '
+                        '(--slice 1024, or slice=1024).')
 
 
 def _dataset_meta(cfg: Config) -> dict[str, Any]:
@@ -217,9 +266,13 @@ def _dataset_meta(cfg: Config) -> dict[str, Any]:
 # -- after the network ---------------------------------------------------------------------------------
 
 
-def _detections(model: Model, sample: Any) -> 'Detections':
+def _detections(model: Model, sample: Any, score_thr: float) -> 'Detections':
     from supervision import Detections
     found = Detections.from_mmdetection(sample)
+    return _name_classes(model, found[found.confidence >= score_thr])
+
+
+def _name_classes(model: Model, found: 'Detections') -> 'Detections':
     found.data['class_name'] = np.array([model.name(number) for number in found.class_id], str)
     return found
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import supervision as sv
 from matplotlib.figure import Figure
@@ -12,9 +13,11 @@ from PIL import Image
 
 from cvt_dense.api import Model
 from cvt_dense.fileio import atomic_path
+from cvt_dense.slicing import RasterImage
 
 DRAWN_SIDE = 480  # pixels; images with a shorter side below are enlarged by a whole factor, ...
 LARGEST_SIDE = 2000  # ... and no image is enlarged beyond this
+LARGEST_PICTURE = 4000  # pictures of larger images are smaller by a whole factor
 LEAST_SHARE = 0.0005  # of the pixels, below which a class of a label map is not named
 
 
@@ -23,7 +26,7 @@ def draw(model: Model, image: np.ndarray, found: Any, annotation: Any, score_thr
 
     Args:
         model: what predicted.
-        image: as ``model.read`` gives it.
+        image: as ``model.read`` gives it. The picture of a larger one has at most ``LARGEST_PICTURE`` pixels a side.
         found: what :func:`cvt_dense.api.predict` returned.
         annotation: ``sv.Detections``, a label map (H, W), the name of a class, or None.
         score_thr: detections below are not drawn.
@@ -34,9 +37,8 @@ def draw(model: Model, image: np.ndarray, found: Any, annotation: Any, score_thr
     if model.task == 'masked images':
         views = [(name, found[name][..., ::-1]) for name in ('image', 'masked', 'reconstruction')]
         return grid(views, 3), f'L1 of hidden pixels {found["loss"]:.3f}, in deviations of the data'
-    image = _visible(image)
     if model.task == 'classification':
-        return _classes(image, found[:5], annotation)
+        return _classes(_visible(image), found[:5], annotation)
     if model.task == 'detection':
         found = found[found.confidence >= score_thr]
         summary = ', '.join(f'{name} {score:.2f}' for name, score in zip(found['class_name'], found.confidence))
@@ -45,17 +47,43 @@ def draw(model: Model, image: np.ndarray, found: Any, annotation: Any, score_thr
             counts = Counter(model.name(number) for number in annotation.class_id)
             summary += '; annotated: ' + (', '.join(f'{n} {name}' for name, n in counts.items()) or 'nothing')
     else:
-        shares = np.bincount(found.ravel()) / found.size
+        shares = class_shares(found)
         summary = ', '.join(f'{model.name(i)} {shares[i]:.1%}' for i in shares.argsort()[::-1]
                             if shares[i] >= LEAST_SHARE)
         if annotation is not None:
             counted = annotation < len(model.classes)
             summary += (f'; annotated the same: {(found == annotation)[counted].mean():.1%} of the annotated pixels')
-    picture = annotate(model, image, found)
+    factor = math.ceil(max(image.shape[:2]) / LARGEST_PICTURE)
+    image = _visible(reduce_image(image, factor))
+    picture = annotate(model, image, reduce_labels(found, factor))
     if annotation is not None:
         gap = np.full((len(picture), 8, 3), 255, np.uint8)
-        picture = np.concatenate([annotate(model, image, annotation), gap, picture], 1)
+        picture = np.concatenate([annotate(model, image, reduce_labels(annotation, factor)), gap, picture], 1)
     return picture, summary
+
+
+def reduce_image(image: np.ndarray | RasterImage, factor: int) -> np.ndarray:
+    """Return an image (H, W, C) smaller by a whole factor; one that is read by window is read at that size."""
+    height, width = (math.ceil(side / factor) for side in image.shape[:2])
+    if not isinstance(image, np.ndarray):
+        return image.read(out_shape=(3, height, width)).transpose(1, 2, 0)
+    return image if factor == 1 else cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+
+
+def reduce_labels(labels: sv.Detections | np.ndarray, factor: int) -> sv.Detections | np.ndarray:
+    """Return a label map or objects for an image smaller by a whole factor."""
+    if factor == 1:
+        return labels
+    if isinstance(labels, np.ndarray):
+        return labels[::factor, ::factor]
+    masks = None if labels.mask is None else np.array([mask[::factor, ::factor] for mask in labels.mask], bool)
+    return sv.Detections(xyxy=labels.xyxy / factor, mask=masks, class_id=labels.class_id, confidence=labels.confidence)
+
+
+def class_shares(labels: np.ndarray) -> np.ndarray:
+    """Return the share of a label map's pixels that each class has."""
+    number = int(labels.max()) + 1
+    return sum(np.bincount(row, minlength=number) for row in labels) / labels.size
 
 
 def annotate(model: Model, image: np.ndarray, labels: sv.Detections | np.ndarray) -> np.ndarray:
@@ -63,9 +91,10 @@ def annotate(model: Model, image: np.ndarray, labels: sv.Detections | np.ndarray
     height, width = image.shape[:2]
     factor = max(1, min(round(DRAWN_SIDE / min(height, width)), LARGEST_SIDE // max(height, width)))
     is_map = isinstance(labels, np.ndarray)
-    found = _regions(labels, len(model.classes)) if is_map else labels
-    masks = None if found.mask is None else found.mask.repeat(factor, 1).repeat(factor, 2)
-    found = sv.Detections(xyxy=found.xyxy * factor, mask=masks, class_id=found.class_id, confidence=found.confidence)
+    found = regions(labels, len(model.classes)) if is_map else labels
+    masks = None if found.mask is None else np.asarray(found.mask).repeat(factor, 1).repeat(factor, 2)
+    found = sv.Detections(xyxy=found.xyxy * factor, mask=masks, class_id=found.class_id, confidence=found.confidence,
+                          tracker_id=found.tracker_id)
     picture = np.asarray(Image.fromarray(image).resize((width * factor, height * factor), Image.Resampling.BICUBIC))
     if not len(found):
         return picture
@@ -77,8 +106,11 @@ def annotate(model: Model, image: np.ndarray, labels: sv.Detections | np.ndarray
     thickness = sv.calculate_optimal_line_thickness(size)
     if not is_map:
         picture = sv.BoxAnnotator(palette, thickness=thickness).annotate(picture, found)
-    texts = [model.name(number) if score is None else f'{model.name(number)} {score:.2f}' for number, score in zip(
-        found.class_id, [None] * len(found) if found.confidence is None else found.confidence)]
+    texts = [model.name(number) for number in found.class_id]
+    if found.confidence is not None:
+        texts = [f'{text} {score:.2f}' for text, score in zip(texts, found.confidence)]
+    if found.tracker_id is not None:
+        texts = [text if number < 0 else f'#{number} {text}' for text, number in zip(texts, found.tracker_id)]
     dark_or_light = sv.ColorPalette([sv.Color.WHITE if np.dot(colour, (0.3, 0.59, 0.11)) < 120 else sv.Color.BLACK
                                      for colour in model.palette])
     position = sv.Position.CENTER_OF_MASS if is_map else sv.Position.TOP_LEFT
@@ -105,7 +137,7 @@ def grid(pictures: Sequence[tuple[str, np.ndarray]], columns: int) -> np.ndarray
 
 
 def save(picture: np.ndarray, path: Path) -> None:
-    """Write a picture (H, W, 3), RGB, as PNG."""
+    """Write a picture (H, W, 3), RGB, or a label map (H, W), uint8, as PNG."""
     with atomic_path(path) as partial:
         Image.fromarray(np.ascontiguousarray(picture)).save(partial)
 
@@ -129,7 +161,7 @@ def _classes(image: np.ndarray, found: Sequence[tuple[str, float]], annotation: 
     return _pixels(figure), summary
 
 
-def _regions(labels: np.ndarray, number: int) -> sv.Detections:
+def regions(labels: np.ndarray, number: int) -> sv.Detections:
     """Return the classes of a label map as objects, without numbers that are no class, as of unlabelled pixels."""
     present = np.array([i for i in np.unique(labels) if i < number], int)
     masks = labels == present[:, None, None]

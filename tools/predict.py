@@ -3,8 +3,9 @@
     python tools/predict.py configs/maskrcnn_cvt21_coco.py work_dirs/maskrcnn_cvt21_coco/epoch_12.pth a.jpg
 
 Writes one PNG and prints one line for each image, and an overview of several. Small images are drawn enlarged. With
---ground-truth the annotation stands to the left of each prediction. An image that cannot be read or predicted is named,
-the others are drawn, and the exit code is 1. cvt_dense.api has the same predictions for programs.
+--ground-truth the annotation stands to the left of each prediction. With --slice large images are predicted in slices,
+and label maps are written in full size. A video becomes a video and a table. An image that cannot be read or predicted
+is named, the others are drawn, and the exit code is 1. cvt_dense.api has the same predictions for programs.
 """
 import argparse
 import os
@@ -20,6 +21,7 @@ from cvt_dense.launch import command_line
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
 
 IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.npy', '.png', '.tif', '.tiff', '.webp')
+VIDEO_SUFFIXES = ('.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.ts', '.webm', '.wmv')
 OVERVIEW, OVERVIEW_ROWS = 'overview.png', 5
 
 
@@ -29,12 +31,15 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     parser.add_argument('images', nargs='+', metavar='IMAGE',
-                        help='image file, folder of images, or folder of class folders')
+                        help='image file, folder of images, folder of class folders, or video file')
     parser.add_argument('--out-dir', type=Path, default='predictions', metavar='DIR',
                         help='folder of the pictures (default: %(default)s)')
     add_force_argument(parser)
     parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
                         help='detections below this score are not drawn (default: %(default)s)')
+    command_line.add_slice_arguments(parser)
+    parser.add_argument('--every', type=int, default=1, metavar='N', help='of a video, predict every N-th frame')
+    parser.add_argument('--track', action='store_true', help='number the objects of a video')
     parser.add_argument('--ground-truth', action='store_true',
                         help="put each image's annotation, from the config's test, val or train data, beside it")
     parser.add_argument('--data-root', metavar='DIR', help="folder of that data instead of the config's data_root")
@@ -81,6 +86,7 @@ def _images_in(folder: Path) -> list[Path]:
 def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
     """Return a file in ``out_dir`` for each image: ``<stem>.png``, or ``<folder>_<stem>.png`` where that is taken.
 
+    That of a video has the suffix .mp4.
     A number follows where that is taken too: ``<folder>_<stem>_2.png``.
     """
     stems, taken = Counter(image.stem for image in images), {OVERVIEW}
@@ -92,16 +98,44 @@ def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
             count += 1
             name = f'{stem}_{count}.png'
         taken.add(name)
-        pictures.append(out_dir / name)
+        pictures.append((out_dir / name).with_suffix('.mp4' if is_video(image) else '.png'))
     return pictures
+
+
+def is_video(path: Path) -> bool:
+    return path.suffix.lower() in VIDEO_SUFFIXES
+
+
+def more_files(args: argparse.Namespace, images: Sequence[Path], pictures: Sequence[Path]) -> list[Path]:
+    """Return what may be written beside pictures: the tables of videos, and with --slice label maps."""
+    return [table_of(out) for path, out in zip(images, pictures) if is_video(path)] + [
+        labels_of(out) for path, out in zip(images, pictures) if args.slice and not is_video(path)]
+
+
+def labels_of(picture: Path) -> Path:
+    return picture.with_name(f'{picture.stem}_labels.png')
+
+
+def table_of(video: Path) -> Path:
+    return video.with_suffix('.csv')
 
 
 def main() -> int:
     args = parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
+        if args.slice is not None:
+            command_line.check_slice(args.slice, args.overlap)
+        command_line.check_value('--every', args.every, 1)
         images = find_images(args.images)
+        videos = [path for path in images if is_video(path)]
+        if (args.track or args.every > 1) and not videos:
+            raise UserError(f'--track and --every: allowed for videos ({", ".join(VIDEO_SUFFIXES)}), which none of '
+                            f'{", ".join(args.images)} is.')
+        if args.ground_truth and videos:
+            raise UserError(f'--ground-truth: allowed for images, and {videos[0]} is a video.')
         pictures = name_pictures(images, args.out_dir)
-        check_outputs([*pictures, *([args.out_dir / OVERVIEW] if len(images) > 1 else [])], args.force, images)
+        check_outputs([*pictures, *more_files(args, images, pictures),
+                       *([args.out_dir / OVERVIEW] if len(images) > 1 else [])], args.force, images)
         command_line.check_exists(args.checkpoint)
         from mmengine.logging import MMLogger
 
@@ -110,6 +144,10 @@ def main() -> int:
         model = api.load(args.config, args.checkpoint, device=args.device, cfg_options=args.cfg_options,
                          runtime=args.runtime, backbone=args.backbone, amp=args.autocast, compile=args.compile,
                          data_root=args.data_root)
+        if videos and model.task not in ('detection', 'segmentation'):
+            raise UserError(f'{videos[0]}: videos are for detection and segmentation, this model does {model.task}.')
+        if args.track and model.task != 'detection':
+            raise UserError(f'--track: allowed for detection, this model does {model.task}.')
         annotations = [None] * len(images)
         if args.ground_truth:
             from _annotations import find_annotations
@@ -121,6 +159,7 @@ def main() -> int:
 def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], annotations: Sequence,
              pictures: Sequence[Path]) -> int:
     """Draw each image and the overview; return the exit code."""
+    import numpy as np
     from _pictures import draw, grid, save
 
     from cvt_dense.api import predict
@@ -130,16 +169,28 @@ def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], an
     overview, failed = [], []
     for i, (path, annotation, out) in enumerate(zip(images, annotations, pictures)):
         try:
-            image = model.read(path)
-            picture, summary = draw(model, image, predict(model, image), annotation and annotation(), args.score_thr)
-            save(picture, out)
+            if is_video(path):
+                from _video import annotate_video
+                summary, ended = annotate_video(model, path, out, args)
+                if ended:
+                    failed.append(path)
+                    print(f'{path}: {ended}; what was done is kept', flush=True)
+            else:
+                image = model.read(path, by_window=args.slice is not None)
+                found = predict(model, image, slice=args.slice, overlap=args.overlap, score_thr=args.score_thr)
+                picture, summary = draw(model, image, found, annotation and annotation(), args.score_thr)
+                if args.slice and max(image.shape[:2]) <= args.slice:
+                    summary += '; fits into one slice'
+                elif args.slice and model.task == 'segmentation':
+                    save(found if len(model.classes) <= 256 else found.astype(np.uint16), labels_of(out))
+                save(picture, out)
         except (UserError, ValueError, RuntimeError, OSError, MemoryError) as error:
             if os.environ.get(command_line.TRACEBACK):
                 raise
             failed.append(path)
             print(f'{path}: failed, {" ".join(str(error).split())[:300]}', flush=True)
             continue
-        if i in shown:
+        if i in shown and not is_video(path):
             overview.append((out.stem, picture))
         print(f'{path} -> {out}: {summary}', flush=True)
     if len(overview) > 1:

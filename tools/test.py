@@ -33,6 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     command_line.add_inference_arguments(parser)
     parser.add_argument('--tta', action='store_true',
                         help="test-time augmentation: the config's tta_model and tta_pipeline")
+    command_line.add_slice_arguments(parser)
     parser.add_argument('--fuse', action='store_true',
                         help="fold BatchNorm and the activation's factor into the layers beside them: "
                              "faster, same result")

@@ -2,7 +2,9 @@
 
 Supervision reads the annotations of an image, pycocotools encodes masks.
 """
+import itertools
 import json
+import math
 import random
 import re
 import shutil
@@ -21,6 +23,7 @@ from pycocotools import mask as coco_mask
 IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
 SPLITS = ('train', 'val', 'test')
+COCO_KEYS = {'id', 'image_id', 'category_id', 'bbox', 'segmentation', 'area', 'iscrowd'}  # of an object
 UNLABELLED_IGNORED = 'Pixels without an object are not labelled.'  # a COCO file's info.description
 
 
@@ -130,7 +133,8 @@ def read_yolo(src: Path, data: Data) -> None:
     """``data.yaml`` with ``names``; a text file for each image, in ``labels`` where images are in ``images``."""
     from supervision.dataset.formats.yolo import yolo_annotations_to_detections
     files = [*src.glob('*.yaml'), *src.glob('*.yml')]
-    names = (yaml.safe_load(files[0].read_text(encoding='utf-8-sig')) or {}).get('names') if len(files) == 1 else None
+    content = (yaml.safe_load(files[0].read_text(encoding='utf-8-sig')) or {}) if len(files) == 1 else {}
+    names, keypoints = content.get('names'), math.prod(content.get('kpt_shape') or [0])
     if not names:
         raise ValueError(f'{src} holds {len(files)} .yaml files; allowed is one, whose "names" are the classes.')
     data.classes = [str(names[key]) for key in sorted(names)] if isinstance(names, dict) else list(map(str, names))
@@ -142,6 +146,11 @@ def read_yolo(src: Path, data: Data) -> None:
             data.notes['images without annotations have no objects'].append(str(path))
             continue
         lines = [line for line in label.read_text().splitlines() if line.strip()]
+        if keypoints and any(len(line.split()) >= 5 + keypoints for line in lines):
+            lines = [' '.join(line.split()[:5]) for line in lines]
+            data.notes['keypoints were left out'].append(str(label))
+        if any(len(line.split()) % 2 == 0 for line in lines):
+            data.notes['numbers after boxes and polygons, such as scores, were left out'].append(str(label))
         for masks in (True, False):
             chosen = [line for line in lines if (len(line.split()) > 6) == masks]  # as supervision tells polygons
             data.add_detections(sample, yolo_annotations_to_detections(chosen, (sample.width, sample.height), masks))
@@ -156,6 +165,10 @@ def read_voc(src: Path, data: Data) -> None:
     data.classes = sorted({node.text for root in trees.values() for node in root.findall('object/name')})
     for path, sample in data.pair({path: path.stem for path in trees}, src, lambda image: image.stem):
         sample.split = splits.get(path.stem, sample.split)
+        for mark in ('difficult', 'truncated', 'occluded', 'pose', 'part'):
+            values = {node.text for node in trees[path].findall(f'object/{mark}')}
+            if values - {'0', 'Unspecified'}:
+                data.notes[f'{mark!r} of objects was left out'].append(str(path))
         size = sample.width, sample.height
         data.add_detections(sample, detections_from_xml_obj(trees[path], data.classes, size)[0])
 
@@ -166,6 +179,9 @@ def read_labelme(src: Path, data: Data) -> None:
     contents = {path: json.loads(path.read_text(encoding='utf-8-sig')) for path in sorted(src.rglob('*.json'))}
     for path, content in contents.items():
         for shape in list(content['shapes']):
+            for mark in ('group_id', 'flags', 'description'):
+                if shape.get(mark) not in (None, {}, ''):
+                    data.notes[f'{mark!r} of shapes was left out'].append(str(path))
             short = shape['shape_type'] == 'polygon' and len(shape['points']) < 3
             if short or shape['shape_type'] not in SUPPORTED_SHAPE_TYPES:
                 what = 'polygons of fewer than three points' if short else f'shapes of type {shape["shape_type"]!r}'
@@ -186,6 +202,7 @@ def read_coco(src: Path, data: Data) -> None:
     images: dict[str, list[Path]] = defaultdict(list)
     for path in images_below(src):
         images[path.name].append(path)
+    used: set[Path] = set()
     for file in sorted(src.rglob('*.json')):
         content = json.loads(file.read_text(encoding='utf-8-sig'))
         data.background &= (content.get('info') or {}).get('description') != UNLABELLED_IGNORED
@@ -205,8 +222,12 @@ def read_coco(src: Path, data: Data) -> None:
                 kept = {key: one[key] for key in ('bbox', 'segmentation', 'area') if one.get(key)}
                 label = data.classes.index(names[one['category_id']])
                 data.add_object(samples[one['image_id']], dict(kept, category_id=label, iscrowd=one.get('iscrowd', 0)))
-            for key in one.keys() & {'keypoints', 'caption'}:
-                data.notes[f'{key} were left out'].append(str(file))
+            for key in sorted(one.keys() - COCO_KEYS):
+                data.notes[f'{key} of objects were left out'].append(str(file))
+        used |= {sample.path for sample in samples.values()}
+    for path in itertools.chain.from_iterable(images.values()):
+        if path not in used:
+            data.notes['images that no annotation file names were left out'].append(str(path))
 
 
 def read_masks(src: Path, data: Data) -> None:

@@ -14,7 +14,7 @@ from ..engine.checkpoint import find_checkpoint
 from ..nodes import dicts, type_name
 from .inference import set_corruptions, set_inference
 from .read import check_amp
-from .tta import set_tta_pipeline
+from .tta import set_slices, set_tta_pipeline
 from .work_dir import test_folder, was_restarted
 
 
@@ -39,6 +39,8 @@ def adapt(cfg: Config, args: argparse.Namespace) -> Config:
         set_resume(cfg, args.resume)
     if 'tta' in given:
         set_tta_pipeline(cfg)
+    if 'slice' in given:
+        set_slices(cfg, args)
     if 'corrupt' in given:
         set_corruptions(cfg, args)
     if 'amp' in given:

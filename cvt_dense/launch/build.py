@@ -92,7 +92,7 @@ def build_runner(cfg: Config, user_cfg: Config, args: argparse.Namespace, datase
         datasets: the data sets that the run uses, by stage.
     """
     training = 'train' in datasets
-    if getattr(args, 'tta', False):
+    if getattr(args, 'tta', False) or getattr(args, 'slice', None):
         wrap_for_tta(cfg)
     if training:
         begin(cfg, args)

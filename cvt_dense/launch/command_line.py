@@ -106,3 +106,17 @@ def add_inference_arguments(parser: argparse.ArgumentParser) -> None:
                         help="PyTorch's mixed precision, on a CPU bf16 only")
     parser.add_argument('--compile', action='store_true',
                         help='compile the backbone, with --fuse: faster, after a minute or more at the first image')
+
+
+def add_slice_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``--slice`` and ``--overlap``, which :func:`check_slice` checks."""
+    parser.add_argument('--slice', type=int, metavar='PIXELS', help='cut larger images into slices of this side that '
+                        'overlap, predict each as an image of its own, and merge')
+    parser.add_argument('--overlap', type=float, default=0.2, metavar='SHARE',
+                        help='of --slice, as a share of the side (default: %(default)s)')
+
+
+def check_slice(size: int, overlap: float) -> None:
+    """Raise ``UserError`` if images cannot be cut into slices of ``size`` pixels with this overlap."""
+    check_value('slice', size, 32)
+    check_value('overlap', overlap, 0, 0.9)  # at 0.9 each pixel is predicted a hundred times

@@ -1,4 +1,5 @@
-"""Test-time augmentation: the views of each image, and the model that merges their predictions."""
+"""Test-time augmentation and slices: what each image is made into, and the model that merges the predictions."""
+import argparse
 from typing import Any
 
 from mmengine.config import Config, ConfigDict
@@ -6,6 +7,7 @@ from mmengine.logging import print_log
 
 from ..errors import UserError
 from ..nodes import dicts, type_name
+from .command_line import check_slice
 
 
 def set_tta_pipeline(cfg: Config) -> None:
@@ -23,6 +25,30 @@ def set_tta_pipeline(cfg: Config) -> None:
     if not any(type_name(node) == 'TestTimeAug' for node in dicts(dataset.pipeline)):
         follow_test_size(cfg.tta_pipeline, dataset.pipeline)
         dataset.pipeline = cfg.tta_pipeline
+
+
+def set_slices(cfg: Config, args: argparse.Namespace) -> None:
+    """``--slice`` and ``--overlap``: images are loaded in their own size, and a model in between cuts them.
+
+    Twice equals once.
+
+    Raises:
+        UserError: another task, a value that is not allowed, or flags that do not go together.
+    """
+    check_slice(args.slice, args.overlap)
+    if getattr(args, 'tta', False):
+        raise UserError('--slice with --tta: both decide what the network sees of an image; leave one of them out.')
+    if cfg.get('default_scope') not in ('mmdet', 'mmseg'):
+        raise UserError(f'--slice {args.slice}: {cfg.filename} is neither of MMDetection nor of MMSegmentation '
+                        f'(default_scope={cfg.get("default_scope")!r}).')
+    if type_name(cfg.get('tta_model')) == 'SlicedModel':
+        return
+    dataset = cfg.test_dataloader.dataset
+    while 'dataset' in dataset:
+        dataset = dataset.dataset
+    pipeline = [step for step in dataset.pipeline[1:] if type_name(step) != 'LoadAnnotations']
+    dataset.pipeline = [step for step in dataset.pipeline if type_name(step).startswith(('Load', 'Pack'))]
+    cfg.tta_model = dict(type='cvt_dense.SlicedModel', size=args.slice, overlap=args.overlap, pipeline=pipeline)
 
 
 def follow_test_size(tta_pipeline: list[dict[str, Any]], test_pipeline: list[dict[str, Any]]) -> None:
@@ -57,5 +83,7 @@ def _scale(transform: dict[str, Any]) -> tuple[int, int] | None:
 
 
 def wrap_for_tta(cfg: Config) -> None:
-    """Put the config's ``tta_model`` around the model: last, because checkpoints are those of the model inside."""
+    """Put the config's ``tta_model``, or that of slices, around the model: last, because checkpoints are those of the
+    model inside.
+    """
     cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)

@@ -178,6 +178,65 @@ def test_bad_input(tmp_path):
         convert.read(tmp_path / 'yolo', 'coco')
 
 
+def test_what_is_left_out_is_listed(tmp_path):
+    write_yolo(tmp_path / 'yolo')
+    (tmp_path / 'yolo/data.yaml').write_text(f'names: {CLASSES}\nkpt_shape: [2, 3]\n')
+    (tmp_path / 'yolo/labels/train/a.txt').write_text('0 .5 .5 .2 .2 .1 .1 2 .3 .3 2\n')
+    data = convert.read(tmp_path / 'yolo', 'yolo')
+    assert data.notes['keypoints were left out'] and data.samples[0].objects[0]['bbox'] == pytest.approx([16, 12, 8, 6])
+    write_voc(tmp_path / 'voc')
+    xml = tmp_path / 'voc/a.xml'
+    xml.write_text(xml.read_text().replace('<name>dog</name>', '<name>dog</name><difficult>1</difficult>'))
+    write_labelme(tmp_path / 'labelme', group_id=3)
+    write_coco(tmp_path / 'coco')
+    write_image(tmp_path / 'coco/train2017/more.png')
+    file = tmp_path / 'coco/annotations/instances_train2017.json'
+    file.write_text(file.read_text().replace('"iscrowd": 1', '"iscrowd": 1, "attributes": {}'))
+    for source, words in dict(voc=['difficult'], labelme=['group_id'], coco=['attributes', 'images']).items():
+        notes = convert.read(tmp_path / source, source).notes
+        assert len(notes) == len(words) and all(word in note for word, note in zip(words, notes)), notes
+
+
+@pytest.mark.parametrize('target, pixels', (('yolo', 0.01), ('voc', 1.01)))
+def test_boxes_of_photographs_come_back(tmp_path, shared, target, pixels):
+    """COCO's objects to YOLO or Pascal VOC, which has whole pixels, by supervision, and back."""
+    data = convert.read(shared / 'data/coco_tiny', 'coco')
+    data.samples = data.samples[:20]
+    again = round_trip(data, tmp_path, target)
+    names = {sample.path.name: sample for sample in again.samples}
+    number = 0
+    for sample in data.samples:
+        before, after = whole_objects(sample), names[sample.path.name].objects
+        assert [data.classes[one['category_id']] for one in before] == [
+            again.classes[one['category_id']] for one in after]
+        assert np.allclose([one['bbox'] for one in before], [one['bbox'] for one in after], atol=pixels)
+        number += len(before)
+    assert number > 50
+
+
+def round_trip(data: convert.Data, folder: Path, target: str, masks: bool = False) -> convert.Data:
+    """Write objects with supervision, and read them."""
+    import supervision as sv
+    annotations = {}
+    for sample in data.samples:
+        write = whole_objects(sample)
+        boxes = np.array([one['bbox'] for one in write]).reshape(-1, 4)
+        annotations[str(sample.path)] = sv.Detections(
+            xyxy=np.hstack([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]]),
+            mask=np.array([coco_mask.decode(convert.rle(one, sample)) for one in write], bool) if masks else None,
+            class_id=np.array([one['category_id'] for one in write], int))
+    written = sv.DetectionDataset(data.classes, list(annotations), annotations)
+    if target == 'yolo':
+        written.as_yolo(str(folder / 'images'), str(folder / 'labels'), str(folder / 'data.yaml'))
+    else:
+        written.as_pascal_voc(str(folder), str(folder))
+    return convert.read(folder, target)
+
+
+def whole_objects(sample: convert.Sample) -> list[dict]:
+    return [one for one in sample.objects if not one['iscrowd']]
+
+
 def test_command_line(tmp_path, run_tool):
     write_yolo(tmp_path / 'src')
     command = ('tools/convert_data.py', tmp_path / 'src', tmp_path / 'dst', '--from', 'yolo', '--to', 'coco')

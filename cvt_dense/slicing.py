@@ -1,0 +1,236 @@
+"""Large images in slices that overlap, each predicted as an image of its own.
+
+Supervision's ``InferenceSlicer`` cuts images and merges boxes and masks. Label maps are the classes of the mean scores
+where slices overlap, as in MMSegmentation's sliding windows; the scores of one part of the image are kept at a time.
+"""
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from mmengine.dataset import Compose, pseudo_collate
+from mmengine.model import BaseModel, BaseTTAModel
+from mmengine.structures import InstanceData, PixelData
+from pycocotools import mask as coco_mask
+from torch import Tensor
+
+from .registry import MODELS
+
+if TYPE_CHECKING:
+    from supervision import Detections
+
+SCORES_BYTES = 2**30  # of the scores that are kept at a time
+MERGED_SCORE = 0.1  # sahi's rule: pieces below are suppressed, because merging with them would enlarge good boxes
+BLOCK_PIXELS = 2**26  # of a TIFF file's tile or strip; files with larger ones are read as a whole
+CACHE_BYTES = 2**27  # of the tiles that GDAL keeps
+
+
+class RasterImage:
+    """A TIFF file of 8-bit gray or RGB pixels that is read by window, through rasterio.
+
+    ``InferenceSlicer`` takes it for an open rasterio data set. ``shape`` is that of the array in OpenCV's order.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ValueError: a file of another kind, which has to be read as a whole.
+    """
+    crs = None  # boxes are in pixels, whatever the projection
+
+    def __init__(self, path: str | Path):
+        import rasterio
+        self._environment = rasterio.Env(GDAL_CACHEMAX=CACHE_BYTES)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter('ignore', rasterio.errors.NotGeoreferencedWarning)  # a photograph has no map
+                self._file = rasterio.open(path, driver='GTiff')
+        except rasterio.errors.RasterioIOError as error:
+            raise ValueError(f'{path} is not a TIFF file: {error}') from error
+        kinds = [kind.name for kind in self._file.colorinterp]
+        self._bands = [3, 2, 1] if kinds[:3] == ['red', 'green', 'blue'] else [1, 1, 1]
+        if kinds[0] not in ('gray', 'red') or self._file.dtypes[0] != 'uint8' or (
+                math.prod(self._file.block_shapes[0]) > BLOCK_PIXELS):
+            raise ValueError(f'{path} cannot be read by window: {kinds}, {self._file.dtypes[0]}, tiles of '
+                             f'{self._file.block_shapes[0]} pixels.')
+        self.height, self.width = self._file.shape
+        self.shape = self.height, self.width, 3
+
+    def read(self, window: Any = None, out_shape: tuple[int, ...] | None = None) -> np.ndarray:
+        """Return pixels (3, H, W), BGR, of a window ((top, bottom), (left, right)), or of all resized to a shape."""
+        with self._environment:
+            return self._file.read(self._bands, window=window, out_shape=out_shape)
+
+
+def as_loaded(image: np.ndarray) -> dict[str, Any]:
+    """Return what LoadImageFromFile makes of an image."""
+    return dict(img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2], img_path='', img_id=0)
+
+
+def fits(image: np.ndarray | RasterImage, size: int) -> bool:
+    """Return whether an image fits into one slice; it is then predicted as without slices."""
+    return max(image.shape[:2]) <= size
+
+
+def predict_slices(network: BaseModel, predict: Callable[[np.ndarray], Any], image: np.ndarray | RasterImage, size: int,
+                   overlap: float, score_thr: float = 0.) -> 'Detections | np.ndarray':
+    """Return ``supervision.Detections`` of a detector, or the label map (H, W) of a segmentor.
+
+    Args:
+        network: of MMDetection or MMSegmentation.
+        predict: returns the network's data sample of an array, in the array's pixels.
+        image: array (H, W, C), or an image that is read by window.
+        size: side of the slices in pixels.
+        overlap: of neighbours, as a share of ``size``.
+        score_thr: objects below are left out.
+    """
+    if not hasattr(network, 'encode_decode'):
+        return slice_detections(predict, image, size, overlap, score_thr)
+    threshold = network.decode_head.threshold if network.out_channels == 1 else None
+    return slice_label_map(lambda window: predict(window).seg_logits.data, image, size, overlap, network.out_channels,
+                           threshold)
+
+
+def slice_detections(predict: Callable[[np.ndarray], Any], image: np.ndarray | RasterImage, size: int, overlap: float,
+                     score_thr: float = 0.) -> 'Detections':
+    """Predict boxes, and masks if there are, in slices, and merge what was found twice.
+
+    With a threshold of scores from 0.1, objects of one class are merged where their intersection is half of the smaller
+    one or more: then the pieces of an object that slices cut become one. Below, the object with the higher score
+    is kept where intersection over union is a half or more.
+
+    Args:
+        predict: returns MMDetection's data sample of an array.
+        image: array (H, W, C), or an image that is read by window.
+        size: side of the slices in pixels.
+        overlap: of neighbours, as a share of ``size``.
+        score_thr: objects below are left out.
+    """
+    from supervision import Detections, InferenceSlicer, OverlapFilter, OverlapMetric
+
+    def found_in(window: np.ndarray) -> Detections:
+        found = Detections.from_mmdetection(predict(window))
+        return found[found.confidence >= score_thr]
+
+    merge = score_thr >= MERGED_SCORE
+    slicer = InferenceSlicer(
+        found_in, slice_wh=size, overlap_wh=round(size * overlap), compact_masks=True,
+        overlap_filter=OverlapFilter.NON_MAX_MERGE if merge else OverlapFilter.NON_MAX_SUPPRESSION,
+        overlap_metric=OverlapMetric.IOS if merge else OverlapMetric.IOU)
+    return slicer(image)
+
+
+def slice_label_map(predict: Callable[[np.ndarray], Tensor], image: np.ndarray | RasterImage, size: int, overlap: float,
+                    classes: int, threshold: float | None = None) -> np.ndarray:
+    """Predict a label map in slices; where they overlap, scores are averaged.
+
+    Beside the label map, memory holds at most 1 GiB of scores, or those of two neighbours. Wider images are predicted
+    in strips one after another, and the slices that two strips share are predicted twice.
+
+    Args:
+        predict: returns the scores (classes, H, W) of an array (H, W, C).
+        image: array (H, W, C), or an image that is read by window.
+        size: side of the slices in pixels.
+        overlap: of neighbours, as a share of ``size``.
+        classes: number of scores of each pixel.
+        threshold: of a single class's score, which takes the place of the highest score.
+
+    Returns:
+        Class numbers (H, W), uint8, or int64 of more than 256 classes.
+    """
+    height, width = image.shape[:2]
+    lefts, begin = slice_starts(width, size, overlap), 0
+    labels = np.empty((height, width), np.uint8 if classes <= 256 else np.int64)
+    while begin < width:  # a strip predicts all slices with pixels of the columns from begin to end
+        first = next(i for i, left in enumerate(lefts) if left + size > begin)
+        last = next((i for i, left in enumerate(lefts) if left >= lefts[first] + size), len(lefts))
+        while last < len(lefts) and 4 * classes * size * (lefts[last] + size - lefts[first]) <= SCORES_BYTES:
+            last += 1
+        end = lefts[last] if last < len(lefts) else width
+        columns = slice(begin - lefts[first], end - lefts[first])
+        for top, rows in _rows(predict, image, lefts[first:last], size, overlap):
+            rows = rows[..., columns]
+            labels[top:top + rows.shape[1], begin:end] = (
+                rows.argmax(0) if threshold is None else rows[0] > threshold).cpu().numpy()
+        begin = end
+    return labels
+
+
+def _rows(predict: Callable[[np.ndarray], Tensor], image: np.ndarray | RasterImage, lefts: Sequence[int], size: int,
+          overlap: float) -> Iterator[tuple[int, Tensor]]:
+    """Yield the first row and the mean scores (classes, rows, columns) of each part of a strip, as soon as complete."""
+    height, tops, scores = image.shape[0], slice_starts(image.shape[0], size, overlap), None
+    for top, following in zip(tops, [*tops[1:], height]):
+        for left in lefts:
+            window = _window(image, top, left, size)
+            found = predict(window)
+            if scores is None:
+                scores = found.new_zeros((len(found), min(size, height), lefts[-1] - lefts[0] + window.shape[1]))
+                counts = torch.zeros_like(scores[:1])
+            place = ..., slice(0, window.shape[0]), slice(left - lefts[0], left - lefts[0] + window.shape[1])
+            scores[place] += found
+            counts[place] += 1
+        done = following - top
+        yield top, scores[:, :done].div_(counts[:, :done])
+        for kept in (scores, counts):
+            kept[:, :-done] = kept[:, done:].clone()
+            kept[:, -done:] = 0
+
+
+def slice_starts(length: int, size: int, overlap: float) -> list[int]:
+    """Return where slices begin, as MMSegmentation places them: the last one ends with the image."""
+    stride, last = size - round(size * overlap), max(length - size, 0)
+    return [min(start, last) for start in range(0, last + stride, stride)]
+
+
+def _window(image: np.ndarray | RasterImage, top: int, left: int, size: int) -> np.ndarray:
+    if isinstance(image, RasterImage):
+        bottom, right = min(top + size, image.height), min(left + size, image.width)
+        return np.ascontiguousarray(image.read(((top, bottom), (left, right))).transpose(1, 2, 0))
+    return image[top:top + size, left:left + size]
+
+
+@MODELS.register_module()
+class SlicedModel(BaseTTAModel):
+    """Tests a detector or segmentor on slices of each image, for ``tools/test.py --slice``.
+
+    Args:
+        module: the model or its config.
+        size: side of the slices in pixels.
+        overlap: of neighbours, as a share of ``size``.
+        pipeline: transforms of a slice, from its array to MMDetection's or MMSegmentation's inputs.
+    """
+
+    def __init__(self, module: Any, size: int, overlap: float, pipeline: Sequence[dict[str, Any]]):
+        super().__init__(module)
+        self.size, self.overlap, self.pipeline = size, overlap, Compose(pipeline)
+
+    def merge_preds(self, data_samples_list: list[Any]) -> list[Any]:
+        """Return the argument: slices are merged before."""
+        return data_samples_list
+
+    @torch.no_grad()
+    def test_step(self, data: dict[str, list[Any]]) -> list[Any]:
+        """Return the data samples of images in their own size, with predictions."""
+        for inputs, sample in zip(data['inputs'], data['data_samples']):
+            image = inputs.permute(1, 2, 0).cpu().numpy()
+            if fits(image, self.size):
+                found = self._predict(image)
+                sample.set_data({key: found.get(key) for key in ('pred_instances', 'pred_sem_seg') if key in found})
+                continue
+            found = predict_slices(self.module, self._predict, image, self.size, self.overlap)
+            if isinstance(found, np.ndarray):
+                sample.pred_sem_seg = PixelData(data=torch.from_numpy(found.astype(np.int64))[None])
+                continue
+            sample.pred_instances = InstanceData(
+                bboxes=torch.as_tensor(found.xyxy), scores=torch.as_tensor(found.confidence),
+                labels=torch.as_tensor(found.class_id))
+            if found.mask is not None:
+                sample.pred_instances.masks = [coco_mask.encode(np.asfortranarray(mask)) for mask in found.mask]
+        return data['data_samples']
+
+    def _predict(self, window: np.ndarray) -> Any:
+        return self.module.test_step(pseudo_collate([self.pipeline(as_loaded(window))]))[0]

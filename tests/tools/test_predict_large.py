@@ -1,0 +1,148 @@
+"""tools/predict.py with large images and videos, and tools/test.py --slice."""
+import argparse
+import csv
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import supervision as sv
+from load_tool import load_tool
+from mmengine.config import Config
+from PIL import Image
+
+from cvt_dense import api
+from cvt_dense.errors import UserError
+from cvt_dense.launch.tta import set_slices
+
+tool = load_tool('predict')
+FRAMES, RATE = 12, 10.
+
+
+@pytest.fixture
+def predict(monkeypatch, capfd):
+    """Runs the tool in this process; returns what it printed, or fails if its exit code is not ``rc``."""
+
+    def run(*args, rc=0):
+        monkeypatch.setattr('sys.argv', ['predict.py', *map(str, args), '--device', 'cpu'])
+        try:
+            code = tool.main()
+        except SystemExit as end:
+            code = end.code
+        text = ''.join(capfd.readouterr())
+        assert code == rc, text
+        return text
+
+    return run
+
+
+def write_video(path: Path, shapes: Path, codec: str, frames: int = FRAMES) -> Path:
+    """A scene that moves to the left, a pixel a frame."""
+    scene = cv2.imread(str(next((shapes / 'detection/train').glob('*.png'))))
+    with sv.VideoSink(str(path), sv.VideoInfo(100, 100, RATE), codec=codec) as video:
+        for i in range(frames):
+            video.write_frame(np.ascontiguousarray(scene[:100, i:i + 100]))
+    return path
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    with open(path, newline='') as file:
+        return list(csv.DictReader(file))
+
+
+def test_video_of_a_detector(predict, nano, shapes, tmp_path):
+    clip = write_video(tmp_path / 'clip.mp4', shapes, 'mp4v')
+    output = predict(*nano['detection'], clip, '--track', '--score-thr', '0.05', '--out-dir', tmp_path / 'out')
+    assert f'{FRAMES} frames' in output and f'{clip} -> {tmp_path}/out/clip.mp4' in output
+    assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['clip.csv', 'clip.mp4']
+    info, frames = sv.VideoInfo.from_video_path(str(tmp_path / 'out/clip.mp4')), sv.get_video_frames_generator
+    assert (info.width, info.height, info.fps) == (500, 500, RATE)
+    pairs = zip(frames(str(tmp_path / 'out/clip.mp4')), frames(str(clip)), strict=True)
+    assert all(np.abs(drawn - cv2.resize(frame, (500, 500)).astype(float)).mean() > 2 for drawn, frame in pairs)
+    rows = read_table(tmp_path / 'out/clip.csv')
+    assert {int(row['frame']) for row in rows} == set(range(FRAMES))
+    assert float(rows[-1]['second']) == pytest.approx((FRAMES - 1) / RATE) and rows[0]['class_name']
+    tracks = [row['tracker_id'] for row in rows if int(row['tracker_id']) >= 0]
+    assert tracks and max(tracks.count(track) for track in tracks) > FRAMES // 2
+
+
+def test_video_of_a_segmentor(predict, nano, shapes, tmp_path):
+    """Every fifth frame, in slices."""
+    clip = write_video(tmp_path / 'clip.avi', shapes, 'MJPG')
+    predict(*nano['segmentation'], clip, '--every', 5, '--slice', 64, '--out-dir', tmp_path / 'out')
+    info = sv.VideoInfo.from_video_path(str(tmp_path / 'out/clip.mp4'))
+    assert (info.total_frames, info.fps) == (3, RATE / 5)
+    shares = {}
+    for row in read_table(tmp_path / 'out/clip.csv'):
+        shares[row['frame']] = shares.get(row['frame'], 0) + float(row['share'])
+    assert list(shares) == ['0', '5', '10'] and list(shares.values()) == pytest.approx([1, 1, 1], abs=1e-4)
+
+
+def test_a_broken_video_keeps_what_was_done(predict, nano, shapes, tmp_path):
+    """One that breaks off; one without a frame; one that is none. Images beside them are drawn."""
+    whole = write_video(tmp_path / 'whole.avi', shapes, 'MJPG', 40).read_bytes()
+    (tmp_path / 'half.avi').write_bytes(whole[:len(whole) // 2])
+    write_video(tmp_path / 'empty.avi', shapes, 'MJPG', 0)
+    (tmp_path / 'text.mp4').write_text('text')
+    image = next((shapes / 'segmentation/images/validation').glob('*.png'))
+    videos = [tmp_path / name for name in ('half.avi', 'empty.avi', 'text.mp4')]
+    output = predict(*nano['segmentation'], *videos, image, '--every', 4, '--out-dir', tmp_path / 'out', rc=1)
+    assert all(f'{path}: ' in output for path in videos) and '3 of 4' in output
+    assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == [image.name, 'half.csv', 'half.mp4']
+    assert 2 <= sv.VideoInfo.from_video_path(str(tmp_path / 'out/half.mp4')).total_frames < 9
+
+
+def test_large_image(predict, nano, shapes, tmp_path, monkeypatch):
+    """The label map has the image's size, the picture less; an image that fits into a slice has none."""
+    import _pictures
+    monkeypatch.setattr(_pictures, 'LARGEST_PICTURE', 100)
+    scene = Image.open(next((shapes / 'segmentation/images/validation').glob('*.png')))
+    scene.resize((201, 160)).save(tmp_path / 'large.tif')
+    scene.resize((60, 60)).save(tmp_path / 'small.png')
+    files = tmp_path / 'large.tif', tmp_path / 'small.png'
+    output = predict(*nano['segmentation'], *files, '--slice', 128, '--out-dir', tmp_path / 'out')
+    names = ['large.png', 'large_labels.png', 'overview.png', 'small.png']
+    assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == names and 'fits into one slice' in output
+    labels, picture = (Image.open(tmp_path / 'out' / name) for name in names[1::-1])
+    assert labels.size == (201, 160) and labels.mode == 'L' and picture.width / picture.height == pytest.approx(67 / 54)
+    predict(*nano['detection'], files[0], '--slice', 128, '--score-thr', 0.05, '--out-dir', tmp_path / 'detection')
+    assert [path.name for path in (tmp_path / 'detection').iterdir()] == ['large.png']
+
+
+@pytest.mark.parametrize('task, name, flags, words', [
+    ('detection', 'clip.mp4', ['--every', 0], '--every'),
+    ('detection', 'image.png', ['--track'], '--track'),
+    ('segmentation', 'clip.mp4', ['--track'], '--track'),
+    ('classification', 'clip.mp4', [], 'clip.mp4'),
+    ('detection', 'clip.mp4', ['--ground-truth'], '--ground-truth'),
+    ('detection', 'image.png', ['--slice', 16], 'slice'),
+    ('detection', 'image.png', ['--slice', 512, '--overlap', 1], 'overlap'),
+])
+def test_mistakes(predict, nano, tmp_path, task, name, flags, words):
+    (tmp_path / name).touch()
+    output = predict(*nano[task], tmp_path / name, *flags, '--out-dir', tmp_path / 'out', rc=2)
+    assert words in output and 'Traceback' not in output and not (tmp_path / 'out').exists()
+
+
+def test_slices_in_a_test(nano, shapes, run_tool, tmp_path):
+    """The scores and the saved predictions are those of the slices."""
+    config, checkpoint = nano['detection']
+    run_tool('tools/test.py', config, checkpoint, '--data-root', shapes / 'detection', '--work-dir', tmp_path / 'w',
+             '--out', tmp_path / 'out', '--slice', 64)
+    found = json.loads((tmp_path / 'out/predictions.bbox.json').read_text())
+    model, names = api.load(config, checkpoint, device='cpu'), sorted((shapes / 'detection/val').glob('*.png'))
+    expected = [api.predict(model, path, slice=64) for path in names]
+    assert len(found) == sum(map(len, expected)) > 10
+    assert sum(one['score'] for one in found) == pytest.approx(sum(one.confidence.sum() for one in expected), rel=1e-4)
+
+
+@pytest.mark.parametrize('config, flags, words', [
+    ('cvt_nano_shapes.py', dict(slice=64), 'default_scope'),
+    ('upernet_cvt_nano_shapes.py', dict(slice=16), 'slice'),
+    ('upernet_cvt_nano_shapes.py', dict(slice=64, tta=True), '--tta'),
+])
+def test_slices_that_cannot_be_tested(config, flags, words):
+    cfg = Config.fromfile(Path(__file__).parents[2] / 'configs' / config)
+    with pytest.raises(UserError, match=words):
+        set_slices(cfg, argparse.Namespace(**dict(dict(overlap=0.2), **flags)))

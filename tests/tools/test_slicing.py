@@ -1,0 +1,147 @@
+"""Slices give what MMSegmentation's sliding windows and unsliced prediction give; boxes across seams become one."""
+import dataclasses
+
+import numpy as np
+import pytest
+import rasterio
+import torch
+from mmdet.structures import DetDataSample
+from mmengine.config import ConfigDict
+from mmengine.dataset import Compose, pseudo_collate
+from mmengine.registry import DefaultScope
+from mmengine.structures import InstanceData
+from PIL import Image
+from rasterio.transform import from_origin
+
+from cvt_dense import api, slicing
+from cvt_dense.errors import UserError
+
+
+@pytest.fixture(scope='module')
+def models(nano):
+    return {task: api.load(*files, device='cpu') for task, files in nano.items()}
+
+
+@pytest.fixture(scope='module')
+def image(shapes):
+    """Four drawn scenes side by side, whose objects and edges slices cut."""
+    files = sorted((shapes / 'detection/train').glob('*.png'))[:4]
+    scenes = [np.asarray(Image.open(file))[..., ::-1] for file in files]
+    return np.ascontiguousarray(np.vstack([np.hstack(scenes[:2]), np.hstack(scenes[2:])])[:201, :233])
+
+
+@pytest.mark.parametrize('overlap', (0., 0.2, 0.7))
+@pytest.mark.parametrize('scores_bytes', (2**30, 1))
+def test_label_map_as_mmsegmentation(models, image, monkeypatch, overlap, scores_bytes):
+    """As a whole, and in the narrowest strips."""
+    monkeypatch.setattr(slicing, 'SCORES_BYTES', scores_bytes)
+    model = dataclasses.replace(models['segmentation'], pipeline=Compose([dict(type='mmseg.PackSegInputs')]))
+    found = api.predict(model, image, slice=64, overlap=overlap)
+    stride = 64 - round(64 * overlap)
+    monkeypatch.setattr(model.network, 'test_cfg', ConfigDict(
+        mode='slide', crop_size=(64, 64), stride=(stride, stride)))
+    expected = api.predict(model, image)
+    assert found.dtype == np.uint8 and len(np.unique(found)) > 1
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize('task', ('detection', 'segmentation'))
+def test_an_image_that_fits_is_predicted_as_without_slices(models, image, task):
+    expected = api.predict(models[task], image)
+    for size in (233, 1000):
+        found = api.predict(models[task], image, slice=size)
+        if task == 'segmentation':
+            np.testing.assert_array_equal(found, expected)
+        else:
+            assert len(found) and found == expected
+
+
+@pytest.mark.parametrize('task', ('detection', 'segmentation'))
+def test_test_model_predicts_as_the_api(models, image, task):
+    """Cut images, and one that fits; what the data set put into the sample stays."""
+    model = models[task]
+    pipeline = model.cfg.test_dataloader.dataset.pipeline
+    with DefaultScope.overwrite_default_scope(model.cfg.default_scope):
+        pack = Compose(pipeline[-1:])
+        sliced = slicing.SlicedModel(model.network, 128, 0.2, [
+            step for step in pipeline[1:] if step.type != 'LoadAnnotations'])
+    for part in (image, image[:100, :120]):
+        data = pseudo_collate([pack(dict(slicing.as_loaded(part), img_id=7))])
+        result, = sliced.test_step(data)
+        expected = api.predict(model, part, slice=128)
+        assert result.metainfo['ori_shape'] == part.shape[:2]
+        if task == 'segmentation':
+            np.testing.assert_array_equal(result.pred_sem_seg.data[0], expected)
+        else:
+            assert result.metainfo['img_id'] == 7 and len(expected)
+            np.testing.assert_array_equal(result.pred_instances.bboxes, expected.xyxy)
+            assert len(result.pred_instances.masks) == len(expected)
+
+
+def bright_rectangles(window):
+    """A detector of what is white: one box, mask and score, from the part that lies in the window."""
+    white = window[..., 0] > 0
+    found = InstanceData(bboxes=torch.zeros(0, 4), scores=torch.zeros(0), labels=torch.zeros(0, dtype=int),
+                         masks=torch.zeros(0, *white.shape, dtype=bool))
+    if white.any():
+        rows, columns = np.flatnonzero(white.any(1)), np.flatnonzero(white.any(0))
+        box = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+        found = InstanceData(bboxes=torch.tensor([box]).float(), scores=torch.tensor([0.5 + white.mean() / 2]),
+                             labels=torch.tensor([1]), masks=torch.from_numpy(white)[None])
+    return DetDataSample(pred_instances=found)
+
+
+def test_an_object_across_seams_becomes_one():
+    scene = np.zeros((300, 500, 3), np.uint8)
+    scene[90:140, 150:230] = 255  # between the slices of 100 pixels, of which 40 overlap
+    found = slicing.slice_detections(bright_rectangles, scene, 100, 0.4, score_thr=0.3)
+    assert found.xyxy.tolist() == [[150, 90, 230, 140]] and found.class_id.tolist() == [1]
+    np.testing.assert_array_equal(np.asarray(found.mask)[0], scene[..., 0] > 0)
+    assert len(slicing.slice_detections(bright_rectangles, scene, 100, 0., score_thr=0.3)) > 1  # nothing in common
+    assert not len(slicing.slice_detections(bright_rectangles, scene * 0, 100, 0.4))
+
+
+def test_tiff_is_read_by_window(models, image, tmp_path):
+    """A tiled GeoTIFF, whose coordinates are degrees; other pixels than 8-bit gray and RGB are read as a whole."""
+    path, model = tmp_path / 'map.tif', models['segmentation']
+    with rasterio.open(path, 'w', driver='GTiff', width=233, height=201, count=3, dtype='uint8', tiled=True,
+                       blockxsize=64, blockysize=64, compress='deflate', crs='EPSG:4326',
+                       transform=from_origin(7, 50, 1e-4, 1e-4)) as file:
+        file.write(image[..., ::-1].transpose(2, 0, 1))
+    opened = model.read(path, by_window=True)
+    assert isinstance(opened, slicing.RasterImage)
+    np.testing.assert_array_equal(opened.read(((5, 90), (60, 130))).transpose(1, 2, 0), image[5:90, 60:130])
+    np.testing.assert_array_equal(api.predict(model, path, slice=100), api.predict(model, image, slice=100))
+    np.testing.assert_array_equal(api.predict(model, path, slice=300), api.predict(model, image))
+    assert api.predict(models['detection'], path, slice=100) == api.predict(models['detection'], image, slice=100)
+    Image.fromarray(image[..., 0].astype(np.uint16) * 256).save(tmp_path / 'deep.tif')
+    Image.fromarray(image).save(tmp_path / 'photo.png')
+    for name in ('deep.tif', 'photo.png'):
+        assert isinstance(model.read(tmp_path / name, by_window=True), np.ndarray)
+
+
+@pytest.mark.parametrize('task, settings, name', [
+    ('detection', dict(slice=16), 'slice'),
+    ('segmentation', dict(slice=64, overlap=1), 'overlap'),
+    ('segmentation', dict(slice=64, overlap=-0.1), 'overlap'),
+    ('segmentation', dict(slice=64, overlap=float('nan')), 'overlap'),
+    ('classification', dict(slice=64), 'classification'),
+])
+def test_mistakes(models, image, task, settings, name):
+    with pytest.raises(UserError, match=name):
+        api.predict(models[task], image, **settings)
+
+
+@pytest.mark.parametrize('task', ('detection', 'segmentation'))
+def test_whole_images_that_exceed_the_memory(models, task):
+    huge = np.broadcast_to(np.uint8(0), (10**6, 10**6, 3))
+    with pytest.raises(UserError, match='--slice'):
+        api.predict(models[task], huge)
+
+
+def test_one_pixel(models):
+    """A detector's pipeline enlarges it; a segmentor whose pipeline leaves it as it is names its size."""
+    pixel = np.zeros((1, 1, 3), np.uint8)
+    assert (api.predict(models['detection'], pixel, slice=64).xyxy <= 1).all()
+    with pytest.raises(ValueError, match='1x1'):
+        api.predict(models['segmentation'], pixel, slice=64)
