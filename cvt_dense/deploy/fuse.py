@@ -26,14 +26,18 @@ def find_backbones(model: nn.Module) -> list[CvT]:
 
 
 @torch.no_grad()
-def fuse(model: nn.Module) -> None:
+def fuse(model: nn.Module, choose_linear: bool = True) -> None:
     """Turn every CvT in ``model`` into a faster one for inference with the same output, in place.
 
     Folds each BatchNorm into its depth-wise convolution, LayerScale into the linear layer before it, and QuickGELU's
-    factor into the MLP's two linear layers, so that it becomes SiLU. On a CPU each kind of linear layer is then timed
-    on one image and computed by the faster of two libraries, see :class:`.linear.InferenceLinear`. Call it last: after
-    loading the weights and ``eval()``, before moving to a lower precision, ``torch.compile`` or export. The parameters
-    of a fused network take no gradient, and it loads no checkpoint.
+    factor into the MLP's two linear layers, so that it becomes SiLU. Call it last: after loading the weights and
+    ``eval()``, before moving to a lower precision, ``torch.compile`` or export. The parameters of a fused network take
+    no gradient, and it loads no checkpoint.
+
+    Args:
+        model: a CvT, or any model with one or more.
+        choose_linear: on a CPU, also time each kind of linear layer on one image and let the faster of two libraries
+            compute it, see :class:`.linear.InferenceLinear`. Compilers and exporters choose for themselves.
 
     Raises:
         RuntimeError: in training mode.
@@ -58,7 +62,8 @@ def fuse(model: nn.Module) -> None:
                         setattr(module, name, nn.Identity())
         backbone.requires_grad_(False)
         backbone.register_load_state_dict_pre_hook(_refuse_to_load)
-        _choose_linear_layers(backbone)
+        if choose_linear:
+            _choose_linear_layers(backbone)
 
 
 def _choose_linear_layers(backbone: CvT) -> None:
@@ -96,7 +101,7 @@ def compile_backbone(model: nn.Module) -> None:
     import torch._inductor.config as inductor  # takes seconds
 
     inductor.freezing = True  # for the whole process: the compiler reads it at each compilation
-    fuse(model)
+    fuse(model, choose_linear=False)
     for backbone in find_backbones(model):
         for module in backbone.modules():
             if hasattr(module, 'opaque'):

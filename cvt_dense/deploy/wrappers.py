@@ -152,7 +152,7 @@ def _make_exportable(model: nn.Module) -> nn.Module:
     if hasattr(model, 'auxiliary_head'):
         model.auxiliary_head = None  # for training only
     if any(isinstance(module, CvT) for module in model.modules()):
-        fuse(model)
+        fuse(model, choose_linear=False)
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.AdaptiveAvgPool2d):
