@@ -20,13 +20,13 @@ CONFIGS = {OURS: f"__import__('cvt_dense').recipe('{OURS}.py')",
 
 
 def gib(key: str) -> float:
-    """VmRSS or VmHWM of this process."""
+    """Return VmRSS or VmHWM of this process in GiB."""
     lines = Path('/proc/self/status').read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(key)) / 2**20
 
 
 def train(name: str, data_root: str, scale: tuple[int, int], batch: int, turns: Connection) -> None:
-    """Trains an iteration for each message, and answers with its seconds, its loss and the memory so far."""
+    """Train an iteration for each message, and answer with its seconds, its loss and the memory so far."""
     from mmengine.config import Config
     from mmengine.logging import MMLogger
     from mmengine.optim import build_optim_wrapper

@@ -29,7 +29,7 @@ READERS = dict(
 
 
 def write(root: Path, images: int) -> None:
-    """``train/<class>/*.jpg``, ``train.txt``, ``shards/*.tar`` and ``train.lmdb`` of the same images."""
+    """Write ``train/<class>/*.jpg``, ``train.txt``, ``shards/*.tar`` and ``train.lmdb`` of the same images."""
     import lmdb
     import numpy as np
     from PIL import Image
@@ -67,7 +67,7 @@ def write(root: Path, images: int) -> None:
 
 
 def memory() -> float:
-    """MiB of this process and its children; pages that they share count once.
+    """Return the MiB of this process and its children; pages that they share count once.
 
     Without pages of mapped files, as LMDB's is: the kernel drops those when it needs room.
     """
@@ -79,7 +79,7 @@ def memory() -> float:
 
 
 def measure(root: Path, reader: str, workers: int, images: int, iterations: int) -> dict[str, float]:
-    """One row of the table; in a fresh process."""
+    """Return one row of the table; runs in a fresh process."""
     from mmengine.config import Config
     from mmengine.registry import init_default_scope
     from mmengine.runner import Runner

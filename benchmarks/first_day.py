@@ -35,7 +35,7 @@ CAMVID = ('Sky', 'Building', 'Pole', 'Road', 'Sidewalk', 'Tree', 'SignSymbol', '
 
 
 def without_masks(annotations: Path, out: Path) -> None:
-    """A copy of a COCO file with boxes only."""
+    """Write a copy of a COCO file with boxes only."""
     content = json.loads(annotations.read_text())
     for annotation in content['annotations']:
         annotation.pop('segmentation')
@@ -44,7 +44,7 @@ def without_masks(annotations: Path, out: Path) -> None:
 
 
 def on_shapes(out: Path) -> dict[str, tuple[dict[str, Any], Path]]:
-    """The head's lines for each template on generated shapes, and an image to predict."""
+    """Return the lines at the top of each template for generated shapes, and an image to predict."""
     data = generate(out / 'data', size=64, train=8, val=4, train_per_class=4, val_per_class=1)
     small = dict(arch='nano', image_size=64, batch_size=2, max_iters=4)
     for split in ('train', 'val'):
@@ -67,7 +67,7 @@ def on_shapes(out: Path) -> dict[str, tuple[dict[str, Any], Path]]:
 
 
 def on_photos(out: Path, data: Path) -> dict[str, tuple[dict[str, Any], Path]]:
-    """The same on excerpts of COCO (one class), CamVid and CIFAR-10 (three classes), as long as the templates say."""
+    """Return the same for excerpts of COCO (one class), CamVid and CIFAR-10 (three classes), with the templates' schedules."""
     for split in ('train', 'val'):
         without_masks(data / f'coco_tiny/annotations/instances_{split}2017.json', out / f'boxes/{split}.json')
         for name in ('cat', 'frog', 'truck'):
@@ -93,7 +93,7 @@ def on_photos(out: Path, data: Path) -> dict[str, tuple[dict[str, Any], Path]]:
 
 
 def call(*args: Any) -> str:
-    """Runs a tool, prints the command, its CPU time and, of a test, what it measured; returns its output."""
+    """Run a tool, print the command, its CPU time and, of a test, its metrics; return its output."""
     command = ['python', *map(str, args)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     result = subprocess.run([sys.executable, *command[1:]], cwd=ROOT, text=True, stdout=subprocess.PIPE,
@@ -106,14 +106,14 @@ def call(*args: Any) -> str:
 
 
 def metrics(work_dir: Path) -> dict[str, float]:
-    """What the last test of a run has measured."""
+    """Return the metrics of the last test of a run."""
     file = max(work_dir.rglob('*.json'), key=lambda path: path.stat().st_mtime)
     return {key: value for key, value in json.loads(file.read_text().splitlines()[-1]).items()
             if re.search(r'mAP$|mIoU$|top1$', key)}
 
 
 def first_day(template: str, lines: dict[str, Any], image: Path, out: Path) -> dict[str, dict[str, float]]:
-    """All of a template's first day in ``out``; returns what was measured, without and with ``--tta``."""
+    """Run every command of a template's guide in ``out``; return the metrics, without and with ``--tta``."""
     config, run = out / f'{template}.py', out / 'runs' / template
     config.write_text(edit_head(template, **lines))
     length = Config.fromfile(config).max_iters

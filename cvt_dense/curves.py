@@ -55,7 +55,7 @@ class Curves:
     """
 
     def __init__(self, folder: str | Path):
-        """Reads the curves of the run in ``folder``.
+        """Read the curves of the run in ``folder``.
 
         Raises:
             FileNotFoundError: there are none.
@@ -86,16 +86,16 @@ class Curves:
                                  record, True))
 
     def evaluations(self, metric: str) -> list[Point]:
-        """Those that have a value of ``metric``."""
+        """Return the evaluations that have a value of ``metric``."""
         return [point for point in self.points if point.evaluation and metric in point.values]
 
     def metrics(self) -> list[str]:
-        """Names of all that was evaluated, in the order of the log."""
+        """Return the names of all metrics that were evaluated, in the order of the log."""
         names = dict.fromkeys(name for point in self.points if point.evaluation for name in point.values)
         return [name for name in names if name not in NOT_METRICS]
 
     def main_metrics(self) -> list[str]:
-        """Those of the task; the first one, where it is a task of somebody else."""
+        """Return the metrics that are usual for the task, or else the first one of the log."""
         names = self.metrics()
         return [name for name in MAIN if name in names] or names[:1]
 
@@ -104,19 +104,19 @@ class Curves:
         return next(reversed(self.evaluations(metric)), None)
 
     def best(self, metric: str) -> Point | None:
-        """The first with the best value; the smallest is the best of a metric with 'loss' in its name."""
+        """Return the first evaluation with the best value; for a metric with 'loss' in its name that is the smallest."""
         sign = -1. if 'loss' in metric else 1.
         found = [point for point in self.evaluations(metric) if math.isfinite(point.values[metric])]
         return max(found, key=lambda point: sign * point.values[metric], default=None)
 
 
 def place(point: Point) -> str:
-    """'epoch 3' or 'iteration 300'."""
+    """Return 'epoch 3' or 'iteration 300'."""
     return f'iteration {point.iteration}' if point.epoch is None else f'epoch {point.epoch}'
 
 
 def table(runs: dict[str, Curves], metrics: Sequence[str] = ()) -> str:
-    """Last and best of ``metrics`` (the tasks', if none are given) and the last loss of each run, as text."""
+    """Return each run's last loss, and the last and best of ``metrics`` (default: the task's), as text."""
     rows = [('run', 'metric', 'last', 'at', 'best', 'at')]
     for name, curves in runs.items():
         losses = [point for point in curves.points if 'loss' in point.values and not point.evaluation]
@@ -135,7 +135,7 @@ def table(runs: dict[str, Curves], metrics: Sequence[str] = ()) -> str:
 
 
 def draw_line(axis: Any, curves: Curves, value: str, x: str = 'iterations', **style: Any) -> None:
-    """Adds a run's ``value`` ('loss', or a metric) to a matplotlib ``axis``.
+    """Add a run's ``value`` ('loss', or a metric) to a matplotlib ``axis``.
 
     Args:
         x: 'iterations', 'epochs' (evaluations of runs that have them) or 'time' (hours of training).
@@ -154,7 +154,7 @@ def draw_line(axis: Any, curves: Curves, value: str, x: str = 'iterations', **st
 
 
 def draw(runs: dict[str, Curves], out: str | Path, metrics: Iterable[str] = (), x: str = 'iterations') -> None:
-    """Writes a picture: the loss and each metric in a part of its own, with a line for each run.
+    """Write a picture: the loss and each metric in a part of its own, with a line for each run.
 
     Args:
         runs: by the name in the legend.
@@ -175,7 +175,7 @@ def draw(runs: dict[str, Curves], out: str | Path, metrics: Iterable[str] = (), 
 
 
 def new_figure(rows: int, columns: int) -> tuple[Any, Any]:
-    """A figure without a window, and its parts as an array of ``rows`` by ``columns``."""
+    """Return a figure without a window, and its axes as an array of ``rows`` by ``columns``."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     figure = Figure(figsize=(1 + 4.6 * columns, 4.2 * rows), layout='constrained')
@@ -184,13 +184,13 @@ def new_figure(rows: int, columns: int) -> tuple[Any, Any]:
 
 
 def save_figure(figure: Any, out: str | Path) -> None:
-    """Writes it, with the folder that it goes to."""
+    """Write a figure, and create its folder if it does not exist."""
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=110)
 
 
 def draw_costs(rows: Sequence[dict[str, Any]], out: str | Path) -> None:
-    """Writes a picture of a study: each metric over the networks' multiplications, and over their images/s.
+    """Write a picture of a study: each metric over the networks' multiplications, and over their images/s.
 
     Args:
         rows: of each network ``name``, ``gmacs``, ``images_per_s`` and ``metrics``, by name ``mean``, ``low`` and

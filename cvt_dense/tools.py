@@ -17,7 +17,7 @@ NAMES = ('train', 'test', 'predict', 'export', 'convert_checkpoint', 'get_flops'
 
 
 def run(name: str) -> None:
-    """Runs ``tools/<name>.py`` with this process's arguments, as if it had been called by its path."""
+    """Run ``tools/<name>.py`` with this process's arguments, as if it had been called by its path."""
     path = folder() / 'tools' / f'{name}.py'
     sys.argv[0] = str(path)
     sys.path.insert(0, str(path.parent))  # Python does so for a script
@@ -25,7 +25,7 @@ def run(name: str) -> None:
 
 
 def command(name: str) -> str:
-    """How a user calls the tool from the current folder: 'cvt-test' if installed, otherwise 'python tools/test.py'."""
+    """Return how to call the tool from the current folder: 'cvt-test' if installed, else 'python tools/test.py'."""
     if folder().name == '.mim':
         return f'cvt-{name}'
     path = os.path.relpath(folder() / 'tools' / f'{name}.py')
@@ -38,7 +38,7 @@ def command(name: str) -> str:
 
 
 def main() -> None:
-    """``python -m cvt_dense.tools NAME ARGS``"""
+    """Run ``python -m cvt_dense.tools NAME ARGS``."""
     if len(sys.argv) < 2 or sys.argv[1] not in NAMES:
         sys.exit(f'usage: python -m cvt_dense.tools {{{",".join(NAMES)}}} ...')
     run(sys.argv.pop(1))

@@ -19,7 +19,7 @@ MAIN = '(top1|top5|_mAP|mIoU|aAcc)$'  # of each task's metrics; others' have var
 
 
 def evaluate(args: argparse.Namespace, file: Path | None) -> dict[str, float]:
-    """Metrics of ``tools/test.py`` for an exported file, or for the checkpoint.
+    """Return the metrics of ``tools/test.py`` for an exported file, or for the checkpoint.
 
     Args:
         args: flags of ``tools/export.py``.
@@ -49,7 +49,7 @@ def evaluate(args: argparse.Namespace, file: Path | None) -> dict[str, float]:
 
 
 def images_per_second(run: Callable[[torch.Tensor], object], image: torch.Tensor) -> float:
-    """Of one image at a time: the median of 5 after one to warm up."""
+    """Return the speed with one image at a time: the median of 5 after one to warm up."""
     times = []
     for _ in range(6):
         start = time.perf_counter()
@@ -59,7 +59,9 @@ def images_per_second(run: Callable[[torch.Tensor], object], image: torch.Tensor
 
 
 def print_table(rows: dict[str, tuple[dict[str, float], float, float]]) -> None:
-    """Args:
+    """Print metrics, size and speed of the checkpoint and of each file.
+
+    Args:
         rows: by name metrics, size in 1e6 bytes and images/s.
     """
     metrics = list(next(iter(rows.values()))[0])

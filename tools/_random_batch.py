@@ -14,7 +14,7 @@ OBJECTS = 8  # an image of COCO has 7 objects, one of ADE20K 8 classes
 
 
 def parse_size(text: str) -> tuple[int, int]:
-    """'800x1280' to (800, 1280), height first; '224' to (224, 224)."""
+    """Parse '800x1280' as (800, 1280), height first, and '224' as (224, 224)."""
     height, _, width = text.partition('x')
     size = int(height), int(width or height)
     if min(size) < 16:
@@ -23,7 +23,7 @@ def parse_size(text: str) -> tuple[int, int]:
 
 
 def build_model(path: str, **backbone: Any) -> BaseModel:
-    """The classifier, detector or segmentor of a config file on the default device, with random weights.
+    """Return the classifier, detector or segmentor of a config file on the default device, with random weights.
 
     Args:
         path: config file.
@@ -80,7 +80,7 @@ def random_batch(model: BaseModel, batch: int, size: tuple[int, int], device: st
 
 
 def forward(model: BaseModel, batch: dict[str, Any]) -> Any:
-    """The network's outputs for a :func:`random_batch`, without post-processing."""
+    """Return the network's outputs for a :func:`random_batch`, without post-processing."""
     if hasattr(model, 'encode_decode'):  # mmseg's 'tensor' mode gives Mask2Former's head too few arguments
         return model.encode_decode(batch['inputs'], [sample.metainfo for sample in batch['data_samples']])
     return model(**batch, mode='tensor')

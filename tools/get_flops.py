@@ -41,7 +41,7 @@ class RandomFeatures(nn.Module):
 
 
 def count(parts: dict[str, nn.Module], run: Callable[[], Any]) -> tuple[Counter, Any]:
-    """MACs of ``run()`` by part, those outside of all parts under 'other', and what it returned.
+    """Return the MACs of ``run()`` by part, those outside of all parts under 'other', and the result of ``run()``.
 
     One part may call modules of another (DINO's decoder those of its head): each counts its own.
     """
@@ -49,7 +49,7 @@ def count(parts: dict[str, nn.Module], run: Callable[[], Any]) -> tuple[Counter,
     inside, counted = ['other'], 0
 
     def settle() -> None:
-        """Books what was counted since the last call on the innermost part."""
+        """Add what was counted since the last call to the innermost part."""
         nonlocal counted
         total = counter.get_total_flops() // 2
         macs[inside[-1]] += total - counted
@@ -81,7 +81,7 @@ def count(parts: dict[str, nn.Module], run: Callable[[], Any]) -> tuple[Counter,
 
 
 def count_parts(model: nn.Module, size: tuple[int, int]) -> dict[str, tuple[int, int]]:
-    """(parameters, MACs) of a backbone's stages and every other part of a classifier, detector or segmentor.
+    """Return (parameters, MACs) of a backbone's stages and of every other part of the model.
 
     The backbone runs on the meta device, so that its size and the image's cost neither time nor memory.
     """
@@ -116,7 +116,7 @@ def count_parts(model: nn.Module, size: tuple[int, int]) -> dict[str, tuple[int,
 
 
 def build(name: str) -> nn.Module:
-    """The network of an arch's name (a classifier of 1000 classes) or of a config."""
+    """Return the network of an architecture's name (a classifier of 1000 classes) or of a config."""
     if name in CvT.arch_zoo:
         return ImageClassifier(dict(type='cvt_dense.CvT', arch=name, out_type='cls_token'))
     if not Path(name).is_file():

@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def names_of(folders: list[str]) -> list[str]:
-    """What tells the folders apart: their paths without what all have in common."""
+    """Return a short name for each folder: its path without the part that all of them have in common."""
     paths = [Path(folder).resolve() for folder in folders]
     common = Path(os.path.commonpath([path.parent for path in paths]))
     return [str(path.relative_to(common)) for path in paths]

@@ -19,7 +19,7 @@ from cvt_dense.launch.start import start
 
 
 def parse_severity(text: str) -> list[int]:
-    """'1-3' to [1, 2, 3]; '1,5' to [1, 5]."""
+    """Parse '1-3' as [1, 2, 3] and '1,5' as [1, 5]."""
     first, dash, last = text.partition('-')
     return list(range(int(first), int(last) + 1)) if dash else [int(part) for part in text.split(',')]
 

@@ -7,7 +7,7 @@ EXTRA = 8  # channels; attention kernels of GPUs take multiples of 8
 
 
 def query_entropy(q: Tensor, k: Tensor, scale: float) -> Tensor:
-    """Each query's entropy of ``softmax(scale * q k^T)`` in nats, exact, in memory that is linear in the tokens.
+    """Compute each query's entropy of ``softmax(scale * q k^T)`` in nats, exactly, in memory linear in the tokens.
 
     ``H_i = log Z_i - scale * q_i . sum_j A_ij k_j`` with ``Z_i = sum_j exp(scale * q_i . k_j)``: the sum is attention
     with the keys in the place of the values. ``Z`` comes out of the same call: beside the keys stands one whose score

@@ -11,7 +11,7 @@ from .record import AttentionRecord
 
 
 def attention_distance(record: AttentionRecord) -> Tensor:
-    """Mean attention distance of each head, in pixels of the network's input: ``mean_i sum_j A_ij |p_i - p_j|``.
+    """Compute each head's mean attention distance in pixels of the network's input: ``mean_i sum_j A_ij |p_i - p_j|``.
 
     The distance from a query's place to the places of the keys, weighted by attention: Dosovitskiy et al. 2021
     (arXiv 2010.11929, figure 7); Raghu et al. 2021 (arXiv 2108.08810). Keys are strided here: ``p_j`` is the centre of
@@ -35,7 +35,7 @@ def attention_distance(record: AttentionRecord) -> Tensor:
 
 
 def attention_entropy(record: AttentionRecord) -> Tensor:
-    """Entropy of each head's attention over the log of the number of keys: ``mean_i -sum_j A_ij log A_ij / log n_i``.
+    """Compute each head's entropy over the log of the number of keys: ``mean_i -sum_j A_ij log A_ij / log n_i``.
 
     0: one key has it all; 1: all alike. Clark et al. 2019 (arXiv 1906.04341), there in nats; ``n_i`` are the keys that
     the query can see, those of its window and CLS where attention has windows. A query with one key has 0.
@@ -49,7 +49,7 @@ def attention_entropy(record: AttentionRecord) -> Tensor:
 
 
 def effective_rank(record: AttentionRecord) -> Tensor:
-    """Effective rank of each head's attention matrix: ``exp(-sum_k p_k log p_k)``, ``p = sigma / sum(sigma)``.
+    """Compute the effective rank of each head's attention: ``exp(-sum_k p_k log p_k)``, ``p = sigma / sum(sigma)``.
 
     ``sigma`` are the singular values of ``A``. Roy and Vetterli 2007, "The effective rank: a measure of effective
     dimensionality". Of a sample of queries it is at most their number.
@@ -62,7 +62,7 @@ def effective_rank(record: AttentionRecord) -> Tensor:
 
 
 def attention_map(record: AttentionRecord) -> Tensor:
-    """Where each query looks: (B, heads, queries, H, W) over the keys' map, without the weight on the CLS token.
+    """Return where each query attends to: (B, heads, queries, H, W) over the keys' map, without the CLS token's weight.
 
     Of ``record.select('cls')`` it is the CLS attention of Caron et al. 2021 (arXiv 2104.14294).
     """
@@ -70,7 +70,7 @@ def attention_map(record: AttentionRecord) -> Tensor:
 
 
 def keys_on_tokens(record: AttentionRecord) -> Tensor:
-    """``P`` (keys x tokens), which spreads a key's weight over the tokens; its rows sum to 1.
+    """Return ``P`` (keys x tokens), which spreads a key's weight over the tokens; its rows sum to 1.
 
     A key of a strided convolution stands for the tokens around its centre: each gets
     ``max(0, 1 - |token - centre| / stride)`` along either side. That is bilinear interpolation's transpose, so that
@@ -87,7 +87,7 @@ def keys_on_tokens(record: AttentionRecord) -> Tensor:
 
 
 def average_attention(records: Sequence[AttentionRecord]) -> Tensor:
-    """Attention averaged over heads and layers: (B, queries, tokens), keys spread by :func:`keys_on_tokens`.
+    """Average attention over heads and layers: (B, queries, tokens), keys spread by :func:`keys_on_tokens`.
 
     Args:
         records: of the same queries in blocks of one stage.
@@ -97,7 +97,7 @@ def average_attention(records: Sequence[AttentionRecord]) -> Tensor:
 
 
 def rollout(records: Sequence[AttentionRecord], start: Tensor | None = None) -> Tensor:
-    """Attention rollout through the blocks of one stage: ``R = T_L ... T_2 T_1`` with ``T = (A P + I) / 2``.
+    """Compute attention rollout through a stage's blocks: ``R = T_L ... T_2 T_1`` with ``T = (A P + I) / 2``.
 
     ``A`` is the mean over the heads, ``P`` is :func:`keys_on_tokens`, the identity stands for the residual connection:
     Abnar and Zuidema 2020 (arXiv 2005.00928). Rows sum to 1: how much of each token that enters the first of the

@@ -130,7 +130,7 @@ def images_below(folder: Path) -> list[Path]:
 
 
 def read_yolo(src: Path, data: Data) -> None:
-    """``data.yaml`` with ``names``; a text file for each image, in ``labels`` where images are in ``images``."""
+    """Read ``data.yaml`` with ``names``, and a text file for each image, in ``labels`` where images are in ``images``."""
     from supervision.dataset.formats.yolo import yolo_annotations_to_detections
     files = [*src.glob('*.yaml'), *src.glob('*.yml')]
     content = (yaml.safe_load(files[0].read_text(encoding='utf-8-sig')) or {}) if len(files) == 1 else {}
@@ -157,7 +157,7 @@ def read_yolo(src: Path, data: Data) -> None:
 
 
 def read_voc(src: Path, data: Data) -> None:
-    """An XML file for each image, of the same name; ``ImageSets/Main/{train,val,test}.txt`` if there are."""
+    """Read an XML file of the same name for each image, and ``ImageSets/Main/{train,val,test}.txt`` if they exist."""
     from supervision.dataset.formats.pascal_voc import detections_from_xml_obj
     trees = {path: ElementTree.parse(path).getroot() for path in sorted(src.rglob('*.xml'))}
     splits = {line.split()[0]: path.stem for path in sorted(src.rglob('ImageSets/Main/*.txt'))
@@ -174,7 +174,7 @@ def read_voc(src: Path, data: Data) -> None:
 
 
 def read_labelme(src: Path, data: Data) -> None:
-    """A JSON file for each image, which its ``imagePath`` names."""
+    """Read JSON files, each of which names its image as ``imagePath``."""
     from supervision.dataset.formats.labelme import SUPPORTED_SHAPE_TYPES, labelme_shapes_to_detections
     contents = {path: json.loads(path.read_text(encoding='utf-8-sig')) for path in sorted(src.rglob('*.json'))}
     for path, content in contents.items():
@@ -198,7 +198,7 @@ def read_labelme(src: Path, data: Data) -> None:
 
 
 def read_coco(src: Path, data: Data) -> None:
-    """JSON files in COCO's format; their images anywhere."""
+    """Read JSON files in COCO's format, whose images may be in any folder."""
     images: dict[str, list[Path]] = defaultdict(list)
     for path in images_below(src):
         images[path.name].append(path)
@@ -231,7 +231,7 @@ def read_coco(src: Path, data: Data) -> None:
 
 
 def read_masks(src: Path, data: Data) -> None:
-    """``images/**``, label maps of the same names in ``labels/**`` or ``annotations/**``, and ``classes.txt``."""
+    """Read ``images/**``, label maps of the same names in ``labels/**`` or ``annotations/**``, and ``classes.txt``."""
     data.background = False
     folder = next((src / name for name in ('labels', 'annotations') if (src / name).is_dir()), src)
     if (src / 'classes.txt').is_file():

@@ -111,7 +111,7 @@ class SeededInfiniteSampler(InfiniteSampler):
         _use_seeds(dataset)
 
     def skip(self, num_samples: int) -> None:
-        """Begin after this process's first ``num_samples``; MMEngine's loop calls it when a run is resumed."""
+        """Begin after this process's first ``num_samples``; MMEngine's loop calls this method when a run is resumed."""
         self.skipped = num_samples
 
     def __iter__(self) -> Iterator[SeededIndex]:

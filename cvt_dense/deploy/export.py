@@ -168,7 +168,7 @@ class Exporter:
 
     @cached_property
     def _onnx(self) -> Any:
-        """The float32 model, which every .onnx and .xml starts from."""
+        """Return the float32 ONNX model, from which every .onnx and .xml file is made."""
         opset = getattr(self.network, 'opset', formats.OPSET)
         program = self._trace()
         return formats.to_onnx(program, self.names, self._free_dimensions(), self.layers, opset,

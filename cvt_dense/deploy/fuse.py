@@ -89,7 +89,7 @@ def _refuse_to_load(*args: object) -> None:
 
 
 def compile_backbone(model: nn.Module) -> None:
-    """Fuse every CvT in ``model`` and have it compiled at the first images, which takes a minute or more; in place.
+    """Fuse every CvT in ``model`` in place; it is compiled at the first images, which takes a minute or more.
 
     Single images of all sizes share what is compiled, and so do batches. Under ``torch.no_grad()`` the
     weights are constants, laid out for the matrix kernels beforehand, which is what makes it faster on a CPU. Outputs

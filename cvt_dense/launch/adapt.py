@@ -81,7 +81,7 @@ def set_number_of_classes(cfg: Config) -> None:
 
 
 def adapt_loaders(cfg: Config) -> None:
-    """Leave out what PyTorch's data loader refuses without workers, and what it warns of without CUDA or cores."""
+    """Remove loader settings that PyTorch refuses without workers, or warns about without CUDA or cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     for loader in (cfg[key] for key in cfg if key.endswith('_dataloader') and cfg[key]):
         loader.num_workers = min(loader.get('num_workers', 0), cores)

@@ -40,7 +40,7 @@ def set_inference(cfg: Config, args: argparse.Namespace) -> None:
 
 
 def set_corruptions(cfg: Config, args: argparse.Namespace) -> None:
-    """``--corrupt`` and ``--severity``: another test loop, and a transform in the test data that it sets.
+    """Apply ``--corrupt`` and ``--severity``: another test loop, and a transform in the test data that it sets.
 
     Twice equals once.
 

@@ -53,7 +53,7 @@ class StageArch:
 
     @property
     def block_heads(self) -> list[int]:
-        """``num_heads`` of each block."""
+        """Return ``num_heads`` of each block."""
         heads = spread('num_heads of a stage', self.num_heads, self.depths, 'blocks')
         if self.head_dims is None and any(self.embed_dims % number for number in heads):
             raise ValueError(f'embed_dims={self.embed_dims} is not divisible by num_heads={self.num_heads}; give '
@@ -62,13 +62,13 @@ class StageArch:
 
     @property
     def block_attn_cfgs(self) -> list[Mapping[str, Any]]:
-        """``attn_cfg`` of each block, with its type."""
+        """Return ``attn_cfg`` of each block, with its type."""
         cfgs = spread('attn_cfg of a stage', self.attn_cfg, self.depths, 'blocks')
         return [{'type': 'cvt_dense.ConvAttention', **(cfg or {})} for cfg in cfgs]
 
     @property
     def block_drop_paths(self) -> list[float]:
-        """Drop path rate of each block: one value grows linearly from 0 at the first block."""
+        """Return the drop path rate of each block: one value grows linearly from 0 at the first block."""
         rates = self.drop_path_rates
         if not isinstance(rates, (list, tuple)):
             rates = torch.linspace(0, rates, self.depths, device='cpu').tolist()

@@ -71,7 +71,7 @@ class ImageClassifier(StrictLoading, BaseModel):
                 labels: Tensor | None = None,
                 paths: Sequence[str] | None = None,
                 mode: str = 'tensor') -> Tensor | dict[str, Tensor] | list[dict[str, Any]]:
-        """Runs one batch.
+        """Run one batch.
 
         Args:
             inputs: (B, 3, H, W), preprocessed.

@@ -247,7 +247,7 @@ class CvT(StrictLoading, BaseModule):
 
     @property
     def stages(self) -> list[CvTStage]:
-        """The stages that were built, first to last."""
+        """Return the stages that were built, first to last."""
         return [self.get_submodule(f'stage{i}') for i in range(len(self.depths))]
 
     def _init_parameters(self) -> None:

@@ -57,7 +57,9 @@ class ClassificationPreprocessor(BaseDataPreprocessor):
             self.mixup = Mixup(**mixup, label_smoothing=label_smoothing, num_classes=num_classes)
 
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """Args:
+        """Normalise a batch and, in training, erase, mix and smooth it.
+
+        Args:
             data: a collated batch: ``inputs``, uint8 (B, C, H, W), and optionally ``labels``, int64
                 (B, ); further entries are dropped except ``paths``.
             training: erase, mix and smooth.
@@ -81,7 +83,7 @@ class ClassificationPreprocessor(BaseDataPreprocessor):
         return data
 
     def _mix(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Mixes ``inputs`` in place; returns the soft labels (B, num_classes)."""
+        """Mix ``inputs`` in place; return the soft labels (B, num_classes)."""
         soft = mixup_target(labels, self.num_classes, smoothing=self.label_smoothing)
         # Image i is mixed with image -i, so the last one of an odd batch stays as it is.
         pairs = len(inputs) // 2 * 2

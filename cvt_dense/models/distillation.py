@@ -16,7 +16,7 @@ _LOADED: dict[str, Teacher] = {}  # by config: a process loads a teacher once, h
 
 
 def hard_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """Mean cross entropy of logits (B, classes) with the class that the teacher's logits say (DeiT)."""
+    """Compute the mean cross entropy of logits (B, classes) with the teacher's most probable class (DeiT)."""
     return F.cross_entropy(student, teacher.argmax(dim=1))
 
 
@@ -77,7 +77,7 @@ class Distillation:
         return self  # an averaged copy of the model needs no teacher of its own
 
     def teacher(self, num_classes: int) -> Teacher:
-        """The teacher; built and loaded when first asked for, which a training does before it starts.
+        """Return the teacher, built and loaded at the first access, which happens before a training starts.
 
         Args:
             num_classes: outputs of the student.

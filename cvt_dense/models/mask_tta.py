@@ -25,11 +25,11 @@ class MaskTTAModel(BaseTTAModel):
         self._merge_boxes = merger.merge_preds  # not the merger: the detector would be a part of this twice
 
     def merge_preds(self, data_samples_list: list[Any]) -> list[Any]:
-        """Merges the boxes of each image's views."""
+        """Merge the boxes of each image's views."""
         return self._merge_boxes(data_samples_list)
 
     def test_step(self, data: dict[str, list[Any]]) -> list[Any]:
-        """One ``DetDataSample`` with boxes and masks for each image.
+        """Return one ``DetDataSample`` with boxes and masks for each image.
 
         Args:
             data: ``inputs`` and ``data_samples``, each a list of views of lists of images.

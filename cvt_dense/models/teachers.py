@@ -42,9 +42,16 @@ class Teacher(nn.Module):
 
     @torch.no_grad()
     def forward(self, inputs: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-        """Logits (B, classes), float32, of images that a student sees normalised by ``mean`` and ``std``.
+        """Return the logits of images that a student gets normalised by ``mean`` and ``std``.
 
-        In the precision that the student runs in, since mixed precision is around both.
+        The teacher runs in the student's precision, because the student's autocast context includes this call.
+
+        Args:
+            inputs: (B, C, H, W).
+            mean, std: (C, 1, 1).
+
+        Returns:
+            (B, classes), float32.
         """
         images = (inputs * std + mean - self.mean) / self.std
         if self.input_size is not None and images.shape[2:] != torch.Size(self.input_size):
@@ -64,7 +71,7 @@ def _load(network: nn.Module, tensors: StateDict, source: str) -> None:
 
 @MODELS.register_module(name='TimmTeacher')
 def timm_teacher(model_name: str, checkpoint: str | None = None, input_size: Any = None, **timm_args: Any) -> Teacher:
-    """A classifier of timm as a teacher.
+    """Build a classifier of timm as a teacher.
 
     ``timm.task`` has a ``DistillationTeacher`` too. It belongs to a training loop of its own, takes a network without
     published weights as it is, untrained, and gives one with other classes a new, untrained head.
@@ -120,7 +127,7 @@ def timm_teacher(model_name: str, checkpoint: str | None = None, input_size: Any
 @MODELS.register_module(name='ClassifierTeacher')
 def classifier_teacher(config: str, checkpoint: str | None = None, input_size: Any = None,
                        weights: str = 'ema') -> Teacher:
-    """A classifier that this project trained as a teacher.
+    """Build a classifier that this project trained as a teacher.
 
     Args:
         config: file of the teacher's config.

@@ -10,7 +10,7 @@ PUBLISHED = 3  # channels that the rule starts from
 
 
 def adapt_channels(state_dict: StateDict, in_channels: int, source: str) -> dict[str, Tensor]:
-    """A CvT state dict whose first convolution takes ``in_channels``, by the rule of timm's ``adapt_input_conv``.
+    """Return a CvT state dict whose first convolution takes ``in_channels``, by timm's ``adapt_input_conv``.
 
     One channel: the sum over R, G and B, so that a grey image gives what it gives as RGB. More than three: R, G, B, R,
     G, ... as often as needed, times 3 / ``in_channels``, so that outputs keep their size. Logged; a file of as many

@@ -105,7 +105,7 @@ FORMATS = tuple(_NAMINGS)
 
 
 def recognise(keys: Iterable[str]) -> str | None:
-    """The naming of a CvT state dict, one of :data:`FORMATS`, or None if it is not CvT's.
+    """Return the naming of a CvT state dict, one of :data:`FORMATS`, or None if it is not CvT's.
 
     A few renamed or missing keys do not change the verdict: the naming of most keys counts.
     """
@@ -114,7 +114,7 @@ def recognise(keys: Iterable[str]) -> str | None:
 
 
 def convert(state_dict: StateDict, to: str) -> dict[str, Tensor]:
-    """Renames a CvT state dict.
+    """Rename the tensors of a CvT state dict.
 
     Args:
         state_dict: in any of :data:`FORMATS`, recognised by its keys.
@@ -140,7 +140,7 @@ def convert(state_dict: StateDict, to: str) -> dict[str, Tensor]:
 
 
 def backbone_only(state_dict: StateDict) -> dict[str, Tensor]:
-    """The backbone's tensors of any CvT state dict, named as ``CvT.state_dict()`` names them."""
+    """Return the backbone's tensors of any CvT state dict, named as ``CvT.state_dict()`` names them."""
     return {
         key: value
         for key, value in convert(state_dict, 'microsoft').items() if re.match(r'(stage|norm)\d*\.', key)
@@ -148,7 +148,7 @@ def backbone_only(state_dict: StateDict) -> dict[str, Tensor]:
 
 
 def map_head(state_dict: StateDict, source: Sequence[str], target: Sequence[str]) -> dict[str, Tensor]:
-    """Gives a classifier the head of another list of classes, by the classes' names.
+    """Give a classifier the head of another list of classes, matched by the classes' names.
 
     Args:
         state_dict: in any of :data:`FORMATS`.
@@ -172,7 +172,7 @@ def map_head(state_dict: StateDict, source: Sequence[str], target: Sequence[str]
 
 
 def measure_arch(state_dict: StateDict) -> dict[str, tuple[int, ...]]:
-    """``embed_dims`` and ``depths`` of a state dict in the ``microsoft`` naming, read from its tensors.
+    """Read ``embed_dims`` and ``depths`` from the tensors of a state dict in the ``microsoft`` naming.
 
     A stage whose embedding is missing has 0 for its ``embed_dims``.
     """
@@ -187,7 +187,7 @@ def measure_arch(state_dict: StateDict) -> dict[str, tuple[int, ...]]:
 
 
 def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[str, Any]:
-    """The ``config.json`` that lets transformers' ``from_pretrained`` build the network.
+    """Return the ``config.json`` with which transformers' ``from_pretrained`` builds the network.
 
     What the tensors do not show (strides and paddings) is the authors' choice for all their models.
 

@@ -91,7 +91,7 @@ def training_rate(model: BaseModel, optim_wrapper: OptimWrapper, batch: dict[str
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints how fast a config's training data is loaded, and how fast its model trains on a batch of it."""
+    """Print how fast a config's training data is loaded, and how fast its model trains on a batch of it."""
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         cfg = adapt(read_config(args), args)
         init_default_scope(cfg.get('default_scope') or 'mmengine')

@@ -92,7 +92,7 @@ def seconds(function: Callable, device: str) -> float:
 
 
 def cpu_memory(name: str, args: argparse.Namespace, size: tuple[int, int], file: Path | None = None) -> float | None:
-    """GiB by which this process grows, to be run in a process of its own; None where it is not Linux.
+    """Return the GiB by which this process grows, in a process of its own; None on systems other than Linux.
 
     Args:
         name: of the column.
@@ -120,7 +120,7 @@ def cpu_memory(name: str, args: argparse.Namespace, size: tuple[int, int], file:
 
 def prepare(name: str, args: argparse.Namespace, size: tuple[int, int],
             folder: Path) -> tuple[dict, Callable[[], object]]:
-    """A network's memory and multiplications, and what runs one step of it, warm and compiled where it is to be.
+    """Return a network's memory, its multiplications, and a function that runs one step, warm and compiled.
 
     Args:
         name: of the column.

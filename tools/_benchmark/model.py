@@ -31,7 +31,7 @@ ARCHS = ', '.join(CvT.arch_zoo)
 
 
 def parse_windows(text: str) -> list[int | None | list[int | None]]:
-    """'28,28,14/14/none' to [28, 28, [14, 14, None]]."""
+    """Parse '28,28,14/14/none' as [28, 28, [14, 14, None]]."""
 
     def number(value: str) -> int | None:
         return None if value == 'none' else int(value)

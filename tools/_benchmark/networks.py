@@ -146,12 +146,12 @@ def compile_column(backbone: nn.Module, variants: list[str], mode: str) -> None:
 
 
 def backbone_of(model: nn.Module) -> nn.Module:
-    """What the variants change."""
+    """Return the part of a model that the variants change."""
     return model.backbone if isinstance(model, BaseModel) else model
 
 
 def split_name(name: str) -> tuple[str | None, list[str]]:
-    """'fused+compiled' to (None, ['fused', 'compiled']); 'transformers+compiled' to ('transformers', ...)."""
+    """Split 'fused+compiled' into (None, ['fused', 'compiled']), 'transformers+compiled' into ('transformers', ...)."""
     parts = name.split('+')
     networks = [part for part in parts if part not in VARIANTS and part != 'eager']
     if len(networks) > 1:
@@ -160,7 +160,7 @@ def split_name(name: str) -> tuple[str | None, list[str]]:
 
 
 def check_name(name: str, args: argparse.Namespace) -> None:
-    """Raises ValueError if a ``--compare`` name stands for nothing, or for nothing that these flags can measure."""
+    """Raise ValueError if a ``--compare`` name is unknown, or if these flags cannot measure it."""
     network, variants = split_name(name)
     allowed = ', '.join(VARIANTS)
     if network is not None and args.model not in CvT.arch_zoo:

@@ -29,7 +29,7 @@ PARTS = ('backbone', 'neck', 'heads', 'post')
 
 
 def config_file(name: str) -> Path:
-    """The file of a config; 'mmdet::swin/NAME.py' is one of an installed package's."""
+    """Return the file of a config; 'mmdet::swin/NAME.py' is a file of an installed package."""
     package, _, path = name.rpartition('::')
     spec = importlib.util.find_spec(package) if package else None
     return Path(spec.origin).parent / '.mim/configs' / path if spec else Path(name)

@@ -53,7 +53,7 @@ class Plan(NamedTuple):
 
 def plan(images: int, macs: float, gpus: int, total_batch: int, *, recomputed: float = 0., teacher: float = 0.,
          flops: float = 989e12, utilisation: float = 0.35, images_per_second: float | None = None) -> Plan:
-    """The arithmetic.
+    """Compute the cost of a training.
 
     Args:
         images: to train on in all.
@@ -104,7 +104,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def training_images(cfg: Config, of_an_epoch: int | None) -> tuple[int, int]:
-    """(images in all, images of a step) that a config trains on.
+    """Return (images in all, images of a step) that a config trains on.
 
     Raises:
         ValueError: it counts epochs of an unknown data set, or does not say its total batch.
@@ -123,7 +123,7 @@ def training_images(cfg: Config, of_an_epoch: int | None) -> tuple[int, int]:
 
 
 def training_size(cfg: Config) -> tuple[int, int]:
-    """(H, W) of the images that a config trains on.
+    """Return (H, W) of the images that a config trains on.
 
     Raises:
         ValueError: they keep their own shape.
@@ -141,7 +141,7 @@ def _height_and_width(side: int | Sequence[int]) -> tuple[int, int]:
 
 
 def teacher_macs(cfg: Config, size: tuple[int, int]) -> float:
-    """Of the teacher's forward pass on an image of ``size``, or of its own size; 0 without a teacher."""
+    """Return the MACs of the teacher's forward pass on an image of ``size``, or of its own size; 0 without a teacher."""
     teacher = (cfg.model.get('distillation') or {}).get('teacher')
     if not teacher:
         return 0.
@@ -161,7 +161,7 @@ def teacher_macs(cfg: Config, size: tuple[int, int]) -> float:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the plan."""
+    """Print the plan."""
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         cfg = Config.fromfile(args.config)
         images, batch = training_images(cfg, args.images)

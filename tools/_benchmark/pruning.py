@@ -77,7 +77,7 @@ def write_config(pruning: dict | None, args: argparse.Namespace, folder: Path) -
 
 
 def metrics_of(config: Path, args: argparse.Namespace) -> dict[str, float]:
-    """What tools/test.py finds, after a training if that was asked for."""
+    """Return the metrics of tools/test.py, after a training if ``--finetune`` is given."""
     folder, checkpoint = config.parent / ('finetuned' if args.finetune else 'as_is'), args.checkpoint
     data = ['--data-root', args.data_root] if args.data_root else []
     result = folder / 'metrics.json'
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def compare(args: argparse.Namespace) -> None:
-    """Tests or trains each variant, takes the times, and writes both."""
+    """Test or train each variant, measure the times, and write the results and the picture."""
     variants = [('whole', 1., None), *((f'{score}_{keep:g}', keep, score) for score in args.scores
                                        for keep in sorted(args.keep, reverse=True) if keep < 1)]
     rows, backbones = [], {}
@@ -135,7 +135,7 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def draw(rows: list[dict], args: argparse.Namespace) -> None:
-    """A metric in each part, over time, a line for each score."""
+    """Draw each metric over time in a part of its own, with a line for each score."""
     metrics = [key for key in MAIN if key in rows[0]]
     figure, axes = new_figure(1, len(metrics))
     for axis, metric in zip(axes[0], metrics):

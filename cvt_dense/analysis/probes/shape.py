@@ -52,7 +52,7 @@ def silhouette(image: np.ndarray) -> np.ndarray:
 
 
 def low_pass(image: np.ndarray) -> np.ndarray:
-    """Blur with a deviation of a 32nd of the image's side."""
+    """Blur with a standard deviation of 1/32 of the image's side."""
     return cv2.GaussianBlur(image, (0, 0), len(image) / 32)
 
 

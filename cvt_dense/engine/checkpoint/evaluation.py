@@ -15,12 +15,12 @@ def _step(runner: Runner) -> int:
 
 
 def note_evaluation(runner: Runner) -> None:
-    """Note in the checkpoints from now on that they hold the result of this evaluation."""
+    """Record in all later checkpoints that they contain the result of this evaluation."""
     runner.message_hub.update_info(EVALUATED, _step(runner))
 
 
 def record_evaluation(runner: Runner) -> None:
-    """Note in the work dir that this evaluation, and what is saved after it, is complete."""
+    """Record in the work directory that this evaluation, and what is saved after it, is complete."""
     if is_main_process():
         write_atomically(Path(runner.work_dir, EVALUATED), str(_step(runner)))
 

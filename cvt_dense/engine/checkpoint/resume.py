@@ -89,7 +89,7 @@ def _replay_schedules(runner: Runner, lr_ratio: float) -> None:
 
 
 def skip_seen_batches(runner: Runner) -> None:
-    """Leave out the batches of a resumed run's first epoch that it has seen before; called before that epoch.
+    """Skip the batches of a resumed run's first epoch that were trained on before; call this before that epoch.
 
     MMEngine's iteration-based loop does so by itself.
     """

@@ -65,11 +65,11 @@ class StopSignals:
 
     @property
     def watching(self) -> bool:
-        """Whether signals are noted now."""
+        """Return whether signals are being recorded."""
         return bool(self._old_handlers)
 
     def watch(self, runner: Runner) -> None:
-        """Note signals from now on, instead of ending the process, and keep them from ending a loader's workers."""
+        """Record signals from now on instead of ending the process, and keep them from ending a loader's workers."""
         self._training = Agreements(runner.iter)
         exiting = multiprocessing.Event()
         atexit.register(exiting.set)

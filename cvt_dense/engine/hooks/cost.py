@@ -18,7 +18,7 @@ except ImportError:  # Windows
 
 
 def peak_memory() -> int | None:
-    """Largest memory of this process so far, in bytes: tensors on the GPU, or without one all that was in RAM.
+    """Return this process's peak memory in bytes: tensors on the GPU, or without a GPU all that was in RAM.
 
     None where the system does not tell.
     """
