@@ -2,7 +2,7 @@
 
     python benchmarks/first_day.py OUT                          every template, on generated shapes, a few iterations
     python benchmarks/first_day.py OUT upernet_cvt13_custom     one of them
-    python benchmarks/first_day.py OUT --data DIR               as long as the templates say, on coco_tiny/ (also
+    python benchmarks/first_day.py OUT --data DIR               with the templates' schedules, on coco_tiny/ (also
                                                                 without its masks), camvid_small/ and cifar10_small/
     python benchmarks/first_day.py OUT --data DIR --max-iters 20    a try of that
 
@@ -67,7 +67,7 @@ def on_shapes(out: Path) -> dict[str, tuple[dict[str, Any], Path]]:
 
 
 def on_photos(out: Path, data: Path) -> dict[str, tuple[dict[str, Any], Path]]:
-    """Return the same for excerpts of COCO (one class), CamVid and CIFAR-10 (three classes), with the templates' schedules."""
+    """Return the same for excerpts of COCO (one class), CamVid and CIFAR-10 (three classes), at full length."""
     for split in ('train', 'val'):
         without_masks(data / f'coco_tiny/annotations/instances_{split}2017.json', out / f'boxes/{split}.json')
         for name in ('cat', 'frog', 'truck'):

@@ -1,5 +1,5 @@
 # The second training behind cvt_dense://cvt-nano: three epochs with Mixup, CutMix, random erasing and smaller crops,
-# from epoch 28 of cvt_nano_tiny_imagenet.py, which knows the training images nearly by heart.
+# from epoch 28 of cvt_nano_tiny_imagenet.py, which overfits the training images.
 _base_ = 'cvt_nano_tiny_imagenet.py'
 max_epochs = 3
 model = dict(

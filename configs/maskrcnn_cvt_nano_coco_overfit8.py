@@ -1,5 +1,5 @@
-# A check of the whole detection chain, not a recipe: a very small Mask R-CNN learns 8 COCO training images
-# (22 objects) by heart, from scratch at 192 pixels, and is evaluated on those 8.
+# A check of the whole detection chain, not a recipe: a very small Mask R-CNN overfits 8 COCO training images
+# (22 objects), from scratch at 192 pixels, and is evaluated on those 8.
 _base_ = [
     '_base_/models/maskrcnn_cvt.py', '_base_/datasets/coco_instance.py', '_base_/schedules/det_1x.py',
     '_base_/det_runtime.py'
@@ -9,7 +9,7 @@ max_iters = 500
 warmup_iters = min(20, max_iters / 2)
 
 model = dict(
-    # One square for all: an image learned by heart must look the same alone as in a padded batch.
+    # One square for all: an image that is memorised must look the same alone as in a padded batch.
     data_preprocessor=dict(pad_size_divisor=192),
     backbone=dict(
         arch=dict(embed_dims=(32, 64, 128), depths=(1, 2, 4), num_heads=(1, 2, 4)),

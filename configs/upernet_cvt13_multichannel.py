@@ -38,7 +38,7 @@ model = follow.upernet(classes, arch, pretrained, image_size, ignore_index)
 model['data_preprocessor'].update(mean=None, std=None, bgr_to_rgb=False)
 model['backbone']['in_channels'] = len(mean)
 if model['backbone']['init_cfg']:
-    model['backbone']['init_cfg']['in_channels'] = 'adapt'  # R, G, B in turn, times 3 / channels; the log says so
+    model['backbone']['init_cfg']['in_channels'] = 'adapt'  # R, G, B in turn, times 3 / channels; the log reports it
 dataset = dict(
     data_root=data_root,
     metainfo=dict(classes=classes),

@@ -11,7 +11,7 @@ max_iters = 1200
 warmup_iters = min(50, max_iters / 2)
 crop_size = (192, 256)
 
-# Inverse square root of each class's share of the training pixels, scaled to a mean near 1: without it,
+# Inverse square root of each class's fraction of the training pixels, scaled to a mean near 1: without it,
 # poles, signs and pedestrians (1% of the pixels each) are never predicted.
 class_weight = [0.34, 0.29, 1.44, 0.25, 0.65, 0.44, 1.3, 1.35, 0.56, 1.91, 2.47]
 head = dict(

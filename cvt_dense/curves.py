@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# What a table and a picture show of a run's metrics, unless told which: those of these that it has.
+# Metrics of a run that tables and pictures show by default, if they were evaluated.
 MAIN = ('accuracy/top1', 'coco/bbox_mAP', 'coco/segm_mAP', 'mIoU')
 NOT_METRICS = ('step', 'time', 'data_time')
 COLORS = ('tab:blue', 'tab:orange', 'tab:green', 'tab:red', 'tab:purple', 'tab:brown', 'tab:pink', 'tab:gray')
@@ -104,7 +104,7 @@ class Curves:
         return next(reversed(self.evaluations(metric)), None)
 
     def best(self, metric: str) -> Point | None:
-        """Return the first evaluation with the best value; for a metric with 'loss' in its name that is the smallest."""
+        """Return the first evaluation with the best value, the smallest one for a metric with 'loss' in its name."""
         sign = -1. if 'loss' in metric else 1.
         found = [point for point in self.evaluations(metric) if math.isfinite(point.values[metric])]
         return max(found, key=lambda point: sign * point.values[metric], default=None)
@@ -158,7 +158,7 @@ def draw(runs: dict[str, Curves], out: str | Path, metrics: Iterable[str] = (), 
 
     Args:
         runs: by the name in the legend.
-        out: file to write; its ending says the format.
+        out: file to write; its suffix chooses the format.
         metrics: of evaluations; those of the runs' tasks, if none are given.
         x: 'iterations' or 'time'.
     """
@@ -195,7 +195,7 @@ def draw_costs(rows: Sequence[dict[str, Any]], out: str | Path) -> None:
     Args:
         rows: of each network ``name``, ``gmacs``, ``images_per_s`` and ``metrics``, by name ``mean``, ``low`` and
             ``high`` over its seeds; one that lacks any of them is left out.
-        out: file to write; its ending says the format.
+        out: file to write; its suffix chooses the format.
     """
     rows = [row for row in rows if 'gmacs' in row and row['metrics']]
     metrics = list(dict.fromkeys(name for row in rows for name in row['metrics']))

@@ -1,6 +1,6 @@
 """What follows from the lines at the top of ``configs/*_custom.py``, which call these functions below them.
 
-All return dicts and numbers that change what a template's ``_base_`` files say; what is of MMDetection or
+All return dicts and numbers that change a template's ``_base_`` files; what is of MMDetection or
 MMSegmentation is named there.
 """
 import os
@@ -36,7 +36,7 @@ def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int
     if arch not in SIZES:
         raise UserError(f'arch={arch!r}: allowed are {", ".join(map(repr, SIZES))}.')
     if pretrained is not None and (not isinstance(pretrained, str) or not pretrained):
-        raise UserError(f"pretrained={pretrained!r}: allowed are 'published' (the authors' weights), a file or address "
+        raise UserError(f"pretrained={pretrained!r}: allowed are 'published' (the authors' weights), a file or URL "
                         'of weights, and None (from scratch).')
     size = Config.fromfile(recipe(f'_base_/backbones/{SIZES[arch]}.py'))
     backbone = size.backbone.to_dict()

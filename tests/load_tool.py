@@ -8,7 +8,7 @@ TOOLS = Path(__file__).resolve().parents[1] / 'tools'
 
 
 def load_tool(name: str) -> ModuleType:
-    """``tools/<name>.py``, executed anew; that folder is on the path from here on, as Python has it for a script."""
+    """``tools/<name>.py``, executed again; its folder stays on the path, as for a script."""
     if str(TOOLS) not in sys.path:
         sys.path.insert(0, str(TOOLS))
     spec = importlib.util.spec_from_file_location(name, TOOLS / f'{name}.py')

@@ -1,9 +1,9 @@
-"""What the documentation says that a run leaves, against what it has left."""
+"""Compare the files that the documentation lists for a run with the files that it has written."""
 import re
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[1] / 'docs/reference/run_folder.md'
-# A name in the page's block stands for all that these say.
+# Names in the page's block, and the files that they match.
 MEANT = {'CONFIG': r'[^/]+', 'TIME': r'\d{8}_\d{6}', 'METRIC': r'\w+', 'epoch_N': r'(epoch|iter)_\d+', 'N': r'\d+',
          'R': r'\d+'}
 
@@ -28,5 +28,5 @@ def unexplained(run: Path) -> list[str]:
 
 
 def missing(run: Path) -> list[str]:
-    """Names in the page that no file of a run stands for."""
+    """Return the names in the page that no file of a run matches."""
     return [name for name, pattern in explained().items() if not any(map(pattern.fullmatch, left(run)))]

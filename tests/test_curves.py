@@ -24,7 +24,7 @@ def trained(step, loss, epoch=None):
 
 @pytest.fixture
 def run(tmp_path) -> Path:
-    """A run of 3 epochs of 4 iterations: killed in the third, which the next start begins anew."""
+    """A run of 3 epochs of 4 iterations: killed in the third, which the next start begins again."""
     folder = tmp_path / 'run'
     write(folder, '20260101_000000', trained(2, 5., 1), trained(4, 4., 1),
           {'accuracy/top1': 50., 'accuracy/loss': 2., 'step': 1, 'time': 0.1},

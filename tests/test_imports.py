@@ -43,7 +43,7 @@ def test_nothing_imports_mmdet_or_mmseg():
 
 
 def test_the_network_needs_torch_timm_and_what_a_registered_backbone_needs_only():
-    """It knows no variant; a variant knows the network's attention."""
+    """The network imports no variant; a variant imports the network's attention."""
     network = files_under('models/arch.py', 'models/attention.py', 'models/cvt.py')
     needed = ('torch', 'timm', 'mmengine.model', 'mmcv.cnn', 'cvt_dense.registry', 'cvt_dense.weights',
               'cvt_dense.models.arch', 'cvt_dense.models.attention')
@@ -76,7 +76,7 @@ def test_data_evaluation_classifier_and_engine_do_not_import_each_other(part):
 
 
 def test_deploy_needs_models_mmengine_mmcv_cnn_and_the_runtimes_only():
-    """What writes and opens exported files knows networks by what they have, not by whose they are."""
+    """The code that writes and opens exported files recognises networks by their attributes, not by their package."""
     assert not offenders(files_under('deploy'), lambda name: under(
         name, 'torch', 'timm', 'mmengine', 'mmcv.cnn', 'onnx', 'onnxscript', 'onnxruntime', 'openvino', 'nncf',
         'cvt_dense.models', 'cvt_dense.deploy', 'cvt_dense.errors', 'cvt_dense.nodes', 'cvt_dense.registry'))

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the four launch scripts share. Both functions replace the shell, so signals reach torchrun or srun.
+# Functions of the four launch scripts. Both functions replace the shell, so signals reach torchrun or srun.
 
 # Not installed, the package is found next to tools/.
 PYTHONPATH="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)${PYTHONPATH:+:$PYTHONPATH}"
@@ -20,7 +20,7 @@ launch() {
     check_count GPUS "$gpus"
     check_count NNODES "$nnodes"
     local rendezvous=(--standalone --local-addr 127.0.0.1)  # finds a free port
-    # Otherwise a restarted group finds its dead predecessor's addresses in the store, and may wait for them for ever.
+    # Otherwise a restarted group finds its dead predecessor's addresses in the store, and may wait for them forever.
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
     if [ "$nnodes" -gt 1 ] || [ -n "${PORT:-}" ]; then
         if [ "$nnodes" -gt 1 ] && { [ -z "${NODE_RANK:-}" ] || [ -z "${MASTER_ADDR:-}" ]; }; then

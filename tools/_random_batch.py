@@ -1,4 +1,4 @@
-"""A config's whole model and random batches for it: what get_flops.py and benchmark.py share."""
+"""A config's whole model and random batches for it, for get_flops.py and benchmark.py."""
 import argparse
 from typing import Any
 

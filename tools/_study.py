@@ -80,7 +80,7 @@ def remember(work_dir: Path, file: str, settings: dict, what: str, may_grow: boo
 
 
 def run_together(commands: dict[str, list[str]], logs: dict[str, Path]) -> dict[str, str]:
-    """Run commands at the same time, an equal share of the CPU's cores each, and show their progress.
+    """Run commands at the same time, with an equal part of the CPU's cores each, and show their progress.
 
     Args:
         commands: by name, what follows ``python``.

@@ -27,9 +27,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('dst', type=Path, help='folder to write')
     parser.add_argument('--from', dest='source', required=True, choices=FORMATS)
     parser.add_argument('--to', dest='target', required=True, choices=('coco', 'masks'))
-    parser.add_argument('--split', type=lambda text: [float(share) for share in text.split(',')],
-                        metavar='TRAIN,VAL[,TEST]', help='divide anew, e.g. 0.8,0.1,0.1 (default: as the folders are '
-                        'named, or else all for training)')
+    parser.add_argument('--split', type=lambda text: [float(part) for part in text.split(',')],
+                        metavar='TRAIN,VAL[,TEST]', help='divide all images into these fractions, e.g. '
+                        '0.8,0.1,0.1 (default: as the folders are named, or else all for training)')
     parser.add_argument('--seed', type=int, default=0, help='of --split (default: %(default)s)')
     parser.add_argument('--group', metavar='PATTERN', help='regular expression; images whose names match it with the '
                         'same text (or first group) stay in one split, e.g. the frames of one video')

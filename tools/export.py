@@ -3,7 +3,7 @@
     python tools/export.py configs/cvt13_in1k.py epoch_300.pth cvt13.onnx --raw-input
     python tools/export.py configs/maskrcnn_cvt13_coco.py epoch_12.pth cvt13.xml --part backbone --precision bf16
 
-The suffix says what is written: .onnx (ONNX Runtime, TensorRT, OpenVINO), .xml (OpenVINO), .pt2 (torch.export). The
+The suffix chooses the format: .onnx (ONNX Runtime, TensorRT, OpenVINO), .xml (OpenVINO), .pt2 (torch.export). The
 file is run before it gets its name: if it differs from PyTorch by more than its precision explains, it is kept under
 another name and the exit code is 3.
 """
@@ -95,7 +95,7 @@ def choose_size(args: argparse.Namespace, cfg: Config, task: str | None,
         found: sizes of test images; empty if they cannot be read.
 
     Returns:
-        Height and width, and whether they are free (None: if the network can be exported so). Unless the flags say
+        Height and width, and whether they are free (None: if the network can be exported so). Unless the flags set
         otherwise, detectors take any size, and other networks that of the test images if it is one.
 
     Raises:

@@ -6,7 +6,7 @@
 One MAC is one multiplication with its addition in a linear layer, convolution or attention. Norms,
 activations, pooling, resizing and a deformable attention's sampling are not counted, as in the
 published figures. A detector's second stage is counted for what random weights make of a random image,
-cut as the config says: usually 1000 proposals for the box heads and 100 boxes for the mask heads.
+cut as in the config: usually 1000 proposals for the box heads and 100 boxes for the mask heads.
 """
 import argparse
 import copy
@@ -67,9 +67,9 @@ def count(parts: dict[str, nn.Module], run: Callable[[], Any]) -> tuple[Counter,
              for hook in (module.register_forward_pre_hook(partial(enter, name)),
                           module.register_forward_hook(leave))]
     fastpath = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # one operator that the counter does not know
+    torch.backends.mha.set_fastpath_enabled(False)  # one operator that the counter does not count
     try:
-        # The counter knows the matrix products of plain attention, not the CPU's fused kernel.
+        # The counter counts the matrix products of plain attention, but not the CPU's fused kernel.
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
             out = run()
             settle()

@@ -4,7 +4,7 @@
     python tools/test.py pruned.py pruned.pth
     python tools/train.py pruned.py                  # fine-tunes it: load_from is pruned.pth
 
-Importance is that of calibration images of the config's training data. Beside the checkpoint OUT.pth stands its config,
+Importance is measured on calibration images of the config's training data. The tool writes a config beside OUT.pth,
 OUT.py, whose arch has the number of heads of each block.
 """
 import argparse
@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('dst', type=Path, metavar='OUT.pth',
                         help='checkpoint to write; its config is written beside it, OUT.py')
-    parser.add_argument('--keep', type=float, required=True, metavar='SHARE',
+    parser.add_argument('--keep', type=float, required=True, metavar='FRACTION',
                         help='of all heads, above 0 and up to 1; each block keeps at least one')
     parser.add_argument('--importance', choices=IMPORTANCES, default='entropy',
                         help="entropy: the loss's gradient on the head's gate times its attention's entropy; gradient: "
@@ -63,7 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
 def check(args: argparse.Namespace) -> None:
     """Raise a UserError if flags have values that are not allowed, before anything is read."""
     if not 0 < args.keep <= 1 or args.images < 1:
-        raise UserError(f'--keep {args.keep:g} --images {args.images}: allowed are a share above 0 and up to 1, and a '
+        raise UserError(f'--keep {args.keep:g} --images {args.images}: allowed are a fraction up to 1, and a '
                         'number of images from 1.')
     if args.dst.suffix != '.pth':
         raise UserError(f'{args.dst}: the checkpoint to write needs the suffix .pth.')

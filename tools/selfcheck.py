@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / 'tools'), str(ROOT)]
 from cvt_dense.fileio import write_atomically
 
 # (what, arguments of tools/benchmark.py model); the most telling ones first, because time may run out.
-TRANSFORMER, RIVALS = 'transformers', 'swin_tiny_patch4_window7_224,convnext_tiny,pvt_v2_b2'
+TRANSFORMER, BASELINES = 'transformers', 'swin_tiny_patch4_window7_224,convnext_tiny,pvt_v2_b2'
 WINDOWED = ['windowed', 'windowed+fused']
 TABLES = {
     'cuda': [
@@ -32,7 +32,7 @@ TABLES = {
             arch, '--size', size, '--batch', batch, '--mode', mode, '--amp', amp, '--compare', ','.join(
                 ([] if size == '224' else [WINDOWED[mode == 'infer']])
                 + (['fused', 'fused+compiled'] if mode == 'infer' else ['compiled'])
-                + ([TRANSFORMER, RIVALS] if arch == 'cvt-13' else []))])
+                + ([TRANSFORMER, BASELINES] if arch == 'cvt-13' else []))])
         for arch in ('cvt-13', 'cvt-21', 'cvt-w24')
         for size, batch in (('224', '128'), ('800x1344', '2'))
         for mode in ('infer', 'train') for amp in ('bf16', 'none')],

@@ -83,7 +83,7 @@ if [[ ! -d $wheel ]]; then
     export MMCV_WITH_OPS=1 MAX_JOBS=${MAX_JOBS:-$(getconf _NPROCESSORS_ONLN)} CFLAGS="${CFLAGS:-} -g0"
     pip --verbose --verbose wheel --no-deps --no-build-isolation --no-cache-dir -w "$build/wheel" "$build/src" 2>&1 |
         tee "$build/log" | { grep --line-buffered -oE '^ *\[[0-9]+/[0-9]+\]' || true; } ||
-        fail "compiling $mmcv failed; the first line with 'error' in $build/log says why. Where memory was short, run" \
+        fail "compiling $mmcv failed; the first line with 'error' in $build/log names the reason. Where memory was short, run" \
             'again with MAX_JOBS=1: what is compiled already is kept.'
     mv "$build/wheel" "$wheel"
     rm -rf "$build"
@@ -103,7 +103,7 @@ if [[ $("$python" -c 'import torchvision' 2>&1) == *'operator torchvision::nms d
 fi
 
 "$python" -c 'import mmcv.ops, mmdet.apis, mmseg.apis' >"$venv/imports.log" 2>&1 ||
-    fail "the installed packages cannot be imported; $venv/imports.log says why."
+    fail "the installed packages cannot be imported; $venv/imports.log has the reason."
 
 versions=$("$python" - <<'PY'
 import platform, torch

@@ -63,7 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
                                                           '(default: work_dirs/<study>)')
     parser.add_argument('--data-root', metavar='DIR', help="of the members' data (default: their configs')")
     parser.add_argument('--jobs', type=int, default=2, metavar='N',
-                        help="trainings at a time, an equal share of the CPU's cores each (default: %(default)s)")
+                        help="trainings at a time, with an equal part of the CPU's cores each (default: %(default)s)")
     parser.add_argument('--only', nargs='+', metavar='NAME', help='these members alone')
     parser.add_argument('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE',
                         help="of every training, after the study's own, e.g. max_epochs=1")
@@ -104,7 +104,7 @@ def read_study(file: str, only: list[str] | None = None) -> list[Member]:
         require(Path(member.config).is_file(), f'{member.name} names {member.config}, which does not exist.')
         uncounted = [option for option in member.options if option.startswith('model.') and '.init_cfg' not in option]
         require(not (uncounted and member.size), f'{member.name} has the options {uncounted}, which the measured cost '
-                "would not know: give them as 'changes'.")
+                "would not have: give them as 'changes'.")
         members.append(member)
     names = [member.name for member in members]
     require(names and len(set(names)) == len(names), f'it needs members with different names, but has {names}.')
@@ -202,7 +202,7 @@ def results(members: list[Member], work_dir: Path, failed: dict[str, str]) -> li
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the rows in Markdown; the reason of a failed run stands in short in its row."""
+    """Return the rows in Markdown; the row of a failed run has the reason in short."""
     metrics = list(dict.fromkeys(metric for row in rows for metric in row['metrics']))
     cost = ['parameters (M)', 'GMACs', 'images/s'] if any('gmacs' in row for row in rows) else []
     heads = ['', 'runs', *(f'{metric} (range)' for metric in metrics), *cost, '']

@@ -1,4 +1,4 @@
-# What the three configs on the generated shapes share (python tools/_shapes.py).
+# Settings of the three configs on the generated shapes (python tools/_shapes.py).
 arch = dict(embed_dims=(32, 64, 128), depths=(1, 1, 2), num_heads=(1, 2, 4), cls_token=(False, False, True))
 
 classes = ('arrow', 'circle', 'crescent', 'cross', 'ring', 'square', 'star', 'triangle')

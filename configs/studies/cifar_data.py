@@ -3,7 +3,7 @@
 #
 #   python tools/study.py configs/studies/cifar_data.py --data-root DIR        DIR has {train,val}/<class>/*
 #
-# Images are taken evenly from the classes and repeated, so that an epoch has 5,000 images at every share. The ResNet
+# Images are taken evenly from the classes and repeated, so that an epoch has 5,000 images at every fraction. The ResNet
 # has a stem of stride 4, and sees the images enlarged to 64x64.
 config = 'cvt_nano_cifar10.py'
 options = ['train_cfg.max_epochs=1', 'train_cfg.val_interval=1', 'train_dataloader.batch_size=32',
@@ -19,14 +19,14 @@ _networks = dict(
     resnet=dict(_timm, model_name='resnet10t', channels=(24, 40, 64, 120)))
 
 
-def _member(network, share):
-    train = dict(indices=[*range(0, 5000, 100 // share)] * (100 // share))
+def _member(network, percent):
+    train = dict(indices=[*range(0, 5000, 100 // percent)] * (100 // percent))
     changes = dict(model=dict(backbone=_networks[network]), train_dataloader=dict(dataset=train), custom_hooks=[])
     if network == 'resnet':
         enlarged = dict(transform=dict(input_size=64))
         train.update(enlarged)
         changes.update(val_dataloader=dict(dataset=enlarged), test_dataloader=dict(dataset=enlarged))
-    return dict(name=f'{network}_{share}', changes=changes)
+    return dict(name=f'{network}_{percent}', changes=changes)
 
 
-members = [_member(network, share) for share in (100, 2, 5, 10, 25, 50) for network in _networks]
+members = [_member(network, percent) for percent in (100, 2, 5, 10, 25, 50) for network in _networks]

@@ -31,5 +31,5 @@ def query_entropy(q: Tensor, k: Tensor, scale: float) -> Tensor:
     sums, rest = F.scaled_dot_product_attention(F.pad(q, (0, EXTRA)), k, marked, scale=scale).split(
         [q.shape[3], EXTRA], dim=3)
     rest = rest[..., 0].clamp(min=torch.finfo(rest.dtype).tiny)
-    share = 1 - rest  # of the real keys
-    return (share.log() - rest.log() - scale * (q * sums).sum(dim=3) / share).clamp(min=0)
+    real = 1 - rest  # weight of the real keys
+    return (real.log() - rest.log() - scale * (q * sums).sum(dim=3) / real).clamp(min=0)

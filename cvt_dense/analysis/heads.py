@@ -60,11 +60,11 @@ def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) ->
 
 
 def choose_heads(importance: Mapping[str, Tensor], keep: float) -> dict[str, list[int]]:
-    """Return the heads to keep: a share of all, the most important ones of the whole network, at least one a block.
+    """Return the heads to keep: a fraction of all, the most important ones of the whole network, at least one a block.
 
     Args:
         importance: (heads, ) by block.
-        keep: share, above 0 and up to 1.
+        keep: fraction, above 0 and up to 1.
 
     Returns:
         Ascending numbers by block.

@@ -74,13 +74,13 @@ def keys_on_tokens(record: AttentionRecord) -> Tensor:
 
     A key of a strided convolution stands for the tokens around its centre: each gets
     ``max(0, 1 - |token - centre| / stride)`` along either side. That is bilinear interpolation's transpose, so that
-    even attention stays even, which equal shares of the 3 x 3 tokens under the kernel would not: neighbouring kernels
+    even attention stays even, which equal weights of the 3 x 3 tokens under the kernel would not: neighbouring kernels
     overlap on every other token. With stride 1 it is the identity. CLS goes to CLS.
     """
     def side(tokens: int, keys: int) -> Tensor:
         centres = record.key_start + record.key_step * torch.arange(keys, dtype=torch.float64)
-        shares = (1 - (torch.arange(tokens) - centres[:, None]).abs() / record.key_step).clamp(min=0)
-        return shares / shares.sum(dim=1, keepdim=True)
+        weights = (1 - (torch.arange(tokens) - centres[:, None]).abs() / record.key_step).clamp(min=0)
+        return weights / weights.sum(dim=1, keepdim=True)
 
     on_map = torch.kron(*(side(*sides) for sides in zip(record.hw_shape, record.hw_keys)))
     return torch.block_diag(torch.eye(record.num_cls, dtype=on_map.dtype), on_map).to(record.weights)

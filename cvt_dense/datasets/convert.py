@@ -100,7 +100,7 @@ class Data:
 
 
 def split_name(path: Path) -> str:
-    """Return 'train', 'val', 'test', as a folder or file name in ``path`` says, or 'train'."""
+    """Return the split that a folder or file name in ``path`` names: 'train', 'val' or 'test'; otherwise 'train'."""
     found = re.findall(r'train|val|test', '/'.join(path.parts[:-1]).lower())
     return found[-1] if found else 'train'
 
@@ -130,7 +130,7 @@ def images_below(folder: Path) -> list[Path]:
 
 
 def read_yolo(src: Path, data: Data) -> None:
-    """Read ``data.yaml`` with ``names``, and a text file for each image, in ``labels`` where images are in ``images``."""
+    """Read ``data.yaml`` with ``names``, and one text file per image, in ``labels`` for images in ``images``."""
     from supervision.dataset.formats.yolo import yolo_annotations_to_detections
     files = [*src.glob('*.yaml'), *src.glob('*.yml')]
     content = (yaml.safe_load(files[0].read_text(encoding='utf-8-sig')) or {}) if len(files) == 1 else {}
@@ -283,41 +283,41 @@ def read(src: Path, source: str) -> Data:
 # -- splits ----------------------------------------------------------------------------------------
 
 
-def split(data: Data, shares: Sequence[float], seed: int = 0, group: str | None = None) -> None:
-    """Divide the samples anew, so that each part has its share of each class (Sechidis et al. 2011).
+def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | None = None) -> None:
+    """Divide the samples so that each part has the same fraction of every class (Sechidis et al. 2011).
 
     Args:
         data: changed in place.
-        shares: of 'train', 'val' and 'test', with the sum 1.
+        fractions: of 'train', 'val' and 'test', with the sum 1.
         seed: of what is drawn.
         group: regular expression; images whose names match it with the same text, or the same first group, stay
-            together. None: each image by itself.
+            together. None: each image is a group.
 
     Raises:
-        ValueError: wrong shares, or fewer groups than parts.
+        ValueError: wrong fractions, or fewer groups than parts.
     """
-    if not 2 <= len(shares) <= 3 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
-        raise ValueError(f'shares {list(shares)}: allowed are two or three positive numbers with the sum 1.')
+    if not 2 <= len(fractions) <= 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise ValueError(f'fractions {list(fractions)}: allowed are two or three positive numbers with the sum 1.')
     members: dict[str, list[Sample]] = defaultdict(list)
     for sample in data.samples:
         match = re.search(group, sample.path.name) if group else None
         key = (match.group(1) if match.re.groups else match.group()) if match else str(sample.path)
         members[key].append(sample)
-    if len(members) < len(shares):
-        raise ValueError(f'{len(members)} groups of images cannot be divided into {len(shares)} parts.')
+    if len(members) < len(fractions):
+        raise ValueError(f'{len(members)} groups of images cannot be divided into {len(fractions)} parts.')
     keys = sorted(members)
     random.Random(seed).shuffle(keys)
     counts = {key: Counter(one['category_id'] for sample in members[key] for one in sample.objects) for key in keys}
     total = sum(counts.values(), Counter())
-    wanted = [Counter({label: number * share for label, number in total.items()}) for share in shares]
-    room = [share * len(data.samples) for share in shares]
-    names = SPLITS[:len(shares)]
+    wanted = [Counter({label: number * fraction for label, number in total.items()}) for fraction in fractions]
+    room = [fraction * len(data.samples) for fraction in fractions]
+    names = SPLITS[:len(fractions)]
     while keys:
         left = Counter(label for key in keys for label in counts[key])
         rarest = min(left, key=lambda label: (left[label], label)) if left else None
         chosen = {key: counts[key][rarest] for key in keys if rarest is None or counts[key][rarest]}
         for key in sorted(chosen, key=chosen.get, reverse=True):
-            part = max(range(len(shares)), key=lambda i: (wanted[i][rarest], room[i]))
+            part = max(range(len(fractions)), key=lambda i: (wanted[i][rarest], room[i]))
             wanted[part].subtract(counts[key])
             room[part] -= len(members[key])
             for sample in members[key]:

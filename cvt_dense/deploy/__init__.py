@@ -9,10 +9,10 @@ opening agree on, and what a program without this package can rely on:
 
 **Input.** One, ``image``. Without ``raw_input`` float32 (B, 3, H, W), normalised: what the config's data preprocessor
 makes of a batch; with it uint8, RGB, 0 to 255, in ``layout`` (B, H, W, 3) or (B, 3, H, W), and normalised inside. B is
-free, except where ``batch`` says otherwise. A detector takes the image *before* the data preprocessor's padding: it
+free, except where ``batch`` fixes it. A detector takes the image *before* the data preprocessor's padding: it
 pads inside and clips boxes to the image.
 
-**Outputs**, by name, float32 unless said otherwise, whatever the precision inside:
+**Outputs**, by name, float32 unless noted otherwise, for every precision inside:
 
 - classifier: ``logits`` (B, classes).
 - segmentor: ``logits`` (B, classes, H, W) at the input's size; with ``argmax`` ``labels`` (B, H, W) int64 instead.
@@ -27,8 +27,8 @@ pads inside and clips boxes to the image.
 
 - ``format_version``: 1. ``part``: 'model' or 'backbone'. ``task``: 'classification', 'segmentation' or 'detection', of
   the config, whatever the part.
-- ``precision``: 'fp32', 'fp16', 'bf16' or 'int8'. ``inference_precision``: 'f32', 'bf16' or 'f16', what a runtime
-  that chooses by itself must be told (OpenVINO's INFERENCE_PRECISION_HINT: it takes bf16 where the CPU has it).
+- ``precision``: 'fp32', 'fp16', 'bf16' or 'int8'. ``inference_precision``: 'f32', 'bf16' or 'f16'; set it in a
+  runtime that would choose another precision (OpenVINO's INFERENCE_PRECISION_HINT; it takes bf16 where the CPU has it).
 - ``raw_input``: bool. ``layout``: 'NHWC' or 'NCHW'. ``input_size``: [H, W], or null with ``dynamic``. ``dynamic``:
   bool, H and W are free. ``batch``: null (free) or the one number that is allowed. ``outputs``: names, in order.
 - ``classes``: names, or null. ``mean``, ``std``: one for each channel, in units of 0 to 255, of the data preprocessor

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Largest relative error of an output, |a - b| / |b| in the 2-norm; of labels and boxes the share that differs.
+# Largest relative error of an output, |a - b| / |b| in the 2-norm; of labels and boxes the fraction that differs.
 TOLERANCES = dict(fp32=1e-3, fp16=0.02, bf16=0.05, int8=0.05)
-# A box whose score is close to a threshold or to another box's may come or go, which says little about its network.
+# A box whose score is close to a threshold or to another box's may come or go, which means little for its network.
 BOX_TOLERANCES = dict(fp32=1e-3, fp16=0.03, bf16=0.15, int8=0.3)
 
 
@@ -49,7 +49,7 @@ def compare_detections(actual: dict[str, Tensor], expected: dict[str, Tensor]) -
     """Return the differences of a detector's outputs, each box beside the most similar one of the other side.
 
     Two boxes whose scores are all but equal may change places, and one of two that overlap as much as suppression
-    allows may win on either side. ``unmatched`` is therefore the share of boxes, weighted by their score, without a
+    allows may win on either side. ``unmatched`` is therefore the fraction of boxes, weighted by their score, without a
     partner of the same label and an overlap of 0.9; the differences are of the others.
     """
     if not all(torch.isfinite(value.float()).all() for value in actual.values()):
@@ -87,7 +87,7 @@ def check(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Tenso
         run: the file; normalised images, float32 (B, C, H, W), to outputs by name.
         reference: PyTorch; the same.
         images: of every size that is to be tried.
-        precision: of the file; says what is tolerated.
+        precision: of the file; it sets the tolerance.
         report: takes a line.
 
     Returns:

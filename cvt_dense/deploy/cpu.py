@@ -8,7 +8,7 @@ LIMIT = 'ONEDNN_MAX_CPU_ISA'  # environment variable that PyTorch and OpenVINO o
 
 
 def cpu_features(info: Path = Path('/proc/cpuinfo')) -> list[str]:
-    """Return those of ``FEATURES`` that the CPU has; none where the system does not say."""
+    """Return the entries of ``FEATURES`` that the CPU has, or none if the system does not report them."""
     lines = info.read_text().splitlines() if info.exists() else []
     flags = next((set(line.split(':', 1)[1].split()) for line in lines if line.startswith('flags')), set())
     return [name for name in FEATURES if name in flags]

@@ -94,7 +94,7 @@ class Exporter:
             mask_thr=getattr(self.network, 'mask_thr', None))
 
     def metadata(self, precision: str) -> dict[str, Any]:
-        """Return what a file says of itself, see :mod:`cvt_dense.deploy`."""
+        """Return a file's metadata, see :mod:`cvt_dense.deploy`."""
         return dict(self.about, precision=precision, inference_precision=formats.INFERENCE_PRECISION[precision],
                     input_size=None if self.dynamic else list(self.options.size), dynamic=self.dynamic,
                     batch=self.batch)
@@ -205,7 +205,7 @@ class Exporter:
         """Write a file and check it.
 
         Args:
-            path: its suffix says the format. Above the tolerance the file is kept as
+            path: its suffix chooses the format. Above the tolerance the file is kept as
                 ``<stem>.above_tolerance<suffix>`` instead.
             precision: one of ``PRECISIONS``.
 
@@ -229,7 +229,7 @@ class Exporter:
 
 
 def parts(path: Path) -> list[Path]:
-    """Return the files that an exported one consists of: OpenVINO's weights stand beside its .xml."""
+    """Return the files that an exported one consists of: OpenVINO's weights are beside its .xml."""
     return [path.with_suffix('.bin'), path] if path.suffix == '.xml' else [path]
 
 

@@ -87,7 +87,7 @@ def exported_model(file: str, replaces: str | type, runtime: str | None = None, 
     """Build a config's model whose networks are replaced by a file that was exported from the whole.
 
     What comes before and after the networks stays the config's: data preprocessor, sliding windows, resizing to the
-    original image, masks on it. So test loops, metrics and mm's inference functions see what they know.
+    original image, masks on it. Test loops, metrics and mm's inference functions therefore work unchanged.
 
     Args:
         file: ``.onnx``, ``.xml`` or ``.pt2``.

@@ -31,7 +31,7 @@ def check_format(path: Path, precision: str) -> None:
         UserError: the suffix is unknown, the format has no such precision, or a package is not installed.
     """
     if path.suffix not in PACKAGES:
-        raise UserError(f'{str(path)!r}: the suffix says what is written; allowed are .onnx (ONNX Runtime, TensorRT, '
+        raise UserError(f'{str(path)!r}: the suffix chooses the format; allowed are .onnx (ONNX Runtime, TensorRT, '
                         'OpenVINO), .xml (OpenVINO) and .pt2 (torch.export).')
     if precision not in PRECISIONS[path.suffix]:
         raise UserError(f'--precision {precision}: {path.suffix} files can be written in '
@@ -79,7 +79,7 @@ def to_onnx(program: ExportedProgram, outputs: Sequence[str], dims: dict[int, st
         dims: names of the input's free dimensions.
         layers: modules with weights; the nodes that compute them get these names, which OpenVINO keeps.
         opset: version of ONNX's operators.
-        translations: of operators that PyTorch's exporter does not know.
+        translations: of operators that PyTorch's exporter does not support.
     """
     with quiet():
         exported = torch.onnx.export(program, (), dynamo=True, verbose=False, opset_version=opset,

@@ -87,7 +87,7 @@ def config_size(cfg: Config) -> tuple[tuple[int, int] | None, bool]:
     """Read the size of test images from a config.
 
     Returns:
-        Height and width (None where the config does not say), and whether all images have this size.
+        Height and width (None where the config does not set them), and whether all images have this size.
     """
     test_cfg = cfg.model.get('test_cfg') or {}
     if test_cfg.get('mode') == 'slide':

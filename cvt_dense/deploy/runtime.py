@@ -77,7 +77,7 @@ class Exported:
     Attributes:
         file: its path.
         runtime: what runs it: 'onnxruntime', 'openvino' or 'torch'.
-        metadata: what the file says of itself, see :mod:`cvt_dense.deploy`.
+        metadata: entries of the file, see :mod:`cvt_dense.deploy`.
     """
 
     def __init__(self, file: Path, runtime: str, text: str, run: Run):
@@ -151,7 +151,7 @@ def takes_bgr(metadata: dict[str, Any]) -> bool:
 
 
 def _not_ours(path: Path) -> UserError:
-    return UserError(f'{path} was not written by tools/export.py: it does not say what it is (no metadata '
+    return UserError(f'{path} was not written by tools/export.py: it does not describe itself (no metadata '
                      "'cvt_dense'). Export it from its config and checkpoint.")
 
 

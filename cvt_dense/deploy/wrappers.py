@@ -1,6 +1,6 @@
 """What is exported: networks with normalised or raw images in and plain tensors out.
 
-They know a network by what it has (``encode_decode``, ``roi_head``), not by its class.
+They recognise a network by its attributes (``encode_decode``, ``roi_head``), not by its class.
 """
 import copy
 from collections.abc import Sequence
@@ -132,7 +132,7 @@ class AnySizePool(nn.Module):
         self.output_size = output_size
 
     @staticmethod
-    def _shares(length: int, bins: int, like: Tensor) -> Tensor:
+    def _fractions(length: int, bins: int, like: Tensor) -> Tensor:
         """Return (bins, length): the weight of each place in each bin's mean; bins overlap as PyTorch's do."""
         place = torch.arange(length, device=like.device)[None]
         index = torch.arange(bins, device=like.device)[:, None]
@@ -142,11 +142,11 @@ class AnySizePool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows, columns = self.output_size
-        return self._shares(x.shape[2], rows, x) @ x @ self._shares(x.shape[3], columns, x).T
+        return self._fractions(x.shape[2], rows, x) @ x @ self._fractions(x.shape[3], columns, x).T
 
 
 def _make_exportable(model: nn.Module) -> nn.Module:
-    """Return a fused copy in eval mode whose parts exporters know."""
+    """Return a fused copy in eval mode that exporters can process."""
     from mmcv.cnn import fuse_conv_bn
     model = copy.deepcopy(model).eval()
     if hasattr(model, 'auxiliary_head'):

@@ -15,7 +15,7 @@ PARAMWISE_KEYS = ('decay_rate', 'no_decay_keys')
 class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     """Give layer ``i`` of ``n`` the learning rate ``lr * decay_rate ** (n - 1 - i)``.
 
-    The model's ``backbone`` says which layer a parameter belongs to (``get_layer_depth(param_name,
+    The model's ``backbone`` determines the layer of a parameter (``get_layer_depth(param_name,
     prefix)``, see :meth:`cvt_dense.models.CvT.get_layer_depth`); necks and heads are the last layer
     and keep ``lr``. One-dimensional parameters (BatchNorm, LayerNorm, biases), CLS tokens and what the
     backbone names (``no_weight_decay()``, as in timm: position embeddings) get no weight decay. Frozen

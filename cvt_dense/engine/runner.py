@@ -23,8 +23,8 @@ class RunnerMixin:
       if there is one.
     - ``compile`` compiles the backbone. MMEngine compiles the training step with the optimizer, which torch 2.13
       refuses for groups of parameters from a config, and would do again for each learning rate.
-    - ``auto_scale_lr`` counts ``optim_wrapper.accumulative_counts``, of which MMEngine knows nothing.
-    - A schedule without an iteration, or a batch too small for a BatchNorm, is an error that says what to do.
+    - ``auto_scale_lr`` counts ``optim_wrapper.accumulative_counts``, which MMEngine ignores.
+    - A schedule without an iteration, or a batch too small for a BatchNorm, is an error whose message names the remedy.
     - While it is built, the console shows warnings only: dumps of the config, the environment and the hooks are in
       the log file.
     - It does not dump its config, which is adapted to this machine: whoever starts a training writes down what was

@@ -36,7 +36,7 @@ class Accuracy(BaseMetric):
             1000 classes.
         real_labels: JSON file of ImageNet ReaL: a list of lists, the classes that each validation image shows, in the
             order of the file names (``ILSVRC2012_val_00000001.JPEG`` first). Adds ``accuracy/real_top1`` (and
-            top-k), the share of predictions that are among those classes; images without any are left out.
+            top-k), the fraction of predictions that are among those classes; images without any are left out.
         collect_device, prefix: as in any MMEngine metric.
 
     Raises:

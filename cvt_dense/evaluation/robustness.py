@@ -48,7 +48,7 @@ def table(clean: Metrics, corrupted: dict[str, dict[int, Metrics]], metric: str)
         rows.add_row([name, *(f'{values[metric]:.4g}' for values in by_severity.values()), f'{mean:.4g}'])
     summary = summarise(clean, corrupted)[metric]
     rows.add_row(['mean (mPC)', *[''] * len(severities), f'{summary["mPC"]:.4g}'])
-    rows.add_row(['share of clean (rPC)', *[''] * len(severities), f'{100 * summary["rPC"]:.1f} %'])
+    rows.add_row(['fraction of clean (rPC)', *[''] * len(severities), f'{100 * summary["rPC"]:.1f} %'])
     return str(rows)
 
 

@@ -57,7 +57,7 @@ def set_resume(cfg: Config, checkpoint: str | None) -> None:
     """Let the run continue from ``checkpoint``, or with 'auto' from the last complete one in the work dir.
 
     A process that torchrun has started again after a crash (``--max-restarts``) always continues from the work dir.
-    Where that holds no checkpoint yet, the run starts from its beginning and the log says so.
+    Where that holds no checkpoint yet, the run starts from its beginning, and the log reports it.
     """
     restarted = was_restarted()
     if checkpoint is None and not restarted:
@@ -73,7 +73,7 @@ def set_resume(cfg: Config, checkpoint: str | None) -> None:
 
 
 def set_number_of_classes(cfg: Config) -> None:
-    """Tell each image data set how many outputs the classifier has, so that it can refuse other labels."""
+    """Set the classifier's number of outputs in each image data set, so that it can refuse larger labels."""
     for loader in (cfg[key] for key in cfg if key.endswith('_dataloader')):
         for node in dicts(loader):
             if type_name(node) == 'ImageDataset':

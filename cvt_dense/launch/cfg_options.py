@@ -31,7 +31,7 @@ class OptionsAction(DictAction):
 
 
 def parse_value(text: str) -> Any:
-    """Return the value that the text after KEY= stands for.
+    """Return the value of the text after KEY=.
 
     Numbers, True, False, None, and lists as ``1,2``, ``[a,b]`` or ``(1,2)`` are what MMEngine's ``DictAction`` makes
     of them. Everything else is a text, whose blanks stay; quotes protect a comma: ``"'data/a,b'"``.

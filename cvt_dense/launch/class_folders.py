@@ -42,7 +42,7 @@ def number_folders(cfg: Config, classes: Sequence[str] | None) -> None:
 def count_class_folders(cfg: Config) -> None:
     """Set ``model.num_classes`` where the config leaves it out: the folders that the training set, or another, has.
 
-    Where no data set of ``cfg`` is on this machine it stays open, for a checkpoint to tell.
+    Where no data set of ``cfg`` is on this machine, the number stays open until a checkpoint sets it.
 
     Raises:
         UserError: there are fewer than two folders.

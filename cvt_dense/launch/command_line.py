@@ -53,7 +53,7 @@ def report_errors(*errors: type) -> Iterator[None]:
 
 
 def check_exists(checkpoint: str) -> None:
-    """Raise ``UserError`` if a checkpoint is no file; addresses pass."""
+    """Raise ``UserError`` if a checkpoint does not exist; URLs are not checked."""
     if '://' not in checkpoint and not os.path.exists(checkpoint):
         raise UserError(f'checkpoint {checkpoint!r} does not exist.')
 

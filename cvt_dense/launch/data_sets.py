@@ -1,4 +1,4 @@
-"""What a config says about its data sets, before they are built."""
+"""Read settings of a config's data sets before they are built."""
 import os
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Folders and COCO files that a config names; imports no data set's package, so that a wrong path is said at once."""
+"""Check the folders and COCO files of a config, without an import of the data sets' packages, which takes seconds."""
 import os
 
 from mmengine.config import Config

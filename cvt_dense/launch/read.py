@@ -65,7 +65,7 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
     """Make every data set and evaluator of ``cfg`` read from ``data_root``, at any depth of wrappers.
 
     Each ``data_root`` in ``cfg`` is replaced, and so is every other string of a ``*_dataloader`` or
-    ``*_evaluator`` that starts with one of the old ones (an evaluator's ``ann_file``, say).
+    ``*_evaluator`` that starts with one of the old ones (such as an evaluator's ``ann_file``).
 
     Raises:
         UserError: ``data_root`` is not a folder, or ``cfg`` names no data root.
@@ -181,10 +181,10 @@ def enable_auto_scale_lr(cfg: Config) -> None:
     """Let the Runner scale the learning rate to the real total batch.
 
     Raises:
-        UserError: the config does not say which total batch its learning rate is for.
+        UserError: the config does not set the total batch that its learning rate is for.
     """
     if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
-        raise UserError('--auto-scale-lr: the config does not say which total batch its learning rate is '
+        raise UserError('--auto-scale-lr: the config does not set the total batch that its learning rate is '
                         'for; set auto_scale_lr.base_batch_size with --cfg-options.')
     cfg.auto_scale_lr.enable = True
 

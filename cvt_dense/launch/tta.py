@@ -17,7 +17,7 @@ def set_tta_pipeline(cfg: Config) -> None:
         UserError: the config has no test-time augmentation.
     """
     if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
-        raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline, which say how the '
+        raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline, which define how the '
                         'predictions for several sizes and mirror images are put together.')
     dataset = cfg.test_dataloader.dataset
     while 'dataset' in dataset:

@@ -122,6 +122,6 @@ def was_restarted() -> bool:
 
 
 def _launch_marker() -> Path | None:
-    """Return a file that all starts of a torchrun call share on a host; None without torchrun."""
+    """Return a file that is the same for all starts of a torchrun call on a host; None without torchrun."""
     error_file = os.environ.get('TORCHELASTIC_ERROR_FILE')  # LOGS/attempt_0/LOCAL_RANK/error.json
     return Path(error_file).parents[2] / 'cvt_dense_begun' if error_file else None

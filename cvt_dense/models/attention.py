@@ -54,7 +54,7 @@ def has_statistics(module: nn.Module) -> bool:
 def for_convolution(feature_map: Tensor) -> Tensor:
     """Return the map itself, or under ``torch.compile`` a copy of it for inference and of a single image's map.
 
-    Of tokens seen as a map with dynamic sizes the compiler (torch 2.13) does not always know that they are
+    Of tokens seen as a map with dynamic sizes the compiler (torch 2.13) cannot always infer that they are
     channels-last: a single image gets a batch stride of 0, which oneDNN's convolution does not recognise, and in
     bfloat16 comparing the strides ends with "Invalid ranges [0:-1]". The compiler lays a copy out as it should be.
     """

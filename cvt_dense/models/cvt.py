@@ -282,7 +282,7 @@ class CvT(StrictLoading, BaseModule):
 
         Args:
             param_name: the parameter's name, e.g. ``'backbone.stage2.cls_token'``.
-            prefix: what stands before the backbone's own names, e.g. ``'backbone.'``.
+            prefix: of the backbone's own names, e.g. ``'backbone.'``.
 
         Returns:
             (layer, number of layers); the first layer is 0.

@@ -27,7 +27,7 @@ class ClassificationPreprocessor(BaseDataPreprocessor):
             mode='pixel')``. None: no erasing.
         mixup: arguments of timm's ``Mixup``, e.g. ``dict(mixup_alpha=0.8, cutmix_alpha=1., prob=1.,
             switch_prob=0.5, mode='batch')``. None: no mixing.
-        label_smoothing: share of a label that is spread over all classes.
+        label_smoothing: fraction of a label that is spread over all classes.
         non_blocking: copy to the device without waiting.
         image_size: side in pixels that training images are resized to on the device; None: they stay as they come.
             ``ProgressiveSizeHook`` changes it from epoch to epoch.

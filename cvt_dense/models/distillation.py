@@ -37,13 +37,13 @@ def soft_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
 
 
 class Distillation:
-    """A teacher and how much is learned from it; no module, so that no state dict, average or DDP sees the teacher.
+    """A teacher and its loss. This is not a module, so that no state dict, average or DDP includes the teacher.
 
     Args:
         teacher: ``dict(type='cvt_dense.TimmTeacher', ...)``, or ``dict(config=..., checkpoint=...)`` for
             :class:`~cvt_dense.models.teachers.ClassifierTeacher`.
         mode: 'hard', :func:`hard_loss`, or 'soft', :func:`soft_loss`.
-        alpha: share of the teacher, 0 to 1: (1 - alpha) cross entropy with the labels + alpha the teacher's.
+        alpha: fraction of the teacher's loss, 0 to 1: (1 - alpha) cross entropy with the labels + alpha the teacher's.
         temperature: of 'soft', above 0.
         token: gives the backbone a distillation token, and the classifier a head on it that learns from the teacher
             alone (DeiT). Without, one head learns both.
@@ -91,22 +91,24 @@ class Distillation:
                 _LOADED[key] = MODELS.build(self.teacher_cfg)
         teacher = _LOADED[key]
         if teacher.num_classes != num_classes:
-            raise UserError(f'the teacher ({teacher.source}) tells {teacher.num_classes} classes apart, the classifier '
+            raise UserError(f'the teacher ({teacher.source}) has {teacher.num_classes} classes, the classifier '
                             f'{num_classes}: take a teacher that was trained on the same classes, or set '
                             'model.num_classes.')
         return teacher
 
     def losses(self, outputs: tuple[Tensor, Tensor], labels: Tensor, inputs: Tensor,
                normalisation: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
-        """
+        """Compute the loss of the labels and the loss of the teacher.
+
         Args:
             outputs: logits (B, classes) that learn from the labels, and those that learn from the teacher.
             labels: int64 (B, ), or soft, float (B, classes).
-            inputs: images as the student sees them.
-            normalisation: their mean and deviation, (C, 1, 1) each.
+            inputs: images as the student gets them, (B, C, H, W).
+            normalisation: their mean and standard deviation, (C, 1, 1) each.
 
-        Returns ``loss_cls`` and ``loss_distill``, each with its weight, and ``teacher_top1``: the share of images, in
-        percent, to which the teacher gives the label (of mixed ones the larger share's).
+        Returns:
+            ``loss_cls`` and ``loss_distill``, each with its weight, and ``teacher_top1``: the percentage of images for
+            which the teacher predicts the label (for mixed images the label with the larger fraction).
         """
         teacher = self.teacher(outputs[0].shape[1])
         targets = teacher.to(inputs.device)(inputs, *normalisation)
@@ -114,8 +116,8 @@ class Distillation:
         options = {}
         if self.mode == 'soft':
             learned, options = soft_loss, dict(temperature=self.temperature)
-        said = labels if labels.ndim == 1 else labels.argmax(dim=1)
+        hard_labels = labels if labels.ndim == 1 else labels.argmax(dim=1)
         return dict(
             loss_cls=(1 - self.alpha) * F.cross_entropy(outputs[0], labels),
             loss_distill=self.alpha * learned(outputs[1], targets, **options),
-            teacher_top1=100. * (targets.argmax(dim=1) == said).float().mean())
+            teacher_top1=100. * (targets.argmax(dim=1) == hard_labels).float().mean())

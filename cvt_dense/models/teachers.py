@@ -78,7 +78,7 @@ def timm_teacher(model_name: str, checkpoint: str | None = None, input_size: Any
 
     Args:
         model_name: as ``timm.create_model`` takes it, e.g. 'regnety_160.deit_in1k'.
-        checkpoint: a file or address with timm's names for the weights, as
+        checkpoint: a file or URL with timm's names for the weights, as
             :func:`~cvt_dense.weights.files.load_weights_file` takes it; 'timm': those that timm publishes.
         input_size: side, or (height, width), that images are resized to. Default: the network's own.
         timm_args: further arguments of ``timm.create_model``.
@@ -91,14 +91,14 @@ def timm_teacher(model_name: str, checkpoint: str | None = None, input_size: Any
     decided = sorted({'num_classes', 'pretrained'} & set(timm_args))
     if decided:
         raise UserError(f'model.distillation.teacher has {decided}, which follow from checkpoint: the file has as many '
-                        f'classes as it has, and {PUBLISHED!r} stands for the published weights. Leave them out.')
+                        f'classes as it has, and {PUBLISHED!r} names the published weights. Leave them out.')
     if not timm.is_model(model_name):
         near = timm.list_models(f'*{model_name.split(".")[0].split("_")[0]}*')[:5]
         raise UserError(f'model.distillation.teacher.model_name={model_name!r}: timm {timm.__version__} has no such '
                         f'network{f"; it has {near}" if near else ""}. timm.list_models() lists all.')
     if not checkpoint:
         raise UserError(f'model.distillation.teacher.checkpoint={checkpoint!r}: a teacher without trained weights '
-                        f'teaches noise. Give a file or address, or {PUBLISHED!r} for those that timm publishes for '
+                        f'teaches noise. Give a file or URL, or {PUBLISHED!r} for those that timm publishes for '
                         f'{model_name}.')
     with torch.device('meta'):
         about = timm.create_model(model_name, **timm_args).pretrained_cfg

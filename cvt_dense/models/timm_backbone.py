@@ -33,8 +33,8 @@ class TimmBackbone(BaseModule):
     Images may have any size, also for Swin and ViT, whose own default is one fixed size.
 
     Args:
-        model_name: as ``timm.create_model`` takes it, e.g. ``'swin_tiny_patch4_window7_224.ms_in1k'``; what stands
-            behind the dot says which of the published weights.
+        model_name: as ``timm.create_model`` takes it, e.g. ``'swin_tiny_patch4_window7_224.ms_in1k'``; the part
+            behind the dot chooses the published weights.
         out_indices: levels to return with ``'featmap'``, as timm counts them: ResNet's 0 is its stem of stride 2,
             Swin's, PVT's and ConvNeXt's 0 has stride 4, a ViT's count its blocks, all of stride 16. Default: timm's.
         out_type: ``'featmap'``: maps (B, C_i, H_i, W_i); ``'pooled'``: (B, C), what timm's own head gives to its last
@@ -43,7 +43,7 @@ class TimmBackbone(BaseModule):
         norm_eval: keeps every BatchNorm on its stored statistics; right for 1-2 images a GPU.
         level_norms: gives each level a LayerNorm of its own, ``norm0``..., as MMDetection's Swin and ConvNeXt have.
         init_cfg: None: timm's initialisation. ``dict(type='Pretrained', checkpoint='timm')``: the weights that timm
-            publishes, from its hub; a file or address in place of ``'timm'``: timm's names, or a checkpoint of this
+            publishes, from its hub; a file or URL in place of ``'timm'``: timm's names, or a checkpoint of this
             project whose ``backbone`` is the same network. What the file has beside the network is left over;
             anything of the network that it lacks is an error.
         timm_args: further arguments of ``timm.create_model``, e.g. ``drop_path_rate``.
@@ -76,7 +76,7 @@ class TimmBackbone(BaseModule):
             raise ValueError(f"out_indices={out_indices!r}: allowed with out_type='featmap' only.")
         if RESERVED & set(timm_args):
             raise ValueError(f'{sorted(RESERVED & set(timm_args))} cannot be given: init_cfg names the weights, and '
-                             'in_channels, out_type and the classifier say the rest.')
+                             'in_channels, out_type and the classifier set the rest.')
         if init_cfg and (init_cfg.get('type') != 'Pretrained' or 'checkpoint' not in init_cfg):
             raise ValueError(f"init_cfg={init_cfg!r}: allowed are None and dict(type='Pretrained', checkpoint=...).")
         self.model_name = model_name

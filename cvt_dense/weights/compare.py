@@ -55,7 +55,7 @@ def check(own: StateDict,
         source: where the checkpoint comes from, for the error.
         new: names of the network's tensors that keep their initial values.
         left_over: names of the checkpoint's tensors that the network need not have.
-        reason: says from the comparison why it may not fit, for the error.
+        reason: explains from the comparison why it may not fit, for the error.
 
     Raises:
         CheckpointError: other tensors are missing, unexpected or of another shape, or a tensor is not of the

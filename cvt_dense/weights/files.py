@@ -35,7 +35,7 @@ def register_safe_loading() -> None:
     Each tool of this project calls it before it reads a file. From then on no weight file runs code, whoever loads it
     into whatever model (``Runner.load_checkpoint``, ``resume``, ``load_from``, ``init_cfg``, ``init_detector``...), be
     it from a path, ``cvt_dense://``, ``hf://``, ``http(s)://``, ``s3://`` or ``petrel://``. Not covered are the names
-    of MMEngine's own collections (``torchvision://``, ``open-mmlab://``...), whose addresses MMEngine chooses.
+    of MMEngine's own collections (``torchvision://``, ``open-mmlab://``...), whose URLs MMEngine chooses.
 
     Tools of others do not call it: importing this package changes nothing in MMEngine. There, ``init_cfg`` of the
     modules that this project registers is read by :func:`load_weights_file` all the same; ``load_from``,
@@ -101,7 +101,7 @@ def read_checkpoint(path: str | Path, map_location: Any = 'cpu') -> Any:
     Args:
         path: a ``.safetensors`` file, any other file that ``torch.save`` wrote, or a folder from the
             Hugging Face hub with one of :data:`HUB_FILES`.
-        map_location: as for ``torch.load``; a safetensors file knows devices only. None: where the tensors
+        map_location: as for ``torch.load``; for a safetensors file only a device. None: where the tensors
             were, or the CPU on a machine without CUDA.
 
     Raises:
@@ -189,7 +189,7 @@ def select_weights(checkpoint: Any, weights: str = 'ema', source: str = 'the che
 
 
 def _download(url: str) -> Path:
-    """Return the file in PyTorch's cache, under a name for its whole address; it is fetched once a machine."""
+    """Return the file in PyTorch's cache, under a name for its whole URL; it is downloaded once on each machine."""
     name = os.path.basename(urlparse(url).path)
     path = Path(torch.hub.get_dir(), 'checkpoints', f'{hashlib.sha256(url.encode()).hexdigest()[:16]}-{name}')
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -165,7 +165,7 @@ def map_head(state_dict: StateDict, source: Sequence[str], target: Sequence[str]
     row = {name: i for i, name in enumerate(source)}
     missing = [name for name in target if name not in row]
     if missing:
-        raise ValueError(f'{len(missing)} of the {len(target)} classes asked for are not among the {len(source)} of '
+        raise ValueError(f'{len(missing)} of the {len(target)} requested classes are not among the {len(source)} of '
                          f'the head: {", ".join(missing[:5])}.')
     rows = [row[name] for name in target]
     return {key: value[rows] if key in keys else value for key, value in state_dict.items()}

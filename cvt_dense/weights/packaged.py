@@ -1,4 +1,4 @@
-"""Weights that are files of this package, under addresses ``cvt_dense://NAME``."""
+"""Weights that are files of this package, under URLs ``cvt_dense://NAME``."""
 import hashlib
 import json
 from pathlib import Path
@@ -13,24 +13,24 @@ FOLDER = Path(__file__).parent / 'files'
 SHA256 = {'cvt-nano': '8c011a81f9108f17bfc5d6a618c9a65e462f17064ee556ecc8851a886c328710'}  # of the files in FOLDER
 
 
-def load_packaged(address: str) -> dict[str, Any]:
+def load_packaged(url: str) -> dict[str, Any]:
     """Return weights of this package as a checkpoint: ``state_dict`` in float32, and ``meta`` with the class names.
 
     Args:
-        address: ``cvt_dense://cvt-nano``.
+        url: ``cvt_dense://cvt-nano``.
 
     Raises:
         CheckpointError: there are no such weights, or their file is missing or is not the one that was published.
     """
-    name = address.removeprefix(SCHEME)
+    name = url.removeprefix(SCHEME)
     if name not in SHA256:
-        raise CheckpointError(f'{address}: the weights in this package are {", ".join(map(repr, SHA256))}.')
+        raise CheckpointError(f'{url}: the weights in this package are {", ".join(map(repr, SHA256))}.')
     path = FOLDER / f'{name.replace("-", "_")}.safetensors'
     if not path.is_file():
-        raise CheckpointError(f'{address}: {path} is missing; install cvt_dense again.')
+        raise CheckpointError(f'{url}: {path} is missing; install cvt_dense again.')
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != SHA256[name]:
-        raise CheckpointError(f'{address}: {path} does not have its published checksum; install cvt_dense again.')
+        raise CheckpointError(f'{url}: {path} does not have its published checksum; install cvt_dense again.')
     header = json.loads(content[8:8 + int.from_bytes(content[:8], 'little')])  # the format of safetensors
     tensors = {key: value.float() if value.is_floating_point() else value
                for key, value in safetensors.torch.load(content).items()}

@@ -101,7 +101,7 @@ _STAND_INS = {
 
 
 def load_pickle(path: Any, map_location: Any = None) -> Any:
-    """Return what ``torch.save`` wrote, read by PyTorch's restricted unpickler and the stand-ins of this module.
+    """Return the content of a ``torch.save`` file, read by PyTorch's restricted unpickler and this module's stand-ins.
 
     Names that the process itself has allowed by ``torch.serialization.add_safe_globals`` are allowed here too.
 

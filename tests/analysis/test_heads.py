@@ -1,4 +1,4 @@
-"""Importance of heads against gates that autograd knows, and networks that lack some."""
+"""Importance of heads against gates that autograd differentiates, and networks with fewer heads."""
 import copy
 import re
 import subprocess

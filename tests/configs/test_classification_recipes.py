@@ -156,5 +156,5 @@ def test_steps_of_fine_tuning(name, images, steps, monkeypatch):
         range(images), loader.batch_size, sampler=sampler, drop_last=loader.drop_last))
     assert batches * cfg.train_cfg.max_epochs == steps
     assert cfg.param_scheduler[1].end == cfg.param_scheduler[1].T_max == cfg.train_cfg.max_epochs
-    if name in ('cvt13_cifar10', 'cvt13_flowers', 'cvt13_pets'):  # and the comment says so
+    if name in ('cvt13_cifar10', 'cvt13_flowers', 'cvt13_pets'):  # the comment names it too
         assert f'{steps:,} steps' in (CONFIGS / f'{name}.py').read_text()

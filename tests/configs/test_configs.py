@@ -15,15 +15,15 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = sorted(path.stem for path in (ROOT / 'configs').glob('*.py'))
 DENSE = [name for name in CONFIGS if name.split('_')[0] != 'cvt13' and not name.endswith('_in1k')
          and not name.startswith(('cvt21', 'cvtw24', 'cvt_', 'simmim'))]
-RIVALS = ('resnet50', 'deits', 'swint', 'pvtv2b2', 'convnextt')  # of timm
+BASELINES = ('resnet50', 'deits', 'swint', 'pvtv2b2', 'convnextt')  # of timm
 NAMED = {'maskrcnn_cvt13_coco', 'maskrcnn_cvt21_coco', 'maskrcnn_cvtw24_coco', 'maskrcnn_cvt13_coco_3x',
          'maskrcnn_cvt21_coco_3x', 'maskrcnn_cvtw24_coco_3x', 'cascademaskrcnn_cvt13_coco_3x', 'retinanet_cvt13_coco',
          'dino_cvt13_coco', 'upernet_cvt13_ade20k', 'upernet_cvt21_ade20k', 'upernet_cvtw24_ade20k',
          'semfpn_cvt13_ade20k', 'semfpn_cvt21_ade20k', 'semfpn_cvtw24_ade20k', 'mask2former_cvt13_ade20k',
          'upernet_cvt13_cityscapes', 'maskrcnn_cvt13_custom', 'fasterrcnn_cvt13_custom', 'retinanet_cvt13_custom',
-         'upernet_cvt13_custom', 'cvt13_custom', 'cvt13_in1k', *(f'{rival}_in1k' for rival in RIVALS),
-         *(f'upernet_{rival}_ade20k' for rival in RIVALS),
-         *(f'maskrcnn_{rival}_coco' for rival in RIVALS if rival != 'deits')}
+         'upernet_cvt13_custom', 'cvt13_custom', 'cvt13_in1k', *(f'{baseline}_in1k' for baseline in BASELINES),
+         *(f'upernet_{baseline}_ade20k' for baseline in BASELINES),
+         *(f'maskrcnn_{baseline}_coco' for baseline in BASELINES if baseline != 'deits')}
 
 
 def load(name: str) -> Config:
@@ -108,7 +108,7 @@ def test_recipe_states_what_it_is_for(name):
     assert cfg.auto_scale_lr.base_batch_size == 16 and cfg.auto_scale_lr.enable == name.endswith('_custom')
     assert 'images a step' in (ROOT / f'configs/{name.removesuffix("_win")}.py').read_text()
     backbone = cfg.model.backbone
-    if name.split('_')[1] in RIVALS:
+    if name.split('_')[1] in BASELINES:
         assert backbone.init_cfg.checkpoint == 'timm' and backbone.get('norm_eval', False) == ('resnet50' in name)
         return
     assert backbone.norm_eval and 0 < backbone.drop_path_rate <= 0.4

@@ -38,10 +38,11 @@ RECIPES = {
     'semfpn_cvt21_ade20k': (4, 1e-4, 1e-4, 1., 'semfpn'),
     'semfpn_cvtw24_ade20k': (4, 1e-4, 1e-4, 0.95, 'semfpn'),
     'mask2former_cvt13_ade20k': (2, 1e-4, 0.05, 0.85, 'mask2former'),
-    # CvT-13's rivals: as CvT-13
-    **{f'maskrcnn_{rival}_coco': (2, 1e-4, 0.05, 1., '1x') for rival in ('resnet50', 'swint', 'pvtv2b2', 'convnextt')},
-    **{f'upernet_{rival}_ade20k': (2, 6e-5, 0.01, 1., '160k')
-       for rival in ('resnet50', 'deits', 'swint', 'pvtv2b2', 'convnextt')},
+    # CvT-13's baselines: as CvT-13
+    **{f'maskrcnn_{baseline}_coco': (2, 1e-4, 0.05, 1., '1x')
+       for baseline in ('resnet50', 'swint', 'pvtv2b2', 'convnextt')},
+    **{f'upernet_{baseline}_ade20k': (2, 6e-5, 0.01, 1., '160k')
+       for baseline in ('resnet50', 'deits', 'swint', 'pvtv2b2', 'convnextt')},
 }
 # by epoch: number of epochs, epochs at which the rate falls to a tenth, warm-up iterations
 STEPS = {'1x': (12, (8, 11), 1000), '3x': (36, (27, 33), 1000), 'dino': (12, (11, ), 0)}

@@ -1,4 +1,4 @@
-"""model-index.yml: mim can read it, and it says what the configs, the documents and the weights' code say."""
+"""model-index.yml: mim can read it, and it agrees with the configs, the documents and the weights' code."""
 import re
 from pathlib import Path
 

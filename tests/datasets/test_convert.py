@@ -171,9 +171,9 @@ def test_bad_input(tmp_path):
     (tmp_path / 'labelme/train/a.json').write_text(json.dumps(content))
     data = convert.read(tmp_path / 'labelme', 'labelme')
     assert len(data.notes) == 2 and data.classes == ['cat', 'dog']
-    for shares in ((1., ), (0.5, 0.6), (1., 0.)):
-        with pytest.raises(ValueError, match='shares'):
-            convert.split(data, shares)
+    for fractions in ((1., ), (0.5, 0.6), (1., 0.)):
+        with pytest.raises(ValueError, match='fractions'):
+            convert.split(data, fractions)
     with pytest.raises(FileNotFoundError, match='coco'):
         convert.read(tmp_path / 'yolo', 'coco')
 

@@ -1,4 +1,4 @@
-"""Exported files of every format and precision give what the model gives, and say what they are."""
+"""Exported files of every format and precision give the model's outputs and describe themselves in metadata."""
 import copy
 import json
 
@@ -146,7 +146,7 @@ def test_upernet_in_int8(segmentor, tmp_path):
 
 @pytest.mark.parametrize('task, dynamic', [('detection', None), ('retinanet', False)])
 def test_whole_detector(network, tmp_path, caplog, task, dynamic):
-    """A file in the place of the model gives its boxes and masks; a file for one size says when it pads by more."""
+    """A file in the place of the model gives its boxes and masks; a file for one size warns when it pads by more."""
     from mmdet.structures import DetDataSample
     MMLogger.get_current_instance().addHandler(caplog.handler)
     made = network(task)

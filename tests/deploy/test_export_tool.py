@@ -97,7 +97,7 @@ NORMALIZE = dict(type='Normalize', mean=[1., 2., 3.], std=[4., 5., 6.], to_rgb=T
 @pytest.mark.parametrize('wrap', [lambda step: step, lambda step: dict(type='mmcv.TestTimeAug', transforms=[[step]]),
                                   lambda step: dict(step, type='mmcv.Normalize')])
 def test_a_pipeline_that_normalises(network, wrap):
-    """The file says what the pipeline does."""
+    """The file's metadata describes the pipeline."""
     made = network('segmentation')
     cfg = Config(made.cfg.to_dict())
     cfg.test_dataloader.dataset.pipeline.insert(1, wrap(NORMALIZE))

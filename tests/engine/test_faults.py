@@ -70,7 +70,7 @@ def test_killed_while_writing_a_checkpoint(folder, undisturbed):
 
 
 def test_killed_after_an_evaluation_that_was_made_up_for(folder, undisturbed):
-    """The checkpoint that both kills leave was written before that evaluation and does not know the best score."""
+    """The checkpoint that both kills leave was written before that evaluation and does not contain the best score."""
     work_dir = folder / 'made_up_for'
     slowly = '--cfg-options', 'val_dataloader.batch_size=1'
     with start(*train(folder, work_dir, *slowly), output=folder / 'made_up_for_0.txt') as process:

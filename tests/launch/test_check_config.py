@@ -111,7 +111,7 @@ def test_every_recipe_at_half_and_at_twice_its_length(name, lines):
 
 
 def test_a_length_edited_in_the_file_moves_the_schedule(tmp_path):
-    """Nothing but the lines that say a length are edited, in the recipes and the files that they inherit from."""
+    """Only the lines that set a length are edited, in the recipes and the files that they inherit from."""
     configs = shutil.copytree(ROOT / 'configs', tmp_path / 'configs')
     for path in configs.rglob('*.py'):
         path.write_text(re.sub(r'^(max_epochs|max_iters) = (\d+)\b', lambda found: f'{found[1]} = {2 * int(found[2])}',

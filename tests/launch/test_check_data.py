@@ -1,4 +1,4 @@
-"""Mistakes in detection and segmentation data end a run before it starts, with a message that says what to do."""
+"""Mistakes in detection and segmentation data end a run before it starts, with a message that names the remedy."""
 import json
 import shutil
 from pathlib import Path
@@ -65,7 +65,7 @@ def edit(data: Path, change, split: str = 'train') -> Path:
     return file
 
 
-def paint(path: Path, value: int) -> None:
+def fill(path: Path, value: int) -> None:
     pixels = np.array(Image.open(path))
     pixels[:2, :3] = value
     Image.fromarray(pixels).save(path)
@@ -214,7 +214,7 @@ def test_classes_of_the_data_set_itself_are_known(data):
 @pytest.mark.parametrize('split, stage', [('training', 'train'), ('validation', 'val')])
 def test_value_beyond_the_classes(data, split, stage):
     path = sorted((data / f'segmentation/annotations/{split}').glob('*.png'))[1]
-    paint(path, 9)
+    fill(path, 9)
     with pytest.raises(UserError, match=rf"{stage}_dataloader: the label map '{path}' holds the values \[9\]; allowed "
                                         r'are 0 to 8 \(9 classes\) and \[255\] \(ignored\)'):
         segmentation(data)
@@ -222,7 +222,7 @@ def test_value_beyond_the_classes(data, split, stage):
 
 def test_ignored_value_passes(data):
     path = next((data / 'segmentation/annotations/training').glob('*.png'))
-    paint(path, 255)
+    fill(path, 255)
     segmentation(data)
     with pytest.raises(UserError, match=r'holds the values \[255\]; allowed are .* and \[99\]'):
         segmentation(data, model__decode_head__ignore_index=99)
@@ -234,7 +234,7 @@ def test_zero_label_reduced(data):
         ('reduce_zero_label', True), ('metainfo', dict(classes=CLASSES, palette=[(0, 0, 0)] * 8)))}
     heads = dict(model__decode_head__num_classes=8, model__auxiliary_head__num_classes=8)
     segmentation(data, **options, **heads)
-    paint(next((data / 'segmentation/annotations/training').glob('*.png')), 9)
+    fill(next((data / 'segmentation/annotations/training').glob('*.png')), 9)
     with pytest.raises(UserError, match=r'holds the values \[9\]; allowed are 1 to 8 \(8 classes\) and \[0, 255\]'):
         segmentation(data, **options, **heads)
 
@@ -342,7 +342,7 @@ def test_label_maps_of_other_depths(data, mode):
 
 
 def test_no_check(run_tool, data, tmp_path):
-    paint(next((data / 'segmentation/annotations/training').glob('*.png')), 99)
+    fill(next((data / 'segmentation/annotations/training').glob('*.png')), 99)
     result = run_tool('tools/train.py', 'configs/upernet_cvt_nano_shapes.py', '--data-root', data / 'segmentation',
                       '--no-check', '--work-dir', tmp_path / 'work', '--cfg-options', 'model.decode_head.num_classes=3',
                       'model.type=Nothing', rc=2)
@@ -370,7 +370,7 @@ def test_boxes_without_masks_under_a_mask_head(data, mask):
 @pytest.mark.parametrize('tool', ['train', 'test'])
 def test_command_ends_with_a_paragraph(run_tool, data, tmp_path, tool):
     if tool == 'train':
-        paint(next((data / 'segmentation/annotations/training').glob('*.png')), 200)
+        fill(next((data / 'segmentation/annotations/training').glob('*.png')), 200)
         args = ('tools/train.py', 'configs/upernet_cvt_nano_shapes.py', '--data-root', data / 'segmentation')
     else:
         edit(data, lambda content: content['categories'][0].update(name='dart'), 'val')

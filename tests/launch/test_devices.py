@@ -33,7 +33,7 @@ def test_local_rank_of_slurm(gpus, variables, expected):
 
 
 def test_slurm_with_a_gpu_of_its_own_for_each_task(monkeypatch):
-    """The second of two tasks: accepted where the one GPU that it sees is its own, told that it has none otherwise."""
+    """The second of two tasks is accepted if the one GPU that it sees is its own; otherwise it gets an error."""
     monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
     monkeypatch.setattr(torch.cuda, 'device_count', lambda: 1)
     for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_PORT', 'SLURM_GPUS_PER_TASK', 'SLURM_GPU_BIND'):

@@ -160,11 +160,11 @@ def test_zero_trains_as_adamw_and_may_go_on_with_one_process(folder, slurm, one,
     call('tools/dist_train.sh', config, 2, '--work-dir', work_dir, '--resume', *TWO, output=tmp_path / 'two.txt', **env)
     different = differences(two / f'epoch_{EPOCHS}.pth', work_dir / f'epoch_{EPOCHS}.pth')
     assert [name for name in different if not name.startswith('optimizer.base_param_settings.')] == []
-    shares = [int((work_dir / f'count{rank}').read_text()) for rank in range(2)]
+    counts = [int((work_dir / f'count{rank}').read_text()) for rank in range(2)]
 
     call(sys.executable, 'tools/train.py', config, '--work-dir', alone, '--resume', output=tmp_path / 'one.txt', **env)
     assert_close(one, alone)
-    assert sum(shares) == int((alone / 'count0').read_text()) and max(shares) < 0.6 * sum(shares)
+    assert sum(counts) == int((alone / 'count0').read_text()) and max(counts) < 0.6 * sum(counts)
 
 
 def test_evaluation_does_not_depend_on_the_number_of_processes(folder, slurm, one, tmp_path):
@@ -261,7 +261,7 @@ def test_progress_bar_on_a_terminal_only(folder, one, tmp_path):
         while not chunks or chunks[-1]:
             try:
                 chunks.append(os.read(control, 4096))
-            except OSError:  # how Linux says that the other side is closed
+            except OSError:  # Linux's error for a connection whose other side is closed
                 break
     os.close(control)
     assert process.returncode == 0

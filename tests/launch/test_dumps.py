@@ -1,4 +1,4 @@
-"""What a run writes into its work dir is what the user asked for, and to train from it is the same run."""
+"""The config that a run writes into its work directory equals the user's, and training from it repeats the run."""
 import re
 import sys
 from pathlib import Path
@@ -68,7 +68,7 @@ class CountingRunner(Runner):
 
 
 def test_own_runner_sync_bn_and_two_processes(generations):
-    """With two processes on a CPU SyncBN is BN and DDP has no devices; the dump knows nothing of that."""
+    """With two processes on a CPU SyncBN is BN and DDP has no devices; the dump is not changed by that."""
     folder, _ = generations
     (folder / 'own_runner.py').write_text(RUNNER)
     config = folder / 'own.py'

@@ -1,4 +1,4 @@
-"""No tool overwrites a file that exists, unless it is told to."""
+"""No tool overwrites a file that exists without --force."""
 import pytest
 
 from cvt_dense.errors import UserError

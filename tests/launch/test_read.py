@@ -130,7 +130,7 @@ def test_reading_what_was_written_down_is_reading_once(name, tmp_path, monkeypat
         assert read_config(args).to_dict() == once.to_dict()
         for args.launcher in ('none', 'pytorch'):
             adapted = adapt(once, args)
-            assert read_config(args).to_dict() == once.to_dict(), 'adapt() wrote into what was asked for'
+            assert read_config(args).to_dict() == once.to_dict(), 'adapt() changed the config that it was given'
             assert adapt(adapted, args).to_dict() == adapted.to_dict()
             assert (adapted.get('model_wrapper_cfg') is None) == (args.launcher == 'none')
 

@@ -1,4 +1,4 @@
-"""What is wrong is said before PyTorch and the mm packages are imported; judged by what is imported, not by a clock."""
+"""Mistakes are reported before PyTorch and the mm packages are imported; the tests look at imports, not at a clock."""
 import subprocess
 import sys
 

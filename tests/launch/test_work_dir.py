@@ -1,4 +1,4 @@
-"""Folders of runs: one training in each; what is in it, what is said about it, and where tests of it write."""
+"""Work directories: one training in each; their files, their messages, and where tests of a run write."""
 import argparse
 import re
 import shlex
@@ -47,7 +47,7 @@ def test_console_and_log_file(run):
 
 
 def test_what_a_run_leaves(run):
-    """As docs/reference/run_folder.md says, line by line; by other tasks: tests/test_templates.py, tests/tools."""
+    """The files of docs/reference/run_folder.md, line by line (other tasks: tests/test_templates.py, tests/tools)."""
     folder, _ = run
     assert unexplained(folder / 'my run') == []
     of_other_tests = ['preempted.pth', 'nonfinite_iterN_rankR.pth', 'test/TIME/TIME.log', 'test/TIME/TIME.json',

@@ -30,7 +30,7 @@ def images(shape: tuple, generator: torch.Generator | None = None) -> torch.Tens
 
 @pytest.fixture(scope='module')
 def teacher(tmp_path_factory) -> dict:
-    """A convolutional network of timm that tells classes apart by its random weights."""
+    """A convolutional network of timm that separates classes by its random weights."""
     torch.manual_seed(3)
     network = timm.create_model('test_resnet', num_classes=CLASSES)
     with torch.no_grad():
@@ -90,14 +90,15 @@ def test_a_step_of_the_classifier(teacher, mode, soft_labels):
     mean, std = (255 * torch.tensor(network.pretrained_cfg[key]).view(-1, 1, 1) for key in ('mean', 'std'))
     pixels = data['inputs'] * model.data_preprocessor.std + model.data_preprocessor.mean
     with torch.no_grad():
-        said = network(torch.nn.functional.interpolate((pixels - mean) / std, (40, 40), mode='bicubic', antialias=True))
+        resized = torch.nn.functional.interpolate((pixels - mean) / std, (40, 40), mode='bicubic', antialias=True)
+        taught = network(resized)
     logits = model(data['inputs'])
-    learned = hard_loss(logits, said) if mode == 'hard' else soft_loss(logits, said, 2.)
+    learned = hard_loss(logits, taught) if mode == 'hard' else soft_loss(logits, taught, 2.)
     torch.testing.assert_close(found['loss_distill'], 0.3 * learned)
     torch.testing.assert_close(found['loss_cls'], 0.7 * torch.nn.functional.cross_entropy(logits, data['labels']))
     labels = data['labels'].argmax(1) if soft_labels else data['labels']
-    assert found['teacher_top1'] == 100 * (said.argmax(1) == labels).float().mean()
-    assert len(said.argmax(1).unique()) > 1, 'the teacher says one class only'
+    assert found['teacher_top1'] == 100 * (taught.argmax(1) == labels).float().mean()
+    assert len(taught.argmax(1).unique()) > 1, 'the teacher predicts one class only'
 
 
 def test_alpha_0_is_training_without_a_teacher(teacher):
@@ -152,7 +153,7 @@ def test_token(teacher, tmp_path):
     cls, dist = model.backbone(batch()['inputs'])
     torch.testing.assert_close(model(batch()['inputs']), (model.head(cls) + model.head_dist(dist)) / 2)
     assert (cls - dist).abs().max() > 0.1
-    # Published weights: token and head are new; into a plain backbone: left over, and maps know nothing of either.
+    # Published weights: token and head are new; into a plain backbone: left over, and maps do not depend on either.
     torch.save(build().state_dict(), tmp_path / 'plain.pth')
     torch.save(dict(state_dict=model.state_dict()), tmp_path / 'distilled.pth')
     assert str(model.load_strictly(torch.load(tmp_path / 'plain.pth'), 'plain')).endswith(

@@ -56,7 +56,7 @@ def test_no_tensor_of_queries_by_keys(name, monkeypatch):
 
 @pytest.mark.parametrize('stride', [1, 2])
 def test_rotated_scores_depend_on_distances_only(stride):
-    """The scores of a map are those of a larger one's lower right part, whatever stands to its left."""
+    """The scores of a map are those of a larger one's lower right part, whatever is to its left."""
     rope = RotaryPositions(num_heads=2, head_dims=6, stride=stride)
     nn.init.normal_(rope.freqs)
     q, k = torch.randn(1, 12), torch.randn(1, 12)

@@ -32,7 +32,7 @@ def randomise(model):
 
 
 def build_theirs(state_dict, arch):
-    """transformers' network with given weights, which it must all know."""
+    """Return transformers' network with given weights, all of which it must accept."""
     arch = CvT.arch_zoo[arch] if isinstance(arch, str) else arch
     config = transformers.CvtConfig(**huggingface_config(state_dict, arch['num_heads']))
     with torch.device('meta'):

@@ -1,4 +1,4 @@
-"""What the tests of the tools share: drawn data, and a small untrained network of each task."""
+"""Fixtures of the tests of the tools: drawn data, and a small untrained network of each task."""
 from pathlib import Path
 
 import pytest

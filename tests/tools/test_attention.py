@@ -60,7 +60,7 @@ def run(monkeypatch, capsys):
 
 
 def test_picture_and_numbers(run, photo, tmp_path):
-    """Those of the functions, for the whole photo at the config's size."""
+    """The numbers equal those of the functions, for the whole photo at the config's size."""
     pytest.importorskip('pytorch_grad_cam')
     command = [*save_model(tmp_path), photo, '--point', '80,10', '--point', '3,60', '--out-dir', tmp_path / 'out',
                '--cam', 'c']

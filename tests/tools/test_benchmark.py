@@ -27,7 +27,7 @@ def measuring(benchmark):
 def test_measures_and_writes(run_tool, tmp_path):
     out = run_tool(TOOL, 'model', 'cvt-13', '--sizes', '32x48,224', '--batch', 1, '--rounds', 2, '--compare', 'fused',
                    '--json', tmp_path / 'new' / 'a.json', '--plot', tmp_path / 'a.png', '--profile').stdout
-    profiles = out.split('share of time')[1:]
+    profiles = out.split('fraction of time')[1:]
     assert len(profiles) == 2 and '%  aten::addmm' in profiles[0]
     assert '%  aten::addmm' in profiles[1] or '%  mkldnn::_linear_pointwise' in profiles[1]
     assert 'batch_norm' not in profiles[1]  # in the other it takes about the 1 % from which it is listed
@@ -157,10 +157,10 @@ def test_runtimes_are_further_columns(benchmark, measuring, monkeypatch, capsys)
     monkeypatch.setattr('sys.argv', ['benchmark.py', 'model', 'cvt-13', '--device', 'cpu', '--size', '32', '--batch',
                                      '3', '--rounds', '1', '--compare', ','.join(names[1:])])
     benchmark.main()
-    said = capsys.readouterr()
-    assert [line.split()[0] for line in said.out.splitlines()[1:4]] == names
-    assert all(float(line.split()[2]) > 0 for line in said.out.splitlines()[1:4])
-    assert re.search(r'^peak: \d+ GFLOP/s in float32 by .*, \d+ GFLOP/s in bf16 by', said.out, re.M)
+    captured = capsys.readouterr()
+    assert [line.split()[0] for line in captured.out.splitlines()[1:4]] == names
+    assert all(float(line.split()[2]) > 0 for line in captured.out.splitlines()[1:4])
+    assert re.search(r'^peak: \d+ GFLOP/s in float32 by .*, \d+ GFLOP/s in bf16 by', captured.out, re.M)
 
 
 def test_a_runtime_that_would_keep_gigabytes_is_refused_at_once(benchmark, monkeypatch, capsys):

@@ -134,7 +134,7 @@ def test_as_typed(nano, shapes, run_tool, tmp_path):
 
 @pytest.mark.parametrize('task', ('detection', 'segmentation'))
 def test_dense(predict, nano, shapes, tmp_path, task):
-    """The annotation stands to the left, tinted in the colours of its classes; small images are enlarged."""
+    """The annotation is to the left, tinted in the colours of its classes; small images are enlarged."""
     output = predict(*nano[task], shapes / VAL[task], '--out-dir', tmp_path, '--score-thr', '0.01', '--ground-truth',
                      '--data-root', shapes / task)
     assert f'2 of 2 pictures -> {tmp_path}/overview.png' in output and output.count('; annotated') == 2

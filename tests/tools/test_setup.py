@@ -1,4 +1,4 @@
-"""The environment's files agree with each other, and set-up says in words what is missing."""
+"""The environment's files agree with each other, and set-up names what is missing."""
 import importlib.util
 import os
 import subprocess

@@ -117,7 +117,7 @@ def test_packaged_weights(installed, tmp_path):
 
 
 def test_every_recipe_and_tool_is_in_the_wheel(installed, tmp_path):
-    """Each recipe resolves by its name to what the checkout's file says; nothing is missing or too much."""
+    """Each recipe resolves by its name to the same config as the checkout's file; nothing is missing or added."""
     code = """
 import sys
 from pathlib import Path

@@ -60,8 +60,8 @@ class Bucket(LocalBackend):
 
 
 @pytest.fixture
-def addresses(tmp_path, monkeypatch):
-    """Puts a file where each kind of address finds it, and returns the addresses."""
+def urls(tmp_path, monkeypatch):
+    """Put a file where each kind of URL finds it, and return the URLs."""
     server = http.server.ThreadingHTTPServer(
         ('127.0.0.1', 0), partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -82,10 +82,10 @@ def addresses(tmp_path, monkeypatch):
     server.server_close()
 
 
-def test_every_address_in_our_tools(good, tmp_path, addresses, our_tool):
+def test_every_url_in_our_tools(good, tmp_path, urls, our_tool):
     chain_of_getattr(good, tmp_path / 'evil.pth', tmp_path / 'PWNED')
     torch.save(good, tmp_path / 'good.pth')
-    for source in addresses(tmp_path / 'evil.pth'):
+    for source in urls(tmp_path / 'evil.pth'):
         with pytest.raises(CheckpointError, match='is refused'):
             load_checkpoint(nn.Linear(1, 1), source)  # anybody's model
     for file in (tmp_path / 'hub').rglob('*.bin'):
@@ -94,12 +94,12 @@ def test_every_address_in_our_tools(good, tmp_path, addresses, our_tool):
         assert set(CheckpointLoader.load_checkpoint(str(source))['state_dict']) == set(good)
 
 
-def test_weights_from_the_web_are_kept_by_their_whole_address(tmp_path, addresses):
+def test_weights_from_the_web_are_kept_by_their_whole_url(tmp_path, urls):
     """Two runs publish a file of the same name."""
     for run in (1, 2):
         (tmp_path / f'run{run}').mkdir()
         torch.save({'run': torch.tensor(float(run))}, tmp_path / f'run{run}/epoch_300.pth')
-    server = addresses(tmp_path / 'run1/epoch_300.pth')[1].rpartition('/')[0]
+    server = urls(tmp_path / 'run1/epoch_300.pth')[1].rpartition('/')[0]
     for run in (1, 2, 1):
         assert load_weights_file(f'{server}/run{run}/epoch_300.pth')['state_dict']['run'] == run
     (tmp_path / 'run1/epoch_300.pth').unlink()

@@ -58,8 +58,9 @@ def test_values_are_the_rules(published, report, caplog, channels, name):
     else:  # written out
         torch.testing.assert_close(own, torch.stack([rgb[:, i % 3] * 3 / channels for i in range(channels)], 1))
     assert len(report()) == 1
-    said = [record.message for record in caplog.records if "in_channels='adapt'" in record.message]
-    assert len(said) == (channels != 3) and all(f'of 3 channels was made one of {channels}' in line for line in said)
+    messages = [record.message for record in caplog.records if "in_channels='adapt'" in record.message]
+    assert len(messages) == (channels != 3)
+    assert all(f'of 3 channels was made one of {channels}' in line for line in messages)
 
 
 def test_classifier_and_fuse(published):

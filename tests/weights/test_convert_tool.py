@@ -15,7 +15,7 @@ ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 3), num_heads=(1, 3, 6))
 
 @pytest.fixture
 def run(monkeypatch, capfd):
-    """Runs the tool with these arguments and returns what it said; fails if its exit code is not ``rc``."""
+    """Run the tool with these arguments and return its output; fail if its exit code is not ``rc``."""
     tool = load_tool('convert_checkpoint')
 
     def call(*args, rc=0) -> str:

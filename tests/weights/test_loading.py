@@ -1,4 +1,4 @@
-"""Loading through every door that users have: init_cfg, load_from, folders, the hub; and what is refused."""
+"""Loading in every way that users have: init_cfg, load_from, folders, the hub; and what is refused."""
 import zipfile
 
 import huggingface_hub

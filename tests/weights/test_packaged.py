@@ -1,4 +1,4 @@
-"""The weights in this package: what they load into, and what is said where they cannot be used."""
+"""The weights in this package: networks that they load into, and errors where they cannot be used."""
 import shutil
 
 import pytest

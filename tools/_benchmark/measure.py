@@ -1,4 +1,4 @@
-"""Time, memory and share of the machine's peak."""
+"""Measure time, memory and the fraction of the machine's peak."""
 import argparse
 import statistics
 import sys

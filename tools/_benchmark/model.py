@@ -5,7 +5,7 @@ backward. Of a config it is the classifier, detector or segmentor with random we
 post-processing, or with ``--mode train`` the loss on random ground truth (8 objects or classes an image)
 and backward. Input are random images, loading is not measured.
 Memory is the peak of weights, activations and gradients, without an optimizer: on the CPU the growth of
-a fresh process for each network, on CUDA PyTorch's own count. ``peak`` is the share of the speed of a
+a fresh process for each network, on CUDA PyTorch's own count. ``peak`` is the fraction of the speed of a
 large matrix product of the same precision, by the fastest library that PyTorch has, measured in the same
 rounds, by the network's own count of multiplications and additions.
 """
@@ -59,7 +59,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
                         help="of 'windowed', per stage (28,28,none), or of a stage's blocks: 28,28,14/14/none/...")
     parser.add_argument('--rounds', type=int, default=11, help='timed rounds; medians are reported (11)')
     parser.add_argument('--device', choices=('cpu', 'cuda'), default='cuda' if torch.cuda.is_available() else 'cpu')
-    parser.add_argument('--profile', action='store_true', help="operators' share of the time, not of compiled networks")
+    parser.add_argument('--profile', action='store_true',
+                        help="print operators' fractions of the time (not of compiled networks)")
     parser.add_argument('--json', type=Path, metavar='FILE', help='write every number there')
     parser.add_argument('--plot', type=Path, metavar='FILE', help='draw time and memory over the size there')
 

@@ -1,4 +1,4 @@
-"""What a ``--compare`` name stands for.
+"""The networks that ``--compare`` names.
 
 A further column is a function in ``NETWORKS`` (something else than this CvT) or in ``CHANGES`` (something done to it).
 """
@@ -101,7 +101,7 @@ INFERENCE_ONLY = {'fused', 'anysize', *RUNTIMES}
 
 
 def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Module:
-    """Return the network that a ``--compare`` name stands for, on the CPU and not compiled.
+    """Return the network of a ``--compare`` name, on the CPU and not compiled.
 
     Args:
         name: of the column.

@@ -2,7 +2,7 @@
 
 From normalised images to final boxes, masks or label maps, with random weights, one image a step. ``post`` is what no
 module does: decoding boxes, NMS, pasting masks, resizing and choosing classes. So many class scores pass a detector's
-threshold as ``--candidates`` says, as few do in a trained one; of random scores all would or none.
+threshold as ``--candidates`` sets, because few do in a trained one; of random scores all or none would.
 """
 import argparse
 import importlib.util

@@ -58,12 +58,12 @@ def plan(images: int, macs: float, gpus: int, total_batch: int, *, recomputed: f
     Args:
         images: to train on in all.
         macs: multiplications with addition of an image's forward pass.
-        gpus: that share the work.
+        gpus: number of GPUs.
         total_batch: images of a step.
         recomputed: those of them that ``with_cp`` does twice.
         teacher: those of a teacher's forward pass.
         flops: a GPU's peak per second.
-        utilisation: share of that peak which training reaches.
+        utilisation: fraction of that peak that training reaches.
         images_per_second: of one GPU as measured, instead of the two before.
     """
     per_image = 2 * (3 * macs + recomputed + teacher)
@@ -75,11 +75,11 @@ def plan(images: int, macs: float, gpus: int, total_batch: int, *, recomputed: f
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments to a parser."""
     parser.add_argument('config', help='config file')
-    parser.add_argument('--gpus', type=int, default=8, help='that share the work (8)')
+    parser.add_argument('--gpus', type=int, default=8, help='number of GPUs (8)')
     parser.add_argument('--flops', type=float, default=989e12,
                         help="a GPU's peak per second (989e12: an H100's dense bf16)")
     parser.add_argument('--utilisation', type=float, default=0.35,
-                        help='share of the peak that training reaches (0.35)')
+                        help='fraction of the peak that training reaches (0.35)')
     parser.add_argument('--images-per-second', type=float, metavar='N', help='of one GPU, as measured, instead')
     parser.add_argument('--size', type=parse_size, metavar='HxW',
                         help="training image (the config's crop; needed where images keep their own shape)")
@@ -98,7 +98,7 @@ def check(args: argparse.Namespace) -> None:
         if value is not None and not value > 0:
             raise ValueError(f'--{name.replace("_", "-")} {value}: must be more than 0')
     if not 0 < args.utilisation <= 1:
-        raise ValueError(f'--utilisation {args.utilisation}: a share, more than 0 and at most 1')
+        raise ValueError(f'--utilisation {args.utilisation}: must be a fraction, more than 0 and at most 1')
     if not Path(args.config).is_file():
         raise ValueError(f'{args.config} is not a config file')
 
@@ -107,7 +107,7 @@ def training_images(cfg: Config, of_an_epoch: int | None) -> tuple[int, int]:
     """Return (images in all, images of a step) that a config trains on.
 
     Raises:
-        ValueError: it counts epochs of an unknown data set, or does not say its total batch.
+        ValueError: it counts epochs of an unknown data set, or does not set its total batch.
     """
     batch = (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
     if not batch:
@@ -141,7 +141,7 @@ def _height_and_width(side: int | Sequence[int]) -> tuple[int, int]:
 
 
 def teacher_macs(cfg: Config, size: tuple[int, int]) -> float:
-    """Return the MACs of the teacher's forward pass on an image of ``size``, or of its own size; 0 without a teacher."""
+    """Return the MACs of the teacher's forward pass on an image of ``size`` or of its own size, or 0."""
     teacher = (cfg.model.get('distillation') or {}).get('teacher')
     if not teacher:
         return 0.

@@ -1,8 +1,8 @@
 """``benchmark.py pruning``: a trained network's metric over its backbone's time, with fewer and fewer tokens.
 
-Each share of ``--keep`` with each of ``--scores`` is tested by tools/test.py, with ``--finetune`` after a training by
-tools/train.py that starts from the checkpoint. The backbone's times at the size that the config tests with are medians
-of rounds in which all take turns. Interrupted, the same command goes on where it was.
+Each fraction of ``--keep`` with each of ``--scores`` is tested by tools/test.py, with ``--finetune`` after a
+training by tools/train.py that starts from the checkpoint. The backbone's times at the size that the config tests with
+are medians of rounds in which all variants take turns. The same command continues an interrupted comparison.
 """
 import argparse
 import json
@@ -32,11 +32,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('checkpoint', type=Path, help='checkpoint file')
     parser.add_argument('--size', type=parse_size, metavar='HxW', required=True,
                         help='image whose time is measured: the size that the config tests with')
-    parser.add_argument('--keep', type=lambda text: [float(part) for part in text.split(',')], metavar='SHARE,...',
-                        default=[0.9, 0.7, 0.5, 0.3], help='shares of the tokens (0.9,0.7,0.5,0.3); 1 is measured too')
+    parser.add_argument('--keep', type=lambda text: [float(part) for part in text.split(',')], metavar='FRACTION,...',
+                        default=[0.9, 0.7, 0.5, 0.3], help='fractions of the tokens (0.9,0.7,0.5,0.3), besides 1')
     parser.add_argument('--scores', type=lambda text: text.split(','), default=list(SCORES), metavar='NAME,...',
                         help=f'what chooses them ({",".join(SCORES)})')
-    parser.add_argument('--refresh', type=int, default=4, help='blocks until tokens are chosen anew (4)')
+    parser.add_argument('--refresh', type=int, default=4, help='blocks until tokens are chosen again (4)')
     parser.add_argument('--finetune', nargs='+', metavar='KEY=VALUE',
                         help='train each first, with these settings, e.g. train_cfg.max_iters=100')
     parser.add_argument('--data-root', metavar='DIR', help='as for tools/train.py')
@@ -53,7 +53,7 @@ def check(args: argparse.Namespace) -> None:
         if not path.is_file():
             raise ValueError(f'{path} does not exist')
     if not all(0 < keep <= 1 for keep in args.keep):
-        raise ValueError(f'--keep {args.keep}: shares above 0 and up to 1')
+        raise ValueError(f'--keep {args.keep}: fractions must be above 0 and at most 1')
     if set(args.scores) - set(SCORES):
         raise ValueError(f'--scores {",".join(args.scores)}: allowed are {", ".join(SCORES)}')
     if min(args.refresh, args.rounds, args.batch) < 1:

@@ -1,4 +1,4 @@
-"""What was measured: as a table, a picture, shares of operators, and on which machine."""
+"""Measurements as a table, as a picture and as fractions of operators, and the machine that made them."""
 import argparse
 import json
 import os
@@ -30,7 +30,7 @@ def print_table(rows: list[dict]) -> None:
 
 
 def print_peaks(rows: list[dict], device: str) -> None:
-    """Print what the column "peak" is a share of: the CPU, its instruction sets, and the library that won."""
+    """Print the speeds to which the column "peak" refers: the CPU, its instruction sets, and the library that won."""
     found = environment(device)
     peaks = {row['peak_precision']: row for row in rows if row['peak_gflops']}
     texts = [f"{row['peak_gflops']:.0f} GFLOP/s in {'float32' if precision == 'none' else precision} by "
@@ -92,7 +92,7 @@ def print_profile(names: list[str], args: argparse.Namespace, size: tuple[int, i
         key = f'self_{"device" if args.device == "cuda" else "cpu"}_time_total'
         times = {event.key: getattr(event, key) for event in profiler.key_averages()}
         total = sum(times.values())
-        print(f'\n{name}, {size[0]}x{size[1]}: share of time')
+        print(f'\n{name}, {size[0]}x{size[1]}: fraction of time')
         for operator, spent in sorted(times.items(), key=lambda item: -item[1]):
             if spent >= 0.01 * total:
                 print(f'{spent / total:6.1%}  {operator}')

@@ -18,7 +18,7 @@ CALIBRATION = 2  # random images: the time of int8 does not depend on them
 
 
 class _Model(nn.Module):
-    """A backbone as the exporter knows it: a part of a model."""
+    """A backbone as a part of a model, which is what the exporter takes."""
 
     def __init__(self, backbone: nn.Module):
         super().__init__()

@@ -1,4 +1,4 @@
-# Images and label maps in folders, the config says which: short side 512, long side at most 2048, trained on
+# Images and label maps in folders, named by the config: short side 512, long side at most 2048, trained on
 # 512x512 crops of 0.5 to 2 times that. A small image is enlarged, and padded to the crop's size.
 crop_size = (512, 512)
 

@@ -26,7 +26,7 @@ def record_evaluation(runner: Runner) -> None:
 
 
 def misses_evaluation(runner: Runner) -> bool:
-    """Return whether a resumed run stands where an evaluation is due whose result its checkpoint does not hold.
+    """Return whether a resumed run must begin with an evaluation, whose result its checkpoint does not contain.
 
     Without that evaluation the best score would not go on as in an undisturbed run. After the last evaluation
     nothing goes on: there it is enough that it was completed.

@@ -39,7 +39,7 @@ class SafeCheckpointHook(CheckpointHook):
     - BatchNorm's statistics, which each process gathers on its own, become the first process's before a
       checkpoint and before an evaluation: what is evaluated is what is saved, and what a resumed run has.
     - A run may be continued with other numbers of processes or images: the epoch goes on at the same
-      share of the data, schedules are moved to the same epoch, and the log says so. The learning
+      fraction of the data, schedules are moved to the same epoch, and the log reports it. The learning
       rate is scaled to the new total batch where ``auto_scale_lr`` is enabled.
 
     Args: those of MMEngine's ``CheckpointHook``, but ``file_client_args``, which MMEngine deprecates.

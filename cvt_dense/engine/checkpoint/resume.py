@@ -20,7 +20,7 @@ def data_shape(runner: Runner) -> dict[str, int]:
 
 
 def move_to_same_data(runner: Runner, meta: dict[str, Any]) -> None:
-    """Change the iteration in a checkpoint's ``meta`` to the same share of the epoch's images in this run.
+    """Change the iteration in a checkpoint's ``meta`` to the same fraction of the epoch's images in this run.
 
     Args:
         runner: is about to resume; its :func:`data_shape` may be another one than the saved run's.
@@ -33,14 +33,14 @@ def move_to_same_data(runner: Runner, meta: dict[str, Any]) -> None:
     images = (meta['iter'] - meta['epoch'] * meta['batches_per_epoch']) * meta['world_size'] * meta['batch_size']
     batches = images // (new['world_size'] * new['batch_size'])
     if runner.train_dataloader.batch_sampler is None:
-        batches = 0  # a stream begins anew
+        batches = 0  # a stream starts from its beginning
     meta['iter'] = meta['epoch'] * new['batches_per_epoch'] + batches
 
 
 def adapt_schedules(runner: Runner, saved: dict[str, Any]) -> None:
     """Move schedules to the epoch of a resumed run, and scale its learning rates to another total batch.
 
-    Learning rates are scaled where ``auto_scale_lr`` is enabled. The log says what was changed.
+    Learning rates are scaled where ``auto_scale_lr`` is enabled. The log lists the changes.
 
     Args:
         runner: has loaded its checkpoint; called before its first iteration.
@@ -91,7 +91,7 @@ def _replay_schedules(runner: Runner, lr_ratio: float) -> None:
 def skip_seen_batches(runner: Runner) -> None:
     """Skip the batches of a resumed run's first epoch that were trained on before; call this before that epoch.
 
-    MMEngine's iteration-based loop does so by itself.
+    MMEngine's iteration-based loop does so without this function.
     """
     loop, loader = runner.train_loop, runner.train_dataloader
     sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
@@ -103,4 +103,4 @@ def skip_seen_batches(runner: Runner) -> None:
     if seen > 0:
         loop.dataloader = copy_loader(loader, batch_sampler=SkippingBatchSampler(loader.batch_sampler, seen))
     elif loader.batch_sampler is None:
-        runner.logger.warning(f'The data set is a stream: epoch {runner.epoch + 1} begins anew.')
+        runner.logger.warning(f'The data set is a stream: epoch {runner.epoch + 1} starts from its beginning.')

@@ -1,4 +1,4 @@
-"""Compute BatchNorm's running statistics anew at the end of a training."""
+"""Recompute BatchNorm's running statistics at the end of a training."""
 from typing import Any
 
 import torch
@@ -16,11 +16,12 @@ NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 @HOOKS.register_module()
 class BatchNormStatisticsHook(Hook):
-    """Compute BatchNorm's running statistics anew at the end of a training, before the last checkpoint.
+    """Recompute BatchNorm's running statistics at the end of a training, before the last checkpoint.
 
-    After masked pretraining they are those of images with hidden squares, on which a network in eval mode, or with
-    ``norm_eval=True``, would then rest. Whole images of the training set, augmented as there, take their place; each
-    counts alike. The last checkpoint alone has them. Weights do not change; averages (EMA) are left as they are.
+    After masked pretraining the statistics are those of images with hidden squares, which a network in eval mode or
+    with ``norm_eval=True`` would use. This hook recomputes them on whole images of the training set, with its
+    augmentation and equal weights. Only the last checkpoint contains the result. Weights and their averages (EMA) do not
+    change.
 
     Args:
         images: how many, evenly spread over the training set; at least one batch.
@@ -64,4 +65,4 @@ class BatchNormStatisticsHook(Hook):
             for norm, momentum in zip(norms, momenta):
                 norm.momentum = momentum
             model.train()
-        runner.logger.info(f'The statistics of {len(norms)} BatchNorms were gathered anew, on {number} whole images.')
+        runner.logger.info(f'The statistics of {len(norms)} BatchNorms were recomputed on {number} whole images.')

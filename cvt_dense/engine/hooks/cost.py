@@ -20,7 +20,7 @@ except ImportError:  # Windows
 def peak_memory() -> int | None:
     """Return this process's peak memory in bytes: tensors on the GPU, or without a GPU all that was in RAM.
 
-    None where the system does not tell.
+    None where the system does not report it.
     """
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()

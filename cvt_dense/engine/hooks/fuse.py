@@ -32,7 +32,7 @@ class FuseHook(Hook):
 
     def before_test_epoch(self, runner: Runner) -> None:
         self.model = runner.model
-        # EMAHook writes into the parameters' data, so neither the parameters nor their versions tell of a change.
+        # EMAHook writes into the parameters' data, so neither the parameters nor their versions show a change.
         weights = [float(value.double().sum()) for value in self.model.state_dict().values()]
         if weights != self.weights:
             # The copy of a wrapped model is not wrapped: without gradients there is nothing to synchronise.

@@ -16,7 +16,7 @@ HEAD = ('head.weight', 'head.bias', 'head_dist.weight', 'head_dist.bias')
 ONE_ROW = ('conv_logits', 'conv_seg', 'cls_branches', 'label_embedding', 'fc_cls', 'cls_embed')  # maybe a background
 FOUR_ROWS = ('fc_reg', )
 ONE_ROW_AN_ANCHOR = ('retina_cls', )  # those of the first anchor, then those of the second
-# A head's attribute that says that a layer is shared by all classes.
+# Attribute of a head whose layer is shared by all classes.
 SHARED = dict(fc_reg='reg_class_agnostic', conv_logits='class_agnostic')
 
 

@@ -21,7 +21,7 @@ class SeedHook(Hook):
       path, Mixup and mmdet's sampling of boxes do not depend on what ran before.
     - MMEngine's ``DefaultSampler`` and ``InfiniteSampler`` of the training data become ``cvt_dense.SeededSampler``
       and ``cvt_dense.SeededInfiniteSampler``, which keep the order of the images and seed each one's
-      augmentation, in whichever worker it happens. Another sampler stays, and the log says so.
+      augmentation, in whichever worker it happens. Another sampler is kept, and the log reports it.
 
     A resumed run draws what an uninterrupted one does, and no generator state has to be saved. This line in any
     mmdet or mmseg config is enough for that::

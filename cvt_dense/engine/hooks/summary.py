@@ -17,7 +17,7 @@ from ..checkpoint.resume import data_shape
 
 @HOOKS.register_module()
 class SummaryHook(Hook):
-    """Log the last and best metric with their files, and commands to look at the results, when training ends.
+    """Log the last and best metric with their files, and commands to view the results, when training ends.
 
     The best is that of ``save_best``, or else of the task's main metric. A run that was resumed with other settings of
     the optimizer or its schedules than the checkpoint's, which are restored, logs which have no effect.
@@ -70,7 +70,7 @@ def _ignored(runner: Runner, checkpoint: dict[str, Any]) -> list[str]:
             stays = float(f'{given * pair[1] / pair[0]:.6g}') if key == 'lr' else pair[1]
             ignored.append(f'optim_wrapper.optimizer.{key}={given} (it stays {stays})')
     schedules, old = runner.param_schedulers or [], checkpoint.get('param_schedulers') or []
-    # Where one of them has no schedule there is nothing to restore: what is asked for takes effect.
+    # Where one of them has no schedule there is nothing to restore: the new settings take effect.
     if schedules and old and isinstance(schedules, list) and same_batch and (
             [_shape(schedule.state_dict()) for schedule in schedules] != [_shape(state) for state in old]):
         ignored.append('param_scheduler')
@@ -84,7 +84,7 @@ def _pair(now: dict[str, Any], saved: dict[str, Any], key: str) -> tuple[Any, An
 
 
 def _shape(schedule: dict[str, Any]) -> dict[str, Any]:
-    """Return what a schedule's state says of its form, not of how far it has come or what it starts from."""
+    """Return the part of a schedule's state that describes its form, without its progress and its initial value."""
     return {key: value for key, value in schedule.items()
             if not key.startswith('_') and key not in ('base_values', 'last_step', 'verbose')}
 

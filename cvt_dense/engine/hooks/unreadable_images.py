@@ -14,7 +14,7 @@ class UnreadableImagesHook(Hook):
     """Name every image that :class:`ImageDataset` could not read, count them, and stop at too many.
 
     Args:
-        max_share: the run stops when more than this share of a data set's images cannot be read.
+        max_share: the run stops when more than this fraction of a data set's images cannot be read.
 
     Raises:
         UserError: the run stops.
@@ -36,8 +36,8 @@ class UnreadableImagesHook(Hook):
         total = len(getattr(runner, f'{stage}_dataloader').dataset)
         if len(known) > self.max_share * total:
             raise UserError(
-                f'{len(known)} of the {total} images for {stage} cannot be read, which is more than the allowed share '
-                f'of {self.max_share:g}. Repair or remove the files named in the warnings above, or raise max_share of '
+                f'{len(known)} of the {total} images for {stage} cannot be read, more than the allowed fraction of '
+                f'{self.max_share:g}. Repair or remove the files named in the warnings above, or raise max_share of '
                 'UnreadableImagesHook in the config.')
 
     def _add_batch(self, runner: Runner, stage: str, data_batch: Any) -> None:

@@ -31,7 +31,7 @@ def check_normalisers(cfg: Config, run: Run) -> None:
                 raise UserError(f'{name}.mean has {given} values, but model.backbone.in_channels is {wanted}. {REMEDY}')
         if wanted != 3 and any(type_name(leaf) == 'ImageDataset' for leaf in leaves):
             raise UserError(f'{where} loads images as RGB, with 3 channels, but model.backbone.in_channels is '
-                            f'{wanted}: ImageDataset knows no others. Detection and segmentation load any number '
+                            f'{wanted}: ImageDataset has no others. Detection and segmentation load any number '
                             '(upernet_cvt13_multichannel.py).')
 
 

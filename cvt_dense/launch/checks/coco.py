@@ -112,7 +112,7 @@ def check(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: 
     if any(node.get('with_mask') for node in dicts(dataset.get('pipeline'))):
         bare = [annotation for annotation in objects
                 if not annotation.get('segmentation') and not annotation.get('ignore')]
-        if not bare and not any(map(_has_mask, objects)):  # "segmentation": [[]], say
+        if not bare and not any(map(_has_mask, objects)):  # such as "segmentation": [[]]
             bare = objects
         if bare:
             raise UserError(f'{where}: {"no" if len(bare) == len(objects) else "not every"} annotation in {file!r} has '

@@ -1,4 +1,4 @@
-"""What the checks of one start share, so that nothing is built twice."""
+"""Objects that the checks of one start use together, so that nothing is built twice."""
 import copy
 from dataclasses import dataclass, field
 from typing import Any

@@ -30,9 +30,9 @@ def check_checkpoint(cfg: Config, path: str, strict: bool, run: Run | None = Non
 
     Args:
         cfg: of the model; where it leaves a classifier's ``num_classes`` open, that of the checkpoint is set.
-        path: checkpoint file or address.
+        path: checkpoint file or URL.
         strict: whether every weight must be there and fit (resuming, testing); otherwise only CvT's must, as far as
-            :func:`cvt_dense.weights.compare` says, and heads may differ (fine-tuning).
+            :func:`cvt_dense.weights.compare` checks, and heads may differ (fine-tuning).
         run: whose model is compared; None: one is built.
 
     Raises:
@@ -67,7 +67,7 @@ def check_pretrained(model: nn.Module) -> None:
     """Compare the weights that a model's backbone starts from (``init_cfg``) with it, loading nothing.
 
     Raises:
-        UserError, CheckpointError: if a file or address cannot be read, or is of another architecture.
+        UserError, CheckpointError: if a file or URL cannot be read, or is of another architecture.
     """
     for module in model.modules():
         if hasattr(module, 'check_init_weights'):

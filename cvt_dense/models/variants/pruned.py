@@ -50,8 +50,8 @@ class PrunedAttention(ConvAttention):
     images of detection's size: on small ones choosing costs what it saves.
 
     Args:
-        keep: share of the map's tokens to keep, above 0 and up to 1.
-        refresh: number of blocks after which tokens are chosen anew.
+        keep: fraction of the map's tokens to keep, above 0 and up to 1.
+        refresh: number of blocks after which tokens are chosen again.
         score: ``'entropy'``, ``'norm'`` or ``'random'``.
         kwargs: of :class:`ConvAttention`, without ``rel_pos_cfg``.
 
@@ -63,8 +63,8 @@ class PrunedAttention(ConvAttention):
     def __init__(self, keep: float, refresh: int = 4, score: str = 'entropy', **kwargs: Any):
         super().__init__(**kwargs)
         if not 0 < keep <= 1 or refresh < 1 or score not in SCORES:
-            raise ValueError(f'keep={keep!r}, refresh={refresh!r}, score={score!r}: allowed are a share above 0 and up '
-                             f'to 1, a number of blocks from 1, and one of {SCORES}.')
+            raise ValueError(f'keep={keep!r}, refresh={refresh!r}, score={score!r}: allowed are a fraction above 0 and '
+                             f'up to 1, a number of blocks from 1, and one of {SCORES}.')
         if self.rel_pos is not None:
             raise ValueError('rel_pos_cfg needs every token of the map: leave it out of stages with PrunedAttention.')
         self.keep, self.refresh, self.score = keep, refresh, score
@@ -115,7 +115,7 @@ def choose(scores: Tensor, keep: float, num_cls: int) -> Tensor:
 
     Args:
         scores: (B, H * W).
-        keep: share of the map's tokens; the number is rounded up and the same for each image.
+        keep: fraction of the map's tokens; the number is rounded up and the same for each image.
         num_cls: CLS tokens in front of them.
 
     Returns:

@@ -22,7 +22,7 @@ def test_find_checkpoint(tmp_path):
         (folder / 'last_checkpoint').write_text(str(first / 'epoch_8.pth'))
     assert find_checkpoint(str(moved)) == str(moved / 'epoch_8.pth')  # the copy of what last_checkpoint names
     (moved / 'epoch_8.pth').rename(moved / 'away')
-    assert find_checkpoint(str(moved)) == str(first / 'epoch_8.pth')  # as last_checkpoint says
+    assert find_checkpoint(str(moved)) == str(first / 'epoch_8.pth')  # the one that last_checkpoint names
     (moved / 'away').rename(moved / 'epoch_8.pth')
     (moved / 'last_checkpoint').write_text('/gone/epoch_8.pth')
     assert find_checkpoint(str(moved)) == str(moved / 'epoch_8.pth')

@@ -206,7 +206,7 @@ def test_with_workers(tmp_path):
 
 @pytest.mark.parametrize('schedule', [True, False])
 def test_another_batch_size(tmp_path, schedule):
-    """The epoch goes on at the same share of the images; the learning rate follows the total batch."""
+    """The epoch continues at the same fraction of the images; the learning rate follows the total batch."""
     settings = {} if schedule else dict(param_scheduler=None)
     with pytest.raises(SystemExit):
         run(tmp_path, disturb=Disturb(stop, 5, 'train'), **settings)

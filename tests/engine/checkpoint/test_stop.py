@@ -1,4 +1,4 @@
-"""A run that is told to stop saves and ends with 0, whenever the signal comes and whichever processes get it."""
+"""A run that receives a signal saves and ends with exit code 0, at any time and for any process that receives it."""
 import multiprocessing
 import os
 import re
@@ -20,7 +20,7 @@ FLAGS = {
                      'val_dataloader.batch_size=1'),
 }
 CONFIGS = dict(detection='maskrcnn_cvt_nano_shapes', segmentation='upernet_cvt_nano_shapes')
-# What the log says when the signal is sent.
+# The line of the log after which the signal is sent.
 MOMENTS = dict(before=r'(Epoch|Iter)\(train\).*\[ *2/', inside=r'(Epoch|Iter)\(val\).*\[ *1/',
                after=r'(?s)(Epoch|Iter)\(val\).*(Epoch|Iter)\(train\)')
 
@@ -57,17 +57,17 @@ def test_signal_to_all_processes(folder, tmp_path, task, moment):
         assert not (tmp_path / 'last_evaluation').exists()
 
 
-# Which of two processes is told, after which step, seconds of a step, and in an evaluation the batches of each.
+# Which of two processes receives the signal, after which step, seconds per step, and batches of an evaluation in each.
 TRAININGS = [(0, 1, 0., None), (1, 14, 0., None), (1, 33, .9, None), (0, 14, 3., None), (1, 14, 300., None)]
 EVALUATIONS = [(0, 14, 0., (40, 37)), (1, 14, 0., (40, 37)), (1, 14, 3., (37, 40)), (0, 39, 0., (40, 12)),
                (1, 3, 0., (0, 5)), (None, 0, 0., (40, 37)), (None, 0, 300., (1, 9))]
 
 
 def play(rank: int, folder: Path, answers: multiprocessing.Queue) -> None:
-    """Goes through the cases by a clock of its own; puts (rank, [(signal, step after which it was answered)])."""
+    """Run the cases with a simulated clock; put (rank, [(signal, step after which it was answered)])."""
     dist.init_process_group('gloo', init_method=f'file://{folder}/group', rank=rank, world_size=2)
     answered = []
-    for told, at, seconds, batches in TRAININGS + EVALUATIONS:
+    for receiver, at, seconds, batches in TRAININGS + EVALUATIONS:
         clock = [0.]
         stop.time = SimpleNamespace(monotonic=lambda clock=clock: clock[0])
         runner = SimpleNamespace(iter=0, max_iters=1000, world_size=2, train_loop=None, val_loop=None,
@@ -78,7 +78,7 @@ def play(rank: int, folder: Path, answers: multiprocessing.Queue) -> None:
         while not number and done < (batches[rank] if batches else 100):
             clock[0] += seconds
             done += 1
-            if rank == told and done == at:
+            if rank == receiver and done == at:
                 signal.raise_signal(signal.SIGTERM)
             runner.iter = done - 1
             number = signals.after_val_iter(runner, done - 1) if batches else signals.after_train_iter(runner)
@@ -90,7 +90,7 @@ def play(rank: int, folder: Path, answers: multiprocessing.Queue) -> None:
 
 
 def test_two_processes_answer_after_ten_steps_or_five_seconds(tmp_path):
-    """Whichever was told, and although an evaluation may have more batches in one of them."""
+    """Whichever received the signal, and although an evaluation may have more batches in one of them."""
     context = multiprocessing.get_context('spawn')
     answers = context.Queue()
     processes = [context.Process(target=play, args=(rank, tmp_path, answers)) for rank in range(2)]
@@ -100,8 +100,8 @@ def test_two_processes_answer_after_ten_steps_or_five_seconds(tmp_path):
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
-    for (told, at, seconds, batches), one, other in zip(TRAININGS + EVALUATIONS, first, second):
-        if told is None:
+    for (receiver, at, seconds, batches), one, other in zip(TRAININGS + EVALUATIONS, first, second):
+        if receiver is None:
             assert [one, other] == [(0, batches[0]), (0, batches[1])]
             continue
         assert one[0] == other[0] == signal.SIGTERM
@@ -111,29 +111,29 @@ def test_two_processes_answer_after_ten_steps_or_five_seconds(tmp_path):
 
 
 @pytest.mark.parametrize('moment', ['train', 'val'])
-def test_two_processes_of_which_one_is_told(folder, tmp_path, moment):
+def test_two_processes_of_which_one_receives_a_signal(folder, tmp_path, moment):
     """While gradients are accumulated; both stop after the same step of the optimizer."""
-    (tmp_path / 'told.py').write_text(
+    (tmp_path / 'signalling.py').write_text(
         'import signal\n'
         'from mmengine.hooks import Hook\n'
         'from mmengine.registry import HOOKS\n'
         '@HOOKS.register_module()\n'
-        'class Told(Hook):\n'
+        'class SignallingHook(Hook):\n'
         f'    def before_{moment}_iter(self, runner, batch_idx, data_batch=None):\n'
         '        if runner.rank == 1 and runner.iter >= 12 and batch_idx == 2:\n'
         '            signal.raise_signal(signal.SIGUSR1)\n')
-    config = tmp_path / 'told_config.py'
+    config = tmp_path / 'signalling_config.py'
     config.write_text(f'_base_ = {str(folder / "tiny.py")!r}\n'
-                      "custom_imports = dict(imports=['told'])\n"
-                      "default_hooks = dict(told=dict(type='Told'))\n")
+                      "custom_imports = dict(imports=['signalling'])\n"
+                      "default_hooks = dict(signalling=dict(type='SignallingHook'))\n")
     options = ['optim_wrapper.accumulative_counts=4', 'train_dataloader.batch_size=6', 'train_cfg.max_epochs=1000',
                'val_dataloader.batch_size=1']
     output = call('tools/dist_train.sh', config, 2, '--work-dir', tmp_path / 'work', '--cfg-options', *options,
                   output=tmp_path / 'output.txt', PYTHONPATH=str(tmp_path))
     saved = load(tmp_path / 'work' / 'preempted.pth')['meta']
     assert f'SIGUSR1: the run was saved after iteration {saved["iter"]} and ends' in output
-    if moment == 'train':  # told in iteration 15
+    if moment == 'train':  # the signal comes in iteration 15
         assert 15 <= saved['iter'] <= 24 and saved['iter'] % 4 == 0
-    else:  # told in the first evaluation, after 12 iterations, of 50 batches a process
+    else:  # the signal comes in the first evaluation, after 12 iterations, of 50 batches a process
         assert saved['iter'] == 12
         assert max(map(int, re.findall(r'Epoch\(val\) +\[\d+\]\[ *(\d+)/50\]', output))) <= 12

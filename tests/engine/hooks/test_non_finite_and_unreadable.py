@@ -23,7 +23,7 @@ def test_share_of_unreadable_images_is_checked():
 
 
 def test_a_file_is_counted_once_whatever_the_reason():
-    """Pillow's reason for a file read through a backend contains an address."""
+    """Pillow's reason for a file read through a backend contains a memory address."""
     warnings = []
     runner = SimpleNamespace(train_dataloader=SimpleNamespace(dataset=range(100)),
                              logger=SimpleNamespace(warning=warnings.append))

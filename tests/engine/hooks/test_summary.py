@@ -1,4 +1,4 @@
-"""What a resumed run says of settings that come too late. The summary at a run's end: tests/launch/test_work_dir.py."""
+"""Messages of a resumed run about settings without effect. Summary at a run's end: tests/launch/test_work_dir.py."""
 import re
 
 import pytest
@@ -65,6 +65,6 @@ def test_what_has_no_effect_is_named(tmp_path, before, after, optimizer, ignored
     torch.manual_seed(0)
     _, saved = train(tmp_path, 2, schedule=before)
     log, now = train(tmp_path, 3, resume=True, schedule=after, **optimizer)
-    said = re.findall(r'so these settings have no effect: (.*?)\. To train on', log)
-    assert said == ([] if ignored is None else [ignored])
+    named = re.findall(r'so these settings have no effect: (.*?)\. To train on', log)
+    assert named == ([] if ignored is None else [ignored])
     assert now == pytest.approx(saved * (0.1 if after else 1.))
