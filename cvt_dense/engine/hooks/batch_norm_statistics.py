@@ -20,8 +20,7 @@ class BatchNormStatisticsHook(Hook):
 
     After masked pretraining the statistics are those of images with hidden squares, which a network in eval mode or
     with ``norm_eval=True`` would use. This hook recomputes them on whole images of the training set, with its
-    augmentation and equal weights. Only the last checkpoint contains the result. Weights and their averages (EMA) do not
-    change.
+    augmentation and equal weights. Only the last checkpoint contains the result. Weights and EMA do not change.
 
     Args:
         images: how many, evenly spread over the training set; at least one batch.
