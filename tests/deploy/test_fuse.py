@@ -24,6 +24,8 @@ def trained(**kwargs) -> CvT:
         if isinstance(module, (nn.BatchNorm2d, nn.SyncBatchNorm, nn.LayerNorm)):
             nn.init.normal_(module.weight, 1, .3)
             nn.init.normal_(module.bias, std=.3)
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.bias, std=.1)
     return model
 
 
