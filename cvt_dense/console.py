@@ -1,7 +1,7 @@
-"""What of a run's log is on the console; its log file has all of it."""
+"""Filter the messages that a run shows on the console; its log file has all of them."""
 import logging
 
-# Of a record that only the log file shows: ``logger.info(text, extra=FILE_ONLY)``.
+# Marks a record that only the log file shows: ``logger.info(text, extra=FILE_ONLY)``.
 FILE_ONLY = dict(file_only=True)
 
 

@@ -1,4 +1,4 @@
-"""What runs have logged: read from their folders, summed up in a table, drawn.
+"""Read the curves of runs from their folders, and show them as a table or a picture.
 
 A run's folder has a ``<time>/vis_data/scalars.json`` for each of its starts but those that resumed one with curves.
 """
@@ -49,7 +49,7 @@ def _records(text: str) -> Iterator[dict[str, Any]]:
 
 
 class Curves:
-    """What a run has logged in all its starts, in order.
+    """The curves of a run over all its starts, in order.
 
     Where a start has repeated iterations of the one before, which had not been saved, the later ones count.
     """
@@ -58,7 +58,7 @@ class Curves:
         """Read the curves of the run in ``folder``.
 
         Raises:
-            FileNotFoundError: there are none.
+            FileNotFoundError: the folder has no curves.
         """
         self.folder = Path(folder)
         self.points: list[Point] = []
@@ -144,7 +144,7 @@ def draw_line(axis: Any, curves: Curves, value: str, x: str = 'iterations', **st
     points = curves.evaluations(value) or [p for p in curves.points if not p.evaluation and value in p.values]
     positions = {'iterations': lambda p: p.iteration, 'time': lambda p: p.hours,
                  'epochs': lambda p: p.iteration if p.epoch is None else p.epoch}[x]
-    # Only few are seen as a line without them.
+    # Without markers few points are hard to see as a line.
     marker = 'o' if len(points) <= 60 else None
     axis.plot([positions(p) for p in points], [p.values[value] for p in points], marker=marker, markersize=4, **style)
     epochs = x == 'epochs' and any(p.epoch is not None for p in points)

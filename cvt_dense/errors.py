@@ -1,8 +1,8 @@
 """Exceptions for mistakes that a user can correct.
 
-A ``UserError`` is about what somebody typed, wrote into a config or has on disk: tools print its text alone. A
-constructor or function that is called with a value that it does not allow raises ``ValueError``, as everywhere in
-Python. ``CheckpointError`` is a ``ValueError`` too, for those who call the functions on weights themselves.
+A ``UserError`` is a mistake in a command line, a config or a file: tools print its message without a traceback. A
+constructor or function that is called with a value that it does not allow raises ``ValueError``, as usual in
+Python. ``CheckpointError`` is a ``ValueError`` too, for callers of the functions on weights.
 """
 
 

@@ -1,4 +1,4 @@
-"""Reading the dicts of a config, whether its types are texts or, in pure-Python configs, classes."""
+"""Read the dicts of a config, whose types are texts or, in pure-Python configs, classes."""
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Colours of classes, where their data set gives none."""
+"""Choose colours of classes whose data set has none."""
 from collections.abc import Sequence
 
 import numpy as np

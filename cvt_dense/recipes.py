@@ -1,4 +1,4 @@
-"""Where the recipes (``configs/``) and tools are. A config anywhere inherits a recipe by
+"""Find the recipes (``configs/``) and tools. Any config inherits a recipe by
 
     _base_ = __import__('cvt_dense').recipe('maskrcnn_cvt13_coco.py')
 

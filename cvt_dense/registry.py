@@ -1,7 +1,7 @@
 """Child registries of MMEngine's, in the scope ``cvt_dense``.
 
 MMEngine imports this module when a config names a type ``cvt_dense.<Name>`` and then imports the
-``locations``, so no ``custom_imports`` line is needed in anyone's config.
+``locations``, so no config needs ``custom_imports``.
 """
 from mmengine import registry as mmengine_registry
 from mmengine.registry import Registry
@@ -26,7 +26,7 @@ OPTIM_WRAPPERS = _child('optimizer wrapper', 'OPTIM_WRAPPERS', 'engine')
 OPTIM_WRAPPER_CONSTRUCTORS = _child(
     'optimizer wrapper constructor', 'OPTIM_WRAPPER_CONSTRUCTORS', 'engine')
 
-# Of the other kinds nothing is ours. But MMEngine builds them in a run's default scope too, and where that has no
-# registry of a kind, it warns of each object that this "may cause unexpected failure".
+# This package has no objects of the other kinds. But MMEngine builds them in a run's default scope too, and without a
+# registry of a kind it warns of each object that this "may cause unexpected failure".
 EMPTY = [_child(parent.name, name) for name, parent in vars(mmengine_registry).items()
          if isinstance(parent, Registry) and name not in globals()]

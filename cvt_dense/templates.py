@@ -1,4 +1,4 @@
-"""What follows from the lines at the top of ``configs/*_custom.py``, which call these functions below them.
+"""Compute settings from the lines at the top of ``configs/*_custom.py``, which call these functions.
 
 All return dicts and numbers that change a template's ``_base_`` files; what is of MMDetection or
 MMSegmentation is named there.
@@ -43,7 +43,7 @@ def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int
     if pretrained != 'published':
         backbone['init_cfg'] = pretrained and dict(type='Pretrained', checkpoint=pretrained)
     if not backbone['init_cfg']:
-        backbone['norm_eval'] = False  # stored statistics are no use before there are any
+        backbone['norm_eval'] = False  # a network from scratch has no stored statistics yet
     return backbone, list(size.channels), size.get('width', 256)
 
 
@@ -68,7 +68,7 @@ def two_stage(classes: Sequence[str], arch: str, pretrained: str | None, masks: 
         model['roi_head'].update(
             mask_roi_extractor=dict(out_channels=width),
             mask_head=dict(in_channels=width, conv_out_channels=width, num_classes=number))
-    if arch == 'nano':  # images are small, and so are their objects and what a CPU can do
+    if arch == 'nano':  # images and their objects are small, and a CPU is slow
         model['neck']['norm_cfg'] = dict(type='BN')
         model['rpn_head']['anchor_generator'] = dict(scales=[4])
         model['train_cfg'] = dict(
@@ -119,7 +119,7 @@ def upernet(classes: Sequence[str], arch: str, pretrained: str | None, image_siz
 def classifier(arch: str, pretrained: str | None) -> dict[str, Any]:
     """Return the settings of ``ImageClassifier``'s backbone; arguments as :func:`network`.
 
-    'nano' averages the maps instead of learning a CLS token: then detection and segmentation can start from it.
+    'nano' averages the maps instead of learning a CLS token, so that detection and segmentation can start from it.
     """
     return dict(network(arch, pretrained)[0], out_type='avg_featmap' if arch == 'nano' else 'cls_token')
 
@@ -211,10 +211,10 @@ def _at_ratio(view: dict[str, Any], ratio: float) -> dict[str, Any]:
 
 
 def run(max_iters: int, batch_size: int, best: str) -> tuple[dict[str, Any], list[dict[str, Any]], dict, dict]:
-    """Return what follows from a run's length: loop, checkpoints, learning rate over time.
+    """Return the settings that follow from a run's length: loop, checkpoints, learning rate over time.
 
     It is evaluated and saved ten times. The learning rate rises for a twentieth, at most 1000 iterations and not at all
-    below 40, then falls to 0 in a line.
+    below 40, then falls linearly to 0.
 
     Args:
         max_iters: iterations, of ``batch_size`` images a GPU.

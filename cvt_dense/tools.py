@@ -1,4 +1,4 @@
-"""The tools of an installed package, where there is no checkout's ``tools/``.
+"""Run the tools of an installed package, which has no checkout's ``tools/``.
 
     cvt-train mine.py                                                          as python tools/train.py mine.py
     python -m cvt_dense.tools train mine.py                                    the same
@@ -20,7 +20,7 @@ def run(name: str) -> None:
     """Run ``tools/<name>.py`` with this process's arguments, as if it had been called by its path."""
     path = folder() / 'tools' / f'{name}.py'
     sys.argv[0] = str(path)
-    sys.path.insert(0, str(path.parent))  # Python does so for a script
+    sys.path.insert(0, str(path.parent))  # as Python does for a script
     runpy.run_path(str(path), run_name='__main__')
 
 

@@ -33,7 +33,7 @@ def cam_reshape(model: nn.Module, image: tuple[int, int]) -> Callable[[Tensor], 
 
 
 class _Scores(nn.Module):
-    """A classifier's or segmentor's scores, whatever else they belong to."""
+    """Scores of a class, as the target that the package ``grad-cam`` expects."""
 
     def __init__(self, model: nn.Module, run: Callable[[Tensor], Tensor]):
         super().__init__()
@@ -47,7 +47,7 @@ def class_activation(model: nn.Module, image: Tensor, run: Callable[[Tensor], Te
     """Compute Grad-CAM (Selvaraju et al. 2017, arXiv 1610.02391) of a class: (H, W), 0 to 1.
 
     Args:
-        model: what contains the CvT, in evaluation mode.
+        model: contains the CvT, in evaluation mode.
         image: (1, 3, H, W), normalised.
         run: its scores of an image, (B, classes) or (B, classes, H, W); of a map, those of the pixels count where the
             class is the best.

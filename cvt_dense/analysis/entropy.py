@@ -13,8 +13,8 @@ def query_entropy(q: Tensor, k: Tensor, scale: float) -> Tensor:
     with the keys in the place of the values. ``Z`` comes out of the same call: beside the keys stands one whose score
     is 0, so that its weight is ``1 / (1 + Z)``. Adding one vector to all keys changes no weight, so their mean is taken
     off before; then ``Z >= number of keys`` (Jensen), which keeps all of it accurate. In float32 that holds for scores
-    up to 80 above their mean. Public functions only: it compiles, and exports with the right values, which an
-    attention kernel's own log-sum-exp does not (PyTorch replaces such a kernel by one that returns something else).
+    up to 80 above their mean. The function calls public functions only, so it compiles and exports with
+    correct values. The log-sum-exp of an attention kernel does not, because PyTorch replaces such kernels.
 
     Args:
         q: (B, heads, queries, head_dims).
@@ -24,7 +24,7 @@ def query_entropy(q: Tensor, k: Tensor, scale: float) -> Tensor:
     Returns:
         (B, heads, queries), 0 to log(keys).
     """
-    if q.dtype == torch.float16:  # 1 / (1 + Z) may be less than it can tell from 0
+    if q.dtype == torch.float16:  # 1 / (1 + Z) may underflow
         q, k = q.float(), k.float()
     k = F.pad(k - k.mean(dim=2, keepdim=True), (0, EXTRA, 1, 0))
     marked = torch.cat((F.pad(k[:, :, :1, :-EXTRA], (0, EXTRA), value=1.), k[:, :, 1:]), dim=2)

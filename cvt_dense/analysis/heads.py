@@ -1,4 +1,4 @@
-"""Which attention heads matter, and a network without the others."""
+"""Rank attention heads by importance, and build a network without the least important ones."""
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,15 +12,15 @@ IMPORTANCES = ('entropy', 'gradient', 'random')
 
 
 def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) -> dict[str, dict[str, Tensor]]:
-    """Measure how much each head matters, by calibration images.
+    """Measure the importance of each head on calibration images.
 
-    'gradient' is ``E|dL/dg|`` of a gate ``g = 1`` on what the head hands to the projection (Michel et al. 2019, arXiv
+    'gradient' is ``E|dL/dg|`` of a gate ``g = 1`` on the head's input to the projection (Michel et al. 2019, arXiv
     1905.10650), which is ``|sum(z * dL/dz)|`` over the head's outputs ``z``. 'entropy' is that times the mean entropy
-    of the head's attention over the log of the number of keys. 'random' is there to compare with. Each is divided by
+    of the head's attention over the log of the number of keys. 'random' is for comparison. Each is divided by
     its norm over the block, as they do, since gradients grow towards the loss.
 
     Args:
-        model: what contains the CvT; in evaluation mode, so that its statistics stay.
+        model: contains the CvT; in evaluation mode, so that its statistics do not change.
         losses: functions that run the model on one image and return its loss.
 
     Returns:
@@ -84,7 +84,7 @@ def prune_heads(state_dict: Mapping[str, Tensor], model: nn.Module, kept: Mappin
 
     Args:
         state_dict: of ``model``.
-        model: what contains the CvT.
+        model: contains the CvT.
         kept: numbers of heads by block, as of :func:`choose_heads`.
         arch: the CvT's, a dict.
 

@@ -37,8 +37,9 @@ def attention_distance(record: AttentionRecord) -> Tensor:
 def attention_entropy(record: AttentionRecord) -> Tensor:
     """Compute each head's entropy over the log of the number of keys: ``mean_i -sum_j A_ij log A_ij / log n_i``.
 
-    0: one key has it all; 1: all alike. Clark et al. 2019 (arXiv 1906.04341), there in nats; ``n_i`` are the keys that
-    the query can see, those of its window and CLS where attention has windows. A query with one key has 0.
+    The value is 0 if one key has all the weight and 1 if all keys have the same. Clark et al. 2019 (arXiv 1906.04341)
+    give it in nats. ``n_i`` is the number of keys that the query attends to: with windows, those of its window and CLS.
+    A query with one key has 0.
 
     Returns:
         (heads, ), the mean over images and queries.
@@ -52,7 +53,7 @@ def effective_rank(record: AttentionRecord) -> Tensor:
     """Compute the effective rank of each head's attention: ``exp(-sum_k p_k log p_k)``, ``p = sigma / sum(sigma)``.
 
     ``sigma`` are the singular values of ``A``. Roy and Vetterli 2007, "The effective rank: a measure of effective
-    dimensionality". Of a sample of queries it is at most their number.
+    dimensionality". For a sample of queries it is at most their number.
 
     Returns:
         (heads, ), the mean over images.
@@ -72,7 +73,7 @@ def attention_map(record: AttentionRecord) -> Tensor:
 def keys_on_tokens(record: AttentionRecord) -> Tensor:
     """Return ``P`` (keys x tokens), which spreads a key's weight over the tokens; its rows sum to 1.
 
-    A key of a strided convolution stands for the tokens around its centre: each gets
+    A key of a strided convolution represents the tokens around its centre: each gets
     ``max(0, 1 - |token - centre| / stride)`` along either side. That is bilinear interpolation's transpose, so that
     even attention stays even, which equal weights of the 3 x 3 tokens under the kernel would not: neighbouring kernels
     overlap on every other token. With stride 1 it is the identity. CLS goes to CLS.

@@ -199,7 +199,7 @@ def observe_attention(model: nn.Module, blocks: Sequence[str] | None,
 
 
 def _choose(backbone: CvT, blocks: Sequence[str] | None) -> set[str]:
-    """Return the names of the blocks that ``blocks`` stands for; None stands for all."""
+    """Return the names of the blocks that ``blocks`` selects; None selects all."""
     names = block_names(backbone)
     chosen: set[str] = set()
     for name in [blocks] if isinstance(blocks, str) else names if blocks is None else blocks:

@@ -1,4 +1,4 @@
-"""The attention weights of chosen blocks and queries, while a model runs as it always does."""
+"""Record the attention weights of chosen blocks and queries while a model runs unchanged."""
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ Query = str | int | tuple[float, float]
 
 @dataclass(frozen=True)
 class AttentionRecord:
-    """Some queries' attention in one block, of the last batch that ran.
+    """The attention of some queries in one block, for the last batch.
 
     Tokens are counted row by row over the map, after the CLS token if the block has one; keys likewise over their own,
     smaller map. Places are (x, y) in pixels of the network's input, of the pixel at the centre of what a token's or
@@ -66,7 +66,7 @@ def record_attention(model: nn.Module,
                      average_heads: bool = False) -> Iterator[dict[str, AttentionRecord]]:
     """Record the softmax weights of chosen queries in every forward pass while the ``with`` lasts.
 
-    The model computes what it computes otherwise, with the same kernels; the weights of the chosen queries are
+    The model computes the same results with the same kernels; the weights of the chosen queries are
     computed beside that, from the same projections, without gradient. A compiled model runs uncompiled meanwhile.
 
     Args:
@@ -82,7 +82,7 @@ def record_attention(model: nn.Module,
         :class:`AttentionRecord` by block's name, of the last pass; empty until one has run.
 
     Raises:
-        ValueError: no CvT, a block that does not exist, something else than a query; in the forward pass, a point
+        ValueError: no CvT, a block that does not exist, an entry that is not a query; in the forward pass, a point
             outside of the image.
     """
     queries = [queries] if isinstance(queries, (str, int, tuple)) else list(queries)
@@ -134,7 +134,7 @@ def _check_query(query: Any) -> None:
 
 
 def _tokens(block: BlockPass, query: Query, places: Tensor) -> Tensor:
-    """Return the tokens that a query stands for."""
+    """Return the tokens of a query."""
     num_cls, (height, width) = block.num_cls, block.hw_shape
     if query == 'cls':
         return torch.arange(num_cls)

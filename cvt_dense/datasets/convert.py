@@ -39,7 +39,7 @@ class Sample:
 
 @dataclass
 class Data:
-    """All that is converted; ``notes`` names the places of each thing that could not be carried over."""
+    """The data to convert; ``notes`` lists the places of everything that could not be converted."""
     classes: list[str] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     background: bool = True  # whether pixels without an object are background, not unlabelled
@@ -72,7 +72,7 @@ class Data:
             self.notes['images without annotations have no objects'].append(str(path))
 
     def add_detections(self, sample: Sample, detections: Any) -> None:
-        """Add what supervision has read."""
+        """Add the objects that supervision has read."""
         labels = [] if detections.class_id is None else detections.class_id.tolist()
         for i, (box, label) in enumerate(zip(detections.xyxy.tolist(), labels)):
             if not 0 <= label < len(self.classes):
@@ -152,7 +152,7 @@ def read_yolo(src: Path, data: Data) -> None:
         if any(len(line.split()) % 2 == 0 for line in lines):
             data.notes['numbers after boxes and polygons, such as scores, were left out'].append(str(label))
         for masks in (True, False):
-            chosen = [line for line in lines if (len(line.split()) > 6) == masks]  # as supervision tells polygons
+            chosen = [line for line in lines if (len(line.split()) > 6) == masks]  # as supervision recognises polygons
             data.add_detections(sample, yolo_annotations_to_detections(chosen, (sample.width, sample.height), masks))
 
 

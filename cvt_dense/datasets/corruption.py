@@ -32,7 +32,7 @@ def check_corruptions(names: Sequence[str], severities: Sequence[int]) -> None:
 def corrupt(image: np.ndarray, name: str, severity: int, seed: int = 0) -> np.ndarray:
     """Corrupt an image with the package ``imagecorruptions``.
 
-    What is drawn depends on the arguments alone, among them the image's content, not on order, workers or processes.
+    The random numbers depend on the arguments alone, including the image's content, not on order, workers or processes.
 
     Args:
         image: uint8 (H, W, 3), RGB, at least 32x32.
@@ -66,7 +66,7 @@ def corrupt(image: np.ndarray, name: str, severity: int, seed: int = 0) -> np.nd
 class CorruptImage:
     """:func:`corrupt` as a transform.
 
-    In MMDetection's and MMSegmentation's pipelines it stands after the image is loaded and changes it at its own size,
+    In MMDetection's and MMSegmentation's pipelines it follows the loading of the image and changes it at its own size,
     as Michaelis et al. do; in :class:`ImageDataset` it takes the PIL image after the crop, as ImageNet-C does.
     :meth:`set` changes it between passes over the data, not while workers run.
 
@@ -83,7 +83,7 @@ class CorruptImage:
         self.set(corruption, severity)
 
     def set(self, corruption: str | None, severity: int = 1) -> None:
-        """Take another corruption for the next pass over the data."""
+        """Set the corruption of the next pass over the data."""
         if corruption is not None:
             check_corruptions([corruption], [severity])
         self.corruption, self.severity = corruption, severity

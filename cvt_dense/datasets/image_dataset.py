@@ -86,7 +86,7 @@ class ImageDataset(BaseDataset):
 
     @property
     def metainfo(self) -> dict[str, Any]:
-        """Return what is known of the data set, among it ``classes``, the names by number (empty if unknown)."""
+        """Return the metadata of the data set, including ``classes``, the names by number (empty if unknown)."""
         return dict(super().metainfo, classes=self.classes)
 
     def load_data_list(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Samplers whose indices bring a seed along, so that a sample's randomness depends on its place in the run alone."""
+"""Samplers whose indices contain a seed, so that a sample's randomness depends on its place in the run alone."""
 import random
 from collections.abc import Iterator, Sequence, Sized
 from functools import partial
@@ -51,7 +51,7 @@ class SeededSampler(DefaultSampler):
 
     Seeds depend on ``seed``, the epoch and the place in the epoch, not on workers or processes: a resumed run sees the
     same augmented images as an uninterrupted one, whatever ``num_workers`` is. Any map-style data set and any batch
-    sampler (mmdet's, mmseg's) can be used. Not seeded is what an augmentation keeps from sample to sample (mmdet's
+    sampler (mmdet's, mmseg's) can be used. An exception is what an augmentation keeps from sample to sample (mmdet's
     ``CachedMosaic``) or draws from a generator of its own (Albumentations).
 
     Args:
@@ -59,8 +59,8 @@ class SeededSampler(DefaultSampler):
         shuffle: another order each epoch.
         seed: the same in every process; None draws one.
         round_up: repeat samples so that every process gets as many.
-        num_repeats: augmented copies of an image in one epoch (repeated augmentation, 3 in DeiT). They stand side by
-            side, so they go to different processes where there are several. An epoch keeps its length and so has
+        num_repeats: augmented copies of an image in one epoch (repeated augmentation, 3 in DeiT). They are
+            neighbours, so they go to different processes where there are several. An epoch keeps its length and so has
             fewer different images.
 
     Raises:

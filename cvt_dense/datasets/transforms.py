@@ -1,4 +1,4 @@
-"""Opening an image for classification, and what is changed in timm's transforms."""
+"""Open images for classification, and adapt timm's transforms."""
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
@@ -8,7 +8,7 @@ from PIL import ExifTags, Image
 from timm.data import auto_augment, create_transform
 from timm.data.transforms import RandomResizedCropAndInterpolation
 
-# What undoes each EXIF orientation; 1 and unknown ones need nothing.
+# The operation that undoes each EXIF orientation; 1 and unknown ones need none.
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,

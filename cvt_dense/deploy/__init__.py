@@ -1,8 +1,8 @@
 """Files that run without this package: exported, checked, and opened again.
 
 ``export.py`` and its helpers write a file, ``runtime.py`` opens one: ``open_exported(path, runtime=None)`` is a
-callable with ``metadata``; ``exported.py`` puts one into the place of a config's backbone or model. What writing and
-opening agree on, and what a program without this package can rely on:
+callable with ``metadata``; ``exported.py`` puts one into the place of a config's backbone or model. The following
+sections define the format, for both sides and for programs without this package:
 
 **Suffixes.** ``.onnx`` (ONNX Runtime, TensorRT, OpenVINO), ``.xml`` with a ``.bin`` beside it (OpenVINO), ``.pt2``
 (``torch.export``).

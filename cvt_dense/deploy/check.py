@@ -1,4 +1,4 @@
-"""Does a file give what PyTorch gives? Runs both and compares."""
+"""Compare the outputs of an exported file with PyTorch's."""
 from collections.abc import Callable, Sequence
 
 import torch
@@ -101,7 +101,7 @@ def check(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Tenso
         boxes += len(expected['boxes']) if detector else 0
         try:
             actual = run(image)
-        except Exception as error:  # each runtime has exceptions of its own
+        except Exception as error:  # each runtime has its own exceptions
             report(f'  {what}: it does not run: {" ".join(str(error).split())[:300]}')
             return False
         tolerance = (BOX_TOLERANCES if detector else TOLERANCES)[precision]

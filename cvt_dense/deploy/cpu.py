@@ -1,8 +1,8 @@
-"""What this CPU computes fast: which precision to export for it."""
+"""Describe the precisions that this CPU computes fast."""
 import os
 from pathlib import Path
 
-# Of Linux's names: those that decide how fast a precision is.
+# Linux's names of the features that decide how fast a precision is.
 FEATURES = ('avx2', 'avx_vnni', 'avx512f', 'avx512_vnni', 'avx512_bf16', 'amx_bf16', 'amx_int8')
 LIMIT = 'ONEDNN_MAX_CPU_ISA'  # environment variable that PyTorch and OpenVINO obey
 
@@ -15,7 +15,7 @@ def cpu_features(info: Path = Path('/proc/cpuinfo')) -> list[str]:
 
 
 def advice(features: list[str]) -> str:
-    """Describe in one paragraph what the CPU has, of :func:`cpu_features`, and the precision to begin with."""
+    """Describe in one paragraph the CPU's features, of :func:`cpu_features`, and the precision to begin with."""
     limit = os.environ.get(LIMIT)
     has = f'This CPU has {", ".join(features) or "none of " + ", ".join(FEATURES)}'
     if limit:

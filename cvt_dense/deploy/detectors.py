@@ -1,4 +1,4 @@
-"""mmdet's RetinaNet, Faster and Mask R-CNN as one program of standard operators, and what they are compared with.
+"""Export mmdet's RetinaNet, Faster and Mask R-CNN as one program of standard operators.
 
 mmdet's post-processing makes lists and objects of data-dependent length, which no exporter follows. Here it is written
 again with two operators that ONNX has and PyTorch has not, NonMaxSuppression and RoiAlign: they are declared without a
@@ -62,7 +62,7 @@ def _name(thing: Any) -> str:
 
 
 def check_supported(model: nn.Module) -> None:
-    """Check that every part of a detector is one whose arithmetic is written here, or raise a UserError."""
+    """Raise a UserError unless this module implements every part of a detector."""
     roi_head = getattr(model, 'roi_head', None)
     first = getattr(model, 'bbox_head' if roi_head is None else 'rpn_head', None)
     parts = [(first, ('RetinaHead', ) if roi_head is None else ('RPNHead', ))]

@@ -1,4 +1,4 @@
-"""From a model to checked files."""
+"""Export a model to files and compare them with PyTorch."""
 import copy
 import tempfile
 from collections.abc import Callable, Sequence
@@ -100,7 +100,7 @@ class Exporter:
                     batch=self.batch)
 
     def to_input(self, images: Tensor) -> Tensor:
-        """Turn what the network takes into what the file takes."""
+        """Convert inputs of the network to inputs of the file."""
         return file_input(images, self.about)
 
     def _resize(self, image: Tensor, size: tuple[int, int]) -> Tensor:
@@ -134,7 +134,7 @@ class Exporter:
     # -- writing ---------------------------------------------------------------------------------------------
 
     def _whole(self, dtype: torch.dtype | None = None) -> nn.Module:
-        """Return what the file holds."""
+        """Return the network that the file contains."""
         network = self.network if dtype is None else copy.deepcopy(self.network)
         normalise = copy.copy(self.normalise) if self.options.raw_input else None
         if normalise is not None:
@@ -192,13 +192,15 @@ class Exporter:
         (formats.save_openvino if path.suffix == '.xml' else formats.save_onnx)(model, path, self.metadata(precision))
 
     def sensitivity(self) -> list[tuple[str, float]]:
-        """Return what int8 in each layer alone costs, see :func:`int8.sensitivity`; of a detector up to its first
-        head."""
+        """Return the error that int8 in each layer alone causes; see :func:`int8.sensitivity`.
+
+        A detector is measured up to its first head.
+        """
         run = self.network.dense if isinstance(self.network, detectors.Detector) else self.network
         return int8.sensitivity(self.network, run, self.images[:JUDGED])
 
     def check(self, path: Path, precision: str) -> bool:
-        """Return whether a file gives what the model gives."""
+        """Return whether a file's outputs equal the model's within the tolerance."""
         return check(open_exported(path).run_normalised, self.reference, self.examples(), precision, self.report)
 
     def export(self, path: Path, precision: str = 'fp32') -> bool:

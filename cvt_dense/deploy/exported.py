@@ -38,7 +38,7 @@ class _InferenceOnly(BaseModule):
 
 
 def _drop_weights(module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    """Remove what a whole model's checkpoint has of this part, which the file holds already."""
+    """Remove this part's weights from a whole model's checkpoint, because the file contains them."""
     for name in [name for name in state_dict if name.startswith(prefix)]:
         del state_dict[name]
 
@@ -113,9 +113,9 @@ def exported_model(file: str, replaces: str | type, runtime: str | None = None, 
     for name, part in list(network.named_children()):
         if part is not network.data_preprocessor:
             delattr(network, name)
-            vars(network)[name] = part.to('meta')  # post-processing asks for its settings; the weights go
+            vars(network)[name] = part.to('meta')  # post-processing reads its settings; the weights are removed
     network.exported = _InferenceOnly(exported)
-    network.register_parameter('none', nn.Parameter(torch.zeros(1)))  # several processes: DDP wants at least one
+    network.register_parameter('none', nn.Parameter(torch.zeros(1)))  # several processes: DDP needs at least one
     replace(network, exported)
     return network
 
@@ -160,7 +160,7 @@ def check_normalisation(exported: Exported, preprocessor: nn.Module) -> None:
 
 
 class _Logits(nn.Module):
-    """Stands for a classifier's backbone; its vector is the logits."""
+    """Replaces a classifier's backbone; its vector is the logits."""
 
     def __init__(self, run: Callable[[Tensor], Tensor]):
         super().__init__()

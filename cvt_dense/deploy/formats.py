@@ -45,7 +45,7 @@ def check_format(path: Path, precision: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what exporters and quantisers log about their own work from the terminal."""
+    """Hide the log messages of exporters and quantisers from the terminal."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

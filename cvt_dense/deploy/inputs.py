@@ -1,4 +1,4 @@
-"""What the test pipeline of a config gives its network: images, their sizes, and how they were normalised."""
+"""Read the inputs that a config's test pipeline prepares: images, their sizes and their normalisation."""
 import contextlib
 import copy
 import io

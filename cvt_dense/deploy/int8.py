@@ -31,7 +31,7 @@ def select(names: Sequence[str], keep: Sequence[str]) -> set[str]:
     """Return those of ``names`` that are in ``keep`` or in a module named there.
 
     Raises:
-        UserError: an entry of ``keep`` is neither a layer nor holds any.
+        UserError: an entry of ``keep`` is neither a layer nor a module that contains one.
     """
     kept = set()
     for wanted in keep:
@@ -107,7 +107,7 @@ def quantize(model: Any, inputs: Sequence[Tensor], names: Collection[str]) -> An
 
 def sensitivity(network: nn.Module, run: Callable[[Tensor], Sequence[Tensor]],
                 inputs: Sequence[Tensor]) -> list[tuple[str, float]]:
-    """Simulate in float32 what quantising each layer alone costs.
+    """Simulate in float32 the error that quantising each layer alone causes.
 
     Args:
         network: holds the layers.

@@ -1,4 +1,4 @@
-"""Opens an exported file as a function of torch tensors, in ONNX Runtime, OpenVINO or PyTorch."""
+"""Open an exported file as a function of torch tensors, in ONNX Runtime, OpenVINO or PyTorch."""
 import importlib.util
 import json
 import zipfile
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import UserError
 
-# Who opens which suffix; the first is the default. ONNX Runtime's thread pool is its own, as is OpenVINO's.
+# Runtimes that open each suffix; the first is the default. ONNX Runtime's thread pool is its own, as is OpenVINO's.
 RUNTIMES = {'.onnx': ('onnxruntime', 'openvino'), '.xml': ('openvino', ), '.pt2': ('torch', )}
 METADATA = 'cvt_dense'  # the key that a file's metadata has in each format
 MIN_SIDE = 16  # pixels, of every CvT
@@ -58,7 +58,7 @@ def open_exported(path: str | Path, runtime: str | None = None) -> 'Exported':
     return _open(path, runtime, path.stat().st_mtime)
 
 
-@lru_cache(1)  # a start looks into its file before the model is built; none needs two
+@lru_cache(1)  # a start reads its file before the model is built, and needs one file at most
 def _open(path: Path, runtime: str, changed: float) -> 'Exported':
     try:
         text, run = dict(onnxruntime=_onnxruntime, openvino=_openvino, torch=_torch)[runtime](path)
@@ -119,12 +119,12 @@ class Exported:
         return {name: torch.cat([part[name] for part in parts]).to(device) for name in parts[0]}
 
     def run_normalised(self, batch: Tensor) -> dict[str, Tensor]:
-        """Run a batch that was normalised by the file's mean and deviation already, float (B, C, H, W)."""
+        """Run a batch that was normalised by the file's mean and standard deviation already, float (B, C, H, W)."""
         return self(file_input(batch, self.metadata))
 
 
 def file_input(batch: Tensor, metadata: dict[str, Any]) -> Tensor:
-    """Turn what a network takes into what its exported file takes.
+    """Convert a network's inputs to inputs of its exported file.
 
     Args:
         batch: what the data preprocessor makes of images: float (B, C, H, W).
@@ -143,7 +143,7 @@ def file_input(batch: Tensor, metadata: dict[str, Any]) -> Tensor:
 
 
 def takes_bgr(metadata: dict[str, Any]) -> bool:
-    """Return whether the network takes BGR: the mm libraries read images so, and not every config turns them."""
+    """Return whether the network takes BGR, in which the mm libraries read images unless the config converts them."""
     return metadata['task'] != 'classification' and not metadata['bgr_to_rgb']
 
 

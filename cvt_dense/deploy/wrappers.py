@@ -1,4 +1,4 @@
-"""What is exported: networks with normalised or raw images in and plain tensors out.
+"""Wrap networks for export: their inputs are normalised or raw images, their outputs are plain tensors.
 
 They recognise a network by its attributes (``encode_decode``, ``roi_head``), not by its class.
 """
@@ -17,7 +17,7 @@ TASKS = ('classification', 'segmentation', 'detection')
 
 
 def task_of(model: nn.Module) -> str | None:
-    """Return 'classification', 'segmentation' or 'detection', by what the model has; None: none of them."""
+    """Return 'classification', 'segmentation' or 'detection' by the model's attributes, or None."""
     if hasattr(model, 'encode_decode'):
         return 'segmentation'
     if hasattr(model, 'roi_head') or hasattr(model, 'bbox_head') or hasattr(model, 'rpn_head'):
@@ -26,7 +26,7 @@ def task_of(model: nn.Module) -> str | None:
 
 
 class Normalise(nn.Module):
-    """Raw RGB images to what a network takes.
+    """Converts raw RGB images to the input of a network.
 
     Args:
         mean, std: one for each channel as the network takes them, in units of 0 to 255.
@@ -49,7 +49,7 @@ class Normalise(nn.Module):
 
 
 class Exported(nn.Module):
-    """The whole that a file holds: normalisation, the network in its precision, float32 out.
+    """The program in a file: normalisation, the network in its precision, and float32 outputs.
 
     Args:
         network: float (B, 3, H, W) to a tuple of tensors.
@@ -70,7 +70,7 @@ class Exported(nn.Module):
 
 
 class Backbone(nn.Module):
-    """A backbone's maps, or a classifier's vector."""
+    """Returns a backbone's maps, or a classifier's vector."""
 
     def __init__(self, backbone: nn.Module):
         super().__init__()
@@ -86,7 +86,7 @@ class Backbone(nn.Module):
 
 
 class Classifier(nn.Module):
-    """Logits (B, classes)."""
+    """Returns logits (B, classes)."""
     names = ['logits']
 
     def __init__(self, model: nn.Module):
@@ -98,7 +98,7 @@ class Classifier(nn.Module):
 
 
 class Segmentor(nn.Module):
-    """Logits (B, classes, H, W) at the image's size, or its label map (B, H, W).
+    """Returns logits (B, classes, H, W) at the image's size, or its label map (B, H, W).
 
     Args:
         model: with ``encode_decode`` and ``decode_head``, as mmseg's.
@@ -112,7 +112,7 @@ class Segmentor(nn.Module):
 
     def forward(self, image: Tensor) -> tuple[Tensor]:
         shapes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), tuple(image.shape[2:]))
-        logits = self.model.encode_decode(image, [shapes])  # heads look at the first image's only
+        logits = self.model.encode_decode(image, [shapes])  # heads read the first image's only
         if not self.argmax:
             return (logits, )
         if logits.shape[1] == 1:

@@ -16,7 +16,7 @@ from .checkpoint.loaders import batch_size
 
 
 class RunnerMixin:
-    """What is added to MMEngine's ``Runner``, or to the one that a config's ``runner_type`` names.
+    """Extends MMEngine's ``Runner``, or the one that a config's ``runner_type`` names.
 
     - Resumed, it appends to the log files that the run has written so far. MMEngine names a start's folder of logs
       after the time. Here a resumed run takes the name of the newest folder with training curves in the work dir,
@@ -27,11 +27,11 @@ class RunnerMixin:
     - A schedule without an iteration, or a batch too small for a BatchNorm, is an error whose message names the remedy.
     - While it is built, the console shows warnings only: dumps of the config, the environment and the hooks are in
       the log file.
-    - It does not dump its config, which is adapted to this machine: whoever starts a training writes down what was
-      asked for, and a test leaves that alone.
+    - It does not dump its config, which is adapted to this machine: the start of a training writes the user's
+      config, and a test does not change that file.
     """
 
-    resuming = False  # whether a checkpoint's run goes on, from the moment that it is loaded
+    resuming = False  # whether a checkpoint's run continues, from the moment that it is loaded
     console: ConsoleFilter | None = None
 
     @cached_property
@@ -83,8 +83,8 @@ class RunnerMixin:
                 raise
             # PyTorch's BatchNorm; UperNet, PSPNet and DeepLab pool to one value an image.
             size = batch_size(self.train_dataloader)
-            raise UserError(f'train_dataloader.batch_size={size}: a BatchNorm here gets one value of each channel, of '
-                            'which there is no deviation. Train on 2 images a GPU or more, or with '
+            raise UserError(f'train_dataloader.batch_size={size}: a BatchNorm here gets one value of each channel, '
+                            'which has no standard deviation. Train on 2 images a GPU or more, or with '
                             'norm_cfg=dict(type="GN", num_groups=32) in the heads.') from error
 
     def _compile_backbone(self) -> None:

@@ -25,7 +25,7 @@ def read_valid_classes(name: str) -> list[int]:
 
 @METRICS.register_module()
 class Accuracy(BaseMetric):
-    """``accuracy/top1`` and ``accuracy/top5`` in percent, and ``accuracy/loss``, the mean cross entropy.
+    """Computes ``accuracy/top1`` and ``accuracy/top5`` in percent, and ``accuracy/loss``, the mean cross entropy.
 
     The result does not depend on the number of processes. Images with label -1 (unreadable) are left out. With fewer
     than k classes, top-k is 100.

@@ -1,4 +1,4 @@
-"""How much of a network's accuracy is left on corrupted images."""
+"""Measure a network's accuracy on corrupted images."""
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ class RobustnessTestLoop(TestLoop):
     """Tests on clean images, then with each corruption and severity.
 
     The data set has a ``cvt_dense.CorruptImage`` (``tools/test.py --corrupt`` puts it there), whose corruption this
-    loop sets; its loader must not keep workers from pass to pass. ``corruptions.json`` in the work dir is written
+    loop sets; its loader must not have persistent workers. ``corruptions.json`` in the work dir is written
     after every pass.
 
     Args:

@@ -1,6 +1,6 @@
-"""What a start adds to a copy of the config: this machine, its processes, and what is continued or tested.
+"""Adapt a copy of the config to this machine, its processes, and the checkpoint that is continued or tested.
 
-Nothing of this is written down.
+These changes are not saved.
 """
 import argparse
 import copy
@@ -19,7 +19,7 @@ from .work_dir import test_folder, was_restarted
 
 
 def adapt(cfg: Config, args: argparse.Namespace) -> Config:
-    """Return a copy of ``cfg`` as this start needs it on this machine; to adapt it again changes nothing.
+    """Return a copy of ``cfg`` that is adapted to this start on this machine. The function is idempotent.
 
     Args:
         cfg: of :func:`.read.read_config`.

@@ -1,4 +1,4 @@
-"""What a run logs before it begins: what is trained or tested, on what, for how long, from which weights, where."""
+"""Log a summary of a run before it begins: model, data, length, weights, device and folder."""
 from typing import Any
 
 import torch
@@ -9,7 +9,7 @@ from ..nodes import dicts, type_name, walk
 
 
 def announce(runner: Runner, cfg: Config, datasets: dict[str, Any]) -> None:
-    """Log what begins.
+    """Log the summary of a run.
 
     Args:
         runner: of the run.

@@ -1,4 +1,4 @@
-"""From a config to its data sets and its Runner."""
+"""Build the data sets and the Runner of a config."""
 import argparse
 import copy
 import inspect
@@ -65,7 +65,7 @@ def check_model(cfg: Config, datasets: dict[str, Any]) -> None:
     """Check the weights that a run loads, and what MMEngine builds after its first files are written.
 
     Raises:
-        UserError: what a check has found.
+        UserError: a check has found a mistake.
     """
     run = Run(list(datasets), datasets)
     for find_mistakes in OF_MODEL:
@@ -87,7 +87,7 @@ def build_runner(cfg: Config, user_cfg: Config, args: argparse.Namespace, datase
 
     Args:
         cfg: adapted to this machine by :func:`.adapt.adapt`.
-        user_cfg: as the user gave it; it is what the work dir and the checkpoints keep.
+        user_cfg: as the user gave it; the work dir and the checkpoints keep this one.
         args: the tool's flags.
         datasets: the data sets that the run uses, by stage.
     """
@@ -103,7 +103,7 @@ def build_runner(cfg: Config, user_cfg: Config, args: argparse.Namespace, datase
         arguments[f'{stage}_dataloader'] = dict(arguments[f'{stage}_dataloader'], dataset=dataset)
     runner = runner_class(**arguments, cfg=cfg)
     for hook in (EvaluateLoadedHook, *((SummaryHook, HeadClassesHook) if training else ())):
-        if not any(isinstance(present, hook) for present in runner.hooks):  # a config of someone else's
+        if not any(isinstance(present, hook) for present in runner.hooks):  # a config of another project
             runner.register_hook(hook())
     runner.cfg = user_cfg
     runner.visualizer.add_config(user_cfg)

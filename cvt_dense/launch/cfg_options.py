@@ -1,4 +1,4 @@
-"""``--cfg-options KEY=VALUE``: MMEngine's, except that blanks stay and that an option without effect is an error."""
+"""Parse ``--cfg-options KEY=VALUE`` as MMEngine does, but keep blanks and reject options without effect."""
 import argparse
 import ast
 import difflib
@@ -10,7 +10,7 @@ from mmengine.config import Config, DictAction
 
 from ..errors import UserError
 
-# What MMEngine and this package read from a config besides the arguments of MMEngine's Runner.
+# Keys that MMEngine and this package read from a config besides the arguments of MMEngine's Runner.
 READ_FROM_CONFIG = {
     'activation_checkpointing', 'backend_args', 'compile', 'custom_imports', 'efficient_conv_bn_eval',
     'find_unused_parameters', 'model_wrapper_cfg', 'runner_type', 'strategy', 'sync_bn', 'tta_model', 'tta_pipeline'}

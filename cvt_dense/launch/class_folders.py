@@ -1,4 +1,4 @@
-"""Classifiers whose config gives no number of classes: it is that of the class folders."""
+"""Take the number of classes from the class folders where a classifier's config does not give it."""
 import os
 from collections.abc import Sequence
 

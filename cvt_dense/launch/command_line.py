@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import UserError
 from .cfg_options import OptionsAction
 
-# What wrong settings and files raise while datasets, model and runner are built.
+# Errors that wrong settings and files raise while data sets, model and runner are built.
 SETUP_ERRORS = (UserError, ValueError, TypeError, KeyError, AttributeError, AssertionError, ImportError,
                 OSError, SyntaxError, RuntimeError, ArithmeticError)
 
@@ -20,7 +20,7 @@ TRACEBACK = 'CVT_DENSE_TRACEBACK'  # environment variable: '1' shows tracebacks
 
 
 class ShowTraceback(argparse.Action):
-    """``--traceback``, for processes that this one starts too."""
+    """Action of ``--traceback``, which also applies to processes that this one starts."""
 
     def __call__(self, *args: Any) -> None:
         os.environ[TRACEBACK] = '1'
@@ -30,7 +30,7 @@ class ShowTraceback(argparse.Action):
 def report_errors(*errors: type) -> Iterator[None]:
     """End the process with the message of any of ``errors`` on stderr and exit code 2.
 
-    What may be a fault in code, not in what the user gave, gets its file and line. ``--traceback``, or
+    Errors that may be faults of the code, not of the user's input, get their file and line. ``--traceback``, or
     ``CVT_DENSE_TRACEBACK=1`` in the environment, prints the whole traceback before.
     """
     try:

@@ -1,4 +1,4 @@
-"""Processes and devices of a run: gloo without CUDA, Slurm's variables, and an orderly end."""
+"""Set up the processes and devices of a run: gloo without CUDA, Slurm's variables, and an orderly end."""
 import faulthandler
 import functools
 import gc

@@ -1,4 +1,4 @@
-"""What the flags of testing and predicting make of a config: mixed precision, and exported files."""
+"""Apply the flags of testing and predicting to a config: mixed precision, and exported files."""
 import argparse
 from importlib.util import find_spec
 
@@ -18,7 +18,7 @@ WEIGHT_HOOKS = ('EMAHook', 'RawWeightsHook')
 
 
 def set_inference(cfg: Config, args: argparse.Namespace) -> None:
-    """Make ``cfg`` test what ``args`` name; doing it twice equals once.
+    """Make ``cfg`` test the files that ``args`` name. The function is idempotent.
 
     ``args.checkpoint`` is a checkpoint or a whole exported model; ``args.backbone`` an exported backbone, in place of
     the checkpoint's; ``args.autocast`` is the precision.
@@ -42,7 +42,7 @@ def set_inference(cfg: Config, args: argparse.Namespace) -> None:
 def set_corruptions(cfg: Config, args: argparse.Namespace) -> None:
     """Apply ``--corrupt`` and ``--severity``: another test loop, and a transform in the test data that it sets.
 
-    Twice equals once.
+    The function is idempotent.
 
     Raises:
         UserError: no such corruption or severity, no data to corrupt, or flags that do not go together.
@@ -99,7 +99,7 @@ def _set_model(cfg: Config, args: argparse.Namespace) -> None:
     if needs_classes(cfg) and exported.metadata['classes']:
         cfg.model.num_classes = len(exported.metadata['classes'])
     number_folders(cfg, exported.metadata['classes'])
-    check_classes(exported, cfg.model)  # before a data set is read, which has its own opinion
+    check_classes(exported, cfg.model)  # before a data set is read, which checks it differently
     if type_name(cfg.model) != 'ExportedModel':
         cfg.model.update(type='cvt_dense.ExportedModel', replaces=cfg.model.type, file=file, runtime=runtime)
 

@@ -1,4 +1,4 @@
-"""The one rule for the files that tools write: nothing that exists is overwritten without ``--force``."""
+"""Check the files that tools write: no existing file is overwritten without ``--force``."""
 import argparse
 import os
 from collections.abc import Iterable

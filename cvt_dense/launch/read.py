@@ -1,7 +1,7 @@
-"""The first step of a start: a config file, ``--cfg-options`` and the flags become one config.
+"""Read a config file, ``--cfg-options`` and the flags as one config, which is the first step of a start.
 
 The result is the config that the user gave. It is written into the work dir and into checkpoints, and a training from
-it is the same training. What only this start on this machine needs is added to a copy by :mod:`.adapt`.
+it is the same training. :mod:`.adapt` applies changes for this start and machine to a copy.
 """
 import argparse
 import importlib.util
@@ -24,7 +24,7 @@ VIS_BACKENDS = dict(tensorboard=('TensorboardVisBackend', 'tensorboard'), wandb=
 
 
 def read_config(args: argparse.Namespace) -> Config:
-    """Return the config that a command line asks for.
+    """Return the config of a command line.
 
     Args:
         args: flags of the tool, with ``config``; one that the tool does not have counts as not given.
@@ -166,7 +166,7 @@ def check_amp(cfg: Config, dtype: str) -> None:
         dtype: see :func:`set_amp`.
 
     Raises:
-        UserError: they do not.
+        UserError: the model or the machine does not support it.
     """
     import torch
     operators = has_mmcv_operators(cfg)

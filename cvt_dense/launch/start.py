@@ -1,4 +1,4 @@
-"""How every training and test starts, in one straight line: read, check, build; the tool then runs it."""
+"""Start a training or a test in three steps: read, check, build. The tool then runs it."""
 import argparse
 import logging
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def start(args: argparse.Namespace, stages: list[str]) -> 'Runner':
-    """Return the Runner that a command line asks for. The first process checks for all.
+    """Return the Runner of a command line. The first process checks for all.
 
     Args:
         args: the tool's flags.

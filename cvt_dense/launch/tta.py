@@ -30,7 +30,7 @@ def set_tta_pipeline(cfg: Config) -> None:
 def set_slices(cfg: Config, args: argparse.Namespace) -> None:
     """``--slice`` and ``--overlap``: images are loaded in their own size, and a model in between cuts them.
 
-    Twice equals once.
+    The function is idempotent.
 
     Raises:
         UserError: another task, a value that is not allowed, or flags that do not go together.

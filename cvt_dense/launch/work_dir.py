@@ -1,4 +1,4 @@
-"""Folders of runs: one training in each, its tests in ``test/`` inside."""
+"""Manage work directories: one training in each, and its tests in ``test/`` inside."""
 import argparse
 import fcntl
 import os
@@ -42,8 +42,8 @@ def test_folder(cfg: Config, args: argparse.Namespace) -> str:
 def check_work_dir(cfg: Config, args: argparse.Namespace) -> None:
     """Refuse to train in a folder that holds another run; called in the first process, for all.
 
-    Not where the run goes on with what is there (``--resume``, a process that torchrun started again), and not with
-    ``--overwrite``, if nothing that the run needs would be moved aside.
+    This check passes if the run continues the old one (``--resume``, a process that torchrun started again), and with
+    ``--overwrite``, unless a file that the run needs would be moved aside.
 
     Raises:
         UserError: if the folder holds another run, or what is to be moved aside is needed.
@@ -75,7 +75,7 @@ def begin(cfg: Config, args: argparse.Namespace) -> None:
         UserError: if another training has taken the folder.
     """
     if is_first_process():
-        folder = os.path.realpath(cfg.work_dir)  # a link to a folder on another disk stays
+        folder = os.path.realpath(cfg.work_dir)  # a link to a folder on another disk is kept
         _lock(folder)
         check_work_dir(cfg, args)  # again: another training may have begun and ended in between
         if args.overwrite and not was_restarted() and traces_of_training(folder):
@@ -114,8 +114,8 @@ def _lock(folder: str) -> None:
 def was_restarted() -> bool:
     """Return whether torchrun has started this process again, after a crash of a run that had begun.
 
-    A start that was refused is repeated by ``--max-restarts`` too; it must not go on with the run that it was
-    refused for.
+    A start that was refused is repeated by ``--max-restarts`` too; it must not continue the run for which it was
+    refused.
     """
     marker = _launch_marker()
     return int(os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)) > 0 and (marker is None or marker.exists())

@@ -308,7 +308,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor, hw_shape: Shape, carry: Any = None) -> tuple[Tensor, Any]:
         """Map tokens (B, [1 +] H * W, embed_dims) to tokens of the same shape.
 
-        ``carry`` is what a variant's block hands to the next block of its stage; this one returns it as it came.
+        ``carry`` is what a variant's block passes to the next block of its stage; this block returns it unchanged.
         """
         x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), hw_shape)))
         x = x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))

@@ -1,4 +1,4 @@
-"""What pretraining does to a batch on the device: normalise, erase, mix, smooth the labels."""
+"""Prepare a batch on the device: normalise, erase, mix, and smooth the labels."""
 from collections.abc import Sequence
 from typing import Any
 

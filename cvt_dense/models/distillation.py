@@ -1,4 +1,4 @@
-"""What a classifier learns from a teacher, beside the labels."""
+"""Train a classifier on a teacher's outputs beside the labels."""
 import json
 from collections.abc import Callable
 from typing import Any
@@ -87,7 +87,7 @@ class Distillation:
         """
         key = json.dumps(self.teacher_cfg, sort_keys=True, default=str)
         if key not in _LOADED:
-            with torch.random.fork_rng(devices=[]):  # a run draws the same numbers, loaded before or in its middle
+            with torch.random.fork_rng(devices=[]):  # loading must not change a run's random numbers
                 _LOADED[key] = MODELS.build(self.teacher_cfg)
         teacher = _LOADED[key]
         if teacher.num_classes != num_classes:

@@ -1,4 +1,4 @@
-"""Pretraining without labels: hidden parts of images are reconstructed from the rest (SimMIM, Xie et al. 2022)."""
+"""Pretrain without labels by reconstructing hidden parts of images (SimMIM, Xie et al. 2022)."""
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,14 +15,15 @@ from ..weights import StrictLoading
 
 @MODELS.register_module()
 class MaskedImageModel(StrictLoading, BaseModel):
-    """A CvT that sees images with hidden squares, and one 1x1 convolution that reconstructs them from its last map.
+    """A CvT on images with hidden squares, and one 1x1 convolution that reconstructs them from its last map.
 
     SimMIM keeps the map dense, as CvT's convolutions need it: hidden squares are grey in the image, so that the
-    overlapping first embedding cannot look into them, and behind that embedding a learned token takes their place.
-    The loss is the mean absolute error (L1) over the hidden pixels, which are normalised; visible pixels do not count.
+    overlapping first embedding does not get their pixels, and after that embedding a learned token replaces them. The
+    loss is the mean absolute error (L1) over the hidden pixels, which are normalised; visible pixels do not count.
 
-    A checkpoint's ``backbone`` is like a classifier's without CLS token: set ``with_cls_token=False`` where it is used.
-    BatchNorm's running statistics include hidden squares; ``cvt_dense.BatchNormStatisticsHook`` recomputes them.
+    A checkpoint's ``backbone`` is like a classifier's without CLS token: set ``with_cls_token=False`` in the network
+    that loads it. BatchNorm's running statistics include hidden squares; ``cvt_dense.BatchNormStatisticsHook``
+    recomputes them.
 
     Args:
         backbone: config of a :class:`CvT`; its ``out_type`` and ``with_cls_token`` are set here.

@@ -1,4 +1,4 @@
-"""Teachers of a classifier: timm's networks and this project's, with weights that are there."""
+"""Teachers of a classifier: trained networks of timm and of this project."""
 from typing import Any
 
 import torch
@@ -14,14 +14,14 @@ PUBLISHED = 'timm'  # of checkpoint: the weights that timm publishes for model_n
 
 
 class Teacher(nn.Module):
-    """A trained classifier that only looks: in eval mode for good, without gradients.
+    """A trained classifier that always stays in eval mode and has no gradients.
 
     Args:
         network: images (B, 3, H, W) to logits (B, classes).
         num_classes: of its logits.
-        normalisation: mean and deviation of its images, a value for each channel, of 0 to 255.
+        normalisation: mean and standard deviation of its images, a value for each channel, of 0 to 255.
         input_size: (height, width) that images are resized to; None: as they come.
-        source: what it is, for messages.
+        source: description of the teacher, for messages.
         classes: their names, where known.
     """
 
@@ -73,8 +73,8 @@ def _load(network: nn.Module, tensors: StateDict, source: str) -> None:
 def timm_teacher(model_name: str, checkpoint: str | None = None, input_size: Any = None, **timm_args: Any) -> Teacher:
     """Build a classifier of timm as a teacher.
 
-    ``timm.task`` has a ``DistillationTeacher`` too. It belongs to a training loop of its own, takes a network without
-    published weights as it is, untrained, and gives one with other classes a new, untrained head.
+    ``timm.task`` has a ``DistillationTeacher`` too. It belongs to timm's training loop. It accepts a network without
+    published weights, which is untrained, and gives a network with other classes a new, untrained head.
 
     Args:
         model_name: as ``timm.create_model`` takes it, e.g. 'regnety_160.deit_in1k'.
@@ -85,7 +85,7 @@ def timm_teacher(model_name: str, checkpoint: str | None = None, input_size: Any
 
     Raises:
         UserError: timm has no such network, or ``checkpoint`` is missing.
-        CheckpointError: the weights cannot be had or do not fit.
+        CheckpointError: the weights cannot be read or do not fit.
     """
     import timm
     decided = sorted({'num_classes', 'pretrained'} & set(timm_args))
@@ -98,7 +98,7 @@ def timm_teacher(model_name: str, checkpoint: str | None = None, input_size: Any
                         f'network{f"; it has {near}" if near else ""}. timm.list_models() lists all.')
     if not checkpoint:
         raise UserError(f'model.distillation.teacher.checkpoint={checkpoint!r}: a teacher without trained weights '
-                        f'teaches noise. Give a file or URL, or {PUBLISHED!r} for those that timm publishes for '
+                        f'is of no use. Give a file or URL, or {PUBLISHED!r} for those that timm publishes for '
                         f'{model_name}.')
     with torch.device('meta'):
         about = timm.create_model(model_name, **timm_args).pretrained_cfg
@@ -141,11 +141,11 @@ def classifier_teacher(config: str, checkpoint: str | None = None, input_size: A
     """
     if not checkpoint:
         raise UserError(f'model.distillation.teacher.checkpoint={checkpoint!r}: give the checkpoint that {config} was '
-                        'trained to; a teacher without trained weights teaches noise.')
+                        'trained to; a teacher without trained weights is of no use.')
     try:
         cfg = Config.fromfile(config)
     except FileNotFoundError as error:
-        raise UserError(f'model.distillation.teacher.config={config!r} is not there: {error}') from error
+        raise UserError(f'model.distillation.teacher.config={config!r} does not exist: {error}') from error
     if 'ImageClassifier' not in str((cfg.get('model') or {}).get('type')):
         raise UserError(f"model.distillation.teacher.config={config!r} is not a cvt_dense.ImageClassifier's config.")
     try:

@@ -44,8 +44,8 @@ class TimmBackbone(BaseModule):
         level_norms: gives each level a LayerNorm of its own, ``norm0``..., as MMDetection's Swin and ConvNeXt have.
         init_cfg: None: timm's initialisation. ``dict(type='Pretrained', checkpoint='timm')``: the weights that timm
             publishes, from its hub; a file or URL in place of ``'timm'``: timm's names, or a checkpoint of this
-            project whose ``backbone`` is the same network. What the file has beside the network is left over;
-            anything of the network that it lacks is an error.
+            project whose ``backbone`` is the same network. Further tensors of the file are left over;
+            a tensor of the network that the file lacks is an error.
         timm_args: further arguments of ``timm.create_model``, e.g. ``drop_path_rate``.
 
     Attributes:
@@ -54,7 +54,7 @@ class TimmBackbone(BaseModule):
 
     Raises:
         ValueError: an argument's value is not allowed, or the network gives no maps.
-        CheckpointError: on ``init_weights()``: weights that cannot be had or do not fit.
+        CheckpointError: on ``init_weights()``: weights that cannot be read or do not fit.
 
     Shapes:
         Input (B, in_channels, H, W). Always returns a tuple; maps are NCHW and contiguous.
@@ -110,7 +110,7 @@ class TimmBackbone(BaseModule):
         try:
             return timm.create_model(self.model_name, **self._timm_args, **options)
         except (TypeError, AssertionError, RuntimeError, IndexError, KeyError, AttributeError) as error:
-            # timm has no error of its own for what a network does not take.
+            # timm has no specific error for arguments that a network does not accept.
             raise ValueError(f'timm builds no {self.model_name!r} with {dict(self._timm_args, **options)}: '
                              f'{type(error).__name__}: {error}') from error
 
@@ -166,7 +166,7 @@ class TimmBackbone(BaseModule):
     # -- weights -------------------------------------------------------------------------------------
 
     def init_weights(self) -> None:
-        """Load what ``init_cfg`` names; timm has initialised everything else while it was built."""
+        """Load the weights of ``init_cfg``; timm has initialised everything else while it was built."""
         if self.init_cfg:
             tensors = self._read()
             self.network.load_state_dict(tensors)
@@ -175,10 +175,10 @@ class TimmBackbone(BaseModule):
         self._is_init = True
 
     def check_init_weights(self) -> None:
-        """Read what :meth:`init_weights` would load and compare it, loading nothing.
+        """Compare the weights that :meth:`init_weights` would load with the network, without loading them.
 
         Raises:
-            FileNotFoundError, CheckpointError: it cannot be had, or does not fit.
+            FileNotFoundError, CheckpointError: it cannot be read, or does not fit.
         """
         if self.init_cfg:
             self._read()
@@ -193,7 +193,7 @@ class TimmBackbone(BaseModule):
         if not given:
             try:
                 given = self._through_timm(tensors)
-            except Exception as error:  # the network's, the hub's, a filter's of one network: anything
+            except Exception as error:  # errors of the connection, of the hub and of timm's filters have many types
                 raise CheckpointError(f'{source} gives no weights of {self.model_name!r}: {type(error).__name__}: '
                                       f'{" ".join(str(error).split())[:400]}') from error
         own = self.network.state_dict()

@@ -1,4 +1,4 @@
-"""Weights for images of another number of channels."""
+"""Adapt weights to images with another number of channels."""
 from mmengine.logging import print_log
 from torch import Tensor
 
@@ -12,9 +12,9 @@ PUBLISHED = 3  # channels that the rule starts from
 def adapt_channels(state_dict: StateDict, in_channels: int, source: str) -> dict[str, Tensor]:
     """Return a CvT state dict whose first convolution takes ``in_channels``, by timm's ``adapt_input_conv``.
 
-    One channel: the sum over R, G and B, so that a grey image gives what it gives as RGB. More than three: R, G, B, R,
-    G, ... as often as needed, times 3 / ``in_channels``, so that outputs keep their size. Logged; a file of as many
-    channels stays as it is.
+    One channel gets the sum over R, G and B, so that a grey image has the same outputs as in RGB. More than three get
+    R, G, B, R, G, ... as often as needed, times 3 / ``in_channels``, so that outputs keep their scale. The log names
+    the change. Weights that have ``in_channels`` already are not changed.
 
     Args:
         state_dict: in any of the formats; one without the first convolution is returned unchanged.

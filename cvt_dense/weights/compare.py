@@ -1,4 +1,4 @@
-"""What a network takes from a checkpoint, what is new, what is left over, and what does not fit."""
+"""Compare a network with a checkpoint: tensors that are loaded, new, left over, or do not fit."""
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class Comparison:
 
     Attributes:
         loaded: in both, of the same shape.
-        new: only the network's, as it may be: they keep their initial values.
-        left_over: only the checkpoint's, as it may be.
-        missing, unexpected, mismatched: differences that must not be.
+        new: only in the network, which is allowed: they keep their initial values.
+        left_over: only in the checkpoint, which is allowed.
+        missing, unexpected, mismatched: differences that are not allowed.
     """
     loaded: list[str]
     new: list[str]
@@ -102,7 +102,7 @@ def check_cvt(own: StateDict, given: StateDict, source: str, left_over: Iterable
     These differences are allowed:
 
     - the tensors of options that the file was trained without (LayerScale, positions, hybrid and linear attention) are
-      new, except a LayerScale that does not start at 1, with which the file's weights would hardly count;
+      new, except a LayerScale that does not start at 1, which would make the file's weights almost ineffective;
     - a dense network's per-level norms (``norm0``...) are new, the final ``norm`` is left over;
     - a backbone leaves the ``head`` over; a classifier gets a new one where the number of classes
       differs (both are then named: the file's is left over, the network's new);

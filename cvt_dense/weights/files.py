@@ -1,4 +1,4 @@
-"""Reading weight files: from anywhere, in any format, without running code that they may hold."""
+"""Read weight files from any source and in any format, without running code in them."""
 import hashlib
 import os
 import pickle
@@ -32,13 +32,13 @@ BUCKETS = (r'(\S+\:)?s3://', r'(\S+\:)?petrel://')  # as MMEngine spells them
 def register_safe_loading() -> None:
     """Let MMEngine read every weight file of this process by :func:`load_weights_file`.
 
-    Each tool of this project calls it before it reads a file. From then on no weight file runs code, whoever loads it
-    into whatever model (``Runner.load_checkpoint``, ``resume``, ``load_from``, ``init_cfg``, ``init_detector``...), be
-    it from a path, ``cvt_dense://``, ``hf://``, ``http(s)://``, ``s3://`` or ``petrel://``. Not covered are the names
+    Each tool of this project calls it before it reads a file. From then on no weight file runs code, for any caller
+    and any model (``Runner.load_checkpoint``, ``resume``, ``load_from``, ``init_cfg``, ``init_detector``...), whether
+    it is a path, ``cvt_dense://``, ``hf://``, ``http(s)://``, ``s3://`` or ``petrel://``. Not covered are the names
     of MMEngine's own collections (``torchvision://``, ``open-mmlab://``...), whose URLs MMEngine chooses.
 
-    Tools of others do not call it: importing this package changes nothing in MMEngine. There, ``init_cfg`` of the
-    modules that this project registers is read by :func:`load_weights_file` all the same; ``load_from``,
+Tools of other projects do not call it, because importing this package changes nothing in MMEngine. There,
+    :func:`load_weights_file` still reads ``init_cfg`` of the modules that this project registers; ``load_from``,
     ``load_checkpoint`` and the ``init_cfg`` of other modules follow MMEngine's rules, which may run a pickle's code.
     Such a tool can call this function itself.
     """
@@ -80,7 +80,7 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
         except FileNotFoundError:
             raise
         except OSError as error:  # of the network
-            raise CheckpointError(f'{source} cannot be fetched: {error}.') from error
+            raise CheckpointError(f'{source} cannot be downloaded: {error}.') from error
         checkpoint = read_checkpoint(path, map_location)
     if not isinstance(checkpoint, Mapping):
         raise CheckpointError(f'{source} holds a {type(checkpoint).__name__}: a checkpoint is a dict.')
@@ -108,7 +108,7 @@ def read_checkpoint(path: str | Path, map_location: Any = 'cpu') -> Any:
         FileNotFoundError: there is no such file, or none of :data:`HUB_FILES` in the folder.
         CheckpointError: the file is damaged, is no checkpoint, or its pickle needs more than tensors,
             plain Python values and MMEngine's own records. The environment variable
-            ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1`` (PyTorch's) runs such a pickle all the same.
+            ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1`` (PyTorch's) opens such a pickle nevertheless.
     """
     path = Path(path).expanduser()
     if path.is_dir():
@@ -130,12 +130,12 @@ def read_checkpoint(path: str | Path, map_location: Any = 'cpu') -> Any:
         return load_pickle(path, map_location)
     except (MemoryError, torch.OutOfMemoryError, CheckpointError):
         raise
-    except Exception as error:  # a file that is damaged, no checkpoint, or hostile raises anything
+    except Exception as error:  # a damaged or hostile file, or one that is no checkpoint, may raise any exception
         raise CheckpointError(_why_unreadable(path, error)) from error
 
 
 def _check_size(path: Path) -> None:
-    """Raise CheckpointError for an archive that would unpack to more than it is; ``torch.save`` does not compress."""
+    """Raise CheckpointError for an archive that unpacks to more than its size; ``torch.save`` does not compress."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
@@ -193,7 +193,7 @@ def _download(url: str) -> Path:
     name = os.path.basename(urlparse(url).path)
     path = Path(torch.hub.get_dir(), 'checkpoints', f'{hashlib.sha256(url.encode()).hexdigest()[:16]}-{name}')
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f'{path}.lock'):  # several processes may want it
+    with FileLock(f'{path}.lock'):  # several processes may need it
         if not path.exists():
             torch.hub.download_url_to_file(url, str(path), progress=os.isatty(0))
     return path
@@ -219,6 +219,6 @@ def _from_hub(source: str) -> Path:
             except (EntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
                 reason = error
     raise CheckpointError(f'{source} is neither in the cache of huggingface_hub '
-                          f'({huggingface_hub.constants.HF_HUB_CACHE}) nor can it be fetched: '
+                          f'({huggingface_hub.constants.HF_HUB_CACHE}) nor can it be downloaded: '
                           f'{str(reason).strip().splitlines()[0]} Offline, run "hf download {owner}/{repository}" '
                           'before, or give a file.') from reason

@@ -1,4 +1,4 @@
-"""The three namings of CvT's weights, and the way from any of them to any other.
+"""Convert CvT's weights between three namings.
 
 ==============  ==================================  ============================================
 ``microsoft``   ``stage0.…``, ``norm``, ``head``    the authors' files; our bare backbone has the
@@ -107,7 +107,7 @@ FORMATS = tuple(_NAMINGS)
 def recognise(keys: Iterable[str]) -> str | None:
     """Return the naming of a CvT state dict, one of :data:`FORMATS`, or None if it is not CvT's.
 
-    A few renamed or missing keys do not change the verdict: the naming of most keys counts.
+    A few renamed or missing keys do not change the result: the naming of most keys counts.
     """
     votes = Counter(name for key in keys for name, naming in _NAMINGS.items() if re.match(naming.pattern, key))
     return votes.most_common(1)[0][0] if votes else None
@@ -189,7 +189,7 @@ def measure_arch(state_dict: StateDict) -> dict[str, tuple[int, ...]]:
 def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[str, Any]:
     """Return the ``config.json`` with which transformers' ``from_pretrained`` builds the network.
 
-    What the tensors do not show (strides and paddings) is the authors' choice for all their models.
+    Settings that the tensors do not show (strides and paddings) are the authors' for all their models.
 
     Args:
         state_dict: in any of :data:`FORMATS`, with a head and ``dw_bn`` projections (transformers
@@ -197,7 +197,7 @@ def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[
         num_heads: attention heads of each stage, which the tensors do not show.
 
     Raises:
-        ValueError: a tensor that the network needs is not there, or heads were pruned.
+        ValueError: a tensor that the network needs is missing, or heads were pruned.
     """
     weights = convert(state_dict, 'microsoft')
     arch = measure_arch(weights)

@@ -1,4 +1,4 @@
-"""Stand-ins for what MMEngine's checkpoints hold beside tensors and plain Python values.
+"""Stand-ins for objects of MMEngine's checkpoints that are neither tensors nor plain Python values.
 
 PyTorch's restricted unpickler (``torch.load(..., weights_only=True)``) creates tensors and plain Python values only.
 MMEngine's logs need NumPy arrays, NumPy numbers and ``HistoryBuffer`` too. A pickle that names one of these gets an
@@ -23,14 +23,14 @@ def _refuse(what: str) -> None:
 
 
 class _StandIn:
-    """What a pickle gets instead of a class; ``value`` becomes the real object once the state was checked."""
+    """Base class of the objects that a pickle gets; ``value`` becomes the real object once the state was checked."""
 
     __hash__ = None  # no key of a dict and no member of a set, where it could not be replaced later
     value: Any = None
 
 
 class _DType(_StandIn):
-    """Stands for ``numpy.dtype``; only numbers are allowed, no objects, records or strings."""
+    """Replaces ``numpy.dtype``; only numbers are allowed, no objects, records or strings."""
 
     def __init__(self, code: str, align: bool = False, copy: bool = True):
         if code not in _NUMBER_CODES:
@@ -44,7 +44,7 @@ class _DType(_StandIn):
 
 
 class _Array(_StandIn):
-    """Stands for ``numpy.ndarray``."""
+    """Replaces ``numpy.ndarray``."""
 
     def __setstate__(self, state: tuple) -> None:
         _, shape, dtype, fortran_order, data = state
@@ -57,7 +57,7 @@ class _Array(_StandIn):
 
 
 class _HistoryBuffer(_StandIn):
-    """Stands for MMEngine's ``HistoryBuffer``; its table of functions, which the file names too, is left out."""
+    """Replaces MMEngine's ``HistoryBuffer``; its table of functions, which the file names too, is left out."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         logs, counts, length = state['_log_history'], state['_count_history'], state['max_length']
@@ -69,21 +69,21 @@ class _HistoryBuffer(_StandIn):
 
 
 def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
-    """Stand for NumPy's function that creates an array whose state follows."""
+    """Replace NumPy's function that creates an array whose state follows."""
     if kind is not _Array:
         _refuse(f'a NumPy array of type {kind!r}')
     return _Array()
 
 
 def _scalar(dtype: Any, data: Any) -> np.generic:
-    """Stand for NumPy's function that creates a number."""
+    """Replace NumPy's function that creates a number."""
     if type(dtype) is not _DType or type(data) is not bytes or len(data) != dtype.value.itemsize:
         _refuse('a NumPy number whose dtype and bytes do not fit each other')
     return np.frombuffer(data, dtype.value)[0]
 
 
 def _getattr(owner: Any, name: Any) -> None:
-    """Stand for ``getattr``, by which a pickled ``HistoryBuffer`` lists its functions."""
+    """Replace ``getattr``, by which a pickled ``HistoryBuffer`` lists its functions."""
     if owner is not _HistoryBuffer:
         _refuse(f'getattr of {owner!r}')
 

@@ -1,4 +1,4 @@
-"""Loading of weights into this project's modules: strict, safe, with a report of one line."""
+"""Load weights into this project's modules strictly and safely, and report the result in one line."""
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -64,12 +64,12 @@ class StrictPretrainedInit(PretrainedInit):
 
 
 class StrictLoading:
-    """Mixin of this project's modules, before MMEngine's ``BaseModule``: how weights get into them.
+    """Mixin of this project's modules, before MMEngine's ``BaseModule``, that loads their weights.
 
     - ``init_cfg=dict(type='Pretrained')`` takes :class:`StrictPretrainedInit`'s arguments. The file is read without
-      running code that it may hold, under anybody's tools, and must fit as :func:`.compare.check_cvt` says.
+      running code in it, in the tools of every project, and must fit as :func:`.compare.check_cvt` defines.
     - ``load_state_dict`` and MMEngine's ``load_checkpoint`` take CvT's weights by the names of the authors, of Hugging
-      Face and of this project. They are as strict as they are called.
+      Face and of this project. Their argument ``strict`` keeps its meaning.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -86,7 +86,7 @@ class StrictLoading:
         super().init_weights()
 
     def check_init_weights(self) -> None:
-        """Read what :meth:`init_weights` would load and compare it, loading nothing.
+        """Compare the weights that :meth:`init_weights` would load with the module, without loading them.
 
         Raises:
             FileNotFoundError, CheckpointError: as :class:`StrictPretrainedInit` and :meth:`check_loading`.
@@ -100,7 +100,7 @@ class StrictLoading:
         return [cfg for cfg in cfgs if cfg['type'] in ('Pretrained', PretrainedInit, StrictPretrainedInit)]
 
     def check_loading(self, tensors: StateDict, source: str) -> Comparison:
-        """Compare a state dict, of any naming, with this module's, loading nothing.
+        """Compare a state dict, of any naming, with this module's, without loading it.
 
         Args:
             tensors: the state dict.
@@ -144,7 +144,7 @@ def _translate_names(module: nn.Module, state_dict: dict[str, Any], prefix: str,
 
 
 def check_model(model: nn.Module, tensors: StateDict, source: str, strict: bool) -> None:
-    """Compare a checkpoint with a whole model, loading nothing, and log what its parts would take from it.
+    """Compare a checkpoint with a whole model without loading it, and log what the model's parts would take from it.
 
     Args:
         model: any model.

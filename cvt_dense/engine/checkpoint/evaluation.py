@@ -28,8 +28,8 @@ def record_evaluation(runner: Runner) -> None:
 def misses_evaluation(runner: Runner) -> bool:
     """Return whether a resumed run must begin with an evaluation, whose result its checkpoint does not contain.
 
-    Without that evaluation the best score would not go on as in an undisturbed run. After the last evaluation
-    nothing goes on: there it is enough that it was completed.
+    Without that evaluation the best score would differ from that of an uninterrupted run. The last evaluation of a run
+    need not be repeated if it was completed.
     """
     if runner.iter == 0 or runner.val_loop is None:
         return False

@@ -19,7 +19,7 @@ class AtomicLocalBackend(LocalBackend):
 def find_checkpoint(work_dir: str) -> str | None:
     """Return the checkpoint that a run in ``work_dir`` continues from, or None if there is none.
 
-    It is the one that ``last_checkpoint`` names. Where that is missing or torn (an older run without
+    It is the one that ``last_checkpoint`` names. Where that is missing or incomplete (an older run without
     ``SafeCheckpointHook``, a moved folder, a damaged disk), it is the newest complete one.
     """
     folder = Path(work_dir)
@@ -31,5 +31,5 @@ def find_checkpoint(work_dir: str) -> str | None:
         candidates = [folder / Path(named).name, Path(named)]  # a copied folder names the original's file
     saved = [path for pattern in ('epoch_*.pth', 'iter_*.pth') for path in folder.glob(pattern)]
     candidates += sorted(saved, key=lambda path: path.stat().st_mtime, reverse=True)
-    # torch.save writes a zip archive, whose directory is at its end: it is the first to be torn off.
+    # torch.save writes a zip archive, whose directory is at its end, so a truncated file has none.
     return next((str(path) for path in candidates if path.is_file() and zipfile.is_zipfile(path)), None)

@@ -1,4 +1,4 @@
-"""Checkpoints that a crash cannot tear, and runs that can be stopped and continued at any moment."""
+"""Write checkpoints atomically, and let runs stop and continue at any moment."""
 import signal
 import sys
 from pathlib import Path
@@ -27,8 +27,8 @@ class SafeCheckpointHook(CheckpointHook):
       after that, not before.
     - SIGTERM and SIGUSR1 (Slurm's ``--signal=USR1@120``) save ``preempted.pth`` after the next iteration, with
       several processes within about 5 seconds whichever of them got the signal, and end the run with exit code 0. An
-      evaluation is broken off, and repeated by the resumed run; only metrics that are being computed come to their
-      end. Resumed, the run goes on with the next batch of the same epoch. Batches seen before are neither repeated
+      evaluation is interrupted, and repeated by the resumed run; only metrics that are being computed are
+      completed. The resumed run continues with the next batch of the same epoch. Batches are neither repeated
       nor left out, since the samplers depend on seed and epoch alone; only samplers that ignore the seed would
       (:class:`SeedHook` names them). The log numbers the rest of that epoch's batches from 1.
     - While gradients are being accumulated, checkpoints and stops wait for the next step of the optimizer, after
@@ -42,7 +42,7 @@ class SafeCheckpointHook(CheckpointHook):
       fraction of the data, schedules are moved to the same epoch, and the log reports it. The learning
       rate is scaled to the new total batch where ``auto_scale_lr`` is enabled.
 
-    Args: those of MMEngine's ``CheckpointHook``, but ``file_client_args``, which MMEngine deprecates.
+    Args: as for MMEngine's ``CheckpointHook``, but ``file_client_args``, which MMEngine deprecates.
     """
 
     PREEMPTED = 'preempted.pth'

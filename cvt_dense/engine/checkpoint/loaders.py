@@ -1,4 +1,4 @@
-"""Data loaders like another one, with another order of samples."""
+"""Copy data loaders with another order of samples."""
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ def copy_loader(loader: DataLoader, **order: Any) -> DataLoader:
 
 
 def batch_size(loader: DataLoader) -> int:
-    """Return the batch size of a loader, also of one with a batch sampler of its own."""
+    """Return the batch size of a loader, with or without its own batch sampler."""
     return loader.batch_size or getattr(loader.batch_sampler, 'batch_size', 1)
 
 

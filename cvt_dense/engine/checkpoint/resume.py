@@ -10,7 +10,7 @@ from .loaders import SkippingBatchSampler, batch_size, copy_loader
 
 
 def data_shape(runner: Runner) -> dict[str, int]:
-    """Return what decides which images belong to an iteration, as a checkpoint's ``meta`` records it."""
+    """Return the numbers that determine the images of an iteration, as a checkpoint's ``meta`` records them."""
     loader = runner.train_dataloader
     return dict(
         world_size=runner.world_size,
@@ -24,7 +24,7 @@ def move_to_same_data(runner: Runner, meta: dict[str, Any]) -> None:
 
     Args:
         runner: is about to resume; its :func:`data_shape` may be another one than the saved run's.
-        meta: of the checkpoint; MMEngine's Runner goes on from its ``iter``. Without a data shape, as MMEngine itself
+        meta: of the checkpoint; MMEngine's Runner continues from its ``iter``. Without a data shape, as MMEngine itself
             saves it, and for loops that count iterations only, nothing is changed.
     """
     if 'world_size' not in meta or not isinstance(runner.train_loop, EpochBasedTrainLoop):

@@ -1,4 +1,4 @@
-"""Stop signals: noticed in all processes of a training at the same iteration."""
+"""Handle stop signals in all processes of a training at the same iteration."""
 import atexit
 import math
 import multiprocessing
@@ -18,7 +18,7 @@ SIGNALS = [getattr(signal, name) for name in ('SIGTERM', 'SIGUSR1') if hasattr(s
 
 
 class Agreements:
-    """Moments at which all processes compare their numbers; each counts the steps that it has done, all of them alike.
+    """Determines the steps at which all processes compare their numbers; all of them count the same steps.
 
     After every agreement the next one is ``PERIOD`` seconds or ``STEPS`` later, whichever is sooner: the earliest that
     any of them proposes from the time that its steps took. The first is after one step.
@@ -45,14 +45,14 @@ class Agreements:
         seconds = (now - self._at) / max(done - self._done, 1)
         step = max(min(math.floor(self.PERIOD / max(seconds, 1e-9)), self.STEPS), 1)
         numbers = torch.tensor([received, -step if unfinished else -self.STEPS, unfinished])
-        all_reduce(numbers, 'max')  # of the negative steps that is the fewest
+        all_reduce(numbers, 'max')  # the maximum of negative steps is the smallest number of steps
         received, step, unfinished = numbers.tolist()
         self._at, self._done, self.next = now, done, done - step
         return received, bool(unfinished)
 
 
 class StopSignals:
-    """SIGTERM and SIGUSR1 while a run trains and evaluates.
+    """Records SIGTERM and SIGUSR1 while a run trains and evaluates.
 
     Several processes agree on whether one of them got a signal: after training iterations, and after an
     evaluation's batches. How many of those there are may differ between processes. One that has had its last
@@ -78,7 +78,7 @@ class StopSignals:
         self._old_handlers = {number: signal.signal(number, self._note) for number in SIGNALS}
 
     def unwatch(self) -> None:
-        """Give signals the effect that they had before."""
+        """Restore the previous signal handlers."""
         for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
         self._old_handlers = {}

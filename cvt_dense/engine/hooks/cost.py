@@ -1,4 +1,4 @@
-"""What a training run has cost."""
+"""Log the cost of a training."""
 import sys
 import time
 from datetime import timedelta

@@ -11,15 +11,15 @@ from ...registry import HOOKS
 class EMAHook(MMEngineEMAHook):
     """MMEngine's ``EMAHook`` that averages after each step of the optimizer, not after each iteration.
 
-    With k accumulated iterations a step, MMEngine's takes the same weights into the average k times, which
-    makes it k times shorter: with this one, 8 GPUs and one GPU with 8 accumulated iterations have the same
+    With k accumulated iterations a step, MMEngine's hook adds the same weights to the average k times, which makes
+    the average k times shorter. With this hook, 8 GPUs and one GPU with 8 accumulated iterations have the same
     average.
 
-    Args: those of MMEngine's ``EMAHook``. ``begin_iter`` counts iterations, ``momentum`` is per step.
+    Args: as for MMEngine's ``EMAHook``. ``begin_iter`` counts iterations, ``momentum`` is per step.
     """
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: dict[str, Any] | None = None) -> None:
-        # should_update() is about the iteration that is over: the wrapper has counted it already.
+        # should_update() refers to the last iteration, because the wrapper has counted it already.
         if runner.optim_wrapper.should_update():
             super().after_train_iter(runner, batch_idx, data_batch, outputs)

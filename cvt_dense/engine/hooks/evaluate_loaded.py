@@ -1,4 +1,4 @@
-"""Detection scores of the images that were loaded, and of a detector that finds nothing."""
+"""Compute detection scores of the loaded images only, also for a detector that finds nothing."""
 from contextlib import redirect_stdout
 from io import StringIO
 from itertools import zip_longest
@@ -21,9 +21,9 @@ class LoadedImagesEvaluator(Evaluator):
     """MMEngine's ``Evaluator`` in which COCO and LVIS metrics score the images that were loaded.
 
     MMDetection's ``CocoMetric`` scores every image of its annotation file: those that the data set leaves out
-    (``indices``, a filter, a subset) count as images in which everything was missed. And it returns no score at all
+    (``indices``, a filter, a subset) count as images in which everything was missed. It also returns no score
     for a detector that finds nothing in any image, as an untrained one does; here every score is 0 then. Metrics of
-    other kinds score what they are given. What packages print meanwhile goes to the log file.
+    other kinds are not changed. The output that packages print meanwhile goes to the log file.
     """
 
     def evaluate(self, size: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Fine-tuning from a checkpoint of other classes: heads follow the classes' names."""
+"""Fine-tune from a checkpoint of other classes: keep the outputs of classes with equal names."""
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -67,10 +67,10 @@ def rows_by_name(name: str, own: Tensor, given: Tensor, old: Sequence[str], new:
 class HeadClassesHook(Hook):
     """Compare a checkpoint's class names with the training set's where a training starts from its weights.
 
-    Equal names in equal order keep the heads. Otherwise each class that both have keeps its rows of them, wherever it
-    stands, and the others are new. The log says which. That is for ``ImageClassifier`` and for the heads of
-    Mask R-CNN and its kin, RetinaNet, DINO, Mask2Former and MMSegmentation's ``conv_seg``. Other heads are loaded as
-    they are, with a warning where the names differ.
+    Equal names in equal order keep the heads. Otherwise each class that both have keeps its rows at its new position,
+    and the rows of other classes are initialised. The log lists both. This works for ``ImageClassifier``, for the heads
+    of Mask R-CNN and related detectors, RetinaNet, DINO, Mask2Former and MMSegmentation's ``conv_seg``. Other heads are
+    loaded unchanged, with a warning if the names differ.
 
     Does nothing when a run is resumed or tested, or where names are not known on both sides.
     """

@@ -36,7 +36,7 @@ class NonFiniteLossHook(Hook):
         optimizer = getattr(runner.optim_wrapper, 'optimizer', None)  # none: a wrapper of several
         self.watches = optimizer is not None
         if self.watches:
-            optimizer.register_step_post_hook(self._note_step)  # costs no synchronisation with the device
+            optimizer.register_step_post_hook(self._note_step)  # needs no synchronisation with the device
 
     def _note_step(self, *args: Any) -> None:
         self.stepped = True

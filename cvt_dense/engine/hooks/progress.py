@@ -10,28 +10,28 @@ from tqdm.contrib import DummyTqdmFile
 
 from ...registry import HOOKS
 
-WINDOW = 10  # iterations that images/s is the mean of
+WINDOW = 10  # images/s is the mean over this many iterations
 
 
 @HOOKS.register_module()
 class ProgressBarHook(Hook):
-    """On a terminal: a bar below the log's lines with iterations, time left, loss and images/s.
+    """Shows a bar with iterations, time left, loss and images/s below the log's lines on a terminal.
 
     It counts the iterations of an epoch, of the whole run where that has no epochs, or of an evaluation. Only the
-    main process shows it, and only on a terminal: what goes to a file or a pipe are the log's plain lines.
+    main process shows it, and only on a terminal: files and pipes get the log's plain lines.
     """
 
     priority = 'LOWEST'  # after the log's lines, and after SafeCheckpointHook has found where a resumed run goes on
 
     def __init__(self):
         self.terminal: TextIO | None = None
-        self.bars: list[tqdm] = []  # an evaluation's below that of training without epochs
+        self.bars: list[tqdm] = []  # an evaluation's bar is below that of a training without epochs
 
     def before_run(self, runner: Runner) -> None:
         self.redirections = ExitStack()
         if runner.rank == 0 and sys.stdout.isatty():
             self.terminal = sys.stdout
-            above = DummyTqdmFile(self.terminal)  # takes the bars away, writes, and draws them again
+            above = DummyTqdmFile(self.terminal)  # removes the bars, writes, and draws them again
             self.redirections.enter_context(redirect_stdout(above))
             for handler in runner.logger.handlers:
                 if getattr(handler, 'stream', None) is self.terminal:

@@ -1,4 +1,4 @@
-"""Evaluate, beside the averaged weights of an ``EMAHook``, those that are not averaged too, in the same pass."""
+"""Evaluate the weights of the optimizer beside the averaged weights of an ``EMAHook``, in the same pass."""
 from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
@@ -13,7 +13,7 @@ from ...registry import HOOKS
 
 @HOOKS.register_module()
 class RawWeightsHook(Hook):
-    """Evaluate, beside the averaged weights of an ``EMAHook``, those that are not averaged too, in the same pass.
+    """Evaluate the weights of the optimizer beside the averaged weights of an ``EMAHook``, in the same pass.
 
     ``EMAHook`` evaluates the averaged weights, which are also a checkpoint's ``state_dict``; this
     hook adds the same metrics of the raw ones under ``raw/``. ``tools/test.py`` takes them from the

@@ -20,7 +20,7 @@ class SummaryHook(Hook):
     """Log the last and best metric with their files, and commands to view the results, when training ends.
 
     The best is that of ``save_best``, or else of the task's main metric. A run that was resumed with other settings of
-    the optimizer or its schedules than the checkpoint's, which are restored, logs which have no effect.
+    the optimizer or its schedules than the checkpoint's, which are restored, logs the settings that have no effect.
     """
 
     priority = 'VERY_LOW'
@@ -49,7 +49,7 @@ class SummaryHook(Hook):
 
 
 def _ignored(runner: Runner, checkpoint: dict[str, Any]) -> list[str]:
-    """Return the settings in whose place a run that resumes ``checkpoint`` takes the checkpoint's.
+    """Return the settings that a run which resumes ``checkpoint`` takes from the checkpoint.
 
     The built optimizer and schedules are compared, not the configs, since the text of a checkpoint's config is code.
     What follows from another batch size is not listed.

@@ -1,9 +1,9 @@
-"""What is checked before a run writes anything; ``--no-check`` leaves all of it out.
+"""Checks that run before a run writes anything; ``--no-check`` skips them.
 
-Each check is a function of the config and of what the run knows besides; it raises ``UserError`` with one sentence on
-what was given and what is allowed, or logs what may be right. A new one is a new function in one of the lists below.
+Each check is a function of the config and of a :class:`Run`. It raises ``UserError`` with one sentence that names the
+given and the allowed value, or logs a warning. To add a check, add a function to one of the lists below.
 MMDetection and MMSegmentation find most of these mistakes late (in a worker, epochs into a run) or never: a category
-under another name is dropped without a word, and a label beyond the classes is left out of the score.
+under another name is dropped silently, and a label beyond the classes is left out of the score.
 """
 from .annotations import check_annotations
 from .channels import check_channels, check_normalisers
@@ -15,7 +15,7 @@ from .run import Run
 from .schedules import check_schedules
 from .weights import check_weights
 
-# Before all these, ..paths looks for the folders and COCO files that a config names.
+# Before all these, ..paths checks the folders and COCO files that a config names.
 OF_CONFIG = (check_keys, check_schedules, check_heads, check_normalisers, check_annotations)
 OF_DATA_SETS = (check_class_folders, check_outputs, check_files, check_channels)
 OF_MODEL = (check_weights, check_components)

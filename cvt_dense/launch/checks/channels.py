@@ -1,4 +1,4 @@
-"""Channels of images: what the data set loads, what normalises it and what the backbone takes."""
+"""Check the channels of images against the data set, the normalisation and the backbone."""
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +18,7 @@ def check_normalisers(cfg: Config, run: Run) -> None:
     """Compare the channels of a backbone of ours with those of what normalises its images; reads no data.
 
     Raises:
-        UserError: if the numbers differ, or a classifier's images are wanted with other than 3 channels.
+        UserError: if the numbers differ, or a classifier needs images with other than 3 channels.
     """
     for stage, wanted in _stages(cfg, run):
         where = f'{stage}_dataloader'

@@ -1,4 +1,4 @@
-"""The classes of data sets, heads and class folders."""
+"""Check the classes of data sets, heads and class folders."""
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Annotation files in COCO's format."""
+"""Check annotation files in COCO's format."""
 import json
 import os
 from collections import Counter
@@ -10,7 +10,7 @@ from mmengine.logging import print_log
 from ...errors import UserError
 from ...nodes import dicts
 
-# What MMDetection and COCO's scores read of each, and what to write where nobody has measured it.
+# Keys that MMDetection and COCO's scores read, and the values to write where they are unknown.
 NEEDED = dict(
     images=dict(id='', file_name='', height="the image's height in pixels", width="the image's width in pixels"),
     categories=dict(id='', name=''),
@@ -41,7 +41,7 @@ def read(file: str, where: str) -> dict[str, Any]:
 
 
 def _check_items(name: str, items: list[dict[str, Any]], keys: dict[str, str], file: str) -> None:
-    """Check for what would be a KeyError in a worker or in the first evaluation, or objects lost without a word."""
+    """Check for mistakes that would raise a KeyError in a worker or an evaluation, or silently lose objects."""
     for key, remedy in keys.items():
         bare = [item for item in items if not isinstance(item, dict) or key not in item]
         if bare:
@@ -54,7 +54,7 @@ def _check_items(name: str, items: list[dict[str, Any]], keys: dict[str, str], f
     if len(set(ids)) < len(ids):
         twice = next(number for number, count in Counter(ids).items() if count > 1)
         raise UserError(f'{file}: {len(ids) - len(set(ids))} of {len(ids)} {name} have the id of another, e.g. '
-                        f'{twice!r}, and would be lost. Give each a number of its own.')
+                        f'{twice!r}, and would be lost. Give each of them its own number.')
     if name == 'annotations' and 0 in ids:
         print_log(f'{file}: an annotation has the id 0, which scores take for "not found": that object counts as '
                   'missed. Number annotations from 1.', logger='current', level=30)

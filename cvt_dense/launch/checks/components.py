@@ -1,4 +1,4 @@
-"""What MMEngine builds late, after its first files or even the first epoch: built here once, and thrown away."""
+"""Build once, for the check, what MMEngine builds after its first files or even after the first epoch."""
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Images and label maps of a data set that is built."""
+"""Check the images and label maps of a data set that is built."""
 from typing import Any
 
 from mmengine.config import Config

@@ -1,4 +1,4 @@
-"""Keys that nothing reads, in the settings whose keys are all known: misspelt, they would be without effect."""
+"""Reject unknown keys in settings whose keys are all known; misspelt keys would be without effect."""
 import difflib
 import inspect
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The values of label maps."""
+"""Check the values of label maps."""
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,7 +9,7 @@ from PIL import Image
 from ...errors import UserError
 
 DEFAULT_IGNORE_INDEX = 255  # of MMSegmentation's heads
-MAX_LABEL_MAPS = 2000  # that are read before a run: some seconds
+MAX_LABEL_MAPS = 2000  # label maps that are read before a run, which takes some seconds
 
 
 def check_label_maps(paths: list[str], dataset: Any, model: dict[str, Any], where: str) -> None:

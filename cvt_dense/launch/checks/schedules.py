@@ -1,4 +1,4 @@
-"""Schedules of the learning rate beside the length of the training."""
+"""Compare schedules of the learning rate with the length of the training."""
 from collections.abc import Iterator
 from typing import Any
 

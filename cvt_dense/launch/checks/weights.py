@@ -1,4 +1,4 @@
-"""Weights that a run loads, beside the model of its config; they are read, not loaded into a run's model."""
+"""Compare the weights that a run loads with its config's model, without loading them into the run's model."""
 from collections.abc import Sequence
 
 from mmengine.config import Config
@@ -48,7 +48,7 @@ def check_checkpoint(cfg: Config, path: str, strict: bool, run: Run | None = Non
         cfg.model.num_classes = len(tensors['head.weight'])
     model = (run or Run([])).model(cfg)
     from ...deploy.exported import ExportedBackbone
-    # What an exported backbone holds itself, a whole model's checkpoint has too.
+    # A whole model's checkpoint also has the weights that an exported backbone contains.
     exported = tuple(f'{name}.' for name, module in model.named_modules() if isinstance(module, ExportedBackbone))
     tensors = {name: value for name, value in tensors.items() if not name.startswith(exported)}
     check_model(model, tensors, path, strict)
@@ -56,7 +56,7 @@ def check_checkpoint(cfg: Config, path: str, strict: bool, run: Run | None = Non
 
 
 def _check_order(path: str, classes: Sequence[str] | None, run: Run | None) -> None:
-    """Check that a test set has not the checkpoint's classes in another order, whose scores would be of others."""
+    """Check that a test set does not have the checkpoint's classes in another order, which would mix up the scores."""
     names = run and run.classes('test')
     if names and classes and list(names) != list(classes) and sorted(names) == sorted(classes):
         raise UserError(f'checkpoint {path!r} was trained on the classes in another order than test_dataloader has '
@@ -64,7 +64,7 @@ def _check_order(path: str, classes: Sequence[str] | None, run: Run | None) -> N
 
 
 def check_pretrained(model: nn.Module) -> None:
-    """Compare the weights that a model's backbone starts from (``init_cfg``) with it, loading nothing.
+    """Compare the weights of a backbone's ``init_cfg`` with the backbone, without loading them.
 
     Raises:
         UserError, CheckpointError: if a file or URL cannot be read, or is of another architecture.

@@ -18,8 +18,8 @@ SCORED_KEYS = 256
 class PrunedBlock(Block):
     """:class:`Block` of which only the kept tokens go through q, attention, projection and MLP.
 
-    Convolutions, keys and values are of the whole map, and so is what comes out: a token that is not kept has the value
-    that it came with, and a later block may keep it. The CLS token is always kept.
+    Convolutions, keys and values are of the whole map, and so is the output: a token that is not kept is returned
+    unchanged, and a later block may keep it. The CLS token is always kept.
     """
 
     def forward(self, x: Tensor, hw_shape: Shape, carry: tuple[Tensor, int] | None = None
@@ -47,7 +47,7 @@ class PrunedAttention(ConvAttention):
     tokens) and ``'random'`` are there for comparison.
 
     The same weights load, with or without fine-tuning, and all shapes are fixed, so it compiles and exports. It is for
-    images of detection's size: on small ones choosing costs what it saves.
+    images of detection's size: on small ones choosing costs as much as it saves.
 
     Args:
         keep: fraction of the map's tokens to keep, above 0 and up to 1.

@@ -16,9 +16,9 @@ class WindowedAttention(ConvAttention):
     """Attention whose cost grows linearly with the image's area instead of quadratically.
 
     A query of the map attends to the keys of its own window and to the CLS token; the CLS token attends to everything.
-    The convolutions still run over the whole map, so neighbouring windows see each other's borders. Windows at the
-    right and lower edge of a map that ``window_size`` does not divide are smaller. A map no larger than one window gets
-    exactly global attention. No parameter depends on the windows, so the same weights load.
+    The convolutions still run over the whole map, so neighbouring windows exchange information at their borders.
+    Windows at the right and lower edge of a map that ``window_size`` does not divide are smaller. A map no larger than
+    one window gets exactly global attention. No parameter depends on the windows, so the same weights load.
 
     Args:
         window_size: side of the windows in tokens of the map, a multiple of ``stride_kv``.
