@@ -90,7 +90,7 @@ def main() -> None:
     args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         command_line.check_value('--number', args.number, 1)
-        check_report_folder(args.out_dir, args.force)
+        check_report_folder(args)
         from cvt_dense.report import browse
         from cvt_dense.report.page import Report
         with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +117,7 @@ def main() -> None:
                 if not unreadable:
                     raise
                 report.summary.append('Samples and learning rate are not shown, because one of these images is among '
-                                      f'the first ones: {error}')
+                                      f'the first ones: {str(error).splitlines()[-1]}')
             page = report.write(args.out_dir)
     for sentence in report.summary:
         print(sentence)

@@ -53,7 +53,12 @@ def test(args: argparse.Namespace, config: str, checkpoint: str, folder: Path):
         raise UserError(f'--split {args.split}: {config} has no {args.split}_dataloader.')
     testing = cfg.get('test_dataloader') or cfg.get('val_dataloader')
     if args.split == 'train':  # its images, as they are tested
-        data_set = dict(loader.dataset, test_mode=True) if 'pipeline' in loader.dataset else dict(loader.dataset)
+        data_set = loader.dataset
+        while 'dataset' in data_set:  # of RepeatDataset, say
+            data_set = data_set.dataset
+        if 'datasets' in data_set:
+            raise UserError(f'--split train: {config} joins several data sets. Name one in val_dataloader instead.')
+        data_set = dict(data_set, test_mode=True) if 'pipeline' in data_set else dict(data_set)
         data_set.update({key: testing.dataset[key] for key in ('pipeline', 'transform') if key in testing.dataset})
         data_set.pop('filter_cfg', None)
         loader = dict(testing, dataset=data_set)
@@ -77,9 +82,7 @@ def test(args: argparse.Namespace, config: str, checkpoint: str, folder: Path):
 def main() -> None:
     args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
-        check_report_folder(args.out_dir, args.force)
-        if args.launcher != 'none':
-            raise UserError(f'--launcher {args.launcher}: mistakes are collected in one process.')
+        check_report_folder(args)
         for checkpoint in (args.checkpoint, *([args.compare] if args.compare else [])):
             command_line.check_exists(checkpoint)
         from cvt_dense.report.compare import compare

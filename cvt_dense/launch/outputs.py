@@ -33,13 +33,16 @@ def check_outputs(paths: Iterable[str | Path], force: bool = False, inputs: Iter
             raise UserError(f'The output file {path} exists already. Give another name, or --force to overwrite it.')
 
 
-def check_report_folder(folder: Path, force: bool = False) -> None:
-    """Check that a tool may write its folder of a report.
+def check_report_folder(args: argparse.Namespace) -> None:
+    """Check that a tool may write its folder of a report, ``args.out_dir``.
 
     Raises:
-        UserError: there is a file of that name or in its path, or a folder that is not empty; with ``force`` a folder
-            may be an older report, which is replaced.
+        UserError: there is a file of that name or in its path, or a folder that is not empty, unless it is an older
+            report, which ``args.force`` replaces; or ``args.launcher`` starts several processes.
     """
+    folder = args.out_dir
+    if args.launcher != 'none':
+        raise UserError(f'--launcher {args.launcher}: a report is made by one process. Leave the flag out.')
     parent = next(path for path in folder.absolute().parents if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise UserError(f'--out-dir {folder}: {parent} is no folder that can be written to. Give another one.')
@@ -47,6 +50,6 @@ def check_report_folder(folder: Path, force: bool = False) -> None:
         return
     if not (folder / 'report.json').is_file():
         raise UserError(f'--out-dir {folder}: something else is there already. Give the name of a new folder.')
-    if not force:
+    if not args.force:
         raise UserError(f'--out-dir {folder}: a report is there already. Give another folder, or --force to '
                         'replace it.')

@@ -141,6 +141,7 @@ def add_samples(report: Report, samples: Sequence[dict[str, Any]], classes: Sequ
     for sample in samples:
         seen, note = sample['input'], ''
         if 'sample' in sample:
+            report.legend = dict(zip(classes, palette))
             path = sample['sample'].img_path
             seen = _draw(seen, sample['sample'], classes, palette, late)
         else:
@@ -207,7 +208,7 @@ def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[st
     palette = choose_palette(classes)
     images, small, suspects = defaultdict(list), defaultdict(list), defaultdict(list)
     objects, sides, ratios = Counter(), [], []
-    for info in infos:
+    for info in tqdm(infos, desc=f'objects of {split}', unit=' images', leave=False, disable=None):
         width, height = info['width'], info['height']
         factor = min(max(scale) / max(width, height), min(scale) / min(width, height)) if scale else 1.
         boxes = np.array([one['bbox'] for one in info['instances']], float).reshape(-1, 4)

@@ -22,7 +22,7 @@ from ..datasets.listing import image_name, open_file
 from ..errors import UserError
 from ..palette import choose_palette
 from . import classification, detection, segmentation
-from .page import Report, side_by_side
+from .page import SIDE, Report, side_by_side
 
 
 def read_infos(data_set: Any) -> list[dict[str, Any]]:
@@ -175,6 +175,8 @@ class CollectHook(Hook):
 
         for i, record in enumerate(self.records):
             report.add_image(record['path'], partial(draw, i))
+        if self.task is not classification:
+            report.legend = {name: list(color) for name, color in zip(self.classes, self.palette)}
         name_unreadable(report, self.unreadable)
         return self.task.diagnose(report, self.records, self.classes)
 
@@ -206,15 +208,16 @@ def overlay(image: Image.Image, label_map: np.ndarray, palette: Sequence[Sequenc
 
 def annotate(image: Image.Image, boxes: Any, labels: Any, classes: Sequence[str], palette: Sequence[Sequence[int]],
              scores: Any = None, masks: np.ndarray | None = None) -> Image.Image:
-    """Return an image with boxes (N, 4), their classes and scores, and masks bool (N, H, W)."""
-    detections = sv.Detections(np.asarray(boxes, np.float32).reshape(-1, 4), mask=masks,
+    """Return an image, ``SIDE`` pixels long, with boxes (N, 4), their classes and scores, and masks bool (N, H, W)."""
+    detections = sv.Detections(np.array(boxes, np.float32).reshape(-1, 4), mask=masks,
                                class_id=np.asarray(labels, int).reshape(-1))
     colors = sv.ColorPalette([sv.Color(*map(int, color)) for color in palette])
     texts = [classes[label] if scores is None else f'{classes[label]} {scores[i]:.2f}'
              for i, label in enumerate(detections.class_id)]
-    # A picture is at most SIDE pixels long on the page, so lines and letters grow with the image.
-    scale = max(*image.size, 320) / 320
     scene = image.copy() if masks is None else sv.MaskAnnotator(color=colors).annotate(image.copy(), detections)
-    scene = sv.BoxAnnotator(color=colors, thickness=round(1.5 * scale)).annotate(scene, detections)
-    return sv.LabelAnnotator(color=colors, text_color=sv.Color.BLACK, text_scale=0.35 * scale, text_padding=round(
-        scale), text_thickness=round(scale)).annotate(scene, detections, labels=texts)
+    scale = SIDE / max(image.size)  # lines and letters are drawn in the size that the page shows
+    scene = scene.resize([max(round(side * scale), 1) for side in image.size])
+    detections.xyxy *= scale
+    scene = sv.BoxAnnotator(color=colors, thickness=2).annotate(scene, detections)
+    return sv.LabelAnnotator(color=colors, text_color=sv.Color.BLACK, text_scale=0.35, text_padding=1).annotate(
+        scene, detections, labels=texts)

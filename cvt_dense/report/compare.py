@@ -58,7 +58,7 @@ def compare(report: Report, task: Any, first: dict[str, Any], second: dict[str, 
         first, second: what the task's ``diagnose`` returned, of the same images in the same order.
         classes: their names.
     """
-    name = {classification: 'accuracy', segmentation: 'IoU'}.get(task, 'F1 at IoU 0.5')
+    name = {classification: 'accuracy', segmentation: 'mIoU'}.get(task, 'F1 at IoU 0.5')
     one, other = (statistic_of(task, found, len(classes)) for found in (first, second))
     images = len(next(iter(first.values())))
     every = np.ones(images)
@@ -68,7 +68,7 @@ def compare(report: Report, task: Any, first: dict[str, Any], second: dict[str, 
     report.summary.insert(0, f'The first model minus the second is {difference[0]:+.2f} points of {name}. The 95 % '
                              f'interval is {low[0]:.2f} to {high[0]:.2f}, so this difference is '
                              f'{"beyond" if beyond else "within"} chance.')
-    report.add_section('Comparison', f'{name[0].upper()}{name[1:]} in percent, with the 95 % interval of the '
+    report.add_section('Comparison', f'The {name} and, by class, the same in percent, with the 95 % interval of the '
                        f'difference from {RESAMPLES} resamples of the images.')
     report.add_table(['', 'first', 'second', 'difference', 'from', 'to'], [
         [label, *row] for label, *row in zip(['all', *classes], one(every), other(every), difference, low, high)])

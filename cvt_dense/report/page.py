@@ -39,9 +39,11 @@ class Report:
     Args:
         title: heading of the page.
         summary: sentences below the heading.
+        legend: colour (red, green, blue) of each class in the pictures.
     """
     title: str
     summary: list[str] = field(default_factory=list)
+    legend: dict[str, Sequence[int]] = field(default_factory=dict)
     sections: list[dict[str, Any]] = field(default_factory=list)
     images: list[dict[str, Any]] = field(default_factory=list)
     pictures: list[Callable[[], Image.Image]] = field(default_factory=list)
@@ -76,7 +78,7 @@ class Report:
         every = range(len(names))
 
         def cell(row: int, column: int) -> Cell:
-            value = round(100 * float(share[row, column]), 1) if percent else int(matrix[row, column])
+            value = 100 * float(share[row, column]) if percent else int(matrix[row, column])
             return Cell(value, images(row, column), share[row, column])
 
         if len(names) <= LARGEST_MATRIX:
@@ -126,8 +128,8 @@ class Report:
                 file = f'images/{number:06}.jpg'
                 self.pictures[number]().convert('RGB').save(partial / file, quality=80)
                 self.images[number].update(file=file, name=os.path.relpath(self.images[number]['path'], root or '.'))
-            content = dict(title=self.title, summary=self.summary, root=root, sections=self.sections,
-                           images={number: self.images[number] for number in listed})
+            content = dict(title=self.title, summary=self.summary, legend=self.legend, root=root,
+                           sections=self.sections, images={number: self.images[number] for number in listed})
             (partial / 'report.json').write_text(json.dumps(content, indent=1, allow_nan=False))
             pages = Environment(loader=PackageLoader('cvt_dense.report', '.'), autoescape=True)
             page = pages.get_template('page.html').render(content)

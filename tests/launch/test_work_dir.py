@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from load_tool import load_tool
 from mmengine.config import Config
 from run_folder import missing, unexplained
 from tiny_training import ROOT, call, load, write_config
@@ -62,8 +63,11 @@ def test_summary_and_its_commands(run):
     assert re.search(rf'last: +accuracy/top1 {float(results[-1][1]):.4g} \(epoch 2\), .*/my run/epoch_2.pth', text)
     value, file = re.search(r'best: +accuracy/top1 ([\d.]+), (.*/best_accuracy_top1_epoch_\d.pth)', text).groups()
     assert float(value) == max(float(result) for _, result in results) and Path(file).is_file()
-    commands = {name: shlex.split(line) for name, line in re.findall(r'^ +(test|predict|plot): +python (.*)$', text,
-                                                                     re.M)}
+    commands = {name: shlex.split(line) for name, line in re.findall(
+        r'^ +(test|predict|plot|browse|errors): +python (.*)$', text, re.M)}
+    for name, tool in (('browse', 'browse'), ('errors', 'diagnose')):  # which tests/tools/test_reports.py runs
+        script, *arguments = commands[name]
+        assert Path(script).stem == tool and load_tool(tool).build_parser().parse_args(arguments).config
     before = {path for path in (folder / 'my run').glob('*')}
     tested = call(sys.executable, *commands['test'], output=folder / 'test.txt')
     assert f'accuracy/top1: {float(value):.4f}' in tested
