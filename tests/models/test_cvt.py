@@ -300,3 +300,13 @@ def test_images_that_are_too_small():
     with pytest.raises(ValueError, match='norm_eval=True'):  # BatchNorm would see one value per channel
         cvt()(x)
     assert len(cvt(norm_eval=True)(x)) == len(cvt().eval()(x)) == len(cvt()(x.expand(2, -1, -1, -1))) == 3
+
+
+def test_drop_path_is_on_both_branches():
+    """An image whose paths are dropped leaves a block as it came."""
+    model = CvT(dict(embed_dims=[8], depths=[2], num_heads=[1]), drop_path_rate=.5)
+    block = model.stage0.blocks[1]
+    block.drop_path.drop_prob = 1 - 1e-9
+    x = torch.rand(3, 16, 8)
+    torch.testing.assert_close(block.train()(x, (4, 4))[0], x, rtol=0, atol=0)
+    assert not torch.equal(block.eval()(x, (4, 4))[0], x)
