@@ -181,7 +181,13 @@ def _rows(predict: Callable[[np.ndarray], Tensor], image: np.ndarray | RasterIma
 
 
 def slice_starts(length: int, size: int, overlap: float) -> list[int]:
-    """Return where slices begin, as MMSegmentation places them: the last one ends with the image."""
+    """Return where slices begin, as MMSegmentation places them: the last one ends with the image.
+
+    Args:
+        length: side of the image in pixels.
+        size: side of a slice in pixels.
+        overlap: of neighbours, as a fraction of ``size``.
+    """
     stride, last = size - round(size * overlap), max(length - size, 0)
     return [min(start, last) for start in range(0, last + stride, stride)]
 

@@ -87,7 +87,13 @@ def class_shares(labels: np.ndarray) -> np.ndarray:
 
 
 def annotate(model: Model, image: np.ndarray, labels: sv.Detections | np.ndarray) -> np.ndarray:
-    """Return an image (H, W, 3), enlarged if it is small, with its objects or its label map drawn on it."""
+    """Return an image with its objects or its label map drawn on it, enlarged if the image is small.
+
+    Args:
+        model: for names and colours of the classes.
+        image: uint8 (H, W, 3), RGB.
+        labels: objects, or a label map (H, W).
+    """
     height, width = image.shape[:2]
     factor = max(1, min(round(DRAWN_SIDE / min(height, width)), LARGEST_SIDE // max(height, width)))
     is_map = isinstance(labels, np.ndarray)

@@ -30,11 +30,13 @@ MAX_TURN = 0.6  # radians, either way
 
 
 def circle(radius: float, centre: float = 0.) -> np.ndarray:
+    """Return the corners (48, 2) of a polygon that is almost a circle."""
     angle = np.linspace(0, 2 * np.pi, 48, endpoint=False)
     return np.stack((centre + radius * np.cos(angle), radius * np.sin(angle)), 1)
 
 
 def star() -> np.ndarray:
+    """Return the corners (10, 2) of a star."""
     angle = np.arange(10) * np.pi / 5
     radius = np.where(np.arange(10) % 2, 0.42, 1.)
     return np.stack((radius * np.cos(angle), radius * np.sin(angle)), 1)
@@ -55,7 +57,15 @@ OUTLINES = dict(
 
 
 def draw_shape(rng: np.random.Generator, label: int, radius: float, centre: np.ndarray, size: int) -> np.ndarray:
-    """Return the coverage (size, size), in [0, 1], of a class's shape, randomly turned and stretched."""
+    """Return the coverage (size, size) of a shape in [0, 1], randomly rotated and stretched.
+
+    Args:
+        rng: random numbers.
+        label: its class.
+        radius: pixels from the centre to the farthest point.
+        centre: (x, y) in pixels.
+        size: side of the image in pixels.
+    """
     angle = rng.uniform(-MAX_TURN, MAX_TURN)
     turn = np.array([(np.cos(angle), -np.sin(angle)), (np.sin(angle), np.cos(angle))])
     stretch = np.array([1., rng.uniform(0.8, 1.)]) * radius
@@ -68,12 +78,26 @@ def draw_shape(rng: np.random.Generator, label: int, radius: float, centre: np.n
 
 
 def smooth_noise(rng: np.random.Generator, size: int, cells: int) -> np.ndarray:
+    """Return noise (size, size) in about [0, 1], interpolated from ``cells`` x ``cells`` random numbers.
+
+    Args:
+        rng: random numbers.
+        size: side of the result in pixels.
+        cells: side of the grid.
+    """
     grid = Image.fromarray(rng.random((cells, cells), np.float32))
     return np.asarray(grid.resize((size, size), Image.Resampling.BICUBIC))
 
 
 def draw_texture(rng: np.random.Generator, size: int, colour: np.ndarray, contrast: float) -> np.ndarray:
-    """Return a pattern (size, size, 3) between two colours, ``contrast`` apart, around ``colour``."""
+    """Return a random pattern (size, size, 3) between two colours.
+
+    Args:
+        rng: random numbers.
+        size: side in pixels.
+        colour: the mean of both colours.
+        contrast: distance between both colours.
+    """
     y, x = np.mgrid[:size, :size].astype(np.float32)
     angle, phase = rng.uniform(0, np.pi), rng.uniform(0, 2 * np.pi)
     u = x * np.cos(angle) + y * np.sin(angle)
@@ -96,7 +120,13 @@ def draw_texture(rng: np.random.Generator, size: int, colour: np.ndarray, contra
 
 
 def draw_clutter(rng: np.random.Generator, image: np.ndarray, count: int) -> np.ndarray:
-    """Draw ``count`` lines and blobs that belong to no class."""
+    """Draw lines and blobs that belong to no class.
+
+    Args:
+        rng: random numbers.
+        image: (H, W, 3).
+        count: number of lines and blobs.
+    """
     size = len(image)
     for _ in range(count):
         canvas = Image.new('L', (size, size))
@@ -160,6 +190,14 @@ def draw_scene(rng: np.random.Generator, size: int,
 
 
 def write_classification(folder: Path, rng: np.random.Generator, size: int, per_class: int) -> None:
+    """Write images of one shape each, in one folder for each class.
+
+    Args:
+        folder: to write.
+        rng: random numbers.
+        size: side of an image in pixels.
+        per_class: images of a class.
+    """
     for label, name in enumerate(CLASSES):
         (folder / name).mkdir(parents=True)
         for i in range(per_class):
@@ -167,6 +205,15 @@ def write_classification(folder: Path, rng: np.random.Generator, size: int, per_
 
 
 def write_scenes(out: Path, rng: np.random.Generator, split: str, size: int, count: int) -> None:
+    """Write scenes of several shapes as COCO JSON and as label maps.
+
+    Args:
+        out: folder of the data set.
+        rng: random numbers.
+        split: 'train' or 'val'.
+        size: side of an image in pixels.
+        count: number of scenes.
+    """
     long_name = dict(train='training', val='validation')[split]
     pictures, annotation_files = out / 'detection' / split, out / 'detection/annotations'
     copies, label_maps = (out / 'segmentation' / kind / long_name for kind in ('images', 'annotations'))
@@ -233,6 +280,7 @@ def generate(out: str | Path, seed: int = 0, size: int = 128, train: int = 400, 
 
 
 def main() -> None:
+    """Draw the data set that the command line describes."""
     parser = argparse.ArgumentParser(
         description='Draw the data set of shapes as class folders, COCO JSON and label maps.',
         formatter_class=argparse.ArgumentDefaultsHelpFormatter)

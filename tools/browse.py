@@ -18,6 +18,7 @@ from cvt_dense.launch.outputs import add_force_argument, check_report_folder
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description='Shows what a network is fed before it is trained, in one page.')
     parser.add_argument('config', help='config file')
     parser.add_argument('--split', choices=('train', 'val', 'test'), default='train',
@@ -87,6 +88,7 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
 
 
 def main() -> None:
+    """Write a report of the data and schedules of the config that the command line names."""
     args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         command_line.check_value('--number', args.number, 1)

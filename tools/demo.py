@@ -37,6 +37,7 @@ ROWS = 2  # of them in one picture
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--work-dir', default='work_dirs/demo', metavar='DIR',
                         help='folder of everything that the demo writes (default: %(default)s)')
@@ -52,6 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse_args() -> argparse.Namespace:
+    """Return the checked arguments of the command line."""
     parser = build_parser()
     args = parser.parse_args()
     for name, value in vars(args).items():
@@ -61,7 +63,13 @@ def parse_args() -> argparse.Namespace:
 
 
 def run_of(member: Member, work_dir: Path, args: argparse.Namespace) -> Run:
-    """Return a training of the study with the demo's data, seed and length."""
+    """Return a training of the study with the demo's data, seed and length.
+
+    Args:
+        member: of the study.
+        work_dir: folder of the demo.
+        args: command line, for seed and length.
+    """
     options = [*member.options, *([f'randomness.seed={args.seed}'] if args.seed else [])]
     length, unit = (args.epochs, 'epochs') if member is PRETRAINING else (args.iterations, 'iters')
     if length is not None:
@@ -71,6 +79,7 @@ def run_of(member: Member, work_dir: Path, args: argparse.Namespace) -> Run:
 
 
 def check(failed: dict[str, str]) -> None:
+    """Raise UserError with the reasons of all failed runs, if there are any."""
     if failed:
         raise UserError('\n'.join(failed.values()))
 
@@ -79,6 +88,7 @@ def check(failed: dict[str, str]) -> None:
 
 
 def print_table(work_dir: Path) -> None:
+    """Print the metrics of all runs."""
     results = {member.name: read_result(work_dir / member.name) for member in MEMBERS}
     rows = [('Mask R-CNN, box mAP', 'maskrcnn', 'coco/bbox_mAP', 100.),
             ('Mask R-CNN, mask mAP', 'maskrcnn', 'coco/segm_mAP', 100.),
@@ -133,6 +143,7 @@ def draw_predictions(work_dir: Path, out: Path) -> None:
 
 
 def main() -> None:
+    """Run the demo."""
     args = parse_args()
     start = time.time()
     work_dir = Path(args.work_dir)

@@ -18,6 +18,7 @@ from cvt_dense.launch.outputs import add_force_argument, check_report_folder
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description='Shows where a trained network is wrong, in one page.')
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
@@ -80,6 +81,7 @@ def test(args: argparse.Namespace, config: str, checkpoint: str, folder: Path):
 
 
 def main() -> None:
+    """Write a report of the mistakes of the checkpoint that the command line names."""
     args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         check_report_folder(args)

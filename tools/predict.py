@@ -26,6 +26,7 @@ OVERVIEW, OVERVIEW_ROWS = 'overview.png', 5
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         description='Draws what a checkpoint predicts: classes, boxes and masks, or a label map.')
     parser.add_argument('config', help='config file')
@@ -50,6 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse_args() -> argparse.Namespace:
+    """Return the checked arguments of the command line."""
     parser = build_parser()
     args = parser.parse_args()
     if not 0 <= args.score_thr <= 1:
@@ -103,24 +105,34 @@ def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
 
 
 def is_video(path: Path) -> bool:
+    """Return whether a file is a video, by its suffix."""
     return path.suffix.lower() in VIDEO_SUFFIXES
 
 
 def more_files(args: argparse.Namespace, images: Sequence[Path], pictures: Sequence[Path]) -> list[Path]:
-    """Return what may be written beside pictures: the tables of videos, and with --slice label maps."""
+    """Return the files that may be written beside pictures: tables of videos, and with ``--slice`` label maps.
+
+    Args:
+        args: command line.
+        images: files to read.
+        pictures: files to write.
+    """
     return [table_of(out) for path, out in zip(images, pictures) if is_video(path)] + [
         labels_of(out) for path, out in zip(images, pictures) if args.slice and not is_video(path)]
 
 
 def labels_of(picture: Path) -> Path:
+    """Return the path of the label map beside a picture."""
     return picture.with_name(f'{picture.stem}_labels.png')
 
 
 def table_of(video: Path) -> Path:
+    """Return the path of the table beside a video."""
     return video.with_suffix('.csv')
 
 
 def main() -> int:
+    """Draw the predictions for the images that the command line names, and return the exit code."""
     args = parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         if args.slice is not None:
@@ -158,7 +170,15 @@ def main() -> int:
 
 def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], annotations: Sequence,
              pictures: Sequence[Path]) -> int:
-    """Draw each image and the overview; return the exit code."""
+    """Draw each image and the overview, and return the exit code.
+
+    Args:
+        args: command line.
+        model: result of :func:`cvt_dense.api.load`.
+        images: files to read.
+        annotations: for each image a function that reads its annotation, or None.
+        pictures: files to write.
+    """
     import numpy as np
     from _pictures import draw, grid, save
 

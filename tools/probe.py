@@ -39,6 +39,7 @@ DENSE = 8  # images of a detector or segmentor, unless --images says otherwise
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file')
@@ -194,6 +195,7 @@ def draw(findings: dict[str, Finding], file: Path) -> None:
 
 
 def main() -> None:
+    """Probe the networks that the command line names, and write numbers and pictures."""
     args = build_parser().parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         names = parse_probes(args.probe)

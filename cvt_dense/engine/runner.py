@@ -36,6 +36,7 @@ class RunnerMixin:
 
     @cached_property
     def timestamp(self) -> str:
+        """Return the name of this start's folder of logs; a resumed run continues the newest one with curves."""
         logs = sorted(Path(self.work_dir).glob('*/vis_data/scalars.json')) if self.cfg.get('resume') else []
         return logs[-1].parts[-3] if logs else super().timestamp
 

@@ -174,7 +174,13 @@ def _draw(image: Image.Image, sample: Any, classes: Sequence[str], palette: Sequ
 
 
 def add_schedule(report: Report, milestones: Sequence[int], curves: Sequence[dict[str, Any]]) -> None:
-    """Add the learning rates and momenta over the run to a report; see :func:`schedule`."""
+    """Add the learning rates and momenta over the run to a report.
+
+    Args:
+        report: the report.
+        milestones: iterations that the table lists.
+        curves: result of :func:`schedule`.
+    """
     report.add_section('Learning rate and momentum', 'Of every group of parameters that differs. Nothing was trained.')
     figure = Figure((9, 3))
     for axes, key, name in zip(figure.subplots(1, 2), ('lr', 'momentum'), ('learning rate', 'momentum')):
@@ -303,7 +309,14 @@ def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, A
 
 
 def add_class_statistics(report: Report, split: str, labels: Iterable[int], classes: Sequence[str]) -> None:
-    """Add images per class of a classification data set to a report."""
+    """Add the number of images of each class of a classification data set to a report.
+
+    Args:
+        report: the report.
+        split: name of the data set.
+        labels: class number of each image.
+        classes: names.
+    """
     counts = Counter(labels)
     report.add_section(f'Data: {split}', f'{sum(counts.values())} images.')
     report.add_table(['class', 'images'], [[name, counts[k]] for k, name in enumerate(classes)])
@@ -349,7 +362,13 @@ def _draw_files(*files: tuple[dict[str, Any], Any]) -> Image.Image:
 
 
 def add_missing_classes(report: Report, occurring: dict[str, set[str]], classes: Sequence[str]) -> None:
-    """Add classes that occur in one split and not in another, or have almost the same name, to a report's summary."""
+    """Add to a report's summary the classes that occur in one split only or whose names are almost the same.
+
+    Args:
+        report: the report.
+        occurring: names of the classes that occur, by split.
+        classes: all names.
+    """
     for first, second in itertools.permutations(occurring, 2):
         missing = sorted(occurring[first] - occurring[second])
         if missing:

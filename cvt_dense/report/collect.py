@@ -45,7 +45,13 @@ def read_infos(data_set: Any) -> list[dict[str, Any]]:
 
 
 def scan(infos: Sequence[dict[str, Any]], what: str, backend_args: Any = None) -> Iterator[tuple[bytes, Any]]:
-    """Yield the bytes of each image and a small grey version of it, or None if it cannot be read."""
+    """Yield the bytes of each image and a small grey version of it, or None in its place if it cannot be read.
+
+    Args:
+        infos: entries of the data set's images.
+        what: label of the progress bar.
+        backend_args: of MMEngine's file backend; None reads local files.
+    """
     def read(info: dict[str, Any]) -> tuple[bytes, Any]:
         data = b''
         try:
@@ -182,7 +188,12 @@ class CollectHook(Hook):
 
 
 def to_rle(mask: Any, height: int, width: int) -> dict[str, Any] | None:
-    """Return COCO's polygons or RLE as a compressed RLE, and None if there is no mask."""
+    """Return a mask as COCO's compressed RLE, or None if there is no mask.
+
+    Args:
+        mask: COCO's polygons or RLE.
+        height, width: of the image in pixels.
+    """
     if isinstance(mask, list):
         mask = [polygon for polygon in mask if len(polygon) >= 6]
         return mask_utils.merge(mask_utils.frPyObjects(mask, height, width)) if mask else None
@@ -200,7 +211,13 @@ def read_image(file: Any) -> Image.Image:
 
 
 def overlay(image: Image.Image, label_map: np.ndarray, palette: Sequence[Sequence[int]]) -> Image.Image:
-    """Return an image with a label map (H, W) over it; values without a colour stay black."""
+    """Return an image with a label map drawn over it.
+
+    Args:
+        image: RGB image.
+        label_map: (H, W) of class numbers; values without a colour stay black.
+        palette: RGB colour of each class.
+    """
     colors = np.zeros((256, 3), np.uint8)
     colors[:len(palette)] = palette
     return Image.blend(image.resize(label_map.shape[::-1]), Image.fromarray(colors[label_map]), 0.55)
@@ -208,7 +225,17 @@ def overlay(image: Image.Image, label_map: np.ndarray, palette: Sequence[Sequenc
 
 def annotate(image: Image.Image, boxes: Any, labels: Any, classes: Sequence[str], palette: Sequence[Sequence[int]],
              scores: Any = None, masks: np.ndarray | None = None) -> Image.Image:
-    """Return an image, ``SIDE`` pixels long, with boxes (N, 4), their classes and scores, and masks bool (N, H, W)."""
+    """Return an image, ``SIDE`` pixels long, with boxes, class names, scores and masks drawn on it.
+
+    Args:
+        image: RGB image.
+        boxes: (N, 4), corners in pixels.
+        labels: (N, ).
+        classes: names.
+        palette: RGB colour of each class.
+        scores: (N, ) or None.
+        masks: bool (N, H, W) or None.
+    """
     detections = sv.Detections(np.array(boxes, np.float32).reshape(-1, 4), mask=masks,
                                class_id=np.asarray(labels, int).reshape(-1))
     colors = sv.ColorPalette([sv.Color(*map(int, color)) for color in palette])

@@ -23,7 +23,13 @@ def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], images: int) -> tup
 
 
 def statistic_of(task: Any, found: dict[str, Any], classes: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return ``weights -> percent``, overall and for each class: accuracy, mIoU, or F1 at IoU 0.5."""
+    """Return a function that maps weights of the images (N, ) to percentages, overall and for each class.
+
+    Args:
+        task: module of the task; it chooses accuracy, mIoU, or F1 at IoU 0.5.
+        found: what the task's module found in the predictions of one network.
+        classes: number of classes.
+    """
     if task is classification:
         one_hot = np.eye(classes)[found['labels']]
         hits = one_hot * found['correct'][:, None]

@@ -50,7 +50,13 @@ class Report:
     figures: list[Figure] = field(default_factory=list)
 
     def add_image(self, path: str, draw: Callable[[], Image.Image], note: str = '') -> int:
-        """Add an image that lists may show and return its number; ``draw`` is called if a list does show it."""
+        """Add an image that lists can show, and return its number.
+
+        Args:
+            path: of the image file.
+            draw: returns the picture; it is called only if a list shows the image.
+            note: text below the picture.
+        """
         self.images.append(dict(path=str(path), note=note))
         self.pictures.append(draw)
         return len(self.images) - 1
@@ -60,7 +66,13 @@ class Report:
         self.sections.append(dict(title=title, text=text, blocks=[]))
 
     def add_table(self, header: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = '') -> None:
-        """Add a table whose cells are texts, numbers or :class:`Cell`."""
+        """Add a table to the last section.
+
+        Args:
+            header: names of the columns.
+            rows: cells, which are texts, numbers or :class:`Cell`.
+            caption: text above the table.
+        """
         cells = [[_describe(cell) for cell in row] for row in rows]
         self.sections[-1]['blocks'].append(dict(kind='table', header=list(header), rows=cells, caption=caption))
 

@@ -44,7 +44,12 @@ def count(prediction: np.ndarray, annotation: np.ndarray, classes: int, ignore_i
 
 
 def iou(hit: np.ndarray, annotated: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Return the IoU of classes, NaN of those that do not occur, from pixels: right, annotated and predicted."""
+    """Return the IoU of each class, NaN for classes that do not occur.
+
+    Args:
+        hit: correct pixels of each class.
+        annotated, predicted: pixels of each class in the annotations and in the predictions.
+    """
     union = annotated + predicted - hit
     return np.divide(hit, union, out=np.full(hit.shape, np.nan), where=union > 0)
 

@@ -52,7 +52,13 @@ FLOPS = dict(display=False, custom_mapping={torch.ops.aten.convolution_backward:
 
 
 def inputs_of(model: nn.Module, args: argparse.Namespace, size: tuple[int, int]) -> dict:
-    """Return random inputs of a whole model or of a backbone, images (batch, 3, H, W) of ``size`` (H, W)."""
+    """Return random inputs of a whole model or of a backbone.
+
+    Args:
+        model: whole model or backbone.
+        args: command line, for batch and device.
+        size: (H, W) of the images in pixels.
+    """
     if isinstance(model, BaseModel):
         return random_batch(model, args.batch, size, args.device)
     return dict(inputs=torch.rand(args.batch, 3, *size, device=args.device))

@@ -43,7 +43,11 @@ def pgd(forward: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, rad
 
 
 def fgsm(forward: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, radius: float) -> Tensor:
-    """Return images after one step as long as the radius, from the image itself; arguments as those of :func:`pgd`."""
+    """Return images after one step from the image itself, as long as the radius.
+
+    Args:
+        forward, images, labels, radius: as in :func:`pgd`.
+    """
     return (images + radius * _direction(forward, images.float(), labels)).clamp(0, 255)
 
 
@@ -55,7 +59,15 @@ def _direction(forward: Callable[[Tensor], Tensor], images: Tensor, labels: Tens
 
 
 def attack(subject: Subject, method: Callable[..., Tensor], images: Tensor, labels: Tensor, radius: float) -> Tensor:
-    """Return the attacked images, a batch at a time."""
+    """Return the attacked images, computed a batch at a time.
+
+    Args:
+        subject: the network.
+        method: :func:`pgd` or :func:`fgsm`.
+        images: (N, 3, H, W), from 0 to 255.
+        labels: (N, ).
+        radius: largest change of a pixel.
+    """
     return torch.cat([method(subject.forward, batch, of_batch, radius)
                       for batch, of_batch in zip(images.split(BATCH), labels.split(BATCH))])
 

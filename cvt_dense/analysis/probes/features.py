@@ -27,14 +27,27 @@ def stage_features(subject: Subject, images: Tensor) -> list[np.ndarray]:
 
 
 def neighbours(train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, k: int = NEIGHBOURS) -> np.ndarray:
-    """Return the class that most of the ``k`` nearest training images have."""
+    """Return the class that most of the nearest training images have, (N, ).
+
+    Args:
+        train: features (M, C).
+        train_labels: (M, ).
+        test: features (N, C).
+        k: number of neighbours.
+    """
     from sklearn.neighbors import KNeighborsClassifier
     k = min(k, len(train))
     return KNeighborsClassifier(k, metric='cosine', weights='distance').fit(train, train_labels).predict(test)
 
 
 def linear_probe(train: np.ndarray, train_labels: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """Return the class that a logistic regression on standardised features predicts."""
+    """Return the class that a logistic regression on standardised features predicts, (N, ).
+
+    Args:
+        train: features (M, C).
+        train_labels: (M, ).
+        test: features (N, C).
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler

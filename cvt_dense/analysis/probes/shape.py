@@ -21,9 +21,14 @@ CUE_CONFLICT = 'cue-conflict'  # folder of Geirhos et al.: <shape>/<shape><numbe
 
 
 def shuffle(images: Tensor, grid: int, seed: int = 0) -> Tensor:
-    """Return images (N, 3, H, W) whose grid x grid patches are shuffled, each image's in its own order.
+    """Return images whose patches are shuffled, each image's in its own order.
 
-    Rows and columns that are left over stay where they are.
+    Rows and columns of pixels that are left over stay where they are.
+
+    Args:
+        images: (N, 3, H, W).
+        grid: patches along each side.
+        seed: of the order.
     """
     number, (height, width) = len(images), (side // grid for side in images.shape[2:])
     inside = images[..., :height * grid, :width * grid]

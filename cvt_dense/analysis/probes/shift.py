@@ -19,7 +19,14 @@ LEAST_SCORE = 0.3  # of the boxes that are followed
 
 
 def move(images: Tensor, pixels: int, kind: str, axis: int) -> Tensor:
-    """Return images moved along an axis; 0 pixels change nothing."""
+    """Return images moved along an axis.
+
+    Args:
+        images: (N, 3, H, W).
+        pixels: distance; 0 changes nothing.
+        kind: 'cyclic', where pixels enter again at the other side, or 'reflect'.
+        axis: 2 for down, 3 for right.
+    """
     index = torch.arange(images.shape[axis]) - pixels
     return images.index_select(axis, index % len(index) if kind == 'cyclic' else index.abs())
 
