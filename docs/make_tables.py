@@ -52,7 +52,7 @@ def data_tables(members: list[dict[str, Any]], picture: Path) -> str:
     figure, axes = new_figure(1, 1)
     rows, fits = [], []
     for network, by_share in values.items():
-        points = [(50 * share, top1) for share in shares for top1 in by_share[share]]
+        points = [(50 * share, top1) for share in shares for top1 in by_share[share]]  # of 5,000 images
         images, top1 = np.array(points).T
         fit = linregress(np.log(images), np.log(100 - top1))
         half = t.ppf(0.975, len(points) - 2) * fit.stderr
@@ -66,7 +66,8 @@ def data_tables(members: list[dict[str, Any]], picture: Path) -> str:
     save_figure(figure, picture)
     return (markdown(['network', *(f'{share} %' for share in shares)], rows)
             + '\nThe error falls with the number of images to the power of minus b:\n\n'
-            + markdown(['network', 'b', '95 % interval'], fits))
+            + markdown(['network', 'b', '95 % interval'], fits)
+            + f'\n![Top-1 over training images]({picture.name})\n')
 
 
 def probe_table(measured: dict[str, Any]) -> str:
@@ -75,22 +76,32 @@ def probe_table(measured: dict[str, Any]) -> str:
     for row in measured['rows']:
         found.setdefault(row['network'], {})[row['probe']] = row['values']
 
-    def squares(values: dict[str, Any], which: str) -> str:
-        return ', '.join(str(stage['50%']) for stage in values['receptive'][which])
+    def squares(which: str, share: str) -> Callable[[dict[str, Any]], str]:
+        return lambda values: ', '.join(str(stage[share]) for stage in values['receptive'][which])
+
+    def shifted(kind: str, what: str) -> Callable[[dict[str, Any]], str]:
+        return lambda values: f'{values["shift"][kind][str(values["receptive"]["image"][1] // 16)][what]:.1f}'
 
     def relative(name: str) -> Callable[[dict[str, Any]], str]:
         return lambda values: f'{100 * values["shape"]["relative"][name]:.0f}'
 
+    def aligned(values: dict[str, Any]) -> str:
+        rows = next(rows for rows in values['features']['alignment'].values())  # with itself
+        return f'{rows[0][-1]:.2f}'
+
     figures: dict[str, Callable[[dict[str, Any]], Any]] = {
         'top-1 (%)': lambda v: v['attack']['PGD']['0'],
-        'predictions that stay, moved by 2 pixels, cyclic (%)': lambda v: v['shift']['cyclic']['2']['consistency'],
-        'the same, cropped (%)': lambda v: v['shift']['cropped']['2']['consistency'],
-        'change of features by 2 pixels, cyclic (%)': lambda v: v['shift']['cyclic']['2']['change of features'],
+        'predictions that stay, moved by a 16th of the image, cyclic (%)': shifted('cyclic', 'consistency'),
+        'the same, cropped': shifted('cropped', 'consistency'),
+        'change of features, moved likewise, cropped (%)': shifted('cropped', 'change of features'),
         'top-1, half of the patches hidden at random': lambda v: v['occlusion']['random']['50'],
         'the most attended half': lambda v: v['occlusion']['most']['50'],
         'the least attended half': lambda v: v['occlusion']['least']['50'],
-        'side of half the gradient, by stage (pixels)': lambda v: squares(v, 'trained'),
-        'the same, untrained': lambda v: squares(v, 'untrained'),
+        'side of the image (pixels)': lambda v: v['receptive']['image'][0],
+        'side of the square with half of the gradient, by stage': squares('trained', '50%'),
+        'the same, untrained': squares('untrained', '50%'),
+        'side of the square with 90 % of the gradient': squares('trained', '90%'),
+        'the same, untrained ': squares('untrained', '90%'),
         **{f'of clean top-1, {name} (%)': relative(name) for name in (
             'shuffled 2x2', 'shuffled 4x4', 'shuffled 8x8', 'edges', 'silhouettes', 'low pass', 'high pass')},
         'top-1 under FGSM, 1/255': lambda v: v['attack']['FGSM']['1'],
@@ -98,6 +109,7 @@ def probe_table(measured: dict[str, Any]) -> str:
         'top-1 under PGD, 2/255': lambda v: v['attack']['PGD']['2'],
         '20 neighbours, by stage (%)': lambda v: ', '.join(f'{top1:.0f}' for top1 in v['features']['neighbours']),
         'linear probe, by stage (%)': lambda v: ', '.join(f'{top1:.0f}' for top1 in v['features']['linear']),
+        'alignment of the first and the last stage': aligned,
         'calibration error (%)': lambda v: v['calibration']['one pass']['ECE']}
     return markdown(['', *(f'`{network}`' for network in found)],
                     [[name, *(figure(values) for values in found.values())] for name, figure in figures.items()])
