@@ -100,7 +100,10 @@ def main() -> None:
                     raise UserError(f'--compare {args.compare}: both networks need the same images and classes.')
             found = tested.diagnose(report, other)
             if other is not None:
-                compare(report, tested.task, found, other.diagnose(Report('')), tested.classes)
+                second = Report('')
+                compare(report, tested.task, found, other.diagnose(second), tested.classes)
+                for image, of_other in zip(report.images, second.images):
+                    image['note'] += f'; second network: {of_other["note"]}'
         page = report.write(args.out_dir)
     for sentence in report.summary:
         print(sentence)
