@@ -50,7 +50,7 @@ MODEL_TASKS = dict(ImageClassifier='classification', MaskedImageModel='masked im
 
 @dataclass
 class Model:
-    """A trained network with what prepares its images and names its outputs; :func:`load` makes it.
+    """A trained network with its test pipeline and class names; :func:`load` creates it.
 
     Attributes:
         network: in eval mode, on its device.
@@ -74,7 +74,7 @@ class Model:
     def read(self, path: str | Path, by_window: bool = False) -> np.ndarray | RasterImage:
         """Return the image in a file as the config's data sets read it: (H, W, 3), uint8, BGR, upright.
 
-        A config that loads other images (more channels, say) gets those. With ``by_window`` a TIFF file of 8-bit gray
+        A config may load images with other channels. With ``by_window`` a TIFF file of 8-bit gray
         or RGB pixels is opened only, and :func:`predict` reads the slices it needs, if rasterio is installed.
 
         Raises:
@@ -88,7 +88,7 @@ class Model:
                 image = TRANSFORMS.build(_test_pipeline(self.cfg)[0])(dict(img_path=str(path)))['img']
             else:
                 image = np.asarray(open_image(path))[..., ::-1]
-        except Exception as error:  # every decoder raises its own on a damaged file
+        except Exception as error:  # every decoder raises its own exception for a damaged file
             raise UserError(f'{path} cannot be read as an image ({type(error).__name__}).') from error
         return image
 
@@ -100,14 +100,14 @@ def load(config: str | Path, checkpoint: str | Path, *, device: str | None = Non
 
     Args:
         config: config file.
-        checkpoint: checkpoint file or address, or a whole model of ``tools/export.py`` (.onnx, .xml, .pt2).
+        checkpoint: checkpoint file or URL, or a whole model of ``tools/export.py`` (.onnx, .xml, .pt2).
         device: where to run; default: cuda, without a GPU cpu.
         cfg_options: settings of the config to override, by their dotted names.
         backbone: exported backbone in place of the checkpoint's.
         runtime: what runs exported files: 'onnxruntime', 'openvino' or 'torch'; default: by the file's suffix.
         amp: mixed precision, 'bf16' or 'fp16'.
         compile: compile the backbone, which takes a minute or more at the first image.
-        data_root: folder of the config's data in place of its own, where it is not at hand.
+        data_root: folder of the config's data in place of its own, where that does not exist.
 
     Raises:
         UserError: config or checkpoint do not exist, cannot be read or do not fit each other, or the task is unknown.
@@ -156,7 +156,7 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
             these. Images that have one size after the test pipeline are predicted together.
         slice: side in pixels of the slices that larger images are cut into. The config's test pipeline resizes a
             slice as it resizes an image. None: no slices.
-        overlap: of neighbouring slices, as a share of their side.
+        overlap: of neighbouring slices, as a fraction of their side.
         score_thr: objects with a lower score are left out. From 0.1, pieces of an object in several slices are put
             together; below, the best of them is kept.
 

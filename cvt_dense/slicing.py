@@ -1,4 +1,4 @@
-"""Large images in slices that overlap, each predicted as an image of its own.
+"""Predict large images in overlapping slices.
 
 Supervision's ``InferenceSlicer`` cuts images and merges boxes and masks. Label maps are the classes of the mean scores
 where slices overlap, as in MMSegmentation's sliding windows; the scores of one part of the image are kept at a time.
@@ -31,7 +31,7 @@ CACHE_BYTES = 2**27  # of the tiles that GDAL keeps
 class RasterImage:
     """A TIFF file of 8-bit gray or RGB pixels that is read by window, through rasterio.
 
-    ``InferenceSlicer`` takes it for an open rasterio data set. ``shape`` is that of the array in OpenCV's order.
+    ``InferenceSlicer`` treats it as an open rasterio data set. ``shape`` is that of the array in OpenCV's order.
 
     Args:
         path: the file.
@@ -66,7 +66,7 @@ class RasterImage:
 
 
 def as_loaded(image: np.ndarray) -> dict[str, Any]:
-    """Return what LoadImageFromFile makes of an image."""
+    """Return the result of LoadImageFromFile for an image."""
     return dict(img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2], img_path='', img_id=0)
 
 
@@ -84,7 +84,7 @@ def predict_slices(network: BaseModel, predict: Callable[[np.ndarray], Any], ima
         predict: returns the network's data sample of an array, in the array's pixels.
         image: array (H, W, C), or an image that is read by window.
         size: side of the slices in pixels.
-        overlap: of neighbours, as a share of ``size``.
+        overlap: of neighbours, as a fraction of ``size``.
         score_thr: objects below are left out.
     """
     if not hasattr(network, 'encode_decode'):
@@ -96,7 +96,7 @@ def predict_slices(network: BaseModel, predict: Callable[[np.ndarray], Any], ima
 
 def slice_detections(predict: Callable[[np.ndarray], Any], image: np.ndarray | RasterImage, size: int, overlap: float,
                      score_thr: float = 0.) -> 'Detections':
-    """Predict boxes, and masks if there are, in slices, and merge what was found twice.
+    """Predict boxes, and masks if there are, in slices, and merge objects that were found twice.
 
     With a threshold of scores from 0.1, objects of one class are merged where their intersection is half of the smaller
     one or more: then the pieces of an object that slices cut become one. Below, the object with the higher score
@@ -106,7 +106,7 @@ def slice_detections(predict: Callable[[np.ndarray], Any], image: np.ndarray | R
         predict: returns MMDetection's data sample of an array.
         image: array (H, W, C), or an image that is read by window.
         size: side of the slices in pixels.
-        overlap: of neighbours, as a share of ``size``.
+        overlap: of neighbours, as a fraction of ``size``.
         score_thr: objects below are left out.
     """
     from supervision import Detections, InferenceSlicer, OverlapFilter, OverlapMetric
@@ -134,7 +134,7 @@ def slice_label_map(predict: Callable[[np.ndarray], Tensor], image: np.ndarray |
         predict: returns the scores (classes, H, W) of an array (H, W, C).
         image: array (H, W, C), or an image that is read by window.
         size: side of the slices in pixels.
-        overlap: of neighbours, as a share of ``size``.
+        overlap: of neighbours, as a fraction of ``size``.
         classes: number of scores of each pixel.
         threshold: of a single class's score, which takes the place of the highest score.
 
@@ -206,7 +206,7 @@ class SlicedModel(BaseTTAModel):
     Args:
         module: the model or its config.
         size: side of the slices in pixels.
-        overlap: of neighbours, as a share of ``size``.
+        overlap: of neighbours, as a fraction of ``size``.
         pipeline: transforms of a slice, from its array to MMDetection's or MMSegmentation's inputs.
     """
 

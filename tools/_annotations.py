@@ -13,11 +13,11 @@ from cvt_dense.api import Model
 from cvt_dense.errors import UserError
 from cvt_dense.launch.data_sets import leaf_datasets
 
-Annotation = Callable[[], str | sv.Detections | np.ndarray]  # reads a class's name, objects, or a label map (H, W)
+Annotation = Callable[[], str | sv.Detections | np.ndarray]  # returns a class's name, objects, or a label map (H, W)
 
 
 def find_annotations(model: Model, images: Sequence[Path]) -> list[Annotation]:
-    """Return what reads the annotation of each of ``images`` from the config's test, validation or training data.
+    """Return for each of ``images`` a function that reads its annotation from the config's data sets.
 
     Raises:
         UserError: an image is in none of them.

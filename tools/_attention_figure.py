@@ -1,4 +1,4 @@
-"""The picture that tools/attention.py draws of an image, and the curves over depth."""
+"""Draw the picture of tools/attention.py for an image, and the curves over depth."""
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""A checkpoint and the files exported from it side by side: metrics, size, speed."""
+"""Compare a checkpoint with the files exported from it: metrics, size, speed."""
 import argparse
 import json
 import re
@@ -15,7 +15,7 @@ from cvt_dense.errors import UserError
 from cvt_dense.launch.cfg_options import format_option
 
 TEST = Path(__file__).with_name('test.py')
-MAIN = '(top1|top5|_mAP|mIoU|aAcc)$'  # of each task's metrics; others' have variants of these
+MAIN = '(top1|top5|_mAP|mIoU|aAcc)$'  # main metrics of each task; other metrics are variants of these
 
 
 def evaluate(args: argparse.Namespace, file: Path | None) -> dict[str, float]:
@@ -23,10 +23,10 @@ def evaluate(args: argparse.Namespace, file: Path | None) -> dict[str, float]:
 
     Args:
         args: flags of ``tools/export.py``.
-        file: None: the checkpoint itself.
+        file: exported file; None: the checkpoint itself.
 
     Raises:
-        UserError: the test failed; with the end of what it printed.
+        UserError: the test failed; the message has the end of its output.
     """
     command = [sys.executable, str(TEST), args.config, args.checkpoint]
     if file is not None:

@@ -1,4 +1,4 @@
-"""The pictures of tools/predict.py and tools/demo.py: predictions, annotations beside them, and overviews."""
+"""Draw the pictures of tools/predict.py and tools/demo.py: predictions, annotations beside them, and overviews."""
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from cvt_dense.slicing import RasterImage
 DRAWN_SIDE = 480  # pixels; images with a shorter side below are enlarged by a whole factor, ...
 LARGEST_SIDE = 2000  # ... and no image is enlarged beyond this
 LARGEST_PICTURE = 4000  # pictures of larger images are smaller by a whole factor
-LEAST_SHARE = 0.0005  # of the pixels, below which a class of a label map is not named
+LEAST_FRACTION = 0.0005  # of the pixels, below which a class of a label map is not named
 
 
 def draw(model: Model, image: np.ndarray, found: Any, annotation: Any, score_thr: float) -> tuple[np.ndarray, str]:
     """Draw a prediction and, if there is one, the annotation to its left.
 
     Args:
-        model: what predicted.
+        model: the model that predicted.
         image: as ``model.read`` gives it. The picture of a larger one has at most ``LARGEST_PICTURE`` pixels a side.
         found: what :func:`cvt_dense.api.predict` returned.
         annotation: ``sv.Detections``, a label map (H, W), the name of a class, or None.
@@ -47,9 +47,9 @@ def draw(model: Model, image: np.ndarray, found: Any, annotation: Any, score_thr
             counts = Counter(model.name(number) for number in annotation.class_id)
             summary += '; annotated: ' + (', '.join(f'{n} {name}' for name, n in counts.items()) or 'nothing')
     else:
-        shares = class_shares(found)
-        summary = ', '.join(f'{model.name(i)} {shares[i]:.1%}' for i in shares.argsort()[::-1]
-                            if shares[i] >= LEAST_SHARE)
+        fractions = class_fractions(found)
+        summary = ', '.join(f'{model.name(i)} {fractions[i]:.1%}' for i in fractions.argsort()[::-1]
+                            if fractions[i] >= LEAST_FRACTION)
         if annotation is not None:
             counted = annotation < len(model.classes)
             summary += (f'; annotated the same: {(found == annotation)[counted].mean():.1%} of the annotated pixels')
@@ -80,8 +80,8 @@ def reduce_labels(labels: sv.Detections | np.ndarray, factor: int) -> sv.Detecti
     return sv.Detections(xyxy=labels.xyxy / factor, mask=masks, class_id=labels.class_id, confidence=labels.confidence)
 
 
-def class_shares(labels: np.ndarray) -> np.ndarray:
-    """Return the share of a label map's pixels that each class has."""
+def class_fractions(labels: np.ndarray) -> np.ndarray:
+    """Return the fraction of a label map's pixels that each class has."""
     number = int(labels.max()) + 1
     return sum(np.bincount(row, minlength=number) for row in labels) / labels.size
 

@@ -1,4 +1,4 @@
-"""What tools/selfcheck.py checks: functions of the device that return what they found, or raise."""
+"""The checks of tools/selfcheck.py: functions of the device that return their findings, or raise."""
 import copy
 import importlib.util
 from collections.abc import Callable, Iterator
@@ -61,7 +61,7 @@ def relative(found: Tensor, expected: Tensor) -> float:
 def values(name: str, device: str) -> dict[str, Any]:
     """Compare the logits with those of the authors' code, in one precision."""
     if not GOLDEN.is_file():
-        raise Skip(f'{GOLDEN} is not there: run it from a checkout')
+        raise Skip(f'{GOLDEN} is not there: run the tool from a checkout')
     from safetensors.torch import load_file
     tensors = load_file(GOLDEN)
     model = ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token'), num_classes=10)
@@ -90,7 +90,7 @@ def gradients(device: str) -> dict[str, Any]:
     if missing:
         raise ValueError(f'without a gradient: {missing}')
     largest = max(value.norm() for value in exact.values())
-    # What is added to every key moves all scores of a query alike: its gradient is 0 but for rounding.
+    # A vector that is added to every key changes all scores of a query alike: its gradient is 0 but for rounding.
     off = {name: float((found[name].cpu().double() - value).norm() / (value.norm() + 1e-4 * largest))
            for name, value in exact.items()}
     worst = max(off, key=off.get)
@@ -181,7 +181,7 @@ def training(name: str, settings: dict[str, Any], compiled: bool, device: str) -
     before = {key: value.detach().clone() for key, value in model.named_parameters()}
     if compiled:
         model.compile(dynamic=False)
-    # the scale of fp16's loss may skip the first steps while it is looked for
+    # the scale of fp16's loss may skip the first steps while it is being adjusted
     losses = steps(name, device, optimizer(model, name, device), lambda: loss_of(model(images), targets), 12)
     wrong = [key for key, value in model.named_parameters() if value.requires_grad == torch.equal(value, before[key])]
     off, allowed = abs(losses[0] - expected) / expected, TOLERANCES['tf32' if name == 'fp32' else name]
@@ -190,7 +190,7 @@ def training(name: str, settings: dict[str, Any], compiled: bool, device: str) -
 
 
 def resuming(name: str, device: str) -> dict[str, Any]:
-    """Compare 2 steps, save, load, 2 steps with 4 steps; the scale of the loss is among what is saved."""
+    """Compare 2 steps, save, load, 2 steps with 4 steps; the loss scale is saved too."""
 
     def run(model: nn.Module, wrapper: OptimWrapper) -> None:
         steps(name, device, wrapper, lambda: loss_of(model(images), targets), 2)

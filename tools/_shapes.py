@@ -24,7 +24,7 @@ from pycocotools import mask as coco_mask
 CLASSES = ('arrow', 'circle', 'crescent', 'cross', 'ring', 'square', 'star', 'triangle')
 SETTINGS_FILE = 'shapes.json'
 SUPERSAMPLING = 4  # shapes are drawn this much larger, then averaged
-MIN_VISIBLE = 0.7  # share of a shape that others may not hide
+MIN_VISIBLE = 0.7  # fraction of a shape that others may not hide
 RADIUS = (12., 28.)  # pixels from a shape's centre to its farthest point
 MAX_TURN = 0.6  # radians, either way
 
@@ -182,7 +182,7 @@ def draw_scene(rng: np.random.Generator, size: int,
         owner[mask] = len(drawn)
         full_area.append(int(mask.sum()))
         drawn.append(label)
-    image = draw_clutter(rng, image, int(rng.integers(2) * (size / 64)**2))  # lies in front of the shapes
+    image = draw_clutter(rng, image, int(rng.integers(2) * (size / 64)**2))  # drawn in front of the shapes
     image = image + 0.15 * (smooth_noise(rng, size, 3)[..., None] - 0.5)  # light and shadow
     image = image + rng.normal(0, rng.uniform(0., 0.03), image.shape)
     image = (image.clip(0, 1) * 255).round().astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Trainings side by side, each resumable, and their results: what study.py and demo.py share."""
+"""Run trainings side by side, each resumable, and read their results, for study.py and demo.py."""
 import json
 import os
 import re
@@ -28,7 +28,7 @@ class Run:
 
     Attributes:
         name: its folder in the work dir.
-        config: file, seen from the project's root.
+        config: file, relative to the project's root.
         options: of --cfg-options.
         data_root: of --data-root; None: the config's.
         weights: by setting, the name of the run whose last checkpoint it takes.
@@ -52,13 +52,13 @@ def interruptible() -> Iterator[None]:
 
 
 def remember(work_dir: Path, file: str, settings: dict, what: str, may_grow: bool = False) -> None:
-    """Write the settings of what is made in a work dir into a file there, or compare with those written before.
+    """Write the settings of a study or demo into its work dir, or compare them with those written before.
 
     Args:
         work_dir: is made if it does not exist.
         file: its name in ``work_dir``.
         settings: JSON values by name.
-        what: what is made, for the error.
+        what: 'study' or the like, for the error.
         may_grow: settings may be added later and left out again.
 
     Raises:
@@ -93,7 +93,7 @@ def run_together(commands: dict[str, list[str]], logs: dict[str, Path]) -> dict[
     given = int(os.environ.get('OMP_NUM_THREADS') or cores)  # fewer, where others use the machine too
     threads = str(max(1, min(given, cores // len(commands))))
     env = dict(os.environ, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, PYTHONWARNINGS='ignore')
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the commands are ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the commands end too
     start = shown = time.time()
     interval = 2 if sys.stdout.isatty() else 20
     processes: dict[str, subprocess.Popen] = {}

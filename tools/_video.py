@@ -1,4 +1,4 @@
-"""The videos of tools/predict.py: each frame with what was found, and a table of it.
+"""Write the videos of tools/predict.py: each frame with its predictions, and a table of them.
 
 Supervision reads, draws and writes, ``trackers`` follows objects from frame to frame.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import supervision as sv
-from _pictures import annotate, class_shares, regions
+from _pictures import annotate, class_fractions, regions
 
 from cvt_dense.api import Model, predict
 from cvt_dense.errors import UserError
@@ -91,13 +91,13 @@ def _tracker(rate: float, score_thr: float) -> object:
 
 def _find(model: Model, frame: np.ndarray, tracker: object,
           args: argparse.Namespace) -> tuple[sv.Detections | np.ndarray, dict[str, str]]:
-    """Return what is in a frame, and a text for each class that is in it."""
+    """Return the predictions of a frame as a picture, and a text for each class in it."""
     least = min(LEAST_SCORE, args.score_thr) if tracker else args.score_thr
     found = predict(model, frame, slice=args.slice, overlap=args.overlap, score_thr=least)
     if isinstance(found, np.ndarray):
-        shares = class_shares(found)
-        order = [number for number in shares.argsort()[::-1] if shares[number] >= 0.01]
-        return found, {model.name(number): f'{model.name(number)} {shares[number]:.0%}' for number in order}
+        fractions = class_fractions(found)
+        order = [number for number in fractions.argsort()[::-1] if fractions[number] >= 0.01]
+        return found, {model.name(number): f'{model.name(number)} {fractions[number]:.0%}' for number in order}
     if tracker:
         found = tracker.update(found)
         found = found[(found.tracker_id >= 0) | (found.confidence >= args.score_thr)] if len(found) else found
@@ -114,9 +114,9 @@ def _title(picture: np.ndarray, text: str) -> np.ndarray:
 
 
 def _write(table: sv.CSVSink, model: Model, found: sv.Detections | np.ndarray, **place: float) -> None:
-    """Write a line for each object; of a label map for each class, with the box around it and its share of pixels."""
+    """Write a line for each object, or for each class of a label map its box and its fraction of the pixels."""
     if isinstance(found, np.ndarray):
-        shares, found = class_shares(found), regions(found, len(model.classes))
+        fractions, found = class_fractions(found), regions(found, len(model.classes))
         found.data['class_name'] = np.array([model.name(number) for number in found.class_id])
-        place['share'] = shares[found.class_id].round(6)
+        place['share'] = fractions[found.class_id].round(6)
     table.append(found, place)

@@ -1,4 +1,4 @@
-"""Shows what attention does on images: where the CLS token and chosen points look, rollout, distance, entropy.
+"""Draws the attention of images: where the CLS token and chosen points attend to, rollout, distance, entropy.
 
     python tools/attention.py configs/cvt13_in1k.py cvt13.pth cat.jpg --point 320,200 --cam
 
@@ -50,7 +50,7 @@ from cvt_dense.models import ImageClassifier
 from cvt_dense.nodes import dicts, type_name
 from cvt_dense.weights import register_safe_loading
 
-SAMPLE = 256  # queries of a block that distance, entropy and rank are of
+SAMPLE = 256  # queries of a block over which distance, entropy and rank are computed
 SHAPES = ('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape')  # of an image, as mmseg's heads read them
 Run = Callable[[Tensor], Tensor]
 
@@ -71,7 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('images', nargs='+', metavar='IMAGE', help='image file, or folder of images')
     parser.add_argument('--point', type=parse_point, action='append', default=[], metavar='X,Y',
-                        help='show where this pixel of each image looks, in each stage; may be given several times')
+                        help='show where this pixel attends to in each stage; may be given several times')
     parser.add_argument('--out-dir', default='attention', metavar='DIR', help='folder of the pictures and of '
                         'attention.json (default: %(default)s)')
     parser.add_argument('--short-side', type=int, metavar='N',
@@ -90,7 +90,7 @@ def build(args: argparse.Namespace, cfg: Config) -> tuple[BaseModel, list[str]]:
     """Build the config's model with the checkpoint's weights; return it and the names of its classes.
 
     Raises:
-        UserError: they do not fit each other, or are no CvT's.
+        UserError: config and checkpoint do not fit each other, or the backbone is no CvT.
     """
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     register_safe_loading()
@@ -119,10 +119,10 @@ def short_side_of(cfg: Config) -> int | None:
 
 
 def scores_of(model: BaseModel) -> Run:
-    """Return the function that gives a class's scores for ``--cam``.
+    """Return the function that computes a class's scores for ``--cam``.
 
     Raises:
-        UserError: the model has none, or the package is missing.
+        UserError: the model has no such scores, or the package is missing.
     """
     if importlib.util.find_spec('pytorch_grad_cam') is None:
         raise UserError("--cam needs the package grad-cam: pip install grad-cam, or pip install -e '.[analysis]' in "

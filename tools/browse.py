@@ -1,4 +1,4 @@
-"""Shows what a network is fed before it is trained: augmented samples, statistics, learning rates, suspect annotations.
+"""Shows the data and schedules of a training: augmented samples, statistics, learning rates, suspect annotations.
 
     python tools/browse.py CONFIG --data-root DIR [--split train] [--number 16] [--out-dir browse]
 
@@ -19,7 +19,8 @@ from cvt_dense.launch.outputs import add_force_argument, check_report_folder
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(description='Shows what a network is fed before it is trained, in one page.')
+    parser = argparse.ArgumentParser(
+        description='Shows the data and schedules of a training before it starts, in one page.')
     parser.add_argument('config', help='config file')
     parser.add_argument('--split', choices=('train', 'val', 'test'), default='train',
                         help='data whose samples are drawn (default: train)')
@@ -31,11 +32,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def start_training(args: argparse.Namespace, folder: Path) -> Any:
-    """Return the Runner of the training that a command line asks for, without the weights that it starts from.
+    """Return the Runner of a command line's training, without the weights that it starts from.
 
     Args:
         args: the tool's flags.
-        folder: for what the training writes.
+        folder: for the files that the training writes.
     """
     from mmengine.config import Config
 
@@ -97,7 +98,7 @@ def main() -> None:
         from cvt_dense.report.page import Report
         with tempfile.TemporaryDirectory() as folder:
             runner = start_training(args, Path(folder))
-            report = Report(f'{args.config}: what the network is fed')
+            report = Report(f'{args.config}: data and schedules')
             splits = {'train': runner.train_dataloader.dataset}
             if runner.val_loop is not None:
                 splits['val'] = runner.val_dataloader.dataset

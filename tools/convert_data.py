@@ -3,7 +3,7 @@
     python tools/convert_data.py my_yolo data/mine --from yolo --to coco --split 0.8,0.1,0.1
     python tools/convert_data.py my_labelme data/mine --from labelme --to masks --split 0.9,0.1 --group '(.*)_frame'
 
-What cannot be carried over is listed at the end, with the lines for the head of the template that trains on the
+The tool lists what it cannot convert at the end, with the lines for the top of the template that trains on the
 result. A mistake ends with one paragraph on stderr and exit code 2.
 """
 import argparse
@@ -30,7 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--split', type=lambda text: [float(part) for part in text.split(',')],
                         metavar='TRAIN,VAL[,TEST]', help='divide all images into these fractions, e.g. '
                         '0.8,0.1,0.1 (default: as the folders are named, or else all for training)')
-    parser.add_argument('--seed', type=int, default=0, help='of --split (default: %(default)s)')
+    parser.add_argument('--seed', type=int, default=0, help='seed of --split (default: %(default)s)')
     parser.add_argument('--group', metavar='PATTERN', help='regular expression; images whose names match it with the '
                         'same text (or first group) stay in one split, e.g. the frames of one video')
     add_force_argument(parser)
@@ -78,7 +78,7 @@ def main() -> None:
         print(f'note: {note} ({len(places)} times, first: {places[0]})')
     masks = all(one.get('segmentation') for sample in data.samples for one in sample.objects)
     suffix = next(iter(files)).suffix
-    print(f'\nTo train ({command("train")}), copy this template and put these lines at its head:\n'
+    print(f'\nTo train ({command("train")}), copy this template and put these lines at its top:\n'
           + template_lines(data.classes, splits, args.dst, args.target, masks, suffix))
 
 

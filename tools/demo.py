@@ -1,11 +1,11 @@
-"""The whole way on drawn data: pretrain a tiny CvT, then detect and segment with its weights.
+"""Run the whole pipeline on drawn data: pretrain a tiny CvT, then detect and segment with its weights.
 
     python tools/demo.py
 
 Draws pictures of shapes, pretrains a classifier on them, and trains Mask R-CNN and UperNet twice each for the same
 number of iterations: from the pretrained weights and from scratch, side by side. Prints one table and leaves training
-curves and predictions as pictures. Every step is a command of this project, printed as it runs; interrupted, the demo
-goes on where it was.
+curves and predictions as pictures. Every step is a command of this project, printed as it runs; the same command
+continues an interrupted demo.
 """
 import argparse
 import shutil
@@ -41,12 +41,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--work-dir', default='work_dirs/demo', metavar='DIR',
                         help='folder of everything that the demo writes (default: %(default)s)')
-    parser.add_argument('--seed', type=int, default=0, help='of data and training (default: %(default)s)')
+    parser.add_argument('--seed', type=int, default=0, help='seed of data and training (default: %(default)s)')
     sizes = [('--train', 400, 'training scenes'), ('--val', 100, 'validation scenes'),
              ('--train-per-class', 400, 'training images of a class for pretraining'),
              ('--val-per-class', 50, 'validation images of a class for pretraining'),
-             ('--epochs', None, 'of pretraining, where it is not the config that says'),
-             ('--iterations', None, 'of detector and segmentor, where it is not the configs that say')]
+             ('--epochs', None, "epochs of pretraining instead of the config's"),
+             ('--iterations', None, "iterations of detector and segmentor instead of the configs'")]
     for flag, default, what in sizes:
         parser.add_argument(flag, type=int, default=default, metavar='N', help=f'{what} (default: %(default)s)')
     return parser

@@ -1,4 +1,4 @@
-"""Shows where a trained network is wrong: a page with tables, figures and pictures, and the same as JSON.
+"""Shows the errors of a trained network: a page with tables, figures and pictures, and the same as JSON.
 
     python tools/diagnose.py CONFIG CHECKPOINT --data-root DIR
     python tools/diagnose.py CONFIG CHECKPOINT --compare OTHER_CHECKPOINT [--config OTHER_CONFIG]
@@ -19,7 +19,7 @@ from cvt_dense.launch.outputs import add_force_argument, check_report_folder
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(description='Shows where a trained network is wrong, in one page.')
+    parser = argparse.ArgumentParser(description='Shows the errors of a trained network, in one page.')
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     parser.add_argument('--split', choices=('train', 'val', 'test'), default='val', help='data to test (default: val)')
@@ -39,7 +39,7 @@ def test(args: argparse.Namespace, config: str, checkpoint: str, folder: Path):
     Args:
         args: the tool's flags.
         config, checkpoint: of the network.
-        folder: for the config of this test, whose test data is the wanted split.
+        folder: for the config of this test, whose test data is the chosen split.
     """
     from mmengine.config import Config
     from torch.utils.data import Subset
@@ -55,7 +55,7 @@ def test(args: argparse.Namespace, config: str, checkpoint: str, folder: Path):
     testing = cfg.get('test_dataloader') or cfg.get('val_dataloader')
     if args.split == 'train':  # its images, as they are tested
         data_set = loader.dataset
-        while 'dataset' in data_set:  # of RepeatDataset, say
+        while 'dataset' in data_set:  # such as RepeatDataset
             data_set = data_set.dataset
         if 'datasets' in data_set:
             raise UserError(f'--split train: {config} joins several data sets. Name one in val_dataloader instead.')

@@ -37,7 +37,7 @@ from cvt_dense.launch.read import read_config
 from cvt_dense.weights import register_safe_loading
 
 ABOVE_TOLERANCE = 3  # exit code
-SAMPLED = 32  # test images whose sizes are looked at
+SAMPLED = 32  # test images whose sizes are read
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -48,11 +48,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('file', type=Path, metavar='OUT', help='file to write: .onnx, .xml or .pt2')
     parser.add_argument('--size', metavar='HxW', help='the one height and width of images in pixels (default: that of '
                         'the test images if they all have the same; detectors take images of any size)')
-    parser.add_argument('--dynamic', action='store_true', help='height and width are free (the batch always is, but '
+    parser.add_argument('--dynamic', action='store_true', help='allow any height and width (the batch always is, but '
                         'for a whole detector)')
     parser.add_argument('--precision', nargs='+', choices=PRECISIONS, default=['fp32'], metavar='PRECISION',
-                        help=f'of the network: {", ".join(PRECISIONS)} (default: fp32); several write a file each, '
-                        'OUT_<precision>')
+                        help=f'precision of the network: {", ".join(PRECISIONS)} (default: fp32); several write a '
+                        'file each, OUT_<precision>')
     parser.add_argument('--calibrate', type=int, metavar='N',
                         help='training images that int8 takes its ranges from (default: 128, or all of fewer)')
     parser.add_argument('--part', choices=('model', 'backbone'), default='model', help='what to export (default: '
@@ -194,7 +194,7 @@ def compare(args: argparse.Namespace, exporter: Exporter, files: dict[str, Path]
     for precision, file in files.items():
         try:
             metrics = evaluate(args, file)
-        except UserError as error:  # what was evaluated so far is printed all the same
+        except UserError as error:  # the other results are printed nevertheless
             failures.append(str(error))
             continue
         run = open_exported(file).run_normalised

@@ -5,8 +5,8 @@
 
 One MAC is one multiplication with its addition in a linear layer, convolution or attention. Norms,
 activations, pooling, resizing and a deformable attention's sampling are not counted, as in the
-published figures. A detector's second stage is counted for what random weights make of a random image,
-cut as in the config: usually 1000 proposals for the box heads and 100 boxes for the mask heads.
+published figures. A detector's second stage is counted for the proposals of random weights on a random
+image, limited as in the config: usually 1000 proposals for the box heads and 100 boxes for the mask heads.
 """
 import argparse
 import copy
@@ -30,7 +30,7 @@ from cvt_dense.models import CvT, ImageClassifier, MaskedImageModel
 
 
 class RandomFeatures(nn.Module):
-    """Stands for a backbone whose MACs are known: random outputs of the same shapes."""
+    """Replaces a backbone whose MACs are known by random outputs of the same shapes."""
 
     def __init__(self, shapes: list[torch.Size]):
         super().__init__()
@@ -103,7 +103,7 @@ def count_parts(model: nn.Module, size: tuple[int, int]) -> dict[str, tuple[int,
         batch = random_batch(model, 1, size)
         if hasattr(model, 'roi_head'):
             # mmdet's forward without post-processing sends 1000 boxes through Cascade R-CNN's mask heads.
-            model.roi_head.test_cfg.score_thr = 0.  # random weights are sure of nothing
+            model.roi_head.test_cfg.score_thr = 0.  # random weights give low scores only
             run = partial(model.predict, batch['inputs'], batch['data_samples'])
         else:
             run = partial(forward, model, batch)

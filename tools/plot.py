@@ -1,4 +1,4 @@
-"""Draws what runs have logged, loss and metrics, and prints a table of their last and best.
+"""Draws the loss and metrics of runs, and prints a table of their last and best values.
 
     python tools/plot.py work_dirs/maskrcnn_cvt13_custom
     python tools/plot.py work_dirs/lr_1e-4 work_dirs/lr_2e-4 --x time --out compared.png
@@ -19,12 +19,13 @@ from cvt_dense.launch import command_line
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(description='Draws the curves of runs and prints a table of their last and best.')
+    parser = argparse.ArgumentParser(
+        description='Draws the curves of runs and prints a table of their last and best values.')
     parser.add_argument('runs', nargs='+', metavar='RUN', help='folder of a run, the --work-dir of tools/train.py')
     parser.add_argument('--out', metavar='FILE', help='picture to write (default: curves.png in the folder of the run, '
                                                       'or here if there are several)')
     parser.add_argument('--metric', nargs='+', default=(), metavar='NAME',
-                        help="of evaluations, as the log names them (default: the task's)")
+                        help="metrics to show, as the log names them (default: the task's)")
     parser.add_argument('--x', choices=('iterations', 'time'), default='iterations',
                         help='what the curves are drawn over; time is that of training, without evaluations '
                              '(default: %(default)s)')
@@ -47,7 +48,7 @@ def main() -> None:
         unknown = [name for name in args.metric if name not in known]
         if unknown:
             raise UserError(f'--metric {unknown[0]}: no run has evaluated it. There are: '
-                            f'{", ".join(known) or "none, no evaluation has come to its end"}.')
+                            f'{", ".join(known) or "none, because no evaluation was completed"}.')
         out = Path(args.out or (Path(args.runs[0]) / 'curves.png' if len(runs) == 1 else 'curves.png'))
         curves.draw(runs, out, args.metric, args.x)
         print(curves.table(runs, args.metric))

@@ -1,9 +1,9 @@
-"""Draws what a checkpoint predicts: the best classes, boxes and masks, or a label map over the image.
+"""Draws the predictions of a checkpoint: the best classes, boxes and masks, or a label map over the image.
 
     python tools/predict.py configs/maskrcnn_cvt21_coco.py work_dirs/maskrcnn_cvt21_coco/epoch_12.pth a.jpg
 
 Writes one PNG and prints one line for each image, and an overview of several. Small images are drawn enlarged. With
---ground-truth the annotation stands to the left of each prediction. With --slice large images are predicted in slices,
+--ground-truth the annotation is to the left of each prediction. With --slice large images are predicted in slices,
 and label maps are written in full size. A video becomes a video and a table. An image that cannot be read or predicted
 is named, the others are drawn, and the exit code is 1. cvt_dense.api has the same predictions for programs.
 """
@@ -28,7 +28,7 @@ OVERVIEW, OVERVIEW_ROWS = 'overview.png', 5
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
-        description='Draws what a checkpoint predicts: classes, boxes and masks, or a label map.')
+        description='Draws the predictions of a checkpoint: classes, boxes and masks, or a label map.')
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     parser.add_argument('images', nargs='+', metavar='IMAGE',
@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--ground-truth', action='store_true',
                         help="put each image's annotation, from the config's test, val or train data, beside it")
     parser.add_argument('--data-root', metavar='DIR', help="folder of that data instead of the config's data_root")
-    parser.add_argument('--device', help='where to run (default: cuda, without a GPU cpu)')
+    parser.add_argument('--device', help='where to run (default: cuda if there is a GPU, otherwise cpu)')
     command_line.add_config_arguments(parser)
     command_line.add_inference_arguments(parser)
     return parser
@@ -63,7 +63,7 @@ def find_images(names: Sequence[str]) -> list[Path]:
     """Return files and the images of folders in the order given; of a folder without images those of its folders.
 
     Raises:
-        UserError: something does not exist, or a folder holds no image.
+        UserError: a path does not exist, or a folder holds no image.
     """
     images = []
     for path in map(Path, names):
@@ -82,7 +82,7 @@ def find_images(names: Sequence[str]) -> list[Path]:
 
 def _images_in(folder: Path) -> list[Path]:
     found = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
-    return [path for path in found if path.suffix.lower() != '.npy'] or found  # beside images they are something else
+    return [path for path in found if path.suffix.lower() != '.npy'] or found  # beside images they have another meaning
 
 
 def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:

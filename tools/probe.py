@@ -1,4 +1,4 @@
-"""Asks a trained network what the literature says of CvT: shifts, occlusion, shape, attacks, features, calibration.
+"""Repeats experiments of the literature on a trained network: shifts, occlusion, shape, attacks, features, calibration.
 
     python tools/probe.py CONFIG CHECKPOINT --data-root DIR --probe all
     python tools/probe.py CONFIG CHECKPOINT --probe shift,shape --compare OTHER_CONFIG,OTHER_CHECKPOINT
@@ -35,7 +35,7 @@ from cvt_dense.launch.outputs import add_force_argument, check_outputs
 
 LEAST_SIDE = 16  # pixels: two for each patch of a grid of 8, the finest that a probe makes
 NEEDED = dict(attribution='captum', features='sklearn')
-DENSE = 8  # images of a detector or segmentor, unless --images says otherwise
+DENSE = 8  # images of a detector or segmentor, unless --images is given
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -43,7 +43,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file')
-    parser.add_argument('--probe', default='all', metavar='NAME,...', help=f'of {", ".join(PROBES)}; or all (default)')
+    parser.add_argument('--probe', default='all', metavar='NAME,...',
+                        help=f'probes: {", ".join(PROBES)}; or all (default)')
     parser.add_argument('--compare', nargs='+', default=[], metavar='OTHER', help='further networks of the same '
                         'classes: CHECKPOINT, or CONFIG,CHECKPOINT of another config')
     parser.add_argument('--data-root', metavar='DIR', help="folder of the data instead of the config's data_root")
@@ -51,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
                         f'set, evenly taken (default: 1000, of detectors and segmentors {DENSE})')
     parser.add_argument('--out-dir', type=Path, default=Path('probes'), metavar='DIR',
                         help='folder of probes.json and the pictures (default: %(default)s)')
-    parser.add_argument('--device', help='where to run (default: cuda, without a GPU cpu)')
+    parser.add_argument('--device', help='where to run (default: cuda if there is a GPU, otherwise cpu)')
     add_force_argument(parser)
     command_line.add_config_arguments(parser)
     return parser
@@ -114,7 +115,7 @@ def _add_labelled(args: argparse.Namespace, config: str, model: Model, subject: 
     outputs = model.network.num_classes
     known = [model.name(number) for number in range(outputs)] if model.classes else None
     if known and classes != known or len(classes) > outputs:
-        raise UserError(f'{config}: the network knows {outputs} classes ({_few(known or ())}), the data set has '
+        raise UserError(f'{config}: the network has {outputs} classes ({_few(known or ())}), the data set has '
                         f'{len(classes)} ({_few(classes)}): give the --data-root whose classes it was trained on.')
     transform = model.cfg.test_dataloader.dataset.transform
     subject.images, subject.labels = _read(data_sets['test'], args.images or 1000)

@@ -1,4 +1,4 @@
-"""Takes the attention heads that matter least out of a trained network, and writes a smaller one.
+"""Removes the least important attention heads of a trained network, and writes a smaller network.
 
     python tools/prune_heads.py configs/maskrcnn_cvt13_coco.py epoch_12.pth pruned.pth --keep 0.7
     python tools/test.py pruned.py pruned.pth
@@ -45,14 +45,15 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('dst', type=Path, metavar='OUT.pth',
                         help='checkpoint to write; its config is written beside it, OUT.py')
     parser.add_argument('--keep', type=float, required=True, metavar='FRACTION',
-                        help='of all heads, above 0 and up to 1; each block keeps at least one')
+                        help='fraction of all heads to keep, above 0 and up to 1; each block keeps at least one')
     parser.add_argument('--importance', choices=IMPORTANCES, default='entropy',
                         help="entropy: the loss's gradient on the head's gate times its attention's entropy; gradient: "
                         'that alone (default: %(default)s)')
     parser.add_argument('--images', type=int, default=64, metavar='N',
                         help='calibration images (default: %(default)s)')
     parser.add_argument('--data-root', metavar='DIR', help="folder of the data instead of the config's data_root")
-    parser.add_argument('--seed', type=int, default=0, help='of the images, and of random (default: %(default)s)')
+    parser.add_argument('--seed', type=int, default=0,
+                        help='seed of the images, and of random importance (default: %(default)s)')
     parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu',
                         help='where to run (default here: %(default)s)')
     add_force_argument(parser)
@@ -79,7 +80,7 @@ def losses(model: BaseModel, cfg: Config, args: argparse.Namespace) -> Iterator[
         args: command line, for the number of images and the seed.
     """
     loader = dict(cfg.train_dataloader, batch_size=1, num_workers=0, persistent_workers=False)
-    loader.pop('batch_sampler', None)  # images of like shape, of which there is one
+    loader.pop('batch_sampler', None)  # such samplers group images of similar shape, and each batch has one image
     # A classifier would mix images; mmdet and mmseg pad masks and label maps in training only.
     training = type_name(cfg.model) != 'ImageClassifier'
 

@@ -3,8 +3,9 @@
     python tools/selfcheck.py                                  # the GPU if there is one, otherwise the CPU
     python tools/selfcheck.py --device cuda --minutes 20 --out selfcheck
 
-Needs torch, timm, mmengine and mmcv (mmcv-lite will do). ``selfcheck.json`` in --out grows with each result, so a run
-that is cut short leaves what it has; what cannot run here is skipped with the reason. Exit code 1 if a check failed.
+Needs torch, timm, mmengine and mmcv (mmcv-lite will do). ``selfcheck.json`` in --out grows with each result, so an
+interrupted run leaves the results so far; checks that cannot run here are skipped with the reason. The exit code is
+1 if a check failed.
 """
 import argparse
 import importlib.util
@@ -23,7 +24,7 @@ sys.path[:0] = [str(ROOT / 'tools'), str(ROOT)]
 
 from cvt_dense.fileio import write_atomically
 
-# (what, arguments of tools/benchmark.py model); the most telling ones first, because time may run out.
+# (what, arguments of tools/benchmark.py model); the most important ones first, because time may run out.
 TRANSFORMER, BASELINES = 'transformers', 'swin_tiny_patch4_window7_224,convnext_tiny,pvt_v2_b2'
 WINDOWED = ['windowed', 'windowed+fused']
 TABLES = {
@@ -44,11 +45,11 @@ TABLES = {
 
 
 class Report:
-    """What was found, on the console and in a file that is whole after every entry.
+    """Shows findings on the console and writes them to a file, which is complete after every entry.
 
     Args:
-        path: of the file.
-        until: ``time.monotonic()`` at which no more is begun.
+        path: file to write.
+        until: value of ``time.monotonic()`` after which no check is begun.
     """
 
     def __init__(self, path: Path, until: float):

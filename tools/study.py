@@ -1,10 +1,10 @@
-"""Trains a list of networks, each with several seeds, and sets accuracy beside cost: a table and a picture.
+"""Trains a list of networks, each with several seeds, and compares accuracy and cost in a table and a picture.
 
     python tools/study.py configs/studies/cifar_backbones.py --data-root data/cifar10
 
 A study is a file of a few names, see configs/studies. Every training is a command of this project, printed as it runs;
-interrupted, or with members added, the same command goes on where it was. A member that fails does not stop the others,
-the table names it.
+the same command continues an interrupted study, or one with added members. A member that fails does not stop the
+others; the table names it.
 """
 import argparse
 import json
@@ -29,7 +29,7 @@ STUDIES = ROOT / 'configs/studies'
 
 @dataclass
 class Member:
-    """A network of a study. What a study sets outside its members holds for all of them.
+    """A network of a study. Settings of a study outside of its members apply to all of them.
 
     Attributes:
         name: its name.
@@ -38,7 +38,7 @@ class Member:
         seeds: of its trainings.
         size: 'HxW' of the images for which its cost is measured; None: it is not.
         batch: their number in a step.
-        metrics: those that the table shows, by the names in the log.
+        metrics: names, as in the log, of the metrics in the table.
         changes: settings that replace those of the config.
         data: its folder below --data-root.
         weights: by setting, the name of the member whose last checkpoint it takes.
@@ -57,16 +57,16 @@ class Member:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(description='Trains a list of networks, and sets accuracy beside cost.')
+    parser = argparse.ArgumentParser(description='Trains a list of networks, and compares accuracy and cost.')
     parser.add_argument('study', help='file of the study, as those in configs/studies')
     parser.add_argument('--work-dir', metavar='DIR', help='folder of everything that it writes '
                                                           '(default: work_dirs/<study>)')
-    parser.add_argument('--data-root', metavar='DIR', help="of the members' data (default: their configs')")
+    parser.add_argument('--data-root', metavar='DIR', help="folder of the members' data (default: their configs')")
     parser.add_argument('--jobs', type=int, default=2, metavar='N',
                         help="trainings at a time, with an equal part of the CPU's cores each (default: %(default)s)")
     parser.add_argument('--only', nargs='+', metavar='NAME', help='these members alone')
     parser.add_argument('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE',
-                        help="of every training, after the study's own, e.g. max_epochs=1")
+                        help="options of every training, after the study's own, e.g. max_epochs=1")
     return parser
 
 

@@ -42,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--corrupt', nargs='?', const='all', metavar='NAME,...|all',
                         help="also test on corrupted images: gaussian_noise,fog,... or all, the benchmarks' fifteen")
     parser.add_argument('--severity', type=parse_severity, default=[1, 2, 3, 4, 5], metavar='1-5',
-                        help='of --corrupt: 3, 1,3,5 or 1-5 (default: 1-5)')
+                        help='severities of --corrupt: 3, 1,3,5 or 1-5 (default: 1-5)')
     return parser
 
 

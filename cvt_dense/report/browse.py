@@ -1,4 +1,4 @@
-"""What a network is fed: augmented samples, statistics of the data, learning rates, and suspect annotations."""
+"""Report the data and schedules of a training: augmented samples, statistics, learning rates, suspect annotations."""
 import hashlib
 import itertools
 from collections import Counter, defaultdict
@@ -29,7 +29,7 @@ SCANNED = 5000  # images of a split that are read for label maps and hashes
 
 
 class SamplesHook(Hook):
-    """Keeps what the network would see first in a training, and ends the training before its first step.
+    """Keeps the network's first inputs of a training, and ends the training before its first step.
 
     Args:
         number: samples to keep.
@@ -128,7 +128,7 @@ def schedule(runner: Runner) -> tuple[list[int], list[dict[str, Any]]]:
 
 
 def add_samples(report: Report, samples: Sequence[dict[str, Any]], classes: Sequence[str], late: bool) -> None:
-    """Add the samples to a report: the original image of each beside what the network sees.
+    """Add the samples to a report: the original image of each beside the network's input.
 
     Args:
         report: gets one section.
@@ -136,7 +136,7 @@ def add_samples(report: Report, samples: Sequence[dict[str, Any]], classes: Sequ
         classes: their names.
         late: annotations are loaded after the image is resized, as mmdet's test pipelines do, and stay as they are.
     """
-    report.add_section('Samples', 'The original image beside what the network sees, with its annotation.')
+    report.add_section('Samples', 'The original image beside the input of the network, with its annotation.')
     palette, numbers = choose_palette(classes), []
     for sample in samples:
         seen, note = sample['input'], ''
@@ -181,7 +181,8 @@ def add_schedule(report: Report, milestones: Sequence[int], curves: Sequence[dic
         milestones: iterations that the table lists.
         curves: result of :func:`schedule`.
     """
-    report.add_section('Learning rate and momentum', 'Of every group of parameters that differs. Nothing was trained.')
+    report.add_section('Learning rate and momentum',
+                       'The curves of every group of parameters that differs. Nothing was trained.')
     figure = Figure((9, 3))
     for axes, key, name in zip(figure.subplots(1, 2), ('lr', 'momentum'), ('learning rate', 'momentum')):
         for curve in curves:

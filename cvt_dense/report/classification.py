@@ -1,4 +1,4 @@
-"""What a classifier gets wrong."""
+"""Report the errors of a classifier."""
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Gathers what a model predicts for each image of a data set while it is tested."""
+"""Collect the predictions of a model for each image of a data set while it is tested."""
 import contextlib
 import io
 import os
@@ -26,7 +26,7 @@ from .page import SIDE, Report, side_by_side
 
 
 def read_infos(data_set: Any) -> list[dict[str, Any]]:
-    """Return what a data set knows of each of its images.
+    """Return a data set's entries for each of its images.
 
     The ``instances`` of COCO's files are as they are annotated, with their ``area``: mmdet leaves out those without
     area or outside of their image.
@@ -77,7 +77,7 @@ class CollectHook(Hook):
     """Keeps one record per tested image, for the module of the model's task.
 
     Args:
-        data_set: what is tested, built and complete; its annotations are in the images' own pixels.
+        data_set: the tested data set, built and complete; its annotations are in the images' own pixels.
 
     Attributes:
         records: one dict per image, see the ``diagnose`` functions.
@@ -170,7 +170,7 @@ class CollectHook(Hook):
                          record['scores'][shown])]
 
     def diagnose(self, report: Report, other: 'CollectHook | None' = None) -> dict[str, Any]:
-        """Add everything that is known of the records to a report; return what a comparison needs.
+        """Add the task's evaluation of the records to a report; return the values that a comparison needs.
 
         Args:
             report: gets the sections.

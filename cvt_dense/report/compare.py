@@ -1,4 +1,4 @@
-"""Two models on the same images."""
+"""Compare two models on the same images."""
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -85,7 +85,7 @@ def compare(report: Report, task: Any, first: dict[str, Any], second: dict[str, 
 
 
 def _score(task: Any, found: dict[str, Any]) -> np.ndarray:
-    """Return how good each image's prediction is."""
+    """Return the quality of each image's prediction."""
     if task is classification:
         return found['correct'].astype(float)
     if task is segmentation:

@@ -1,4 +1,4 @@
-"""What a detector gets wrong."""
+"""Report the errors of a detector."""
 import contextlib
 import io
 import itertools

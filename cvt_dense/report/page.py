@@ -1,4 +1,4 @@
-"""One HTML page with tables, figures and lists of pictures."""
+"""Write an HTML page with tables, figures and lists of pictures."""
 import json
 import os
 import shutil

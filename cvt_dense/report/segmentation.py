@@ -1,4 +1,4 @@
-"""What a segmentor gets wrong."""
+"""Report the errors of a segmentor."""
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +13,7 @@ GRID = 32  # cells of each side of the map of errors
 
 
 def count(prediction: np.ndarray, annotation: np.ndarray, classes: int, ignore_index: int) -> dict[str, np.ndarray]:
-    """Return what :func:`diagnose` needs of one image.
+    """Return the counts of one image for :func:`diagnose`.
 
     Args:
         prediction, annotation: label maps (H, W).

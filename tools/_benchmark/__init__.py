@@ -1,1 +1,1 @@
-"""The subcommands of tools/benchmark.py, a file each, and what they measure with."""
+"""The subcommands of tools/benchmark.py, one file each, and their common functions."""

@@ -31,7 +31,7 @@ DTYPES = dict(none=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
 GIB = 2**30
 
 
-# PyTorch counts the CPU's attention kernel as nothing.
+# PyTorch counts no operations for the CPU's attention kernel.
 @register_flop_formula(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu)
 def _attention_flops(q, k, v, *args, out_shape=None, **kwargs) -> int:
     return sdpa_flop_count(q, k, v)
@@ -103,7 +103,7 @@ def cpu_memory(name: str, args: argparse.Namespace, size: tuple[int, int], file:
     Args:
         name: of the column.
         args, size: as of ``measure``.
-        file: of a column that runs one.
+        file: exported file of the column, or None.
     """
     status = Path('/proc/self/status')
     if not status.exists():
@@ -131,7 +131,7 @@ def prepare(name: str, args: argparse.Namespace, size: tuple[int, int],
     Args:
         name: of the column.
         args, size: as of ``measure``.
-        folder: takes the files of runtimes.
+        folder: for the files of runtimes.
     """
     memory = file = None
     variants = split_name(name)[1]
@@ -172,7 +172,7 @@ def measure(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -
 
 
 def products(device: str, dtype: torch.dtype) -> dict[str, Callable[[], object]]:
-    """Return, by library, what multiplies two square matrices of :func:`side` rows; the fastest one is the peak.
+    """Return, by library, a function that multiplies two square matrices of :func:`side` rows; the fastest is the peak.
 
     On a CPU PyTorch gives float32 products to MKL (or another BLAS), and those of a 1x1 convolution to oneDNN, which is
     twice as fast on some CPUs.

@@ -1,6 +1,6 @@
 """The networks that ``--compare`` names.
 
-A further column is a function in ``NETWORKS`` (something else than this CvT) or in ``CHANGES`` (something done to it).
+To add a column, add a function to ``NETWORKS`` (another network) or to ``CHANGES`` (a change of this CvT).
 """
 import argparse
 from functools import partial, reduce

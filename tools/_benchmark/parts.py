@@ -1,4 +1,4 @@
-"""``benchmark.py parts``: where the time of whole detectors and segmentors goes.
+"""``benchmark.py parts``: the time of each part of detectors and segmentors.
 
 From normalised images to final boxes, masks or label maps, with random weights, one image a step. ``post`` is what no
 module does: decoding boxes, NMS, pasting masks, resizing and choosing classes. So many class scores pass a detector's
@@ -41,7 +41,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
                         help="config files, or a package's: mmdet::swin/NAME.py")
     parser.add_argument('--size', type=parse_size, metavar='HxW', default=(800, 1344), help='image (800x1344)')
     parser.add_argument('--rounds', type=int, default=11, help='timed rounds; medians are reported (11)')
-    parser.add_argument('--fuse', action='store_true', help='of our backbones, as for tools/test.py')
+    parser.add_argument('--fuse', action='store_true', help='fuse CvT backbones, as tools/test.py does')
     parser.add_argument('--candidates', type=int, default=1000, help='scores that pass to NMS (1000)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write every number there')
 
@@ -83,7 +83,7 @@ def pass_candidates(model: BaseModel, batch: dict, number: int) -> None:
 
 
 class Stopwatch:
-    """Adds up the seconds that modules spend, those of a module inside another once."""
+    """Adds up the seconds that modules take; those of a nested module count once."""
 
     def __init__(self, model: BaseModel):
         self.spent: dict[str, float] = defaultdict(float)
@@ -92,7 +92,7 @@ class Stopwatch:
             if name == 'data_preprocessor':
                 continue
             part = name if name in PARTS else 'heads'
-            for module in child.modules() if part == 'heads' else [child]:  # a head of heads is not called itself
+            for module in child.modules() if part == 'heads' else [child]:  # heads of heads are not called
                 module.register_forward_pre_hook(self._enter)
                 module.register_forward_hook(lambda *_, part=part: self._leave(part))
 

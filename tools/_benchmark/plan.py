@@ -1,4 +1,4 @@
-"""``benchmark.py plan``: what the whole training of a config costs, on paper.
+"""``benchmark.py plan``: estimate the cost of a config's training without running it.
 
 A step costs 3 times the forward pass (backward computes gradients of inputs and of weights), and the backbone's once
 more with ``with_cp=True``; a teacher runs forward only; a multiplication and an addition are 2 FLOPs. So::
@@ -37,10 +37,10 @@ class Plan(NamedTuple):
     """Cost of a training.
 
     Attributes:
-        images: that are trained on in all, repetitions counted.
+        images: number in all, repetitions counted.
         flops_per_image: of a training step.
         images_per_second: of one GPU.
-        gpu_hours, days: of all, and on all GPUs.
+        gpu_hours, days: of the whole training, on all GPUs.
         images_per_gpu: of a step, before accumulation.
     """
     images: int
@@ -60,11 +60,11 @@ def plan(images: int, macs: float, gpus: int, total_batch: int, *, recomputed: f
         macs: multiplications with addition of an image's forward pass.
         gpus: number of GPUs.
         total_batch: images of a step.
-        recomputed: those of them that ``with_cp`` does twice.
-        teacher: those of a teacher's forward pass.
+        recomputed: MACs that ``with_cp`` computes twice.
+        teacher: MACs of a teacher's forward pass.
         flops: a GPU's peak per second.
         utilisation: fraction of that peak that training reaches.
-        images_per_second: of one GPU as measured, instead of the two before.
+        images_per_second: of one GPU as measured, instead of ``flops`` and ``utilisation``.
     """
     per_image = 2 * (3 * macs + recomputed + teacher)
     rate = images_per_second or flops * utilisation / per_image
@@ -80,11 +80,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
                         help="a GPU's peak per second (989e12: an H100's dense bf16)")
     parser.add_argument('--utilisation', type=float, default=0.35,
                         help='fraction of the peak that training reaches (0.35)')
-    parser.add_argument('--images-per-second', type=float, metavar='N', help='of one GPU, as measured, instead')
+    parser.add_argument('--images-per-second', type=float, metavar='N', help="one GPU's measured speed, not estimated")
     parser.add_argument('--size', type=parse_size, metavar='HxW',
                         help="training image (the config's crop; needed where images keep their own shape)")
     parser.add_argument('--images', type=int, metavar='N',
-                        help='of an epoch (known: ' + ', '.join(TRAINING_IMAGES) + ')')
+                        help='images of an epoch (known: ' + ', '.join(TRAINING_IMAGES) + ')')
     parser.add_argument('--images-per-core', type=float, metavar='N',
                         help='loaded in a second by one core (benchmark.py data): how many cores a GPU needs')
     parser.add_argument('--gib-per-image', type=float, metavar='GIB',

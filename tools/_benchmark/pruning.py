@@ -1,4 +1,4 @@
-"""``benchmark.py pruning``: a trained network's metric over its backbone's time, with fewer and fewer tokens.
+"""``benchmark.py pruning``: measure a trained network's metric and time with fewer and fewer tokens.
 
 Each fraction of ``--keep`` with each of ``--scores`` is tested by tools/test.py, with ``--finetune`` after a
 training by tools/train.py that starts from the checkpoint. The backbone's times at the size that the config tests with
@@ -35,7 +35,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--keep', type=lambda text: [float(part) for part in text.split(',')], metavar='FRACTION,...',
                         default=[0.9, 0.7, 0.5, 0.3], help='fractions of the tokens (0.9,0.7,0.5,0.3), besides 1')
     parser.add_argument('--scores', type=lambda text: text.split(','), default=list(SCORES), metavar='NAME,...',
-                        help=f'what chooses them ({",".join(SCORES)})')
+                        help=f'scores that choose the tokens ({",".join(SCORES)})')
     parser.add_argument('--refresh', type=int, default=4, help='blocks until tokens are chosen again (4)')
     parser.add_argument('--finetune', nargs='+', metavar='KEY=VALUE',
                         help='train each first, with these settings, e.g. train_cfg.max_iters=100')

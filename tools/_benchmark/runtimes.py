@@ -11,7 +11,7 @@ from torch import nn
 from cvt_dense.deploy.check import random_images
 from cvt_dense.deploy.runtime import open_exported
 
-# By name the file's suffix and precision; None: that of --amp.
+# Suffix and precision of the file by name; None: the precision of --amp.
 RUNTIMES = {'openvino': ('.xml', None), 'openvino-bf16': ('.xml', 'bf16'), 'openvino-int8': ('.xml', 'int8'),
             'onnxruntime': ('.onnx', 'fp32'), 'onnxruntime-int8': ('.onnx', 'int8')}
 CALIBRATION = 2  # random images: the time of int8 does not depend on them

@@ -1,6 +1,6 @@
-"""Questions of the literature that a trained network answers on images: one module each, with its source.
+"""Experiments of the literature on a trained network, one module each, which names its source.
 
-Each module has ``probe(subject, others) -> Finding``; ``tools/probe.py`` runs them. A further probe is a further module
+Each module has ``probe(subject, others) -> Finding``; ``tools/probe.py`` runs them. To add a probe, add a module
 and its name in :data:`PROBES`.
 """
 from collections.abc import Callable, Sequence

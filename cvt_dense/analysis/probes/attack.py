@@ -2,7 +2,7 @@
 
 FGSM: Goodfellow et al. 2015 (arXiv 1412.6572); PGD: Madry et al. 2018 (arXiv 1706.06083), 20 steps from a random start,
 each of 2.5 times the radius over their number. An image that a smaller radius fools is not attacked again, because the
-smaller ball lies inside the larger. Two checks of Athalye et al. 2018 (arXiv 1802.00420) say whether gradients are
+smaller ball lies inside the larger. Two checks of Athalye et al. 2018 (arXiv 1802.00420) show whether gradients are
 masked: more steps must not be worse, and images that were made on another network must be weaker.
 """
 from collections.abc import Callable, Sequence

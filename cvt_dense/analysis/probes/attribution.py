@@ -1,4 +1,4 @@
-"""Where the evidence for the annotated class lies in an image: occlusion and integrated gradients, by captum.
+"""Locate the evidence for the annotated class in an image by occlusion and integrated gradients of captum.
 
 Zeiler and Fergus 2014 (arXiv 1311.2901): how much the class's logit falls while a patch is hidden. Sundararajan et al.
 2017 (arXiv 1703.01365): gradients along the way from the mean colour to the image; their sum should be the difference

@@ -1,4 +1,4 @@
-"""Whether confidence is as high as accuracy: of the network, with active drop path, and of an ensemble.
+"""Compare confidence with accuracy: of the network, with active drop path, and of an ensemble.
 
 Expected calibration error in 15 bins: Guo et al. 2017 (arXiv 1706.04599). Monte-Carlo dropout averages the
 probabilities of passes in which dropout and drop path are active: Gal and Ghahramani 2016 (arXiv 1506.02142). Deep
@@ -56,7 +56,7 @@ def probe(subject: Subject, others: Sequence[Subject]) -> Finding:
             error, confidence, accuracy = reliability(probabilities, subject.labels)
             values[name] = {'accuracy': percent(probabilities.argmax(1) == subject.labels), 'ECE': round(error, 2)}
             curves[name] = confidence, accuracy
-    told = [f'{name} {row["ECE"]:.1f} % at a top-1 of {row["accuracy"]:.1f} %' for name, row in values.items()]
+    errors = [f'{name} {row["ECE"]:.1f} % at a top-1 of {row["accuracy"]:.1f} %' for name, row in values.items()]
     without = '' if found['Monte-Carlo'] is not None else ' It has neither dropout nor drop path.'
-    return Finding(f'Calibration error: {", ".join(told)}.{without}', values, curves,
+    return Finding(f'Calibration error: {", ".join(errors)}.{without}', values, curves,
                    ('confidence (%)', 'accuracy (%)'))

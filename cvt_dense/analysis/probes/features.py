@@ -1,4 +1,4 @@
-"""What each stage knows of the classes, and how alike stages and networks are.
+"""Measure how well each stage separates the classes, and how similar stages and networks are.
 
 k nearest neighbours by cosine similarity and a linear probe (logistic regression, Alain and Bengio 2017, arXiv
 1610.01644) on averaged maps of the training images; linear centred kernel alignment: Kornblith et al. 2019 (arXiv
@@ -71,8 +71,8 @@ def probe(subject: Subject, others: Sequence[Subject]) -> Finding:
     if subject.train is not None:
         train, train_labels = stage_features(subject, subject.train[0]), subject.train[1].numpy()
         for name, method in (('neighbours', neighbours), ('linear', linear_probe)):
-            values[name] = [round(100 * float((method(known, train_labels, asked) == labels).mean()), 2)
-                            for known, asked in zip(train, test)]
+            values[name] = [round(100 * float((method(stored, train_labels, queried) == labels).mean()), 2)
+                            for stored, queried in zip(train, test)]
             curves[name] = [*range(1, len(test) + 1)], values[name]
     networks = {subject.name: test, **{other.name: stage_features(other, other.images) for other in others}}
     values['alignment'] = {name: [[round(alignment(one, two), 4) for two in stages] for one in test]

@@ -1,8 +1,8 @@
-"""Accuracy when a share of the image's patches is hidden: random, the most and the least attended ones first.
+"""Measure accuracy while patches of the image are hidden: random, the most and the least attended ones first.
 
 Naseer et al. 2021, "Intriguing properties of vision transformers" (arXiv 2105.10497), random and salient PatchDrop.
-Hidden patches get the mean colour of the data. As there, one network's attention says for all networks which patches
-are hidden: that of the first CvT.
+Hidden patches get the mean colour of the data. As there, the attention of one network, the first CvT, chooses the
+hidden patches for all networks.
 """
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def hide(images: Tensor, order: Tensor, share: float, colour: Tensor) -> Tensor:
         images: (N, 3, H, W).
         order: (N, GRID * GRID), each image's patches, row by row, the first to be hidden first.
         share: percent of the patches that are hidden.
-        colour: (3, 1, 1), what they become.
+        colour: (3, 1, 1), of hidden patches.
     """
     number = round(order.shape[1] * share / 100)
     mask = torch.zeros(order.shape).scatter_(1, order[:, :number], 1.).unflatten(1, (GRID, GRID))
@@ -59,7 +59,7 @@ def attended(subject: Subject, images: Tensor) -> Tensor | None:
 
 
 def probe(subject: Subject, others: Sequence[Subject]) -> Finding:
-    """Measure accuracy over the share of hidden patches."""
+    """Measure accuracy over the fraction of hidden patches."""
     subject.classifier_only()
     orders = dict(random=torch.rand(len(subject.images), GRID * GRID,
                                     generator=torch.Generator().manual_seed(0)).argsort(dim=1))

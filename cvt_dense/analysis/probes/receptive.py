@@ -1,8 +1,8 @@
-"""How much of the image the centre of each stage's map depends on, trained and untrained.
+"""Measure the region of the image on which the centre of each stage's map depends, trained and untrained.
 
 Luo et al. 2016, "Understanding the effective receptive field in deep convolutional neural networks" (arXiv
 1701.04128): the gradient of the map's centre, summed over channels, with respect to the image. As in Ding et al. 2022
-(arXiv 2203.06717), its size is the side of the square around its centre that holds a share of it.
+(arXiv 2203.06717), its size is the side of the square around its centre that holds a fraction of it.
 """
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ def fields(backbone: nn.Module, images: Tensor) -> list[Tensor]:
 
 
 def square(field: Tensor, share: float) -> int:
-    """Return the side, in pixels, of the smallest square around the field's centre that holds a share of it."""
+    """Return the side, in pixels, of the smallest square around the field's centre that holds a fraction of it."""
     y, x = (torch.arange(side) for side in field.shape)
     total = field.sum()
     centre_y, centre_x = (field.sum(1) @ y.to(field) / total).round(), (field.sum(0) @ x.to(field) / total).round()

@@ -1,8 +1,8 @@
-"""Accuracy on images that keep shape or texture only, relative to clean ones.
+"""Measure accuracy on images that keep shape or texture only, relative to clean ones.
 
 Shuffled patches keep texture (Naseer et al. 2021, arXiv 2105.10497); edges and silhouettes keep shape, and images whose
-shape and texture are of two classes say which is followed (Geirhos et al. 2019, arXiv 1811.12231). Silhouettes are
-made by Otsu's threshold, because a data set of photographs has no masks; low and high pass are Gaussian.
+shape and texture are of two classes show which one the network follows (Geirhos et al. 2019, arXiv 1811.12231).
+Silhouettes are made by Otsu's threshold, because a data set of photographs has no masks; both filters are Gaussian.
 """
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -67,7 +67,7 @@ def high_pass(image: np.ndarray) -> np.ndarray:
 
 
 def shape_bias(subject: Subject, folder: Path) -> dict[str, float]:
-    """Return the share of images that follow shape, among those that follow shape or texture, in percent.
+    """Return the percentage of images that follow shape, among those that follow shape or texture.
 
     The network decides among the classes that have folders; networks whose classes have other names cannot.
     """

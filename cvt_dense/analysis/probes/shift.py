@@ -1,6 +1,6 @@
-"""Whether predictions stay when the image moves by 1 to 16 pixels.
+"""Measure whether predictions stay when the image moves by 1 to 16 pixels.
 
-Consistency is the share of images whose predicted class stays: Zhang 2019, "Making convolutional networks
+Consistency is the fraction of images whose predicted class stays: Zhang 2019, "Making convolutional networks
 shift-invariant again" (arXiv 1904.11486), who draws both shifts at random. Here the image moves right, then down, and
 the mean of both is given.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 from .subject import Finding, NotApplicable, Subject, percent
 
 PIXELS = (1, 2, 4, 8, 16)
-KINDS = ('cyclic', 'cropped')  # what leaves the image comes in again; it is lost, and what comes in is a reflection
+KINDS = ('cyclic', 'cropped')  # pixels that leave enter at the other side, or a reflection enters
 LEAST_SCORE = 0.3  # of the boxes that are followed
 
 
@@ -24,7 +24,7 @@ def move(images: Tensor, pixels: int, kind: str, axis: int) -> Tensor:
     Args:
         images: (N, 3, H, W).
         pixels: distance; 0 changes nothing.
-        kind: 'cyclic', where pixels enter again at the other side, or 'reflect'.
+        kind: 'cyclic', where pixels enter again at the other side, or 'cropped', where a reflection enters.
         axis: 2 for down, 3 for right.
     """
     index = torch.arange(images.shape[axis]) - pixels

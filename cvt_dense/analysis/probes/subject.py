@@ -1,4 +1,4 @@
-"""What a probe is given, and what it returns."""
+"""The input of a probe, and its result."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,12 +13,12 @@ BATCH = 100
 
 
 class NotApplicable(Exception):
-    """A probe cannot be made of this network; the text says why."""
+    """A probe does not apply to this network; the message names the reason."""
 
 
 @dataclass
 class Finding:
-    """What a probe has found out about one network.
+    """The result of a probe for one network.
 
     Attributes:
         sentence: the result in words.
@@ -92,12 +92,12 @@ class Subject:
         return logits, torch.cat(features)
 
     def accuracy(self, images: Tensor) -> float:
-        """Return the share of images whose label is predicted, in percent."""
+        """Return the percentage of images whose label is predicted."""
         return percent(self.run(images)[0].argmax(1) == self.labels)
 
 
 def percent(hits: Tensor) -> float:
-    """Return the share of what is true, in percent."""
+    """Return the percentage of true entries."""
     return round(100 * hits.double().mean().item(), 2)
 
 
@@ -121,5 +121,5 @@ def stage_maps(backbone: nn.Module, x: Tensor) -> list[Tensor]:
         return backbone.network.forward_intermediates(x, intermediates_only=True)
     maps = [out for out in backbone(x) if out.ndim == 4]
     if not maps:
-        raise NotApplicable(f'{type(backbone).__name__} gives no maps of its stages.')
+        raise NotApplicable(f'{type(backbone).__name__} returns no maps of its stages.')
     return maps
