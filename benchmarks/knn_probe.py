@@ -58,10 +58,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('checkpoint', help="weights of the backbone, or 'scratch' for random ones")
     parser.add_argument('--arch', default='cvt-nano')
+    parser.add_argument('--seed', type=int, default=0, help='of random weights')
     parser.add_argument('--data-root', required=True, metavar='DIR')
     parser.add_argument('--size', type=int, nargs='+', default=[32, 64])
     args = parser.parse_args()
-    torch.manual_seed(0)
+    torch.manual_seed(args.seed)
     init_cfg = None if args.checkpoint == 'scratch' else dict(type='Pretrained', checkpoint=args.checkpoint)
     model = MODELS.build(dict(type='cvt_dense.CvT', arch=args.arch, out_type='avg_featmap', init_cfg=init_cfg))
     model.init_weights()
@@ -70,7 +71,7 @@ def main() -> None:
     for size in args.size:
         train, train_labels = extract(model, preprocessor, args.data_root, 'train', size)
         val, labels = extract(model, preprocessor, args.data_root, 'val', size)
-        result = dict(checkpoint=args.checkpoint, size=size)
+        result = dict(checkpoint=args.checkpoint, seed=args.seed, size=size)
         for name, method in (('knn', knn), ('linear', linear_probe)):
             result[name] = 100 * (method(train, train_labels, val) == labels).float().mean().item()
         print(json.dumps(result), flush=True)

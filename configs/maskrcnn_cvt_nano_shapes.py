@@ -1,4 +1,4 @@
-# A small Mask R-CNN on the COCO files of the generated shapes: 128x128 images, 630 iterations on a CPU.
+# A small Mask R-CNN on the COCO files of the generated shapes: 128x128 images, 350 iterations on a CPU.
 #
 #   python tools/_shapes.py work_dirs/demo/data
 #   python tools/train.py configs/maskrcnn_cvt_nano_shapes.py --cfg-options \
@@ -7,7 +7,7 @@
 # CHECKPOINT is cvt_nano_shapes.py's; without the options training starts from scratch.
 _base_ = ['_base_/models/maskrcnn_cvt.py', '_base_/det_runtime.py', '_base_/shapes.py']
 
-max_iters = 630
+max_iters = 350
 warmup_iters = min(50, max_iters / 2)
 batch_size = 8
 image_size = (128, 128)
@@ -37,7 +37,7 @@ model = dict(
     train_cfg=dict(
         rpn=dict(sampler=dict(num=64)),
         rpn_proposal=dict(nms_pre=200, max_per_img=64),
-        rcnn=dict(sampler=dict(num=64), mask_size=14)),
+        rcnn=dict(sampler=dict(num=32), mask_size=14)),
     test_cfg=dict(
         rpn=dict(nms_pre=200, max_per_img=64),
         rcnn=dict(max_per_img=30)))
@@ -81,7 +81,7 @@ val_evaluator = dict(
     type='CocoMetric', ann_file=data_root + '/annotations/instances_val.json', metric=['bbox', 'segm'])
 test_evaluator = val_evaluator
 
-train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max(max_iters // 4, 1))
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=(max_iters + 2) // 3)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 auto_scale_lr = dict(base_batch_size=batch_size)

@@ -1,4 +1,4 @@
-# A small UperNet on the label maps of the generated shapes: 128x128 images, 900 iterations on a CPU.
+# A small UperNet on the label maps of the generated shapes: 128x128 images, 500 iterations on a CPU.
 #
 #   python tools/_shapes.py work_dirs/demo/data
 #   python tools/train.py configs/upernet_cvt_nano_shapes.py --cfg-options \
@@ -7,7 +7,7 @@
 # CHECKPOINT is cvt_nano_shapes.py's; without the options training starts from scratch.
 _base_ = ['_base_/models/upernet_cvt.py', '_base_/seg_runtime.py', '_base_/shapes.py']
 
-max_iters = 900
+max_iters = 500
 warmup_iters = min(50, max_iters / 2)
 batch_size = 8
 image_size = (128, 128)
@@ -56,7 +56,7 @@ del dataset
 val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
 test_evaluator = val_evaluator
 
-train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max(max_iters // 4, 1))
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=(max_iters + 2) // 3)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 auto_scale_lr = dict(base_batch_size=batch_size)

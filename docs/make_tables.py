@@ -137,6 +137,32 @@ def benchmark_table(measured: dict[str, Any]) -> str:
             f'{", ".join(machine.get("features", []))}:\n\n{table}')
 
 
+def transfer_table(rows: list[dict[str, Any]]) -> str:
+    """Return what the packaged weights give, a value for each seed."""
+
+    def values(row: dict[str, Any], start: str) -> str:
+        digits = 3 if row['metric'].startswith('coco/') else 1
+        return ', '.join(f'{value:.{digits}f}' for value in row[start]) or '–'
+
+    names = {'mIoU': 'mIoU', 'coco/bbox_mAP': 'box mAP', 'accuracy/top1': 'top-1'}
+    return markdown(
+        ['', 'iterations', '', 'from the weights', 'from scratch', 'from scratch, twice the iterations'],
+        [[row['title'], row['iterations'], names[row['metric']],
+          *(values(row, start) for start in ('weights', 'scratch', 'twice'))] for row in rows])
+
+
+def feature_table(probes: list[dict[str, Any]]) -> str:
+    """Return the accuracies of features that were not trained further, a value for each seed of random weights."""
+    rows = []
+    for size in sorted({probe['size'] for probe in probes}):
+        for method, title in (('knn', '20 nearest neighbours'), ('linear', 'linear probe')):
+            cells = [', '.join(f'{probe[method]:.1f}' for probe in probes
+                               if probe['size'] == size and (probe['checkpoint'] == 'scratch') == scratch)
+                     for scratch in (False, True)]
+            rows.append([f'{title}, {size} pixels', *cells])
+    return markdown(['top-1 on CIFAR-10', 'the weights', 'random weights'], rows)
+
+
 def first_sentence(path: Path) -> str:
     """Return the first sentence of the comment at the top of a config."""
     comment = itertools.takewhile(lambda line: line.startswith('# '), path.read_text().splitlines())
@@ -176,6 +202,9 @@ def write_all(folder: Path) -> None:
             tables[path.stem] = probe_table(content)
         elif path.stem.startswith('study_'):
             tables[path.stem] = study_table(content)
+        elif isinstance(content, dict) and 'transfer' in content:
+            tables |= {path.stem: transfer_table(content['transfer']),
+                       f'{path.stem}_probes': feature_table(content['probes'])}
         elif isinstance(content, dict) and {'latency_ms', 'whole_ms', 'first_loss'} & set(content.get('rows', [{}])[0]):
             tables[path.stem] = benchmark_table(content)
     for name, table in tables.items():

@@ -1,11 +1,11 @@
-"""Run the whole pipeline on drawn data: pretrain a tiny CvT, then detect and segment with its weights.
+"""Run the whole pipeline on drawn data: train a classifier from this package's weights, then detect and segment.
 
     python tools/demo.py
 
-Draws pictures of shapes, pretrains a classifier on them, and trains Mask R-CNN and UperNet twice each for the same
-number of iterations: from the pretrained weights and from scratch, side by side. Prints one table and leaves training
-curves and predictions as pictures. Every step is a command of this project, printed as it runs; the same command
-continues an interrupted demo.
+Draws pictures of shapes, trains a classifier on them from the weights in this package, and then Mask R-CNN and UperNet,
+side by side, from the classifier's. Prints one table and leaves training curves and predictions as pictures, with those
+of the package's own classifier for a few photographs. Every step is a command of this project, printed as it runs; the
+same command continues an interrupted demo.
 """
 import argparse
 import shutil
@@ -26,14 +26,17 @@ from study import STUDIES, Member, read_study
 from cvt_dense.curves import Curves, draw_line, new_figure, save_figure
 from cvt_dense.errors import UserError
 
-PRETRAINING, *DENSE = MEMBERS = read_study(str(STUDIES / 'shapes.py'))
+PRETRAINING, DETECTOR, SEGMENTOR = MEMBERS = read_study(
+    str(STUDIES / 'shapes.py'), ['pretraining', 'maskrcnn', 'upernet'])
 STAGES = [('Pretraining: CvT on class folders', [PRETRAINING]),
-          ('Detection: Mask R-CNN on COCO files', DENSE[:2]),
-          ('Segmentation: UperNet on label maps', DENSE[2:])]
+          ('Detection and segmentation: Mask R-CNN on COCO files, UperNet on label maps', [DETECTOR, SEGMENTOR])]
+TASKS = ['Pretraining: CvT on class folders', 'Detection: Mask R-CNN', 'Segmentation: UperNet']
+PHOTOGRAPHS = dict(cat='chelsea', coffee='coffee', rocket='rocket')  # of scikit-image's wheel, all CC0
+PACKAGED = 'cvt_dense://cvt-nano'
 VAL_IMAGES = dict(classification='classification/val', detection='detection/val',
                   segmentation='segmentation/images/validation')
 NUM_PICTURES = 6  # of each task
-ROWS = 2  # of them in one picture
+ROWS = 3  # of them in one picture
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -90,56 +93,66 @@ def check(failed: dict[str, str]) -> None:
 def print_table(work_dir: Path) -> None:
     """Print the metrics of all runs."""
     results = {member.name: read_result(work_dir / member.name) for member in MEMBERS}
-    rows = [('Mask R-CNN, box mAP', 'maskrcnn', 'coco/bbox_mAP', 100.),
+    rows = [('classifier, top-1, raw weights', 'pretraining', 'raw/top1', 1.),
+            ('classifier, top-1, averaged weights', 'pretraining', 'accuracy/top1', 1.),
+            ('Mask R-CNN, box mAP', 'maskrcnn', 'coco/bbox_mAP', 100.),
             ('Mask R-CNN, mask mAP', 'maskrcnn', 'coco/segm_mAP', 100.),
             ('UperNet, mIoU', 'upernet', 'mIoU', 1.)]
-    line = '-' * 62
-    top1 = results['pretraining']
-    print(f'\n{"validation, %":<28}{"raw weights":>16}{"averaged (EMA)":>18}\n{line}')
-    print(f'{"CvT classifier, top-1":<28}{top1["raw/top1"]:>16.1f}{top1["accuracy/top1"]:>18.1f}')
-    print(f'{line}\n{"":<28}{"pretrained":>16}{"from scratch":>18}\n{line}')
+    line = '-' * 50
+    print(f'\n{"validation":<40}{"%":>10}\n{line}')
     for title, name, key, factor in rows:
-        values = [results[f'{name}_{start}'][key] * factor for start in ('pretrained', 'scratch')]
-        print(f'{title:<28}{values[0]:>16.1f}{values[1]:>18.1f}')
+        print(f'{title:<40}{results[name][key] * factor:>10.1f}')
     print(line)
 
 
 def plot_curves(work_dir: Path, out: Path) -> None:
-    """Draw loss (above) and validation metric (below) of the three tasks, a line for each training."""
+    """Draw loss (above) and validation metric (below) of the three trainings."""
     figure, axes = new_figure(2, 3)
     metrics = [('accuracy/top1', 'top-1, %'), ('coco/bbox_mAP', 'box mAP'), ('mIoU', 'mIoU, %')]
-    for (title, members), (key, label), (upper, lower) in zip(STAGES, metrics, axes.T):
-        for member in members:
-            scratch = member.name.endswith('scratch')
-            name = 'averaged weights' if member is PRETRAINING else 'from scratch' if scratch else 'pretrained'
-            style = dict(label=name, color='tab:orange' if scratch else 'tab:blue')
-            curves = Curves(work_dir / member.name)
-            draw_line(upper, curves, 'loss', **style)
-            draw_line(lower, curves, key, 'epochs', **style)
-            if member is PRETRAINING:
-                draw_line(lower, curves, 'raw/top1', 'epochs', label='raw weights', color='tab:gray')
+    for member, title, (key, label), (upper, lower) in zip(MEMBERS, TASKS, metrics, axes.T):
+        curves = Curves(work_dir / member.name)
+        name = 'averaged weights' if member is PRETRAINING else ''
+        draw_line(upper, curves, 'loss')
+        draw_line(lower, curves, key, 'epochs', label=name)
+        if member is PRETRAINING:
+            draw_line(lower, curves, 'raw/top1', 'epochs', label='raw weights', color='tab:gray')
+            lower.legend()
         upper.set(title=title, ylabel='training loss')
         lower.set(ylabel=label, ylim=(0, None))
-        lower.legend()
     save_figure(figure, out)
 
 
+def write_photographs(folder: Path) -> list[Path]:
+    """Write scikit-image's photographs as files, unless they are there, and return their paths."""
+    from skimage import data
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f'{name}.png' for name in PHOTOGRAPHS]
+    for file, photograph in zip(files, PHOTOGRAPHS.values()):
+        if not file.exists():
+            save(getattr(data, photograph)(), file)
+    return files
+
+
 def draw_predictions(work_dir: Path, out: Path) -> None:
-    """Draw a column of predictions for each task, made by tools/predict.py, in one picture."""
-    commands, logs, pictures = {}, {}, {}
-    for member in (members[0] for _, members in STAGES):
+    """Draw a column of predictions for each network, made by tools/predict.py, in one picture."""
+    networks = {f'photographs: {PACKAGED}': ('photographs', 'configs/cvt_nano_tiny_imagenet.py', PACKAGED,
+                                             write_photographs(work_dir / 'photographs'))}
+    for member in MEMBERS:
         images = sorted((work_dir / 'data' / VAL_IMAGES[member.data]).rglob('*.png'))
         images = images[::max(1, len(images) // NUM_PICTURES)][:NUM_PICTURES]
-        folder = work_dir / 'predictions' / member.data
+        networks[member.data] = member.data, member.config, last_checkpoint(work_dir / member.name), images
+    commands, logs, columns = {}, {}, {}
+    for title, (name, config, checkpoint, images) in networks.items():
+        folder = work_dir / 'predictions' / name
         shutil.rmtree(folder, ignore_errors=True)
-        commands[member.data] = ['tools/predict.py', member.config, str(last_checkpoint(work_dir / member.name)),
-                                 *map(str, images), '--out-dir', str(folder), '--device', 'cpu']
-        logs[member.data] = work_dir / f'predict_{member.data}.log'
-        pictures[member.data] = folder
+        commands[name] = ['tools/predict.py', str(config), str(checkpoint), *map(str, images), '--out-dir', str(folder),
+                          '--device', 'cpu']
+        logs[name] = work_dir / f'predict_{name}.log'
+        columns[title] = folder
     check(run_together(commands, logs))
-    columns = [sorted(set(folder.glob('*.png')) - {folder / 'overview.png'})[:ROWS] for folder in pictures.values()]
-    save(grid([(task, np.asarray(Image.open(path))) for row in zip(*columns) for task, path in zip(pictures, row)],
-              len(pictures)), out)
+    pictures = [sorted(set(folder.glob('*.png')) - {folder / 'overview.png'})[:ROWS] for folder in columns.values()]
+    save(grid([(title, np.asarray(Image.open(path))) for row in zip(*pictures) for title, path in zip(columns, row)],
+              len(columns)), out)
 
 
 def main() -> None:

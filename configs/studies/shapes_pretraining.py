@@ -4,12 +4,11 @@
 #   python tools/study.py configs/studies/shapes_pretraining.py --data-root work_dirs/demo/data/segmentation
 _440 = [f'{key}=440' for key in ('train_cfg.max_iters', 'train_cfg.val_interval', 'param_scheduler.1.end')]
 _upernet = dict(
-    config='upernet_cvt_nano_shapes.py', metrics=['mIoU'], seeds=[0, 1],
-    changes=dict(model=dict(backbone=dict(with_cls_token=False))))
+    config='upernet_cvt_nano_shapes.py', metrics=['mIoU'], seeds=[0, 1])
 
 members = [
     dict(name='simmim', config='simmim_cvt_nano.py',
-         changes=dict(model=dict(backbone=dict(arch=dict(depths=(1, 1, 2))))),
+         changes=dict(model=dict(backbone=dict(arch=dict(depths=(1, 2, 6))))),
          options=['train_dataloader.dataset.transform.input_size=128', 'train_dataloader.dataset.split=images/training',
                   'train_cfg.max_epochs=40', 'param_scheduler.1.end=40', 'param_scheduler.1.T_max=35']),
     dict(name='scratch', **_upernet, options=_440),

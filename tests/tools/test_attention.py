@@ -101,6 +101,7 @@ def test_class_activation_is_grad_cam(tmp_path):
     """Of a classifier by the formula; grad-cam finds the map's shape on odd sizes, with CLS."""
     pytest.importorskip('pytorch_grad_cam')
     cfg = Config.fromfile(CONFIG)
+    cfg.model.backbone.arch.cls_token = (False, False, True)
     model = MODELS.build(cfg.model).eval()
     x, outputs = torch.rand(1, 3, 67, 130), []
     heat = attention.class_activation(model, x, attention.scores_of(model), 2)

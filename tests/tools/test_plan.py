@@ -58,7 +58,7 @@ def test_unknown_data_needs_its_number():
     cfg = Config.fromfile(ROOT / 'configs/cvt_nano_shapes.py')
     with pytest.raises(ValueError, match='--images'):
         training_images(cfg, None)
-    assert training_images(cfg, 100) == (1600, 32)
+    assert training_images(cfg, 100) == (100 * cfg.train_cfg.max_epochs, 32)
 
 
 def test_as_typed(call_tool):

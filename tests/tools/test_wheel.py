@@ -105,14 +105,16 @@ def test_strangers_config_trains(installed, tmp_path):
 
 def test_packaged_weights(installed, tmp_path):
     """Without a network: the classifier names a photograph's class, and a template trains from the weights."""
+    offline = dict.fromkeys(('HTTP_PROXY', 'HTTPS_PROXY', 'http_proxy', 'https_proxy'), 'http://127.0.0.1:9')
     skimage = pytest.importorskip('skimage.data')
     Image.fromarray(skimage.coffee()).save(tmp_path / 'coffee.png')
     recipe = run(installed / 'python', '-c', "import cvt_dense; print(cvt_dense.recipe('cvt_nano_tiny_imagenet.py'))",
                  cwd=tmp_path).split()[-1]
-    assert 'espresso' in run(installed / 'cvt-predict', recipe, 'cvt_dense://cvt-nano', 'coffee.png', cwd=tmp_path)
+    assert 'espresso' in run(installed / 'cvt-predict', recipe, 'cvt_dense://cvt-nano', 'coffee.png', cwd=tmp_path,
+                           **offline)
     data = generate(tmp_path / 'shapes', train=2, val=2, train_per_class=4, val_per_class=1) / 'classification'
     mine = write_template(tmp_path, 'cvt13_custom', arch='nano', data_root=str(data), max_iters=2, batch_size=4)
-    output = run(installed / 'cvt-train', mine, cwd=tmp_path)
+    output = run(installed / 'cvt-train', mine, cwd=tmp_path, **offline)
     assert 'cvt_dense://cvt-nano' in output and 'accuracy/top1' in output
 
 

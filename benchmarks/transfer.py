@@ -1,0 +1,158 @@
+"""Measures what cvt_dense://cvt-nano gives segmentors, detectors and classifiers of few images, beside random weights.
+
+    python benchmarks/transfer.py OUT --data DIR
+
+DIR holds camvid_small/, coco_tiny/ and cifar10_small/. The templates train with arch='nano' from the weights, from
+random ones, and from random ones for twice as many iterations. knn_probe.py measures the features themselves. The
+result is benchmarks/cvt_nano_transfer.json, from which docs/make_tables.py writes tables. Interrupted, the same command
+goes on where it was.
+"""
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / 'tests'), str(ROOT / 'tools')]
+
+from _benchmark.report import environment
+from _shapes import CLASSES, generate
+from study import read_study, results
+from templates_edited import edit_head
+
+from cvt_dense.fileio import write_atomically
+
+RESULT = ROOT / 'benchmarks/cvt_nano_transfer.json'
+CAMVID = ('Sky', 'Building', 'Pole', 'Road', 'Sidewalk', 'Tree', 'SignSymbol', 'Fence', 'Car', 'Pedestrian',
+          'Bicyclist')
+PER_CLASS = (5, 50, 500)  # images of CIFAR-10
+PROBED = (('cvt_dense://cvt-nano', 0), ('scratch', 0), ('scratch', 1))  # weights and seed
+STARTS = dict(weights=('published', 1), scratch=(None, 1), twice=(None, 2))  # 'pretrained', and times the iterations
+
+
+@dataclass
+class Task:
+    """A template on a data set: its head's lines, and for each of ``STARTS`` the seeds."""
+    name: str
+    title: str
+    template: str
+    data: str
+    metric: str
+    iterations: int
+    lines: dict[str, Any]
+    seeds: tuple[list[int], ...] = ([0, 1], [0, 1], [0])
+
+
+def boxes(detector: str, data: str, title: str, iterations: int, **lines: Any) -> Task:
+    name = detector.replace('-', '').replace(' ', '').lower()
+    return Task(f'{name}_{data}', f'{detector}, {title}', f'{name}_cvt13_custom', data, 'coco/bbox_mAP', iterations,
+                lines, ([0], [0], []))
+
+
+def tasks() -> list[Task]:
+    camvid = dict(
+        classes=CAMVID, ignore_index=11, train_ann__train_images=('annotations/train', 'images/train'),
+        val_ann__val_images=('annotations/val', 'images/val'), img_suffix__seg_map_suffix=('.png', '.png'))
+    people = dict(
+        classes=('person', ), image_size=160,
+        train_ann__train_images=('annotations/instances_train2017.json', 'train2017/'),
+        val_ann__val_images=('annotations/instances_val2017.json', 'val2017/'))
+    shapes = dict(
+        classes=CLASSES, image_size=128,
+        train_ann__train_images=('annotations/instances_train.json', 'train/'),
+        val_ann__val_images=('annotations/instances_val.json', 'val/'))
+    return [
+        Task('upernet_camvid', 'UperNet, CamVid, 90 images', 'upernet_cvt13_custom', 'camvid', 'mIoU', 200, camvid),
+        Task('upernet_camvid_500', 'the same', 'upernet_cvt13_custom', 'camvid', 'mIoU', 500, camvid, ([0], [], [])),
+        boxes('Faster R-CNN', 'people', 'people in 80 images of COCO, 160 pixels', 200, **people),
+        boxes('RetinaNet', 'people', 'people in 80 images of COCO, 160 pixels', 200, **people),
+        boxes('Faster R-CNN', 'shapes', "400 images of the demo's shapes, 128 pixels", 150, **shapes),
+        boxes('RetinaNet', 'shapes', "400 images of the demo's shapes, 128 pixels", 150, **shapes),
+        *(Task(f'cifar{number}', f'classifier, CIFAR-10, {number} images a class', 'cvt13_custom', f'cifar{number}',
+               'accuracy/top1', 200, {}) for number in PER_CLASS)]
+
+
+def make_data(out: Path, data: Path) -> None:
+    """Fill ``out`` with the tasks' data folders: links to those of ``data``, and the generated shapes."""
+    shapes = generate(out.parent / 'generated', train_per_class=1, val_per_class=1)
+    links = {out / 'camvid': data / 'camvid_small', out / 'people': data / 'coco_tiny',
+             out / 'shapes': shapes / 'detection'}
+    for number in PER_CLASS:
+        links[out / f'cifar{number}/val'] = data / 'cifar10_small/val'
+        for folder in sorted((data / 'cifar10_small/train').iterdir()):
+            links |= {out / f'cifar{number}/train' / folder.name / image.name: image
+                      for image in sorted(folder.iterdir())[:number]}
+    for link, target in links.items():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(target.resolve())
+
+
+def write_study(out: Path) -> Path:
+    """Write the edited templates and a study of them for tools/study.py into ``out``; return the study's file."""
+    members = []
+    (out / 'configs').mkdir(parents=True, exist_ok=True)
+    for task in tasks():
+        for (start, (pretrained, times)), seeds in zip(STARTS.items(), task.seeds, strict=True):
+            length = times * task.iterations
+            config = out / 'configs' / f'{task.name}_{start}.py'
+            config.write_text(edit_head(
+                task.template, arch='nano', pretrained=pretrained, max_iters=length, data_root=task.data, **task.lines))
+            options = [f'{setting}={length}' for setting in (
+                'train_cfg.val_interval', 'default_hooks.checkpoint.interval')]
+            members.append(dict(name=config.stem, config=str(config), data=task.data, metrics=[task.metric],
+                                seeds=seeds, options=options))
+    study = out / 'transfer.py'
+    study.write_text(f'members = {members!r}\n')
+    return study
+
+
+def probe(file: Path, data: Path) -> None:
+    """Write the accuracies of nearest neighbours and linear probes on features that are not trained further."""
+    found = []
+    for weights, seed in PROBED:
+        output = subprocess.run(
+            [sys.executable, ROOT / 'benchmarks/knn_probe.py', weights, '--seed', str(seed), '--data-root',
+             data / 'cifar10_small'], check=True, text=True, stdout=subprocess.PIPE).stdout
+        found += [json.loads(line) for line in output.splitlines() if line.startswith('{')]
+    write_atomically(file, json.dumps(found))
+
+
+def collect(study: Path, work_dir: Path, probes: Path) -> dict[str, Any]:
+    """Return what has been measured until now; tasks of which nothing was trained are left out."""
+    found = {row['name']: row['metrics'] for row in results(read_study(str(study)), work_dir, {})}
+    rows = []
+    for task in tasks():
+        values = {start: found[f'{task.name}_{start}'].get(task.metric, {}).get('values', []) for start in STARTS}
+        if any(values.values()):
+            rows.append(dict(name=task.name, title=task.title, metric=task.metric, iterations=task.iterations,
+                             **values))
+    return dict(environment=environment('cpu'), transfer=rows, probes=json.loads(probes.read_text()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('out', type=Path, metavar='OUT', help='folder of everything but the result')
+    parser.add_argument('--data', type=Path, required=True, metavar='DIR')
+    parser.add_argument('--jobs', default='2', metavar='N', help='trainings at a time (default: %(default)s)')
+    parser.add_argument('--only', nargs='+', default=[], metavar='NAME', help='these trainings alone')
+    args = parser.parse_args()
+    out = args.out.resolve()
+    make_data(out / 'data', args.data)
+    study = write_study(out)
+    trained = subprocess.run([
+        sys.executable, ROOT / 'tools/study.py', study, '--work-dir', out / 'study', '--data-root', out / 'data',
+        '--jobs', args.jobs, *(['--only', *args.only] if args.only else [])])
+    probes = out / 'probes.json'
+    if not probes.exists():
+        probe(probes, args.data)
+    write_atomically(RESULT, json.dumps(collect(study, out / 'study', probes), indent=1) + '\n')
+    print('result:', RESULT)
+    sys.exit(trained.returncode)
+
+
+if __name__ == '__main__':
+    main()
