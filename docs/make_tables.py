@@ -38,7 +38,7 @@ def study_table(members: list[dict[str, Any]]) -> str:
 
 
 def data_tables(members: list[dict[str, Any]], picture: Path) -> str:
-    """Return top-1 over the share of images with fitted power laws, and draw them.
+    """Return top-1 over the fraction of images with fitted power laws, and draw them.
 
     Args:
         members: of a study, named ``<network>_<percent of the images>``.
@@ -46,17 +46,18 @@ def data_tables(members: list[dict[str, Any]], picture: Path) -> str:
     """
     values: dict[str, dict[int, list[float]]] = {}
     for member in members:
-        network, _, share = member['name'].rpartition('_')
-        values.setdefault(network, {})[int(share)] = member['metrics']['accuracy/top1']['values']
-    shares = sorted(next(iter(values.values())))
+        network, _, percent = member['name'].rpartition('_')
+        values.setdefault(network, {})[int(percent)] = member['metrics']['accuracy/top1']['values']
+    percents = sorted(next(iter(values.values())))
     figure, axes = new_figure(1, 1)
     rows, fits = [], []
-    for network, by_share in values.items():
-        points = [(50 * share, top1) for share in shares for top1 in by_share[share]]  # of 5,000 images
+    for network, by_percent in values.items():
+        points = [(50 * percent, top1) for percent in percents for top1 in by_percent[percent]]  # of 5,000 images
         images, top1 = np.array(points).T
         fit = linregress(np.log(images), np.log(100 - top1))
         half = t.ppf(0.975, len(points) - 2) * fit.stderr
-        rows.append([f'`{network}`', *(', '.join(f'{value:.1f}' for value in by_share[share]) for share in shares)])
+        rows.append([f'`{network}`', *(', '.join(f'{value:.1f}' for value in by_percent[percent])
+                                       for percent in percents)])
         fits.append([f'`{network}`', f'{-fit.slope:.3f}', f'{-fit.slope - half:.3f} to {-fit.slope + half:.3f}'])
         axes[0, 0].semilogx(images, top1, 'o', label=network)
         axes[0, 0].semilogx(images, 100 - np.exp(fit.intercept) * images**fit.slope, ':',
@@ -64,7 +65,7 @@ def data_tables(members: list[dict[str, Any]], picture: Path) -> str:
     axes[0, 0].set(xlabel='training images', ylabel='top-1 (%)')
     axes[0, 0].legend()
     save_figure(figure, picture)
-    return (markdown(['network', *(f'{share} %' for share in shares)], rows)
+    return (markdown(['network', *(f'{percent} %' for percent in percents)], rows)
             + '\nThe error falls with the number of images to the power of minus b:\n\n'
             + markdown(['network', 'b', '95 % interval'], fits)
             + f'\n![Top-1 over training images]({picture.name})\n')

@@ -49,7 +49,7 @@ def annotate_video(model: Model, path: Path, out: Path, args: argparse.Namespace
     rate = info.fps if math.isfinite(info.fps) and info.fps > 0 else USUAL_RATE
     expected = -(-max(info.total_frames or 0, 0) // args.every)
     tracker = _tracker(rate / args.every, args.score_thr) if args.track else None
-    done, start, told, ended, totals = 0, time.monotonic(), 0., None, Counter()
+    done, start, reported, ended, totals = 0, time.monotonic(), 0., None, Counter()
     with ExitStack() as files:
         try:
             for frame in itertools.chain([first], frames):
@@ -66,8 +66,8 @@ def annotate_video(model: Model, path: Path, out: Path, args: argparse.Namespace
                 video.write_frame(picture[:size[1], :size[0]])
                 _write(table, model, found, frame=done * args.every, second=round(done * args.every / rate, 3))
                 done, totals = done + 1, totals + Counter(counts.keys())
-                if elapsed - told >= 1:
-                    told = elapsed
+                if elapsed - reported >= 1:
+                    reported = elapsed
                     print(f'{path}: frame {done} of {expected or "?"}, {speed:.1f} frames/s, '
                           f'{", ".join(counts.values()) or "nothing"}', flush=True)
         except (KeyboardInterrupt, UserError, ValueError, RuntimeError, OSError, MemoryError) as error:

@@ -10,11 +10,11 @@ def query_entropy(q: Tensor, k: Tensor, scale: float) -> Tensor:
     """Compute each query's entropy of ``softmax(scale * q k^T)`` in nats, exactly, in memory linear in the tokens.
 
     ``H_i = log Z_i - scale * q_i . sum_j A_ij k_j`` with ``Z_i = sum_j exp(scale * q_i . k_j)``: the sum is attention
-    with the keys in the place of the values. ``Z`` comes out of the same call: beside the keys stands one whose score
-    is 0, so that its weight is ``1 / (1 + Z)``. Adding one vector to all keys changes no weight, so their mean is taken
-    off before; then ``Z >= number of keys`` (Jensen), which keeps all of it accurate. In float32 that holds for scores
-    up to 80 above their mean. The function calls public functions only, so it compiles and exports with
-    correct values. The log-sum-exp of an attention kernel does not, because PyTorch replaces such kernels.
+    with the keys in the place of the values. ``Z`` follows from the same call, to which a key with the score 0 is
+    added, so that its weight is ``1 / (1 + Z)``. Adding one vector to all keys changes no weight, so their mean is
+    taken off before; then ``Z >= number of keys`` (Jensen), which keeps all of it accurate. In float32 that holds for
+    scores up to 80 above their mean. The function calls public functions only, so it compiles and exports with correct
+    values. The log-sum-exp of an attention kernel does not, because PyTorch replaces such kernels.
 
     Args:
         q: (B, heads, queries, head_dims).

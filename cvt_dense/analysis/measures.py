@@ -100,9 +100,9 @@ def average_attention(records: Sequence[AttentionRecord]) -> Tensor:
 def rollout(records: Sequence[AttentionRecord], start: Tensor | None = None) -> Tensor:
     """Compute attention rollout through a stage's blocks: ``R = T_L ... T_2 T_1`` with ``T = (A P + I) / 2``.
 
-    ``A`` is the mean over the heads, ``P`` is :func:`keys_on_tokens`, the identity stands for the residual connection:
+    ``A`` is the mean over the heads, ``P`` is :func:`keys_on_tokens`, the identity represents the residual connection:
     Abnar and Zuidema 2020 (arXiv 2005.00928). Rows sum to 1: how much of each token that enters the first of the
-    blocks is in a token that leaves the last. It stays inside a stage, since tokens are embedded anew between stages.
+    blocks is in a token that leaves the last. It stays inside a stage, since tokens are embedded again between stages.
 
     Args:
         records: of ``queries='all'``, from the stage's first block to its last.

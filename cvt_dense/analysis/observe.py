@@ -206,6 +206,6 @@ def _choose(backbone: CvT, blocks: Sequence[str] | None) -> set[str]:
         found = [block for block in names if block == name or block.startswith(f'{name}.')]
         if not found:
             raise ValueError(f"blocks={name!r}: this CvT has no such block. It has {', '.join(names)}; a stage's name "
-                             'stands for all its blocks.')
+                             'selects all its blocks.')
         chosen.update(found)
     return chosen

@@ -229,7 +229,7 @@ def test_training_crop_is_timms_from_a_jpeg_decoded_no_larger_than_needed(tmp_pa
 
 
 def save_turned(folder: Path, orientation: int) -> Path:
-    """A photo that stands upright only once its EXIF orientation is applied; the same for each of the 8."""
+    """A photo that is upright only after its EXIF orientation is applied; the same for each of the 8."""
     corners = np.array([[(250, 0, 0), (0, 250, 0), (0, 0, 250)], [(250, 250, 0), (0, 250, 250), (90, 90, 90)]],
                        np.uint8)
     upright = Image.fromarray(corners).resize((160, 112), Image.Resampling.NEAREST)

@@ -153,7 +153,7 @@ def test_the_tool_writes_judges_and_says_so(export, network, tmp_path):
 
 
 def test_an_evaluation_that_fails_keeps_the_others(export, data, tmp_path):
-    """Here because one test image stands upright and the file is for one size."""
+    """The evaluation fails because one test image is upright and the file is for one size."""
     image = next((data / 'segmentation/images/validation').glob('*.png'))
     label = next((data / 'segmentation/annotations/validation').glob(image.name))
     before = [file.read_bytes() for file in (image, label)]

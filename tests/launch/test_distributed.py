@@ -185,7 +185,7 @@ def test_evaluation_does_not_depend_on_the_number_of_processes(folder, slurm, on
                for text in outputs]
     assert len(metrics[0]) == 1 and metrics[0] == metrics[1]
     top1 = float(metrics[0][0].split()[1])
-    assert 50 < top1 < 100, 'too trivial to tell a lost image'
+    assert 50 < top1 < 100, 'too trivial to show a lost image'
 
 
 def test_failing_process_ends_all_and_has_the_last_word(folder, tmp_path):

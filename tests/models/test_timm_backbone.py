@@ -46,7 +46,7 @@ def test_swins_last_stage_is_mmdets():
     for name in order:
         timms = name.replace('stages', 'layers').replace('attn.w_msa', 'attn').replace('ffn.layers.0.0', 'mlp.fc1')
         timms = timms.replace('ffn.layers.1', 'mlp.fc2').replace('patch_embed.projection', 'patch_embed.proj')
-        if '.downsample.' in name:  # mmdet's stands at a stage's end, and its channels are in unfold's order
+        if '.downsample.' in name:  # mmdet's is at a stage's end, and its channels are in unfold's order
             stage = int(name.split('.')[1]) + 1
             timms = f'layers.{stage}.{name.split(".", 2)[2]}'
         key = timms if timms.startswith('norm') else 'network.' + timms.replace('layers.', 'layers_', 1)

@@ -73,10 +73,10 @@ def test_video_of_a_segmentor(predict, nano, shapes, tmp_path):
     predict(*nano['segmentation'], clip, '--every', 5, '--slice', 64, '--out-dir', tmp_path / 'out')
     info = sv.VideoInfo.from_video_path(str(tmp_path / 'out/clip.mp4'))
     assert (info.total_frames, info.fps) == (3, RATE / 5)
-    shares = {}
+    fractions = {}
     for row in read_table(tmp_path / 'out/clip.csv'):
-        shares[row['frame']] = shares.get(row['frame'], 0) + float(row['share'])
-    assert list(shares) == ['0', '5', '10'] and list(shares.values()) == pytest.approx([1, 1, 1], abs=1e-4)
+        fractions[row['frame']] = fractions.get(row['frame'], 0) + float(row['share'])
+    assert list(fractions) == ['0', '5', '10'] and list(fractions.values()) == pytest.approx([1, 1, 1], abs=1e-4)
 
 
 def test_a_broken_video_keeps_what_was_done(predict, nano, shapes, tmp_path):

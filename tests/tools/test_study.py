@@ -1,4 +1,4 @@
-"""tools/study.py from its command line, on very little data; what it shares with the demo is tested there."""
+"""tools/study.py from its command line, on very little data; its common functions with the demo are tested there."""
 import json
 import signal
 import subprocess

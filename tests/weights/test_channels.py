@@ -117,7 +117,7 @@ def test_mistakes(published, tmp_path):
 
 @pytest.fixture(scope='module')
 def data(tmp_path_factory) -> Path:
-    """Label maps that the fourth channel alone tells, as TIFF for training and as NumPy arrays beside it."""
+    """Label maps that follow from the fourth channel alone, as TIFF for training and as NumPy arrays beside it."""
     folder, rng = tmp_path_factory.mktemp('four'), np.random.default_rng(0)
     for split, number in (('train', 8), ('val', 4)):
         for kind in ('images', 'arrays', 'labels'):

@@ -43,7 +43,7 @@ class PrunedAttention(ConvAttention):
 
     ``'entropy'`` keeps the queries whose attention has the lowest entropy. Such a query has found particular keys, so
     what attention adds to it is its own. A query of high entropy attends to everything alike: it gets the mean of the
-    values, which it shares with all others of its kind, and loses least if it is left out. ``'norm'`` (the largest
+    values, as all queries of high entropy do, and loses least if it is left out. ``'norm'`` (the largest
     tokens) and ``'random'`` are there for comparison.
 
     The same weights load, with or without fine-tuning, and all shapes are fixed, so it compiles and exports. It is for
