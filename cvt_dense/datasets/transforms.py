@@ -65,7 +65,16 @@ class ReducedDecodingCrop(RandomResizedCropAndInterpolation):
 
     def get_params(self, img: Image.Image, scale: tuple[float, float], ratio: tuple[float, float]
                    ) -> tuple[int, int, int, int]:
-        """Return (top, left, height, width), drawn as timm does, in pixels of the image as it will be decoded."""
+        """Return the crop as timm draws it.
+
+        Args:
+            img: an image that need not be decoded yet.
+            scale: range of the crop's area as a fraction of the image's.
+            ratio: range of the crop's width over its height.
+
+        Returns:
+            Top, left, height and width in pixels of the image as it will be decoded.
+        """
         width, height = img.size
         top, left, box_height, box_width = super().get_params(img, scale, ratio)
         factor = min(box_height // self.size[0], box_width // self.size[1])

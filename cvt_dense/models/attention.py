@@ -306,9 +306,15 @@ class Block(nn.Module):
         self.drop_path = DropPath(drop_path_rate) if drop_path_rate > 0. else nn.Identity()
 
     def forward(self, x: Tensor, hw_shape: Shape, carry: Any = None) -> tuple[Tensor, Any]:
-        """Map tokens (B, [1 +] H * W, embed_dims) to tokens of the same shape.
+        """Map tokens to tokens of the same shape.
 
-        ``carry`` is what a variant's block passes to the next block of its stage; this block returns it unchanged.
+        Args:
+            x: (B, [1 +] H * W, embed_dims).
+            hw_shape: (H, W).
+            carry: what a variant's block passes to the next block of its stage; this block returns it unchanged.
+
+        Returns:
+            The tokens, and ``carry``.
         """
         x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), hw_shape)))
         x = x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))

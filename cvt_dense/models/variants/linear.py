@@ -64,7 +64,16 @@ class FocusedLinearAttention(nn.Module):
         self.dwc = nn.Conv2d(head_dims, head_dims, kernel_size, padding=kernel_size // 2, groups=head_dims)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape, hw_kv: Shape) -> Tensor:
-        """Map q (B, [1 +] H * W, C), k and v (B, [1 +] H' * W', C) to (B, [1 +] H * W, C)."""
+        """Compute attention of a map.
+
+        Args:
+            q: (B, [1 +] H * W, C).
+            k, v: (B, [1 +] H' * W', C).
+            hw_shape, hw_kv: (H, W) and (H', W').
+
+        Returns:
+            (B, [1 +] H * W, C).
+        """
         num_cls = q.shape[1] - hw_shape[0] * hw_shape[1]
         local = self._local(v[:, num_cls:], hw_shape, hw_kv)
         dtype = q.dtype

@@ -24,10 +24,16 @@ class PrunedBlock(Block):
 
     def forward(self, x: Tensor, hw_shape: Shape, carry: tuple[Tensor, int] | None = None
                 ) -> tuple[Tensor, tuple[Tensor, int] | None]:
-        """Map tokens (B, [1 +] H * W, embed_dims) to tokens of the same shape.
+        """Map tokens to tokens of the same shape.
 
-        ``carry`` are the rows that an earlier block chose, see :func:`choose`, and the number of blocks that still use
-        them; with None this block chooses.
+        Args:
+            x: (B, [1 +] H * W, embed_dims).
+            hw_shape: (H, W).
+            carry: the rows that an earlier block chose, see :func:`choose`, and how many blocks still use them;
+                with None this block chooses.
+
+        Returns:
+            The tokens, and ``carry`` for the next block.
         """
         rows, blocks_left = carry or (None, self.attn.refresh)
         y, rows = self.attn(self.norm1(x), hw_shape, rows, x)

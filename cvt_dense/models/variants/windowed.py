@@ -122,6 +122,11 @@ def opaque_window_attention(q: Tensor, k: Tensor, v: Tensor, height: int, width:
 
     If it traced the windows, it would compile again for each way in which they divide a map: with and without cut ones
     below and at the right, and for maps no larger than a window.
+
+    Args:
+        q, k, v, window, stride: as in :func:`window_attention`.
+        height, width: of q's map in tokens.
+        num_heads, scale: as in :func:`.attention.softmax_attention`.
     """
 
     def attend(q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape | None = None) -> Tensor:
