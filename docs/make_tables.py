@@ -164,6 +164,13 @@ def feature_table(probes: list[dict[str, Any]]) -> str:
     return markdown(['top-1 on CIFAR-10', 'the weights', 'random weights'], rows)
 
 
+def large_images_table(rows: list[dict[str, Any]]) -> str:
+    """Return time, memory and accuracy of ways to predict large images."""
+    return markdown(['pixels', '', 'seconds', 'memory (GiB)', 'mIoU'], [
+        [f'{row["side"]:,}', row['way'], f'{row["seconds"]:.1f}', f'{row["gib"]:.2f}', f'{row["mIoU"]:.1f}']
+        for row in rows if 'failed' not in row])
+
+
 def first_sentence(path: Path) -> str:
     """Return the first sentence of the comment at the top of a config."""
     comment = itertools.takewhile(lambda line: line.startswith('# '), path.read_text().splitlines())
@@ -206,6 +213,8 @@ def write_all(folder: Path) -> None:
         elif isinstance(content, dict) and 'transfer' in content:
             tables |= {path.stem: transfer_table(content['transfer']),
                        f'{path.stem}_probes': feature_table(content['probes'])}
+        elif path.stem == 'large_images':
+            tables[path.stem] = large_images_table(content)
         elif isinstance(content, dict) and {'latency_ms', 'whole_ms', 'first_loss'} & set(content.get('rows', [{}])[0]):
             tables[path.stem] = benchmark_table(content)
     for name, table in tables.items():
