@@ -165,10 +165,18 @@ def feature_table(probes: list[dict[str, Any]]) -> str:
 
 
 def large_images_table(rows: list[dict[str, Any]]) -> str:
-    """Return time, memory and accuracy of ways to predict large images."""
-    return markdown(['pixels', '', 'seconds', 'memory (GiB)', 'mIoU'], [
-        [f'{row["side"]:,}', row['way'], f'{row["seconds"]:.1f}', f'{row["gib"]:.2f}', f'{row["mIoU"]:.1f}']
-        for row in rows if 'failed' not in row])
+    """Return time, memory and accuracy of ways to predict large images; of detectors the objects across seams."""
+    rows = sorted((row for row in rows if 'failed' not in row), key=lambda row: row['side'])
+    seams = [f'{key} of those across seams' for key in ('found', 'doubled', 'cut')]
+    scores = ['mIoU'] if 'mIoU' in rows[0] else ['AP', 'AP50', *seams]
+    lines = []
+    for row in rows:
+        across = row.get('across_seams', {})
+        counts = {name: f'{across[key]} of {across["objects"]}' for name, key in zip(seams, ('found', 'doubled', 'cut'))
+                  if across}
+        lines.append([f'{row["side"]:,}', row['way'], f'{row["seconds"]:.1f}', f'{row["gib"]:.2f}',
+                      *({**row, **counts}[name] for name in scores)])
+    return markdown(['pixels', '', 'seconds', 'memory (GiB)', *scores], lines)
 
 
 def first_sentence(path: Path) -> str:
@@ -214,7 +222,8 @@ def write_all(folder: Path) -> None:
             tables |= {path.stem: transfer_table(content['transfer']),
                        f'{path.stem}_probes': feature_table(content['probes'])}
         elif path.stem == 'large_images':
-            tables[path.stem] = large_images_table(content)
+            for task in {row['task'] for row in content}:
+                tables[f'{path.stem}_{task}'] = large_images_table([row for row in content if row['task'] == task])
         elif isinstance(content, dict) and {'latency_ms', 'whole_ms', 'first_loss'} & set(content.get('rows', [{}])[0]):
             tables[path.stem] = benchmark_table(content)
     for name, table in tables.items():
