@@ -21,6 +21,9 @@ def _as_a_process_of_its_own(caplog):
     """What a tool that ran in another test of this process leaves: random state, levels of logs, what it kept."""
     torch.manual_seed(0)
     caplog.handler.setLevel(0)  # nncf.set_log_level sets pytest's handler to ERROR, for good
+    for handler in MMLogger.get_current_instance().handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is not None and handler.stream.closed:
+            handler.setStream(sys.__stderr__)  # a logger of another test writes into that test's own stream
 
 
 @pytest.fixture(scope='session')
@@ -58,9 +61,6 @@ def call_tool(monkeypatch, capfd):
             load_tool(name).main()
         except SystemExit as end:
             code = end.code or 0
-        for handler in MMLogger.get_current_instance().handlers:
-            if type(handler) is logging.StreamHandler:
-                handler.setStream(sys.__stderr__)  # the test's own is closed when it ends
         printed = ''.join(capfd.readouterr())
         if isinstance(code, str):  # Python prints it and exits with 1
             printed, code = printed + code, 1
