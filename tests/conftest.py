@@ -22,7 +22,7 @@ def _as_a_process_of_its_own(caplog):
     torch.manual_seed(0)
     caplog.handler.setLevel(0)  # nncf.set_log_level sets pytest's handler to ERROR, for good
     for handler in MMLogger.get_current_instance().handlers:
-        if isinstance(handler, logging.StreamHandler) and handler.stream is not None and handler.stream.closed:
+        if type(handler) is logging.StreamHandler and handler.stream.closed:
             handler.setStream(sys.__stderr__)  # a logger of another test writes into that test's own stream
 
 
