@@ -191,7 +191,8 @@ def folder(tmp_path_factory):
     """Data and a run of 2 epochs that learns from a classifier of this project, in its folder."""
     folder = tmp_path_factory.mktemp('runs')
     config = write_config(folder)
-    teacher = ImageClassifier(dict(type='cvt_dense.CvT', arch=dict(ARCH, depths=(1, 1, 1)), out_type='avg_featmap'), 2)
+    teacher = ImageClassifier(dict(
+        type='cvt_dense.CvT', arch=dict(ARCH, depths=(1, 1, 1)), out_type='avg_featmap', with_cls_token=False), 2)
     torch.save(dict(state_dict=teacher.state_dict(), meta=dict(dataset_meta=dict(classes=('dark', 'light')))),
                folder / 'teacher.pth')
     teacher = dict(config=str(config), checkpoint=str(folder / 'teacher.pth'))
