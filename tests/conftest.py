@@ -23,7 +23,7 @@ def _as_a_process_of_its_own(caplog):
     caplog.handler.setLevel(0)  # nncf.set_log_level sets pytest's handler to ERROR, for good
     for handler in MMLogger.get_current_instance().handlers:
         if type(handler) is logging.StreamHandler and handler.stream.closed:
-            handler.setStream(sys.__stderr__)  # a logger of another test writes into that test's own stream
+            handler.stream = sys.__stderr__  # a logger of another test wrote into that test's stream, which is closed
 
 
 @pytest.fixture(scope='session')

@@ -132,7 +132,7 @@ def test_unreadable_images_are_skipped_named_and_counted(tmp_path, folder, run_t
 
     output = run_tool(*train(folder, tmp_path / 'work')[:2], '--work-dir', tmp_path / 'stopped', *flags[:-1],
                       'custom_hooks.2.max_share=0.01', rc=2).stdout
-    assert 'error: 1 of the 24 images for train cannot be read, which is more than the allowed' in output
+    assert 'error: 1 of the 24 images for train cannot be read, more than the allowed fraction' in output
     assert 'Traceback' not in output
 
 
