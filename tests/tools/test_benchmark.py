@@ -45,6 +45,7 @@ def test_measures_and_writes(run_tool, tmp_path):
         assert f"{row['name']:40}" in out
     # The paper's 4.53 G multiplications, each with an addition.
     assert rows[2]['gflop'] == pytest.approx(2 * 4.53, rel=.02)
+    assert rows[3]['gflop'] == pytest.approx(rows[2]['gflop'], rel=.02)
     # 20 million parameters in float32 are 0.07 GiB, activations come on top.
     assert .07 < rows[2]['memory_gib'] < .5
     cpu = report['environment']['device']

@@ -1,5 +1,6 @@
 """Measure time, memory and the fraction of the machine's peak."""
 import argparse
+import math
 import statistics
 import sys
 import time
@@ -49,6 +50,15 @@ def _convolution_backward_flops(grad, x, weight, *args, out_shape=None) -> int:
 
 
 FLOPS = dict(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward_flops})
+
+
+# The linear layers that fuse() has packed; see cvt_dense/deploy/linear.py.
+def _packed_linear_flops(x, weight, *args, out_shape=None, **kwargs) -> int:
+    return 2 * math.prod(out_shape) * x[-1]
+
+
+if hasattr(torch.ops.mkldnn, '_linear_pointwise'):
+    FLOPS['custom_mapping'][torch.ops.mkldnn._linear_pointwise] = _packed_linear_flops
 
 
 def inputs_of(model: nn.Module, args: argparse.Namespace, size: tuple[int, int]) -> dict:
