@@ -1,13 +1,13 @@
-"""Load a trained model and predict with it, as tools/predict.py does.
+"""Load a trained model and predict with it, as ``tools/predict.py`` does::
 
     from cvt_dense.api import load, predict
 
     model = load('mine.py', 'work_dirs/mine/best.pth')   # or load('mine.py', 'mine.onnx')
     found = predict(model, 'photo.jpg')                  # a path, an array, or a list of these
-    found = predict(model, 'large.tif', slice=1024)      # in slices that overlap
+    found = predict(model, 'large.tif', slice=1024)      # in overlapping slices
 
-``found`` is a ``supervision.Detections`` of a detector, a label map of a segmentor, and of a classifier the classes
-with their probabilities, the most probable first.
+For a detector, ``found`` is a ``supervision.Detections``; for a segmentor, it is a label map; for a classifier, it
+lists the classes with their probabilities, the most probable first.
 """
 import argparse
 import os
@@ -53,12 +53,13 @@ class Model:
     """A trained network with its test pipeline and class names; :func:`load` creates it.
 
     Attributes:
-        network: in eval mode, on its device.
-        cfg: its complete config.
+        network: the network in eval mode, on its device.
+        cfg: the complete config.
         task: 'classification', 'detection', 'segmentation' or 'masked images'.
-        classes: names by number.
+        classes: the class names in the order of their numbers.
         palette: an RGB colour for each class.
-        pipeline: takes an array (H, W, channels), returns ``inputs`` and, of mmdet and mmseg, ``data_samples``.
+        pipeline: the test pipeline, which takes an array (H, W, channels) and returns ``inputs`` and, for a detector or
+            segmentor, ``data_samples``.
     """
     network: BaseModel
     cfg: Config
@@ -74,8 +75,8 @@ class Model:
     def read(self, path: str | Path, by_window: bool = False) -> np.ndarray | RasterImage:
         """Return the image in a file as the config's data sets read it: (H, W, 3), uint8, BGR, upright.
 
-        A config may load images with other channels. With ``by_window`` a TIFF file of 8-bit gray
-        or RGB pixels is opened only, and :func:`predict` reads the slices it needs, if rasterio is installed.
+        The number of channels differs if the config loads other images. With ``by_window`` and rasterio, a TIFF file of
+        8-bit gray or RGB pixels is opened without being read, and :func:`predict` reads one slice after the other.
 
         Raises:
             UserError: the file cannot be read as an image.
@@ -101,16 +102,17 @@ def load(config: str | Path, checkpoint: str | Path, *, device: str | None = Non
     Args:
         config: config file.
         checkpoint: checkpoint file or URL, or a whole model of ``tools/export.py`` (.onnx, .xml, .pt2).
-        device: where to run; default: cuda, without a GPU cpu.
+        device: device of the network. Default: 'cuda' if there is a GPU, or else 'cpu'.
         cfg_options: settings of the config to override, by their dotted names.
-        backbone: exported backbone in place of the checkpoint's.
-        runtime: what runs exported files: 'onnxruntime', 'openvino' or 'torch'; default: by the file's suffix.
+        backbone: file of an exported backbone, which replaces the checkpoint's.
+        runtime: runtime of exported files: 'onnxruntime', 'openvino' or 'torch'. Default: chosen by the file's suffix.
         amp: mixed precision, 'bf16' or 'fp16'.
         compile: compile the backbone, which takes a minute or more at the first image.
-        data_root: folder of the config's data in place of its own, where that does not exist.
+        data_root: folder of the config's data, if it is not where the config says.
 
     Raises:
-        UserError: config or checkpoint do not exist, cannot be read or do not fit each other, or the task is unknown.
+        UserError: the config or the checkpoint does not exist or cannot be read, they do not fit each other, or the
+            task is unknown.
     """
     args = argparse.Namespace(config=str(config), checkpoint=str(checkpoint), cfg_options=cfg_options, compile=compile,
                               backbone=backbone, runtime=runtime, autocast=amp, data_root=data_root)
@@ -151,21 +153,21 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
     """Predict one image, or a list of images.
 
     Args:
-        model: of :func:`load`.
-        images: a path, an array as :meth:`Model.read` returns it (of OpenCV: (H, W, 3), uint8, BGR), or a list of
+        model: what :func:`load` returned.
+        images: a path, an array as OpenCV and :meth:`Model.read` return it, (H, W, 3), uint8, BGR, or a list of
             these. Images that have one size after the test pipeline are predicted together.
         slice: side in pixels of the slices that larger images are cut into. The config's test pipeline resizes a
             slice as it resizes an image. None: no slices.
-        overlap: of neighbouring slices, as a fraction of their side.
-        score_thr: objects with a lower score are left out. From 0.1, pieces of an object in several slices are put
-            together; below, the best of them is kept.
+        overlap: fraction of their side by which neighbouring slices overlap.
+        score_thr: objects with a lower score are left out. With a threshold from 0.1 the pieces of an object in several
+            slices are merged; with a lower one the piece with the highest score is kept.
 
     Returns:
-        Of each image:
+        For each image, or for the one image:
 
-        - detection: ``supervision.Detections`` in its pixels, class names in ``data['class_name']``. In sliced images
-          ``mask`` is a ``supervision.CompactMask``.
-        - segmentation: the class numbers of its pixels, an int64 array (H, W); of a sliced image uint8.
+        - detection: ``supervision.Detections`` in the image's pixels, with class names in ``data['class_name']``. If
+          the image was sliced, ``mask`` is a ``supervision.CompactMask``.
+        - segmentation: an array (H, W) with the class number of each pixel, int64, or uint8 if the image was sliced.
         - classification: pairs of class name and probability, the most probable first.
         - masked images: a dict of arrays (H, W, 3), uint8, BGR: 'image', 'masked' and 'reconstruction', and 'loss', the
           mean L1 of the hidden pixels in standard deviations of the data.

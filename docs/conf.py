@@ -16,12 +16,15 @@ extensions = ['myst_parser', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon', 'sphin
 html_theme = 'furo'
 html_title = f'cvt_dense {release}'
 html_copy_source = False
+html_static_path = ['_static']
+html_css_files = ['site.css']
 exclude_patterns = ['generated']  # the pages include these tables
 myst_enable_extensions = ['colon_fence']
 myst_heading_anchors = 3
 autodoc_typehints = 'none'  # signatures of the backbone would be longer than their documentation
 autodoc_member_order = 'bysource'
 napoleon_google_docstring = True
+napoleon_attr_annotations = False
 suppress_warnings = ['config.cache']
 
 

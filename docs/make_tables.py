@@ -183,7 +183,7 @@ def first_sentence(path: Path) -> str:
     """Return the first sentence of the comment at the top of a config."""
     comment = itertools.takewhile(lambda line: line.startswith('# '), path.read_text().splitlines())
     text = ' '.join(line.removeprefix('# ').strip() for line in comment)
-    return re.split(r'\.( |$)', text)[0].replace('|', '/')
+    return re.split(r'\.( |$)', text)[0].replace('|', '/').replace('<', '\\<')
 
 
 def recipes_table() -> str:
@@ -202,7 +202,7 @@ def recipes_table() -> str:
             batch = cfg.get('auto_scale_lr', {}).get('base_batch_size', '–')
         rows[task].append([f'`{path.stem}`', first_sentence(path), length, learning_rate, batch])
     return '\n'.join(
-        f'## {title}\n\n' + markdown(['recipe', '', 'length', 'learning rate', 'for a total batch of'], rows[task])
+        f'## {title}\n\n' + markdown(['recipe', 'description', 'length', 'learning rate', 'batch'], rows[task])
         for task, title in TASKS.items())
 
 

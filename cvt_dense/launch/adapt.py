@@ -98,7 +98,7 @@ def adapt_optimizer(cfg: Config) -> None:
         wrapper.type = 'OptimWrapper'  # MMEngine's AmpOptimWrapper asserts a GPU
         for key in ('dtype', 'loss_scale', 'use_fsdp'):
             wrapper.pop(key, None)
-        print_log('No GPU: training in float32 instead of mixed precision.', logger='current', level=30)
+        print_log('No GPU: running in float32 instead of mixed precision.', logger='current', level=30)
     optimizer = wrapper.get('optimizer') or {}
     if cfg.launcher == 'none' and type_name(optimizer) == 'ZeroRedundancyOptimizer':
         optimizer.type = optimizer.pop('optimizer_type')  # one process: no others to share the state with

@@ -67,7 +67,7 @@ def _length(cfg: Config, images: int, processes: int) -> str:
 
 def _weights(cfg: Config) -> str:
     if cfg.get('load_from'):
-        return f'{"going on from" if cfg.get("resume") else "all of"} {cfg.load_from}'
+        return f'{"continuing from" if cfg.get("resume") else "all of"} {cfg.load_from}'
     pretrained = [(path or 'model', node['init_cfg']) for path, node in walk(cfg.model.to_dict())
                   if isinstance(node.get('init_cfg'), dict)]
     named = [f'{path} from {init["checkpoint"]}' for path, init in pretrained if init.get('checkpoint')]

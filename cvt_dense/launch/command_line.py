@@ -45,7 +45,7 @@ def report_errors(*errors: type) -> Iterator[None]:
         # Our constructors' ValueErrors name the setting.
         named = isinstance(error, ValueError) and str(Path(__file__).parents[1]) in place.filename
         if not named and not isinstance(error, (UserError, OSError)):
-            message += f' ({place.filename}:{place.lineno}; {TRACEBACK}=1 shows how it came there)'
+            message += f' ({place.filename}:{place.lineno}; {TRACEBACK}=1 shows the traceback)'
         sys.stdout.flush()
         from tqdm import tqdm
         tqdm.write('error: ' + ' '.join(message.split()), file=sys.stderr)  # above a progress bar, if there is one
@@ -110,10 +110,10 @@ def add_inference_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_slice_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``--slice`` and ``--overlap``, which :func:`check_slice` checks."""
-    parser.add_argument('--slice', type=int, metavar='PIXELS', help='cut larger images into slices of this side that '
-                        'overlap, predict each as an image of its own, and merge')
-    parser.add_argument('--overlap', type=float, default=0.2, metavar='SHARE',
-                        help='of --slice, as a share of the side (default: %(default)s)')
+    parser.add_argument('--slice', type=int, metavar='PIXELS', help='cut larger images into overlapping slices of '
+                        'this side, predict each slice as an image of its own, and merge the predictions')
+    parser.add_argument('--overlap', type=float, default=0.2, metavar='FRACTION',
+                        help='fraction of the side by which neighbouring slices overlap (default: %(default)s)')
 
 
 def check_slice(size: int, overlap: float) -> None:

@@ -61,7 +61,7 @@ def _leave_group(error: BaseException | None) -> None:
         try:
             dist.barrier(async_op=True).wait(timedelta(seconds=EXIT_TIMEOUT))
         except RuntimeError as failure:
-            warnings.warn(f'Another process did not come to the end of the run: {failure}')
+            warnings.warn(f'Another process ended before the run was complete: {failure}')
     gc.collect()  # DDP and its Runner are cycles that keep the group, and its threads, alive
     # Leaving waits for communication that has begun. After an error the other side may never take part in it.
     leaving = threading.Thread(target=dist.destroy_process_group, daemon=True)
@@ -152,6 +152,7 @@ def local_rank_of_slurm(variables: Mapping[str, str], gpus: int) -> str:
         gpus: how many GPUs the task can see.
     """
     bound = 'SLURM_GPUS_PER_TASK' in variables or 'SLURM_GPU_BIND' in variables
-    # Without a word about binding: on a host with this GPU alone, no task but the first has one.
+    # If no variable tells of a binding, a task that sees one of the host's several GPUs has it to itself. On a host
+    # with a single GPU, all tasks see the same one, and only the first task may take it.
     own = gpus == 1 and (bound or variables.get('SLURM_GPUS_ON_NODE') != '1')
     return '0' if own else variables.get('SLURM_LOCALID', '0')

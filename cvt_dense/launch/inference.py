@@ -93,13 +93,13 @@ def _set_model(cfg: Config, args: argparse.Namespace) -> None:
         raise UserError(f'--amp {args.autocast}: {file} has the precision that it was exported with; export it with '
                         f'--precision {args.autocast} instead.')
     if getattr(args, 'tta', False) and type_name(cfg.get('tta_model')) == 'MaskTTAModel':
-        raise UserError(f'--tta: the masks of merged boxes need a detector in parts, and {file} is a whole one: leave '
-                        'the flag out, or export with --part backbone and give that as --backbone.')
+        raise UserError(f'--tta: test-time augmentation with masks cannot use {file}, a whole exported detector: leave '
+                        'the flag out, or export the backbone with --part backbone and give it as --backbone.')
     exported = _announce(args, file)
     if needs_classes(cfg) and exported.metadata['classes']:
         cfg.model.num_classes = len(exported.metadata['classes'])
     number_folders(cfg, exported.metadata['classes'])
-    check_classes(exported, cfg.model)  # before a data set is read, which checks it differently
+    check_classes(exported, cfg.model)  # before the data set is read, whose error would name another reason
     if type_name(cfg.model) != 'ExportedModel':
         cfg.model.update(type='cvt_dense.ExportedModel', replaces=cfg.model.type, file=file, runtime=runtime)
 

@@ -45,11 +45,12 @@ def check_report_folder(args: argparse.Namespace) -> None:
         raise UserError(f'--launcher {args.launcher}: a report is made by one process. Leave the flag out.')
     parent = next(path for path in folder.absolute().parents if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise UserError(f'--out-dir {folder}: {parent} is no folder that can be written to. Give another one.')
+        raise UserError(f'--out-dir {folder}: {parent} is not a folder that can be written to. Give another one.')
     if not folder.exists() or folder.is_dir() and not any(folder.iterdir()):
         return
     if not (folder / 'report.json').is_file():
-        raise UserError(f'--out-dir {folder}: something else is there already. Give the name of a new folder.')
+        raise UserError(f'--out-dir {folder}: the folder exists and holds other files than a report. Give '
+                        'the name of a new folder.')
     if not args.force:
         raise UserError(f'--out-dir {folder}: a report is there already. Give another folder, or --force to '
                         'replace it.')

@@ -219,7 +219,7 @@ def save_predictions(cfg: Config, folder: str) -> None:
     savers = [(evaluator, options[type_name(evaluator)]) for evaluator in evaluators
               if type_name(evaluator) in options]
     if not savers:
-        raise UserError(f'--out {folder!r}: of the metrics {[type_name(e) for e in evaluators]} none saves '
-                        f'predictions; {list(options)} do.')
+        raise UserError(f'--out {folder!r}: the metrics {[type_name(e) for e in evaluators]} cannot save predictions; '
+                        f'{list(options)} can.')
     for evaluator, option in savers:
         evaluator.update(option)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def start(args: argparse.Namespace, stages: list[str]) -> 'Runner':
-    """Return the Runner of a command line. The first process checks for all.
+    """Return the Runner of a command line. The first process checks the config for all processes.
 
     Args:
         args: the tool's flags.

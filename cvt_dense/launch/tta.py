@@ -39,8 +39,8 @@ def set_slices(cfg: Config, args: argparse.Namespace) -> None:
     if getattr(args, 'tta', False):
         raise UserError('--slice with --tta: both decide what the network sees of an image; leave one of them out.')
     if cfg.get('default_scope') not in ('mmdet', 'mmseg'):
-        raise UserError(f'--slice {args.slice}: {cfg.filename} is neither of MMDetection nor of MMSegmentation '
-                        f'(default_scope={cfg.get("default_scope")!r}).')
+        raise UserError(f'--slice {args.slice}: slices are for detectors and segmentors, and {cfg.filename} has '
+                        f'default_scope={cfg.get("default_scope")!r}: allowed are mmdet and mmseg.')
     if type_name(cfg.get('tta_model')) == 'SlicedModel':
         return
     dataset = cfg.test_dataloader.dataset
@@ -61,8 +61,8 @@ def follow_test_size(tta_pipeline: list[dict[str, Any]], test_pipeline: list[dic
     size = next((_scale(node) for node in dicts(test_pipeline) if _scale(node)), None)
     views = [node for node in dicts(tta_pipeline) if _scale(node)]
     if size is None or not views:
-        print_log('--tta: sizes as tta_pipeline has them; it or the test pipeline resizes to no fixed scale.',
-                  logger='current')
+        print_log('--tta: the sizes of tta_pipeline stay as they are, because it or the test pipeline has no fixed '
+                  'size.', logger='current')
         return
     sizes = sorted((_scale(node) for node in views), key=min)
     if size not in sizes:
@@ -70,7 +70,8 @@ def follow_test_size(tta_pipeline: list[dict[str, Any]], test_pipeline: list[dic
         for node in views:
             ratio = min(_scale(node)) / base
             node['scale'] = tuple(round(side * ratio) for side in size)
-    print_log(f'--tta: tested at {[_scale(node) for node in views]}; the test pipeline has {size}.', logger='current')
+    print_log(f'--tta: images are tested at {[_scale(node) for node in views]}; the test pipeline has {size}.',
+              logger='current')
 
 
 def _scale(transform: dict[str, Any]) -> tuple[int, int] | None:

@@ -54,8 +54,8 @@ def check_work_dir(cfg: Config, args: argparse.Namespace) -> None:
     if not args.overwrite:
         more = f' and {len(found) - 3} more' if len(found) > 3 else ''
         raise UserError(f'{cfg.work_dir!r} holds another run ({", ".join(found[:3])}{more}), with which this one would '
-                        'be mixed. Go on with that one by --resume, or start this one in another folder by '
-                        '--work-dir; --overwrite moves that one aside.')
+                        'be mixed. Continue that run with --resume, choose another folder with --work-dir, or move '
+                        'that run aside with --overwrite.')
     inside = os.path.join(os.path.realpath(cfg.work_dir), '')
     needed = {f'{path}.{key}'.lstrip('.'): value for path, node in walk(cfg.to_dict()) for key, value in node.items()
               if isinstance(value, str) and os.path.exists(value) and os.path.realpath(value).startswith(inside)}
@@ -63,7 +63,7 @@ def check_work_dir(cfg: Config, args: argparse.Namespace) -> None:
         needed['the current folder'] = os.getcwd()
     for name, value in needed.items():
         raise UserError(f'--overwrite would move {cfg.work_dir!r} aside with what this run needs: {name} is {value!r}. '
-                        'Name another --work-dir.')
+                        'Choose another --work-dir.')
 
 
 def begin(cfg: Config, args: argparse.Namespace) -> None:
@@ -84,7 +84,7 @@ def begin(cfg: Config, args: argparse.Namespace) -> None:
                 number += 1
             os.rename(folder, f'{folder}.old{number}')
             _lock(folder)
-            print_log(f'--overwrite: the run that was in {folder!r} is in {f"{folder}.old{number}"!r} now.',
+            print_log(f'--overwrite: the earlier run in {folder!r} was moved to {f"{folder}.old{number}"!r}.',
                       logger='current', level=30)
     marker = _launch_marker()
     if marker is not None:
@@ -102,8 +102,8 @@ def _lock(folder: str) -> None:
             return
         except (BlockingIOError, PermissionError):
             if time.monotonic() > end:
-                raise UserError(f'another training is running in {folder!r}: name another --work-dir, or wait for its '
-                                'end.') from None
+                raise UserError(f'another training is running in {folder!r}: choose another --work-dir, or wait until '
+                                'it ends.') from None
             time.sleep(0.2)
         except OSError as error:
             print_log(f'{folder!r} cannot be locked ({error.strerror}): do not start a second training there.',

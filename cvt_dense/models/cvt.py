@@ -116,70 +116,73 @@ class CvTStage(nn.Module):
 
 @MODELS.register_module()
 class CvT(StrictLoading, BaseModule):
-    """Convolutional vision Transformer, for classification, detection and segmentation alike.
+    """Convolutional vision Transformer, the backbone of classifiers, detectors and segmentors.
 
-    Parameter names are those of the authors' checkpoints. The final ``norm`` exists where CLS or averaged output is
-    requested; a dense level ``i`` has its own LayerNorm ``norm{i}`` instead, the only parameters that a published
-    checkpoint lacks.
+    Parameter names are those of the authors' checkpoints. With ``out_type`` 'cls_token' or 'avg_featmap' the network
+    ends with the checkpoints' ``norm``. With 'featmap' every returned map ``i`` has a LayerNorm ``norm{i}`` of its own
+    instead, which published checkpoints do not have.
 
     Args:
-        arch: ``'cvt-13'``, ``'cvt-21'``, ``'cvt-w24'``, or a dict with ``embed_dims``, ``depths`` and ``num_heads`` (a
-            list each, one value per stage) and any of the following, each a list or one value for all stages (default:
-            the authors' values for all their models):
+        arch: ``'cvt-13'``, ``'cvt-21'``, ``'cvt-w24'``, ``'cvt-nano'``, or a dict with ``embed_dims``, ``depths`` and
+            ``num_heads`` (lists with one value per stage). The dict may also have the following keys, each with a list
+            or one value for all stages. Their defaults are the authors':
 
             - ``patch_sizes`` (7, 3, 3), ``patch_strides`` (4, 2, 2), ``patch_paddings`` (2, 1, 1): the convolutions of
               the token embeddings.
-            - ``mlp_ratios`` (4).
+            - ``mlp_ratios`` (4): hidden channels of the MLPs over ``embed_dims``.
             - ``qkv_bias`` (True), ``qkv_proj_method`` ('dw_bn'), ``kernel_qkv`` (3), ``stride_q`` (1), ``padding_q``
               (1), ``stride_kv`` (2), ``padding_kv`` (1): the projections, see :class:`ConvAttention`.
-            - ``head_dims`` (``embed_dims`` over ``num_heads``): channels of a head. With it a stage's ``num_heads`` may
-              be a list with one number per block, which is how ``tools/prune_heads.py`` writes it.
-            - ``cls_token`` (in the last stage only).
+            - ``head_dims`` (``embed_dims`` over ``num_heads``): channels of a head. If it is given, a stage's
+              ``num_heads`` may be a list with one number per block, as ``tools/prune_heads.py`` writes it.
+            - ``cls_token`` (True for the last stage): whether the stage has a CLS token.
             - ``drop_rates`` (0), ``attn_drop_rates`` (0), ``drop_path_rates`` (0): a stage's drop path grows linearly
               from 0 at its first block to this value at its last.
-        in_channels: channels of the image. With published weights, which are for 3, ``init_cfg`` needs
+        in_channels: channels of the images. Published weights are for 3 channels; for another number ``init_cfg`` needs
             ``in_channels='adapt'``.
-        out_type: ``'featmap'``: maps (B, C_i, H_i, W_i) for each of ``out_indices``; ``'cls_token'``: (B, C) of the
-            last stage after ``norm``; ``'avg_featmap'``: (B, C), the mean over the last stage's map tokens after
-            ``norm``.
-        out_indices: stages to return with ``'featmap'``; negative ones count from the last stage, and one past the last
-            stage is a further level of half its resolution (max-pooled, for heads that need stride 32). Default: every
-            stage.
-        with_cls_token: True: the last stage has a CLS token; False: no stage has one. Default: as in ``arch``.
-        with_dist_token: gives the last stage a second token beside CLS, ``dist_token``, for distillation. With
-            'cls_token' it is returned too, as a second (B, C); maps leave it out as they do CLS.
-        drop_rate: dropout; overrides ``arch``: one value, or one per stage.
-        attn_drop_rate: dropout of attention weights; overrides ``arch``: one value, or one per stage.
-        drop_path_rate: stochastic depth; overrides ``arch``: one value grows linearly from the network's first block to
-            its last (as in mmpretrain); a list holds each stage's maximum, from 0 inside each stage (as the authors).
-        attn_cfg: type of attention and its arguments. One config for the whole network, or a list with one per stage,
-            each a config, None (the paper's attention) or again a list with one per block. The types are
-            :class:`ConvAttention`, the default, and those of ``models/variants``:
-            ``[dict(type='cvt_dense.WindowedAttention', window_size=28), None, None]``.
-        layer_scale_init_value: start value of a learned factor of each channel of every residual branch (timm's
-            LayerScale): 1 with published weights, 1e-6 for deep networks from scratch; one value, or one per stage.
-        pos_embed: side of a learned grid of positional embeddings in tokens, resized to the map: ``[56, 28, 14]`` for
-            224x224; None in stages without.
-        frozen_stages: -1 freezes nothing, k freezes stages 0 to k: no gradient, eval mode.
-        norm_eval: keeps every BatchNorm on its stored statistics; right for 1-2 images per GPU.
-        with_cp: activation checkpointing of every block: less memory, more time, same result. The attention kernel does
-            not run twice: its output is kept.
-        norm_cfg: the projections' norm, ``dict(type='SyncBN')`` to synchronise it.
-        act_cfg: the MLPs' activation. The authors' checkpoints need QuickGELU; Hugging Face's code runs them with
-            ``dict(type='GELU')``.
+        out_type: what the network returns. ``'featmap'``: a map (B, C_i, H_i, W_i) for each of ``out_indices``.
+            ``'cls_token'``: the CLS token (B, C) of the last stage after ``norm``. ``'avg_featmap'``: the mean (B, C)
+            of the last stage's map tokens after ``norm``.
+        out_indices: numbers of the stages whose maps ``'featmap'`` returns, from 0; negative numbers count from the
+            last stage. The number after the last stage, 3, is a max-pooled map of half the last resolution (stride
+            32). Default: every stage.
+        with_cls_token: whether the last stage has a CLS token; with False no stage has one. Default: as in ``arch``.
+        with_dist_token: whether the last stage has a second token, ``dist_token``, for distillation. ``'cls_token'``
+            returns it as a second (B, C). Maps contain neither of the two tokens.
+        drop_rate: dropout probability, one value or one per stage. Default: as in ``arch``.
+        attn_drop_rate: dropout probability of attention weights, one value or one per stage. Default: as in ``arch``.
+        drop_path_rate: stochastic depth. One value is that of the last block, and the rate grows linearly from 0 at the
+            network's first block, as in mmpretrain. A list has the value of each stage's last block, and the rate grows
+            from 0 inside each stage, as in the authors' code. Default: as in ``arch``.
+        attn_cfg: type of attention and its arguments: one config for the whole network, or a list with one entry per
+            stage. An entry is a config, None for the paper's attention, or a list with one config per block. Example:
+            ``[dict(type='cvt_dense.WindowedAttention', window_size=28), None, None]``. The types are
+            :class:`ConvAttention`, the default, and those in ``models/variants``.
+        layer_scale_init_value: initial value of timm's LayerScale, a learned factor for each channel of every residual
+            branch; one value or one per stage. Use 1 with published weights and 1e-6 for deep networks from scratch.
+            Default: no LayerScale.
+        pos_embed: side in tokens of a learned grid of positional embeddings, which is resized to the map; one value or
+            one per stage, such as ``[56, 28, 14]`` for images of 224x224. Default: no positional embedding.
+        frozen_stages: k freezes stages 0 to k, which then stay in eval mode and get no gradients; -1 freezes nothing.
+        norm_eval: whether every BatchNorm uses its stored statistics in training, too, as is right for 1 or 2 images
+            per GPU.
+        with_cp: whether the backward pass recomputes the activations of every block, except the output of its attention
+            kernel. This saves memory, costs time and gives the same result.
+        norm_cfg: norm of the convolutional projections; ``dict(type='SyncBN')`` synchronises it.
+        act_cfg: activation of the MLPs. The authors' checkpoints were trained with QuickGELU; Hugging Face's code runs
+            them with ``dict(type='GELU')``.
         init_cfg: as in any MMEngine module. ``dict(type='Pretrained', checkpoint=...)`` takes the authors', Hugging
             Face's and this project's files, see :class:`~cvt_dense.weights.strict_loading.StrictPretrainedInit`.
 
     Attributes:
-        out_channels: tuple of each output's channels.
-        out_strides: tuple of each output's stride (maps only).
+        out_channels: the number of channels of each output.
+        out_strides: the stride of each map in pixels.
 
     Raises:
         ValueError: an option's value is not allowed; the message names the option and its allowed values.
 
     Shapes:
-        Input (B, in_channels, H, W), H and W at least 16, any aspect. The map of stage 0 is ``floor((H - 3) / 4) + 1``
-        high, the others halve rounding up. Always returns a tuple.
+        The input is (B, in_channels, H, W) with H and W of at least 16. The map of stage 0 is
+        ``floor((H - 3) / 4) + 1`` high; each later map has half the height, rounded up. The output is always a tuple.
     """
 
     arch_zoo = ARCH_ZOO

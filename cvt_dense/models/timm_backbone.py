@@ -40,7 +40,8 @@ class TimmBackbone(BaseModule):
         out_type: ``'featmap'``: maps (B, C_i, H_i, W_i); ``'pooled'``: (B, C), what timm's own head gives to its last
             linear layer.
         in_channels: channels of the image; published weights are adapted to it, as timm does.
-        norm_eval: keeps every BatchNorm on its stored statistics; right for 1-2 images a GPU.
+        norm_eval: whether every BatchNorm uses its stored statistics in training, too, as is right for 1 or 2 images
+            per GPU.
         level_norms: gives each level a LayerNorm of its own, ``norm0``..., as MMDetection's Swin and ConvNeXt have.
         init_cfg: None: timm's initialisation. ``dict(type='Pretrained', checkpoint='timm')``: the weights that timm
             publishes, from its hub; a file or URL in place of ``'timm'``: timm's names, or a checkpoint of this
@@ -49,8 +50,8 @@ class TimmBackbone(BaseModule):
         timm_args: further arguments of ``timm.create_model``, e.g. ``drop_path_rate``.
 
     Attributes:
-        out_channels: tuple of each output's channels.
-        out_strides: tuple of each output's stride (maps only).
+        out_channels: the number of channels of each output.
+        out_strides: the stride of each map in pixels.
 
     Raises:
         ValueError: an argument's value is not allowed, or the network gives no maps.

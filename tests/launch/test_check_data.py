@@ -127,7 +127,7 @@ def test_classes_in_another_order(data):
 
 
 def test_one_class_without_comma(data):
-    with pytest.raises(UserError, match=r"classes='star' is one text, not a list of names; write \('star', \)"):
+    with pytest.raises(UserError, match=r"classes='star' is one string, not a list of names; write \('star', \)"):
         detection(data, train_dataloader__dataset__metainfo__classes='star')
 
 
@@ -167,7 +167,7 @@ def test_numbers_of_annotations(data, lines):
     detection(data, 'train')
     assert any('the id 0, which scores take for "not found"' in line for line in lines)
     edit(data, lambda content: content['annotations'][1].update(id=content['annotations'][0]['id']))
-    with pytest.raises(UserError, match=r'1 of \d+ annotations have the id of another, .* would be lost'):
+    with pytest.raises(UserError, match=r'1 of \d+ annotations have the id of another one, .* would be lost'):
         detection(data, 'train')
     edit(data, lambda content: content['annotations'][1].update(id=0, bbox=[1, 2, 3]))
     with pytest.raises(UserError, match=r'no box of four numbers, .* e.g. annotation 0 with \[1, 2, 3\]'):
@@ -359,7 +359,7 @@ def test_boxes_without_masks_under_a_mask_head(data, mask):
                 annotation['segmentation'] = mask
 
     edit(data, bare)
-    with pytest.raises(UserError, match='train_dataloader: no annotation in .* has a mask .* No masks: use '
+    with pytest.raises(UserError, match='train_dataloader: no annotation in .* has a mask .* use '
                                         'fasterrcnn_cvt13_custom.py or retinanet_cvt13_custom.py'):
         detection(data)
 

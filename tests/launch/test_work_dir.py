@@ -58,7 +58,7 @@ def test_what_a_run_leaves(run):
 
 def test_summary_and_its_commands(run):
     folder, output = run
-    text = output[output.index('has come to its end'):]
+    text = output[output.index('last:'):]
     results = re.findall(r'Epoch\(val\) \[(\d)\].*?accuracy/top1: ([\d.]+)', output)
     assert re.search(rf'last: +accuracy/top1 {float(results[-1][1]):.4g} \(epoch 2\), .*/my run/epoch_2.pth', text)
     value, file = re.search(r'best: +accuracy/top1 ([\d.]+), (.*/best_accuracy_top1_epoch_\d.pth)', text).groups()
@@ -100,7 +100,7 @@ def test_overwrite_in_two_processes(run):
     output = call('tools/dist_train.sh', folder / 'tiny.py', 2, '--work-dir', folder / 'twice', '--overwrite',
                   '--cfg-options', 'train_cfg.max_epochs=1', 'train_dataloader.batch_size=6',
                   output=folder / 'twice.txt')
-    assert output.count(f"--overwrite: the run that was in '{folder}/twice' is in '{folder}/twice.old2' now.") == 1
+    assert output.count(f"--overwrite: the earlier run in '{folder}/twice' was moved to '{folder}/twice.old2'.") == 1
     assert (folder / 'twice.old2' / 'epoch_2.pth').read_bytes() == saved
     assert [path.name for path in (folder / 'twice').glob('epoch_*')] == ['epoch_1.pth']
     console = console_before_training(output)

@@ -66,7 +66,7 @@ def run(folder, run_tool):
 
 def test_trains_evaluates_and_saves(run):
     work_dir, output = run
-    assert 'No GPU: training in float32' in output
+    assert 'No GPU: running in float32' in output
     assert 'LR is set based on batch size of 2048 and the current batch size is 4' in output
     results = re.findall(r'Epoch\(val\) \[\d\]\[3/3\] +accuracy/top1: ([\d.]+) .*accuracy/top5: 100.0000 '
                          r'+accuracy/loss: '

@@ -89,8 +89,8 @@ class CostHook(Hook):
         all_reduce(peak, 'max')
         rate = self.images / max(self.seconds - self.eval_seconds, 1e-9)
         runner.logger.info(
-            f'Cost of training: {timedelta(seconds=round(self.seconds))} h (evaluation: '
-            f'{timedelta(seconds=round(self.eval_seconds))} h), {self.images} images, {rate:.1f} images/s; '
-            f'{self.process_seconds / 3600:.3f} {"GPU" if cuda else "process"}-hours, at the end on '
-            f'{runner.world_size} x {torch.cuda.get_device_name() if cuda else "CPU"}; peak memory of a '
-            f'process {f"{peak.item() / 2**30:.2f} GiB" if peak else "unknown"}.')
+            f'Cost of training: {timedelta(seconds=round(self.seconds))} (evaluation: '
+            f'{timedelta(seconds=round(self.eval_seconds))}), {self.images} images, {rate:.1f} images/s; '
+            f'{self.process_seconds / 3600:.3f} {"GPU" if cuda else "process"}-hours on {runner.world_size} x '
+            f'{torch.cuda.get_device_name() if cuda else "CPU"}; peak memory of a process '
+            f'{f"{peak.item() / 2**30:.2f} GiB" if peak else "unknown"}.')

@@ -94,7 +94,7 @@ def summary(runner: Runner) -> list[str]:
     folder = _short(runner.work_dir)
     last = find_checkpoint(runner.work_dir)
     best = _best_of_save_best(runner)
-    lines = [f'The run in {folder} has come to its end.']
+    lines = [f'The run in {folder} is complete.']
     try:
         curves = Curves(runner.work_dir)
     except FileNotFoundError:  # no backend that writes them, or no record

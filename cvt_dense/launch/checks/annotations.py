@@ -63,7 +63,7 @@ def _check_names(dataset: dict[str, Any], cfg: Config, where: str) -> None:
         return
     if any(node.get('backend_args') for node in dicts(dataset)):
         raise UserError(f'{where}: images are read through backend_args, which cannot list them; set '
-                        'dataset.ann_file to a text file with their names, without suffix, one a line.')
+                        'dataset.ann_file to a text file with their names, without suffix, one per line.')
     if suffix is None:
         suffix = inspect.signature(dataset_class(dataset, cfg)).parameters['img_suffix'].default
     folder = os.path.join(dataset.get('data_root') or '', prefixes['img_path'])

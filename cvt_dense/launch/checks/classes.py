@@ -50,8 +50,9 @@ def check_class_folders(cfg: Config, run: Run) -> None:
     train, val = run.classes('train'), run.classes('val')
     if cfg.model.get('num_classes') is not None and train and val and train != val:
         odd = sorted(set(train) ^ set(val))
-        raise UserError(f'the class folders for training ({len(train)}) and validation ({len(val)}) differ, so their '
-                        f'numbers would too: {odd[:5]} are in one of them only. Give both the same folders.')
+        raise UserError(f'the class folders for training ({len(train)}) and validation ({len(val)}) differ, so '
+                        f'their classes would be numbered differently: only one of them has {odd[:5]}. Give both the '
+                        'same folders.')
 
 
 def check_outputs(cfg: Config, run: Run) -> None:
@@ -68,8 +69,8 @@ def check_outputs(cfg: Config, run: Run) -> None:
         if stage == 'train' and not cfg.get('resume'):  # a run that was started with --no-check may go on
             raise UserError(f'the head has {outputs} outputs, but the training set has {len(names)} class folders '
                             f'({", ".join(names[:5])}{", ..." if len(names) > 5 else ""}): set '
-                            f'model.num_classes={len(names)}, correct the data root, or train so with --no-check.')
-        print_log(f'{stage}: {len(names)} classes on disk under a head of {outputs} outputs.', logger='current')
+                            f'model.num_classes={len(names)}, correct the data root, or train anyway with --no-check.')
+        print_log(f'{stage}: the data has {len(names)} classes, and the head has {outputs} outputs.', logger='current')
 
 
 def _head_classes(model: dict[str, Any]) -> Iterator[tuple[str, int, bool]]:

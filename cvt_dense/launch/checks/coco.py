@@ -53,8 +53,8 @@ def _check_items(name: str, items: list[dict[str, Any]], keys: dict[str, str], f
     ids = [item['id'] for item in items]
     if len(set(ids)) < len(ids):
         twice = next(number for number, count in Counter(ids).items() if count > 1)
-        raise UserError(f'{file}: {len(ids) - len(set(ids))} of {len(ids)} {name} have the id of another, e.g. '
-                        f'{twice!r}, and would be lost. Give each of them its own number.')
+        raise UserError(f'{file}: {len(ids) - len(set(ids))} of {len(ids)} {name} have the id of another one, '
+                        f'e.g. {twice!r}, and would be lost. Give each of them its own number.')
     if name == 'annotations' and 0 in ids:
         print_log(f'{file}: an annotation has the id 0, which scores take for "not found": that object counts as '
                   'missed. Number annotations from 1.', logger='current', level=30)
@@ -86,7 +86,7 @@ def check(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: 
         UserError: classes, categories, annotations or masks do not match.
     """
     if isinstance(classes, str):
-        raise UserError(f'{where}: classes={classes!r} is one text, not a list of names; write ({classes!r}, ).')
+        raise UserError(f'{where}: classes={classes!r} is one string, not a list of names; write ({classes!r}, ).')
     names = [category['name'] for category in content['categories']]
     unknown = [name for name in classes if name not in names]
     if unknown:
@@ -117,9 +117,9 @@ def check(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: 
         if bare:
             raise UserError(f'{where}: {"no" if len(bare) == len(objects) else "not every"} annotation in {file!r} has '
                             f'a mask ({len(bare)} of {len(objects)} are without, e.g. annotation {bare[0].get("id")}), '
-                            'but the pipeline loads masks (with_mask). No masks: use fasterrcnn_cvt13_custom.py or '
-                            'retinanet_cvt13_custom.py, which learn from boxes, with the same lines at their top; or '
-                            'add a "segmentation" to each annotation.')
+                            'but the pipeline loads masks (with_mask). Add a "segmentation" to each annotation, or use '
+                            'fasterrcnn_cvt13_custom.py or retinanet_cvt13_custom.py, which learn from boxes alone, '
+                            'with the same lines at their top.')
     annotated = len({annotation['image_id'] for annotation in objects})
     number = len(images) - annotated
     if number and annotated:

@@ -10,7 +10,8 @@ from torch import nn
 
 @dataclass
 class Run:
-    """
+    """State that the checks of one start share.
+
     Args:
         stages: the data loaders that the run uses, of 'train', 'val' and 'test'.
         datasets: by stage; filled in when they are built.

@@ -40,10 +40,10 @@ def check_schedules(cfg: Config, run: Run) -> None:
             continue
         settings = ' '.join(f'{place}.{key}={value}' for key, value in fitted(schedule, length).items())
         if settings and end < length and _ends_at_zero(schedule):
-            print_log(f'{place} ends at {end} of {length} {unit}, and the rest is trained at rate 0. For a schedule of '
-                      f'that length give --cfg-options {settings}', logger='current', level=30)
+            print_log(f'{place} ends at {end} of {length} {unit}, and the rest has the learning rate 0. For a schedule '
+                      f'of the whole length give --cfg-options {settings}', logger='current', level=30)
         elif settings and not cfg.get('resume'):
-            print_log(f'{place} is not for a training of {length} {unit}. For a schedule of that length give '
+            print_log(f'{place} does not end with the training of {length} {unit}. For a schedule of that length give '
                       f'--cfg-options {settings}', logger='current', level=30)
 
 
