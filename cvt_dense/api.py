@@ -10,6 +10,7 @@ For a detector, ``found`` is a ``supervision.Detections``; for a segmentor, it i
 lists the classes with their probabilities, the most probable first.
 """
 import argparse
+import math
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,6 +27,7 @@ from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, TRANSFORMS, init_default_scope
 from PIL import Image
 from torch import Tensor
+from tqdm import tqdm
 
 from .datasets import open_image
 from .deploy.fuse import compile_backbone
@@ -38,7 +40,7 @@ from .launch.inference import set_inference
 from .launch.read import read_config
 from .nodes import dicts, type_name
 from .palette import choose_palette
-from .slicing import RasterImage, as_loaded, fits, predict_slices
+from .slicing import RasterImage, as_loaded, fits, predict_slices, slice_starts
 from .weights.files import load_weights_file, select_weights
 
 if TYPE_CHECKING:
@@ -208,9 +210,11 @@ def _predict_large(model: Model, image: Any, size: int, overlap: float, score_th
         return predict(model, image, score_thr=score_thr)
 
     def predict_slice(window: np.ndarray) -> Any:
+        bar.update()
         return model.network.test_step(pseudo_collate([model.pipeline(as_loaded(window))]))[0]
 
-    with torch.no_grad():
+    number = math.prod(len(slice_starts(side, size, overlap)) for side in image.shape[:2])
+    with torch.no_grad(), tqdm(total=number, desc='slices', delay=1, leave=False, disable=None) as bar:
         found = predict_slices(model.network, predict_slice, image, size, overlap, score_thr)
     return found if isinstance(found, np.ndarray) else _name_classes(model, found)
 

@@ -118,5 +118,5 @@ def _write(table: sv.CSVSink, model: Model, found: sv.Detections | np.ndarray, *
     if isinstance(found, np.ndarray):
         fractions, found = class_fractions(found), regions(found, len(model.classes))
         found.data['class_name'] = np.array([model.name(number) for number in found.class_id])
-        place['share'] = fractions[found.class_id].round(6)
+        place['area_fraction'] = fractions[found.class_id].round(6)
     table.append(found, place)

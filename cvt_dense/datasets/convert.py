@@ -294,7 +294,7 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
             together. None: each image is a group.
 
     Raises:
-        ValueError: wrong fractions, or fewer groups than parts.
+        ValueError: wrong fractions, fewer groups than parts, or a part without an image.
     """
     if not 2 <= len(fractions) <= 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ValueError(f'fractions {list(fractions)}: allowed are two or three positive numbers with the sum 1.')
@@ -323,7 +323,10 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
             for sample in members[key]:
                 sample.split = names[part]
         keys = [key for key in keys if key not in chosen]
-    for name in names:
+    for name, fraction in zip(names, fractions):
+        if not any(sample.split == name for sample in data.samples):
+            raise ValueError(f'{name} gets no image, because {fraction:g} of {len(members)} groups of images is too '
+                             'little: give it a larger fraction, or smaller groups.')
         present = {one['category_id'] for sample in data.samples if sample.split == name for one in sample.objects}
         for label in sorted(set(total) - present):
             data.notes[f'{name} has no object of a class'].append(data.classes[label])

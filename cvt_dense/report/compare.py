@@ -3,8 +3,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
-from . import classification, segmentation
+from . import classification, detection, segmentation
 from .page import Cell, Report
 
 RESAMPLES = 1000  # of the bootstrap
@@ -18,7 +19,8 @@ def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], images: int) -> tup
         images: number of them.
     """
     generator = np.random.default_rng(0)
-    drawn = [statistic(np.bincount(generator.integers(0, images, images), minlength=images)) for _ in range(RESAMPLES)]
+    drawn = [statistic(np.bincount(generator.integers(0, images, images), minlength=images))
+             for _ in tqdm(range(RESAMPLES), desc='comparison', unit=' resamples', leave=False, disable=None)]
     return tuple(np.nanpercentile(drawn, (2.5, 97.5), axis=0))
 
 
@@ -26,7 +28,7 @@ def statistic_of(task: Any, found: dict[str, Any], classes: int) -> Callable[[np
     """Return a function that maps weights of the images (N, ) to percentages, overall and for each class.
 
     Args:
-        task: module of the task; it chooses accuracy, mIoU, or F1 at IoU 0.5.
+        task: module of the task; it chooses accuracy, mIoU, or AP50.
         found: what the task's module found in the predictions of one network.
         classes: number of classes.
     """
@@ -47,12 +49,14 @@ def statistic_of(task: Any, found: dict[str, Any], classes: int) -> Callable[[np
             return 100 * np.append(np.nanmean(ious), ious)
         return mean_iou
 
-    def f1(weights: np.ndarray) -> np.ndarray:
-        hit, missed, false = (weights @ found[kind] for kind in ('hit', 'missed', 'false'))
-        hit, missed, false = (np.append(value.sum(), value) for value in (hit, missed, false))
-        with np.errstate(invalid='ignore'):
-            return 100 * 2 * hit / (2 * hit + missed + false)
-    return f1
+    of_class = [found['detections'][found['detections'][:, 0] == k] for k in range(classes)]
+    annotated = found['hit'] + found['missed']
+
+    def precision(weights: np.ndarray) -> np.ndarray:
+        values = [detection.average_precision(rows, number, weights[rows[:, 1].astype(int)])
+                  for rows, number in zip(of_class, weights @ annotated)]
+        return 100 * np.append(np.nanmean(values), values)
+    return precision
 
 
 def compare(report: Report, task: Any, first: dict[str, Any], second: dict[str, Any], classes: Sequence[str]) -> None:
@@ -64,7 +68,7 @@ def compare(report: Report, task: Any, first: dict[str, Any], second: dict[str, 
         first, second: what the task's ``diagnose`` returned, of the same images in the same order.
         classes: their names.
     """
-    name = {classification: 'accuracy', segmentation: 'mIoU'}.get(task, 'F1 at IoU 0.5')
+    name = {classification: 'accuracy', segmentation: 'mIoU'}.get(task, 'AP50')
     one, other = (statistic_of(task, found, len(classes)) for found in (first, second))
     images = len(next(iter(first.values())))
     every = np.ones(images)

@@ -11,11 +11,12 @@ import supervision as sv
 import tidecv
 from matplotlib.figure import Figure
 from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
+from pycocotools.cocoeval import COCOeval, Params
 from sklearn.metrics import precision_recall_curve
 
 from .page import Cell, Report
 
+RECALLS = Params('bbox').recThrs  # where pycocotools reads precision
 # TIDE's kinds of errors (Bolya et al. 2020): tidecv's class, what the report calls it.
 KINDS = {
     'Cls': ('ClassError', 'class: located, but another class'),
@@ -83,8 +84,8 @@ def match(evaluation: COCOeval) -> tuple[np.ndarray, np.ndarray]:
     """Return pycocotools' matches at IoU 0.5, without crowds.
 
     Returns:
-        detections (D, 4) with class, image, score and whether it is a hit, and objects (N, 3) with class, image and
-        the score of the detection that hits it, -1 if there is none.
+        detections (D, 4) with class, image, score and whether it is a hit, the highest score first, and objects (N, 3)
+        with class, image and the score of the detection that hits it, -1 if there is none.
     """
     areas, images = len(evaluation.params.areaRng), len(evaluation.params.imgIds)
     detections, objects = [], []
@@ -97,7 +98,8 @@ def match(evaluation: COCOeval) -> tuple[np.ndarray, np.ndarray]:
             entry['dtIds'], entry['dtMatches'][0], entry['dtIgnore'][0]) if not ignored]
         objects += [(*place, score.get(hit, -1.)) for hit, ignored in zip(
             entry['gtMatches'][0], entry['gtIgnore']) if not ignored]
-    return np.array(detections, float).reshape(-1, 4), np.array(objects, float).reshape(-1, 3)
+    found = np.array(detections, float).reshape(-1, 4)
+    return found[np.argsort(-found[:, 2], kind='stable')], np.array(objects, float).reshape(-1, 3)
 
 
 def best_threshold(detections: np.ndarray, objects: int) -> tuple[float, float, float, float]:
@@ -116,22 +118,20 @@ def best_threshold(detections: np.ndarray, objects: int) -> tuple[float, float, 
     return float(scores[best]), float(precision[best]), float(recall[best]), float(f1[best])
 
 
-def precision_above(detections: np.ndarray, objects: int, recalls: np.ndarray, scores: Sequence[float]) -> list[float]:
-    """Return the AP of one class without the detections below each of some scores, interpolated as pycocotools does.
+def average_precision(detections: np.ndarray, objects: float, weights: np.ndarray) -> float:
+    """Return the AP50 of one class, interpolated as pycocotools does, as a fraction; NaN without objects.
 
     Args:
-        detections, objects: see :func:`best_threshold`.
-        recalls: where precision is read.
-        scores: thresholds.
+        detections: see :func:`match`.
+        objects: sum of the weights of the annotated ones.
+        weights: of the detections (D, ); 0 leaves one out.
     """
-    ordered = detections[np.argsort(-detections[:, 2], kind='mergesort')]
-    hits = ordered[:, 3].cumsum()
-    values = []
-    for number in (ordered[:, 2] >= np.reshape(scores, (-1, 1))).sum(1):
-        precision = hits[:number] / np.arange(1, number + 1)
-        highest = np.append(np.maximum.accumulate(precision[::-1])[::-1], 0.)  # none at a recall that is not reached
-        values.append(float(highest[np.searchsorted(hits[:number] / objects, recalls)].mean()))
-    return values
+    if not objects:
+        return float('nan')
+    hits = (weights * detections[:, 3]).cumsum()
+    precision = hits / np.maximum(weights.cumsum(), 1e-12)
+    highest = np.append(np.maximum.accumulate(precision[::-1])[::-1], 0.)  # none at a recall that is not reached
+    return float(highest[np.searchsorted(hits / objects, RECALLS)].mean())
 
 
 def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> dict[str, Any]:
@@ -146,8 +146,8 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
         classes: their names.
 
     Returns:
-        dict with ``hit``, ``missed`` and ``false``, numbers of objects (images, classes), which
-        :mod:`cvt_dense.report.compare` needs.
+        dict with ``hit``, ``missed`` and ``false``, numbers of objects (images, classes), and ``detections`` of
+        :func:`match`, which :mod:`cvt_dense.report.compare` needs.
     """
     with_masks = any(record['masks'] for record in records) and any(record['gt_masks'] for record in records)
     evaluations = {name: evaluate(records, classes, name) for name in ('bbox', *(['segm'] if with_masks else []))}
@@ -165,6 +165,11 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     else:
         report.summary.append(f'The best F1 is {f1:.3f}, of the detections with scores from {threshold:.3f}. They are '
                               'the detections in the pictures, and among missed and false objects below.')
+        lost = set(objects[:, 0]) - set(detections[detections[:, 3] > 0, 0])
+        if lost:
+            report.summary.append('No object of these classes is detected: '
+                                  f'{", ".join(classes[int(k)] for k in sorted(lost))}. Check that they occur in the '
+                                  'training data.')
     for record in records:
         record['shown'] = np.asarray(record['scores']) >= threshold
 
@@ -226,7 +231,7 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
         image['note'] = f'{counts["missed"][i].sum()} missed, {counts["false"][i].sum()} false'
     report.add_pictures([i for i in np.argsort(-errors, kind='stable') if errors[i]],
                         'Annotation and prediction of the images with the most missed and false objects.')
-    return counts
+    return counts | dict(detections=detections)
 
 
 def tide(records: Sequence[dict[str, Any]], classes: Sequence[str],
@@ -272,12 +277,13 @@ def _draw_curves(report: Report, evaluation: COCOeval, detections: np.ndarray, o
     known = [k for k in np.argsort(-counts, kind='stable') if counts[k]]
     figure = Figure((9, 4))
     curves, over_score = figure.subplots(1, 2)
-    recalls, steps = evaluation.params.recThrs, np.linspace(0, 1, 51)
+    steps = np.linspace(0, 1, 51)
     for k in known[:20]:
-        curves.plot(recalls, evaluation.eval['precision'][0, :, k, 0, -1], label=classes[k])
+        curves.plot(RECALLS, evaluation.eval['precision'][0, :, k, 0, -1], label=classes[k])
     curves.set(xlabel='recall', ylabel='precision', xlim=(0, 1), ylim=(0, 1.02))
     curves.legend(fontsize=6, ncols=2)
-    above = [precision_above(detections[detections[:, 0] == k], counts[k], recalls, steps) for k in known]
+    above = [[average_precision(rows, counts[k], rows[:, 2] >= step) for step in steps]
+             for k in known for rows in [detections[detections[:, 0] == k]]]
     over_score.plot(steps, 100 * np.mean(above, 0))
     over_score.set(xlabel='score threshold', ylabel='AP50, %')
     report.add_figure(figure, 'Precision over recall at IoU 0.5 (of at most 20 classes, those with the most objects), '

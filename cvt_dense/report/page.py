@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from tqdm import tqdm
 
+from ..errors import UserError
+
 LISTED = 60  # pictures that one list shows at most; the worst ones come first
 SIDE = 320  # longest side in pixels of one half of a picture
 LARGEST_MATRIX = 100  # names of which a whole confusion matrix is shown
@@ -124,6 +126,9 @@ class Report:
 
         Returns:
             Path of ``report.html``.
+
+        Raises:
+            UserError: the folder cannot be written; there is nothing new under its name then.
         """
         folder = Path(folder).resolve()
         partial, old = (folder.with_name(folder.name + suffix) for suffix in ('.partial', '.old'))
@@ -150,8 +155,11 @@ class Report:
                 folder.rename(old)
             partial.rename(folder)
             shutil.rmtree(old, ignore_errors=True)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(partial, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise UserError(f'The report {folder} cannot be written: {error}. Make room there, or give another '
+                                'folder with --out-dir.') from error
             raise
         return folder / 'report.html'
 

@@ -174,6 +174,10 @@ def test_bad_input(tmp_path):
     for fractions in ((1., ), (0.5, 0.6), (1., 0.)):
         with pytest.raises(ValueError, match='fractions'):
             convert.split(data, fractions)
+    data = convert.Data(CLASSES, samples=[convert.Sample(tmp_path / f'v{i % 3}_{i}.png', 'train', 40, 30)
+                                          for i in range(30)])
+    with pytest.raises(ValueError, match='val'):  # a video is more than a tenth
+        convert.split(data, (0.9, 0.1), group='v.')
     with pytest.raises(FileNotFoundError, match='coco'):
         convert.read(tmp_path / 'yolo', 'coco')
 

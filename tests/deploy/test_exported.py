@@ -1,6 +1,7 @@
 """Exported files are evaluated and drawn by the same Runner, metrics and tools as checkpoints, and run without us."""
 import argparse
 import copy
+import json
 import re
 import subprocess
 import sys
@@ -101,6 +102,25 @@ def test_predict_draws_from_a_file(data, tmp_path, files, network, monkeypatch, 
         lines.append(re.search(r'00000.png -> .*', capsys.readouterr().out)[0].replace(f'{tmp_path}/{i}', ''))
         assert (tmp_path / f'{i}/00000.png').exists()
     assert lines[0] == lines[1]
+
+
+@pytest.mark.parametrize('task, name', [
+    ('classification', 'classifier'), ('segmentation', 'segmentor'), ('detection', 'backbone')])
+def test_diagnose_reports_of_a_file_what_it_reports_of_the_checkpoint(
+        data, tmp_path, files, network, monkeypatch, task, name):
+    made, found = network(task), []
+    made.cfg.dump(tmp_path / 'tiny.py')
+    exported = [made.checkpoint, '--backbone', files[name]] if name == 'backbone' else [files[name]]
+    for i, given in enumerate(([made.checkpoint], exported)):
+        monkeypatch.setattr('sys.argv', ['diagnose.py', *map(str, (
+            tmp_path / 'tiny.py', *given, '--data-root', data / task, '--out-dir', tmp_path / f'{i}', '--work-dir',
+            tmp_path / 'run', '--cfg-options', 'visualizer.type=mmengine.Visualizer', f'visualizer.name={name}{i}'))])
+        load_tool('diagnose').main()
+        content = json.loads((tmp_path / f'{i}/report.json').read_text())
+        tables = [[[cell['value'] for cell in row] for row in block['rows']] for section in content['sections']
+                  for block in section['blocks'] if block['kind'] == 'table']
+        found.append([value for table in tables for row in table for value in row if isinstance(value, (int, float))])
+    assert len(found[0]) > 20 and found[0] == pytest.approx(found[1], abs=0.02)
 
 
 # -- without this package -------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from mmseg.evaluation import IoUMetric
 from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
+from cvt_dense.errors import UserError
 from cvt_dense.report import browse, classification, compare, detection, segmentation
 from cvt_dense.report.page import Report
 
@@ -122,7 +123,7 @@ def test_detection_agrees_with_pycocotools_and_scikit_learn(shifted):
     detections, objects = detection.match(evaluation)
     for k in range(3):
         of_class, number = detections[detections[:, 0] == k], (objects[:, 0] == k).sum()
-        above = detection.precision_above(of_class, number, evaluation.params.recThrs, [0., 2.])
+        above = [detection.average_precision(of_class, number, of_class[:, 2] >= score) for score in (0., 2.)]
         assert above == pytest.approx([by_class[k][2]['value'] / 100, 0.]), 'AP50 of all, and of no detections'
         score, precision, recall, f1 = detection.best_threshold(of_class, number)
         kept = of_class[of_class[:, 2] >= score]
@@ -148,6 +149,14 @@ def test_swapped_labels_of_two_classes_are_seen_in_the_confusion(shifted):
     detection.diagnose(report, records, CLASSES)
     matrix = np.array([[cell['value'] for cell in row[1:4]] for row in table(report, 'Confusion')['rows'][:3]])
     assert matrix[1, 2] and matrix[2, 1] and not matrix[[1, 2, 0, 0, 1, 2], [1, 2, 1, 2, 0, 0]].any()
+
+
+def test_a_class_that_training_lacked_is_named(shifted):
+    records = [dict(record, boxes=record['boxes'][:2], labels=np.array([0, 1]), scores=record['scores'][:2])
+               for record in shifted[0]]
+    report = images(20)
+    detection.diagnose(report, records, CLASSES)
+    assert 'dog' in report.summary[-1] and 'cat' not in report.summary[-1]
 
 
 def test_a_detector_that_finds_nothing_has_a_report():
@@ -266,6 +275,27 @@ def test_comparison_says_whether_a_difference_is_beyond_chance(worse, beyond):
     assert beyond in report.summary[0]
 
 
+def test_two_detectors_are_compared_by_the_ap50_of_pycocotools(shifted):
+    records = shifted[0]
+    far = [dict(record, boxes=record['boxes'] + [[16, 0, 16, 0], [0] * 4, [0] * 4]) for record in records]
+    one, other = (detection.diagnose(images(20), group, CLASSES) for group in (records, far))
+    report = images(20)
+    compare.compare(report, detection, one, other, CLASSES)
+    assert 'beyond' in report.summary[0] and 'AP50' in report.summary[0]
+    evaluations = [detection.evaluate(group, CLASSES, 'bbox') for group in (records, far)]
+    rows = table(report, 'Comparison')['rows']
+    for row, k in zip(rows, (None, 0, 1, 2)):
+        values = [detection.mean_precision(evaluation, 0.5, k) for evaluation in evaluations]
+        assert [cell['value'] for cell in row[1:4]] == pytest.approx([*values, values[0] - values[1]])
+        assert row[4]['value'] <= row[3]['value'] <= row[5]['value']
+    assert rows[1][4]['value'] > 0 == rows[2][3]['value'], 'only the first class differs'
+    assert table(report, 'Comparison', 1)['rows'][0][1]['images'] == [0, 4, 8, 12, 16]
+    drawn = np.random.default_rng(0).integers(0, 20, 20)  # a resample: pycocotools gets some images several times
+    resampled = detection.evaluate([records[i] for i in sorted(drawn)], CLASSES, 'bbox')
+    values = compare.statistic_of(detection, one, 3)(np.bincount(drawn, minlength=20))
+    assert values == pytest.approx([detection.mean_precision(resampled, 0.5, k) for k in (None, 0, 1, 2)])
+
+
 def test_page_is_written_whole_and_escapes_names(tmp_path):
     report, records = images(120), classified()
     classification.diagnose(report, records, CLASSES)
@@ -279,7 +309,7 @@ def test_page_is_written_whole_and_escapes_names(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))  # files of 2 kB at most, as on a disk that is full
     try:
         for folder in ('report', 'other'):
-            with pytest.raises(OSError):
+            with pytest.raises(UserError, match=folder):
                 report.write(tmp_path / folder)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

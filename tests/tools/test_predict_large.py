@@ -75,7 +75,7 @@ def test_video_of_a_segmentor(predict, nano, shapes, tmp_path):
     assert (info.total_frames, info.fps) == (3, RATE / 5)
     fractions = {}
     for row in read_table(tmp_path / 'out/clip.csv'):
-        fractions[row['frame']] = fractions.get(row['frame'], 0) + float(row['share'])
+        fractions[row['frame']] = fractions.get(row['frame'], 0) + float(row['area_fraction'])
     assert list(fractions) == ['0', '5', '10'] and list(fractions.values()) == pytest.approx([1, 1, 1], abs=1e-4)
 
 
