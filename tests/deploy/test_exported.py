@@ -104,16 +104,14 @@ def test_predict_draws_from_a_file(data, tmp_path, files, network, monkeypatch, 
     assert lines[0] == lines[1]
 
 
-@pytest.mark.parametrize('task, name', [
-    ('classification', 'classifier'), ('segmentation', 'segmentor'), ('detection', 'backbone')])
+@pytest.mark.parametrize('task, name', [('classification', 'classifier'), ('segmentation', 'segmentor')])
 def test_diagnose_reports_of_a_file_what_it_reports_of_the_checkpoint(
         data, tmp_path, files, network, monkeypatch, task, name):
     made, found = network(task), []
     made.cfg.dump(tmp_path / 'tiny.py')
-    exported = [made.checkpoint, '--backbone', files[name]] if name == 'backbone' else [files[name]]
-    for i, given in enumerate(([made.checkpoint], exported)):
+    for i, given in enumerate((files[name], made.checkpoint)):
         monkeypatch.setattr('sys.argv', ['diagnose.py', *map(str, (
-            tmp_path / 'tiny.py', *given, '--data-root', data / task, '--out-dir', tmp_path / f'{i}', '--work-dir',
+            tmp_path / 'tiny.py', given, '--data-root', data / task, '--out-dir', tmp_path / f'{i}', '--work-dir',
             tmp_path / 'run', '--cfg-options', 'visualizer.type=mmengine.Visualizer', f'visualizer.name={name}{i}'))])
         load_tool('diagnose').main()
         content = json.loads((tmp_path / f'{i}/report.json').read_text())
