@@ -91,12 +91,12 @@ def mosaic(photos: list[tuple[np.ndarray, Any]], side: int, seed: int) -> tuple[
 def measure(model: api.Model, images: list, way: str) -> dict[str, Any]:
     """Predict all mosaics of one size; seconds of one image, memory, and accuracy."""
     Path('/proc/self/clear_refs').write_text('5')  # the peak so far is forgotten
-    before, start, found = gib('VmRSS:'), time.process_time(), []
+    before, start, found = gib('VmRSS:'), time.perf_counter(), []
     sliced = dict(slice=SLICE, overlap=OVERLAP) if way.startswith('sliced') else {}
     score = SCORE if way == 'sliced, merged' else 0.
     for image, _, _ in images:
         found.append(api.predict(model, image, score_thr=score, **sliced))
-    row = dict(seconds=round((time.process_time() - start) / len(images), 2), gib=round(gib('VmHWM:') - before, 2))
+    row = dict(seconds=round((time.perf_counter() - start) / len(images), 2), gib=round(gib('VmHWM:') - before, 2))
     return {**row, **(mean_iou if model.task == 'segmentation' else detection_scores)(model, images, found)}
 
 

@@ -28,7 +28,7 @@ def statistic_of(task: Any, found: dict[str, Any], classes: int) -> Callable[[np
     """Return a function that maps weights of the images (N, ) to percentages, overall and for each class.
 
     Args:
-        task: module of the task; it chooses accuracy, mIoU, or AP50.
+        task: module of the task; it chooses accuracy, mIoU, or AP50 of boxes.
         found: what the task's module found in the predictions of one network.
         classes: number of classes.
     """
@@ -68,7 +68,7 @@ def compare(report: Report, task: Any, first: dict[str, Any], second: dict[str, 
         first, second: what the task's ``diagnose`` returned, of the same images in the same order.
         classes: their names.
     """
-    name = {classification: 'accuracy', segmentation: 'mIoU'}.get(task, 'AP50')
+    name = {classification: 'accuracy', segmentation: 'mIoU'}.get(task, 'box AP50')
     one, other = (statistic_of(task, found, len(classes)) for found in (first, second))
     images = len(next(iter(first.values())))
     every = np.ones(images)
