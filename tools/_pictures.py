@@ -36,7 +36,7 @@ def draw(model: Model, image: np.ndarray, found: Any, annotation: Any, score_thr
     """
     if model.task == 'masked images':
         views = [(name, found[name][..., ::-1]) for name in ('image', 'masked', 'reconstruction')]
-        return grid(views, 3), f'L1 of hidden pixels {found["loss"]:.3f}, in deviations of the data'
+        return grid(views, 3), f'L1 of hidden pixels {found["loss"]:.3f} standard deviations of the data'
     if model.task == 'classification':
         return _classes(_visible(image), found[:5], annotation)
     if model.task == 'detection':
@@ -52,7 +52,7 @@ def draw(model: Model, image: np.ndarray, found: Any, annotation: Any, score_thr
                             if fractions[i] >= LEAST_FRACTION)
         if annotation is not None:
             counted = annotation < len(model.classes)
-            summary += (f'; annotated the same: {(found == annotation)[counted].mean():.1%} of the annotated pixels')
+            summary += (f'; {(found == annotation)[counted].mean():.1%} of the annotated pixels agree')
     factor = math.ceil(max(image.shape[:2]) / LARGEST_PICTURE)
     image = _visible(reduce_image(image, factor))
     picture = annotate(model, image, reduce_labels(found, factor))

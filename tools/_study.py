@@ -182,7 +182,7 @@ def train(runs: Sequence[Run], work_dir: Path, jobs: int = 2) -> dict[str, str]:
             if (work_dir / run.name / 'finished').exists():
                 print(f'  {run.name}: finished before')
             elif missing:
-                why = 'failed' if missing[0] in failed else 'is not finished: train it before'
+                why = 'failed' if missing[0] in failed else 'is not finished: train it first'
                 failed[run.name] = f'{run.name} takes the weights of {missing[0]}, which {why}'
             else:
                 started.append(run)
@@ -201,7 +201,7 @@ def _finish(run: Run, folder: Path, log: Path) -> str | None:
     """Write the result of a run that ended with exit code 0, so that it outlives the checkpoints, or return why not."""
     last = folder / 'last_checkpoint'
     if last.exists() and Path(last.read_text().strip()).name == 'preempted.pth':
-        return f'{run.name} was stopped by a signal, and goes on where it was'
+        return f'{run.name} was stopped by a signal; the same command continues it'
     result = read_result(folder) if run.evaluated else {}
     if result is None:
         return f'{run.name} logged no evaluation of its last checkpoint; {_end_of(log)}'

@@ -35,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
                         help="of this project's checkpoints: averaged (default) or as the optimizer left them")
     parser.add_argument('--map-head', nargs=2, type=Path, metavar=('OLD.txt', 'NEW.txt'),
                         help='take the head of the classes in NEW.txt from the one of those in OLD.txt, e.g. for '
-                        'ImageNet-1k from -22k: one class name a line, in the order of the head')
+                        'ImageNet-1k from -22k: one class name per line, in the order of the head')
     parser.add_argument('--num-heads', type=int, nargs='+', metavar='N',
                         help="attention heads per stage, for a Hugging Face folder's config.json (default: known for "
                         'cvt-13, cvt-21, cvt-w24)')

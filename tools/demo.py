@@ -28,9 +28,9 @@ from cvt_dense.errors import UserError
 
 PRETRAINING, DETECTOR, SEGMENTOR = MEMBERS = read_study(
     str(STUDIES / 'shapes.py'), ['pretraining', 'maskrcnn', 'upernet'])
-STAGES = [('Pretraining: CvT on class folders', [PRETRAINING]),
+STAGES = [('Classification: CvT on class folders', [PRETRAINING]),
           ('Detection and segmentation: Mask R-CNN on COCO files, UperNet on label maps', [DETECTOR, SEGMENTOR])]
-TASKS = ['Pretraining: CvT on class folders', 'Detection: Mask R-CNN', 'Segmentation: UperNet']
+TASKS = ['Classification: CvT on class folders', 'Detection: Mask R-CNN', 'Segmentation: UperNet']
 PHOTOGRAPHS = dict(cat='chelsea', coffee='coffee', rocket='rocket')  # of scikit-image's wheel, all CC0
 PACKAGED = 'cvt_dense://cvt-nano'
 VAL_IMAGES = dict(classification='classification/val', detection='detection/val',

@@ -48,8 +48,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('file', type=Path, metavar='OUT', help='file to write: .onnx, .xml or .pt2')
     parser.add_argument('--size', metavar='HxW', help='the one height and width of images in pixels (default: that of '
                         'the test images if they all have the same; detectors take images of any size)')
-    parser.add_argument('--dynamic', action='store_true', help='allow any height and width (the batch always is, but '
-                        'for a whole detector)')
+    parser.add_argument('--dynamic', action='store_true', help='allow any height and width (any number of images is '
+                        'always allowed, except for a whole detector)')
     parser.add_argument('--precision', nargs='+', choices=PRECISIONS, default=['fp32'], metavar='PRECISION',
                         help=f'precision of the network: {", ".join(PRECISIONS)} (default: fp32); several write a '
                         'file each, OUT_<precision>')
@@ -62,8 +62,8 @@ def build_parser() -> argparse.ArgumentParser:
                         '(default), or NCHW')
     parser.add_argument('--argmax', action='store_true', help="a segmentor's label map instead of its logits")
     parser.add_argument('--keep', nargs='+', default=[], metavar='LAYER',
-                        help='layers, or modules with all theirs, that int8 leaves in float')
-    parser.add_argument('--sensitivity', action='store_true', help='list the layers by what int8 costs in each alone')
+                        help='layers, or modules with all of their layers, that int8 leaves in floating point')
+    parser.add_argument('--sensitivity', action='store_true', help='list the layers by the error of int8 in each alone')
     parser.add_argument('--evaluate', action='store_true', help="metrics of the config's test set for the checkpoint "
                         'and each file, in one table')
     parser.add_argument('--data-root', metavar='DIR', help="read the data sets from DIR instead of the config's "
@@ -168,8 +168,8 @@ def run(args: argparse.Namespace) -> int:
     written = [precision for precision, file in files.items() if exporter.export(file, precision)]
     for precision, file in files.items():
         print(f'{file}: done, {weight(file):.2f} MB' if precision in written else
-              f'{file} was not written: it would differ from PyTorch by more than {precision} explains. What would '
-              f'have been in it is in {above_tolerance(file).name}.')
+              f'{file} was not written, because its outputs differ from those of PyTorch by more than {precision} '
+              f'explains. The file was kept as {above_tolerance(file).name}.')
     complete = len(written) == len(files)
     if args.evaluate:
         complete &= compare(args, exporter, {precision: files[precision] for precision in written})

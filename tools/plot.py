@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--metric', nargs='+', default=(), metavar='NAME',
                         help="metrics to show, as the log names them (default: the task's)")
     parser.add_argument('--x', choices=('iterations', 'time'), default='iterations',
-                        help='what the curves are drawn over; time is that of training, without evaluations '
+                        help='x axis of the curves; time is that of training, without evaluations '
                              '(default: %(default)s)')
     return parser
 

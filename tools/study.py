@@ -66,7 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
                         help="trainings at a time, with an equal part of the CPU's cores each (default: %(default)s)")
     parser.add_argument('--only', nargs='+', metavar='NAME', help='these members alone')
     parser.add_argument('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE',
-                        help="options of every training, after the study's own, e.g. max_epochs=1")
+                        help="options of every training, after the study's own, e.g. train_cfg.max_epochs=1")
     return parser
 
 

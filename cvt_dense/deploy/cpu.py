@@ -25,8 +25,8 @@ def advice(features: list[str]) -> str:
         best = ('multiplies bfloat16 in hardware: begin with --precision bf16 in OpenVINO (.xml), which needs no '
                 'calibration; int8 is for CPUs without it')
     elif 'avx512_vnni' in features or 'avx_vnni' in features:
-        best = ('multiplies int8 in hardware, bfloat16 not: begin with --precision int8 in OpenVINO (.xml), and judge '
-                'it by --evaluate')
+        best = ('multiplies int8, but not bfloat16, in hardware: begin with --precision int8 in OpenVINO (.xml), and '
+                'judge it by --evaluate')
     else:
         best = ('has no fast low precision: begin with --precision fp32 in OpenVINO (.xml); int8 products may overflow '
                 'in it')

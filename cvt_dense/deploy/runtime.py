@@ -151,7 +151,7 @@ def takes_bgr(metadata: dict[str, Any]) -> bool:
 
 
 def _not_ours(path: Path) -> UserError:
-    return UserError(f'{path} was not written by tools/export.py: it does not describe itself (no metadata '
+    return UserError(f'{path} was not written by tools/export.py: it lacks the description of itself (metadata '
                      "'cvt_dense'). Export it from its config and checkpoint.")
 
 
