@@ -78,8 +78,9 @@ def main() -> None:
         print(f'note: {note} ({len(places)} times, first: {places[0]})')
     masks = all(one.get('segmentation') for sample in data.samples for one in sample.objects)
     suffix = next(iter(files)).suffix
-    print(f'\nTo train ({command("train")}), copy this template and put these lines at its top:\n'
-          + template_lines(data.classes, splits, args.dst, args.target, masks, suffix))
+    template, lines = template_lines(data.classes, splits, args.dst, args.target, masks, suffix).split('\n', 1)
+    print(f'\nTo train, copy the template {template}, put these lines at its top, and run '
+          f'{command("train")} COPY:\n{lines}')
 
 
 if __name__ == '__main__':
