@@ -9,8 +9,8 @@ class ConsoleFilter(logging.Filter):
     """Pass the records of a logger that its console shows.
 
     Args:
-        name: of the logger; records of others pass.
-        level: of the records from which on those of this logger pass; may be changed at any time.
+        name: name of the logger; records of others pass.
+        level: the lowest level of records of this logger that pass; may be changed at any time.
     """
 
     def __init__(self, name: str, level: int = logging.WARNING):
@@ -30,7 +30,7 @@ def add_console_filter(logger: logging.Logger, level: int = logging.WARNING) -> 
 
     Args:
         logger: a logger with its handlers.
-        level: of the records from which on the console shows them.
+        level: the lowest level of records that the console shows.
     """
     console = ConsoleFilter(logger.name, level)
     for handler in logger.handlers:

@@ -20,7 +20,7 @@ class Point(NamedTuple):
 
     Attributes:
         iteration: up to which it is; of an evaluation, the last one that was logged before it.
-        hours: of training up to there, as far as it was logged: without evaluations.
+        hours: hours of training up to there without evaluations, as far as they were logged.
         epoch: up to which it is; None where a run counts iterations only.
         values: what was logged.
         evaluation: whether it is one, or losses of training.
@@ -139,7 +139,7 @@ def draw_line(axis: Any, curves: Curves, value: str, x: str = 'iterations', **st
 
     Args:
         x: 'iterations', 'epochs' (evaluations of runs that have them) or 'time' (hours of training).
-        style: of matplotlib's ``plot``; ``label`` among it.
+        style: arguments of matplotlib's ``plot``, with ``label``.
     """
     points = curves.evaluations(value) or [p for p in curves.points if not p.evaluation and value in p.values]
     positions = {'iterations': lambda p: p.iteration, 'time': lambda p: p.hours,
@@ -159,7 +159,7 @@ def draw(runs: dict[str, Curves], out: str | Path, metrics: Iterable[str] = (), 
     Args:
         runs: by the name in the legend.
         out: file to write; its suffix chooses the format.
-        metrics: of evaluations; those of the runs' tasks, if none are given.
+        metrics: metrics of the evaluations; if there are none, those of the runs' tasks.
         x: 'iterations' or 'time'.
     """
     values = ['loss', *(metrics or dict.fromkeys(name for curves in runs.values() for name in curves.main_metrics()))]
@@ -193,7 +193,7 @@ def draw_costs(rows: Sequence[dict[str, Any]], out: str | Path) -> None:
     """Write a picture of a study: each metric over the networks' multiplications, and over their images/s.
 
     Args:
-        rows: of each network ``name``, ``gmacs``, ``images_per_s`` and ``metrics``, by name ``mean``, ``low`` and
+        rows: for each network its ``name``, ``gmacs``, ``images_per_s`` and ``metrics``, by name ``mean``, ``low`` and
             ``high`` over its seeds; one that lacks any of them is left out.
         out: file to write; its suffix chooses the format.
     """

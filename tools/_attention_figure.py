@@ -40,7 +40,7 @@ def draw(image: np.ndarray, rows: Sequence[Sequence[Panel]], blocks: dict[str, d
 
     Args:
         image: (H, W, 3), uint8, as the network gets it.
-        rows: of panels, from top to bottom.
+        rows: rows of panels, from top to bottom.
         blocks: measures by block: ``distance_px`` and ``entropy``, each a list with one value per head.
     """
     columns = max(map(len, rows))

@@ -51,7 +51,7 @@ def random_batch(model: BaseModel, batch: int, size: tuple[int, int], device: st
         model: classifier, detector, segmentor or masked image model.
         batch: number of images.
         size: (H, W) of the images in pixels.
-        device: of the tensors.
+        device: device of the tensors.
     """
     inputs = torch.randn(batch, getattr(model.backbone, 'in_channels', 3), *size, device=device)
     if isinstance(model, MaskedImageModel):

@@ -104,8 +104,8 @@ def problem(device: str, dtype: torch.dtype = torch.float32, **settings: Any) ->
     """Return a network, two images and maps to learn, which are the same on every device.
 
     Args:
-        device: of the results.
-        dtype: of the results.
+        device: device of the results.
+        dtype: data type of the results.
         **settings: of the backbone.
 
     Returns:
@@ -129,7 +129,7 @@ def optimizer(model: nn.Module, name: str, device: str, lr: float = 3e-3) -> Opt
 
     Args:
         model: whose parameters to optimise.
-        name: of the precision.
+        name: name of the precision.
         device: 'cpu' or 'cuda'.
         lr: learning rate.
 
@@ -148,11 +148,11 @@ def steps(name: str, device: str, wrapper: OptimWrapper, loss: Callable[[], Tens
     """Take training steps in one precision and return their losses.
 
     Args:
-        name: of the precision.
+        name: name of the precision.
         device: 'cpu' or 'cuda'.
         wrapper: the optimizer.
         loss: computes the loss of the next step.
-        number: of steps.
+        number: the number of steps.
     """
     losses = []
     for _ in range(number):
@@ -167,8 +167,8 @@ def training(name: str, settings: dict[str, Any], compiled: bool, device: str) -
     """Check training in one precision: the first loss equals float32's, it falls, and all parameters change.
 
     Args:
-        name: of the precision.
-        settings: of the backbone.
+        name: name of the precision.
+        settings: settings of the backbone.
         compiled: whether the backbone is compiled.
         device: 'cpu' or 'cuda'.
 
@@ -220,7 +220,7 @@ def whole(recipe: str, name: str, device: str) -> dict[str, Any]:
 
     Args:
         recipe: name of the config.
-        name: of the precision.
+        name: name of the precision.
         device: 'cpu' or 'cuda'.
     """
     require('mmdet', 'mmseg', 'mmcv._ext')

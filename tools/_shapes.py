@@ -245,7 +245,7 @@ def generate(out: str | Path, seed: int = 0, size: int = 128, train: int = 400, 
 
     Args:
         out: folder to write: new, empty, or written by this function before.
-        seed: of every random choice.
+        seed: seed of every random choice.
         size: width and height of a scene in pixels, at least 64. A classification image, whose shapes have the
             same size, is half as large.
         train, val: number of scenes.

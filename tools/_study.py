@@ -29,8 +29,8 @@ class Run:
     Attributes:
         name: its folder in the work dir.
         config: file, relative to the project's root.
-        options: of --cfg-options.
-        data_root: of --data-root; None: the config's.
+        options: values of --cfg-options.
+        data_root: value of --data-root; None: the config's.
         weights: by setting, the name of the run whose last checkpoint it takes.
         evaluated: whether its last checkpoint is evaluated; pretraining without labels is not.
     """

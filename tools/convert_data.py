@@ -42,11 +42,11 @@ def template_lines(classes: list[str], splits: list[str], dst: Path, target: str
 
     Args:
         classes: names.
-        splits: of the result, such as 'train' and 'val'.
+        splits: splits of the result, such as 'train' and 'val'.
         dst: folder of the result.
         target: 'coco' or 'masks'.
         masks: whether every object has a mask.
-        suffix: of the image files.
+        suffix: suffix of the image files.
     """
     name = 'upernet' if target == 'masks' else 'maskrcnn' if masks else 'fasterrcnn'
     lines = [f'{name}_cvt13_custom.py', f'classes = {tuple(classes)!r}', f'data_root = {f"{dst}/"!r}']

@@ -69,7 +69,7 @@ def run_of(member: Member, work_dir: Path, args: argparse.Namespace) -> Run:
     """Return a training of the study with the demo's data, seed and length.
 
     Args:
-        member: of the study.
+        member: member of the study.
         work_dir: folder of the demo.
         args: command line, for seed and length.
     """

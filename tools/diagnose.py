@@ -38,7 +38,7 @@ def test(args: argparse.Namespace, config: str, checkpoint: str, folder: Path):
 
     Args:
         args: the tool's flags.
-        config, checkpoint: of the network.
+        config, checkpoint: the network's files.
         folder: for the config of this test, whose test data is the chosen split.
     """
     from mmengine.config import Config

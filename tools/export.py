@@ -90,8 +90,8 @@ def choose_size(args: argparse.Namespace, cfg: Config, task: str | None,
 
     Args:
         args: flags of the tool.
-        cfg: of the recipe.
-        task: of the model, see :func:`task_of`.
+        cfg: the recipe's config.
+        task: task of the model, see :func:`task_of`.
         found: sizes of test images; empty if they cannot be read.
 
     Returns:

@@ -80,7 +80,7 @@ def build(args: argparse.Namespace, config: str, checkpoint: str, first: Subject
 
     Args:
         args: the command line.
-        config, checkpoint: of the network.
+        config, checkpoint: the network's files.
         first: the network that it is compared with.
 
     Raises:

@@ -60,7 +60,7 @@ class Report:
         """Run a check, add its result, and write the file. An exception of the check is recorded as a failure.
 
         Args:
-            name: of the check.
+            name: name of the check.
             check: returns a dict, with ``failed=True`` where the check failed.
             *args: of the check.
         """
@@ -104,7 +104,7 @@ def speeds(arguments: list[str], device: str, seconds: float) -> dict[str, Any]:
     """Return the rows of tools/benchmark.py, which runs in its own process so that a crash leaves this one alive.
 
     Args:
-        arguments: of ``benchmark.py model``.
+        arguments: arguments of ``benchmark.py model``.
         device: 'cpu' or 'cuda'.
         seconds: time limit.
 

@@ -34,8 +34,8 @@ class Member:
     Attributes:
         name: its name.
         config: path of its config; in a study's file a name in configs/.
-        options: of --cfg-options.
-        seeds: of its trainings.
+        options: values of --cfg-options.
+        seeds: seeds of its trainings.
         size: 'HxW' of the images for which its cost is measured; None: it is not.
         batch: their number in a step.
         metrics: names, as in the log, of the metrics in the table.
@@ -134,9 +134,9 @@ def runs_of(member: Member, work_dir: Path, data_root: str | None, options: list
         member: whose runs they are.
         work_dir: the study's.
         data_root: the study's.
-        options: of all runs.
-        seeds: of every member, by its name. Weights of another member are of the same seed, or of its first if it has
-            not got that one.
+        options: options of all runs.
+        seeds: seeds of every member, by its name. A member that takes the weights of another one takes those of the
+            same seed, or of the other one's first seed.
     """
     config = config_of(member, work_dir)
     return [Run(name_of(member.name, seed), config, (*member.options, f'randomness.seed={seed}', *options),
@@ -178,7 +178,7 @@ def results(members: list[Member], work_dir: Path, failed: dict[str, str]) -> li
     """Return a row for each member: mean and range of each metric over its seeds, cost, and failures.
 
     Args:
-        members: of the study.
+        members: members of the study.
         work_dir: folder of all runs.
         failed: reasons of failures by name; a member without any of its metrics is added.
     """

@@ -51,7 +51,7 @@ def class_activation(model: nn.Module, image: Tensor, run: Callable[[Tensor], Te
         image: (1, 3, H, W), normalised.
         run: its scores of an image, (B, classes) or (B, classes, H, W); of a map, those of the pixels count where the
             class is the best.
-        index: of the class.
+        index: number of the class.
 
     Raises:
         ImportError: the package is not installed.

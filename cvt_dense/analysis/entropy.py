@@ -19,7 +19,7 @@ def query_entropy(q: Tensor, k: Tensor, scale: float) -> Tensor:
     Args:
         q: (B, heads, queries, head_dims).
         k: (B, heads, keys, head_dims).
-        scale: of the scores.
+        scale: factor of the scores.
 
     Returns:
         (B, heads, queries), 0 to log(keys).

@@ -83,7 +83,7 @@ def prune_heads(state_dict: Mapping[str, Tensor], model: nn.Module, kept: Mappin
     """Return the weights and the arch of a network with fewer heads; the kept heads compute the same as before.
 
     Args:
-        state_dict: of ``model``.
+        state_dict: state dict of ``model``.
         model: contains the CvT.
         kept: numbers of heads by block, as of :func:`choose_heads`.
         arch: the CvT's, a dict.

@@ -91,7 +91,7 @@ def average_attention(records: Sequence[AttentionRecord]) -> Tensor:
     """Average attention over heads and layers: (B, queries, tokens), keys spread by :func:`keys_on_tokens`.
 
     Args:
-        records: of the same queries in blocks of one stage.
+        records: records of the same queries in blocks of one stage.
     """
     mean = torch.stack([record.weights.mean(dim=1) for record in records]).mean(dim=0)
     return mean @ keys_on_tokens(records[0])
@@ -105,7 +105,7 @@ def rollout(records: Sequence[AttentionRecord], start: Tensor | None = None) -> 
     blocks is in a token that leaves the last. It stays inside a stage, since tokens are embedded again between stages.
 
     Args:
-        records: of ``queries='all'``, from the stage's first block to its last.
+        records: records of ``queries='all'``, from the stage's first block to its last.
         start: (rows, tokens), rows to compute instead of all, each a mix of the tokens that leave: a row of the
             identity for one token, ``1 / tokens`` everywhere for their mean. Costs less by as much.
 

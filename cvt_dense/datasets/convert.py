@@ -288,8 +288,8 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
 
     Args:
         data: changed in place.
-        fractions: of 'train', 'val' and 'test', with the sum 1.
-        seed: of what is drawn.
+        fractions: the fractions of 'train', 'val' and 'test', with the sum 1.
+        seed: seed of the random numbers.
         group: regular expression; images whose names match it with the same text, or the same first group, stay
             together. None: each image is a group.
 
@@ -359,7 +359,7 @@ def write(data: Data, files: dict[Path, Sample], dst: Path, target: str) -> None
 
     Args:
         data: samples and classes; notes are added.
-        files: of :func:`output_files`.
+        files: what :func:`output_files` returned.
         dst: folder.
         target: 'coco' for ``annotations/<split>.json`` or 'masks' for ``labels/<split>/*.png`` and ``classes.txt``.
     """

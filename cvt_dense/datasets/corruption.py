@@ -36,9 +36,9 @@ def corrupt(image: np.ndarray, name: str, severity: int, seed: int = 0) -> np.nd
 
     Args:
         image: uint8 (H, W, 3), RGB, at least 32x32.
-        name: of ``CORRUPTIONS`` or ``VALIDATION_CORRUPTIONS``.
+        name: a name in ``CORRUPTIONS`` or ``VALIDATION_CORRUPTIONS``.
         severity: 1 to 5.
-        seed: of what is drawn.
+        seed: seed of the random numbers.
 
     Returns:
         The corrupted image, uint8 (H, W, 3).
@@ -73,7 +73,7 @@ class CorruptImage:
     Args:
         corruption: name; None: images stay as they are.
         severity: 1 to 5.
-        seed: of what is drawn.
+        seed: seed of the random numbers.
         to_rgb: the pipeline's images are BGR, as mmcv loads them, and are corrupted as RGB.
     """
 

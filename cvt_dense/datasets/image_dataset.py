@@ -40,7 +40,7 @@ class ImageDataset(BaseDataset):
         labels: False takes the images at any depth, with label -1.
         corruption: arguments of :class:`cvt_dense.CorruptImage`, which changes the image after crop and resize; None:
             no corruption.
-        backend_args: of MMEngine's file backend that images, but not the list file, are read through, e.g.
+        backend_args: arguments of MMEngine's file backend that images, but not the list file, are read through, e.g.
             ``dict(backend='lmdb', db_path='imagenet.lmdb')`` with the keys ``<data_root>/<split>/<path>``. It needs
             ``ann_file``. None: files.
         max_refetch: images drawn in training in place of one that cannot be read.

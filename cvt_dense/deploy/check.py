@@ -17,8 +17,8 @@ def random_images(size: tuple[int, int], batch: int = 1, seed: int = 0, channels
     Args:
         size: (H, W) in pixels.
         batch: number of images.
-        seed: of the random numbers.
-        channels: of an image.
+        seed: seed of the random numbers.
+        channels: channels of an image.
     """
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.rand(batch, channels, 6, 6, generator=generator) * 255
@@ -86,8 +86,8 @@ def check(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Tenso
     Args:
         run: the file; normalised images, float32 (B, C, H, W), to outputs by name.
         reference: PyTorch; the same.
-        images: of every size that is to be tried.
-        precision: of the file; it sets the tolerance.
+        images: images of every size that is to be tried.
+        precision: precision of the file; it sets the tolerance.
         report: takes a line.
 
     Returns:

@@ -117,8 +117,8 @@ class Detector(nn.Module):
     """Boxes, scores, labels and, with a mask head, masks of one image, see :mod:`cvt_dense.deploy`.
 
     Args:
-        model: of mmdet, see :func:`check_supported`.
-        pad_divisor, pad_value: of its data preprocessor.
+        model: a model of MMDetection, see :func:`check_supported`.
+        pad_divisor, pad_value: settings of its data preprocessor.
     """
 
     def __init__(self, model: nn.Module, pad_divisor: int = 1, pad_value: float = 0.):

@@ -61,7 +61,7 @@ def trace(network: torch.nn.Module, example: torch.Tensor, free: Iterable[int]) 
 
     Args:
         network: takes one tensor, in eval mode.
-        example: of more than 1 in every free dimension: export takes a size of 1 for a constant.
+        example: inputs whose free dimensions are larger than 1: export takes a size of 1 for a constant.
         free: dimensions of the input that may have any size.
     """
     with quiet(), torch.no_grad():
@@ -74,12 +74,12 @@ def to_onnx(program: ExportedProgram, outputs: Sequence[str], dims: dict[int, st
     """Translate a program into an ``onnx.ModelProto`` whose input is ``image``.
 
     Args:
-        program: of :func:`trace`.
+        program: what :func:`trace` returned.
         outputs: names of the outputs.
         dims: names of the input's free dimensions.
         layers: modules with weights; the nodes that compute them get these names, which OpenVINO keeps.
         opset: version of ONNX's operators.
-        translations: of operators that PyTorch's exporter does not support.
+        translations: functions for operators that PyTorch's exporter does not support.
     """
     with quiet():
         exported = torch.onnx.export(program, (), dynamo=True, verbose=False, opset_version=opset,

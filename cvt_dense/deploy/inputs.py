@@ -49,10 +49,10 @@ def network_inputs(cfg: Config, model: nn.Module, stage: str, number: int | None
     """Read images of a data set as testing does, spread evenly over it.
 
     Args:
-        cfg: of the recipe.
+        cfg: the recipe's config.
         model: built from it; its data preprocessor takes part.
         stage: 'train' (in the test pipeline) or 'test'.
-        number: of images; None: ``limit``, or all if there are fewer.
+        number: the number of images; None: ``limit``, or all if there are fewer.
         padded: False cuts off what a detector's data preprocessor pads.
 
     Returns:

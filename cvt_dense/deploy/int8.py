@@ -75,7 +75,7 @@ def quantize(model: Any, inputs: Sequence[Tensor], names: Collection[str]) -> An
     Args:
         model: ``onnx.ModelProto`` or ``openvino.Model``, in float32.
         inputs: as the model takes them.
-        names: of the layers that are to be in int8.
+        names: names of the layers that are to be in int8.
 
     Returns:
         A quantised model of the same kind.

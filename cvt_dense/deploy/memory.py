@@ -29,7 +29,7 @@ def check_attention(backbone: nn.Module, size: tuple[int, int], suffix: str) -> 
     Args:
         backbone: a CvT or any other network.
         size: (H, W) of the image in pixels.
-        suffix: of the exported file. Only ONNX Runtime keeps all scores; OpenVINO and PyTorch compute in blocks.
+        suffix: suffix of the exported file. Only ONNX Runtime keeps all scores; OpenVINO and PyTorch compute in blocks.
 
     Raises:
         UserError: ONNX Runtime would keep more than :data:`LIMIT` bytes.

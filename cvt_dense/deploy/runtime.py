@@ -97,7 +97,7 @@ class Exported:
         """Run a batch of any size on the CPU; outputs are on ``image``'s device.
 
         Args:
-            image: of the type and layout that ``metadata`` names: float32 (B, 3, H, W), or with ``raw_input`` uint8.
+            image: images of the type and layout in ``metadata``: float32 (B, 3, H, W), or with ``raw_input`` uint8.
 
         Raises:
             UserError: the file was made for another size.
@@ -128,7 +128,7 @@ def file_input(batch: Tensor, metadata: dict[str, Any]) -> Tensor:
 
     Args:
         batch: what the data preprocessor makes of images: float (B, C, H, W).
-        metadata: of the file.
+        metadata: metadata of the file.
 
     Returns:
         ``batch`` itself, or for a file with ``raw_input`` the RGB pixels that it comes from, uint8 in ``layout``.

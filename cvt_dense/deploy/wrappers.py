@@ -31,7 +31,7 @@ class Normalise(nn.Module):
     Args:
         mean, std: one for each channel as the network takes them, in units of 0 to 255.
         flip: the network takes BGR.
-        layout: of the images, 'NHWC' or 'NCHW'.
+        layout: layout of the images, 'NHWC' or 'NCHW'.
     """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], flip: bool = False, layout: str = 'NCHW'):

@@ -22,7 +22,7 @@ def adapt(cfg: Config, args: argparse.Namespace) -> Config:
     """Return a copy of ``cfg`` that is adapted to this start on this machine. The function is idempotent.
 
     Args:
-        cfg: of :func:`.read.read_config`.
+        cfg: what :func:`.read.read_config` returned.
         args: flags of the tool; one that the tool does not have counts as not given.
 
     Raises:

@@ -12,7 +12,7 @@ def announce(runner: Runner, cfg: Config, datasets: dict[str, Any]) -> None:
     """Log the summary of a run.
 
     Args:
-        runner: of the run.
+        runner: the run's Runner.
         cfg: the config as it runs here.
         datasets: by stage, those that the run uses.
     """

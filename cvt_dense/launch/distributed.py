@@ -89,7 +89,7 @@ def setup_distributed(launcher: str, local_rank: int = 0) -> None:
 
     Args:
         launcher: ``'none'``, ``'pytorch'`` (torchrun) or ``'slurm'`` (one task of srun per process).
-        local_rank: of the process on its host, where the environment does not set it.
+        local_rank: rank of the process on its host, where the environment does not set it.
 
     Raises:
         ValueError: if the launcher's variables are missing or there are more processes than GPUs.

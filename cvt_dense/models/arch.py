@@ -124,9 +124,9 @@ def spread(name: str, value: Any, number: int, what: str = 'stages') -> list[Any
     """Return a list of ``number`` values.
 
     Args:
-        name: of the setting, for the message.
+        name: name of the setting, for the message.
         value: one value, which is repeated, or a list.
-        number: of values.
+        number: the number of values.
         what: what there are ``number`` of, for the message.
 
     Raises:

@@ -47,7 +47,7 @@ class QuickGELU(nn.Module):
 
 
 def has_statistics(module: nn.Module) -> bool:
-    """Return whether ``module`` is a BatchNorm of any class (mmcv's MMSyncBN is none of PyTorch's)."""
+    """Return whether ``module`` is a BatchNorm of any class (mmcv's MMSyncBN does not inherit from PyTorch's)."""
     return getattr(module, 'running_mean', None) is not None
 
 
@@ -99,8 +99,8 @@ class ConvAttention(nn.Module):
         qkv_proj_method: ``'dw_bn'``: depth-wise convolution and BatchNorm for q, k and v; ``'avg'``: average pooling
             (``ceil_mode``) for k and v, nothing for q; ``'linear'``: nothing for all three.
         kernel_qkv: kernel of the convolutions or of the pooling.
-        stride_q, padding_q: of q's convolution, which must keep the map's size.
-        stride_kv, padding_kv: of k's and v's convolution or pooling.
+        stride_q, padding_q: stride and padding of q's convolution, which must keep the map's size.
+        stride_kv, padding_kv: stride and padding of k's and v's convolution or pooling.
         attn_drop_rate: dropout of the attention weights.
         proj_drop_rate: dropout of the output.
         norm_layer: ``channels -> module``, the norm of ``'dw_bn'``.
@@ -242,7 +242,7 @@ class RelativePositions(nn.Module):
     Args:
         num_heads: heads of the attention.
         head_dims: channels of a head.
-        stride: of the keys, in tokens of the queries' map.
+        stride: distance of neighbouring keys, in tokens of the queries' map.
     """
 
     def __init__(self, num_heads: int, head_dims: int, stride: int):

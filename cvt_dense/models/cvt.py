@@ -38,7 +38,7 @@ class ConvEmbed(nn.Module):
     Args:
         in_channels: channels of the input map.
         embed_dims: channels of the tokens.
-        kernel_size, stride, padding: of the convolution, in pixels of the input map.
+        kernel_size, stride, padding: sizes of the convolution in pixels of the input map.
     """
 
     def __init__(self, in_channels: int, embed_dims: int, kernel_size: int, stride: int, padding: int):
@@ -285,7 +285,7 @@ class CvT(StrictLoading, BaseModule):
 
         Args:
             param_name: the parameter's name, e.g. ``'backbone.stage2.cls_token'``.
-            prefix: of the backbone's own names, e.g. ``'backbone.'``.
+            prefix: what precedes the backbone's own names, e.g. ``'backbone.'``.
 
         Returns:
             (layer, number of layers); the first layer is 0.

@@ -20,8 +20,8 @@ class ClassificationPreprocessor(BaseDataPreprocessor):
     The order is the authors': normalise, erase, mix.
 
     Args:
-        mean: of each channel, in units of 0 to 255.
-        std: of each channel, in units of 0 to 255.
+        mean: mean of each channel, in units of 0 to 255.
+        std: standard deviation of each channel, in units of 0 to 255.
         num_classes: length of a soft label. :class:`ImageClassifier` fills it in.
         random_erasing: arguments of timm's ``RandomErasing``, e.g. ``dict(probability=0.25,
             mode='pixel')``. None: no erasing.

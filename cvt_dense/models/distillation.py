@@ -44,7 +44,7 @@ class Distillation:
             :class:`~cvt_dense.models.teachers.ClassifierTeacher`.
         mode: 'hard', :func:`hard_loss`, or 'soft', :func:`soft_loss`.
         alpha: fraction of the teacher's loss, 0 to 1: (1 - alpha) cross entropy with the labels + alpha the teacher's.
-        temperature: of 'soft', above 0.
+        temperature: temperature of 'soft', above 0.
         token: gives the backbone a distillation token, and the classifier a head on it that learns from the teacher
             alone (DeiT). Without, one head learns both.
 

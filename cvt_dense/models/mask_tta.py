@@ -16,7 +16,7 @@ class MaskTTAModel(BaseTTAModel):
 
     Args:
         module: the detector or its config.
-        tta_cfg: of ``DetTTAModel``: ``nms`` and ``max_per_img`` of the merged boxes.
+        tta_cfg: settings of ``DetTTAModel``: ``nms`` and ``max_per_img`` of the merged boxes.
     """
 
     def __init__(self, module: Any, tta_cfg: dict[str, Any]):

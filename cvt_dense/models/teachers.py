@@ -18,7 +18,7 @@ class Teacher(nn.Module):
 
     Args:
         network: images (B, 3, H, W) to logits (B, classes).
-        num_classes: of its logits.
+        num_classes: number of its logits.
         normalisation: mean and standard deviation of its images, a value for each channel, of 0 to 255.
         input_size: (height, width) that images are resized to; None: as they come.
         source: description of the teacher, for messages.

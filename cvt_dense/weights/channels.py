@@ -18,7 +18,7 @@ def adapt_channels(state_dict: StateDict, in_channels: int, source: str) -> dict
 
     Args:
         state_dict: in any of the formats; one without the first convolution is returned unchanged.
-        in_channels: of the network's images.
+        in_channels: number of channels of the network's images.
         source: where the file comes from, for the log and the error.
 
     Raises:

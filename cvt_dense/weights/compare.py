@@ -15,7 +15,7 @@ HEADS = ('head.', 'head_dist.')  # of labels, and of a teacher
 
 @dataclass(frozen=True)
 class Comparison:
-    """Names of tensors.
+    """Names of the tensors of a network and of a checkpoint, by the result of the comparison.
 
     Attributes:
         loaded: in both, of the same shape.
@@ -46,7 +46,7 @@ def check(own: StateDict,
           source: str,
           new: Collection[str] = (),
           left_over: Collection[str] = (),
-          reason: Callable[[Comparison], str] = lambda result: 'Give the weights of this very network.') -> Comparison:
+          reason: Callable[[Comparison], str] = lambda result: 'Give weights of the same network.') -> Comparison:
     """Compare a network with a checkpoint of the same naming: names, shapes, types and values.
 
     Args:
@@ -146,7 +146,7 @@ def _reason(own: StateDict, given: StateDict, result: Comparison) -> str:
     """Return the likely reason why a CvT's checkpoint does not fit."""
     own_arch, given_arch = measure_arch(own), measure_arch(given)
     if not own_arch['depths']:
-        return 'Give the weights of this very network.'
+        return 'Give weights of the same network.'
     if not given_arch['depths']:
         found = (re.match(r'(.+\.)stage\d+\.(patch_embed|blocks)\.', name) for name in given)
         prefix = next((match[1] for match in found if match), None)

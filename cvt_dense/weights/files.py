@@ -37,7 +37,7 @@ def register_safe_loading() -> None:
     it is a path, ``cvt_dense://``, ``hf://``, ``http(s)://``, ``s3://`` or ``petrel://``. Not covered are the names
     of MMEngine's own collections (``torchvision://``, ``open-mmlab://``...), whose URLs MMEngine chooses.
 
-Tools of other projects do not call it, because importing this package changes nothing in MMEngine. There,
+    Tools of other projects do not call it, because importing this package changes nothing in MMEngine. There,
     :func:`load_weights_file` still reads ``init_cfg`` of the modules that this project registers; ``load_from``,
     ``load_checkpoint`` and the ``init_cfg`` of other modules follow MMEngine's rules, which may run a pickle's code.
     Such a tool can call this function itself.

@@ -88,7 +88,10 @@ def _classifier_name(key: str) -> str:
 
 
 class _Naming(NamedTuple):
-    """A pattern that most keys match, and a key's way to and from the authors' naming; None: not one of its keys."""
+    """A pattern that most keys of a naming match, and functions that translate keys to and from the authors' naming.
+
+    The functions return None for a key that does not belong to the naming.
+    """
     pattern: str
     to_authors: Callable[[str], str | None]
     from_authors: Callable[[str], str | None]

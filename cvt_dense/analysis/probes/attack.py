@@ -29,7 +29,7 @@ def pgd(forward: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, rad
         images: (N, 3, H, W), from 0 to 255.
         labels: (N, ).
         radius: largest change of a pixel.
-        steps: of the ascent.
+        steps: number of steps of the ascent.
     """
     images = images.float()
     low, high = (images - radius).clamp(min=0), (images + radius).clamp(max=255)

@@ -28,7 +28,7 @@ def shuffle(images: Tensor, grid: int, seed: int = 0) -> Tensor:
     Args:
         images: (N, 3, H, W).
         grid: patches along each side.
-        seed: of the order.
+        seed: seed of the order.
     """
     number, (height, width) = len(images), (side // grid for side in images.shape[2:])
     inside = images[..., :height * grid, :width * grid]

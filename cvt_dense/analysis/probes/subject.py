@@ -24,7 +24,7 @@ class Finding:
         sentence: the result in words.
         values: numbers, as JSON stores them.
         curves: by name, positions and values of a line.
-        labels: of the curves' axes.
+        labels: labels of the curves' axes.
         pictures: by title, arrays (H, W) of any range, or (H, W, 3) from 0 to 1.
     """
     sentence: str
@@ -39,7 +39,7 @@ class Subject:
     """A trained network and the images that it is probed on.
 
     Attributes:
-        name: of the network.
+        name: name of the network.
         network: in eval mode.
         task: 'classification', 'detection' or 'segmentation'.
         classes: names by number.
@@ -48,7 +48,7 @@ class Subject:
         labels: (N, ); empty of detectors and segmentors.
         train: images and labels of the training set, prepared like the others.
         untrained: builds the network with random weights.
-        arrays: of detectors and segmentors, the images (H, W, 3) as files hold them, BGR.
+        arrays: for detectors and segmentors, the images (H, W, 3) as files hold them, BGR.
         predict: takes one of ``arrays``; returns what :func:`cvt_dense.api.predict` does.
         data_root: folder of the data set.
         progress: called with the number of images after each batch.

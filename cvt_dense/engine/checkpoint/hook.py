@@ -42,7 +42,7 @@ class SafeCheckpointHook(CheckpointHook):
       fraction of the data, schedules are moved to the same epoch, and the log reports it. The learning
       rate is scaled to the new total batch where ``auto_scale_lr`` is enabled.
 
-    Args: as for MMEngine's ``CheckpointHook``, but ``file_client_args``, which MMEngine deprecates.
+    Args: as for MMEngine's ``CheckpointHook``, except ``file_client_args``, which MMEngine deprecates.
     """
 
     PREEMPTED = 'preempted.pth'
@@ -81,7 +81,8 @@ class SafeCheckpointHook(CheckpointHook):
             self._delete_outdated(runner)
         self.stop_signals.watch(runner)
         if misses_evaluation(runner):
-            runner.logger.info('The checkpoint does not hold the result of the evaluation due with it; it comes now.')
+            runner.logger.info('The checkpoint lacks the result of the evaluation that was due with it. This evaluation '
+                               'runs now.')
             runner.val_loop.run()
             step, end = (runner.epoch, runner.max_epochs) if self.by_epoch else (runner.iter, runner.max_iters)
             if self.interval > 0 and (step - self.save_begin) % self.interval == 0 or self.save_last and step == end:
@@ -111,7 +112,7 @@ class SafeCheckpointHook(CheckpointHook):
         """Write the checkpoint that is due, unless gradients are being accumulated.
 
         Args:
-            runner: of the run, which has done ``epoch`` whole epochs and ``iteration`` iterations.
+            runner: the runner, which has done ``epoch`` whole epochs and ``iteration`` iterations.
         """
         if self.due is None or not runner.optim_wrapper.should_update():
             return

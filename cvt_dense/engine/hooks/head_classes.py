@@ -44,7 +44,7 @@ def rows_by_name(name: str, own: Tensor, given: Tensor, old: Sequence[str], new:
     """Return ``own`` with the rows that ``given`` has for the same classes and for the background.
 
     Args:
-        name: of both tensors.
+        name: name of both tensors.
         own: the model's, of the classes ``new``.
         given: the checkpoint's, of the classes ``old``.
 

@@ -29,7 +29,7 @@ def check_checkpoint(cfg: Config, path: str, strict: bool, run: Run | None = Non
     """Compare a checkpoint's weights with the config's model, which MMEngine would load with ``strict=False``.
 
     Args:
-        cfg: of the model; where it leaves a classifier's ``num_classes`` open, that of the checkpoint is set.
+        cfg: the model's config; where it leaves a classifier's ``num_classes`` open, that of the checkpoint is set.
         path: checkpoint file or URL.
         strict: whether every weight must be there and fit (resuming, testing); otherwise only CvT's must, as far as
             :func:`cvt_dense.weights.compare` checks, and heads may differ (fine-tuning).

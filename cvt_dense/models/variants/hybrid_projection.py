@@ -16,7 +16,7 @@ class HybridProjection(nn.Module):
 
     Args:
         embed_dims: channels.
-        kernel_size, stride, padding: of ``conv``; ``padding`` must be (kernel_size - 1) / 2.
+        kernel_size, stride, padding: settings of ``conv``; ``padding`` must be (kernel_size - 1) / 2.
         norm_layer: ``channels -> module``.
 
     Raises:

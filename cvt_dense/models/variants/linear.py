@@ -20,7 +20,7 @@ class LinearAttention(ConvAttention):
     ``attn_cfg=[linear, linear, None]``. ``rel_pos_cfg`` may rotate q and k; there are no scores for a bias.
 
     Args:
-        kwargs: of :class:`ConvAttention`.
+        kwargs: arguments of :class:`ConvAttention`.
 
     Raises:
         ValueError: ``attn_drop_rate`` or positions that bias scores are given; there are no scores.
@@ -52,7 +52,7 @@ class FocusedLinearAttention(nn.Module):
         embed_dims: channels of the tokens.
         num_heads: attention heads.
         focusing_factor: p.
-        kernel_size: of the convolution, which sees v at the queries' resolution.
+        kernel_size: kernel size of the convolution, which sees v at the queries' resolution.
     """
 
     def __init__(self, embed_dims: int, num_heads: int, focusing_factor: int = 3, kernel_size: int = 5):

@@ -59,7 +59,7 @@ class PrunedAttention(ConvAttention):
         keep: fraction of the map's tokens to keep, above 0 and up to 1.
         refresh: number of blocks after which tokens are chosen again.
         score: ``'entropy'``, ``'norm'`` or ``'random'``.
-        kwargs: of :class:`ConvAttention`, without ``rel_pos_cfg``.
+        kwargs: arguments of :class:`ConvAttention`, without ``rel_pos_cfg``.
 
     Raises:
         ValueError: a value is not allowed.

@@ -27,8 +27,8 @@ class RelPosBias(RelativePositions):
     stages.
 
     Args:
-        hidden_dims: of the MLP.
-        kwargs: of :class:`RelativePositions`.
+        hidden_dims: hidden channels of the MLP.
+        kwargs: arguments of :class:`RelativePositions`.
     """
 
     def __init__(self, hidden_dims: int = 128, **kwargs: Any):

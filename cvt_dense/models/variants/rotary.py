@@ -18,7 +18,7 @@ class RotaryPositions(RelativePositions):
     weights keep their function.
 
     Args:
-        kwargs: of :class:`RelativePositions`; ``head_dims`` must be even.
+        kwargs: arguments of :class:`RelativePositions`; ``head_dims`` must be even.
 
     Raises:
         ValueError: ``head_dims`` is odd.

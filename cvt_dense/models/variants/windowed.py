@@ -22,7 +22,7 @@ class WindowedAttention(ConvAttention):
 
     Args:
         window_size: side of the windows in tokens of the map, a multiple of ``stride_kv``.
-        kwargs: of :class:`ConvAttention`.
+        kwargs: arguments of :class:`ConvAttention`.
 
     Raises:
         ValueError: ``window_size`` is no positive multiple of ``stride_kv``, or the keys lie on no grid that windows
@@ -66,7 +66,7 @@ def window_attention(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Ten
         k, v: (B, [1 +] H' * W', C).
         hw_shape: (H, W).
         window: side of the windows in tokens of q's map.
-        stride: of the convolutions that made k and v: H' is H over it, rounded up.
+        stride: stride of the convolutions that made k and v: H' is H over it, rounded up.
 
     Returns:
         The shape of ``q``.
@@ -125,7 +125,7 @@ def opaque_window_attention(q: Tensor, k: Tensor, v: Tensor, height: int, width:
 
     Args:
         q, k, v, window, stride: as in :func:`window_attention`.
-        height, width: of q's map in tokens.
+        height, width: height and width of q's map in tokens.
         num_heads, scale: as in :func:`.attention.softmax_attention`.
     """
 
