@@ -81,8 +81,8 @@ class SafeCheckpointHook(CheckpointHook):
             self._delete_outdated(runner)
         self.stop_signals.watch(runner)
         if misses_evaluation(runner):
-            runner.logger.info('The checkpoint lacks the result of the evaluation that was due with it. This evaluation '
-                               'runs now.')
+            runner.logger.info('The checkpoint lacks the result of the evaluation that was due with it. This '
+                               'evaluation runs now.')
             runner.val_loop.run()
             step, end = (runner.epoch, runner.max_epochs) if self.by_epoch else (runner.iter, runner.max_iters)
             if self.interval > 0 and (step - self.save_begin) % self.interval == 0 or self.save_last and step == end:

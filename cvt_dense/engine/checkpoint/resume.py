@@ -24,8 +24,8 @@ def move_to_same_data(runner: Runner, meta: dict[str, Any]) -> None:
 
     Args:
         runner: is about to resume; its :func:`data_shape` may be another one than the saved run's.
-        meta: the checkpoint's ``meta``; MMEngine's Runner continues from its ``iter``. Without a data shape, as MMEngine
-            itself saves it, and for loops that count iterations only, nothing is changed.
+        meta: the checkpoint's ``meta``; MMEngine's Runner continues from its ``iter``. Without a data shape, as
+            MMEngine itself saves it, and for loops that count iterations only, nothing is changed.
     """
     if 'world_size' not in meta or not isinstance(runner.train_loop, EpochBasedTrainLoop):
         return
