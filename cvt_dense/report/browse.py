@@ -373,7 +373,7 @@ def add_missing_classes(report: Report, occurring: dict[str, set[str]], classes:
     for first, second in itertools.permutations(occurring, 2):
         missing = sorted(occurring[first] - occurring[second])
         if missing:
-            more = ', ...' if len(missing) > 10 else ''
+            more = ' and others' if len(missing) > 10 else ''
             report.summary.append(f'{len(missing)} classes of {first} do not occur in {second}: '
                                   f'{", ".join(missing[:10])}{more}.')
     similar = defaultdict(list)

@@ -70,7 +70,7 @@ def name_unreadable(report: Report, paths: Sequence[str]) -> None:
     """Add a sentence with the number and names of unreadable images to a report."""
     if paths:
         report.summary.append(f'{len(paths)} images cannot be read and are left out: {", ".join(paths[:5])}'
-                              f'{", ..." if len(paths) > 5 else ""}.')
+                              f'{" and others" if len(paths) > 5 else ""}.')
 
 
 class CollectHook(Hook):
