@@ -30,6 +30,7 @@ from .runtimes import export_column, open_column, runtime_of
 
 DTYPES = dict(none=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
 GIB = 2**30
+STATUS = Path('/proc/self/status')  # of Linux
 
 
 # PyTorch counts no operations for the CPU's attention kernel.
@@ -107,20 +108,17 @@ def seconds(function: Callable, device: str) -> float:
     return time.perf_counter() - start
 
 
-def cpu_memory(name: str, args: argparse.Namespace, size: tuple[int, int], file: Path | None = None) -> float | None:
-    """Return the GiB by which this process grows, in a process of its own; None on systems other than Linux.
+def cpu_memory(name: str, args: argparse.Namespace, size: tuple[int, int], file: Path | None = None) -> float:
+    """Return the GiB by which this process grows, which should be one of its own, on Linux.
 
     Args:
         name: of the column.
         args, size: as of ``measure``.
         file: exported file of the column, or None.
     """
-    status = Path('/proc/self/status')
-    if not status.exists():
-        return None
 
     def kib(key: str) -> int:
-        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(key))
+        return next(int(line.split()[1]) for line in STATUS.read_text().splitlines() if line.startswith(key))
 
     if file is not None:
         __import__(runtime_of(split_name(name)[1]).partition('-')[0])
@@ -150,8 +148,10 @@ def prepare(name: str, args: argparse.Namespace, size: tuple[int, int],
         args = argparse.Namespace(**{**vars(args), 'amp': 'bf16'})
     if runtime:
         file = export_column(runtime, build(name, args, size), args, size, folder)
-    if args.device == 'cpu':
-        with ProcessPoolExecutor(1, mp_context=get_context('spawn')) as pool:
+    if args.device == 'cpu' and STATUS.exists():
+        context = get_context('forkserver')  # imports the slow packages once for all networks
+        context.set_forkserver_preload(['mmengine.runner', 'timm'])
+        with ProcessPoolExecutor(1, mp_context=context) as pool:
             memory = pool.submit(cpu_memory, name, args, size, file).result()
     before = torch.cuda.memory_allocated() if args.device == 'cuda' else 0
     model = build(name, args, size).to(args.device)
