@@ -60,10 +60,10 @@ def run(monkeypatch, capsys):
 
 
 def test_picture_and_numbers(run, photo, tmp_path):
-    """The numbers equal those of the functions, for the whole photo at the config's size."""
+    """The numbers equal those of the functions, for the whole photo at the config's size; CLS has a panel."""
     pytest.importorskip('pytorch_grad_cam')
-    command = [*save_model(tmp_path), photo, '--point', '80,10', '--point', '3,60', '--out-dir', tmp_path / 'out',
-               '--cam', 'c']
+    command = [*save_model(tmp_path, with_cls_token=True), photo, '--point', '80,10', '--point', '3,60',
+               '--out-dir', tmp_path / 'out', '--cam', 'c']
     assert f'photo.png -> {tmp_path}/out/photo.png' in run(*command)
     picture = np.asarray(Image.open(tmp_path / 'out/photo.png').convert('RGB'))
     assert picture.shape[0] > 900 and picture.shape[1] > 1200 and len(np.unique(picture.reshape(-1, 3), axis=0)) > 1000

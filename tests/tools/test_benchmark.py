@@ -9,8 +9,7 @@ from load_tool import load_tool
 
 from cvt_dense.models import CvT
 
-TOOL = Path(__file__).parents[2] / 'tools' / 'benchmark.py'
-CONFIGS = TOOL.parents[1] / 'configs'
+CONFIGS = Path(__file__).parents[2] / 'configs'
 
 
 @pytest.fixture(scope='module')
@@ -25,8 +24,9 @@ def measuring(benchmark):
 
 
 def test_measures_and_writes(run_tool, tmp_path):
-    out = run_tool(TOOL, 'model', 'cvt-13', '--sizes', '32x48,224', '--batch', 1, '--rounds', 2, '--compare', 'fused',
-                   '--json', tmp_path / 'new' / 'a.json', '--plot', tmp_path / 'a.png', '--profile').stdout
+    out = run_tool('tools/benchmark.py', 'model', 'cvt-13', '--sizes', '32x48,224', '--batch', 1, '--rounds', 2,
+                   '--compare', 'fused', '--json', tmp_path / 'new' / 'a.json', '--plot', tmp_path / 'a.png',
+                   '--profile').stdout
     profiles = out.split('fraction of time')[1:]
     assert len(profiles) == 2 and '%  aten::addmm' in profiles[0]
     assert '%  aten::addmm' in profiles[1] or '%  mkldnn::_linear_pointwise' in profiles[1]

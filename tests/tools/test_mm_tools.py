@@ -118,6 +118,22 @@ print('backbone', type(model.backbone).__module__ if kind == 'mmdet' else 'mmseg
 """
 
 
+# Each step in a process of its own, forked before anything of this project is imported.
+STEPS = """
+import importlib, json, os, runpy, sys
+package, steps = sys.argv[1], json.loads(sys.argv[2])
+importlib.import_module(f'{package}.apis')
+assert 'cvt_dense' not in sys.modules
+for sys.argv in steps:
+    if not os.fork():
+        sys.path[0] = os.path.dirname(sys.argv[0])
+        runpy.run_path(sys.argv[0], run_name='__main__')
+        sys.exit()
+    if code := os.waitstatus_to_exitcode(os.wait()[1]):
+        sys.exit(code)
+"""
+
+
 @pytest.fixture(scope='module')
 def shapes(tmp_path_factory) -> Path:
     return generate(tmp_path_factory.mktemp('shapes') / 'data', size=64, train=4, val=2, train_per_class=1,
@@ -135,18 +151,18 @@ def test_own_tools_and_inferencers(run_tool, shapes, tmp_path, package):
     text, part = (DETECTOR, 'detection') if package == 'mmdet' else (SEGMENTOR, 'segmentation')
     config = tmp_path / 'config.py'
     config.write_text(text.format(backbone=BACKBONE.format(options=options), data=str(shapes / part)))
-    path = dict(PYTHONPATH=str(ROOT))
-    out = run_tool(tool(package, 'train'), config, '--work-dir', tmp_path / 'work', **path).stdout
-    assert ('parameter groups' in out) == (package == 'mmdet')
-    checkpoint = (tmp_path / 'work/last_checkpoint').read_text()
-    run_tool(tool(package, 'test'), config, checkpoint, '--work-dir', tmp_path / 'test', **path)
-    scores, = (tmp_path / 'test').glob('*/*.json')
-    assert ('coco/bbox_mAP' if package == 'mmdet' else 'mIoU') in json.loads(scores.read_text().splitlines()[-1])
     image = tmp_path / 'image.png'
     Image.fromarray(np.full((50, 70, 3), 90, np.uint8)).save(image)
-    script = tmp_path / 'infer.py'
-    script.write_text(INFER)
-    out = run_tool(script, package, config, checkpoint, image, **path).stdout
+    for name, text in (('infer.py', INFER), ('steps.py', STEPS)):
+        (tmp_path / name).write_text(text)
+    checkpoint = tmp_path / 'work' / ('epoch_1.pth' if package == 'mmdet' else 'iter_2.pth')
+    steps = [[tool(package, 'train'), config, '--work-dir', tmp_path / 'work'],
+             [tool(package, 'test'), config, checkpoint, '--work-dir', tmp_path / 'test'],
+             [tmp_path / 'infer.py', package, config, checkpoint, image]]
+    out = run_tool(tmp_path / 'steps.py', package, json.dumps(steps, default=str), PYTHONPATH=str(ROOT)).stdout
+    assert ('parameter groups' in out) == (package == 'mmdet')
+    scores, = (tmp_path / 'test').glob('*/*.json')
+    assert ('coco/bbox_mAP' if package == 'mmdet' else 'mIoU') in json.loads(scores.read_text().splitlines()[-1])
     assert 'inferencer' in out
     if package == 'mmdet':
         assert 'backbone cvt_dense.models.cvt' in out

@@ -6,6 +6,8 @@ import torch
 from load_tool import load_tool
 from PIL import Image
 
+from cvt_dense.analysis.probes import attack, attribution
+
 tool = load_tool('probe')
 
 
@@ -29,7 +31,10 @@ def run(monkeypatch, capsys, nano, shapes, tmp_path):
     return call
 
 
-def test_all_probes_of_two_classifiers(run, nano, tmp_path):
+def test_all_probes_of_two_classifiers(run, nano, tmp_path, monkeypatch):
+    """With fewer steps; what the probes measure is tested in tests/analysis/test_probes.py."""
+    for module in (attack, attribution):
+        monkeypatch.setattr(module, 'STEPS', 2)
     config, weights = nano['classification']
     text = run('classification', '--probe', 'all', '--compare', f'{config},{weights}')
     content = json.loads((tmp_path / 'out/probes.json').read_text())

@@ -90,17 +90,11 @@ def installed(tmp_path_factory):
 
 
 def test_strangers_config_trains(installed, tmp_path):
-    data = generate(tmp_path / 'shapes', train=4, val=2, train_per_class=1, val_per_class=1) / 'detection'
-    where = run(installed / 'python', '-c', 'import cvt_dense; print(cvt_dense.__file__)', cwd=tmp_path)
-    assert Path(where.strip()).is_relative_to(installed.parent)
+    data = generate(tmp_path / 'shapes', train=2, val=1, train_per_class=1, val_per_class=1) / 'detection'
     (tmp_path / 'mine.py').write_text(CONFIG)
-    output = run(installed / 'cvt-train', 'mine.py', '--data-root', data, cwd=tmp_path)
+    output = run(installed / 'python', '-m', 'cvt_dense.tools', 'train', 'mine.py', '--data-root', data, cwd=tmp_path)
     assert 'coco/bbox_mAP' in output
-    checkpoint = tmp_path / 'work_dirs' / 'mine' / 'epoch_1.pth'
-    assert checkpoint.is_file()
-    output = run(installed / 'python', '-m', 'cvt_dense.tools', 'test', 'mine.py', checkpoint, '--data-root', data,
-                 cwd=tmp_path)
-    assert 'coco/bbox_mAP' in output
+    assert (tmp_path / 'work_dirs/mine/epoch_1.pth').is_file()
 
 
 def test_packaged_weights(installed, tmp_path):
@@ -110,6 +104,7 @@ def test_packaged_weights(installed, tmp_path):
     Image.fromarray(skimage.coffee()).save(tmp_path / 'coffee.png')
     recipe = run(installed / 'python', '-c', "import cvt_dense; print(cvt_dense.recipe('cvt_nano_tiny_imagenet.py'))",
                  cwd=tmp_path).split()[-1]
+    assert Path(recipe).is_relative_to(installed.parent)
     assert 'espresso' in run(installed / 'cvt-predict', recipe, 'cvt_dense://cvt-nano', 'coffee.png', cwd=tmp_path,
                            **offline)
     data = generate(tmp_path / 'shapes', train=2, val=2, train_per_class=4, val_per_class=1) / 'classification'
