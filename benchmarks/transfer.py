@@ -66,7 +66,8 @@ def tasks() -> list[Task]:
         val_ann__val_images=('annotations/instances_val.json', 'val/'))
     return [
         Task('upernet_camvid', 'UperNet, CamVid, 90 images', 'upernet_cvt13_custom', 'camvid', 'mIoU', 200, camvid),
-        Task('upernet_camvid_500', 'the same', 'upernet_cvt13_custom', 'camvid', 'mIoU', 500, camvid, ([0], [], [])),
+        Task('upernet_camvid_500', 'the same', 'upernet_cvt13_custom', 'camvid', 'mIoU', 500, camvid, ([0], [0], [])),
+        Task('upernet_camvid_1000', 'the same', 'upernet_cvt13_custom', 'camvid', 'mIoU', 1000, camvid, ([0], [0], [])),
         boxes('Faster R-CNN', 'people', 'people in 80 images of COCO, 160 pixels', 200, **people),
         boxes('RetinaNet', 'people', 'people in 80 images of COCO, 160 pixels', 200, **people),
         boxes('Faster R-CNN', 'shapes', "400 images of the demo's shapes, 128 pixels", 150, **shapes),
