@@ -70,6 +70,6 @@ def test_accuracies_are_those_of_the_documents(authors):
         listed.setdefault(model['Metadata']['Architecture'], []).append(top1)
         assert f'authors: {top1} top-1' in (ROOT / model['Config']).read_text()
     assert listed == authors
-    table = (ROOT / 'docs/guides/choosing.md').read_text()
+    table = (ROOT / 'README.md').read_text()
     assert all(' / '.join(map(str, numbers[:-1])) in table and f'| {numbers[-1]} |' in table
                for numbers in authors.values())

@@ -137,7 +137,7 @@ def test_dense(predict, nano, shapes, tmp_path, task):
     """The annotation is to the left, tinted in the colours of its classes; small images are enlarged."""
     output = predict(*nano[task], shapes / VAL[task], '--out-dir', tmp_path, '--score-thr', '0.01', '--ground-truth',
                      '--data-root', shapes / task)
-    assert f'2 of 2 pictures -> {tmp_path}/overview.png' in output and output.count('; annotated') == 2
+    assert f'2 of 2 pictures -> {tmp_path}/overview.png' in output and output.count('annotated') == 2
     palette = np.array(torch.load(nano[task][1])['meta']['dataset_meta']['palette'])
     opacity = dict(detection=0.4, segmentation=0.6)[task]
     for name in ('00000.png', '00001.png'):
