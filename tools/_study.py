@@ -48,7 +48,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        sys.exit('\ninterrupted: the same command goes on from here')
+        sys.exit('\ninterrupted: run the same command again to continue')
 
 
 def remember(work_dir: Path, file: str, settings: dict, what: str, may_grow: bool = False) -> None:

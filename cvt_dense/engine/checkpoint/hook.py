@@ -33,12 +33,12 @@ class SafeCheckpointHook(CheckpointHook):
       (:class:`SeedHook` names them). The log numbers the rest of that epoch's batches from 1.
     - While gradients are being accumulated, checkpoints and stops wait for the next step of the optimizer, after
       which there are none to save. If an epoch ends between two steps, ``epoch_N.pth`` is written some iterations
-      into epoch N + 1, from where a resumed run goes on; the best checkpoint holds exactly what was evaluated.
+      into epoch N + 1, from where a resumed run continues; the best checkpoint holds exactly what was evaluated.
     - The size that ``BatchSyncRandomResize`` has drawn for the next batch is saved too.
     - An evaluation that was due with the last checkpoint, but whose result that does not hold, is repeated.
     - BatchNorm's statistics, which each process gathers on its own, become the first process's before a
       checkpoint and before an evaluation: what is evaluated is what is saved, and what a resumed run has.
-    - A run may be continued with other numbers of processes or images: the epoch goes on at the same
+    - A run may be continued with other numbers of processes or images: the epoch continues at the same
       fraction of the data, schedules are moved to the same epoch, and the log reports it. The learning
       rate is scaled to the new total batch where ``auto_scale_lr`` is enabled.
 
