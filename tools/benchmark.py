@@ -2,10 +2,9 @@
 
     python tools/benchmark.py model cvt-13 --compare fused,fused+compiled,transformers
     python tools/benchmark.py model cvt-13 --size 800x1344 --batch 1 \\
-        --compare windowed,einsum,swin_tiny_patch4_window7_224 --json benchmarks/detection.json
+        --compare windowed,swin_tiny_patch4_window7_224 --json benchmarks/detection.json
     python tools/benchmark.py model cvt-13 --sizes 224,448,896 --batch 1 --compare windowed --plot curve.png
     python tools/benchmark.py model configs/maskrcnn_cvt13_coco.py --size 800x1280 --batch 1 --mode train
-    python tools/benchmark.py pruning CONFIG CHECKPOINT --size 128x128 --work-dir work_dirs/pruning
     python tools/benchmark.py data configs/cvt13_in1k.py --data-root /data/imagenet --workers 4,8,16
     python tools/benchmark.py parts configs/maskrcnn_cvt13_coco.py mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py
     python tools/benchmark.py plan configs/cvt13_in1k.py --gpus 8 --flops 989e12 --utilisation 0.35
@@ -16,10 +15,10 @@ from pathlib import Path
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
-from _benchmark import data, model, parts, plan, pruning
+from _benchmark import data, model, parts, plan
 
 # Each has HELP, add_flags(parser), check(args) and run(args).
-COMMANDS = dict(model=model, data=data, parts=parts, plan=plan, pruning=pruning)
+COMMANDS = dict(model=model, data=data, parts=parts, plan=plan)
 
 
 def build_parser() -> argparse.ArgumentParser:

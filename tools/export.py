@@ -23,7 +23,6 @@ from mmengine.runner import load_checkpoint
 from torch import Tensor, nn
 
 from cvt_dense.deploy import inputs
-from cvt_dense.deploy.cpu import advice, cpu_features
 from cvt_dense.deploy.export import PRECISIONS, Exporter, Options, above_tolerance, parts
 from cvt_dense.deploy.formats import check_format
 from cvt_dense.deploy.runtime import open_exported
@@ -200,7 +199,6 @@ def compare(args: argparse.Namespace, exporter: Exporter, files: dict[str, Path]
         run = open_exported(file).run_normalised
         rows[f'{file.name}, {precision}'] = metrics, weight(file), images_per_second(run, image)
     print_table(rows)
-    print(advice(cpu_features()))
     for failure in failures:
         print(failure, file=sys.stderr)
     return not failures

@@ -25,12 +25,7 @@ def measuring(benchmark):
 
 def test_measures_and_writes(run_tool, tmp_path):
     out = run_tool('tools/benchmark.py', 'model', 'cvt-13', '--sizes', '32x48,224', '--batch', 1, '--rounds', 2,
-                   '--compare', 'fused', '--json', tmp_path / 'new' / 'a.json', '--plot', tmp_path / 'a.png',
-                   '--profile').stdout
-    profiles = out.split('fraction of time')[1:]
-    assert len(profiles) == 2 and '%  aten::addmm' in profiles[0]
-    assert '%  aten::addmm' in profiles[1] or '%  mkldnn::_linear_pointwise' in profiles[1]
-    assert 'batch_norm' not in profiles[1]  # in the other it takes about the 1 % from which it is listed
+                   '--compare', 'fused', '--json', tmp_path / 'new' / 'a.json', '--plot', tmp_path / 'a.png').stdout
     report = json.loads((tmp_path / 'new' / 'a.json').read_text())
     rows = report['rows']
     assert [(row['name'], row['size']) for row in rows] == [
@@ -116,24 +111,13 @@ def test_whole_models(benchmark, measuring, monkeypatch, config, batch):
     assert all(param.grad is None for param in model.parameters())
 
 
-def test_einsum_is_the_same_function(benchmark, measuring, monkeypatch):
-    import torch
-    monkeypatch.setattr('sys.argv', ['benchmark.py', 'model', 'cvt-13', '--window-size', '4,none,none'])
-    args = benchmark.parse_args()
-    x = torch.rand(1, 3, 64, 96)
-    with torch.no_grad():
-        for name in ('eager', 'windowed'):
-            expected, got = (measuring.build(other, args, (64, 96))(x) for other in (name, f'{name}+einsum'))
-            for a, b in zip(got, expected):
-                torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize('args, message', [
     (['cvt-14'], 'cvt-14'),
     (['cvt-13', '--compare', 'resnet51'], 'resnet51'),
     (['cvt-13', '--compare', 'resnet50+fused'], 'resnet50+fused'),
     (['cvt-13', '--compare', 'resnet50+resnet18'], 'two networks'),
     (['cvt-13', '--compare', 'fused', '--mode', 'train'], '--mode train'),
+    (['cvt-13', '--compare', 'windowed+hybrid'], '--compare windowed+hybrid'),
     ([str(CONFIGS / 'retinanet_cvt13_coco.py'), '--compare', 'fused,resnet50'], 'resnet50 is a backbone'),
     ([str(CONFIGS / 'cvt13_in1k.py'), '--compare', 'openvino'], '--compare openvino'),
     (['cvt-13', '--device', 'cpu', '--compare', 'compiled+openvino-bf16'], 'compiled+openvino-bf16'),

@@ -1,4 +1,4 @@
-"""benchmark.py pruning: tests a network with fewer tokens, and puts its metric over the time."""
+"""benchmarks/pruning.py: tests a network with fewer tokens, and puts its metric over the time."""
 import json
 
 import torch
@@ -18,7 +18,7 @@ def test_curve(tmp_path, run_tool):
                     written=(tmp_path / 'model.pth').stat().st_mtime, finetune=None)
     (tmp_path / 'out' / 'settings.json').write_text(json.dumps(settings))
     (tmp_path / 'out' / 'whole' / 'as_is' / 'metrics.json').write_text('{"accuracy/top1": 12.25}')
-    command = ('tools/benchmark.py', 'pruning', config, tmp_path / 'model.pth', '--size', '32x32', '--keep', '0.5',
+    command = ('benchmarks/pruning.py', config, tmp_path / 'model.pth', '--size', '32x32', '--keep', '0.5',
                '--rounds', '1', '--work-dir', tmp_path / 'out', '--scores', 'norm')
     output = run_tool(*command).stdout
     rows = json.loads((tmp_path / 'out' / 'pruning.json').read_text())['rows']

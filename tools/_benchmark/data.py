@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import timm
 import torch
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.optim import OptimWrapper, build_optim_wrapper
@@ -20,7 +19,6 @@ from cvt_dense.launch.adapt import adapt
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.cfg_options import OptionsAction
 from cvt_dense.launch.read import read_config
-from cvt_dense.nodes import type_name
 
 HELP = 'the input pipeline beside the training step, in images/s'
 
@@ -34,7 +32,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--workers', type=lambda text: [int(part) for part in text.split(',')], metavar='N,...',
                         help="numbers of worker processes to try (the config's)")
     parser.add_argument('--steps', type=int, default=20, help='timed batches, of the data three times (20)')
-    parser.add_argument('--compare', choices=('timm', ), help="timm's own loader of the same images and transforms")
     parser.add_argument('--device', choices=('cpu', 'cuda'),
                         default='cuda' if torch.cuda.is_available() else 'cpu')
     parser.set_defaults(launcher='none', local_rank=0, work_dir=None)
@@ -44,15 +41,6 @@ def check(args: argparse.Namespace) -> None:
     """Raise ValueError for arguments that are not allowed."""
     if args.steps < 1 or any(workers < 0 for workers in args.workers or ()):
         raise ValueError(f'--steps {args.steps} --workers {args.workers}: at least 1 step, 0 or more workers')
-
-
-def timm_loader(loader: DataLoader, transform: dict) -> DataLoader:
-    """Return timm's own loader of the same folder or tar file, with the same transforms, batch size and workers."""
-    dataset = timm.data.ImageDataset(loader.dataset.data_prefix['img_path'])
-    prefetcher = timm.data.create_loader(
-        dataset, batch_size=loader.batch_size, num_workers=loader.num_workers, device=torch.device('cpu'),
-        persistent_workers=loader.num_workers > 0, pin_memory=loader.pin_memory, **transform)
-    return prefetcher.loader  # without the normalisation on the device, which here is the model's
 
 
 def loading_rate(batches: Iterator, loader: DataLoader, steps: int) -> float:
@@ -95,10 +83,6 @@ def run(args: argparse.Namespace) -> None:
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         cfg = adapt(read_config(args), args)
         init_default_scope(cfg.get('default_scope') or 'mmengine')
-        transform = cfg.train_dataloader.dataset.get('transform')
-        if args.compare and type_name(cfg.train_dataloader.dataset) != 'ImageDataset':
-            raise ValueError(f'--compare timm: {args.config} trains on no cvt_dense.ImageDataset, the only data set '
-                             'that timm has too.')
         cfg.train_dataloader.dataset = load_datasets(cfg, ['train'])['train']
         model = revert_sync_batchnorm(MODELS.build(cfg.model)).to(args.device).train()
         optim_wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
@@ -107,24 +91,15 @@ def run(args: argparse.Namespace) -> None:
     for workers in args.workers or [cfg.train_dataloader.get('num_workers', 0)]:
         loader_cfg = copy.copy(cfg.train_dataloader)
         loader_cfg.update(num_workers=workers, persistent_workers=workers > 0)
-        loaders = dict(data=Runner.build_dataloader(loader_cfg, seed=0))
-        if len(loaders['data']) == 0:
+        loader = Runner.build_dataloader(loader_cfg, seed=0)
+        if len(loader) == 0:
             raise SystemExit(f'{args.config}: {len(cfg.train_dataloader.dataset)} training images do not fill one '
                              f'batch of {loader_cfg.batch_size}; set train_dataloader.batch_size with --cfg-options.')
-        if args.compare:
-            loaders['timm'] = timm_loader(loaders['data'], transform)
-        batches = {name: itertools.chain.from_iterable(itertools.repeat(loader)) for name, loader in loaders.items()}
-        rounds = [{name: loading_rate(batches[name], loader, args.steps) for name, loader in loaders.items()}
-                  for _ in range(3)]
-        medians = {name: statistics.median(rates[name] for rates in rounds) for name in loaders}
-        rates[workers] = medians['data']
-        for name, rate in medians.items():
-            print(f'{f"{name}, {workers} workers":24} {rate:9.1f}', flush=True)
-        if args.compare:
-            ratio = statistics.median(rates['data'] / rates['timm'] for rates in rounds)
-            print(f'{"  ratio to timm":24} {ratio:9.2f}', flush=True)
-        batch = next(batches['data'])
-        del batches, loaders
+        batches = itertools.chain.from_iterable(itertools.repeat(loader))
+        rates[workers] = statistics.median(loading_rate(batches, loader, args.steps) for _ in range(3))
+        print(f'{f"data, {workers} workers":24} {rates[workers]:9.1f}', flush=True)
+        batch = next(batches)
+        del batches, loader
     training = training_rate(model, optim_wrapper, batch, args)
     print(f'{"training step, " + args.device:24} {training:9.1f}')
     workers, rate = max(rates.items(), key=lambda item: item[1])

@@ -15,7 +15,6 @@ from pathlib import Path
 import torch
 from _random_batch import parse_size
 
-from cvt_dense.deploy.cpu import advice, cpu_features
 from cvt_dense.deploy.memory import check_attention
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
@@ -23,7 +22,7 @@ from cvt_dense.models import CvT
 
 from .measure import DTYPES, measure
 from .networks import VARIANTS, build, check_name, split_name
-from .report import print_peaks, print_profile, print_table, save_plot, write_json
+from .report import print_peaks, print_table, save_plot, write_json
 from .runtimes import RUNTIMES, runtime_of
 
 HELP = 'time and memory of a backbone or a whole model'
@@ -59,8 +58,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
                         help="of 'windowed', per stage (28,28,none), or of a stage's blocks: 28,28,14/14/none/...")
     parser.add_argument('--rounds', type=int, default=11, help='timed rounds; medians are reported (11)')
     parser.add_argument('--device', choices=('cpu', 'cuda'), default='cuda' if torch.cuda.is_available() else 'cpu')
-    parser.add_argument('--profile', action='store_true',
-                        help="print operators' fractions of the time (not of compiled networks)")
     parser.add_argument('--json', type=Path, metavar='FILE', help='write every number there')
     parser.add_argument('--plot', type=Path, metavar='FILE', help='draw time and memory over the size there')
 
@@ -98,12 +95,6 @@ def run(args: argparse.Namespace) -> None:
             rows += measure(names, args, size)
     print_table(rows)
     print_peaks(rows, args.device)
-    if any(runtime_of(split_name(name)[1]) for name in names):
-        print(advice(cpu_features()))
-    if args.profile:
-        eager = [name for name in names if not {'compiled', 'anysize'}.intersection(split_name(name)[1])
-                 and not runtime_of(split_name(name)[1])]
-        print_profile(eager, args, (args.sizes or [args.size])[-1])
     write_json(args, rows, args.device)
     if args.plot:
         save_plot(rows, args)

@@ -3,60 +3,18 @@
 To add a column, add a function to ``NETWORKS`` (another network) or to ``CHANGES`` (a change of this CvT).
 """
 import argparse
-from functools import partial, reduce
 from typing import Any
 
 import timm
 import torch
 from _random_batch import build_model
 from mmengine.model import BaseModel
-from torch import Tensor, nn
+from torch import nn
 
 from cvt_dense.deploy.fuse import compile_backbone, fuse
 from cvt_dense.models import CvT
-from cvt_dense.models.attention import ConvAttention
-from cvt_dense.models.variants.windowed import WindowedAttention, window_attention
 
 from .runtimes import RUNTIMES, runtime_of
-
-
-def einsum_attention(num_heads: int, scale: float, q: Tensor, k: Tensor, v: Tensor, hw_shape: object = None) -> Tensor:
-    """Compute attention as the authors' code does, one operation after the other.
-
-    Args:
-        num_heads: heads, which share the C channels.
-        scale: factor of the products of q and k.
-        q: (B, Nq, C).
-        k, v: (B, Nk, C).
-        hw_shape: ignored.
-
-    Returns:
-        (B, Nq, C).
-    """
-    q, k, v = (y.unflatten(2, (num_heads, -1)).transpose(1, 2) for y in (q, k, v))
-    weights = (torch.einsum('bhlk,bhtk->bhlt', q, k) * scale).softmax(dim=-1)
-    return torch.einsum('bhlt,bhtv->bhlv', weights, v).transpose(1, 2).flatten(2)
-
-
-def use_einsum(backbone: nn.Module) -> None:
-    """Replace the attention of a backbone by the authors' sequence of operations."""
-    for module in backbone.modules():
-        if isinstance(module, ConvAttention):
-            module.attend = partial(attend_by_einsum, module)
-
-
-def attend_by_einsum(attn: ConvAttention, q: Tensor, k: Tensor, v: Tensor, hw_shape: tuple[int, int]) -> Tensor:
-    """Compute a block's attention as the authors' code does, in windows where the block has them.
-
-    Args:
-        attn: the block's attention.
-        q, k, v: tokens (B, [1 +] N, C).
-        hw_shape: (H, W) of the map in tokens.
-    """
-    attend = partial(einsum_attention, attn.num_heads, attn.scale)
-    if not isinstance(attn, WindowedAttention) or max(hw_shape) <= attn.window_size:
-        return attend(q, k, v)
-    return window_attention(attend, q, k, v, hw_shape, attn.window_size, attn.stride_kv)
 
 
 def windows(size: Any) -> Any:
@@ -64,14 +22,6 @@ def windows(size: Any) -> Any:
     if isinstance(size, list):
         return [windows(part) for part in size]
     return None if size is None else dict(type='cvt_dense.WindowedAttention', window_size=size)
-
-
-def merge(a: Any, b: Any) -> Any:
-    """Merge two values of ``attn_cfg``: configs, None, or lists of these."""
-    if isinstance(a, list) or isinstance(b, list):
-        number = len(a if isinstance(a, list) else b)
-        return [merge(x, y) for x, y in zip(*(part if isinstance(part, list) else [part] * number for part in (a, b)))]
-    return {**(a or {}), **(b or {})}
 
 
 def hugging_face(args: argparse.Namespace) -> nn.Module:
@@ -84,7 +34,7 @@ def hugging_face(args: argparse.Namespace) -> nn.Module:
 
 
 NETWORKS = dict(transformers=hugging_face)  # other names are timm's
-ATTENTION = dict(  # attn_cfg of CvT; several are merged
+ATTENTION = dict(  # attn_cfg of CvT
     windowed=lambda args: windows(args.window_size),
     hybrid=lambda args: dict(proj_cfg=dict(type='cvt_dense.HybridProjection')),
     linear=lambda args: [dict(type='cvt_dense.LinearAttention')] * 2 + [None],
@@ -94,7 +44,7 @@ ATTENTION = dict(  # attn_cfg of CvT; several are merged
        for percent in (90, 70, 50, 30)})
 SETTINGS = dict(  # further arguments of CvT
     with_cp=dict(with_cp=True), layer_scale=dict(layer_scale_init_value=1.), pos_embed=dict(pos_embed=[56, 28, 14]))
-CHANGES = dict(fused=fuse, einsum=use_einsum)  # of the backbone that was built
+CHANGES = dict(fused=fuse)  # of the backbone that was built
 # compiled and anysize are done last, on the device that measures; bf16 is one column's --amp; a runtime takes the whole
 VARIANTS = (*ATTENTION, *SETTINGS, *CHANGES, 'compiled', 'anysize', 'bf16', *RUNTIMES)
 INFERENCE_ONLY = {'fused', 'anysize', *RUNTIMES}
@@ -113,9 +63,7 @@ def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Modu
     if network is None:
         create = CvT if args.model in CvT.arch_zoo else build_model
         given = {key: value for variant in variants for key, value in SETTINGS.get(variant, {}).items()}
-        attn_cfgs = [ATTENTION[variant](args) for variant in variants if variant in ATTENTION]
-        if attn_cfgs:
-            given['attn_cfg'] = reduce(merge, attn_cfgs)
+        given.update({'attn_cfg': ATTENTION[variant](args) for variant in variants if variant in ATTENTION})
         model = create(args.model, **given)
     elif network in NETWORKS:
         model = NETWORKS[network](args)
@@ -172,11 +120,13 @@ def check_name(name: str, args: argparse.Namespace) -> None:
                          "timm's networks and combinations of them with +")
     if network is not None and set(variants) - {'compiled', 'bf16'}:
         raise ValueError(f'--compare {name}: {network} can only be combined with compiled and bf16')
+    if len(ATTENTION.keys() & set(variants)) > 1:
+        raise ValueError(f'--compare {name}: only one of {", ".join(ATTENTION)} can be part of a name')
     runtime = runtime_of(variants)
     if runtime and args.model not in CvT.arch_zoo:
         raise ValueError(f'--compare {name}: {runtime} is measured on the backbone of {", ".join(CvT.arch_zoo)}, not '
                          f'on {args.model}; tools/export.py CONFIG ... --evaluate times the files of a config.')
-    if runtime and (args.device != 'cpu' or {'compiled', 'anysize', 'einsum', 'bf16'}.intersection(variants)
+    if runtime and (args.device != 'cpu' or {'compiled', 'anysize', 'bf16'}.intersection(variants)
                     or sum(variant in RUNTIMES for variant in variants) > 1):
         raise ValueError(f'--compare {name}: {runtime} runs on --device cpu, alone or with windowed and fused')
     for variant in sorted(INFERENCE_ONLY.intersection(variants)):

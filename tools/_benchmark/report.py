@@ -3,18 +3,16 @@ import argparse
 import json
 import os
 import platform
-from functools import partial
 from pathlib import Path
 
 import timm
 import torch
 
 from cvt_dense.curves import new_figure, save_figure
-from cvt_dense.deploy.cpu import cpu_features
 from cvt_dense.fileio import write_atomically
 
-from .measure import inputs_of, step
-from .networks import build
+# Linux's names of the features that decide how fast a precision is.
+FEATURES = ('avx2', 'avx_vnni', 'avx512f', 'avx512_vnni', 'avx512_bf16', 'amx_bf16', 'amx_int8')
 
 
 def print_table(rows: list[dict]) -> None:
@@ -74,40 +72,19 @@ def save_plot(rows: list[dict], args: argparse.Namespace) -> None:
     save_figure(figure, args.plot)
 
 
-def print_profile(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -> None:
-    """Print the operators that take at least 1 % of each network's time, measured by PyTorch's profiler.
-
-    Args:
-        names: of the columns.
-        args: command line.
-        size: (H, W) of the image in pixels.
-    """
-    for name in names:
-        model = build(name, args, size).to(args.device)
-        run = partial(step, model, inputs_of(model, args, size), args)
-        run()
-        with torch.profiler.profile() as profiler:
-            for _ in range(3):
-                run()
-        key = f'self_{"device" if args.device == "cuda" else "cpu"}_time_total'
-        times = {event.key: getattr(event, key) for event in profiler.key_averages()}
-        total = sum(times.values())
-        print(f'\n{name}, {size[0]}x{size[1]}: fraction of time')
-        for operator, spent in sorted(times.items(), key=lambda item: -item[1]):
-            if spent >= 0.01 * total:
-                print(f'{spent / total:6.1%}  {operator}')
-
-
-def cpu_name() -> str:
-    """Return the name of the processor."""
+def cpu() -> tuple[str, list[str]]:
+    """Return the name of the processor, and those of :data:`FEATURES` that Linux lists for it."""
     info = Path('/proc/cpuinfo')
-    names = [line.split(':', 1)[1].strip() for line in info.read_text().splitlines() if line.startswith('model name')
-             ] if info.exists() else []
-    return names[0] if names else platform.processor() or platform.machine()
+    lines = dict(line.split(':', 1) for line in info.read_text().splitlines() if ':' in line) if info.exists() else {}
+    found = {key.strip(): value.strip() for key, value in lines.items()}
+    flags = found.get('flags', '').split()
+    return found.get('model name') or platform.machine(), [name for name in FEATURES if name in flags]
 
 
 def environment(device: str) -> dict:
     """Return the device, the versions and the load of the machine."""
-    name = torch.cuda.get_device_name() if device == 'cuda' else cpu_name()
-    return dict(device=name, features=cpu_features(), threads=torch.get_num_threads(), torch=torch.__version__,
+    name, features = cpu()
+    if device == 'cuda':
+        name = torch.cuda.get_device_name()
+    return dict(device=name, features=features, threads=torch.get_num_threads(), torch=torch.__version__,
                 timm=timm.__version__, python=platform.python_version(), load_of_last_minutes=os.getloadavg())

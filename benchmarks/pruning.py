@@ -1,4 +1,6 @@
-"""``benchmark.py pruning``: measure a trained network's metric and time with fewer and fewer tokens.
+"""Measures a trained network's metric and time with fewer and fewer tokens: docs/results/pruning.md.
+
+    python benchmarks/pruning.py CONFIG CHECKPOINT --size 128x128 --work-dir work_dirs/pruning
 
 Each fraction of ``--keep`` with each of ``--scores`` is tested by tools/test.py, with ``--finetune`` after a
 training by tools/train.py that starts from the checkpoint. The backbone's times at the size that the config tests with
@@ -11,7 +13,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
+
 import torch
+from _benchmark.measure import seconds
+from _benchmark.report import environment
 from _random_batch import build_model, parse_size
 from _study import remember
 
@@ -19,15 +26,10 @@ from cvt_dense.curves import MAIN, new_figure, save_figure
 from cvt_dense.launch import command_line
 from cvt_dense.models.variants.pruned import SCORES
 
-from .measure import seconds
-from .report import environment
 
-HELP = "a trained network's metric over its backbone's time, with fewer and fewer tokens"
-TOOLS = Path(__file__).parents[1]
-
-
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add this command's arguments to a parser."""
+def parse_args() -> argparse.Namespace:
+    """Return the checked arguments of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('config', type=Path, help='config file')
     parser.add_argument('checkpoint', type=Path, help='checkpoint file')
     parser.add_argument('--size', type=parse_size, metavar='HxW', required=True,
@@ -45,19 +47,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--device', choices=('cpu', 'cuda'), default='cuda' if torch.cuda.is_available() else 'cpu')
     parser.add_argument('--work-dir', type=Path, required=True, metavar='DIR', help='folder of all runs and of the '
                         'results: pruning.json and pruning.png')
-
-
-def check(args: argparse.Namespace) -> None:
-    """Raise ValueError for arguments that are not allowed."""
-    for path in (args.config, args.checkpoint):
-        if not path.is_file():
-            raise ValueError(f'{path} does not exist')
-    if not all(0 < keep <= 1 for keep in args.keep):
-        raise ValueError(f'--keep {args.keep}: fractions must be above 0 and at most 1')
-    if set(args.scores) - set(SCORES):
-        raise ValueError(f'--scores {",".join(args.scores)}: allowed are {", ".join(SCORES)}')
-    if min(args.refresh, args.rounds, args.batch) < 1:
-        raise ValueError('--refresh, --rounds and --batch must be at least 1')
+    args = parser.parse_args()
+    if not all(0 < keep <= 1 for keep in args.keep) or set(args.scores) - set(SCORES):
+        parser.error(f'--keep {args.keep} --scores {args.scores}: allowed are fractions up to 1, and {SCORES}')
+    return args
 
 
 def write_config(pruning: dict | None, args: argparse.Namespace, folder: Path) -> Path:
@@ -85,7 +78,7 @@ def metrics_of(config: Path, args: argparse.Namespace) -> dict[str, float]:
         return json.loads(result.read_text())
 
     def run(tool: str, *flags: str) -> None:
-        subprocess.run([sys.executable, TOOLS / tool, config, *flags, '--work-dir', folder, *data], check=True)
+        subprocess.run([sys.executable, ROOT / 'tools' / tool, config, *flags, '--work-dir', folder, *data], check=True)
 
     if args.finetune:
         run('train.py', *(['--resume'] if folder.exists() else []), '--cfg-options', *args.finetune)
@@ -94,16 +87,6 @@ def metrics_of(config: Path, args: argparse.Namespace) -> dict[str, float]:
     tested = max((folder / 'test').glob('*/*.json'), key=lambda path: path.stat().st_mtime)
     result.write_text(tested.read_text())
     return json.loads(tested.read_text())
-
-
-def run(args: argparse.Namespace) -> None:
-    """Measure accuracy and time of each fraction of tokens, and write the table and the picture."""
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
-        remember(args.work_dir, 'settings.json', dict(
-            config=str(args.config.resolve()), checkpoint=str(args.checkpoint.resolve()),
-            written=args.checkpoint.stat().st_mtime, data_root=args.data_root, refresh=args.refresh,
-            finetune=args.finetune), 'comparison')
-        compare(args)
 
 
 def compare(args: argparse.Namespace) -> None:
@@ -148,3 +131,18 @@ def draw(rows: list[dict], args: argparse.Namespace) -> None:
         axis.grid(alpha=0.3)
         axis.legend()
     save_figure(figure, args.work_dir / 'pruning.png')
+
+
+def main() -> None:
+    """Compare the variants that the command line describes."""
+    args = parse_args()
+    with command_line.report_errors(*command_line.SETUP_ERRORS):
+        remember(args.work_dir, 'settings.json', dict(
+            config=str(args.config.resolve()), checkpoint=str(args.checkpoint.resolve()),
+            written=args.checkpoint.stat().st_mtime, data_root=args.data_root, refresh=args.refresh,
+            finetune=args.finetune), 'comparison')
+        compare(args)
+
+
+if __name__ == '__main__':
+    main()
