@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mmengine.dist import barrier, is_main_process
+from mmengine.dist import barrier, broadcast, is_main_process
 from mmengine.fileio import get_file_backend, join_path
 from mmengine.hooks import CheckpointHook, EMAHook
 from mmengine.runner import Runner
@@ -12,10 +12,8 @@ from mmengine.runner import Runner
 from ...errors import UserError
 from ...fileio import PREFIX, write_atomically
 from ...registry import HOOKS
-from .batch_sizes import next_sizes, restore_sizes
-from .buffers import share_buffers
 from .evaluation import misses_evaluation, note_evaluation, record_evaluation
-from .resume import adapt_schedules, data_shape, move_to_same_data, skip_seen_batches
+from .resume import adapt_schedules, data_shape, move_to_same_data, next_sizes, restore_sizes, skip_seen_batches
 from .stop import StopSignals
 
 
@@ -240,3 +238,16 @@ class SafeCheckpointHook(CheckpointHook):
     def after_train(self, runner: Runner) -> None:
         self.stop_signals.unwatch()
         super().after_train(runner)
+
+
+def share_buffers(runner: Runner) -> None:
+    """Copy the buffers of the model and of its averages (EMA) from the first process to all others.
+
+    Each process gathers BatchNorm's statistics on its own. All processes call this before an evaluation and before
+    a checkpoint, so that what is evaluated is what is saved, and what a resumed run has.
+    """
+    if runner.world_size > 1:
+        averages = [hook.ema_model for hook in runner.hooks if isinstance(hook, EMAHook)]
+        for model in (runner.model, *averages):
+            for buffer in model.buffers():
+                broadcast(buffer)

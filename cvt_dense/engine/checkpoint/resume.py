@@ -5,6 +5,7 @@ from typing import Any
 
 from mmengine.hooks import EMAHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
+from torch import nn
 
 from .loaders import SkippingBatchSampler, batch_size, copy_loader
 
@@ -104,3 +105,19 @@ def skip_seen_batches(runner: Runner) -> None:
         loop.dataloader = copy_loader(loader, batch_sampler=SkippingBatchSampler(loader.batch_sampler, seen))
     elif loader.batch_sampler is None:
         runner.logger.warning(f'The data set is a stream: epoch {runner.epoch + 1} starts from its beginning.')
+
+
+def _resizers(runner: Runner) -> list[nn.Module]:
+    """Return MMDetection's ``BatchSyncRandomResize``, which draws the size of the next batch in advance."""
+    return [module for module in runner.model.modules() if hasattr(module, '_input_size')]
+
+
+def next_sizes(runner: Runner) -> list[Any]:
+    """Return (height, width) in pixels for each of the model's resizers, None before a first batch."""
+    return [module._input_size for module in _resizers(runner)]
+
+
+def restore_sizes(runner: Runner, sizes: list[Any]) -> None:
+    """Set what :func:`next_sizes` returned when the checkpoint was saved."""
+    for module, size in zip(_resizers(runner), sizes):
+        module._input_size = size
