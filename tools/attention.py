@@ -9,7 +9,7 @@ import argparse
 import importlib.util
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,8 @@ import numpy as np
 import torch
 from _attention_figure import Panel, draw, extent_of
 from mmengine.config import Config
-from mmengine.model import BaseModel, revert_sync_batchnorm
-from mmengine.registry import MODELS, TRANSFORMS, init_default_scope
-from mmengine.runner import load_checkpoint
+from mmengine.model import BaseModel
+from mmengine.registry import TRANSFORMS
 from mmengine.structures import BaseDataElement
 from PIL import Image
 from predict import find_images, name_pictures
@@ -39,16 +38,14 @@ from cvt_dense.analysis import (
     rollout,
 )
 from cvt_dense.analysis.observe import block_names
+from cvt_dense.api import Model, load
 from cvt_dense.datasets import open_image
 from cvt_dense.errors import UserError
 from cvt_dense.fileio import atomic_path, write_atomically
 from cvt_dense.launch import command_line
-from cvt_dense.launch.checks.weights import check_checkpoint
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
-from cvt_dense.launch.read import read_config
 from cvt_dense.models import ImageClassifier
 from cvt_dense.nodes import dicts, type_name
-from cvt_dense.weights import register_safe_loading
 
 SAMPLE = 256  # queries of a block over which distance, entropy and rank are computed
 SHAPES = ('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape')  # of an image, as mmseg's heads read them
@@ -86,25 +83,21 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def build(args: argparse.Namespace, cfg: Config) -> tuple[BaseModel, list[str]]:
-    """Build the config's model with the checkpoint's weights; return it and the names of its classes.
+def build(args: argparse.Namespace) -> Model:
+    """Load the model of the command line.
 
     Raises:
-        UserError: config and checkpoint do not fit each other, or the backbone is no CvT.
+        UserError: config and checkpoint do not fit each other, or the backbone is not a CvT of three channels.
     """
-    init_default_scope(cfg.get('default_scope') or 'mmengine')
-    register_safe_loading()
-    check_checkpoint(cfg, args.checkpoint, strict=True)
-    model = revert_sync_batchnorm(MODELS.build(cfg.model))
-    meta = load_checkpoint(model, args.checkpoint, map_location='cpu').get('meta', {})
+    model = load(args.config, args.checkpoint, device=args.device, cfg_options=args.cfg_options)
     try:
-        backbone = find_cvt(model)
+        backbone = find_cvt(model.network)
     except ValueError as error:
         raise UserError(f'{args.config}: {error}') from error
     if backbone.in_channels != 3:
         raise UserError(f'{args.config}: model.backbone.in_channels={backbone.in_channels}, and this tool draws on '
                         'photos: it needs 3.')
-    return model.to(args.device).eval(), list((meta.get('dataset_meta') or {}).get('classes') or [])
+    return model
 
 
 def short_side_of(cfg: Config) -> int | None:
@@ -134,7 +127,7 @@ def scores_of(model: BaseModel) -> Run:
     raise UserError(f'--cam needs a classifier or a segmentor; {type(model).__name__} has scores of boxes.')
 
 
-def find_class(name: str, classes: list[str], scores: Tensor) -> int:
+def find_class(name: str, classes: Sequence[str], scores: Tensor) -> int:
     """Return the number of a class.
 
     Args:
@@ -178,9 +171,7 @@ class Analysis:
     """Draws the attention of one model on images, and measures it.
 
     Args:
-        model: in eval mode.
-        cfg: its config.
-        classes: names of the classes, or none.
+        model: result of :func:`build`.
         args: the command line.
         scores: the function of :func:`scores_of` with ``--cam``.
 
@@ -188,10 +179,11 @@ class Analysis:
         UserError: no block's attention can be recorded.
     """
 
-    def __init__(self, model: BaseModel, cfg: Config, classes: list[str], args: argparse.Namespace, scores: Run | None):
-        self.model, self.cfg, self.classes, self.args, self.scores = model, cfg, classes, args, scores
-        self.side = args.short_side or short_side_of(cfg)
-        self.backbone = find_cvt(model)
+    def __init__(self, model: Model, args: argparse.Namespace, scores: Run | None):
+        self.model, self.cfg, self.classes, self.args, self.scores = (
+            model.network, model.cfg, model.classes, args, scores)
+        self.side = args.short_side or short_side_of(model.cfg)
+        self.backbone = find_cvt(model.network)
         self.blocks = recordable_blocks(self.backbone)
         self.last = f'stage{len(self.backbone.depths) - 1}'
         if not self.blocks:
@@ -287,11 +279,10 @@ def main() -> None:
         pictures = name_pictures(images, out_dir)
         check_outputs([*pictures, out_dir / 'attention.json'], args.force, images)
         check_points(args.point, images)
-        cfg = read_config(args)
         if args.short_side is not None:
             command_line.check_value('--short-side', args.short_side, 1)
-        model, classes = build(args, cfg)
-        analysis = Analysis(model, cfg, classes, args, scores_of(model) if args.cam is not None else None)
+        model = build(args)
+        analysis = Analysis(model, args, scores_of(model.network) if args.cam is not None else None)
         left_out = sorted(set(block_names(analysis.backbone)) - set(analysis.blocks))
         if left_out:
             print(f'Without blocks whose attention is linear or uses relative positions: {", ".join(left_out)}')

@@ -238,21 +238,3 @@ def parts(path: Path) -> list[Path]:
 def above_tolerance(path: Path) -> Path:
     """Return the name of a file that differs from PyTorch by more than its precision explains."""
     return path.with_name(f'{path.stem}.above_tolerance{path.suffix}')
-
-
-def export(model: nn.Module, path: Path, options: Options, about: dict[str, Any], precision: str = 'fp32',
-           **more: Any) -> Path | None:
-    """Write one file of one model.
-
-    Args:
-        model: classifier, detector, segmentor or backbone.
-        path: file to write; its suffix chooses the format.
-        options: see :class:`Options`.
-        about: entries of the file's metadata.
-        precision: one of ``PRECISIONS``.
-        **more: further arguments of :class:`Exporter`.
-
-    Returns:
-        ``path``, or None if the file differs from PyTorch by more than the tolerance of its precision.
-    """
-    return path if Exporter(model, options, about, **more).export(path, precision) else None

@@ -11,7 +11,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 
-from cvt_dense.deploy import export
+from cvt_dense.deploy.export import Exporter, Options
 from cvt_dense.deploy.fuse import fuse
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
@@ -88,16 +88,15 @@ def test_onnx_of_four_channels(tmp_path):
         type='EncoderDecoder', backbone=dict(type='cvt_dense.CvT', arch=ARCH, in_channels=4),
         data_preprocessor=dict(type='SegDataPreProcessor'),
         decode_head=dict(type='FCNHead', in_channels=48, in_index=2, channels=8, num_classes=2)))
-    options = export.Options(size=(32, 64))
-    file = export.export(model.eval(), tmp_path / 'four.onnx', options, dict(classes=None, config='', config_hash=''),
-                         report=print)  # compared with PyTorch there
+    options, file = Options(size=(32, 64)), tmp_path / 'four.onnx'
+    assert Exporter(model.eval(), options, dict(classes=None, config='', config_hash='')).export(file)
     image = torch.randn(1, 4, 32, 64)
     found, = open_exported(file)(image).values()
     with torch.no_grad():
         expected = model.encode_decode(image, [dict(img_shape=(32, 64), ori_shape=(32, 64), pad_shape=(32, 64))])
     torch.testing.assert_close(torch.as_tensor(found), expected, atol=1e-3, rtol=1e-3)
     with pytest.raises(UserError, match='--raw-input'):
-        export.export(model, tmp_path / 'raw.onnx', options._replace(raw_input='NHWC'), {})
+        Exporter(model, options._replace(raw_input='NHWC'), {})
 
 
 def test_mistakes(published, tmp_path):
