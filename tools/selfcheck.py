@@ -10,8 +10,6 @@ interrupted run leaves the results so far; checks that cannot run here are skipp
 import argparse
 import importlib.util
 import json
-import os
-import platform
 import subprocess
 import sys
 import time
@@ -83,23 +81,6 @@ class Report:
         write_atomically(self.path, json.dumps(self.entries, indent=1) + '\n')
 
 
-def environment(device: str) -> dict[str, Any]:
-    """Return versions and the device."""
-    import mmcv
-    import mmengine
-    import timm
-    import torch
-    found = dict(python=platform.python_version(), torch=torch.__version__, timm=timm.__version__,
-                 mmengine=mmengine.__version__, mmcv=mmcv.__version__, cpus=os.cpu_count(), device=device)
-    if device == 'cuda':
-        properties = torch.cuda.get_device_properties(0)
-        found.update(gpu=properties.name, gpus=torch.cuda.device_count(), cuda=torch.version.cuda,
-                     gib=round(properties.total_memory / 2**30, 1), capability=f'{properties.major}.{properties.minor}')
-    else:
-        found.update(cpu=torch.backends.cpu.get_cpu_capability())
-    return found
-
-
 def speeds(arguments: list[str], device: str, seconds: float) -> dict[str, Any]:
     """Return the rows of tools/benchmark.py, which runs in its own process so that a crash leaves this one alive.
 
@@ -124,20 +105,10 @@ def speeds(arguments: list[str], device: str, seconds: float) -> dict[str, Any]:
             raise Skip(f'took longer than the {seconds:.0f} s that were left (--minutes)') from None
         if done.returncode:
             raise RuntimeError(done.stdout[-1500:])
+        print(done.stdout)
         rows = json.loads(file.read_text())['rows']
     return dict(rows=rows, images_per_s=rows[0]['images_per_s'], gib=rows[0]['memory_gib'],
                 peak=rows[0]['share_of_peak'])
-
-
-def print_rows(report: Report) -> None:
-    """Print the speed tables of a report."""
-    for entry in report.entries:
-        if entry.get('rows'):
-            print(f'\n{entry["name"]}\n{"":32}{"images/s":>10}{"x first":>9}{"GiB":>8}{"peak":>7}')
-            for row in entry['rows']:
-                if row['images_per_s']:
-                    print(f'{row["name"]:32}{row["images_per_s"]:10.1f}{row["speedup"] or 0:9.2f}'
-                          f'{row["memory_gib"] or 0:8.2f}{row["share_of_peak"] or 0:7.0%}')
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -161,6 +132,7 @@ def main() -> None:
     device = args.device or ('cuda' if torch.cuda.is_available() else 'cpu')
     if device == 'cuda' and not torch.cuda.is_available():
         parser.error(f'--device cuda: this PyTorch ({torch.__version__}) sees no CUDA device')
+    from _benchmark.report import environment
     from _selfcheck import CHECKS
     from mmengine.logging import MMLogger
     MMLogger.get_current_instance().setLevel('WARNING')
@@ -171,7 +143,6 @@ def main() -> None:
         report.run(name, check, device)
     for name, arguments in TABLES[device]:
         report.run(f'speed, {name}', speeds, arguments, device, end - time.monotonic())
-    print_rows(report)
     states = [entry['state'] for entry in report.entries]
     counts = ', '.join(f'{states.count(state)} {state}' for state in ('ok', 'failed', 'skipped'))
     print(f'\n{counts}: {report.path}')

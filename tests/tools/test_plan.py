@@ -63,13 +63,12 @@ def test_unknown_data_needs_its_number():
 
 def test_as_typed(call_tool):
     out = call_tool('benchmark', 'plan', 'configs/cvt13_in1k.py', '--gpus', '8', '--flops', '989e12',
-                    '--utilisation', '0.35', '--gib-per-image', '0.3', '--images-per-core', '100')
+                    '--utilisation', '0.35', '--gib-per-image', '0.3')
     rows = dict(re.findall(r'^(\S+(?: \d+ GPUs)?) +([\d,.]+)', out, re.M))
     value = {name: float(text.replace(',', '')) for name, text in rows.items()}
     assert value['images'] == 300 * 1_281_167
     hours = value['images'] * value['training'] * 1e9 / (989e12 * 0.35) / 3600
     assert value['cost'] == pytest.approx(hours, rel=0.01)
     assert value['on 8 GPUs'] == pytest.approx(hours / 8, rel=0.05)
-    assert value['loading'] == pytest.approx(value['speed'] / 100, rel=0.01)
     assert value['memory'] == pytest.approx(0.3 * 256 + 19_997_480 * 12 / 2**30, rel=0.01)
     assert '--utilisation 35.0' in call_tool('benchmark', 'plan', 'configs/cvt13_in1k.py', '--utilisation', '35', rc=2)

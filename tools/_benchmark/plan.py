@@ -85,15 +85,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
                         help="training image (the config's crop; needed where images keep their own shape)")
     parser.add_argument('--images', type=int, metavar='N',
                         help='images of an epoch (known: ' + ', '.join(TRAINING_IMAGES) + ')')
-    parser.add_argument('--images-per-core', type=float, metavar='N',
-                        help='loaded in a second by one core (benchmark.py data): how many cores a GPU needs')
     parser.add_argument('--gib-per-image', type=float, metavar='GIB',
                         help='memory of one image in training (docs/results/speed.md): what a GPU needs')
 
 
 def check(args: argparse.Namespace) -> None:
     """Raise ValueError for arguments that are not allowed."""
-    for name in ('gpus', 'flops', 'images_per_second', 'images', 'images_per_core', 'gib_per_image'):
+    for name in ('gpus', 'flops', 'images_per_second', 'images', 'gib_per_image'):
         value = getattr(args, name)
         if value is not None and not value > 0:
             raise ValueError(f'--{name.replace("_", "-")} {value}: must be more than 0')
@@ -206,8 +204,6 @@ def print_plan(args: argparse.Namespace, cfg: Config, size: tuple[int, int], fou
         states = parameters * (8 + 4 * averaged) / 2**30  # weights and gradients are in the measured figure
         rows.append(('memory', f'{args.gib_per_image * found.images_per_gpu + states:,.1f} GiB',
                      'a GPU, without accumulation'))
-    if args.images_per_core:
-        rows.append(('loading', f'{found.images_per_second / args.images_per_core:,.1f} cores', 'a GPU'))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     print(args.config)
     for name, value, remark in rows:
