@@ -87,16 +87,13 @@ def build(args: argparse.Namespace) -> Model:
     """Load the model of the command line.
 
     Raises:
-        UserError: config and checkpoint do not fit each other, or the backbone is not a CvT of three channels.
+        UserError, ValueError: config and checkpoint do not fit each other, or the backbone is no CvT of three channels.
     """
     model = load(args.config, args.checkpoint, device=args.device, cfg_options=args.cfg_options)
-    try:
-        backbone = find_cvt(model.network)
-    except ValueError as error:
-        raise UserError(f'{args.config}: {error}') from error
-    if backbone.in_channels != 3:
-        raise UserError(f'{args.config}: model.backbone.in_channels={backbone.in_channels}, and this tool draws on '
-                        'photos: it needs 3.')
+    channels = find_cvt(model.network).in_channels
+    if channels != 3:
+        raise UserError(f'{args.config}: model.backbone.in_channels={channels}, and this tool draws on photos, which '
+                        'have 3.')
     return model
 
 

@@ -103,10 +103,7 @@ def main() -> None:
         check_checkpoint(cfg, args.checkpoint, strict=True)
         model = revert_sync_batchnorm(MODELS.build(cfg.model))
         checkpoint = load_checkpoint(model, args.checkpoint, map_location='cpu')
-        try:
-            before = find_cvt(model)
-        except ValueError as error:
-            raise UserError(f'{args.config}: {error}') from error
+        before = find_cvt(model)
         model.to(args.device).eval()
         torch.manual_seed(args.seed)
         importance = head_importance(model, losses(model, cfg, args))
