@@ -99,10 +99,6 @@ class Exporter:
                     input_size=None if self.dynamic else list(self.options.size), dynamic=self.dynamic,
                     batch=self.batch)
 
-    def to_input(self, images: Tensor) -> Tensor:
-        """Convert inputs of the network to inputs of the file."""
-        return file_input(images, self.about)
-
     def _resize(self, image: Tensor, size: tuple[int, int]) -> Tensor:
         """Resize what the network gets of an image; to whole pixel values if the file takes such."""
         if image.shape[2:] == torch.Size(size):
@@ -155,9 +151,9 @@ class Exporter:
             size = self.options.size
             if self.dynamic:
                 size = tuple(max(side, TRACED_SIDE) for side in size)
-            example = self.to_input(self.normalise(random_images(size, self.batch or 2, channels=self.channels)))
+            images = self.normalise(random_images(size, self.batch or 2, channels=self.channels))
             try:
-                return formats.trace(self._whole(dtype), example, self._free_dimensions())
+                return formats.trace(self._whole(dtype), file_input(images, self.about), self._free_dimensions())
             except Exception as error:
                 failure = error
             self.report(f'The network cannot be exported for images of any {"size" if self.dynamic else "number"} '
@@ -186,7 +182,8 @@ class Exporter:
             if not self.images:
                 raise UserError('int8 takes its ranges from images, and there are none.')
             size = self.options.size
-            inputs = [self.to_input(image if self.dynamic else self._resize(image, size)) for image in self.images]
+            inputs = [file_input(image if self.dynamic else self._resize(image, size), self.about)
+                      for image in self.images]
             model = int8.quantize(model, inputs, self.layers.keys() - self.keep)
             self.report(f'  {len(int8.int8_layers(model, self.layers))} of {len(self.layers)} layers in int8')
         (formats.save_openvino if path.suffix == '.xml' else formats.save_onnx)(model, path, self.metadata(precision))

@@ -170,7 +170,7 @@ class _Logits(nn.Module):
         return (self.run(inputs), )
 
 
-def _checked_outputs(network: BaseModel, exported: Exported, number: int) -> Callable[[Tensor], dict[str, Tensor]]:
+def _checked_outputs(exported: Exported, number: int) -> Callable[[Tensor], dict[str, Tensor]]:
     """Return ``exported.run_normalised`` that compares the number of outputs with that of the config's head."""
 
     def run(inputs: Tensor) -> dict[str, Tensor]:
@@ -184,13 +184,13 @@ def _checked_outputs(network: BaseModel, exported: Exported, number: int) -> Cal
 
 
 def _classify(network: BaseModel, exported: Exported) -> None:
-    run = _checked_outputs(network, exported, network.num_classes)
+    run = _checked_outputs(exported, network.num_classes)
     network.backbone, network.head = _Logits(lambda inputs: run(inputs)['logits']), nn.Identity()
     network.head_dist = None  # its mean with the other head is in the file
 
 
 def _segment(network: BaseModel, exported: Exported) -> None:
-    run = _checked_outputs(network, exported, network.out_channels)
+    run = _checked_outputs(exported, network.out_channels)
 
     def encode_decode(inputs: Tensor, batch_img_metas: Any) -> Tensor:
         outputs = run(inputs)

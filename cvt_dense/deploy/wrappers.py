@@ -13,8 +13,6 @@ from ..models.cvt import CvT
 from .detectors import Detector
 from .fuse import fuse
 
-TASKS = ('classification', 'segmentation', 'detection')
-
 
 def task_of(model: nn.Module) -> str | None:
     """Return 'classification', 'segmentation' or 'detection' by the model's attributes, or None."""

@@ -53,29 +53,19 @@ class RawWeightsHook(Hook):
             self.loop = loop
             self.evaluator = deepcopy(loop.evaluator)
 
-    def _process(self, data_batch: Any) -> None:
+    def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         if self.model is not None:
             # The context must not be entered for nothing: some devices have no autocast.
             with torch.no_grad(), autocast() if self.loop.fp16 else nullcontext():
                 outputs = self.model.test_step(data_batch)
             self.evaluator.process(data_samples=outputs, data_batch=data_batch)
 
-    def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
-                       outputs: Any = None) -> None:
-        self._process(data_batch)
+    after_test_iter = after_val_iter
 
-    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
-                        outputs: Any = None) -> None:
-        self._process(data_batch)
-
-    def _finish(self, metrics: dict[str, float]) -> None:
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         if self.model is not None:
             raw = self.evaluator.evaluate(len(self.loop.dataloader.dataset))
             metrics.update({f'raw/{name.split("/", 1)[-1]}': value for name, value in raw.items()})
             self.model = None
 
-    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        self._finish(metrics)
-
-    def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        self._finish(metrics)
+    after_test_epoch = after_val_epoch
