@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchvision.ops import box_iou
 
 # Largest relative error of an output, |a - b| / |b| in the 2-norm; of labels and boxes the fraction that differs.
 TOLERANCES = dict(fp32=1e-3, fp16=0.02, bf16=0.05, int8=0.05)
@@ -68,9 +67,13 @@ def compare_detections(actual: dict[str, Tensor], expected: dict[str, Tensor]) -
 
 def _partners(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Return for each expected box whether it has a partner, and the partner's index."""
-    overlap = box_iou(expected['boxes'], actual['boxes'])
-    if not overlap.numel():
-        return torch.zeros(len(overlap), dtype=torch.bool), torch.zeros(len(overlap)).long()
+    a, b = expected['boxes'][:, None], actual['boxes'][None]
+    if not a.numel() or not b.numel():
+        return torch.zeros(len(expected['boxes']), dtype=torch.bool), torch.zeros(len(expected['boxes'])).long()
+    sides = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0)
+    areas = [(x[..., 2:] - x[..., :2]).prod(-1) for x in (a, b)]
+    overlap = sides.prod(-1)
+    overlap = overlap / (areas[0] + areas[1] - overlap).clamp(min=1e-6)
     overlap[expected['labels'][:, None] != actual['labels'][None]] = 0
     best, partner = overlap.max(dim=1)
     return best >= 0.9, partner
