@@ -1,9 +1,24 @@
-"""Templates of ``configs/*_custom.py`` as a user edits them."""
+"""The recipes, and the templates of ``configs/*_custom.py`` as a user edits them."""
+import copy
+import functools
 import re
 from pathlib import Path
 from typing import Any
 
+from mmengine.config import Config
+
 ROOT = Path(__file__).resolve().parents[1]
+
+
+@functools.cache
+def parsed(name: str) -> Config:
+    """Return the config of ``configs/<name>.py``, parsed once in a process; it is not to be changed."""
+    return Config.fromfile(ROOT / f'configs/{name}.py')
+
+
+def recipe(name: str) -> Config:
+    """Return a copy of :func:`parsed` that a test may change."""
+    return copy.deepcopy(parsed(name))
 
 
 def edit_head(template: str, **lines: Any) -> str:

@@ -2,7 +2,6 @@
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from forked import ROOT, Forked
 from PIL import Image
 
 from cvt_dense.engine.checkpoint import find_checkpoint
 
-ROOT = Path(__file__).resolve().parents[1]
 EPOCHS, ITERATIONS = 8, 24  # of the config below: 36 images, 12 a batch
 
 CONFIG = """
@@ -58,12 +57,6 @@ def write_config(folder: Path) -> Path:
     return config
 
 
-def free_port() -> str:
-    with socket.socket() as sock:
-        sock.bind(('127.0.0.1', 0))
-        return str(sock.getsockname()[1])
-
-
 def load(path: Path) -> dict[str, Any]:
     return torch.load(path, map_location='cpu', weights_only=False)
 
@@ -87,15 +80,21 @@ def differences(first: Path, second: Path) -> list[str]:
 
 
 class Process:
-    """A command running in the project's root as a group of its own, with its output in a file."""
+    """A command running in the project's root as a group of its own, with its output in a file.
+
+    A script without an interpreter before it (``'tools/train.py', ...``) is forked from the server of forked.py.
+    """
 
     def __init__(self, *args: Any, output: Path, **env: str):
         self.output = output
-        self.file = open(output, 'w')
-        self.popen = subprocess.Popen(
-            [str(arg) for arg in args], cwd=ROOT, stdout=self.file, stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, 'PYTHON': sys.executable, 'OMP_NUM_THREADS': '1', **env})
+        env = {'PYTHON': sys.executable, 'OMP_NUM_THREADS': '1', **env}
+        output.write_text('')
+        if str(args[0]).endswith('.py'):
+            self.popen = Forked(*args, output=output, **env)
+            return
+        with open(output, 'a') as file:
+            self.popen = subprocess.Popen([str(arg) for arg in args], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT,
+                                          start_new_session=True, env={**os.environ, **env})
 
     def text(self) -> str:
         return self.output.read_text()
@@ -150,13 +149,12 @@ def start(*args: Any, output: Path, **env: str) -> Iterator[Process]:
         if process.group_is_alive():
             os.killpg(process.popen.pid, signal.SIGKILL)
         process.popen.wait()
-        process.file.close()
 
 
-def call(*args: Any, output: Path, rc: int = 0, **env: str) -> str:
+def call(*args: Any, output: Path, rc: int = 0, timeout: float = 600., **env: str) -> str:
     """Runs a command to its end and returns its output."""
     with start(*args, output=output, **env) as process:
-        return process.finish(rc)
+        return process.finish(rc, timeout)
 
 
 def kill_repeatedly(command: tuple, work_dir: Path, kills: int, within: float, seed: int = 0) -> int:

@@ -105,7 +105,9 @@ def build_runner(cfg: Config, user_cfg: Config, args: argparse.Namespace, datase
     for hook in (EvaluateLoadedHook, *((SummaryHook, HeadClassesHook) if training else ())):
         if not any(isinstance(present, hook) for present in runner.hooks):  # a config of another project
             runner.register_hook(hook())
-    runner.cfg = user_cfg
+    # Every checkpoint has the config's text, whose formatting would take longer than writing a small network.
+    runner.cfg = Config(dict(user_cfg.items()), user_cfg.text, user_cfg.filename, user_cfg.env_variables,
+                        format_python_code=False)
     runner.visualizer.add_config(user_cfg)
     if training and is_main_process():
         user_cfg.dump(os.path.join(runner.work_dir, os.path.basename(user_cfg.filename)))

@@ -7,6 +7,7 @@ import torch
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
+from templates_edited import recipe
 
 import cvt_dense  # noqa: F401
 from cvt_dense.launch.cfg_options import merge_options, parse_value
@@ -24,10 +25,6 @@ NAMED = {'maskrcnn_cvt13_coco', 'maskrcnn_cvt21_coco', 'maskrcnn_cvtw24_coco', '
          'upernet_cvt13_custom', 'cvt13_custom', 'cvt13_in1k', *(f'{baseline}_in1k' for baseline in BASELINES),
          *(f'upernet_{baseline}_ade20k' for baseline in BASELINES),
          *(f'maskrcnn_{baseline}_coco' for baseline in BASELINES if baseline != 'deits')}
-
-
-def load(name: str) -> Config:
-    return Config.fromfile(ROOT / f'configs/{name}.py')
 
 
 def build(cfg: Config) -> torch.nn.Module:
@@ -52,7 +49,7 @@ def test_config_for_mmdet_in_the_documentation(tmp_path):
 
 @pytest.mark.parametrize('name', CONFIGS)
 def test_builds_and_channels_match(name):
-    cfg = load(name)
+    cfg = recipe(name)
     model = build(cfg)
     assert sum(param.numel() for param in model.parameters()) > 10_000
     if name not in DENSE:
@@ -93,7 +90,7 @@ def test_builds_and_channels_match(name):
 @pytest.mark.parametrize('name', [name for name in DENSE if 'nano' not in name])
 def test_recipe_states_what_it_is_for(name):
     """The pixel statistics, precision, batch and start weights that every full-size recipe has."""
-    cfg = load(name)
+    cfg = recipe(name)
     preprocessor = cfg.model.data_preprocessor
     if name.endswith('_multichannel'):  # its pipeline normalises
         loads, normalises = cfg.train_dataloader.dataset.pipeline[0], cfg.train_dataloader.dataset.pipeline[4]
@@ -118,7 +115,7 @@ def test_recipe_states_what_it_is_for(name):
 @pytest.mark.parametrize('name', ['maskrcnn_cvt21_coco', 'cascademaskrcnn_cvt13_coco_3x', 'mask2former_cvt13_ade20k'])
 def test_parameter_groups(name):
     """No decay on BN, LN, biases, CLS token and (Mask2Former) queries; layer-wise decay where the recipe has it."""
-    cfg = load(name)
+    cfg = recipe(name)
     model = build(cfg)
     wrapper = dict(cfg.optim_wrapper, type='OptimWrapper')
     for key in ('dtype', 'loss_scale'):
@@ -140,7 +137,7 @@ def test_parameter_groups(name):
 
 def test_from_scratch_by_option():
     """The option that the configs' comment names."""
-    cfg = load('maskrcnn_cvt21_coco')
+    cfg = recipe('maskrcnn_cvt21_coco')
     merge_options(cfg, {'model.backbone.init_cfg': parse_value('None')})
     assert cfg.model.backbone.init_cfg is None
 
@@ -159,7 +156,7 @@ def test_three_levels_of_inheritance():
 
 @pytest.mark.parametrize('name', [name for name in CONFIGS if name not in DENSE])
 def test_classification_recipes_share_a_runtime(name):
-    cfg = load(name)
+    cfg = recipe(name)
     assert cfg.default_scope == 'cvt_dense'
     best = None if name == 'cvt_nano_shapes' or name.startswith('simmim') else 'accuracy/top1'
     assert (cfg.default_hooks.checkpoint.save_best, cfg.default_hooks.checkpoint.rule) == (best, 'greater')

@@ -5,10 +5,10 @@ import mmdet.datasets  # noqa: F401
 import mmseg.datasets  # noqa: F401
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import PARAM_SCHEDULERS, DefaultScope
+from templates_edited import parsed
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 
@@ -52,7 +52,6 @@ POLY = {'160k': (160_000, 1., 1500), '80k': (80_000, 1., 1500), '40k': (40_000, 
 CLIP = {'dino_cvt13_coco': 0.1, 'mask2former_cvt13_ade20k': 0.01}
 DROP_PATH = {'retinanet_cvt13_coco': 0.1, 'retinanet_cvt13_custom': 0.1, 'semfpn_cvt13_ade20k': 0.1,
              'semfpn_cvt21_ade20k': 0.1, 'maskrcnn_resnet50_coco': 0., 'upernet_resnet50_ade20k': 0.}
-CONTENT = {name: Config.fromfile(CONFIGS / f'{name}.py') for name in RECIPES}
 
 
 def rates(cfg, epochs, epoch_length):
@@ -81,7 +80,7 @@ def test_table_is_complete():
 
 @pytest.mark.parametrize('name', RECIPES)
 def test_optimizer_and_batch(name):
-    cfg, (batch, lr, weight_decay, decay_rate, schedule) = CONTENT[name], RECIPES[name]
+    cfg, (batch, lr, weight_decay, decay_rate, schedule) = parsed(name), RECIPES[name]
     wrapper = cfg.optim_wrapper
     assert (wrapper.optimizer.lr, wrapper.optimizer.weight_decay) == (lr, weight_decay)
     assert wrapper.optimizer.get('optimizer_type', wrapper.optimizer.type) == 'AdamW'
@@ -99,8 +98,8 @@ def test_optimizer_and_batch(name):
 def test_learning_rate_by_epoch(schedule):
     epochs, falls, warmup = STEPS[schedule]
     names = [name for name in RECIPES if RECIPES[name][-1] == schedule]
-    cfg, length = CONTENT[names[0]], 1200
-    assert all(CONTENT[name].param_scheduler == cfg.param_scheduler for name in names)
+    cfg, length = parsed(names[0]), 1200
+    assert all(parsed(name).param_scheduler == cfg.param_scheduler for name in names)
     found = rates(cfg, epochs, length)
     for i in [i for i in (0, 1, 100, 500, 999) if i < warmup]:
         assert found[i] == pytest.approx(1e-4 * (0.001 + 0.999 * i / (warmup - 1)))
@@ -113,8 +112,8 @@ def test_learning_rate_by_epoch(schedule):
 def test_learning_rate_by_iteration(schedule):
     iterations, power, warmup = POLY[schedule]
     names = [name for name in RECIPES if RECIPES[name][-1] == schedule]
-    cfg = CONTENT[names[0]]
-    assert all(CONTENT[name].param_scheduler == cfg.param_scheduler for name in names)
+    cfg = parsed(names[0])
+    assert all(parsed(name).param_scheduler == cfg.param_scheduler for name in names)
     found, lr = rates(cfg, 1, iterations), cfg.optim_wrapper.optimizer.lr
     for i in [i for i in (0, 1, 100, 399) if i < warmup]:
         assert found[i] == pytest.approx(lr * (1e-6 + (1 - 1e-6) * i / (warmup - 1)))
@@ -126,7 +125,7 @@ def test_learning_rate_by_iteration(schedule):
 @pytest.mark.parametrize('name', RECIPES)
 def test_sizes(name):
     """The image sizes and crops of training and testing."""
-    cfg = CONTENT[name]
+    cfg = parsed(name)
     detection = cfg.default_scope == 'mmdet'
     with DefaultScope.overwrite_default_scope('mmdet' if detection else 'mmseg'):
         train, test = ({type(step).__name__: step

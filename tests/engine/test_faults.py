@@ -23,7 +23,7 @@ WITHIN = 0.9  # seconds: about one epoch and one evaluation
 
 
 def train(folder: Path, work_dir: Path, *flags: str):
-    return (sys.executable, 'tools/train.py', folder / 'tiny.py', '--work-dir', work_dir, *flags)
+    return ('tools/train.py', folder / 'tiny.py', '--work-dir', work_dir, *flags)
 
 
 @pytest.fixture(scope='module')
@@ -145,11 +145,12 @@ def test_torchrun_restarts_and_resumes_after_the_loss_of_a_process(folder, undis
 def main(kills: int) -> None:
     folder = Path(tempfile.mkdtemp(prefix='faults_'))
     write_config(folder)
-    call(*train(folder, folder / 'undisturbed'), output=folder / 'undisturbed.txt')
+    call(sys.executable, *train(folder, folder / 'undisturbed'), output=folder / 'undisturbed.txt')
     done, runs = 0, 0
     while done < kills:  # a run of seconds is over after some kills; then another one begins
         work_dir = folder / f'killed{runs}'
-        done += kill_repeatedly(train(folder, work_dir, '--resume'), work_dir, kills - done, WITHIN, seed=runs)
+        command = sys.executable, *train(folder, work_dir, '--resume')
+        done += kill_repeatedly(command, work_dir, kills - done, WITHIN, seed=runs)
         runs += 1
         different = differences(folder / 'undisturbed' / LAST, work_dir / LAST)
         print(f'{done} kills, {runs} runs: {len(different)} values of the last checkpoint differ', flush=True)

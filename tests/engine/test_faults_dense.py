@@ -83,13 +83,15 @@ TASKS = dict(detection=(DETECTION, 'epoch_6.pth'), segmentation=(SEGMENTATION, '
 WITHIN = 4.  # seconds: some of a run's 24 iterations
 
 
-def command(folder: Path, task: str, workers: int, processes: int, work_dir: Path) -> tuple:
-    """What starts or resumes a task's run; writes its config."""
+def command(folder: Path, task: str, workers: int, processes: int, work_dir: Path, fork: bool = True) -> tuple:
+    """What starts or resumes a task's run, if ``fork`` without importing PyTorch again; writes its config."""
     config = folder / f'{task}_{workers}.py'
     config.write_text(TASKS[task][0].format(root=ROOT, data=folder / 'data', workers=workers))
-    if processes > 1:
-        return 'tools/dist_train.sh', config, processes, '--work-dir', work_dir, '--resume'
-    return sys.executable, 'tools/train.py', config, '--work-dir', work_dir, '--resume'
+    flags = '--work-dir', work_dir, '--resume'
+    if processes == 1:
+        return *(() if fork else (sys.executable, )), 'tools/train.py', config, *flags
+    return ('tests/two_ranks.py', 'tools/train.py', config, *flags) if fork else (
+        'tools/dist_train.sh', config, processes, *flags)
 
 
 def undisturbed(folder: Path, task: str, processes: int) -> Path:
@@ -125,7 +127,7 @@ def main(kills: int, tasks: list[str]) -> None:
         while done < kills:
             workers, processes = (0, 2)[runs % 2], (1, 2)[runs // 2 % 2]
             work_dir = folder / f'{task}_{runs}'
-            done += kill_repeatedly(command(folder, task, workers, processes, work_dir), work_dir,
+            done += kill_repeatedly(command(folder, task, workers, processes, work_dir, fork=False), work_dir,
                                     min(5, kills - done), WITHIN, seed=runs)
             runs += 1
             different = differences(undisturbed(folder, task, processes), work_dir / TASKS[task][1])

@@ -8,7 +8,7 @@ import torch
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import PARAM_SCHEDULERS, DefaultScope
-from templates_edited import ROOT, edit_head
+from templates_edited import ROOT, edit_head, recipe
 from tiny_training import write_config
 
 from cvt_dense.errors import UserError
@@ -86,7 +86,7 @@ TEMPLATES = [name for name in RECIPES if name.endswith(('_custom', '_multichanne
 def test_every_recipe_at_half_and_at_twice_its_length(name, lines):
     """The log names the settings with which the schedule is whole, and what is trained at rate 0."""
     for factor in (0.5, 2):
-        cfg = Config.fromfile(ROOT / f'configs/{name}.py')
+        cfg = recipe(name)
         key = 'max_epochs' if 'max_epochs' in cfg.train_cfg else 'max_iters'
         check_schedules(cfg, RUN)
         assert not lines
@@ -117,7 +117,7 @@ def test_a_length_edited_in_the_file_moves_the_schedule(tmp_path):
         path.write_text(re.sub(r'^(max_epochs|max_iters) = (\d+)\b', lambda found: f'{found[1]} = {2 * int(found[2])}',
                                path.read_text(), flags=re.M))
     for name in set(RECIPES) - set(TEMPLATES):
-        before, cfg = (Config.fromfile(folder / f'{name}.py') for folder in (ROOT / 'configs', configs))
+        before, cfg = recipe(name), Config.fromfile(configs / f'{name}.py')
         key = 'max_epochs' if 'max_epochs' in cfg.train_cfg else 'max_iters'
         assert cfg.train_cfg[key] == 2 * before.train_cfg[key] == cfg.param_scheduler[-1].end, name
 
@@ -135,7 +135,7 @@ def test_short_templates_reach_their_learning_rate(name, iterations, tmp_path, l
 @pytest.mark.parametrize('iterations', [2, 10, 39, 40])
 def test_short_recipes_reach_their_learning_rate_or_say_why(iterations, tmp_path):
     for name in RECIPES:
-        cfg = Config.fromfile(ROOT / f'configs/{name}.py')
+        cfg = recipe(name)
         if 'max_iters' not in cfg.train_cfg or name in TEMPLATES:
             continue
         cfg.train_cfg.max_iters = iterations

@@ -4,10 +4,10 @@ import json
 import os
 import pty
 import re
+import select
 import shutil
 import signal
 import subprocess
-import sys
 import termios
 import time
 from pathlib import Path
@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forked import ROOT, Forked, free_port
 from PIL import Image
-from tiny_training import EPOCHS, ITERATIONS, ROOT, call, differences, free_port, load, start, write_config
+from tiny_training import EPOCHS, ITERATIONS, call, differences, load, start, write_config
 
 TWO = ('--cfg-options', 'train_dataloader.batch_size=6')
 
@@ -58,7 +59,7 @@ def slurm(folder):
 @pytest.fixture(scope='module')
 def one(folder):
     """Work dir of an undisturbed run of one process."""
-    call(sys.executable, 'tools/train.py', folder / 'tiny.py', '--work-dir', folder / 'one',
+    call('tools/train.py', folder / 'tiny.py', '--work-dir', folder / 'one',
          output=folder / 'one.txt')
     return folder / 'one'
 
@@ -123,14 +124,14 @@ def test_slurm_trains_stops_and_continues_with_another_number_of_processes(folde
     assert saved['world_size'] == 2
 
     # The same total batch: the rest of the run is as if nothing had happened.
-    output = call(sys.executable, 'tools/train.py', folder / 'tiny.py', '--work-dir', work_dir, '--resume',
+    output = call('tools/train.py', folder / 'tiny.py', '--work-dir', work_dir, '--resume',
                   output=folder / 'continued.txt')
     assert 'Continued with 1 x 12 images' in output and 'was saved with 2 x 6 x 1' in output
     assert not (work_dir / 'preempted.pth').exists()
     assert_close(one, work_dir)
 
 
-def test_zero_trains_as_adamw_and_may_go_on_with_one_process(folder, slurm, one, two, tmp_path):
+def test_zero_trains_as_adamw_and_may_go_on_with_one_process(folder, one, two, tmp_path):
     """The optimizer's state spread over two processes; stopped inside an epoch and continued."""
     (tmp_path / 'counting.py').write_text(
         'from pathlib import Path\n'
@@ -149,38 +150,38 @@ def test_zero_trains_as_adamw_and_may_go_on_with_one_process(folder, slurm, one,
                       "default_hooks = dict(counting=dict(type='Counting'))\n"
                       "optim_wrapper = dict(optimizer=dict(type='ZeroRedundancyOptimizer', optimizer_type='AdamW'))\n")
     work_dir, env = tmp_path / 'work', dict(PYTHONPATH=str(tmp_path))
-    with start('tools/slurm_train.sh', 'gpus', 'cvt', config, work_dir, *TWO, output=tmp_path / 'stopped.txt',
-               **slurm, **env) as process:
+    command = ('tests/two_ranks.py', 'tools/train.py', config, '--work-dir', work_dir, *TWO)
+    with start(*command, output=tmp_path / 'stopped.txt', **env) as process:
         process.wait_for_text('Epoch(train) [1][1/3]')
-        process.popen.send_signal(signal.SIGUSR1)
+        os.killpg(process.popen.pid, signal.SIGUSR1)
         assert 'SIGUSR1: the run was saved' in process.finish()
     alone = tmp_path / 'alone'
     shutil.copytree(work_dir, alone)
 
-    call('tools/dist_train.sh', config, 2, '--work-dir', work_dir, '--resume', *TWO, output=tmp_path / 'two.txt', **env)
+    call(*command[:-2], '--resume', *TWO, output=tmp_path / 'two.txt', **env)
     different = differences(two / f'epoch_{EPOCHS}.pth', work_dir / f'epoch_{EPOCHS}.pth')
     assert [name for name in different if not name.startswith('optimizer.base_param_settings.')] == []
     counts = [int((work_dir / f'count{rank}').read_text()) for rank in range(2)]
 
-    call(sys.executable, 'tools/train.py', config, '--work-dir', alone, '--resume', output=tmp_path / 'one.txt', **env)
+    call('tools/train.py', config, '--work-dir', alone, '--resume', output=tmp_path / 'one.txt', **env)
     assert_close(one, alone)
     assert sum(counts) == int((alone / 'count0').read_text()) and max(counts) < 0.6 * sum(counts)
 
 
 def test_evaluation_does_not_depend_on_the_number_of_processes(folder, slurm, one, tmp_path):
-    """100 images: 34 + 33 + 33."""
+    """99 images: 50 + 49."""
     checkpoint = one / f'epoch_{EPOCHS}.pth'
     rng = np.random.default_rng(1)
-    for number in range(100):
+    for number in range(99):
         images = tmp_path / 'val' / ('dark', 'light')[number % 2]
         images.mkdir(parents=True, exist_ok=True)
         pixels = rng.integers(0, 200, (32, 32, 3)) + 12 * (number % 2 != (number % 10 == 0))
         Image.fromarray(pixels.astype(np.uint8)).save(images / f'{number:03}.png')
     flags = ('--work-dir', folder / 'test', '--cfg-options', f'test_dataloader.dataset.data_root={tmp_path}')
     outputs = [
-        call(sys.executable, 'tools/test.py', folder / 'tiny.py', checkpoint, *flags, output=folder / 'test1.txt'),
+        call('tools/test.py', folder / 'tiny.py', checkpoint, *flags, output=folder / 'test1.txt'),
         call('tools/slurm_test.sh', 'gpus', 'cvt', folder / 'tiny.py', checkpoint, *flags,
-             output=folder / 'test3.txt', **dict(slurm, GPUS='3'))]
+             output=folder / 'test2.txt', **slurm)]
     metrics = [re.findall(r'Epoch\(test\) .*?(accuracy/top1: [\d.]+ .*raw/loss: [\d.]+)', text)
                for text in outputs]
     assert len(metrics[0]) == 1 and metrics[0] == metrics[1]
@@ -253,18 +254,14 @@ def test_progress_bar_on_a_terminal_only(folder, one, tmp_path):
     """Of one process only, below the log's lines, which stay whole; in files there is none."""
     control, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (40, 200))
-    with subprocess.Popen(['tools/dist_train.sh', folder / 'tiny.py', '2', '--work-dir', tmp_path, *TWO,
-                           'train_cfg.max_epochs=2'], cwd=ROOT, env={**os.environ, 'PYTHON': sys.executable},
-                          stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal) as process:
-        os.close(terminal)
-        chunks = []
-        while not chunks or chunks[-1]:
-            try:
-                chunks.append(os.read(control, 4096))
-            except OSError:  # Linux's error for a connection whose other side is closed
-                break
+    process = Forked('tests/two_ranks.py', 'tools/train.py', folder / 'tiny.py', '--work-dir', tmp_path, *TWO,
+                     'train_cfg.max_epochs=2', output=os.ttyname(terminal))
+    chunks = []
+    while process.poll() is None or chunks[-1]:
+        chunks.append(os.read(control, 4096) if select.select([control], [], [], 0.1)[0] else b'')
     os.close(control)
-    assert process.returncode == 0
+    os.close(terminal)
+    assert process.poll() == 0
     lines = b''.join(chunks).decode().replace('\r', '\n').split('\n')
     # Once when it appears and once below the first line of the log; a second process would add its own.
     assert sum(line.startswith('epoch 1/2:   0%|') for line in lines) == 2

@@ -1,6 +1,5 @@
 """Detection and segmentation with two processes: training runs, and its evaluation is that of one process."""
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,10 @@ def data(run_tool, tmp_path_factory):
 def train_and_test(tmp_path: Path, config: str, data_root: Path, *options: str):
     """Outputs of one process that tests a checkpoint and of the two that trained it and evaluated it then."""
     flags = ('--data-root', data_root, '--work-dir', tmp_path, '--cfg-options', *options)
-    two = call('tools/dist_train.sh', config, 2, *flags, 'train_cfg.max_iters=2', 'train_cfg.val_interval=2',
-               'train_dataloader.batch_size=2', output=tmp_path / 'two.txt')
+    two = call('tests/two_ranks.py', 'tools/train.py', config, *flags, 'train_cfg.max_iters=2',
+               'train_cfg.val_interval=2', 'train_dataloader.batch_size=2', output=tmp_path / 'two.txt')
     assert 'Cost of training' in two and 'on 2 x CPU' in two
-    one = call(sys.executable, 'tools/test.py', config, tmp_path / 'iter_2.pth', *flags,
+    one = call('tools/test.py', config, tmp_path / 'iter_2.pth', *flags,
                output=tmp_path / 'one.txt')
     return one, two
 

@@ -1,6 +1,5 @@
 """The config that a run writes into its work directory equals the user's, and training from it repeats the run."""
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ def generations(tmp_path_factory) -> tuple[Path, list[tuple[Path, str]]]:
                'auto_scale_lr.base_batch_size=96')
     for number in range(3):
         work_dir = folder / str(number) / 'work'
-        runs.append((work_dir, call(sys.executable, 'tools/train.py', config, '--work-dir', work_dir, *FLAGS, *options,
+        runs.append((work_dir, call('tools/train.py', config, '--work-dir', work_dir, *FLAGS, *options,
                                     output=folder / f'{number}.txt')))
         config, options = work_dir / 'tiny.py', ()
     return folder, runs
@@ -48,10 +47,10 @@ def test_testing_and_resuming_leave_the_dump_alone(generations):
     folder, runs = generations
     dump = runs[0][0] / 'tiny.py'
     before = dump.read_text()
-    call(sys.executable, 'tools/test.py', dump, runs[0][0] / 'epoch_2.pth', '--work-dir', runs[0][0], '--cfg-options',
+    call('tools/test.py', dump, runs[0][0] / 'epoch_2.pth', '--work-dir', runs[0][0], '--cfg-options',
          'test_dataloader.batch_size=7', output=folder / 'test.txt')
     assert dump.read_text() == before
-    call(sys.executable, 'tools/train.py', dump, '--resume', output=folder / 'resume.txt')
+    call('tools/train.py', dump, '--resume', output=folder / 'resume.txt')
     assert dump.read_text() == before
 
 
@@ -77,7 +76,7 @@ def test_own_runner_sync_bn_and_two_processes(generations):
                       "model = dict(backbone=dict(norm_cfg=dict(type='SyncBN')))\n")
     for number in range(2):
         work_dir = folder / f'own{number}'
-        output = call('tools/dist_train.sh', config, 2, '--work-dir', work_dir, '--cfg-options',
+        output = call('tests/two_ranks.py', 'tools/train.py', config, '--work-dir', work_dir, '--cfg-options',
                       'train_dataloader.batch_size=6', 'train_cfg.max_epochs=1',
                       'optim_wrapper.accumulative_counts=2', 'auto_scale_lr.base_batch_size=96',
                       output=folder / f'own{number}.txt', PYTHONPATH=f'{ROOT}:{folder}')

@@ -16,7 +16,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tiny_training import free_port, start, write_config
+from forked import free_port
+from tiny_training import start, write_config
 
 PATIENCE = 300.  # seconds for a start on a busy machine; what takes longer hangs
 EXIT_CODES = dict(success=(0, 0), stop=(0, 0), error=(1, 1))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from mmengine.config import Config
+from templates_edited import recipe
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import read
@@ -32,7 +33,7 @@ def test_data_root_of_every_config(tmp_path):
     configs = sorted(ROOT.glob('configs/*.py'))
     redirected = 0
     for path in configs:
-        cfg = Config.fromfile(path)
+        cfg = recipe(path.stem)
         loader = cfg.get('train_dataloader')
         if not loader:
             continue

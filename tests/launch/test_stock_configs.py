@@ -1,4 +1,8 @@
-"""MMDetection's and MMSegmentation's own configs pass the checks that need no data."""
+"""MMDetection's and MMSegmentation's own configs pass the checks that need no data.
+
+``PYTHONPATH=.:tests python tests/launch/test_stock_configs.py`` checks all of them; the test checks one in five, which
+has configs of nearly every model and data set.
+"""
 import importlib.util
 from pathlib import Path
 
@@ -23,10 +27,10 @@ def configs_of(package: str) -> list[Path]:
     return [path for path in sorted(folder.rglob('*.py')) if '_base_' not in path.parts]
 
 
-@pytest.mark.parametrize('package, least', [('mmdet', 600), ('mmseg', 600)])
-def test_stock_configs_pass(package, least):
+def check_stock_configs(package: str, step: int = 1) -> tuple[int, list[str]]:
+    """Check one in ``step`` configs; return how many were checked and what was refused."""
     refused, checked = [], 0
-    for path in configs_of(package):
+    for path in configs_of(package)[::step]:
         try:
             cfg = Config.fromfile(path, import_custom_modules=False)
         except Exception:  # some inherit files that are not there
@@ -44,4 +48,16 @@ def test_stock_configs_pass(package, least):
                     check_heads(cfg, Run([stage]))
         except UserError as error:
             refused.append(f'{path}: {error}')
-    assert checked > least and not refused, '\n'.join(refused)
+    return checked, refused
+
+
+@pytest.mark.parametrize('package', ['mmdet', 'mmseg'])
+def test_stock_configs_pass(package):
+    checked, refused = check_stock_configs(package, 5)
+    assert checked > 120 and not refused, '\n'.join(refused)
+
+
+if __name__ == '__main__':
+    for package in ('mmdet', 'mmseg'):
+        checked, refused = check_stock_configs(package)
+        print(f'{package}: {checked} configs checked, {len(refused)} refused', *refused, sep='\n')

@@ -23,7 +23,7 @@ FLAGS = ('--cfg-options', 'train_cfg.max_epochs=2', 'train_cfg.val_interval=1')
 def run(tmp_path_factory) -> tuple[Path, str]:
     """(folder, output) of a training: its work dir is ``folder / 'my run'``."""
     folder = tmp_path_factory.mktemp('runs')
-    return folder, call(sys.executable, 'tools/train.py', write_config(folder), '--work-dir', folder / 'my run', *FLAGS,
+    return folder, call('tools/train.py', write_config(folder), '--work-dir', folder / 'my run', *FLAGS,
                         output=folder / 'first.txt')
 
 
@@ -69,15 +69,15 @@ def test_summary_and_its_commands(run):
         script, *arguments = commands[name]
         assert Path(script).stem == tool and load_tool(tool).build_parser().parse_args(arguments).config
     before = {path for path in (folder / 'my run').glob('*')}
-    tested = call(sys.executable, *commands['test'], output=folder / 'test.txt')
+    tested = call(*commands['test'], output=folder / 'test.txt')
     assert f'accuracy/top1: {float(value):.4f}' in tested
     written, = {path for path in (folder / 'my run').glob('*')} - before
     assert written.name == 'test' and len(list(written.glob('*/*.log'))) == 1
     assert load(folder / 'my run' / 'epoch_2.pth')
-    call(sys.executable, *commands['predict'], output=folder / 'predict.txt')
+    call(*commands['predict'], output=folder / 'predict.txt')
     pictures = [path.name for path in (folder / 'my run' / 'predictions').glob('*_0*.png')]
     assert len(pictures) == len(list((folder / 'data' / 'val').glob('*/*'))) == 100  # the root of the class folders
-    call(sys.executable, *commands['plot'], output=folder / 'plot.txt')
+    call(*commands['plot'], output=folder / 'plot.txt')
     assert unexplained(folder / 'my run') == []
     assert missing(folder / 'my run') == ['preempted.pth', 'nonfinite_iterN_rankR.pth']
 
@@ -97,8 +97,8 @@ def test_overwrite_in_two_processes(run):
     shutil.copytree(folder / 'my run', folder / 'twice')
     saved = (folder / 'twice' / 'epoch_2.pth').read_bytes()
     (folder / 'twice.old1').mkdir()
-    output = call('tools/dist_train.sh', folder / 'tiny.py', 2, '--work-dir', folder / 'twice', '--overwrite',
-                  '--cfg-options', 'train_cfg.max_epochs=1', 'train_dataloader.batch_size=6',
+    output = call('tests/two_ranks.py', 'tools/train.py', folder / 'tiny.py', '--work-dir', folder / 'twice',
+                  '--overwrite', '--cfg-options', 'train_cfg.max_epochs=1', 'train_dataloader.batch_size=6',
                   output=folder / 'twice.txt')
     assert output.count(f"--overwrite: the earlier run in '{folder}/twice' was moved to '{folder}/twice.old2'.") == 1
     assert (folder / 'twice.old2' / 'epoch_2.pth').read_bytes() == saved
@@ -110,7 +110,7 @@ def test_overwrite_in_two_processes(run):
 def test_resumed_with_another_learning_rate_it_says_so(run):
     """The last test of this run, which goes on with it."""
     folder, _ = run
-    command = (sys.executable, 'tools/train.py', folder / 'tiny.py', '--resume', '--work-dir', folder / 'my run',
+    command = ('tools/train.py', folder / 'tiny.py', '--resume', '--work-dir', folder / 'my run',
                *FLAGS)
     output = call(*command, 'optim_wrapper.optimizer.lr=0.01', 'train_cfg.max_epochs=3', output=folder / 'resumed.txt')
     warning, = [line for line in output.splitlines() if 'have no effect' in line]

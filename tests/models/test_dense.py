@@ -23,6 +23,8 @@ def build(name: str, **backbone) -> torch.nn.Module:
     cfg = Config.fromfile(ROOT / f'configs/{name}.py')
     model = cfg.model
     model.backbone.update(arch=ARCH, init_cfg=None, **backbone)
+    if model.data_preprocessor.get('size'):
+        model.data_preprocessor.size = (79, 101)  # to which mmseg pads the images of a batch in training
     channels = [DIMS[i] for i in model.backbone.get('out_indices', (0, 1, 2))]
     if 'neck' in model:
         model.neck.in_channels = channels

@@ -3,13 +3,13 @@ import argparse
 import copy
 import math
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from forked import free_port
 from mmengine.model import ExponentialMovingAverage
-from tiny_training import differences, free_port, load, start, write_config
+from tiny_training import differences, load, start, write_config
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch.start import start as start_run
@@ -230,8 +230,8 @@ def test_two_processes(folder):
     script = folder / 'runs.py'
     script.write_text(RUNS.format(n=2, launcher='pytorch', options={'train_dataloader.batch_size': 6}))
     env = dict(WORLD_SIZE='2', MASTER_ADDR='127.0.0.1', MASTER_PORT=free_port(), CUDA_VISIBLE_DEVICES='')
-    with start(sys.executable, script, folder, output=folder / '0.txt', RANK='0', LOCAL_RANK='0', **env) as first, \
-            start(sys.executable, script, folder, output=folder / '1.txt', RANK='1', LOCAL_RANK='1', **env) as other:
+    with start(script, folder, output=folder / '0.txt', RANK='0', LOCAL_RANK='0', **env) as first, \
+            start(script, folder, output=folder / '1.txt', RANK='1', LOCAL_RANK='1', **env) as other:
         first.finish()
         other.finish()
     assert differences(folder / 'whole2/epoch_2.pth', folder / 'resumed2/epoch_2.pth') == []

@@ -3,12 +3,12 @@ import multiprocessing
 import os
 import re
 import signal
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
+from forked import CONTEXT
 from tiny_training import call, load, start, write_config
 
 from cvt_dense.engine.checkpoint import stop
@@ -40,9 +40,9 @@ def test_signal_to_all_processes(folder, tmp_path, task, moment):
     """With workers of both loaders that outlive an epoch: none may take the signal for its own."""
     options = [f'{loader}_dataloader.{option}' for loader in ('train', 'val')
                for option in ('num_workers=1', 'persistent_workers=True')]
-    command = [sys.executable, 'tools/train.py', folder / 'tiny.py', '--work-dir', tmp_path]
+    command = ['tools/train.py', folder / 'tiny.py', '--work-dir', tmp_path]
     if task in CONFIGS:
-        command[2:3] = [f'configs/{CONFIGS[task]}.py', '--data-root', folder / 'shapes' / task]
+        command[1:2] = [f'configs/{CONFIGS[task]}.py', '--data-root', folder / 'shapes' / task]
         options += ['train_dataloader.batch_size=2']
     options += ['default_hooks.logger.interval=1']
     with start(*command, '--cfg-options', *FLAGS[task], *options, output=tmp_path / 'output.txt') as process:
@@ -91,9 +91,8 @@ def play(rank: int, folder: Path, answers: multiprocessing.Queue) -> None:
 
 def test_two_processes_answer_after_ten_steps_or_five_seconds(tmp_path):
     """Whichever received the signal, and although an evaluation may have more batches in one of them."""
-    context = multiprocessing.get_context('spawn')
-    answers = context.Queue()
-    processes = [context.Process(target=play, args=(rank, tmp_path, answers)) for rank in range(2)]
+    answers = CONTEXT.Queue()
+    processes = [CONTEXT.Process(target=play, args=(rank, tmp_path, answers)) for rank in range(2)]
     for process in processes:
         process.start()
     first, second = (answered for _, answered in sorted(answers.get(timeout=300) for _ in processes))
@@ -128,8 +127,8 @@ def test_two_processes_of_which_one_receives_a_signal(folder, tmp_path, moment):
                       "default_hooks = dict(signalling=dict(type='SignallingHook'))\n")
     options = ['optim_wrapper.accumulative_counts=4', 'train_dataloader.batch_size=6', 'train_cfg.max_epochs=1000',
                'val_dataloader.batch_size=1']
-    output = call('tools/dist_train.sh', config, 2, '--work-dir', tmp_path / 'work', '--cfg-options', *options,
-                  output=tmp_path / 'output.txt', PYTHONPATH=str(tmp_path))
+    output = call('tests/two_ranks.py', 'tools/train.py', config, '--work-dir', tmp_path / 'work', '--cfg-options',
+                  *options, output=tmp_path / 'output.txt', PYTHONPATH=str(tmp_path))
     saved = load(tmp_path / 'work' / 'preempted.pth')['meta']
     assert f'SIGUSR1: the run was saved after iteration {saved["iter"]} and ends' in output
     if moment == 'train':  # the signal comes in iteration 15
