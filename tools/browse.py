@@ -50,7 +50,7 @@ def start_training(args: argparse.Namespace, folder: Path) -> Any:
         cfg.model.backbone.init_cfg = None
     cfg.model.pop('distillation', None)
     file = folder / Path(args.config).name
-    Config(cfg.to_dict()).dump(file)
+    Config(cfg.to_dict(), format_python_code=False).dump(file)  # for this start only
     return start(argparse.Namespace(**{
         **vars(args), 'config': str(file), 'cfg_options': None, 'data_root': None, 'work_dir': str(folder / 'run'),
         'resume': None, 'overwrite': False, 'amp': None, 'auto_scale_lr': False, 'vis_backend': None}),

@@ -68,7 +68,7 @@ def test(args: argparse.Namespace, config: str, checkpoint: str, folder: Path):
     cfg.test_cfg = dict(type='TestLoop')
     cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if 'RawWeightsHook' not in str(hook['type'])]
     file = folder / Path(config).name
-    Config(cfg.to_dict()).dump(file)
+    Config(cfg.to_dict(), format_python_code=False).dump(file)  # for this start only
     args.config, args.cfg_options, args.data_root = str(file), None, None
     runner = start(args, ['test'])
     hook = CollectHook(runner.test_dataloader.dataset)

@@ -23,19 +23,6 @@ AMP_DTYPES = dict(fp16='float16', bf16='bfloat16')
 VIS_BACKENDS = dict(tensorboard=('TensorboardVisBackend', 'tensorboard'), wandb=('WandbVisBackend', 'wandb'))
 
 
-class _Config(Config):
-    """A config that is formatted once for each content, because a start logs and writes the same text six times."""
-
-    _texts: dict[str, str] = {}
-
-    @property
-    def pretty_text(self) -> str:
-        content = repr(self.to_dict())
-        if content not in self._texts:
-            self._texts[content] = super().pretty_text
-        return self._texts[content]
-
-
 def read_config(args: argparse.Namespace) -> Config:
     """Return the config of a command line.
 
@@ -48,8 +35,7 @@ def read_config(args: argparse.Namespace) -> Config:
     given = {name: value for name, value in vars(args).items() if value}
     if not os.path.isfile(args.config):
         raise UserError(f'config file {args.config!r} does not exist.')
-    cfg = _Config()
-    vars(cfg).update(vars(Config.fromfile(args.config)))
+    cfg = Config.fromfile(args.config)
     merge_options(cfg, given.get('cfg_options', {}))
     if 'work_dir' in given:
         cfg.work_dir = args.work_dir

@@ -30,7 +30,10 @@ CONFIGS = dict(
         'model.decode_head.in_index': [0, 1], 'model.decode_head.pool_scales': (1, 3), 'model.decode_head.channels': 8,
         'model.auxiliary_head': None}),
     detection=('maskrcnn_cvt_nano_shapes.py', {
-        'model.backbone.arch': TWO_STAGES, 'model.neck.in_channels': [8, 16],
+        'model.backbone.arch': TWO_STAGES, 'model.neck.in_channels': [8, 16], 'model.neck.num_outs': 2,
+        'model.rpn_head.anchor_generator.strides': [4, 8],
+        'model.roi_head.bbox_roi_extractor.featmap_strides': [4, 8],
+        'model.roi_head.mask_roi_extractor.featmap_strides': [4, 8], 'model.roi_head.mask_head.num_convs': 1,
         'model.roi_head.bbox_head.reg_class_agnostic': False, 'model.roi_head.mask_head.class_agnostic': False,
         'model.test_cfg.rcnn.score_thr': 0.12}),
     retinanet=('retinanet_cvt13_coco.py', {

@@ -83,11 +83,11 @@ def test_again_trains_nothing_and_an_unfinished_step_goes_on(demo, run_tool):
     assert result.stdout.count('finished before') == 2 and table(result.stdout) == table(output)
 
 
-def test_other_settings_and_foreign_folders_are_refused(demo, run_tool, tmp_path):
+def test_other_settings_and_foreign_folders_are_refused(demo, call_tool, tmp_path):
     work_dir, _ = demo
-    assert 'seed' in run_tool('tools/demo.py', '--work-dir', work_dir, *TINY, '--seed', '1', rc=1).stdout
+    assert 'seed' in call_tool('demo', '--work-dir', work_dir, *TINY, '--seed', '1', rc=1)
     (tmp_path / 'mine.txt').write_text('precious')
-    run_tool('tools/demo.py', '--work-dir', tmp_path, *TINY, rc=1)
+    call_tool('demo', '--work-dir', tmp_path, *TINY, rc=1)
     assert [path.name for path in tmp_path.iterdir()] == ['mine.txt']
 
 
