@@ -148,7 +148,6 @@ def test_the_tool_writes_judges_and_says_so(export, network, tmp_path):
     cells = [row.rsplit(maxsplit=4) for row in rows]
     assert [row[0] for row in cells] == ['PyTorch, fp32', 'a_fp32.xml, fp32', 'a_bf16.xml, bf16']
     assert cells[0][1:3] == cells[1][1:3] and all(float(cell) > 0 for row in cells for cell in row[3:])
-    assert 'This CPU has ' in out
 
 
 def test_an_evaluation_that_fails_keeps_the_others(export, tmp_path):
