@@ -26,7 +26,7 @@ def find_backbones(model: nn.Module) -> list[CvT]:
 
 
 @torch.no_grad()
-def fuse(model: nn.Module, choose_linear: bool = True) -> None:
+def fuse(model: nn.Module, choose_libraries: bool = True) -> None:
     """Turn every CvT in ``model`` into a faster one for inference with the same output, in place.
 
     Folds each BatchNorm into its depth-wise convolution, LayerScale into the linear layer before it, and QuickGELU's
@@ -36,8 +36,9 @@ def fuse(model: nn.Module, choose_linear: bool = True) -> None:
 
     Args:
         model: a CvT, or any model with one or more.
-        choose_linear: on a CPU, also time each kind of linear layer on one image and let the faster of two libraries
-            compute it, see :class:`.linear.InferenceLinear`. Compilers and exporters choose for themselves.
+        choose_libraries: on a CPU, also time each kind of linear layer and let the faster of two libraries compute it,
+            see :class:`.linear.InferenceLinear`, and give the convolutions of necks and heads weights in the memory
+            format ``channels_last``. Compilers and exporters choose for themselves.
 
     Raises:
         RuntimeError: in training mode.
@@ -62,25 +63,33 @@ def fuse(model: nn.Module, choose_linear: bool = True) -> None:
                         setattr(module, name, nn.Identity())
         backbone.requires_grad_(False)
         backbone.register_load_state_dict_pre_hook(_refuse_to_load)
-        if choose_linear:
-            _choose_linear_layers(backbone)
+    if choose_libraries:
+        _choose_libraries(model)
 
 
-def _choose_linear_layers(backbone: CvT) -> None:
-    """Replace the linear layers by ones that choose their library, and let one image decide where this is a CPU."""
+def _choose_libraries(model: nn.Module) -> None:
+    """Let linear layers choose their library, and give the convolutions outside backbones the layout of oneDNN.
+
+    One image decides for the backbones' linear layers where this is a CPU, the first prediction for those of heads.
+    """
+    backbones = find_backbones(model)
+    inside = {module for backbone in backbones for module in backbone.modules()}
     choices: dict[tuple, bool] = {}
-    for module in list(backbone.modules()):
-        if isinstance(module, Mlp) and isinstance(module.act, nn.SiLU):
+    for module in list(model.modules()):
+        if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)) and module not in inside:
+            module.to(memory_format=torch.channels_last)
+        if isinstance(module, Mlp) and isinstance(module.act, nn.SiLU) and module in inside:
             module.fc1, module.act = InferenceLinear(module.fc1, choices, silu=True), nn.Identity()
         for name, child in list(module.named_children()):
             if type(child) is nn.Linear:
                 setattr(module, name, InferenceLinear(child, choices))
-    weight = next(backbone.parameters())
-    if choices or weight.device.type != 'cpu' or weight.dtype not in (torch.float32, torch.bfloat16):
+    weight = next(backbones[0].parameters())
+    if weight.device.type != 'cpu' or weight.dtype not in (torch.float32, torch.bfloat16):
         return
-    backbone(weight.new_zeros(1, backbone.in_channels, SAMPLE_SIZE, SAMPLE_SIZE))
-    print_log(f'{sum(choices.values())} of {len(choices)} kinds of linear layers run on packed weights (oneDNN), which '
-              'is faster on this CPU.', logger='current')
+    for backbone in backbones:
+        backbone(weight.new_zeros(1, backbone.in_channels, SAMPLE_SIZE, SAMPLE_SIZE))
+    print_log(f'{sum(choices.values())} of {len(choices)} kinds of linear layers in the backbone run on packed weights '
+              '(oneDNN), which is faster on this CPU.', logger='current')
 
 
 def _refuse_to_load(*args: object) -> None:
@@ -101,7 +110,7 @@ def compile_backbone(model: nn.Module) -> None:
     import torch._inductor.config as inductor  # takes seconds
 
     inductor.freezing = True  # for the whole process: the compiler reads it at each compilation
-    fuse(model, choose_linear=False)
+    fuse(model, choose_libraries=False)
     for backbone in find_backbones(model):
         for module in backbone.modules():
             if hasattr(module, 'opaque'):

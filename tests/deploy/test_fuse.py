@@ -71,6 +71,20 @@ def test_misuse():
     assert all(torch.equal(p, old) for p, old in zip(detector.parameters(), before))
 
 
+def test_heads_have_the_same_output():
+    model, x = nn.Module(), torch.rand(2, 3, 49, 90)
+    model.backbone = trained()
+    model.head = nn.Sequential(nn.Conv2d(48, 16, 3, padding=1), nn.ConvTranspose2d(16, 16, 2, 2), nn.Flatten(2),
+                               nn.Linear(72, 5)).eval()
+    with torch.no_grad():
+        expected = model.head(model.backbone(x)[-1])
+        fuse(model)
+        got = model.head(model.backbone(x)[-1])
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+    assert isinstance(model.head[-1], linear.InferenceLinear)
+    assert all(conv.weight.is_contiguous(memory_format=torch.channels_last) for conv in model.head[:2])
+
+
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
 def test_low_precision(dtype):
     model, x = trained(), torch.rand(2, 3, 64, 64)

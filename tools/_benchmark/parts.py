@@ -41,7 +41,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
                         help="config files, or a package's: mmdet::swin/NAME.py")
     parser.add_argument('--size', type=parse_size, metavar='HxW', default=(800, 1344), help='image (800x1344)')
     parser.add_argument('--rounds', type=int, default=11, help='timed rounds; medians are reported (11)')
-    parser.add_argument('--fuse', action='store_true', help='fuse CvT backbones, as tools/test.py does')
+    parser.add_argument('--fuse', action='store_true', help='fuse models with a CvT, as tools/test.py does')
     parser.add_argument('--candidates', type=int, default=1000, help='scores that pass to NMS (1000)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write every number there')
 
