@@ -32,10 +32,14 @@ PER_CLASS = (5, 50, 500)  # images of CIFAR-10
 PROBED = (('cvt_dense://cvt-nano', 0), ('scratch', 0), ('scratch', 1))  # weights and seed
 STARTS = dict(weights=('published', 1), scratch=(None, 1), twice=(None, 2))  # 'pretrained', and times the iterations
 
+LARGER = ('model.backbone.frozen_stages=1', 'optim_wrapper.paramwise_cfg.decay_rate=0.8',
+          'train_dataloader.dataset.pipeline.2.type=RandomResize',
+          'train_dataloader.dataset.pipeline.2.ratio_range=(0.6,1.4)')
+
 
 @dataclass
 class Task:
-    """A template on a data set: its head's lines, and for each of ``STARTS`` the seeds."""
+    """A template on a data set: its head's lines, for each of ``STARTS`` the seeds, and options of the command line."""
     name: str
     title: str
     template: str
@@ -44,12 +48,14 @@ class Task:
     iterations: int
     lines: dict[str, Any]
     seeds: tuple[list[int], ...] = ([0, 1], [0, 1], [0])
+    options: tuple[str, ...] = ()
 
 
-def boxes(detector: str, data: str, title: str, iterations: int, **lines: Any) -> Task:
+def boxes(detector: str, data: str, title: str, iterations: int, suffix: str = '', options: tuple[str, ...] = (),
+          **lines: Any) -> Task:
     name = detector.replace('-', '').replace(' ', '').lower()
-    return Task(f'{name}_{data}', f'{detector}, {title}', f'{name}_cvt13_custom', data, 'coco/bbox_mAP', iterations,
-                lines, ([0], [0], []))
+    return Task(f'{name}_{data}{suffix}', f'{detector}, {title}', f'{name}_cvt13_custom', data, 'coco/bbox_mAP',
+                iterations, lines, ([0], [0], []), options)
 
 
 def tasks() -> list[Task]:
@@ -69,6 +75,8 @@ def tasks() -> list[Task]:
         Task('upernet_camvid_500', 'the same', 'upernet_cvt13_custom', 'camvid', 'mIoU', 500, camvid, ([0], [0], [])),
         Task('upernet_camvid_1000', 'the same', 'upernet_cvt13_custom', 'camvid', 'mIoU', 1000, camvid, ([0], [0], [])),
         boxes('Faster R-CNN', 'people', 'people in 80 images of COCO, 160 pixels', 200, **people),
+        boxes('Faster R-CNN', 'people', 'people at 256 pixels, scales of 0.6 to 1.4, 2 stages frozen', 700, '_256',
+              LARGER, **people | dict(image_size=256, batch_size=4)),
         boxes('RetinaNet', 'people', 'people in 80 images of COCO, 160 pixels', 200, **people),
         boxes('Faster R-CNN', 'shapes', "400 images of the demo's shapes, 128 pixels", 150, **shapes),
         boxes('RetinaNet', 'shapes', "400 images of the demo's shapes, 128 pixels", 150, **shapes),
@@ -102,8 +110,8 @@ def write_study(out: Path) -> Path:
             config = out / 'configs' / f'{task.name}_{start}.py'
             config.write_text(edit_head(
                 task.template, arch='nano', pretrained=pretrained, max_iters=length, data_root=task.data, **task.lines))
-            options = [f'{setting}={length}' for setting in (
-                'train_cfg.val_interval', 'default_hooks.checkpoint.interval')]
+            options = [*task.options, *(f'{setting}={length}' for setting in (
+                'train_cfg.val_interval', 'default_hooks.checkpoint.interval'))]
             members.append(dict(name=config.stem, config=str(config), data=task.data, metrics=[task.metric],
                                 seeds=seeds, options=options))
     study = out / 'transfer.py'

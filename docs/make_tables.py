@@ -52,14 +52,16 @@ def data_tables(members: list[dict[str, Any]], picture: Path) -> str:
     figure, axes = new_figure(1, 1)
     rows, fits = [], []
     for network, by_percent in values.items():
-        points = [(50 * percent, top1) for percent in percents for top1 in by_percent[percent]]  # of 5,000 images
+        points = [(50 * percent, top1) for percent in percents for top1 in by_percent.get(percent, ())]  # of 5,000
         images, top1 = np.array(points).T
+        rows.append([f'`{network}`', *(', '.join(f'{value:.1f}' for value in by_percent.get(percent, ())) or '–'
+                                       for percent in percents)])
+        axes[0, 0].semilogx(images, top1, 'o', label=network)
+        if set(by_percent) != set(percents):
+            continue  # too few points for a law
         fit = linregress(np.log(images), np.log(100 - top1))
         half = t.ppf(0.975, len(points) - 2) * fit.stderr
-        rows.append([f'`{network}`', *(', '.join(f'{value:.1f}' for value in by_percent[percent])
-                                       for percent in percents)])
         fits.append([f'`{network}`', f'{-fit.slope:.3f}', f'{-fit.slope - half:.3f} to {-fit.slope + half:.3f}'])
-        axes[0, 0].semilogx(images, top1, 'o', label=network)
         axes[0, 0].semilogx(images, 100 - np.exp(fit.intercept) * images**fit.slope, ':',
                             color=axes[0, 0].lines[-1].get_color())
     axes[0, 0].set(xlabel='training images', ylabel='top-1 (%)')
