@@ -124,8 +124,8 @@ def slice_detections(predict: Callable[[np.ndarray], Any], image: np.ndarray | R
     if merge or not len(found):
         return found
     # supervision's suppression compares all pairs at once: 3 GiB for 28,000 boxes, and minutes
-    tensors = map(torch.as_tensor, (found.xyxy, found.confidence, found.class_id))
-    _, kept = batched_nms(*tensors, dict(type='nms', iou_threshold=0.5))
+    boxes, scores = (torch.as_tensor(values).float() for values in (found.xyxy, found.confidence))
+    _, kept = batched_nms(boxes, scores, torch.as_tensor(found.class_id), dict(type='nms', iou_threshold=0.5))
     return found[kept.numpy()]
 
 
