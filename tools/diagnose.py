@@ -92,7 +92,8 @@ def main() -> None:
         from cvt_dense.report.compare import compare
         from cvt_dense.report.page import Report
         tested = test(args, args.config, args.checkpoint)
-        report = Report(f'{args.checkpoint} on {args.split}')
+        second = f' (first network) and {args.compare} (second network)' if args.compare is not None else ''
+        report = Report(f'{args.checkpoint}{second} on {args.split}')
         other = None
         if args.compare is not None:
             other = test(args, args.other_config or args.config, args.compare)
@@ -101,9 +102,9 @@ def main() -> None:
                 raise UserError(f'--compare {args.compare}: both networks need the same images and classes.')
         found = tested.diagnose(report, other)
         if other is not None:
-            second = Report('')
-            compare(report, tested.task, found, other.diagnose(second), tested.classes)
-            for image, of_other in zip(report.images, second.images):
+            of_second = Report('')
+            compare(report, tested.task, found, other.diagnose(of_second), tested.classes)
+            for image, of_other in zip(report.images, of_second.images):
                 image['note'] += f'; second network: {of_other["note"]}'
         page = report.write(args.out_dir)
     for sentence in report.summary:
