@@ -6,7 +6,7 @@ import numpy as np
 from tqdm import tqdm
 
 from . import classification, detection, segmentation
-from .page import Cell, Report
+from .page import Cell, Report, largest
 
 RESAMPLES = 1000  # of the bootstrap
 
@@ -84,8 +84,8 @@ def compare(report: Report, task: Any, first: dict[str, Any], second: dict[str, 
         [label, *row] for label, *row in zip(['all', *classes], one(every), other(every), difference, low, high)])
     gain = _score(task, first) - _score(task, second)
     report.add_table(['images on which', 'images'], [
-        ['the first network is better', Cell(int((gain > 0).sum()), _best(gain))],
-        ['the second network is better', Cell(int((gain < 0).sum()), _best(-gain))]])
+        ['the first network is better', Cell(int((gain > 0).sum()), largest(gain))],
+        ['the second network is better', Cell(int((gain < 0).sum()), largest(-gain))]])
 
 
 def _score(task: Any, found: dict[str, Any]) -> np.ndarray:
@@ -95,8 +95,3 @@ def _score(task: Any, found: dict[str, Any]) -> np.ndarray:
     if task is segmentation:
         return np.array([np.trace(matrix) / max(matrix.sum(), 1) for matrix in found['matrices']])
     return -(found['missed'] + found['false']).sum(1).astype(float)
-
-
-def _best(gain: np.ndarray) -> np.ndarray:
-    order = np.argsort(-gain, kind='stable')
-    return order[gain[order] > 0]

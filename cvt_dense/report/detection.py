@@ -14,7 +14,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval, Params
 from sklearn.metrics import precision_recall_curve
 
-from .page import Cell, Report
+from .page import Cell, Report, largest
 
 RECALLS = Params('bbox').recThrs  # where pycocotools reads precision
 # TIDE's kinds of errors (Bolya et al. 2020): tidecv's class, what the report calls it.
@@ -196,7 +196,7 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
 
     def most(kind: str, k: int) -> Cell:
         of_class = counts[kind][:, k]
-        return Cell(int(of_class.sum()), [i for i in np.argsort(-of_class, kind='stable') if of_class[i]])
+        return Cell(int(of_class.sum()), largest(of_class))
 
     of_class = [int((objects[:, 0] == k).sum()) for k in range(len(classes))]
     report.add_table(['class', 'objects', 'found', 'missed', 'false', 'threshold of best F1', 'precision there',
@@ -230,8 +230,7 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     errors = (counts['missed'] + counts['false']).sum(1)
     for i, image in enumerate(report.images):
         image['note'] = f'{counts["missed"][i].sum()} missed, {counts["false"][i].sum()} false'
-    report.add_pictures([i for i in np.argsort(-errors, kind='stable') if errors[i]],
-                        'Annotation and prediction of the images with the most missed and false objects.')
+    report.add_pictures(largest(errors), 'Annotation and prediction of the images with the most missed and false ones.')
     return counts | dict(detections=detections)
 
 

@@ -178,6 +178,12 @@ def _describe(cell: Any) -> dict[str, Any]:
                 shade=round(float(cell.shade), 3))
 
 
+def largest(values: np.ndarray) -> np.ndarray:
+    """Return the places of the values above 0, the largest first."""
+    order = np.argsort(-values, kind='stable')
+    return order[values[order] > 0]
+
+
 def side_by_side(*pictures: Image.Image) -> Image.Image:
     """Return pictures beside each other, each as large as fits into a square of ``SIDE`` pixels."""
     resized = []

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 from matplotlib.figure import Figure
 
-from .page import Cell, Report
+from .page import Cell, Report, largest
 
 BAND = 3  # pixels on each side of an annotated boundary that belong to its trimap band
 GRID = 32  # cells of each side of the map of errors
@@ -80,10 +80,6 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
         f'mIoU is {100 * mean:.2f} %, pixel accuracy {100 * whole[0].sum() / total.sum():.2f} %, and mIoU within '
         f'{BAND} pixels of boundaries {100 * np.nanmean(at_boundaries):.2f} % of {len(records)} images.')
 
-    def worst(cost: np.ndarray) -> np.ndarray:
-        order = np.argsort(-cost, kind='stable')
-        return order[cost[order] > 0]
-
     # Of a class, the images that cost it most: pixels that are missed or wrongly predicted.
     errors = counts[1] + counts[2] - 2 * counts[0]
     with np.errstate(invalid='ignore'):
@@ -95,11 +91,11 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     report.add_table(
         ['class', 'IoU, %', 'accuracy, %', 'IoU at boundaries, %', 'fraction of pixels, %', 'wrong pixels'],
         [[name, 100 * ious[k], 100 * accuracy[k], 100 * at_boundaries[k], 100 * whole[1][k] / total.sum(),
-          Cell(int(errors[:, k].sum()), worst(errors[:, k]))] for k, name in enumerate(classes)])
+          Cell(int(errors[:, k].sum()), largest(errors[:, k]))] for k, name in enumerate(classes)])
     report.add_section('Confusion', 'Pixels in percent of the annotated class. Rows are annotated, columns predicted.')
-    report.add_confusion(total, classes, lambda row, column: worst(matrices[:, row, column]), percent=True)
+    report.add_confusion(total, classes, lambda row, column: largest(matrices[:, row, column]), percent=True)
     report.add_section('Worst images')
-    report.add_pictures(worst(np.nan_to_num(loss)), 'Annotation and prediction of the images that cost the most mIoU.')
+    report.add_pictures(largest(np.nan_to_num(loss)), 'Annotation and prediction of images that cost the most mIoU.')
     report.add_section('Places')
     figure = Figure((5, 4))
     axes = figure.subplots()
