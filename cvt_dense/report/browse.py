@@ -352,7 +352,7 @@ def add_duplicates(report: Report, splits: dict[str, tuple[Sequence[dict[str, An
             counted[kind] += 1
             if len(pairs[kind]) < 60:
                 pairs[kind].append(report.add_image(image_name(info), partial(
-                    _draw_files, (info, backend_args), (other, other_args)), f'and {image_name(other)}'))
+                    _draw_files, (info, backend_args), (other, other_args)), f'left; right: {image_name(other)}'))
     report.add_table(['pairs', 'number'], [[kind, Cell(count, pairs[kind])] for kind, count in counted.items()]
                      or [['none', 0]])
     return unreadable

@@ -115,12 +115,6 @@ class Report:
         self.sections[-1]['blocks'].append(
             dict(kind='figure', file=f'figures/{len(self.figures):02}.png', caption=caption))
 
-    def listed(self) -> list[int]:
-        """Return the numbers of the images that some list shows."""
-        blocks = [block for section in self.sections for block in section['blocks']]
-        cells = [cell for block in blocks for row in block.get('rows', ()) for cell in row]
-        return sorted({number for holder in (*blocks, *cells) for number in holder.get('images', ())})
-
     def write(self, folder: str | Path) -> Path:
         """Write the report; the folder gets its name, in the place of an older report, when everything is in it.
 
@@ -138,7 +132,9 @@ class Report:
             (partial / 'figures').mkdir()
             for number, figure in enumerate(self.figures, 1):
                 figure.savefig(partial / f'figures/{number:02}.png', dpi=110, bbox_inches='tight')
-            listed = self.listed()
+            blocks = [block for section in self.sections for block in section['blocks']]
+            cells = [cell for block in blocks for row in block.get('rows', ()) for cell in row]
+            listed = sorted({number for holder in (*blocks, *cells) for number in holder.get('images', ())})
             paths = [self.images[number]['path'] for number in listed]
             root = os.path.commonpath(map(os.path.dirname, paths)) if paths else ''
             for number in tqdm(listed, desc='pictures', leave=False, disable=None):
