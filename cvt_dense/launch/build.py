@@ -17,7 +17,7 @@ from ..weights import register_safe_loading
 from .announce import announce
 from .checks import OF_CONFIG, OF_DATA_SETS, OF_MODEL, Run
 from .tta import wrap_for_tta
-from .work_dir import begin
+from .work_dir import claim
 
 
 def load_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[str, Any]:
@@ -88,14 +88,14 @@ def build_runner(cfg: Config, user_cfg: Config, args: argparse.Namespace, datase
     Args:
         cfg: adapted to this machine by :func:`.adapt.adapt`.
         user_cfg: as the user gave it; the work dir and the checkpoints keep this one.
-        args: the tool's flags.
+        args: the tool's flags; with ``quiet`` no summary of the run is printed.
         datasets: the data sets that the run uses, by stage.
     """
     training = 'train' in datasets
     if getattr(args, 'tta', False) or getattr(args, 'slice', None):
         wrap_for_tta(cfg)
     if training:
-        begin(cfg, args)
+        claim(cfg, args)
     runner_class = _runner_class(cfg)
     names = [name for name in inspect.signature(runner_class.__init__).parameters if name in cfg]
     arguments = {name: copy.deepcopy(cfg[name]) for name in names}
@@ -111,7 +111,8 @@ def build_runner(cfg: Config, user_cfg: Config, args: argparse.Namespace, datase
     runner.visualizer.add_config(user_cfg)
     if training and is_main_process():
         user_cfg.dump(os.path.join(runner.work_dir, os.path.basename(user_cfg.filename)))
-    announce(runner, cfg, datasets)
+    if not getattr(args, 'quiet', False):
+        announce(runner, cfg, datasets)
     return runner
 
 
