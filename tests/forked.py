@@ -39,8 +39,8 @@ def run_as_main(args: list[str]) -> None:
         atexit._run_exitfuncs()  # multiprocessing does so itself from Python 3.13 on
 
 
-def run_script(args: list[str], output: str, env: dict[str, str]) -> None:
-    """Do what ``python *args > output 2>&1`` does in the project's root with the environment ``env``."""
+def run_script(args: list[str], output: str, cwd: str, env: dict[str, str]) -> None:
+    """Do what ``python *args > output 2>&1`` does in the folder ``cwd`` with the environment ``env``."""
     import torch
     gc.freeze()  # the libraries, through which each collection would go
     os.setsid()
@@ -48,7 +48,7 @@ def run_script(args: list[str], output: str, env: dict[str, str]) -> None:
     for number, name in ((1, 'stdout'), (2, 'stderr')):
         os.dup2(file, number)
         setattr(sys, name, open(number, 'w', buffering=1, closefd=False))
-    os.chdir(ROOT)
+    os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
     torch.set_num_threads(int(env.get('OMP_NUM_THREADS', torch.get_num_threads())))
@@ -63,11 +63,13 @@ class Forked(CONTEXT.Process):
     Args:
         args: a script and its flags.
         output: file to which the process appends what it prints.
+        cwd: working directory.
         env: changes of the environment.
     """
 
-    def __init__(self, *args, output: Path, **env: str):
-        super().__init__(target=run_script, args=([str(arg) for arg in args], str(output), {**os.environ, **env}))
+    def __init__(self, *args, output: Path, cwd: Path = ROOT, **env: str):
+        super().__init__(
+            target=run_script, args=([str(arg) for arg in args], str(output), str(cwd), {**os.environ, **env}))
         self.start()
 
     def poll(self) -> int | None:

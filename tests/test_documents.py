@@ -5,6 +5,7 @@ import io
 import pkgutil
 import re
 import runpy
+import shlex
 import sys
 from contextlib import redirect_stdout
 from functools import cache
@@ -13,6 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from load_tool import load_tool
 
 import cvt_dense
 
@@ -85,6 +87,22 @@ def test_flags_exist():
             assert flags <= known, (document, span)
             named += len(flags)
     assert named > 30
+
+
+def test_commands_are_accepted():
+    """Every command of a tool, with its placeholders, by the tool's parser; those with ... and | are no commands."""
+    parsers, commands = {}, 0
+    for document in DOCUMENTS:
+        for span in code(document):
+            command = re.match(r'(?:\w+=\S+ )*python tools/(\w+)\.py (.*)', span)
+            if command and not re.search(r'\.\.\.|\|', span):
+                parser = parsers.setdefault(command[1], load_tool(command[1]).build_parser())
+                try:
+                    parser.parse_args(shlex.split(command[2]))
+                except SystemExit:
+                    pytest.fail(f'{document}: {span}')
+                commands += 1
+    assert commands > 60
 
 
 def test_the_front_page_is_short():

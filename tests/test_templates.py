@@ -117,11 +117,3 @@ def test_ignored_label(read):
 def test_values_that_cannot_be(read, template, line):
     with pytest.raises(UserError, match=next(iter(line))):
         read(template, **line)
-
-
-# -- as a user does it -----------------------------------------------------------------------------
-
-
-def test_first_day(run_tool, tmp_path):
-    """Class folders: train, resume, test, plot, predict; the script does so with every template."""
-    assert "'accuracy/top1'" in run_tool('benchmarks/first_day.py', tmp_path, 'cvt13_custom').stdout

@@ -85,15 +85,15 @@ class Process:
     A script without an interpreter before it (``'tools/train.py', ...``) is forked from the server of forked.py.
     """
 
-    def __init__(self, *args: Any, output: Path, **env: str):
+    def __init__(self, *args: Any, output: Path, cwd: Path = ROOT, **env: str):
         self.output = output
         env = {'PYTHON': sys.executable, 'OMP_NUM_THREADS': '1', **env}
         output.write_text('')
         if str(args[0]).endswith('.py'):
-            self.popen = Forked(*args, output=output, **env)
+            self.popen = Forked(*args, output=output, cwd=cwd, **env)
             return
         with open(output, 'a') as file:
-            self.popen = subprocess.Popen([str(arg) for arg in args], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT,
+            self.popen = subprocess.Popen([str(arg) for arg in args], cwd=cwd, stdout=file, stderr=subprocess.STDOUT,
                                           start_new_session=True, env={**os.environ, **env})
 
     def text(self) -> str:
@@ -140,9 +140,9 @@ class Process:
 
 
 @contextmanager
-def start(*args: Any, output: Path, **env: str) -> Iterator[Process]:
+def start(*args: Any, output: Path, **options: Any) -> Iterator[Process]:
     """Starts a command; whatever is left of its group at the end is killed."""
-    process = Process(*args, output=output, **env)
+    process = Process(*args, output=output, **options)
     try:
         yield process
     finally:
@@ -151,9 +151,9 @@ def start(*args: Any, output: Path, **env: str) -> Iterator[Process]:
         process.popen.wait()
 
 
-def call(*args: Any, output: Path, rc: int = 0, timeout: float = 600., **env: str) -> str:
+def call(*args: Any, output: Path, rc: int = 0, timeout: float = 600., **options: Any) -> str:
     """Runs a command to its end and returns its output."""
-    with start(*args, output=output, **env) as process:
+    with start(*args, output=output, **options) as process:
         return process.finish(rc, timeout)
 
 
