@@ -1,9 +1,9 @@
 """Start-up, speed and memory of ImageNet-shaped data: many small JPEGs as folders, list file, tar files and LMDB.
 
-    PYTHONPATH=. python benchmarks/endurance.py OUT [--images 200000] [--iterations 10000] [--workers 0,2,8]
+    python benchmarks/endurance.py OUT [--images 200000] [--iterations 10000] [--workers 0,2,8]
 
 Writes the data below OUT once (hard links of a few files; a second call takes them as they are), then measures each
-reader and number of workers in a process of its own, and prints a table:
+reader and number of workers in a process of its own, prints the measurements and writes them to OUT/endurance.json:
 
 - start-up: seconds and MiB until the checked data set is there, imports left out;
 - images/s over the iterations, of which each is a batch of 4 images cut to 64x64;
@@ -14,11 +14,17 @@ import argparse
 import json
 import multiprocessing
 import os
+import sys
 import tarfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from io import BytesIO
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
+
+from _benchmark.report import environment
 
 CLASSES, DISTINCT, SHARDS, BATCH = 1000, 50, 10, 4
 READERS = dict(
@@ -54,7 +60,7 @@ def write(root: Path, images: int) -> None:
     (root / 'train.txt').write_text(''.join(f'{name} {int(name[1:9])}\n' for name in names))
     (root / 'shards').mkdir(exist_ok=True)
     per_class = images // CLASSES
-    for shard in range(SHARDS):  # whole classes, as timm's reader names them by folder
+    for shard in range(SHARDS):  # each has whole classes
         # dereference: otherwise a hard link is a name without an image
         with tarfile.open(root / 'shards' / f'{shard:02d}.tar', 'w', dereference=True) as tar:
             for label in range(shard, CLASSES, SHARDS):
@@ -130,7 +136,8 @@ def main() -> None:
                 except Exception as error:
                     rows.append(dict(reader=reader, workers=workers, error=f'{type(error).__name__}: {error}'))
             print(rows[-1], flush=True)
-            (root / 'endurance.json').write_text(json.dumps(rows, indent=1) + '\n')
+            (root / 'endurance.json').write_text(json.dumps(dict(
+                iterations=args.iterations, environment=environment('cpu'), rows=rows), indent=1) + '\n')
 
 
 if __name__ == '__main__':

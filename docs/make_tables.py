@@ -41,7 +41,7 @@ def data_tables(members: list[dict[str, Any]], picture: Path) -> str:
     """Return top-1 over the fraction of images with fitted power laws, and draw them.
 
     Args:
-        members: of a study, named ``<network>_<percent of the images>``.
+        members: members of a study, named ``<network>_<percent of the images>``.
         picture: file to write.
     """
     values: dict[str, dict[int, list[float]]] = {}
@@ -129,6 +129,11 @@ def benchmark_table(measured: dict[str, Any]) -> str:
         parts = ('whole', 'backbone', 'neck', 'heads', 'post')
         table = markdown(['', *parts], [
             [f'`{Path(row["config"]).stem}`', *(f'{row[f"{part}_ms"]:.0f}' for part in parts)] for row in rows])
+    elif 'reader' in rows[0]:
+        names = dict(folders='class folders', list='list file', tar='10 tar files', lmdb='LMDB and list file')
+        table = markdown(['', 'workers', 'start-up (s)', 'start-up (MiB)', 'memory (MiB)', 'growth (MiB)'],
+                         [[names[row['reader']], row['workers'], row['start_s'], row['start_mib'], row['early_mib'],
+                           row['growth_mib']] for row in rows])
     else:
         table = markdown(['', 'seconds', 'memory (GiB)', 'first and last loss'],
                          [[f'`{row["config"]}`', row['seconds'], row['gib'], f'{row["first_loss"]}, {row["last_loss"]}']
@@ -226,7 +231,8 @@ def write_all(folder: Path) -> None:
         elif path.stem == 'large_images':
             for task in {row['task'] for row in content}:
                 tables[f'{path.stem}_{task}'] = large_images_table([row for row in content if row['task'] == task])
-        elif isinstance(content, dict) and {'latency_ms', 'whole_ms', 'first_loss'} & set(content.get('rows', [{}])[0]):
+        elif isinstance(content, dict) and {
+                'latency_ms', 'whole_ms', 'first_loss', 'reader'} & set(content.get('rows', [{}])[0]):
             tables[path.stem] = benchmark_table(content)
     for name, table in tables.items():
         (folder / f'{name}.md').write_text(table)
