@@ -47,7 +47,7 @@ def gib(key: str) -> float:
 
 
 def photographs(model: api.Model) -> list[tuple[np.ndarray, Any]]:
-    """The test photographs, resized, with boxes (N, 4) in pixels or label maps."""
+    """Return the test photographs, resized, with boxes (N, 4) in pixels or label maps."""
     dataset = DATASETS.build(dict(model.cfg.test_dataloader.dataset, pipeline=[]))
     photos, size = [], (CELL[0], round(CELL[1]))
     for info in dataset:
@@ -66,7 +66,7 @@ def photographs(model: api.Model) -> list[tuple[np.ndarray, Any]]:
 
 
 def mosaic(photos: list[tuple[np.ndarray, Any]], side: int, seed: int) -> tuple[np.ndarray, Any, np.ndarray]:
-    """An image, its boxes or label map, and the place (left, top) of each photograph."""
+    """Return an image, its boxes or label map, and the place (left, top) of each photograph."""
     draw, order = random.Random(seed), []
     image, boxes, places = np.zeros((side, side, 3), np.uint8), [], []
     labels = np.full((side, side), 255, np.uint8)
@@ -159,7 +159,7 @@ def detection_scores(model: api.Model, images: list, found: list) -> dict[str, f
 
 
 def load(config: str, checkpoint: str, way: str, photos: int) -> api.Model:
-    """The model for a way to predict images of a number of photographs."""
+    """Return the model for a way to predict images of a number of photographs."""
     options = {'model.backbone.attn_cfg': WINDOWS} if way == 'windowed' else {}
     model = api.load(config, checkpoint, device='cpu', cfg_options=options)
     if not way.startswith('sliced'):  # as many objects as all slices together may have

@@ -20,7 +20,7 @@ import torch
 from _benchmark.measure import seconds
 from _benchmark.report import environment
 from _random_batch import build_model, parse_size
-from _study import remember
+from _study import record_settings
 
 from cvt_dense.curves import MAIN, new_figure, save_figure
 from cvt_dense.launch import command_line
@@ -59,7 +59,7 @@ def write_config(pruning: dict | None, args: argparse.Namespace, folder: Path) -
     Args:
         pruning: the backbone's ``attn_cfg``; None prunes nothing.
         args: command line, for config and checkpoint.
-        folder: of the config, which takes the folder's name.
+        folder: folder of the config, which takes the folder's name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f'{folder.name}.py'
@@ -137,7 +137,7 @@ def main() -> None:
     """Compare the variants that the command line describes."""
     args = parse_args()
     with command_line.report_errors(*command_line.SETUP_ERRORS):
-        remember(args.work_dir, 'settings.json', dict(
+        record_settings(args.work_dir, 'settings.json', dict(
             config=str(args.config.resolve()), checkpoint=str(args.checkpoint.resolve()),
             written=args.checkpoint.stat().st_mtime, data_root=args.data_root, refresh=args.refresh,
             finetune=args.finetune), 'comparison')

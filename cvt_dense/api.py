@@ -1,4 +1,6 @@
-"""Load a trained model and predict with it, as ``tools/predict.py`` does::
+"""Load a trained model and predict with it, as ``tools/predict.py`` does.
+
+For example::
 
     from cvt_dense.api import load, predict
 
@@ -165,7 +167,7 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
             slices are merged; with a lower one the piece with the highest score is kept.
 
     Returns:
-        For each image, or for the one image:
+        The prediction for the one image, or a list with one for each image.
 
         - detection: ``supervision.Detections`` in the image's pixels, with class names in ``data['class_name']``. If
           the image was sliced, ``mask`` is a ``supervision.CompactMask``.

@@ -1,4 +1,6 @@
-"""Find the recipes (``configs/``) and tools. Any config inherits a recipe by
+"""Find the recipes (``configs/``) and tools.
+
+Any config inherits a recipe by ::
 
     _base_ = __import__('cvt_dense').recipe('maskrcnn_cvt13_coco.py')
 

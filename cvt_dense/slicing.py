@@ -80,11 +80,11 @@ def predict_slices(network: BaseModel, predict: Callable[[np.ndarray], Any], ima
     """Return ``supervision.Detections`` of a detector, or the label map (H, W) of a segmentor.
 
     Args:
-        network: of MMDetection or MMSegmentation.
+        network: detector or segmentor of MMDetection or MMSegmentation.
         predict: returns the network's data sample of an array, in the array's pixels.
         image: array (H, W, C), or an image that is read by window.
         size: side of the slices in pixels.
-        overlap: of neighbours, as a fraction of ``size``.
+        overlap: overlap of neighbouring slices, as a fraction of ``size``.
         score_thr: objects below are left out.
     """
     if not hasattr(network, 'encode_decode'):
@@ -100,16 +100,15 @@ def slice_detections(predict: Callable[[np.ndarray], Any], image: np.ndarray | R
 
     With a threshold of scores from 0.1, objects of one class are merged where their intersection is half of the smaller
     one or more: then the pieces of an object that slices cut become one. Below, the object with the higher score
-    is kept where the intersection over union of two boxes is above a half.
+    is kept where intersection over union is a half or more.
 
     Args:
         predict: returns MMDetection's data sample of an array.
         image: array (H, W, C), or an image that is read by window.
         size: side of the slices in pixels.
-        overlap: of neighbours, as a fraction of ``size``.
+        overlap: overlap of neighbouring slices, as a fraction of ``size``.
         score_thr: objects below are left out.
     """
-    from mmcv.ops import batched_nms
     from supervision import Detections, InferenceSlicer, OverlapFilter, OverlapMetric
 
     def found_in(window: np.ndarray) -> Detections:
@@ -119,14 +118,9 @@ def slice_detections(predict: Callable[[np.ndarray], Any], image: np.ndarray | R
     merge = score_thr >= MERGED_SCORE
     slicer = InferenceSlicer(
         found_in, slice_wh=size, overlap_wh=round(size * overlap), compact_masks=True,
-        overlap_filter=OverlapFilter.NON_MAX_MERGE if merge else OverlapFilter.NONE, overlap_metric=OverlapMetric.IOS)
-    found = slicer(image)
-    if merge or not len(found):
-        return found
-    # supervision's suppression compares all pairs at once: 3 GiB for 28,000 boxes, and minutes
-    boxes, scores = (torch.as_tensor(values).float() for values in (found.xyxy, found.confidence))
-    _, kept = batched_nms(boxes, scores, torch.as_tensor(found.class_id), dict(type='nms', iou_threshold=0.5))
-    return found[kept.numpy()]
+        overlap_filter=OverlapFilter.NON_MAX_MERGE if merge else OverlapFilter.NON_MAX_SUPPRESSION,
+        overlap_metric=OverlapMetric.IOS if merge else OverlapMetric.IOU)
+    return slicer(image)
 
 
 def slice_label_map(predict: Callable[[np.ndarray], Tensor], image: np.ndarray | RasterImage, size: int, overlap: float,
@@ -140,9 +134,9 @@ def slice_label_map(predict: Callable[[np.ndarray], Tensor], image: np.ndarray |
         predict: returns the scores (classes, H, W) of an array (H, W, C).
         image: array (H, W, C), or an image that is read by window.
         size: side of the slices in pixels.
-        overlap: of neighbours, as a fraction of ``size``.
+        overlap: overlap of neighbouring slices, as a fraction of ``size``.
         classes: number of scores of each pixel.
-        threshold: of a single class's score, which takes the place of the highest score.
+        threshold: threshold of a single class's score, which takes the place of the highest score.
 
     Returns:
         Class numbers (H, W), uint8, or int64 of more than 256 classes.
@@ -192,7 +186,7 @@ def slice_starts(length: int, size: int, overlap: float) -> list[int]:
     Args:
         length: side of the image in pixels.
         size: side of a slice in pixels.
-        overlap: of neighbours, as a fraction of ``size``.
+        overlap: overlap of neighbouring slices, as a fraction of ``size``.
     """
     stride, last = size - round(size * overlap), max(length - size, 0)
     return [min(start, last) for start in range(0, last + stride, stride)]
@@ -212,7 +206,7 @@ class SlicedModel(BaseTTAModel):
     Args:
         module: the model or its config.
         size: side of the slices in pixels.
-        overlap: of neighbours, as a fraction of ``size``.
+        overlap: overlap of neighbouring slices, as a fraction of ``size``.
         pipeline: transforms of a slice, from its array to MMDetection's or MMSegmentation's inputs.
     """
 

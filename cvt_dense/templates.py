@@ -183,7 +183,7 @@ def resized(pipeline: Sequence[dict[str, Any]], image_size: int, kind: str, **cr
     """Return a pipeline for images of another size.
 
     Args:
-        pipeline: its steps, which are not changed.
+        pipeline: steps of the pipeline, which are not changed.
         image_size: short side in pixels.
         kind: 'detection' or 'segmentation'.
         **crop: changes to the random crop.

@@ -90,7 +90,7 @@ def annotate(model: Model, image: np.ndarray, labels: sv.Detections | np.ndarray
     """Return an image with its objects or its label map drawn on it, enlarged if the image is small.
 
     Args:
-        model: for names and colours of the classes.
+        model: model with the names and colours of the classes.
         image: uint8 (H, W, 3), RGB.
         labels: objects, or a label map (H, W).
     """

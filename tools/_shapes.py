@@ -61,7 +61,7 @@ def draw_shape(rng: np.random.Generator, label: int, radius: float, centre: np.n
 
     Args:
         rng: random numbers.
-        label: its class.
+        label: class of the shape.
         radius: pixels from the centre to the farthest point.
         centre: (x, y) in pixels.
         size: side of the image in pixels.
@@ -193,7 +193,7 @@ def write_classification(folder: Path, rng: np.random.Generator, size: int, per_
     """Write images of one shape each, in one folder for each class.
 
     Args:
-        folder: to write.
+        folder: folder to write.
         rng: random numbers.
         size: side of an image in pixels.
         per_class: images of a class.

@@ -27,7 +27,7 @@ class Run:
     """A run of tools/train.py.
 
     Attributes:
-        name: its folder in the work dir.
+        name: name of the run's folder in the work dir.
         config: file, relative to the project's root.
         options: values of --cfg-options.
         data_root: value of --data-root; None: the config's.
@@ -51,12 +51,12 @@ def interruptible() -> Iterator[None]:
         sys.exit('\ninterrupted: run the same command again to continue')
 
 
-def remember(work_dir: Path, file: str, settings: dict, what: str, may_grow: bool = False) -> None:
+def record_settings(work_dir: Path, file: str, settings: dict, what: str, may_grow: bool = False) -> None:
     """Write the settings of a study or demo into its work dir, or compare them with those written before.
 
     Args:
         work_dir: is made if it does not exist.
-        file: its name in ``work_dir``.
+        file: name of the file in ``work_dir``.
         settings: JSON values by name.
         what: 'study' or the like, for the error.
         may_grow: settings may be added later and left out again.

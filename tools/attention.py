@@ -128,7 +128,7 @@ def find_class(name: str, classes: Sequence[str], scores: Tensor) -> int:
     """Return the number of a class.
 
     Args:
-        name: its name or number; '' chooses the predicted or most frequent class.
+        name: name or number of the class; '' chooses the predicted or most frequent class.
         classes: all names.
         scores: (1, classes, ...).
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np
 from _pictures import grid, save
 from _shapes import generate
-from _study import Run, interruptible, last_checkpoint, read_result, remember, run_together, train
+from _study import Run, interruptible, last_checkpoint, read_result, record_settings, run_together, train
 from PIL import Image
 from study import STUDIES, Member, read_study
 
@@ -164,7 +164,8 @@ def main() -> None:
         work_dir = work_dir.resolve()
     curves, predictions = work_dir / 'curves.png', work_dir / 'predictions.png'
     try:
-        remember(work_dir, 'demo.json', {key: value for key, value in vars(args).items() if key != 'work_dir'}, 'demo')
+        settings = {key: value for key, value in vars(args).items() if key != 'work_dir'}
+        record_settings(work_dir, 'demo.json', settings, 'demo')
         print(f'Data: drawing shapes in {work_dir}/data', flush=True)
         generate(work_dir / 'data', args.seed, train=args.train, val=args.val,
                  train_per_class=args.train_per_class, val_per_class=args.val_per_class)

@@ -126,7 +126,7 @@ def read_test_images(cfg: Config, model: nn.Module, padded: bool) -> list[Tensor
 
     Args:
         cfg: whole config.
-        model: for its preprocessor.
+        model: model whose preprocessor is used.
         padded: whether images are padded as in a batch.
     """
     try:
@@ -180,7 +180,7 @@ def compare(args: argparse.Namespace, exporter: Exporter, files: dict[str, Path]
 
     Args:
         args: command line.
-        exporter: for the PyTorch reference and the example images.
+        exporter: exporter with the PyTorch reference and the example images.
         files: written files by precision.
 
     Returns:

@@ -48,7 +48,7 @@ def count(parts: dict[str, nn.Module], run: Callable[[], Any]) -> tuple[Counter,
     macs = Counter()
     inside, counted = ['other'], 0
 
-    def settle() -> None:
+    def add_counted() -> None:
         """Add what was counted since the last call to the innermost part."""
         nonlocal counted
         total = counter.get_total_flops() // 2
@@ -56,11 +56,11 @@ def count(parts: dict[str, nn.Module], run: Callable[[], Any]) -> tuple[Counter,
         counted = total
 
     def enter(name: str, *args: Any) -> None:
-        settle()
+        add_counted()
         inside.append(name)
 
     def leave(*args: Any) -> None:
-        settle()
+        add_counted()
         inside.pop()
 
     hooks = [hook for name, part in parts.items() for module in part.modules()
@@ -72,7 +72,7 @@ def count(parts: dict[str, nn.Module], run: Callable[[], Any]) -> tuple[Counter,
         # The counter counts the matrix products of plain attention, but not the CPU's fused kernel.
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
             out = run()
-            settle()
+            add_counted()
     finally:
         torch.backends.mha.set_fastpath_enabled(fastpath)
         for hook in hooks:

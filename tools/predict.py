@@ -176,7 +176,7 @@ def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], an
         args: command line.
         model: result of :func:`cvt_dense.api.load`.
         images: files to read.
-        annotations: for each image a function that reads its annotation, or None.
+        annotations: functions that read the annotation, one for each image, or None.
         pictures: files to write.
     """
     import numpy as np

@@ -94,8 +94,8 @@ def build(args: argparse.Namespace, config: str, checkpoint: str, first: Subject
         raise UserError(f'{config}: probes need a classifier, detector or segmentor; this is for {model.task}.')
     if first and (model.task, list(model.classes)) != (first.task, list(first.classes)):
         raise UserError(f'--compare {checkpoint}: it does {model.task} of {len(model.classes)} classes '
-                        f'({_few(model.classes)}); {args.checkpoint} does {first.task} of {len(first.classes)} '
-                        f'({_few(first.classes)}). Give networks of the same task and classes.')
+                        f'({_join(model.classes)}); {args.checkpoint} does {first.task} of {len(first.classes)} '
+                        f'({_join(first.classes)}). Give networks of the same task and classes.')
     model.network.requires_grad_(False)
 
     def untrained() -> torch.nn.Module:
@@ -115,8 +115,8 @@ def _add_labelled(args: argparse.Namespace, config: str, model: Model, subject: 
     outputs = model.network.num_classes
     known = [model.name(number) for number in range(outputs)] if model.classes else None
     if known and classes != known or len(classes) > outputs:
-        raise UserError(f'{config}: the network has {outputs} classes ({_few(known or ())}), the data set has '
-                        f'{len(classes)} ({_few(classes)}): give the --data-root whose classes it was trained on.')
+        raise UserError(f'{config}: the network has {outputs} classes ({_join(known or ())}), the data set has '
+                        f'{len(classes)} ({_join(classes)}): give the --data-root whose classes it was trained on.')
     transform = model.cfg.test_dataloader.dataset.transform
     subject.images, subject.labels = _read(data_sets['test'], args.images or 1000)
     height, width = subject.images.shape[2:]
@@ -130,7 +130,7 @@ def _add_labelled(args: argparse.Namespace, config: str, model: Model, subject: 
         subject.train = _read(load_datasets(cfg, ['train'])['train'], args.images or 1000)
 
 
-def _few(names: Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     return ', '.join(map(str, names[:4])) + (', ...' if len(names) > 4 else '')
 
 

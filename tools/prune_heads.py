@@ -76,7 +76,7 @@ def losses(model: BaseModel, cfg: Config, args: argparse.Namespace) -> Iterator[
 
     Args:
         model: the trained model.
-        cfg: its config, for the training data.
+        cfg: config of the network, for the training data.
         args: command line, for the number of images and the seed.
     """
     loader = dict(cfg.train_dataloader, batch_size=1, num_workers=0, persistent_workers=False)

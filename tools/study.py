@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from _study import Run, interruptible, remember, run_together, train
+from _study import Run, interruptible, record_settings, run_together, train
 from mmengine.config import Config
 
 from cvt_dense import curves
@@ -32,15 +32,15 @@ class Member:
     """A network of a study. Settings of a study outside of its members apply to all of them.
 
     Attributes:
-        name: its name.
+        name: name of the run.
         config: path of its config; in a study's file a name in configs/.
         options: values of --cfg-options.
         seeds: seeds of its trainings.
         size: 'HxW' of the images for which its cost is measured; None: it is not.
-        batch: their number in a step.
+        batch: number of images in a step.
         metrics: names, as in the log, of the metrics in the table.
         changes: settings that replace those of the config.
-        data: its folder below --data-root.
+        data: folder of the data below --data-root.
         weights: by setting, the name of the member whose last checkpoint it takes.
     """
     name: str
@@ -226,7 +226,7 @@ def main() -> None:
         seeds = {member.name: member.seeds for member in everyone}
         work_dir = Path(args.work_dir or ROOT / 'work_dirs' / Path(args.study).stem).resolve()
         data_root = args.data_root and str(Path(args.data_root).resolve())
-        remember(work_dir, 'study.json', {
+        record_settings(work_dir, 'study.json', {
             'data_root': data_root, 'cfg_options': args.cfg_options,
             **{member.name: asdict(member) for member in everyone}}, 'study', may_grow=True)
         runs = [run for member in members for run in runs_of(member, work_dir, data_root, args.cfg_options, seeds)]

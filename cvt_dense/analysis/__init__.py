@@ -1,4 +1,6 @@
-"""Record and measure a CvT's attention inside any model::
+"""Record and measure a CvT's attention inside any model.
+
+For example::
 
     with torch.no_grad(), record_attention(model, queries=['cls', 256]) as records:
         model.test_step(data)

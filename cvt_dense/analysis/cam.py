@@ -49,8 +49,8 @@ def class_activation(model: nn.Module, image: Tensor, run: Callable[[Tensor], Te
     Args:
         model: contains the CvT, in evaluation mode.
         image: (1, 3, H, W), normalised.
-        run: its scores of an image, (B, classes) or (B, classes, H, W); of a map, those of the pixels count where the
-            class is the best.
+        run: function that returns the scores of an image, (B, classes) or (B, classes, H, W); of a map, the
+            scores of the pixels count where the class is the best.
         index: number of the class.
 
     Raises:

@@ -103,7 +103,7 @@ class BlockPass:
 
         Args:
             hw: the grid's shape.
-            first, step: its first point and the distance between its points along a side, in tokens.
+            first, step: first point of the grid and distance between its points along a side, in tokens.
         """
         y, x = (self.start + self.step * (first + step * torch.arange(side)) for side in hw)
         grid = torch.stack((x.repeat(hw[0]), y.repeat_interleave(hw[1])), dim=1).float()

@@ -64,7 +64,7 @@ def corrupt(image: np.ndarray, name: str, severity: int, seed: int = 0) -> np.nd
 
 @TRANSFORMS.register_module()
 class CorruptImage:
-    """:func:`corrupt` as a transform.
+    """Corrupt images with :func:`corrupt`, as a transform.
 
     In MMDetection's and MMSegmentation's pipelines it follows the loading of the image and changes it at its own size,
     as Michaelis et al. do; in :class:`ImageDataset` it takes the PIL image after the crop, as ImageNet-C does.

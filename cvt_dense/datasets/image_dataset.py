@@ -15,7 +15,9 @@ from .transforms import build_transform, open_image
 
 @DATASETS.register_module()
 class ImageDataset(BaseDataset):
-    """Images with one label each, in one of these layouts:
+    """Images with one label each.
+
+    They have one of these layouts:
 
     - class folders ``<data_root>/<split>/<class>/*.JPEG``, numbered in sorted order;
     - ``split`` names a tar file of class folders, or a folder of such tar files or of one tar file for each class;
@@ -44,7 +46,7 @@ class ImageDataset(BaseDataset):
             ``dict(backend='lmdb', db_path='imagenet.lmdb')`` with the keys ``<data_root>/<split>/<path>``. It needs
             ``ann_file``. None: files.
         max_refetch: images drawn in training in place of one that cannot be read.
-        kwargs: as in any MMEngine data set.
+        kwargs: arguments of any MMEngine data set.
 
     Raises:
         FileNotFoundError: folder, list file or images are missing.

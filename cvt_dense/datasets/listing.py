@@ -63,9 +63,9 @@ def list_images(root: str, classes: Sequence[str] | None = None,
     unknown, empty = sorted(by_class.keys() - names), [name for name in by_class if not by_class[name]]
     if labelled and unknown:
         raise ValueError(f'{root!r} holds {len(unknown)} classes that are none of the {len(names)} in '
-                         f'metainfo.classes: {_some(unknown)}. The allowed ones are {_some(names)}.')
+                         f'metainfo.classes: {_join(unknown)}. The allowed ones are {_join(names)}.')
     if empty:
-        raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {_some(empty)}. Remove or fill them.')
+        raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {_join(empty)}. Remove or fill them.')
     numbers = {name: number for number, name in enumerate(names)}
     return [dict(image, label=numbers.get(name, -1)) for name in sorted(by_class)
             for image in sorted(by_class[name], key=image_name)], names
@@ -99,7 +99,7 @@ def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[I
     missing = find_missing(image['img_path'] for image in images) if check_files else []
     if missing:
         raise FileNotFoundError(f'{len(missing)} of the {len(images)} images in {ann_file!r} do not exist: '
-                                f'{_some(missing)}. Correct the list, data_root or split.')
+                                f'{_join(missing)}. Correct the list, data_root or split.')
     return images
 
 
@@ -182,5 +182,5 @@ def _images_in_tar(file: BinaryIO, path: str, folder: str, start: int) -> Iterat
                     img_path=path, name=path + place[len(path) - 4:], offset=offset, size=member.size)
 
 
-def _some(names: Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     return ', '.join(map(repr, names[:5])) + (', ...' if len(names) > 5 else '')

@@ -57,7 +57,7 @@ class SeededSampler(DefaultSampler):
     Args:
         dataset: anything with a length.
         shuffle: another order each epoch.
-        seed: the same in every process; None draws one.
+        seed: seed of the order and of the samples, the same in every process; None draws one.
         round_up: repeat samples so that every process gets as many.
         num_repeats: augmented copies of an image in one epoch (repeated augmentation, 3 in DeiT). They are
             neighbours, so they go to different processes where there are several. An epoch keeps its length and so has
@@ -102,7 +102,7 @@ class SeededInfiniteSampler(InfiniteSampler):
     Args:
         dataset: anything with a length.
         shuffle: another order in each pass.
-        seed: the same in every process; None draws one.
+        seed: seed of the order and of the samples, the same in every process; None draws one.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None):

@@ -93,7 +93,7 @@ def posterize(image: Image.Image, bits_to_keep: int, **kwargs: Any) -> Image.Ima
 
     Args:
         image: RGB image.
-        bits_to_keep: from 0 to 8.
+        bits_to_keep: number of bits, from 0 to 8.
         **kwargs: ignored; timm passes the same settings to every operation.
     """
     return image.point(lambda value: 0) if bits_to_keep < 1 else auto_augment.posterize(image, bits_to_keep)

@@ -48,7 +48,7 @@ class Exporter:
         options: settings of the export.
         about: ``classes``, ``config`` and ``config_hash`` of the metadata, and what :func:`inputs.describe` returns.
         images: what the network gets of training images, float32 (1, C, H, W), which int8 is calibrated with.
-        tests: the same of test images, which files are compared on. Default: random images.
+        tests: the same for test images, on which files are compared. Default: random images.
         report: takes a line for the user.
 
     Raises:
@@ -71,14 +71,14 @@ class Exporter:
         self.layers = int8.layers(self.network)
         usual = [name for name in int8.KEPT if any(layer.startswith(name + '.') for layer in self.layers)]
         self.keep = int8.select(list(self.layers), [*options.keep, *usual])
-        self.about = {**self._about(), **about}
+        self.about = {**self._common_metadata(), **about}
         self.normalise = wrappers.Normalise(self.about['mean'], self.about['std'],
                                             self.channels == 3 and takes_bgr(self.about))
         self.images, self.tests = images, tests
 
     # -- inputs and outputs ----------------------------------------------------------------------------------
 
-    def _about(self) -> dict[str, Any]:
+    def _common_metadata(self) -> dict[str, Any]:
         """Return the metadata that all files have in common."""
         options, backbone = self.options, self.model.backbone
         maps = getattr(backbone, 'out_type', 'featmap') == 'featmap'
@@ -129,7 +129,7 @@ class Exporter:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def _whole(self, dtype: torch.dtype | None = None) -> nn.Module:
+    def _program(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return the network that the file contains."""
         network = self.network if dtype is None else copy.deepcopy(self.network)
         normalise = copy.copy(self.normalise) if self.options.raw_input else None
@@ -153,7 +153,7 @@ class Exporter:
                 size = tuple(max(side, TRACED_SIDE) for side in size)
             images = self.normalise(random_images(size, self.batch or 2, channels=self.channels))
             try:
-                return formats.trace(self._whole(dtype), file_input(images, self.about), self._free_dimensions())
+                return formats.trace(self._program(dtype), file_input(images, self.about), self._free_dimensions())
             except Exception as error:
                 failure = error
             self.report(f'The network cannot be exported for images of any {"size" if self.dynamic else "number"} '
@@ -204,7 +204,7 @@ class Exporter:
         """Write a file and check it.
 
         Args:
-            path: its suffix chooses the format. Above the tolerance the file is kept as
+            path: file to write; its suffix chooses the format. Above the tolerance the file is kept as
                 ``<stem>.above_tolerance<suffix>`` instead.
             precision: one of ``PRECISIONS``.
 

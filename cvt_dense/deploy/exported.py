@@ -92,7 +92,7 @@ def exported_model(file: str, replaces: str | type, runtime: str | None = None, 
     Args:
         file: ``.onnx``, ``.xml`` or ``.pt2``.
         replaces: the config's ``model.type``.
-        runtime: as of :class:`ExportedBackbone`.
+        runtime: runtime that opens the file, see :class:`ExportedBackbone`.
         model: the rest of the config's ``model``.
 
     Raises:

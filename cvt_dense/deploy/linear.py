@@ -15,7 +15,7 @@ def pack_weight(weight: Tensor, rows: int) -> Tensor | None:
 
     Args:
         weight: float32 or bfloat16, on the CPU.
-        rows: how many rows (tokens) the layer usually gets.
+        rows: number of rows (tokens) that the layer usually gets.
     """
     try:
         return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)

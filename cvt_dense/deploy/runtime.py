@@ -150,7 +150,7 @@ def takes_bgr(metadata: dict[str, Any]) -> bool:
 # -- runtimes: each function returns the metadata's text and a function that runs the file ----------------------
 
 
-def _not_ours(path: Path) -> UserError:
+def _foreign_file_error(path: Path) -> UserError:
     return UserError(f'{path} was not written by tools/export.py: it lacks the description of itself (metadata '
                      "'cvt_dense'). Export it from its config and checkpoint.")
 
@@ -163,7 +163,7 @@ def _onnxruntime(path: Path) -> tuple[str, Run]:
     session = onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
     text = session.get_modelmeta().custom_metadata_map.get(METADATA)
     if text is None:
-        raise _not_ours(path)
+        raise _foreign_file_error(path)
     names = [output.name for output in session.get_outputs()]
 
     def run(image: Tensor) -> dict[str, Tensor]:
@@ -188,7 +188,7 @@ def _openvino(path: Path) -> tuple[str, Run]:
     # Of an ONNX file OpenVINO keeps the metadata under 'framework'.
     keys = [key for key in ([METADATA], ['framework', METADATA]) if model.has_rt_info(key)]
     if not keys:
-        raise _not_ours(path)
+        raise _foreign_file_error(path)
     text = str(model.get_rt_info(keys[0]).value)
     compiled = openvino_core().compile_model(model, 'CPU', dict(
         INFERENCE_PRECISION_HINT=json.loads(text)['inference_precision'],
@@ -206,7 +206,7 @@ def _torch(path: Path) -> tuple[str, Run]:
     with zipfile.ZipFile(path) as archive:
         texts = [name for name in archive.namelist() if name.endswith(f'/extra/{METADATA}.json')]
         if not texts:
-            raise _not_ours(path)
+            raise _foreign_file_error(path)
         text = archive.read(texts[0]).decode()
     names, module = json.loads(text)['outputs'], torch.export.load(path).module()
     return text, lambda image: dict(zip(names, module(image)))

@@ -51,7 +51,7 @@ class Exported(nn.Module):
 
     Args:
         network: float (B, 3, H, W) to a tuple of tensors.
-        normalise: for raw images; None: the image comes normalised.
+        normalise: module that normalises raw images; None: the image comes normalised.
         dtype: the network's; None: as it is.
     """
 
@@ -99,7 +99,7 @@ class Segmentor(nn.Module):
     """Returns logits (B, classes, H, W) at the image's size, or its label map (B, H, W).
 
     Args:
-        model: with ``encode_decode`` and ``decode_head``, as mmseg's.
+        model: segmentor with ``encode_decode`` and ``decode_head``, as mmseg's.
         argmax: the label map. A head with one output separates two classes by its ``threshold``.
     """
 

@@ -19,7 +19,7 @@ class AutocastOptimWrapper(OptimWrapper):
 
     Args:
         dtype: name of the lower precision.
-        kwargs: those of ``OptimWrapper``: ``optimizer``, ``clip_grad``, ``accumulative_counts``.
+        kwargs: arguments of ``OptimWrapper``: ``optimizer``, ``clip_grad``, ``accumulative_counts``.
     """
 
     def __init__(self, dtype: str = 'bfloat16', **kwargs: Any):

@@ -63,7 +63,7 @@ class RobustnessTestLoop(TestLoop):
     Args:
         corruptions: names, see ``cvt_dense.datasets.corruption``.
         severities: numbers from 1 to 5.
-        args, kwargs: as of MMEngine's ``TestLoop``.
+        args, kwargs: arguments of MMEngine's ``TestLoop``.
 
     Raises:
         ValueError: the data set has no such transform.

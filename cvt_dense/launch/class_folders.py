@@ -16,7 +16,7 @@ def needs_classes(cfg: Config) -> bool:
 
 
 def use_checkpoint_classes(cfg: Config, checkpoint: str) -> None:
-    """Number the class folders of the test data as a classifier's checkpoint does, whatever folders there are.
+    """Set the numbers of the test data's class folders as a classifier's checkpoint does, whatever folders there are.
 
     ``model.num_classes`` is the checkpoint's too, where the config leaves it open.
     """
@@ -32,7 +32,7 @@ def use_checkpoint_classes(cfg: Config, checkpoint: str) -> None:
 
 
 def number_folders(cfg: Config, classes: Sequence[str] | None) -> None:
-    """Number the class folders of the test data by their names' places in ``classes``, if there are any."""
+    """Set the numbers of the test data's class folders by their names' places in ``classes``, if there are any."""
     loader = cfg.get('test_dataloader') or {}
     for dataset in leaf_datasets(loader.get('dataset') or {}) if classes else ():
         if type_name(dataset) == 'ImageDataset' and not dataset.get('ann_file'):

@@ -62,8 +62,8 @@ def check_value(flag: str, value: float, least: float, most: float = math.inf) -
     """Check that the value of a flag is between two bounds, which are both allowed.
 
     Args:
-        flag: its name, for the message.
-        value: to check.
+        flag: name of the flag, for the message.
+        value: value to check.
         least, most: the bounds.
 
     Raises:

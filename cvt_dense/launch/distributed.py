@@ -30,7 +30,7 @@ def ends_in_order(main: Callable[[], None]) -> Callable[[], None]:
     def wrapper() -> None:
         faulthandler.enable()
         try:
-            _noted(main)()
+            _recording_errors(main)()
         except BaseException as error:
             chained: BaseException | None = error
             while chained is not None:  # its frames keep the model, and that the process group
@@ -44,7 +44,7 @@ def ends_in_order(main: Callable[[], None]) -> Callable[[], None]:
     return wrapper
 
 
-def _noted(main: Callable[[], None]) -> Callable[[], None]:
+def _recording_errors(main: Callable[[], None]) -> Callable[[], None]:
     if 'TORCHELASTIC_ERROR_FILE' not in os.environ:
         return main
     from torch.distributed.elastic.multiprocessing.errors import record
@@ -149,7 +149,7 @@ def local_rank_of_slurm(variables: Mapping[str, str], gpus: int) -> str:
 
     Args:
         variables: the task's environment.
-        gpus: how many GPUs the task can see.
+        gpus: number of GPUs that the task can see.
     """
     bound = 'SLURM_GPUS_PER_TASK' in variables or 'SLURM_GPU_BIND' in variables
     # If no variable tells of a binding, a task that sees one of the host's several GPUs has it to itself. On a host

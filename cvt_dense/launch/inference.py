@@ -95,7 +95,7 @@ def _set_model(cfg: Config, args: argparse.Namespace) -> None:
     if getattr(args, 'tta', False) and type_name(cfg.get('tta_model')) == 'MaskTTAModel':
         raise UserError(f'--tta: test-time augmentation with masks cannot use {file}, a whole exported detector: leave '
                         'the flag out, or export the backbone with --part backbone and give it as --backbone.')
-    exported = _announce(args, file)
+    exported = _open_for_test(args, file)
     if needs_classes(cfg) and exported.metadata['classes']:
         cfg.model.num_classes = len(exported.metadata['classes'])
     number_folders(cfg, exported.metadata['classes'])
@@ -107,7 +107,7 @@ def _set_model(cfg: Config, args: argparse.Namespace) -> None:
 def _set_backbone(cfg: Config, args: argparse.Namespace) -> None:
     from ..deploy.exported import check_normalisation
     file, runtime = args.backbone, getattr(args, 'runtime', None)
-    exported = _announce(args, file)
+    exported = _open_for_test(args, file)
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     network = MODELS.build(cfg.model)
     check_normalisation(exported, network.data_preprocessor)
@@ -119,7 +119,7 @@ def _set_backbone(cfg: Config, args: argparse.Namespace) -> None:
     cfg.model.backbone = ConfigDict(type='cvt_dense.ExportedBackbone', file=file, runtime=runtime)
 
 
-def _announce(args: argparse.Namespace, file: str) -> Exported:
+def _open_for_test(args: argparse.Namespace, file: str) -> Exported:
     for flag in ('fuse', 'compile'):
         if getattr(args, flag, False):
             raise UserError(f'--{flag}: {file} was fused when it was exported; leave the flag out.')

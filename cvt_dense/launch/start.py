@@ -1,7 +1,6 @@
 """Start a training or a test in three steps: read, check, build. The tool then runs it."""
 import argparse
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
@@ -12,24 +11,20 @@ from .read import read_config
 from .work_dir import check_work_dir
 
 if TYPE_CHECKING:
-    from mmengine.config import Config
     from mmengine.runner import Runner
 
 
-def start(args: argparse.Namespace, stages: list[str], change: 'Callable[[Config], None] | None' = None) -> 'Runner':
+def start(args: argparse.Namespace, stages: list[str]) -> 'Runner':
     """Return the Runner of a command line. The first process checks the config for all processes.
 
     Args:
         args: the tool's flags.
         stages: the data loaders that the run uses, of 'train', 'val' and 'test'.
-        change: changes the config that was read.
 
     Raises:
         UserError, ...: see ``command_line.SETUP_ERRORS``; nothing has been written then.
     """
     user_cfg = read_config(args)
-    if change is not None:
-        change(user_cfg)
     checkpoint = getattr(args, 'checkpoint', None) or getattr(args, 'resume', None)
     if checkpoint not in (None, 'auto'):
         check_exists(checkpoint)

@@ -84,7 +84,8 @@ def _scale(transform: dict[str, Any]) -> tuple[int, int] | None:
 
 
 def wrap_for_tta(cfg: Config) -> None:
-    """Put the config's ``tta_model``, or that of slices, around the model: last, because checkpoints are those of the
-    model inside.
+    """Wrap the model in the config's ``tta_model``, or in that of slices.
+
+    Call this last, because checkpoints are those of the model inside.
     """
     cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)

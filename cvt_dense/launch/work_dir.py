@@ -66,7 +66,7 @@ def check_work_dir(cfg: Config, args: argparse.Namespace) -> None:
                         'Choose another --work-dir.')
 
 
-def begin(cfg: Config, args: argparse.Namespace) -> None:
+def claim(cfg: Config, args: argparse.Namespace) -> None:
     """Take the folder for a checked training: lock it, and with ``--overwrite`` move an older run aside.
 
     Called in every process, before the first barrier of MMEngine's Runner.

@@ -104,7 +104,7 @@ class Distillation:
             outputs: logits (B, classes) that learn from the labels, and those that learn from the teacher.
             labels: int64 (B, ), or soft, float (B, classes).
             inputs: images as the student gets them, (B, C, H, W).
-            normalisation: their mean and standard deviation, (C, 1, 1) each.
+            normalisation: mean and standard deviation of ``inputs``, (C, 1, 1) each.
 
         Returns:
             ``loss_cls`` and ``loss_distill``, each with its weight, and ``teacher_top1``: the percentage of images for

@@ -22,7 +22,7 @@ class Teacher(nn.Module):
         normalisation: mean and standard deviation of its images, a value for each channel, of 0 to 255.
         input_size: (height, width) that images are resized to; None: as they come.
         source: description of the teacher, for messages.
-        classes: their names, where known.
+        classes: class names, where known.
     """
 
     def __init__(self, network: nn.Module, num_classes: int, normalisation: tuple[Any, Any],
@@ -131,7 +131,7 @@ def classifier_teacher(config: str, checkpoint: str | None = None, input_size: A
 
     Args:
         config: file of the teacher's config.
-        checkpoint: its checkpoint.
+        checkpoint: checkpoint of the teacher.
         input_size: side, or (height, width), that images are resized to. Default: what its config tests with.
         weights: 'ema' or 'raw', see :func:`~cvt_dense.weights.files.select_weights`.
 

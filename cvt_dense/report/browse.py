@@ -133,7 +133,7 @@ def add_samples(report: Report, samples: Sequence[dict[str, Any]], classes: Sequ
     Args:
         report: gets one section.
         samples: see :class:`SamplesHook`.
-        classes: their names.
+        classes: class names.
         late: annotations are loaded after the image is resized, as mmdet's test pipelines do, and stay as they are.
     """
     report.add_section('Samples', 'The original image beside the input of the network, with its annotation.')
@@ -207,9 +207,9 @@ def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[st
 
     Args:
         report: gets one section.
-        split: its name.
-        infos: of :func:`cvt_dense.report.collect.read_infos`.
-        classes: their names.
+        split: name of the split.
+        infos: what :func:`cvt_dense.report.collect.read_infos` returned.
+        classes: class names.
         scale: (longest, shortest) side to which the test pipeline resizes; None: as they are.
     """
     palette = choose_palette(classes)
@@ -281,9 +281,9 @@ def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, A
 
     Args:
         report: gets one section.
-        split: its name.
-        infos: of :func:`cvt_dense.report.collect.read_infos`.
-        classes: their names.
+        split: name of the split.
+        infos: what :func:`cvt_dense.report.collect.read_infos` returned.
+        classes: class names.
         pipeline: the data set's steps, whose ``LoadAnnotations`` reads the label maps.
     """
     load = next((step for step in pipeline if type(step).__name__ == 'LoadAnnotations'), None)
@@ -328,7 +328,7 @@ def add_duplicates(report: Report, splits: dict[str, tuple[Sequence[dict[str, An
 
     Args:
         report: gets one section.
-        splits: of each the infos and ``backend_args`` of its images, of which at most ``SCANNED`` are read.
+        splits: by name, the infos and ``backend_args`` of the images; at most ``SCANNED`` images are read.
     """
     found, unreadable = [], []
     for split, (infos, backend_args) in splits.items():

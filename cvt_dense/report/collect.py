@@ -50,7 +50,7 @@ def scan(infos: Sequence[dict[str, Any]], what: str, backend_args: Any = None) -
     Args:
         infos: entries of the data set's images.
         what: label of the progress bar.
-        backend_args: of MMEngine's file backend; None reads local files.
+        backend_args: arguments of MMEngine's file backend; None reads local files.
     """
     def read(info: dict[str, Any]) -> tuple[bytes, Any]:
         data = b''
@@ -192,7 +192,7 @@ def to_rle(mask: Any, height: int, width: int) -> dict[str, Any] | None:
 
     Args:
         mask: COCO's polygons or RLE.
-        height, width: of the image in pixels.
+        height, width: size of the image in pixels.
     """
     if isinstance(mask, list):
         mask = [polygon for polygon in mask if len(polygon) >= 6]

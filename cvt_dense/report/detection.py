@@ -33,7 +33,7 @@ def evaluate(records: Sequence[dict[str, Any]], classes: Sequence[str], iou_type
 
     Args:
         records: see :func:`diagnose`.
-        classes: their names.
+        classes: class names.
         iou_type: 'bbox' or 'segm'.
     """
     annotations, results = [], []
@@ -124,7 +124,7 @@ def average_precision(detections: np.ndarray, objects: float, weights: np.ndarra
     Args:
         detections: see :func:`match`.
         objects: sum of the weights of the annotated ones.
-        weights: of the detections (D, ); 0 leaves one out.
+        weights: weights of the detections (D, ); 0 leaves one out.
     """
     if not objects:
         return float('nan')
@@ -143,7 +143,7 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
             pixels, ``gt_labels``, ``gt_crowd``, ``gt_areas`` (N, ), ``gt_masks`` (a list of RLE dicts, or empty), and
             ``boxes`` (M, 4), ``labels``, ``scores`` (M, ), ``masks`` (RLE dicts, or empty). Each gets ``shown``, bool
             (M, ), the detections above the threshold.
-        classes: their names.
+        classes: class names.
 
     Returns:
         dict with ``hit``, ``missed`` and ``false``, numbers of objects (images, classes), and ``detections`` of
@@ -212,8 +212,7 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
         for kind, (_, text) in KINDS.items()])
 
     report.add_section('Confusion', 'Rows are annotated classes, columns detected ones, by supervision at IoU 0.5 and '
-                       f'score {threshold:.3f}. Boxes are matched whatever their class, and detections of crowds '
-                       'count as background.')
+                       f'score {threshold:.3f}. Boxes are matched whatever their class.')
     matrix = np.zeros((len(classes) + 1, ) * 2, int)
     cells = defaultdict(list)
     for i, record in enumerate(records):

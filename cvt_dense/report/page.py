@@ -55,7 +55,7 @@ class Report:
         """Add an image that lists can show, and return its number.
 
         Args:
-            path: of the image file.
+            path: path of the image file.
             draw: returns the picture; it is called only if a list shows the image.
             note: text below the picture.
         """
@@ -84,7 +84,7 @@ class Report:
 
         Args:
             matrix: counts by annotated (rows) and predicted class (columns).
-            names: of the rows and columns.
+            names: names of the rows and columns.
             images: ``row, column -> numbers of the images`` that the cell leads to.
             percent: show each count in percent of its row.
         """

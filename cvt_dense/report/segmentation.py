@@ -65,7 +65,7 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     Args:
         report: image ``i`` of it is record ``i``.
         records: one dict per image as :func:`count` returns it.
-        classes: their names.
+        classes: class names.
 
     Returns:
         dict with ``matrices`` (images, C, C), which :mod:`cvt_dense.report.compare` needs.

@@ -44,7 +44,7 @@ _HF_EMBED = {
 _HF_TOP = {'norm': 'layernorm', 'head': 'classifier'}
 
 
-def _reversed(names: dict[str, str]) -> dict[str, str]:
+def _inverted(names: dict[str, str]) -> dict[str, str]:
     return {theirs: ours for ours, theirs in names.items()}
 
 
@@ -68,7 +68,7 @@ def _huggingface_name(key: str) -> str | None:
 def _microsoft_name(key: str) -> str | None:
     module, _, leaf = key.rpartition('.')
     if module in _HF_TOP.values():
-        return f'{_reversed(_HF_TOP)[module]}.{leaf}'
+        return f'{_inverted(_HF_TOP)[module]}.{leaf}'
     # A bare CvtModel has no leading 'cvt.'.
     found = re.fullmatch(r'(?:cvt\.)?encoder\.stages\.(\d+)(?:\.layers\.(\d+))?(?:\.(.+))?', module)
     if not found:
@@ -76,7 +76,7 @@ def _microsoft_name(key: str) -> str | None:
     stage, block, inner = found.groups()
     if block is None and inner is None and leaf == 'cls_token':
         return f'stage{stage}.cls_token'
-    names = _reversed(_HF_EMBED if block is None else _HF_BLOCK)
+    names = _inverted(_HF_EMBED if block is None else _HF_BLOCK)
     if inner not in names:
         return None
     layer = '' if block is None else f'blocks.{block}.'

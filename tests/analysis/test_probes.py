@@ -10,7 +10,7 @@ from cvt_dense.analysis.probes import PROBES, NotApplicable, Subject, get_probe,
 from cvt_dense.analysis.probes.attack import RADII, fgsm, pgd
 from cvt_dense.analysis.probes.calibration import drawn, reliability
 from cvt_dense.analysis.probes.features import alignment, linear_probe, neighbours
-from cvt_dense.analysis.probes.occlusion import GRID, attended, hide
+from cvt_dense.analysis.probes.occlusion import GRID, hide, patch_attention
 from cvt_dense.analysis.probes.receptive import fields, square
 from cvt_dense.analysis.probes.shape import edges, high_pass, low_pass, shape_bias, shuffle, silhouette
 from cvt_dense.analysis.probes.shift import KINDS, _labels_kept, _overlap, move
@@ -86,9 +86,9 @@ def test_patches_are_hidden_in_their_order(cvt):
     half = hide(images, order, 50, colour)
     assert not half[0, :, :16].any() and torch.equal(half[0, :, 16:], images[0, :, 16:])
     assert not half[1, :, 16:].any() and torch.equal(half[1, :, :16], images[1, :, :16])
-    attention = attended(cvt, cvt.images)
+    attention = patch_attention(cvt, cvt.images)
     assert attention.shape == (30, GRID**2) and (attention >= 0).all() and attention.std() > 0
-    assert attended(subject(), cvt.images) is None
+    assert patch_attention(subject(), cvt.images) is None
     alone, beside = (get_probe('occlusion')(subject(), others).values for others in ([], [cvt]))
     assert set(alone) == {'random'} and set(beside) == {'random', 'most', 'least'} and alone['random']['0'] == 100
 

@@ -165,7 +165,7 @@ def test_two_trainings_of_one_second_do_not_share_a_folder(tmp_path):
               'work_dir.PATIENCE = 1.\n'
               f'cfg = Config(dict(work_dir={str(tmp_path / "run")!r}))\n'
               'try:\n'
-              '    work_dir.begin(cfg, Namespace(resume=None, overwrite=False))\n'
+              '    work_dir.claim(cfg, Namespace(resume=None, overwrite=False))\n'
               '    print("taken", flush=True)\n    sys.stdin.read()\n'
               'except UserError:\n    print("refused")\n')
     first, second = (subprocess.Popen([sys.executable, '-c', script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -183,7 +183,7 @@ def test_overwrite_keeps_a_link_to_another_disk(tmp_path):
     (tmp_path / 'disk/run').mkdir(parents=True)
     (tmp_path / 'disk/run/epoch_1.pth').touch()
     (tmp_path / 'run').symlink_to(tmp_path / 'disk/run')
-    work_dir.begin(Config(dict(work_dir=str(tmp_path / 'run'))), arguments(overwrite=True))
+    work_dir.claim(Config(dict(work_dir=str(tmp_path / 'run'))), arguments(overwrite=True))
     assert (tmp_path / 'run').is_symlink() and (tmp_path / 'disk/run.old1/epoch_1.pth').exists()
     assert (tmp_path / 'run').is_dir() and not (tmp_path / 'run/epoch_1.pth').exists()
 
@@ -195,11 +195,11 @@ def test_restarts_go_on_with_what_the_first_start_began(tmp_path, monkeypatch):
     (tmp_path / 'logs').mkdir()
     monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', '0')
     work_dir.check_work_dir(cfg, arguments())
-    work_dir.begin(cfg, arguments())
+    work_dir.claim(cfg, arguments())
     (tmp_path / 'run' / 'epoch_1.pth').touch()
     monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', '1')
     work_dir.check_work_dir(cfg, arguments())
-    work_dir.begin(cfg, arguments(overwrite=True))
+    work_dir.claim(cfg, arguments(overwrite=True))
     assert (tmp_path / 'run' / 'epoch_1.pth').exists() and work_dir.was_restarted()
 
 

@@ -134,14 +134,14 @@ def test_weights_of_a_member_with_fewer_seeds_are_its_first(study, tmp_path):
 
 
 def test_a_study_may_get_more_members(study, tmp_path):
-    from _study import remember
-    remember(tmp_path / 'work', 'study.json', dict(data_root=None, plain=1), 'study', may_grow=True)
-    remember(tmp_path / 'work', 'study.json', dict(data_root=None, other=2), 'study', may_grow=True)
+    from _study import record_settings
+    record_settings(tmp_path / 'work', 'study.json', dict(data_root=None, plain=1), 'study', may_grow=True)
+    record_settings(tmp_path / 'work', 'study.json', dict(data_root=None, other=2), 'study', may_grow=True)
     assert json.loads((tmp_path / 'work/study.json').read_text()) == dict(data_root=None, plain=1, other=2)
     with pytest.raises(UserError, match='plain'):
-        remember(tmp_path / 'work', 'study.json', dict(data_root=None, plain=3), 'study', may_grow=True)
+        record_settings(tmp_path / 'work', 'study.json', dict(data_root=None, plain=3), 'study', may_grow=True)
     with pytest.raises(UserError, match='other, plain'):
-        remember(tmp_path / 'work', 'study.json', dict(data_root=None), 'study')
+        record_settings(tmp_path / 'work', 'study.json', dict(data_root=None), 'study')
 
 
 def test_a_metric_that_no_run_has_is_named_in_the_table(study, tmp_path):

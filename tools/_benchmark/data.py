@@ -65,7 +65,7 @@ def training_rate(model: BaseModel, optim_wrapper: OptimWrapper, batch: dict[str
 
     Args:
         model: the model.
-        optim_wrapper: its optimizer.
+        optim_wrapper: optimizer of the model.
         batch: a batch of the loader.
         args: command line, for the number of steps and the device.
     """
@@ -103,5 +103,5 @@ def run(args: argparse.Namespace) -> None:
     training = training_rate(model, optim_wrapper, batch, args)
     print(f'{"training step, " + args.device:24} {training:9.1f}')
     workers, rate = max(rates.items(), key=lambda item: item[1])
-    print(f'{"The model" if rate > training else "The data"} limits: {workers} workers load '
-          f'{rate / training:.2f} x what one training process takes.')
+    print(f'{"The model" if rate > training else "The data"} limits the speed: {workers} workers load '
+          f'{rate / training:.2f} times as many images as one training process takes.')

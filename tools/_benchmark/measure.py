@@ -112,8 +112,8 @@ def cpu_memory(name: str, args: argparse.Namespace, size: tuple[int, int], file:
     """Return the GiB by which this process grows, which should be one of its own, on Linux.
 
     Args:
-        name: of the column.
-        args, size: as of ``measure``.
+        name: name of the column.
+        args, size: as in :func:`measure`.
         file: exported file of the column, or None.
     """
 
@@ -137,9 +137,9 @@ def prepare(name: str, args: argparse.Namespace, size: tuple[int, int],
     """Return a network's memory, its multiplications, and a function that runs one step, warm and compiled.
 
     Args:
-        name: of the column.
-        args, size: as of ``measure``.
-        folder: for the files of runtimes.
+        name: name of the column.
+        args, size: as in :func:`measure`.
+        folder: folder for the files of runtimes.
     """
     memory = file = None
     variants = split_name(name)[1]
@@ -174,7 +174,7 @@ def measure(names: list[str], args: argparse.Namespace, size: tuple[int, int]) -
     """Return a row for each network: median latency over interleaved rounds, memory, and fraction of the device's peak.
 
     Args:
-        names: of the columns.
+        names: names of the columns.
         args: command line.
         size: (H, W) of the image in pixels.
     """

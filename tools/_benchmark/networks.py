@@ -54,7 +54,7 @@ def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Modu
     """Return the network of a ``--compare`` name, on the CPU and not compiled.
 
     Args:
-        name: of the column.
+        name: name of the column.
         args: command line, for the model and the mode.
         size: (H, W) of the image in pixels.
     """
@@ -84,7 +84,7 @@ def compile_column(backbone: nn.Module, variants: list[str], mode: str) -> None:
 
     Args:
         backbone: the backbone.
-        variants: of the column.
+        variants: variants of the column.
         mode: 'infer' or 'train'.
     """
     if 'anysize' in variants:

@@ -38,10 +38,10 @@ class Plan(NamedTuple):
 
     Attributes:
         images: number in all, repetitions counted.
-        flops_per_image: of a training step.
-        images_per_second: of one GPU.
-        gpu_hours, days: of the whole training, on all GPUs.
-        images_per_gpu: of a step, before accumulation.
+        flops_per_image: operations of a training step on one image.
+        images_per_second: images that one GPU trains on in a second.
+        gpu_hours, days: length of the whole training, on all GPUs.
+        images_per_gpu: images that a GPU gets in a step, before accumulation.
     """
     images: int
     flops_per_image: float
@@ -56,7 +56,7 @@ def plan(images: int, macs: float, gpus: int, total_batch: int, *, recomputed: f
     """Compute the cost of a training.
 
     Args:
-        images: to train on in all.
+        images: number of images to train on in all.
         macs: multiplications with addition of an image's forward pass.
         gpus: number of GPUs.
         total_batch: images of a step.
@@ -64,7 +64,7 @@ def plan(images: int, macs: float, gpus: int, total_batch: int, *, recomputed: f
         teacher: MACs of a teacher's forward pass.
         flops: a GPU's peak per second.
         utilisation: fraction of that peak that training reaches.
-        images_per_second: of one GPU as measured, instead of ``flops`` and ``utilisation``.
+        images_per_second: measured speed of one GPU, instead of ``flops`` and ``utilisation``.
     """
     per_image = 2 * (3 * macs + recomputed + teacher)
     rate = images_per_second or flops * utilisation / per_image
@@ -184,9 +184,9 @@ def print_plan(args: argparse.Namespace, cfg: Config, size: tuple[int, int], fou
         cfg: config of the training.
         size: (H, W) of a training image in pixels.
         found: the plan.
-        parameters: of the model.
+        parameters: number of the model's parameters.
         macs: multiply-accumulate operations of an image's forward pass.
-        teacher: the same of a distillation teacher, or 0.
+        teacher: the same for a distillation teacher, or 0.
     """
     speed = 'as measured' if args.images_per_second else f'{args.utilisation:.0%} of {args.flops:.3g} FLOP/s'
     averaged = any('EMA' in type_name(hook) for hook in cfg.get('custom_hooks') or ())

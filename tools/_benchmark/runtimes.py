@@ -36,7 +36,7 @@ def export_column(runtime: str, backbone: nn.Module, args: argparse.Namespace, s
 
     Args:
         runtime: a key of :data:`RUNTIMES`.
-        backbone: to export.
+        backbone: backbone to export.
         args: command line, for the precision.
         size: (H, W) of the image in pixels.
         folder: where to write the file.

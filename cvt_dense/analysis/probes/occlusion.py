@@ -35,7 +35,7 @@ def hide(images: Tensor, order: Tensor, share: float, colour: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def attended(subject: Subject, images: Tensor) -> Tensor | None:
+def patch_attention(subject: Subject, images: Tensor) -> Tensor | None:
     """Return how much the last stage attends to each patch, (N, GRID * GRID); None where that cannot be recorded.
 
     Of a network with a CLS token it is that token's attention, else the mean over all tokens.
@@ -63,7 +63,8 @@ def probe(subject: Subject, others: Sequence[Subject]) -> Finding:
     subject.classifier_only()
     orders = dict(random=torch.rand(len(subject.images), GRID * GRID,
                                     generator=torch.Generator().manual_seed(0)).argsort(dim=1))
-    attention = next((found for one in (subject, *others) if (found := attended(one, one.images)) is not None), None)
+    maps = (patch_attention(network, network.images) for network in (subject, *others))
+    attention = next((found for found in maps if found is not None), None)
     if attention is not None:
         orders.update(most=attention.argsort(dim=1, descending=True), least=attention.argsort(dim=1))
     clean = subject.accuracy(subject.images)

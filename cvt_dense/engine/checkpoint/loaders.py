@@ -28,7 +28,7 @@ class SkippingBatchSampler:
 
     Args:
         batch_sampler: gives the batches: lists of indices.
-        num_batches: how many batches to leave out, once.
+        num_batches: number of batches to leave out, once.
     """
 
     def __init__(self, batch_sampler: Any, num_batches: int):

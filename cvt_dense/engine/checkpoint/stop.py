@@ -75,7 +75,7 @@ class StopSignals:
         atexit.register(exiting.set)
         for loop in filter(None, (runner.train_loop, runner.val_loop)):
             loop.dataloader.worker_init_fn = partial(_init_worker, loop.dataloader.worker_init_fn, exiting)
-        self._old_handlers = {number: signal.signal(number, self._note) for number in SIGNALS}
+        self._old_handlers = {number: signal.signal(number, self._receive) for number in SIGNALS}
 
     def unwatch(self) -> None:
         """Restore the previous signal handlers."""
@@ -83,7 +83,7 @@ class StopSignals:
             signal.signal(number, handler)
         self._old_handlers = {}
 
-    def _note(self, number: int, frame: Any) -> None:
+    def _receive(self, number: int, frame: Any) -> None:
         self.received = number
 
     def after_train_iter(self, runner: Runner) -> int:

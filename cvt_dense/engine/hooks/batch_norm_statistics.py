@@ -23,7 +23,7 @@ class BatchNormStatisticsHook(Hook):
     augmentation and equal weights. Only the last checkpoint contains the result. Weights and EMA do not change.
 
     Args:
-        images: how many, evenly spread over the training set; at least one batch.
+        images: number of images, evenly spread over the training set; at least one batch.
     """
 
     priority = 'LOW'  # before CheckpointHook

@@ -33,7 +33,7 @@ def check_schedules(cfg: Config, run: Run) -> None:
         begin, end = schedule.get('begin', 0), schedule.get('end')
         if end is not None and end <= begin:
             raise UserError(f'{place}.end={end}: allowed is more than {place}.begin={begin}.')
-        if end is not None and end - begin == 1 and not _counts_epochs(schedule) and _rises(schedule):
+        if end is not None and end - begin == 1 and not _counts_epochs(schedule) and _is_warmup(schedule):
             raise UserError(f'{place}: a warm-up of one iteration stays at start_factor={schedule["start_factor"]}; '
                             'give it two or more, or leave it out.')
         if not isinstance(length, (int, float)) or end != last or schedule.get('by_epoch', True) != by_epoch:
@@ -76,7 +76,7 @@ def _counts_epochs(schedule: dict[str, Any]) -> bool:
     return schedule.get('by_epoch', True)
 
 
-def _rises(schedule: dict[str, Any]) -> bool:
+def _is_warmup(schedule: dict[str, Any]) -> bool:
     return type_name(schedule) == 'LinearLR' and schedule.get('start_factor', 1 / 3) < schedule.get('end_factor', 1)
 
 

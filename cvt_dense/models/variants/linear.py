@@ -16,8 +16,8 @@ EPS = 1e-6
 class LinearAttention(ConvAttention):
     """:class:`ConvAttention` with :class:`FocusedLinearAttention` in place of softmax attention.
 
-    It is another function, so published weights need fine-tuning. It pays in the first stages:
-    ``attn_cfg=[linear, linear, None]``. ``rel_pos_cfg`` may rotate q and k; there are no scores for a bias.
+    It computes another function than softmax attention, so published weights need fine-tuning. It pays in the first
+    stages: ``attn_cfg=[linear, linear, None]``. ``rel_pos_cfg`` may rotate q and k; there are no scores for a bias.
 
     Args:
         kwargs: arguments of :class:`ConvAttention`.

@@ -52,8 +52,8 @@ class PrunedAttention(ConvAttention):
     values, as all queries of high entropy do, and loses least if it is left out. ``'norm'`` (the largest
     tokens) and ``'random'`` are there for comparison.
 
-    The same weights load, with or without fine-tuning, and all shapes are fixed, so it compiles and exports. It is for
-    images of detection's size: on small ones choosing costs as much as it saves.
+    The same weights load, with or without fine-tuning, and all shapes are fixed, so it compiles and exports. It is
+    meant for images of the size that detectors use; on small images, choosing tokens costs as much as it saves.
 
     Args:
         keep: fraction of the map's tokens to keep, above 0 and up to 1.
