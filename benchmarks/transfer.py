@@ -110,8 +110,9 @@ def write_study(out: Path) -> Path:
             config = out / 'configs' / f'{task.name}_{start}.py'
             config.write_text(edit_head(
                 task.template, arch='nano', pretrained=pretrained, max_iters=length, data_root=task.data, **task.lines))
-            options = [*task.options, *(f'{setting}={length}' for setting in (
-                'train_cfg.val_interval', 'default_hooks.checkpoint.interval'))]
+            options = [option for option in task.options if pretrained or 'frozen_stages' not in option]
+            options += [f'{setting}={length}' for setting in (
+                'train_cfg.val_interval', 'default_hooks.checkpoint.interval')]
             members.append(dict(name=config.stem, config=str(config), data=task.data, metrics=[task.metric],
                                 seeds=seeds, options=options))
     study = out / 'transfer.py'
