@@ -45,7 +45,7 @@ def annotate_video(model: Model, path: Path, out: Path, args: argparse.Namespace
     frames = sv.get_video_frames_generator(str(path), stride=args.every)
     first = next(frames, None)
     if first is None:
-        raise UserError(f'{path} is a video without a frame that can be read.')
+        raise UserError(f'{path} is a video without a frame that can be read. Give another file.')
     rate = info.fps if math.isfinite(info.fps) and info.fps > 0 else USUAL_RATE
     expected = -(-max(info.total_frames or 0, 0) // args.every)
     tracker = _tracker(rate / args.every, args.score_thr) if args.track else None

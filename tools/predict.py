@@ -76,7 +76,7 @@ def find_images(names: Sequence[str]) -> list[Path]:
         elif path.is_file():
             images.append(path)
         else:
-            raise UserError(f'The image {path} does not exist.')
+            raise UserError(f'The image {path} does not exist. Give files or folders of images.')
     return images
 
 

@@ -139,7 +139,7 @@ def _read(data_set: Any, number: int) -> tuple[torch.Tensor, torch.Tensor]:
     chosen = np.linspace(0, len(data_set) - 1, min(number, len(data_set))).round().astype(int)
     samples = [sample for sample in map(data_set.__getitem__, chosen.tolist()) if sample['labels'] >= 0]
     if not samples:
-        raise UserError(f'{data_set.data_root}: none of the images can be read.')
+        raise UserError(f'{data_set.data_root}: none of the images can be read. Give other data with --data-root.')
     images = torch.stack([torch.as_tensor(sample['inputs']) for sample in samples])
     return images, torch.tensor([sample['labels'] for sample in samples])
 

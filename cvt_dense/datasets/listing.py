@@ -95,7 +95,7 @@ def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[I
             raise ValueError(f'{ann_file!r}, line {number}: {line!r} is not a path, a space and a class index from 0.')
         images.append(dict(img_path=os.path.join(root, path.rstrip()), label=int(label)))
     if not images:
-        raise ValueError(f'{ann_file!r} names no image.')
+        raise ValueError(f'{ann_file!r} names no image. Write a line "path label" for each.')
     missing = find_missing(image['img_path'] for image in images) if check_files else []
     if missing:
         raise FileNotFoundError(f'{len(missing)} of the {len(images)} images in {ann_file!r} do not exist: '

@@ -180,7 +180,7 @@ class Exporter:
         model = formats.to_openvino(self._onnx) if path.suffix == '.xml' else copy.deepcopy(self._onnx)
         if precision == 'int8':
             if not self.images:
-                raise UserError('int8 takes its ranges from images, and there are none.')
+                raise UserError('int8 takes its ranges from images, and there are none: give --calibrate 1 or more.')
             size = self.options.size
             inputs = [file_input(image if self.dynamic else self._resize(image, size), self.about)
                       for image in self.images]

@@ -49,7 +49,7 @@ def open_exported(path: str | Path, runtime: str | None = None) -> 'Exported':
         raise UserError(f'runtime={runtime!r} does not open {path.suffix} files, such as {path}: '
                         f'{" and ".join(RUNTIMES[path.suffix])} do.')
     if not path.is_file():
-        raise UserError(f'exported file {str(path)!r} does not exist.')
+        raise UserError(f'exported file {str(path)!r} does not exist. Give the path of one that tools/export.py wrote.')
     if importlib.util.find_spec(runtime) is None:
         others = [other for other in RUNTIMES[path.suffix] if other != runtime and importlib.util.find_spec(other)]
         raise UserError(f'{path} needs the package {runtime!r}, which is not installed: pip install {runtime}, or '

@@ -110,7 +110,7 @@ class Accuracy(BaseMetric):
             print_log(f'{len(results) - len(rows)} of {len(results)} images could not be read and are not in the '
                       'result.', logger='current', level=30)
         if not rows:
-            raise ValueError('none of the images to evaluate could be read.')
+            raise ValueError('none of the images to evaluate could be read. The log names them; correct the data root.')
         metrics = {f'top{k}': 100. * sum(any(row[2][:k]) for row in rows) / len(rows) for k in self.topk}
         metrics['loss'] = sum(row[1] for row in rows) / len(rows)
         if self.real_labels is not None:

@@ -55,7 +55,7 @@ def report_errors(*errors: type) -> Iterator[None]:
 def check_exists(checkpoint: str) -> None:
     """Raise ``UserError`` if a checkpoint does not exist; URLs are not checked."""
     if '://' not in checkpoint and not os.path.exists(checkpoint):
-        raise UserError(f'checkpoint {checkpoint!r} does not exist.')
+        raise UserError(f'checkpoint {checkpoint!r} does not exist. Give the path or URL of a checkpoint.')
 
 
 def check_value(flag: str, value: float, least: float, most: float = math.inf) -> None:

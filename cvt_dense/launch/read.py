@@ -34,7 +34,7 @@ def read_config(args: argparse.Namespace) -> Config:
     """
     given = {name: value for name, value in vars(args).items() if value}
     if not os.path.isfile(args.config):
-        raise UserError(f'config file {args.config!r} does not exist.')
+        raise UserError(f'config file {args.config!r} does not exist. Give a file of configs/ or one of your own.')
     cfg = Config.fromfile(args.config)
     merge_options(cfg, given.get('cfg_options', {}))
     if 'work_dir' in given:
@@ -71,7 +71,7 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
         UserError: ``data_root`` is not a folder, or ``cfg`` names no data root.
     """
     if not os.path.isdir(data_root):
-        raise UserError(f'--data-root {data_root!r} is not a folder.')
+        raise UserError(f'--data-root {data_root!r} is not a folder. Give the folder of the data set.')
     parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator')) and cfg[key] is not None]
     roots = [node.get('data_root') for node in dicts(parts)] + [cfg.get('data_root')]
     files = {node['ann_file'] for node in dicts(parts) if node.get('data_root') and node.get('ann_file')}

@@ -99,4 +99,4 @@ def _check_type(registry: Registry, setting: str, node: Any) -> None:
     named = node.get('type') if isinstance(node, dict) else None
     with registry.switch_scope_and_registry(None) as own:  # that of the config's default_scope, e.g. mmdet's
         if isinstance(named, str) and own.get(named) is None:
-            raise UserError(f'{setting}.type={named!r}: no such type is registered.')
+            raise UserError(f'{setting}.type={named!r}: no such type is registered. Correct the name.')
