@@ -13,6 +13,7 @@ project = 'cvt_dense'
 release = cvt_dense.__version__
 copyright = 'the cvt_dense authors'
 extensions = ['myst_parser', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon', 'sphinxarg.ext']
+highlight_language = 'none'  # of code blocks that name none
 html_theme = 'furo'
 html_title = f'cvt_dense {release}'
 html_copy_source = False
