@@ -38,23 +38,20 @@ def start_training(args: argparse.Namespace, folder: Path) -> Any:
         args: the tool's flags.
         folder: folder for the files that the training writes.
     """
-    from mmengine.config import Config
-
-    from cvt_dense.launch.read import read_config
     from cvt_dense.launch.start import start
-    cfg = read_config(args)
-    if cfg.get('train_dataloader') is None or cfg.get(f'{args.split}_dataloader') is None:
-        raise UserError(f'--split {args.split}: {args.config} has no {args.split}_dataloader to train or test with.')
-    cfg.load_from = None
-    if cfg.model.get('backbone'):
-        cfg.model.backbone.init_cfg = None
-    cfg.model.pop('distillation', None)
-    file = folder / Path(args.config).name
-    Config(cfg.to_dict(), format_python_code=False).dump(file)  # for this start only
-    return start(argparse.Namespace(**{
-        **vars(args), 'config': str(file), 'cfg_options': None, 'data_root': None, 'work_dir': str(folder / 'run'),
-        'resume': None, 'overwrite': False, 'amp': None, 'auto_scale_lr': False, 'vis_backend': None, 'quiet': True}),
-        ['train', 'val', *(['test'] if args.split == 'test' else [])])
+
+    def leave_out_weights(cfg: Any) -> None:
+        if cfg.get('train_dataloader') is None or cfg.get(f'{args.split}_dataloader') is None:
+            raise UserError(f'--split {args.split}: {args.config} has no train_dataloader or no '
+                            f'{args.split}_dataloader.')
+        cfg.load_from = None
+        if cfg.model.get('backbone'):
+            cfg.model.backbone.init_cfg = None
+        cfg.model.pop('distillation', None)
+
+    training = dict(work_dir=str(folder), resume=None, overwrite=False, amp=None, quiet=True)
+    return start(argparse.Namespace(**{**vars(args), **training}),
+                 ['train', 'val', *(['test'] if args.split == 'test' else [])], leave_out_weights)
 
 
 def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]) -> list[str]:

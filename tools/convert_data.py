@@ -20,6 +20,11 @@ from cvt_dense.tools import command
 FORMATS = ('yolo', 'voc', 'labelme', 'coco', 'masks')
 
 
+def fractions(text: str) -> list[float]:
+    """Parse '0.8,0.2' as [0.8, 0.2]."""
+    return [float(part) for part in text.split(',')]
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -27,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('dst', type=Path, help='folder to write')
     parser.add_argument('--from', dest='source', required=True, choices=FORMATS)
     parser.add_argument('--to', dest='target', required=True, choices=('coco', 'masks'))
-    parser.add_argument('--split', type=lambda text: [float(part) for part in text.split(',')],
+    parser.add_argument('--split', type=fractions,
                         metavar='TRAIN,VAL[,TEST]', help='divide all images into these fractions, e.g. '
                         '0.8,0.1,0.1 (default: as the folders are named, or else all for training)')
     parser.add_argument('--seed', type=int, default=0, help='seed of --split (default: %(default)s)')

@@ -7,8 +7,9 @@ The network is tested once; an exported file may take the checkpoint's place. Ev
 """
 import argparse
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -33,32 +34,44 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def test(args: argparse.Namespace, config: str, checkpoint: str, folder: Path):
+def test(args: argparse.Namespace, config: str, checkpoint: str):
     """Test a network and return what was collected of it.
 
     Args:
         args: the tool's flags.
         config, checkpoint: the network's files.
-        folder: folder for the config of this test, whose test data is the chosen split.
     """
-    from mmengine.config import Config
     from torch.utils.data import Subset
 
-    from cvt_dense.launch.read import read_config
     from cvt_dense.launch.start import start
     from cvt_dense.report.collect import CollectHook
-    args = argparse.Namespace(**{**vars(args), 'config': config, 'checkpoint': checkpoint})
-    cfg = read_config(args)
-    loader = cfg.get(f'{args.split}_dataloader')
+    runner = start(argparse.Namespace(**{**vars(args), 'config': config, 'checkpoint': checkpoint}), ['test'],
+                   partial(test_on, split=args.split))
+    hook = CollectHook(runner.test_dataloader.dataset)
+    if hook.unreadable:
+        readable = Subset(hook.data_set, hook.readable)
+        runner.test_loop.dataloader = runner.build_dataloader(dict(runner.cfg.test_dataloader, dataset=readable))
+    runner.register_hook(hook)
+    runner.test()
+    return hook
+
+
+def test_on(cfg: Any, split: str) -> None:
+    """Make a split the test data of a config, without metrics.
+
+    Raises:
+        UserError: the config has no such split, or its training data is several data sets.
+    """
+    loader = cfg.get(f'{split}_dataloader')
     if loader is None:
-        raise UserError(f'--split {args.split}: {config} has no {args.split}_dataloader.')
+        raise UserError(f'--split {split}: {cfg.filename} has no {split}_dataloader.')
     testing = cfg.get('test_dataloader') or cfg.get('val_dataloader')
-    if args.split == 'train':  # its images, as they are tested
+    if split == 'train':  # its images, as they are tested
         data_set = loader.dataset
         while 'dataset' in data_set:  # such as RepeatDataset
             data_set = data_set.dataset
         if 'datasets' in data_set:
-            raise UserError(f'--split train: {config} joins several data sets. Name one in val_dataloader instead.')
+            raise UserError(f'--split train: {cfg.filename} joins several data sets. Name one in val_dataloader.')
         data_set = dict(data_set, test_mode=True) if 'pipeline' in data_set else dict(data_set)
         data_set.update({key: testing.dataset[key] for key in ('pipeline', 'transform') if key in testing.dataset})
         data_set.pop('filter_cfg', None)
@@ -67,17 +80,6 @@ def test(args: argparse.Namespace, config: str, checkpoint: str, folder: Path):
     cfg.test_evaluator = []
     cfg.test_cfg = dict(type='TestLoop')
     cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if 'RawWeightsHook' not in str(hook['type'])]
-    file = folder / Path(config).name
-    Config(cfg.to_dict(), format_python_code=False).dump(file)  # for this start only
-    args.config, args.cfg_options, args.data_root = str(file), None, None
-    runner = start(args, ['test'])
-    hook = CollectHook(runner.test_dataloader.dataset)
-    if hook.unreadable:
-        readable = Subset(hook.data_set, hook.readable)
-        runner.test_loop.dataloader = runner.build_dataloader(dict(runner.cfg.test_dataloader, dataset=readable))
-    runner.register_hook(hook)
-    runner.test()
-    return hook
 
 
 def main() -> None:
@@ -89,21 +91,21 @@ def main() -> None:
             command_line.check_exists(checkpoint)
         from cvt_dense.report.compare import compare
         from cvt_dense.report.page import Report
-        with tempfile.TemporaryDirectory() as folder:
-            tested = test(args, args.config, args.checkpoint, Path(folder))
-            report = Report(f'{args.checkpoint} on {args.split}')
-            other = None
-            if args.compare is not None:
-                other = test(args, args.other_config or args.config, args.compare, Path(folder))
-                seen = [([record['path'] for record in hook.records], hook.classes) for hook in (tested, other)]
-                if seen[0] != seen[1]:
-                    raise UserError(f'--compare {args.compare}: both networks need the same images and classes.')
-            found = tested.diagnose(report, other)
-            if other is not None:
-                second = Report('')
-                compare(report, tested.task, found, other.diagnose(second), tested.classes)
-                for image, of_other in zip(report.images, second.images):
-                    image['note'] += f'; second network: {of_other["note"]}'
+        tested = test(args, args.config, args.checkpoint)
+        second = f' (first network) and {args.compare} (second network)' if args.compare is not None else ''
+        report = Report(f'{args.checkpoint}{second} on {args.split}')
+        other = None
+        if args.compare is not None:
+            other = test(args, args.other_config or args.config, args.compare)
+            seen = [([record['path'] for record in hook.records], hook.classes) for hook in (tested, other)]
+            if seen[0] != seen[1]:
+                raise UserError(f'--compare {args.compare}: both networks need the same images and classes.')
+        found = tested.diagnose(report, other)
+        if other is not None:
+            of_second = Report('')
+            compare(report, tested.task, found, other.diagnose(of_second), tested.classes)
+            for image, of_other in zip(report.images, of_second.images):
+                image['note'] += f'; second network: {of_other["note"]}'
         page = report.write(args.out_dir)
     for sentence in report.summary:
         print(sentence)

@@ -5,11 +5,13 @@ Supervision reads the annotations of an image, pycocotools encodes masks.
 import itertools
 import json
 import math
+import os
 import random
 import re
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,13 +63,17 @@ class Data:
             root: folder of the images.
             key: returns the key of an image file.
         """
-        images = {key(path): path for path in images_below(root)}
+        images = defaultdict(list)
+        for image in images_below(root):
+            images[key(image)].append(image)
         for path, name in names.items():
-            if name in images:
-                yield path, self.add_image(images.pop(name), root)
+            if images[name]:  # of several images with this name the one in the nearest folder
+                nearest = max(images[name], key=lambda image: len(os.path.commonpath([image, path])))
+                images[name].remove(nearest)
+                yield path, self.add_image(nearest, root)
             else:
                 self.notes['annotations without an image were left out'].append(str(path))
-        for path in images.values():
+        for path in itertools.chain.from_iterable(images.values()):
             self.add_image(path, root)
             self.notes['images without annotations have no objects'].append(str(path))
 
@@ -76,7 +82,7 @@ class Data:
         labels = [] if detections.class_id is None else detections.class_id.tolist()
         for i, (box, label) in enumerate(zip(detections.xyxy.tolist(), labels)):
             if not 0 <= label < len(self.classes):
-                raise ValueError(f'{sample.path}: class {label} is not one of the {len(self.classes)} classes.')
+                raise ValueError(f'class {label} is not one of the {len(self.classes)} classes.')
             new = dict(category_id=label, bbox=[box[0], box[1], box[2] - box[0], box[3] - box[1]], iscrowd=0)
             if detections.mask is not None and detections.mask[i].any():
                 new['segmentation'] = encode(detections.mask[i])
@@ -97,6 +103,16 @@ class Data:
             box_area = (right - left) * (bottom - top)
             new['area'] = float(coco_mask.area(rle(new, sample)) if new.get('segmentation') else box_area)
         sample.objects.append(new)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Raise ``ValueError`` with the name of an annotation file whose content cannot be read."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, yaml.YAMLError) as error:
+        why = f'there is no {error}' if isinstance(error, KeyError) else error
+        raise ValueError(f'{path} cannot be read: {why}') from error
 
 
 def split_name(path: Path) -> str:
@@ -133,7 +149,8 @@ def read_yolo(src: Path, data: Data) -> None:
     """Read ``data.yaml`` with ``names``, and one text file per image, in ``labels`` for images in ``images``."""
     from supervision.dataset.formats.yolo import yolo_annotations_to_detections
     files = [*src.glob('*.yaml'), *src.glob('*.yml')]
-    content = (yaml.safe_load(files[0].read_text(encoding='utf-8-sig')) or {}) if len(files) == 1 else {}
+    with naming(files[0] if files else src):
+        content = (yaml.safe_load(files[0].read_text(encoding='utf-8-sig')) or {}) if len(files) == 1 else {}
     names, keypoints = content.get('names'), math.prod(content.get('kpt_shape') or [0])
     if not names:
         raise ValueError(f'{src} holds {len(files)} .yaml files; allowed is one, whose "names" are the classes.')
@@ -151,15 +168,20 @@ def read_yolo(src: Path, data: Data) -> None:
             data.notes['keypoints were left out'].append(str(label))
         if any(len(line.split()) % 2 == 0 for line in lines):
             data.notes['numbers after boxes and polygons, such as scores, were left out'].append(str(label))
-        for masks in (True, False):
-            chosen = [line for line in lines if (len(line.split()) > 6) == masks]  # as supervision recognises polygons
-            data.add_detections(sample, yolo_annotations_to_detections(chosen, (sample.width, sample.height), masks))
+        with naming(label):
+            for masks in (True, False):
+                chosen = [line for line in lines if (len(line.split()) > 6) == masks]  # as supervision's polygons
+                size = sample.width, sample.height
+                data.add_detections(sample, yolo_annotations_to_detections(chosen, size, masks))
 
 
 def read_voc(src: Path, data: Data) -> None:
     """Read an XML file of the same name for each image, and ``ImageSets/Main/{train,val,test}.txt`` if they exist."""
     from supervision.dataset.formats.pascal_voc import detections_from_xml_obj
-    trees = {path: ElementTree.parse(path).getroot() for path in sorted(src.rglob('*.xml'))}
+    trees = {}
+    for path in sorted(src.rglob('*.xml')):
+        with naming(path):
+            trees[path] = ElementTree.parse(path).getroot()
     splits = {line.split()[0]: path.stem for path in sorted(src.rglob('ImageSets/Main/*.txt'))
               for line in path.read_text().splitlines() if line.strip() and path.stem in SPLITS}
     data.classes = sorted({node.text for root in trees.values() for node in root.findall('object/name')})
@@ -169,32 +191,36 @@ def read_voc(src: Path, data: Data) -> None:
             values = {node.text for node in trees[path].findall(f'object/{mark}')}
             if values - {'0', 'Unspecified'}:
                 data.notes[f'{mark!r} of objects was left out'].append(str(path))
-        size = sample.width, sample.height
-        data.add_detections(sample, detections_from_xml_obj(trees[path], data.classes, size)[0])
+        with naming(path):
+            size = sample.width, sample.height
+            data.add_detections(sample, detections_from_xml_obj(trees[path], data.classes, size)[0])
 
 
 def read_labelme(src: Path, data: Data) -> None:
     """Read JSON files, each of which names its image as ``imagePath``."""
     from supervision.dataset.formats.labelme import SUPPORTED_SHAPE_TYPES, labelme_shapes_to_detections
-    contents = {path: json.loads(path.read_text(encoding='utf-8-sig')) for path in sorted(src.rglob('*.json'))}
-    for path, content in contents.items():
-        for shape in list(content['shapes']):
-            for mark in ('group_id', 'flags', 'description'):
-                if shape.get(mark) not in (None, {}, ''):
-                    data.notes[f'{mark!r} of shapes was left out'].append(str(path))
-            short = shape['shape_type'] == 'polygon' and len(shape['points']) < 3
-            if short or shape['shape_type'] not in SUPPORTED_SHAPE_TYPES:
-                what = 'polygons of fewer than three points' if short else f'shapes of type {shape["shape_type"]!r}'
-                data.notes[f'{what} were left out'].append(str(path))
-                content['shapes'].remove(shape)
+    contents = {}
+    for path in sorted(src.rglob('*.json')):
+        with naming(path):
+            contents[path] = content = json.loads(path.read_text(encoding='utf-8-sig'))
+            for shape in list(content['shapes']):
+                for mark in ('group_id', 'flags', 'description'):
+                    if shape.get(mark) not in (None, {}, ''):
+                        data.notes[f'{mark!r} of shapes was left out'].append(str(path))
+                short = shape['shape_type'] == 'polygon' and len(shape['points']) < 3
+                if short or shape['shape_type'] not in SUPPORTED_SHAPE_TYPES:
+                    what = 'polygons of fewer than three points' if short else f'shapes of type {shape["shape_type"]!r}'
+                    data.notes[f'{what} were left out'].append(str(path))
+                    content['shapes'].remove(shape)
     data.classes = sorted({shape['label'] for content in contents.values() for shape in content['shapes']})
     numbers = {name: number for number, name in enumerate(data.classes)}
     names = {path: re.split(r'[/\\]', content['imagePath'])[-1] for path, content in contents.items()}
     for path, sample in data.pair(names, src, lambda image: image.name):
-        for kind, masks in (('polygon', True), ('rectangle', False)):
-            shapes = [shape for shape in contents[path]['shapes'] if shape['shape_type'] == kind]
-            size = sample.width, sample.height
-            data.add_detections(sample, labelme_shapes_to_detections(shapes, numbers, size, masks))
+        with naming(path):
+            for kind, masks in (('polygon', True), ('rectangle', False)):
+                shapes = [shape for shape in contents[path]['shapes'] if shape['shape_type'] == kind]
+                size = sample.width, sample.height
+                data.add_detections(sample, labelme_shapes_to_detections(shapes, numbers, size, masks))
 
 
 def read_coco(src: Path, data: Data) -> None:
@@ -204,30 +230,39 @@ def read_coco(src: Path, data: Data) -> None:
         images[path.name].append(path)
     used: set[Path] = set()
     for file in sorted(src.rglob('*.json')):
-        content = json.loads(file.read_text(encoding='utf-8-sig'))
-        data.background &= (content.get('info') or {}).get('description') != UNLABELLED_IGNORED
-        names = {category['id']: category['name'] for category in content['categories']}
-        data.classes += [name for name in names.values() if name not in data.classes]
-        samples, part = {}, split_name(file.relative_to(src) / 'x')
-        for image in content['images']:
-            found = [path for path in images[Path(image['file_name']).name] if path.match(image['file_name'])]
-            found = [path for path in found if split_name(path.relative_to(src)) == part] or found
-            if found:
-                samples[image['id']] = data.add_image(found[0], src)
-                samples[image['id']].split = part
-            else:
-                data.notes['annotations without an image were left out'].append(image['file_name'])
-        for one in content['annotations']:
-            if one['image_id'] in samples:
-                kept = {key: one[key] for key in ('bbox', 'segmentation', 'area') if one.get(key)}
-                label = data.classes.index(names[one['category_id']])
-                data.add_object(samples[one['image_id']], dict(kept, category_id=label, iscrowd=one.get('iscrowd', 0)))
-            for key in sorted(one.keys() - COCO_KEYS):
-                data.notes[f'{key} of objects were left out'].append(str(file))
-        used |= {sample.path for sample in samples.values()}
+        with naming(file):
+            used |= _read_coco_file(file, src, images, data)
     for path in itertools.chain.from_iterable(images.values()):
         if path not in used:
             data.notes['images that no annotation file names were left out'].append(str(path))
+
+
+def _read_coco_file(file: Path, src: Path, images: dict[str, list[Path]], data: Data) -> set[Path]:
+    """Add the samples of a file, and return their images."""
+    content = json.loads(file.read_text(encoding='utf-8-sig'))
+    data.background &= (content.get('info') or {}).get('description') != UNLABELLED_IGNORED
+    names = {category['id']: category['name'] for category in content['categories']}
+    data.classes += [name for name in names.values() if name not in data.classes]
+    samples, part = {}, split_name(file.relative_to(src) / 'x')
+    for image in content['images']:
+        found = [path for path in images[Path(image['file_name']).name] if path.match(image['file_name'])]
+        found = [path for path in found if split_name(path.relative_to(src)) == part] or found
+        if not found:
+            data.notes['annotations without an image were left out'].append(image['file_name'])
+            continue
+        if len(found) > 1:
+            data.notes['several images have the name in the annotation file, of which the first was taken'].append(
+                image['file_name'])
+        samples[image['id']] = data.add_image(found[0], src)
+        samples[image['id']].split = part
+    for one in content['annotations']:
+        if one['image_id'] in samples:
+            kept = {key: one[key] for key in ('bbox', 'segmentation', 'area') if one.get(key)}
+            label = data.classes.index(names[one['category_id']])
+            data.add_object(samples[one['image_id']], dict(kept, category_id=label, iscrowd=one.get('iscrowd', 0)))
+        for key in sorted(one.keys() - COCO_KEYS):
+            data.notes[f'{key} of objects were left out'].append(str(file))
+    return {sample.path for sample in samples.values()}
 
 
 def read_masks(src: Path, data: Data) -> None:
@@ -268,9 +303,11 @@ def read(src: Path, source: str) -> Data:
         source: format, one of ``READERS``.
 
     Raises:
-        FileNotFoundError: there is no image.
+        FileNotFoundError: there is no such folder, or no annotated image in it.
         ValueError: an annotation cannot be read.
     """
+    if not src.is_dir():
+        raise FileNotFoundError(f'The folder {src} does not exist.')
     data = Data()
     READERS[source](src, data)
     if not any(sample.objects for sample in data.samples):
@@ -294,13 +331,17 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
             together. None: each image is a group.
 
     Raises:
-        ValueError: wrong fractions, fewer groups than parts, or a part without an image.
+        ValueError: wrong fractions or pattern, fewer groups than parts, or a part without an image.
     """
     if not 2 <= len(fractions) <= 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ValueError(f'fractions {list(fractions)}: allowed are two or three positive numbers with the sum 1.')
     members: dict[str, list[Sample]] = defaultdict(list)
+    try:
+        pattern = re.compile(group or '(?!)')  # which matches nothing
+    except re.error as error:
+        raise ValueError(f'{group!r} is no regular expression: {error}.') from error
     for sample in data.samples:
-        match = re.search(group, sample.path.name) if group else None
+        match = pattern.search(sample.path.name)
         key = (match.group(1) if match.re.groups else match.group()) if match else str(sample.path)
         members[key].append(sample)
     if len(members) < len(fractions):
@@ -347,10 +388,12 @@ def output_files(data: Data, dst: Path, target: str) -> dict[Path, Sample]:
         ValueError: two images of a split would get the same name.
     """
     folder = dst / 'images' if target == 'masks' else dst
-    files = {folder / sample.split / sample.path.name: sample for sample in data.samples}
-    stems = Counter((path.parent, path.stem) for path in files)
-    if len(files) < len(data.samples) or max(stems.values()) > 1:
-        raise ValueError('several images of one split have the same name; rename them.')
+    files, stems = {}, {}
+    for sample in data.samples:
+        other = stems.setdefault((sample.split, sample.path.stem), sample)
+        if other is not sample:
+            raise ValueError(f'{other.path} and {sample.path} would get one name in one split: rename one.')
+        files[folder / sample.split / sample.path.name] = sample
     return files
 
 

@@ -6,6 +6,7 @@ it is the same training. :mod:`.adapt` applies changes for this start and machin
 import argparse
 import importlib.util
 import os
+from collections.abc import Callable
 from typing import Any
 
 from mmengine.config import Config
@@ -23,11 +24,12 @@ AMP_DTYPES = dict(fp16='float16', bf16='bfloat16')
 VIS_BACKENDS = dict(tensorboard=('TensorboardVisBackend', 'tensorboard'), wandb=('WandbVisBackend', 'wandb'))
 
 
-def read_config(args: argparse.Namespace) -> Config:
+def read_config(args: argparse.Namespace, change: Callable[[Config], None] | None = None) -> Config:
     """Return the config of a command line.
 
     Args:
         args: flags of the tool, with ``config``; one that the tool does not have counts as not given.
+        change: changes the config before the classes and colours of its data sets are set, as reports do.
 
     Raises:
         UserError: if the file does not exist, or an option or a flag has no effect or no allowed value.
@@ -43,6 +45,8 @@ def read_config(args: argparse.Namespace) -> Config:
         cfg.work_dir = os.path.join('work_dirs', os.path.splitext(os.path.basename(args.config))[0])
     if 'data_root' in given:
         redirect_data_root(cfg, args.data_root)
+    if change is not None:
+        change(cfg)
     if 'checkpoint' in given:
         check_exists(args.checkpoint)
         use_checkpoint_classes(cfg, args.checkpoint)

@@ -1,6 +1,7 @@
 """Start a training or a test in three steps: read, check, build. The tool then runs it."""
 import argparse
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
@@ -11,20 +12,22 @@ from .read import read_config
 from .work_dir import check_work_dir
 
 if TYPE_CHECKING:
+    from mmengine.config import Config
     from mmengine.runner import Runner
 
 
-def start(args: argparse.Namespace, stages: list[str]) -> 'Runner':
+def start(args: argparse.Namespace, stages: list[str], change: 'Callable[[Config], None] | None' = None) -> 'Runner':
     """Return the Runner of a command line. The first process checks the config for all processes.
 
     Args:
         args: the tool's flags.
         stages: the data loaders that the run uses, of 'train', 'val' and 'test'.
+        change: see :func:`cvt_dense.launch.read.read_config`.
 
     Raises:
         UserError, ...: see ``command_line.SETUP_ERRORS``; nothing has been written then.
     """
-    user_cfg = read_config(args)
+    user_cfg = read_config(args, change)
     checkpoint = getattr(args, 'checkpoint', None) or getattr(args, 'resume', None)
     if checkpoint not in (None, 'auto'):
         check_exists(checkpoint)

@@ -27,6 +27,7 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     """
     labels = np.array([record['label'] for record in records])
     probabilities = np.stack([record['probabilities'] for record in records])
+    classes = [*classes, *map(str, range(len(classes), probabilities.shape[1]))]  # outputs without a name
     predicted, confidence = probabilities.argmax(1), probabilities.max(1)
     numbers = np.arange(len(classes))
     correct = predicted == labels
@@ -68,7 +69,8 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     axes.plot([0, 1], [0, 1], ':', color='grey')
     axes.plot(mean_confidence, accuracy, 'o-')
     axes.set(xlabel='confidence', ylabel='accuracy', xlim=(0, 1), ylim=(0, 1))
-    report.add_figure(figure, f'Accuracy in {BINS} bins of confidence. Below the diagonal it is too confident.')
+    report.add_figure(figure, f'Accuracy in {BINS} bins of confidence. Below the diagonal the network is too '
+                      'confident.')
     wrong = [select(~correct & (bins == k)) for k in filled]
     report.add_table(['confidence', 'accuracy', 'images', 'mistakes'], list(zip(
         mean_confidence, accuracy, counts, (Cell(len(images), images) for images in wrong))))

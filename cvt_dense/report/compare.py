@@ -63,7 +63,7 @@ def compare(report: Report, task: Any, first: dict[str, Any], second: dict[str, 
     """Add the difference between two models, with its interval, to a report of the first one.
 
     Args:
-        report: report of the first model.
+        report: report of the first network.
         task: module of the task.
         first, second: what the task's ``diagnose`` returned, of the same images in the same order.
         classes: class names.
@@ -75,11 +75,11 @@ def compare(report: Report, task: Any, first: dict[str, Any], second: dict[str, 
     low, high = bootstrap(lambda weights: one(weights) - other(weights), images)
     difference = one(every) - other(every)
     beyond = low[0] > 0 or high[0] < 0
-    report.summary.insert(0, f'The first model minus the second is {difference[0]:+.2f} points of {name}. The 95 % '
-                             f'interval is {low[0]:.2f} to {high[0]:.2f}, so this difference is '
+    report.summary.insert(0, f'The {name} of the first network minus that of the second is {difference[0]:+.2f} '
+                             f'points, with a 95 % interval from {low[0]:+.2f} to {high[0]:+.2f}. This difference is '
                              f'{"beyond" if beyond else "within"} chance.')
-    report.add_section('Comparison', f'The {name} and, by class, the same in percent, with the 95 % interval of the '
-                       f'difference from {RESAMPLES} resamples of the images.')
+    report.add_section('Comparison', f'The {name} of all images and of each class in percent, with the 95 % interval '
+                       f'of the difference from {RESAMPLES} resamples of the images.')
     report.add_table(['', 'first', 'second', 'difference', 'from', 'to'], [
         [label, *row] for label, *row in zip(['all', *classes], one(every), other(every), difference, low, high)])
     gain = _score(task, first) - _score(task, second)

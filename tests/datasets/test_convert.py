@@ -156,7 +156,7 @@ def test_bad_input(tmp_path):
     write_yolo(tmp_path / 'yolo')
     label = tmp_path / 'yolo/labels/train/a.txt'
     label.write_text('7 0.5 0.5 0.1 0.1\n')
-    with pytest.raises(ValueError, match='class 7'):
+    with pytest.raises(ValueError, match='a.txt.*class 7'):
         convert.read(tmp_path / 'yolo', 'yolo')
     label.write_text('0 0.9 0.5 0.6 0.4\n1 1.5 0.5 0.2 0.2\n')
     data = convert.read(tmp_path / 'yolo', 'yolo')
@@ -178,8 +178,34 @@ def test_bad_input(tmp_path):
                                           for i in range(30)])
     with pytest.raises(ValueError, match='val'):  # a video is more than a tenth
         convert.split(data, (0.9, 0.1), group='v.')
-    with pytest.raises(FileNotFoundError, match='coco'):
-        convert.read(tmp_path / 'yolo', 'coco')
+    with pytest.raises(ValueError, match=r'\('):
+        convert.split(data, (0.5, 0.5), group='(')
+    for folder in ('yolo', 'missing'):
+        with pytest.raises(FileNotFoundError, match=folder):
+            convert.read(tmp_path / folder, 'coco')
+
+
+@pytest.mark.parametrize('source, name, content', [
+    ('yolo', 'labels/train/a.txt', '0 0.5'), ('yolo', 'data.yaml', 'names: [a'), ('voc', 'a.xml', '<annotation>'),
+    ('labelme', 'train/a.json', '{}'), ('coco', 'annotations/instances_val2017.json', '{"images": [')])
+def test_a_damaged_annotation_file_is_named(tmp_path, source, name, content):
+    WRITERS[source](tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=f'{name} cannot be read'):
+        convert.read(tmp_path, source)
+
+
+@pytest.mark.parametrize('source, suffix', (('labelme', 'json'), ('voc', 'xml')))
+def test_images_of_the_same_name_keep_their_own_annotations(tmp_path, source, suffix):
+    WRITERS[source](tmp_path / 'train')
+    annotated, = (tmp_path / 'train').rglob(f'a.{suffix}')
+    (tmp_path / 'val').mkdir()
+    for name in ('a', 'c'):
+        write_image(tmp_path / f'val/{name}.png')
+    (tmp_path / f'val/a.{suffix}').write_text(annotated.read_text().replace('dog', 'eel'))
+    found = {sample.path.relative_to(tmp_path).parts[0]: {data.classes[one['category_id']] for one in sample.objects}
+             for data in [convert.read(tmp_path, source)] for sample in data.samples if sample.path.stem == 'a'}
+    assert found == dict(train={'cat', 'dog'}, val={'cat', 'eel'})
 
 
 def test_what_is_left_out_is_listed(tmp_path):

@@ -198,6 +198,10 @@ def test_one_class_has_a_report():
     report = images(20)
     classification.diagnose(report, [dict(label=0, feature=np.random.rand(4), probabilities=np.ones(1))] * 20, ['cat'])
     assert '100.00 %' in report.summary[0]
+    report = images(20)
+    more = dict(label=0, feature=np.random.rand(4), probabilities=np.array([0.2, 0.5, 0.3]))
+    classification.diagnose(report, [more] * 20, ['cat'])
+    assert [row[0]['text'] for row in table(report, 'Confusion')['rows']] == ['cat', '1', '2'], 'outputs without a name'
     report = images(1)
     detection.diagnose(report, [detected([HERE], [0], [HERE], [0], [.9])], ['cat'])
     assert '100.0 %' in report.summary[0]

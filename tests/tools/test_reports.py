@@ -3,10 +3,15 @@ import json
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from load_tool import load_tool
+
+from cvt_dense.launch.read import read_config
 
 TASKS = ('classification', 'detection', 'segmentation')
 CHROMIUM = shutil.which('chromium') or shutil.which('google-chrome')
@@ -81,6 +86,16 @@ def test_a_click_on_a_confusion_cell_lists_pictures_that_the_browser_can_show(re
     count = result.stdout.split('data-decoded="')[1].split('"')[0].split(' of ')
     assert count[0] == count[1] != '0'
     assert 'id="shown" style="display: block' in result.stdout
+
+
+@pytest.mark.parametrize('split', ('train', 'val'))
+def test_class_folders_are_numbered_as_in_the_checkpoint(nano, tmp_path, split):
+    checkpoint, classes = tmp_path / 'classes.pth', ['nothing', 'circle', 'star']
+    torch.save(dict(state_dict={}, meta=dict(dataset_meta=dict(classes=classes))), checkpoint)
+    args = Namespace(config=str(nano['classification'][0]), checkpoint=str(checkpoint))
+    cfg = read_config(args, partial(load_tool('diagnose').test_on, split=split))
+    assert cfg.test_dataloader.dataset.metainfo.classes == classes
+    assert cfg.test_dataloader.dataset.split == cfg[f'{split}_dataloader'].dataset.split
 
 
 @pytest.fixture

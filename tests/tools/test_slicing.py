@@ -99,6 +99,10 @@ def test_an_object_across_seams_becomes_one():
     np.testing.assert_array_equal(np.asarray(found.mask)[0], scene[..., 0] > 0)
     assert len(slicing.slice_detections(bright_rectangles, scene, 100, 0., score_thr=0.3)) > 1  # nothing in common
     assert not len(slicing.slice_detections(bright_rectangles, scene * 0, 100, 0.4))
+    scene = np.zeros((300, 500, 3), np.uint8)
+    scene[65:95, 65:95] = 255  # complete in four slices
+    found = slicing.slice_detections(bright_rectangles, scene, 100, 0.4)
+    assert found.xyxy.tolist() == [[65, 65, 95, 95]] and np.asarray(found.mask).sum() == 900
 
 
 def test_tiff_is_read_by_window(models, image, tmp_path):
