@@ -3,6 +3,7 @@ import json
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,8 @@ def test_interrupted(tmp_path):
     (tmp_path / 'mine.py').write_text("members = [dict(name='a', config='cvt_nano_shapes.py')]")
     process = subprocess.Popen(
         [sys.executable, 'tools/study.py', tmp_path / 'mine.py', '--work-dir', tmp_path / 'work'], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL))  # a shell's background jobs ignore it
     line = process.stdout.readline()
     assert '$ python tools/train.py' in line
     process.send_signal(signal.SIGINT)

@@ -127,14 +127,14 @@ def test_every_registered_type_in_anybodys_tool(good, tmp_path, others_tool, nam
         source = dict(config=str(ROOT / 'configs/cvt_nano_cifar10.py')) if 'Classifier' in name else dict(
             model_name='test_resnet')
         with pytest.raises(CheckpointError, match='is refused'):
-            MODELS.build(dict(type=name, checkpoint=evil, **source))
+            MODELS.build(dict(type=f'cvt_dense.{name}', checkpoint=evil, **source))
     elif name in ARGUMENTS:
         with pytest.raises(CheckpointError, match='is refused'):
-            MODELS.build(dict(ARGUMENTS[name], type=name, init_cfg=dict(
+            MODELS.build(dict(ARGUMENTS[name], type=f'cvt_dense.{name}', init_cfg=dict(
                 type='Pretrained', checkpoint=evil))).init_weights()
         register_safe_loading()
         with pytest.raises(CheckpointError, match='is refused'):
-            load_checkpoint(MODELS.build(dict(ARGUMENTS[name], type=name)), evil)
+            load_checkpoint(MODELS.build(dict(ARGUMENTS[name], type=f'cvt_dense.{name}')), evil)
     else:  # it has no weights of its own, and does not go through MMEngine's loading
         assert MODELS.get(name).init_weights is not BaseModule.init_weights, f'add {name} to ARGUMENTS'
     assert not (tmp_path / 'PWNED').exists()
