@@ -29,7 +29,7 @@ demo: setup
 	$(VENV)/bin/python tools/demo.py
 
 test: setup
-	OMP_NUM_THREADS=$(THREADS) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=$(THREADS) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: setup
 	$(VENV)/bin/python -m ruff check .
