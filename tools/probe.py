@@ -225,7 +225,8 @@ def main() -> None:
             if findings:
                 draw(findings, args.out_dir / f'{name}.png')
         write_atomically(table, json.dumps(dict(
-            config=args.config, checkpoint=args.checkpoint, compare=args.compare,
+            config=Path(args.config).name, checkpoint=Path(args.checkpoint).name,
+            compare=[','.join(Path(file).name for file in other.split(',')) for other in args.compare],
             images=len(subjects[0].labels) or len(subjects[0].arrays), threads=torch.get_num_threads(), rows=rows),
             indent=1) + '\n')
     print(f'numbers -> {table}, pictures -> {args.out_dir}/*.png')

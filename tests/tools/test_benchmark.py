@@ -47,6 +47,7 @@ def test_measures_and_writes(run_tool, tmp_path):
     assert re.search(rf'^peak: \d+ GFLOP/s in float32 by (MKL|BLAS|oneDNN), .*{re.escape(cpu)}', out, re.M)
     assert (tmp_path / 'a.png').read_bytes().startswith(b'\x89PNG')
     assert report['settings']['sizes'] == [[32, 48], [224, 224]] and report['environment']['torch']
+    assert report['settings']['json'] == 'a.json', 'without the folder of this machine'
 
 
 def test_a_training_step_counts_three_forward_passes(measuring):

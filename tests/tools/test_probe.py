@@ -39,6 +39,7 @@ def test_all_probes_of_two_classifiers(run, nano, tmp_path, monkeypatch):
     text = run('classification', '--probe', 'all', '--compare', f'{config},{weights}')
     content = json.loads((tmp_path / 'out/probes.json').read_text())
     assert [row['probe'] for row in content['rows']] == [name for name in tool.PROBES for _ in range(2)]
+    assert content['compare'] == [f'{config.name},{weights.name}'], 'without the folders of this machine'
     assert all(row['values'] and row['sentence'] in text for row in content['rows'])
     assert {row['network'] for row in content['rows']} == {f'{config.stem}_1', f'{config.stem}_2'}
     assert all(min(Image.open(tmp_path / f'out/{name}.png').size) > 300 for name in tool.PROBES)

@@ -46,7 +46,7 @@ def write_json(args: argparse.Namespace, rows: list[dict], device: str) -> None:
         device: 'cpu' or 'cuda'.
     """
     if args.json:
-        settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
+        settings = {key: value.name if isinstance(value, Path) else value for key, value in vars(args).items()}
         write_atomically(args.json, json.dumps(
             dict(settings=settings, environment=environment(device), rows=rows), indent=1) + '\n')
 
