@@ -219,8 +219,8 @@ def write_all(folder: Path) -> None:
     tables = {'recipes': recipes_table()}
     for path in sorted((ROOT / 'benchmarks').glob('*.json')):
         content = json.loads(path.read_text())
-        if path.stem == 'study_cifar_data':
-            tables[path.stem] = data_tables(content, folder / 'study_cifar_data.png')
+        if path.stem.startswith('study_cifar_data'):
+            tables[path.stem] = data_tables(content, folder / f'{path.stem}.png')
         elif path.stem.startswith('probes_'):
             tables[path.stem] = probe_table(content)
         elif path.stem.startswith('study_'):

@@ -4,7 +4,7 @@
 #   python tools/study.py configs/studies/cifar_data.py --data-root DIR        DIR has {train,val}/<class>/*
 #
 # Images are taken evenly from the classes and repeated, so that an epoch has 5,000 images at every fraction. The ResNet
-# has a stem of stride 4, and sees the images enlarged to 64x64. The CvT is also trained with soft labels of a teacher:
+# has a stem of stride 4, and sees the images enlarged to 64x64. All are also trained with soft labels of a teacher:
 # CvT-nano from the weights in the package, fine-tuned on the same images for as many steps, enlarged to 64x64.
 config = 'cvt_nano_cifar10.py'
 options = ['train_cfg.max_epochs=1', 'train_cfg.val_interval=1', 'train_dataloader.batch_size=32',
@@ -33,14 +33,15 @@ def _member(network, percent):
     return dict(name=f'{network}_{percent}', changes=changes)
 
 
-def _student(percent):
-    student = _member('cvt', percent)
+def _student(network, percent):
+    student = _member(network, percent)
     student['changes']['model']['distillation'] = dict(
         teacher=dict(config=__import__('cvt_dense').recipe('cvt_nano_tiny_imagenet.py')))
-    return dict(student, name=f'cvt_taught_{percent}', config='cvt_nano_distill_soft_cifar10.py',
+    return dict(student, name=f'{network}_taught_{percent}', config='cvt_nano_distill_soft_cifar10.py',
                 weights={'model.distillation.teacher.checkpoint': f'teacher_{percent}'})
 
 
 members = [_member(network, percent) for percent in (100, 2, 5, 10, 25, 50) for network in _networks]
 members += [member for percent in (2, 10, 100)
-            for member in (dict(_member('teacher', percent), seeds=[0]), _student(percent))]
+            for member in (dict(_member('teacher', percent), seeds=[0]),
+                           *(_student(network, percent) for network in _networks))]
