@@ -1,6 +1,9 @@
 """Faster inference of a trained CvT: layers folded into each other, and a compiled backbone."""
+from collections.abc import Iterable
+
 import torch
 from mmcv.cnn import fuse_conv_bn
+from mmcv.ops import RoIAlign
 from mmengine.logging import print_log
 from timm.layers import LayerScale, Mlp
 from torch import nn
@@ -9,6 +12,7 @@ from ..errors import UserError
 from ..models.attention import Block, QuickGELU
 from ..models.cvt import CvT
 from .linear import InferenceLinear
+from .roi_align import InferenceRoIAlign
 
 SAMPLE_SIZE = 224  # height and width of the image with which fuse() times the linear layers
 
@@ -27,7 +31,7 @@ def find_backbones(model: nn.Module) -> list[CvT]:
 
 @torch.no_grad()
 def fuse(model: nn.Module, choose_libraries: bool = True) -> None:
-    """Turn every CvT in ``model`` into a faster one for inference with the same output, in place.
+    """Make every CvT in ``model`` faster for inference with the same output, in place, and on a CPU also the heads.
 
     Folds each BatchNorm into its depth-wise convolution, LayerScale into the linear layer before it, and QuickGELU's
     factor into the MLP's two linear layers, so that it becomes SiLU. Call it last: after loading the weights and
@@ -36,8 +40,9 @@ def fuse(model: nn.Module, choose_libraries: bool = True) -> None:
 
     Args:
         model: a CvT, or any model with one or more.
-        choose_libraries: on a CPU, also time each kind of linear layer and let the faster of two libraries compute it,
-            see :class:`.linear.InferenceLinear`, and give the convolutions of necks and heads weights in the memory
+        choose_libraries: for weights in float32 or bfloat16 on a CPU, also time each kind of linear layer and let the
+            faster of two libraries compute it, see :class:`.linear.InferenceLinear`, exchange mmcv's RoIAlign for
+            :class:`.roi_align.InferenceRoIAlign`, and give the convolutions of necks and heads weights in the memory
             format ``channels_last``. Compilers and exporters choose for themselves.
 
     Raises:
@@ -63,33 +68,46 @@ def fuse(model: nn.Module, choose_libraries: bool = True) -> None:
                         setattr(module, name, nn.Identity())
         backbone.requires_grad_(False)
         backbone.register_load_state_dict_pre_hook(_refuse_to_load)
-    if choose_libraries:
-        _choose_libraries(model)
+    if choose_libraries and _is_for_cpu(model):
+        choices: dict[tuple, bool] = {}
+        for backbone in find_backbones(model):
+            for module in backbone.modules():
+                if isinstance(module, Mlp) and isinstance(module.act, nn.SiLU):
+                    module.fc1, module.act = InferenceLinear(module.fc1, choices, silu=True), nn.Identity()
+            _exchange_layers(backbone.modules(), choices)
+            image = next(backbone.parameters()).new_zeros(1, backbone.in_channels, SAMPLE_SIZE, SAMPLE_SIZE)
+            backbone(image)
+        print_log(f'{sum(choices.values())} of {len(choices)} kinds of linear layers in the backbone run on packed '
+                  'weights (oneDNN), which is faster on this CPU.', logger='current')
+        _exchange_layers_of_heads(model)
 
 
-def _choose_libraries(model: nn.Module) -> None:
-    """Let linear layers choose their library, and give the convolutions outside backbones the layout of oneDNN.
+def _is_for_cpu(model: nn.Module) -> bool:
+    weight = next(find_backbones(model)[0].parameters())
+    return weight.device.type == 'cpu' and weight.dtype in (torch.float32, torch.bfloat16)
 
-    One image decides for the backbones' linear layers where this is a CPU, the first prediction for those of heads.
-    """
-    backbones = find_backbones(model)
-    inside = {module for backbone in backbones for module in backbone.modules()}
-    choices: dict[tuple, bool] = {}
-    for module in list(model.modules()):
-        if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)) and module not in inside:
-            module.to(memory_format=torch.channels_last)
-        if isinstance(module, Mlp) and isinstance(module.act, nn.SiLU) and module in inside:
-            module.fc1, module.act = InferenceLinear(module.fc1, choices, silu=True), nn.Identity()
+
+def _exchange_layers(modules: Iterable[nn.Module], choices: dict[tuple, bool]) -> None:
+    """Exchange the children of ``modules`` for which a CPU has a faster implementation."""
+    for module in list(modules):
         for name, child in list(module.named_children()):
             if type(child) is nn.Linear:
                 setattr(module, name, InferenceLinear(child, choices))
-    weight = next(backbones[0].parameters())
-    if weight.device.type != 'cpu' or weight.dtype not in (torch.float32, torch.bfloat16):
-        return
-    for backbone in backbones:
-        backbone(weight.new_zeros(1, backbone.in_channels, SAMPLE_SIZE, SAMPLE_SIZE))
-    print_log(f'{sum(choices.values())} of {len(choices)} kinds of linear layers in the backbone run on packed weights '
-              '(oneDNN), which is faster on this CPU.', logger='current')
+            elif type(child) is RoIAlign and child.pool_mode == 'avg':
+                setattr(module, name, InferenceRoIAlign(child))
+
+
+def _exchange_layers_of_heads(model: nn.Module) -> None:
+    """Exchange layers outside the backbones, and give convolutions there the memory format of oneDNN's fastest kernels.
+
+    The first prediction decides between the libraries for linear layers.
+    """
+    inside = {module for backbone in find_backbones(model) for module in backbone.modules()}
+    outside = [module for module in model.modules() if module not in inside]
+    for module in outside:
+        if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
+            module.to(memory_format=torch.channels_last)
+    _exchange_layers(outside, {})
 
 
 def _refuse_to_load(*args: object) -> None:
@@ -98,7 +116,7 @@ def _refuse_to_load(*args: object) -> None:
 
 
 def compile_backbone(model: nn.Module) -> None:
-    """Fuse every CvT in ``model`` in place; it is compiled at the first images, which takes a minute or more.
+    """Fuse ``model`` in place and compile every CvT in it at the first images, which takes a minute or more.
 
     Single images of all sizes share what is compiled, and so do batches. Under ``torch.no_grad()`` the
     weights are constants, laid out for the matrix kernels beforehand, which is what makes it faster on a CPU. Outputs
@@ -111,6 +129,8 @@ def compile_backbone(model: nn.Module) -> None:
 
     inductor.freezing = True  # for the whole process: the compiler reads it at each compilation
     fuse(model, choose_libraries=False)
+    if _is_for_cpu(model):
+        _exchange_layers_of_heads(model)
     for backbone in find_backbones(model):
         for module in backbone.modules():
             if hasattr(module, 'opaque'):
