@@ -1,4 +1,5 @@
 """Faster inference of a trained CvT: layers folded into each other, and a compiled backbone."""
+from collections import defaultdict
 from collections.abc import Iterable
 
 import torch
@@ -9,8 +10,9 @@ from timm.layers import LayerScale, Mlp
 from torch import nn
 
 from ..errors import UserError
-from ..models.attention import Block, QuickGELU
+from ..models.attention import Block, ConvAttention, QuickGELU
 from ..models.cvt import CvT
+from .attention import InferenceAttention
 from .linear import InferenceLinear
 from .roi_align import InferenceRoIAlign
 
@@ -40,9 +42,10 @@ def fuse(model: nn.Module, choose_libraries: bool = True) -> None:
 
     Args:
         model: a CvT, or any model with one or more.
-        choose_libraries: for weights in float32 or bfloat16 on a CPU, also time each kind of linear layer and let the
-            faster of two libraries compute it, see :class:`.linear.InferenceLinear`, exchange mmcv's RoIAlign for
-            :class:`.roi_align.InferenceRoIAlign`, and give the convolutions of necks and heads weights in the memory
+        choose_libraries: for weights in float32 or bfloat16 on a CPU, also time each kind of linear layer, and each
+            kind of attention in bfloat16, and keep the faster of two implementations (:class:`.linear.InferenceLinear`,
+            :class:`.attention.InferenceAttention`); exchange mmcv's RoIAlign for
+            :class:`.roi_align.InferenceRoIAlign`; and give the convolutions of necks and heads weights in the memory
             format ``channels_last``. Compilers and exporters choose for themselves.
 
     Raises:
@@ -70,8 +73,11 @@ def fuse(model: nn.Module, choose_libraries: bool = True) -> None:
         backbone.register_load_state_dict_pre_hook(_refuse_to_load)
     if choose_libraries and _is_for_cpu(model):
         choices: dict[tuple, bool] = {}
+        attention: dict[tuple, InferenceAttention] = defaultdict(InferenceAttention)
         for backbone in find_backbones(model):
             for module in backbone.modules():
+                if isinstance(module, ConvAttention):
+                    module.softmax_attention = attention[type(module), module.num_heads]
                 if isinstance(module, Mlp) and isinstance(module.act, nn.SiLU):
                     module.fc1, module.act = InferenceLinear(module.fc1, choices, silu=True), nn.Identity()
             _exchange_layers(backbone.modules(), choices)

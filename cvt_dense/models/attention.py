@@ -138,6 +138,7 @@ class ConvAttention(nn.Module):
         self.num_heads = num_heads
         self.scale = embed_dims**-0.5
         self.attn_drop_rate = attn_drop_rate
+        self.softmax_attention = softmax_attention  # exchanged by fuse()
         self.stride_kv = 1 if qkv_proj_method == 'linear' else stride_kv
         # Whether k's map is exactly stride_kv times smaller than q's, rounded up, as positions and windows need it.
         self.has_aligned_keys = qkv_proj_method == 'linear' or (
@@ -214,7 +215,7 @@ class ConvAttention(nn.Module):
         dropout = self.attn_drop_rate if self.training else 0.
         if self.rel_pos is not None and hw_shape is not None:
             return self.rel_pos.attend(q, k, v, hw_shape, self.scale, dropout)
-        return softmax_attention(q, k, v, self.num_heads, self.scale, dropout)
+        return self.softmax_attention(q, k, v, self.num_heads, self.scale, dropout)
 
     def kv_shape(self, hw_shape: Shape) -> Shape:
         """Return the shape of k's and v's map for a map of queries."""

@@ -3,12 +3,15 @@ import copy
 
 import pytest
 import torch
+from mmcv.ops import RoIAlign
 from torch import nn
 
-from cvt_dense.deploy import linear
+from cvt_dense.deploy import attention, linear
 from cvt_dense.deploy.fuse import compile_backbone, fuse
+from cvt_dense.deploy.roi_align import InferenceRoIAlign
 from cvt_dense.errors import UserError
 from cvt_dense.models import CvT
+from cvt_dense.models.attention import softmax_attention
 
 ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 2], num_heads=[1, 3, 6])
 WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4)
@@ -76,12 +79,14 @@ def test_heads_have_the_same_output():
     model.backbone = trained()
     model.head = nn.Sequential(nn.Conv2d(48, 16, 3, padding=1), nn.ConvTranspose2d(16, 16, 2, 2), nn.Flatten(2),
                                nn.Linear(72, 5)).eval()
+    model.extractor = nn.ModuleList([RoIAlign(3), RoIAlign(3, pool_mode='max')])
     with torch.no_grad():
         expected = model.head(model.backbone(x)[-1])
         fuse(model)
         got = model.head(model.backbone(x)[-1])
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
     assert isinstance(model.head[-1], linear.InferenceLinear)
+    assert [type(layer) for layer in model.extractor] == [InferenceRoIAlign, RoIAlign]
     assert all(conv.weight.is_contiguous(memory_format=torch.channels_last) for conv in model.head[:2])
 
 
@@ -116,6 +121,31 @@ def test_both_ways_of_a_linear_layer(monkeypatch, faster, dtype):
     for a, b, c in zip(outs, expected, copied):
         torch.testing.assert_close(c, b, rtol=0, atol=1e-5)
         assert (a.float() - b).abs().max() < (1e-5 if dtype == torch.float32 else .1)
+
+
+@pytest.mark.parametrize('block', [2**20, 700, 90, 1])
+def test_attention_in_blocks(monkeypatch, block):
+    monkeypatch.setattr(attention, 'BLOCK', block)
+    q, k, v = torch.randn(2, 37, 24), torch.randn(2, 11, 24), torch.randn(2, 11, 24)
+    torch.testing.assert_close(
+        attention.attend_in_blocks(q, k, v, 3, .3), softmax_attention(q, k, v, 3, .3), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize('faster', [True, False])
+def test_both_ways_of_attention_in_bfloat16(monkeypatch, faster):
+    monkeypatch.setattr(attention, 'is_faster', lambda *functions: faster)
+    model, x = trained(attn_cfg=[WINDOWS, None, None]), torch.rand(2, 3, 49, 90)
+    with torch.no_grad():
+        expected = model(x)
+        fuse(model)
+        ways = {module.softmax_attention for module in model.modules() if hasattr(module, 'softmax_attention')}
+        model(x)
+        assert {way.in_blocks for way in ways} == {None}
+        with torch.autocast('cpu', torch.bfloat16):
+            outs = model(x)
+    assert len(ways) == 3 and {way.in_blocks for way in ways} == {faster}
+    for a, b in zip(outs, expected):
+        assert (a.float() - b).abs().max() < .1
 
 
 @pytest.mark.parametrize('pack_weight', [lambda weight, rows: None, None], ids=['no operator', 'as it is'])
