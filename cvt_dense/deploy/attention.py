@@ -9,9 +9,18 @@ BLOCK = 2**20  # attention weights that are computed at a time: 2 MB, which fit 
 
 
 def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, num_heads: int, scale: float) -> Tensor:
-    """Compute what :func:`~..models.attention.softmax_attention` computes with the matrix products of bfloat16.
+    """Compute multi-head softmax attention by matrix products of a few heads or queries at a time.
 
-    The products are rounded to the dtype of ``q`` before the softmax, as in the attention of other libraries.
+    The products are rounded to the dtype of ``q`` before the softmax, which PyTorch's kernel avoids.
+
+    Args:
+        q: (B, Nq, C).
+        k, v: (B, Nk, C).
+        num_heads: heads, which share the C channels.
+        scale: factor of the products of q and k.
+
+    Returns:
+        (B, Nq, C).
     """
     q, k, v = (y.unflatten(2, (num_heads, -1)).transpose(1, 2).flatten(0, 1) for y in (q * scale, k, v))
     out, (num_queries, num_keys) = torch.empty_like(q), (q.shape[1], k.shape[1])
@@ -36,7 +45,14 @@ class InferenceAttention:
         self.in_blocks: bool | None = None
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, num_heads: int, scale: float, dropout: float = 0.) -> Tensor:
-        """Compute attention, see :func:`~..models.attention.softmax_attention`."""
+        """Compute attention.
+
+        Args:
+            q, k, v, num_heads, scale, dropout: as in :func:`~cvt_dense.models.attention.softmax_attention`.
+
+        Returns:
+            The shape of ``q``.
+        """
         if (q.dtype != torch.bfloat16 or q.device.type != 'cpu' or dropout or torch.compiler.is_compiling()
                 or torch.jit.is_tracing() or torch.is_grad_enabled() and q.requires_grad):
             return softmax_attention(q, k, v, num_heads, scale, dropout)
