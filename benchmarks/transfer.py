@@ -49,6 +49,7 @@ class Task:
     lines: dict[str, Any]
     seeds: tuple[list[int], ...] = ([0, 1], [0, 1], [0])
     options: tuple[str, ...] = ()
+    twice: str = ''  # the training that is also this task's one with twice the iterations
 
 
 def boxes(detector: str, data: str, title: str, iterations: int, suffix: str = '', options: tuple[str, ...] = (),
@@ -72,7 +73,8 @@ def tasks() -> list[Task]:
         val_ann__val_images=('annotations/instances_val.json', 'val/'))
     return [
         Task('upernet_camvid', 'UperNet, CamVid, 90 images', 'upernet_cvt13_custom', 'camvid', 'mIoU', 200, camvid),
-        Task('upernet_camvid_500', 'the same', 'upernet_cvt13_custom', 'camvid', 'mIoU', 500, camvid, ([0], [0], [])),
+        Task('upernet_camvid_500', 'the same', 'upernet_cvt13_custom', 'camvid', 'mIoU', 500, camvid, ([0], [0], []),
+             twice='upernet_camvid_1000_scratch'),
         Task('upernet_camvid_1000', 'the same', 'upernet_cvt13_custom', 'camvid', 'mIoU', 1000, camvid, ([0], [0], [])),
         boxes('Faster R-CNN', 'people', 'people in 80 images of COCO, 160 pixels', 200, **people),
         boxes('Faster R-CNN', 'people', 'people at 256 pixels, scales of 0.6 to 1.4, 2 stages frozen', 700, '_256',
@@ -136,7 +138,8 @@ def collect(study: Path, work_dir: Path, probes: Path) -> dict[str, Any]:
     found = {row['name']: row['metrics'] for row in results(read_study(str(study)), work_dir, {})}
     rows = []
     for task in tasks():
-        values = {start: found[f'{task.name}_{start}'].get(task.metric, {}).get('values', []) for start in STARTS}
+        trainings = {start: f'{task.name}_{start}' for start in STARTS} | ({'twice': task.twice} if task.twice else {})
+        values = {start: found[name].get(task.metric, {}).get('values', []) for start, name in trainings.items()}
         if any(values.values()):
             rows.append(dict(name=task.name, title=task.title, metric=task.metric, iterations=task.iterations,
                              **values))
