@@ -49,9 +49,9 @@ def start_training(args: argparse.Namespace, folder: Path) -> Any:
             cfg.model.backbone.init_cfg = None
         cfg.model.pop('distillation', None)
 
-    training = dict(work_dir=str(folder), resume=None, overwrite=False, amp=None, quiet=True)
+    training = dict(work_dir=str(folder), resume=None, overwrite=False, amp=None)
     return start(argparse.Namespace(**{**vars(args), **training}),
-                 ['train', 'val', *(['test'] if args.split == 'test' else [])], leave_out_weights)
+                 ['train', 'val', *(['test'] if args.split == 'test' else [])], leave_out_weights, summary=False)
 
 
 def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]) -> list[str]:

@@ -14,7 +14,6 @@ from ..engine.hooks import EvaluateLoadedHook, HeadClassesHook, SummaryHook
 from ..engine.runner import CvTRunner, RunnerMixin
 from ..errors import UserError
 from ..weights import register_safe_loading
-from .announce import announce
 from .checks import OF_CONFIG, OF_DATA_SETS, OF_MODEL, Run
 from .tta import wrap_for_tta
 from .work_dir import claim
@@ -88,7 +87,7 @@ def build_runner(cfg: Config, user_cfg: Config, args: argparse.Namespace, datase
     Args:
         cfg: adapted to this machine by :func:`.adapt.adapt`.
         user_cfg: as the user gave it; the work dir and the checkpoints keep this one.
-        args: the tool's flags; with ``quiet`` no summary of the run is printed.
+        args: the tool's flags.
         datasets: the data sets that the run uses, by stage.
     """
     training = 'train' in datasets
@@ -111,8 +110,6 @@ def build_runner(cfg: Config, user_cfg: Config, args: argparse.Namespace, datase
     runner.visualizer.add_config(user_cfg)
     if training and is_main_process():
         user_cfg.dump(os.path.join(runner.work_dir, os.path.basename(user_cfg.filename)))
-    if not getattr(args, 'quiet', False):
-        announce(runner, cfg, datasets)
     return runner
 
 

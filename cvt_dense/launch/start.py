@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from mmengine.runner import Runner
 
 
-def start(args: argparse.Namespace, stages: list[str], change: 'Callable[[Config], None] | None' = None) -> 'Runner':
+def start(args: argparse.Namespace, stages: list[str], change: 'Callable[[Config], None] | None' = None,
+          summary: bool = True) -> 'Runner':
     """Return the Runner of a command line. The first process checks the config for all processes.
 
     Args:
         args: the tool's flags.
         stages: the data loaders that the run uses, of 'train', 'val' and 'test'.
         change: see :func:`cvt_dense.launch.read.read_config`.
+        summary: whether a summary of the run is printed.
 
     Raises:
         UserError, ...: see ``command_line.SETUP_ERRORS``; nothing has been written then.
@@ -41,6 +43,7 @@ def start(args: argparse.Namespace, stages: list[str], change: 'Callable[[Config
 
     from ..console import add_console_filter
     from .adapt import adapt
+    from .announce import announce
     from .build import build_runner, check_model, load_datasets, raise_in_all_processes
     add_console_filter(MMLogger.get_current_instance(), logging.INFO)
     setup_distributed(args.launcher, args.local_rank)
@@ -53,4 +56,7 @@ def start(args: argparse.Namespace, stages: list[str], change: 'Callable[[Config
     except UserError as caught:
         error = caught
     raise_in_all_processes(error)
-    return build_runner(cfg, user_cfg, args, datasets)
+    runner = build_runner(cfg, user_cfg, args, datasets)
+    if summary:
+        announce(runner, cfg, datasets)
+    return runner
