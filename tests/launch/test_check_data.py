@@ -88,14 +88,14 @@ def test_annotation_file_missing(data):
 @pytest.mark.parametrize('content', ['{"images": [', 'GIF89a\xff', ''])
 def test_annotation_file_not_json(data, content):
     (data / 'detection/annotations/instances_train.json').write_bytes(content.encode('latin-1'))
-    with pytest.raises(UserError, match=r"train_dataloader: '.*instances_train.json' is not JSON \("):
+    with pytest.raises(UserError, match=r'train_dataloader.*instances_train\.json.*JSON'):
         detection(data)
 
 
 @pytest.mark.parametrize('content', ['[1, 2]', '{"images": [], "annotations": []}', '{"images": 1}'])
 def test_annotation_file_not_coco(data, content):
     (data / 'detection/annotations/instances_train.json').write_text(content)
-    with pytest.raises(UserError, match='is JSON, but not in COCO format: a dict with the lists images, annotations'):
+    with pytest.raises(UserError, match='COCO.*images, annotations'):
         detection(data)
 
 
@@ -107,34 +107,31 @@ def test_image_folder_missing(data):
 def test_images_missing(data):
     first, second = sorted((data / 'detection/train').glob('*.png'))[:2]
     first.unlink(), second.unlink()
-    with pytest.raises(UserError, match=rf"train_dataloader: 2 of 4 files do not exist, e.g. '.*{first.name}'. "
-                                        'Correct data_prefix'):
+    with pytest.raises(UserError, match=rf'train_dataloader.* 2 of 4 .*{first.name}.*data_prefix'):
         detection(data)
 
 
 def test_categories_under_other_names(data):
     file = edit(data, lambda content: content['categories'][2].update(name='moon'))
-    with pytest.raises(UserError, match=rf"classes \['crescent'\] \(1 of 8\) are no categories of '{file}', which has "
-                                        r"\['arrow', 'circle', 'moon'"):
+    with pytest.raises(UserError, match=rf"classes.*'crescent'.*1 of 8.*{file}.*'moon'"):
         detection(data)
 
 
 def test_classes_in_another_order(data):
     """The framework would number the classes in the file's order and print the config's names."""
     classes = (CLASSES[1], CLASSES[0], *CLASSES[2:])
-    with pytest.raises(UserError, match=r"must be in the order of the categories .* write \['arrow', 'circle', 'cres"):
+    with pytest.raises(UserError, match=r"order .*\['arrow', 'circle', 'cres"):
         detection(data, train_dataloader__dataset__metainfo__classes=classes)
 
 
 def test_one_class_without_comma(data):
-    with pytest.raises(UserError, match=r"classes='star' is one string, not a list of names; write \('star', \)"):
+    with pytest.raises(UserError, match=r"classes='star'.*\('star', \)"):
         detection(data, train_dataloader__dataset__metainfo__classes='star')
 
 
 def test_fewer_classes_than_categories_need_a_head_to_match(data, caplog):
     options = {f'{stage}_dataloader__dataset__metainfo__classes': CLASSES[:7] for stage in ('train', 'val')}
-    with pytest.raises(UserError, match='train_dataloader has 7 classes, but model.roi_head.bbox_head.num_classes '
-                                        'is 8; set it to 7'):
+    with pytest.raises(UserError, match=r'train_dataloader .*7 .*roi_head\.bbox_head\.num_classes is 8.* 7'):
         detection(data, **options)
     heads = dict(model__roi_head__bbox_head__num_classes=7, model__roi_head__mask_head__num_classes=7)
     assert len(detection(data, 'val', **options, **heads)['val']) == 3
@@ -145,8 +142,7 @@ def test_annotation_of_something_unknown(data, lines):
     detection(data)
     assert any('1 annotations in ' in line and 'are left out' in line for line in lines)
     edit(data, lambda content: content['annotations'][0].update(category_id=77))
-    with pytest.raises(UserError, match='1 annotations in .* have a category_id that the file does not list, e.g. '
-                                        'annotation .* with category_id 77'):
+    with pytest.raises(UserError, match='category_id.*category_id 77'):
         detection(data)
 
 
@@ -155,7 +151,7 @@ def test_annotation_of_something_unknown(data, lines):
 def test_annotation_without_what_scores_need(data, key, remedy):
     """Home-made files: KeyErrors in MMDetection, those of 'iscrowd' not before the first evaluation."""
     edit(data, lambda content: content['annotations'][0].pop(key), 'val')
-    with pytest.raises(UserError, match=rf"1 of \d+ annotations have no '{key}', .* Add it to each: {remedy}\."):
+    with pytest.raises(UserError, match=rf"1 of \d+ .*'{key}', .*{remedy}"):
         detection(data)
     if key == 'iscrowd':
         edit(data, lambda content: content['annotations'][0].pop(key))
@@ -167,16 +163,16 @@ def test_numbers_of_annotations(data, lines):
     detection(data, 'train')
     assert any('the id 0, which scores take for "not found"' in line for line in lines)
     edit(data, lambda content: content['annotations'][1].update(id=content['annotations'][0]['id']))
-    with pytest.raises(UserError, match=r'1 of \d+ annotations have the id of another one, .* would be lost'):
+    with pytest.raises(UserError, match=r'1 of \d+ annotations .* id '):
         detection(data, 'train')
     edit(data, lambda content: content['annotations'][1].update(id=0, bbox=[1, 2, 3]))
-    with pytest.raises(UserError, match=r'no box of four numbers, .* e.g. annotation 0 with \[1, 2, 3\]'):
+    with pytest.raises(UserError, match=r'annotation 0 .*\[1, 2, 3\]'):
         detection(data, 'train')
 
 
 def test_image_without_its_size(data):
     edit(data, lambda content: content['images'][0].pop('height'))
-    with pytest.raises(UserError, match="1 of 4 images have no 'height', e.g. .* the image's height in pixels"):
+    with pytest.raises(UserError, match="1 of 4 images .*'height'.*pixels"):
         detection(data, 'train')
 
 
@@ -191,12 +187,12 @@ def test_images_without_annotations_are_left_out_of_training_only(data):
 
 def test_no_annotation_at_all(data):
     edit(data, lambda content: content.update(annotations=[]))
-    with pytest.raises(UserError, match='none of the 4 images in .* has an annotation of the classes'):
+    with pytest.raises(UserError, match='none of the 4 images '):
         detection(data)
 
 
 def test_evaluator_with_another_file(data):
-    with pytest.raises(UserError, match='val_evaluator.ann_file is .*instances_train.json.*, but val_dataloader reads'):
+    with pytest.raises(UserError, match=r'val_evaluator\.ann_file .*instances_train\.json.*val_dataloader'):
         detection(data, val_evaluator__ann_file=str(data / 'detection/annotations/instances_train.json'))
 
 
@@ -204,7 +200,7 @@ def test_classes_of_the_data_set_itself_are_known(data):
     """Without metainfo the classes are CocoDataset's own 80."""
     cfg = dict(model__roi_head__bbox_head__num_classes=80, model__roi_head__mask_head__num_classes=80,
                train_dataloader__dataset__metainfo=None)
-    with pytest.raises(UserError, match=r"classes \['person', .* \(80 of 80\) are no categories"):
+    with pytest.raises(UserError, match=r"classes \['person', .*80 of 80"):
         detection(data, 'train', **cfg)
 
 
@@ -215,8 +211,7 @@ def test_classes_of_the_data_set_itself_are_known(data):
 def test_value_beyond_the_classes(data, split, stage):
     path = sorted((data / f'segmentation/annotations/{split}').glob('*.png'))[1]
     fill(path, 9)
-    with pytest.raises(UserError, match=rf"{stage}_dataloader: the label map '{path}' holds the values \[9\]; allowed "
-                                        r'are 0 to 8 \(9 classes\) and \[255\] \(ignored\)'):
+    with pytest.raises(UserError, match=rf'{stage}_dataloader.*{path}.*\[9\].*0 to 8 .*\[255\]'):
         segmentation(data)
 
 
@@ -224,7 +219,7 @@ def test_ignored_value_passes(data):
     path = next((data / 'segmentation/annotations/training').glob('*.png'))
     fill(path, 255)
     segmentation(data)
-    with pytest.raises(UserError, match=r'holds the values \[255\]; allowed are .* and \[99\]'):
+    with pytest.raises(UserError, match=r'\[255\].*allowed.*\[99\]'):
         segmentation(data, model__decode_head__ignore_index=99)
 
 
@@ -235,38 +230,38 @@ def test_zero_label_reduced(data):
     heads = dict(model__decode_head__num_classes=8, model__auxiliary_head__num_classes=8)
     segmentation(data, **options, **heads)
     fill(next((data / 'segmentation/annotations/training').glob('*.png')), 9)
-    with pytest.raises(UserError, match=r'holds the values \[9\]; allowed are 1 to 8 \(8 classes\) and \[0, 255\]'):
+    with pytest.raises(UserError, match=r'\[9\].*allowed.* 1 to 8 .*\[0, 255\]'):
         segmentation(data, **options, **heads)
 
 
 def test_label_map_in_colour(data):
     path = next((data / 'segmentation/annotations/training').glob('*.png'))
     Image.new('RGB', (64, 64)).save(path)
-    with pytest.raises(UserError, match=f"label map '{path}' is not 8-bit with one channel, but has mode 'RGB'"):
+    with pytest.raises(UserError, match=f"{path}.*mode 'RGB'"):
         segmentation(data)
 
 
 def test_label_map_missing(data):
     path = next((data / 'segmentation/annotations/training').glob('*.png'))
     path.unlink()
-    with pytest.raises(UserError, match=f"1 of 4 files do not exist, e.g. '{path}'. Correct data_prefix or"):
+    with pytest.raises(UserError, match=f'1 of 4 files .*{path}.*data_prefix'):
         segmentation(data)
 
 
 def test_everything_ignored(data):
     for path in (data / 'segmentation/annotations/training').glob('*.png'):
         Image.new('L', (64, 64), 255).save(path)
-    with pytest.raises(UserError, match='every pixel of the 4 label maps has an ignored value'):
+    with pytest.raises(UserError, match='4 label maps .*ignored'):
         segmentation(data)
 
 
 def test_no_image_with_the_suffix(data):
-    with pytest.raises(UserError, match=r"no file in '.*training' ends in img_suffix='.jpg'; endings there: \['.png"):
+    with pytest.raises(UserError, match=r"training.*img_suffix='\.jpg'.*\['\.png"):
         segmentation(data, train_dataloader__dataset__img_suffix='.jpg')
 
 
 def test_head_with_other_classes(data):
-    with pytest.raises(UserError, match='has 9 classes, but model.decode_head.num_classes is 5; set it to 9'):
+    with pytest.raises(UserError, match=r'9 classes.*model\.decode_head\.num_classes is 5'):
         segmentation(data, model__decode_head__num_classes=5)
 
 
@@ -281,8 +276,7 @@ def test_auxiliary_head_may_learn_something_else(data, lines):
 def test_file_of_test_images(data, tmp_path):
     """COCO's test-dev: no annotations at all; its results are sent in."""
     edit(data, lambda content: content.pop('annotations'), 'val')
-    with pytest.raises(UserError, match='nothing to learn or to score. To write predictions without scores, set '
-                                        'format_only=True and outfile_prefix in test_evaluator'):
+    with pytest.raises(UserError, match='format_only=True and outfile_prefix in test_evaluator'):
         detection(data, 'test')
     written = dict(test_evaluator__format_only=True, test_evaluator__outfile_prefix=str(tmp_path / 'results'))
     assert len(detection(data, 'test', **written)['test']) == 3
@@ -323,7 +317,7 @@ def test_evaluators_file_may_have_more_images(data):
     assert len(detection(data, 'val', **options, val_evaluator__ann_file=str(full))['val']) == 1
     full.with_name('first.json').write_text(json.dumps(dict(content, annotations=content['annotations'][:1])))
     if len(content['annotations']) > 1:
-        with pytest.raises(UserError, match='with other images or objects: scores would be of those'):
+        with pytest.raises(UserError, match='other images or objects'):
             detection(data, 'val', **options, val_evaluator__ann_file=str(full))
 
 
@@ -359,8 +353,7 @@ def test_boxes_without_masks_under_a_mask_head(data, mask):
                 annotation['segmentation'] = mask
 
     edit(data, bare)
-    with pytest.raises(UserError, match='train_dataloader: no annotation in .* has a mask .* use '
-                                        'fasterrcnn_cvt13_custom.py or retinanet_cvt13_custom.py'):
+    with pytest.raises(UserError, match='train_dataloader.* mask .*fasterrcnn_cvt13_custom.*retinanet_cvt13_custom'):
         detection(data)
 
 
