@@ -200,14 +200,15 @@ def recipes_table() -> str:
         cfg = Config.fromfile(path)
         scope = cfg.get('default_scope')
         task = {'mmdet': 'detection', 'mmseg': 'segmentation'}.get(scope, 'classification')
-        if 'optim_wrapper' not in cfg or cfg.get('train_dataloader') is None:
+        description = first_sentence(path)
+        if cfg.get('train_dataloader') is None or description.startswith('Tests '):
             length = learning_rate = batch = '–'  # evaluation only
         else:
             loop = cfg.train_cfg
             length = f'{loop.max_epochs} epochs' if loop.get('max_epochs') else f'{loop.max_iters} iterations'
             learning_rate = f'{cfg.optim_wrapper.optimizer.lr:g}'
             batch = cfg.get('auto_scale_lr', {}).get('base_batch_size', '–')
-        rows[task].append([f'`{path.stem}`', first_sentence(path), length, learning_rate, batch])
+        rows[task].append([f'`{path.stem}`', description, length, learning_rate, batch])
     return '\n'.join(
         f'## {title}\n\n' + markdown(['recipe', 'description', 'length', 'learning rate', 'batch'], rows[task])
         for task, title in TASKS.items())

@@ -46,7 +46,7 @@ def statistic_of(task: Any, found: dict[str, Any], classes: int) -> Callable[[np
 
         def mean_iou(weights: np.ndarray) -> np.ndarray:
             ious = segmentation.iou(*segmentation.count_classes((weights @ flat).reshape(classes, classes)))
-            return 100 * np.append(np.nanmean(ious), ious)
+            return _with_mean(ious)
         return mean_iou
 
     of_class = [found['detections'][found['detections'][:, 0] == k] for k in range(classes)]
@@ -55,8 +55,14 @@ def statistic_of(task: Any, found: dict[str, Any], classes: int) -> Callable[[np
     def precision(weights: np.ndarray) -> np.ndarray:
         values = [detection.average_precision(rows, number, weights[rows[:, 1].astype(int)])
                   for rows, number in zip(of_class, weights @ annotated)]
-        return 100 * np.append(np.nanmean(values), values)
+        return _with_mean(np.array(values))
     return precision
+
+
+def _with_mean(values: np.ndarray) -> np.ndarray:
+    """Return the mean over the classes that have a value, then all values, in percent."""
+    known = values[~np.isnan(values)]
+    return 100 * np.append(known.mean() if len(known) else np.nan, values)
 
 
 def compare(report: Report, task: Any, first: dict[str, Any], second: dict[str, Any], classes: Sequence[str]) -> None:
