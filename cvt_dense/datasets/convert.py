@@ -22,6 +22,8 @@ import yaml
 from PIL import Image
 from pycocotools import mask as coco_mask
 
+from ..fileio import write_atomically
+
 IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
 SPLITS = ('train', 'val', 'test')
@@ -423,7 +425,7 @@ def _write_coco(data: Data, files: dict[Path, Sample], dst: Path) -> None:
             annotations += [dict(one, id=len(annotations) + number, image_id=i, category_id=one['category_id'] + 1)
                             for number, one in enumerate(sample.objects, 1)]
         content = dict(info=info, images=images, annotations=annotations, categories=categories)
-        (dst / 'annotations' / f'{part}.json').write_text(json.dumps(content), encoding='utf-8')
+        write_atomically(dst / 'annotations' / f'{part}.json', json.dumps(content))
 
 
 def _write_masks(data: Data, files: dict[Path, Sample], dst: Path) -> None:
