@@ -75,7 +75,7 @@ def fuse(model: nn.Module, choose_libraries: bool = True) -> None:
         choices: dict[tuple, bool] = {}
         attention: dict[tuple, InferenceAttention] = defaultdict(InferenceAttention)
         for backbone in find_backbones(model):
-            for module in backbone.modules():
+            for module in list(backbone.modules()):
                 if isinstance(module, ConvAttention):
                     module.softmax_attention = attention[type(module), module.num_heads]
                 if isinstance(module, Mlp) and isinstance(module.act, nn.SiLU):
