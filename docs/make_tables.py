@@ -3,6 +3,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +74,26 @@ def data_tables(members: list[dict[str, Any]], picture: Path) -> str:
             + f'\n![Top-1 over training images]({picture.name})\n')
 
 
-def probe_table(measured: dict[str, Any]) -> str:
-    """Return the main figures of tools/probe.py, one column for each network."""
-    found: dict[str, dict[str, Any]] = {}
-    for row in measured['rows']:
-        found.setdefault(row['network'], {})[row['probe']] = row['values']
+def probe_table(trainings: list[dict[str, Any]]) -> str:
+    """Return the main figures of tools/probe.py, one column for each network, a value for each of its trainings."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for measured in trainings:
+        for network in dict.fromkeys(row['network'] for row in measured['rows']):
+            found.setdefault(network, []).append(
+                {row['probe']: row['values'] for row in measured['rows'] if row['network'] == network})
+
+    def cell(figure: Callable[[dict[str, Any]], Any], networks: list[dict[str, Any]]) -> str:
+        values = []
+        for network in networks:
+            with suppress(KeyError):  # a probe that was not made of this training
+                values.append(str(figure(network)))
+        return ' / '.join(values)
 
     def squares(which: str, share: str) -> Callable[[dict[str, Any]], str]:
         return lambda values: ', '.join(str(stage[share]) for stage in values['receptive'][which])
 
-    def shifted(kind: str, what: str) -> Callable[[dict[str, Any]], str]:
-        return lambda values: f'{values["shift"][kind][str(values["receptive"]["image"][1] // 16)][what]:.1f}'
+    def shifted(kind: str, what: str, part: int = 16) -> Callable[[dict[str, Any]], str]:
+        return lambda values: f'{values["shift"][kind][str(values["receptive"]["image"][1] // part)][what]:.1f}'
 
     def relative(name: str) -> Callable[[dict[str, Any]], str]:
         return lambda values: f'{100 * values["shape"]["relative"][name]:.0f}'
@@ -93,10 +103,11 @@ def probe_table(measured: dict[str, Any]) -> str:
         return f'{rows[0][-1]:.2f}'
 
     figures: dict[str, Callable[[dict[str, Any]], Any]] = {
-        'top-1 (%)': lambda v: v['attack']['PGD']['0'],
+        'top-1 (%)': lambda v: v['calibration']['one pass']['accuracy'],
         'predictions that stay, moved by a 16th of the image, cyclic (%)': shifted('cyclic', 'consistency'),
         'the same, cropped': shifted('cropped', 'consistency'),
         'change of features, moved likewise, cropped (%)': shifted('cropped', 'change of features'),
+        'predictions that stay, moved by a quarter, cropped (%)': shifted('cropped', 'consistency', 4),
         'top-1, half of the patches hidden at random': lambda v: v['occlusion']['random']['50'],
         'the most attended half': lambda v: v['occlusion']['most']['50'],
         'the least attended half': lambda v: v['occlusion']['least']['50'],
@@ -115,7 +126,8 @@ def probe_table(measured: dict[str, Any]) -> str:
         'alignment of the first and the last stage': aligned,
         'calibration error (%)': lambda v: v['calibration']['one pass']['ECE']}
     return markdown(['', *(f'`{network}`' for network in found)],
-                    [[name, *(figure(values) for values in found.values())] for name, figure in figures.items()])
+                    [[name, *(cell(figure, networks) for networks in found.values())]
+                     for name, figure in figures.items()])
 
 
 def benchmark_table(measured: dict[str, Any]) -> str:
@@ -217,13 +229,12 @@ def recipes_table() -> str:
 def write_all(folder: Path) -> None:
     """Write all tables into ``folder``."""
     folder.mkdir(exist_ok=True)
-    tables = {'recipes': recipes_table()}
+    probes = [json.loads(path.read_text()) for path in sorted((ROOT / 'benchmarks').glob('probes_cifar*.json'))]
+    tables = {'recipes': recipes_table(), 'probes_cifar': probe_table(probes)}
     for path in sorted((ROOT / 'benchmarks').glob('*.json')):
         content = json.loads(path.read_text())
         if path.stem.startswith('study_cifar_data'):
             tables[path.stem] = data_tables(content, folder / f'{path.stem}.png')
-        elif path.stem.startswith('probes_'):
-            tables[path.stem] = probe_table(content)
         elif path.stem.startswith('study_'):
             tables[path.stem] = study_table(content)
         elif isinstance(content, dict) and 'transfer' in content:
