@@ -56,7 +56,7 @@ def boxes(detector: str, data: str, title: str, iterations: int, suffix: str = '
           **lines: Any) -> Task:
     name = detector.replace('-', '').replace(' ', '').lower()
     return Task(f'{name}_{data}{suffix}', f'{detector}, {title}', f'{name}_cvt13_custom', data, 'coco/bbox_mAP',
-                iterations, lines, ([0], [0], []), options)
+                iterations, lines, ([0, 1], [0, 1], []), options)
 
 
 def tasks() -> list[Task]:
