@@ -81,7 +81,7 @@ def test_a_click_on_a_confusion_cell_lists_pictures_that_the_browser_can_show(re
     clicked = page.with_name('clicked.html')
     clicked.write_text(page.read_text() + CLICK)
     result = subprocess.run(
-        [CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', '--virtual-time-budget=10000', '--dump-dom',
+        [CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', '--virtual-time-budget=60000', '--dump-dom',
          clicked.as_uri()], capture_output=True, text=True, timeout=120, check=True)
     count = result.stdout.split('data-decoded="')[1].split('"')[0].split(' of ')
     assert count[0] == count[1] != '0'
