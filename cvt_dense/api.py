@@ -120,6 +120,8 @@ def load(config: str | Path, checkpoint: str | Path, *, device: str | None = Non
     """
     args = argparse.Namespace(config=str(config), checkpoint=str(checkpoint), cfg_options=cfg_options, compile=compile,
                               backbone=backbone, runtime=runtime, autocast=amp, data_root=data_root)
+    if amp not in (None, 'bf16', 'fp16'):
+        raise UserError(f'amp={amp!r}: allowed are bf16 and fp16, or None for float32.')
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
     try:
         torch.empty(0, device=device)
@@ -183,6 +185,11 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
     """
     if not isinstance(images, (list, tuple)):
         return predict(model, [images], slice, overlap, score_thr)[0]
+    if not 0 <= score_thr <= 1:
+        raise UserError(f'score_thr={score_thr}: allowed is a number from 0 to 1.')
+    for image in images:
+        if isinstance(image, np.ndarray):
+            _check_array(model, image)
     if slice is not None:
         check_slice(slice, overlap)
         if model.task not in TASKS.values():
@@ -245,6 +252,22 @@ def _build_pipeline(cfg: Config, task: str) -> Any:
                         crop_pct=1.)
     transform = create_transform(**settings, use_prefetcher=True)  # leaves the normalisation to the network
     return lambda loaded: dict(inputs=torch.as_tensor(transform(Image.fromarray(loaded['img'][..., ::-1]))))
+
+
+def _check_array(model: Model, image: np.ndarray) -> None:
+    """Raise ``UserError`` if an array is not what the config's test pipeline loads."""
+    allowed = 'allowed is (H, W, 3), uint8, BGR, or what the first step of the test pipeline loads.'
+    if model.task not in TASKS.values():
+        fits = image.ndim == 3 and image.shape[2] == 3 and image.dtype == np.uint8
+    else:
+        loader = _test_pipeline(model.cfg)[0]
+        own = type_name(loader) != 'LoadImageFromFile'
+        gray = own or loader.get('color_type', 'color') != 'color'
+        fits = (image.ndim == 3 or image.ndim == 2 and gray) and (
+            image.dtype.kind != 'f' or own or bool(loader.get('to_float32')))
+    if not fits:
+        raise UserError(f'an array of shape {image.shape} and type {image.dtype} is not an image of this model: '
+                        + allowed)
 
 
 def _check_memory(model: Model, image: np.ndarray) -> None:

@@ -15,7 +15,7 @@ def _child(name: str, parent: str, *locations: str) -> Registry:
         locations=[f'cvt_dense.{location}' for location in locations])
 
 
-MODELS = _child('model', 'MODELS', 'models', 'deploy.exported', 'slicing')
+MODELS = _child('model', 'MODELS', 'models', 'deploy.exported')
 DATASETS = _child('dataset', 'DATASETS', 'datasets')
 DATA_SAMPLERS = _child('data sampler', 'DATA_SAMPLERS', 'datasets')
 METRICS = _child('metric', 'METRICS', 'evaluation')

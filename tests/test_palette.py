@@ -4,9 +4,7 @@ from itertools import combinations
 import cv2
 import numpy as np
 import pytest
-from mmengine.config import Config
 
-from cvt_dense.launch.read import set_palette
 from cvt_dense.palette import BACKGROUND, choose_palette
 
 
@@ -25,21 +23,3 @@ def test_distance(number, least):
 
 def test_background_is_dark_and_takes_no_colour():
     assert choose_palette(['background', 'a', 'b']) == [BACKGROUND, *choose_palette(['a', 'b'])]
-
-
-def test_where_a_run_takes_its_colours_from(tmp_path):
-    """Classes of one's own, as names or as a file of names, get colours; a palette that is given stays."""
-
-    def complete(**dataset) -> dict:
-        cfg = Config(dict(train_dataloader=dict(dataset=dict(
-            type='RepeatDataset', dataset=dict(type='CocoDataset', **dataset)))))
-        set_palette(cfg)
-        return cfg.train_dataloader.dataset.dataset.get('metainfo')
-
-    chosen = choose_palette(['RBC', 'WBC'])
-    (tmp_path / 'classes.txt').write_text('RBC\nWBC\n')
-    for classes in (('RBC', 'WBC'), str(tmp_path / 'classes.txt')):
-        assert complete(metainfo=dict(classes=classes))['palette'] == chosen
-    own = dict(classes=('RBC', 'WBC'), palette=[(1, 2, 3), (4, 5, 6)])
-    assert complete(metainfo=own) == own
-    assert complete() is None  # the data set's own: COCO's, ADE20K's

@@ -1,4 +1,7 @@
 """Types resolve in the scope 'cvt_dense' as in MMEngine's own."""
+import subprocess
+import sys
+
 import pytest
 from mmengine import registry
 from mmengine.registry import HOOKS, LOOPS, OPTIMIZERS, DefaultScope
@@ -22,3 +25,9 @@ def test_what_is_mmengines_is_found_in_our_scope_and_what_is_ours_from_any():
     for scope in ('mmengine', 'mmdet', 'mmseg'):
         with DefaultScope.overwrite_default_scope(scope):
             assert HOOKS.get('cvt_dense.SeedHook').__module__ == 'cvt_dense.engine.hooks.seed'
+
+
+def test_the_backbone_needs_nothing_of_slices():
+    script = ("import sys; from mmengine.registry import MODELS; assert MODELS.get('cvt_dense.CvT'); "
+              "sys.exit('pycocotools' in sys.modules or 'cvt_dense.slicing' in sys.modules)")
+    subprocess.run([sys.executable, '-c', script], check=True)

@@ -22,7 +22,7 @@ USUAL_RATE = 25.  # frames/s of a video that gives none
 LEAST_SCORE = 0.1  # of objects that a tracker may use to continue a track
 
 
-def annotate_video(model: Model, path: Path, out: Path, args: argparse.Namespace) -> tuple[str, str | None]:
+def annotate_video(model: Model, path: Path, out: Path, args: argparse.Namespace) -> tuple[str, str | None, bool]:
     """Predict the frames of a video, and write them with what was found (.mp4) and a table of it (.csv).
 
     Args:
@@ -32,7 +32,8 @@ def annotate_video(model: Model, path: Path, out: Path, args: argparse.Namespace
         args: flags of the tool: ``every``, ``track``, ``score_thr``, ``slice`` and ``overlap``.
 
     Returns:
-        A line of text that sums the video up, and what ended it before its end. Then the files hold what was done.
+        A line of text that sums the video up, what ended it before its end, and whether that was
+        Ctrl-C. The files hold what was done.
 
     Raises:
         UserError: no frame can be read.
@@ -49,7 +50,7 @@ def annotate_video(model: Model, path: Path, out: Path, args: argparse.Namespace
     rate = info.fps if math.isfinite(info.fps) and info.fps > 0 else USUAL_RATE
     expected = -(-max(info.total_frames or 0, 0) // args.every)
     tracker = _tracker(rate / args.every, args.score_thr) if args.track else None
-    done, start, reported, ended, totals = 0, time.monotonic(), 0., None, Counter()
+    done, start, reported, ended, interrupted, totals = 0, time.monotonic(), 0., None, False, Counter()
     with ExitStack() as files:
         try:
             for frame in itertools.chain([first], frames):
@@ -73,12 +74,13 @@ def annotate_video(model: Model, path: Path, out: Path, args: argparse.Namespace
         except (KeyboardInterrupt, UserError, ValueError, RuntimeError, OSError, MemoryError) as error:
             if not done:
                 raise
+            interrupted = isinstance(error, KeyboardInterrupt)
             ended = f'{type(error).__name__} {error}'.strip()
     if ended is None and done < 0.99 * expected - 1:  # the number of some containers is an estimate
         ended = 'the file breaks off'
     summary = f'{done} frames, {done / (time.monotonic() - start):.1f} frames/s; frames with '
     summary += ', '.join(f'{name}: {number}' for name, number in totals.most_common()) or 'nothing found'
-    return summary, ended and f'{ended} after {done} of {expected} frames'
+    return summary, ended and f'{ended} after {done} of {expected} frames', interrupted
 
 
 def _tracker(rate: float, score_thr: float) -> object:

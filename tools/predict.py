@@ -50,10 +50,10 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_args() -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the checked arguments of the command line."""
     parser = build_parser()
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if not 0 <= args.score_thr <= 1:
         parser.error(f'--score-thr {args.score_thr}: must be a number from 0 to 1')
     return args
@@ -131,9 +131,9 @@ def table_of(video: Path) -> Path:
     return video.with_suffix('.csv')
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Draw the predictions for the images that the command line names, and return the exit code."""
-    args = parse_args()
+    args = parse_args(argv)
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         if args.slice is not None:
             command_line.check_slice(args.slice, args.overlap)
@@ -191,7 +191,7 @@ def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], an
         try:
             if is_video(path):
                 from _video import annotate_video
-                summary, ended = annotate_video(model, path, out, args)
+                summary, ended, interrupted = annotate_video(model, path, out, args)
                 if ended:
                     failed.append(path)
                     print(f'{path}: {ended}; what was done is kept', flush=True)
@@ -213,6 +213,8 @@ def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], an
         if i in shown and not is_video(path):
             overview.append((out.stem, picture))
         print(f'{path} -> {out}: {summary}', flush=True)
+        if is_video(path) and interrupted:
+            return 130
     if len(overview) > 1:
         save(grid(overview, columns), args.out_dir / OVERVIEW)
         print(f'{len(overview)} of {len(images)} pictures -> {args.out_dir / OVERVIEW}')

@@ -3,11 +3,12 @@
     python tools/test.py configs/cvt13_in1k.py work_dirs/cvt13_in1k/epoch_300.pth --data-root /data/imagenet
     python tools/test.py configs/cvt13_in1k.py cvt13.onnx --data-root /data/imagenet
 
-Of a checkpoint with averaged weights both are evaluated: ``accuracy/...`` is the averaged ones,
-``raw/...`` the others.
+A checkpoint with averaged weights is evaluated twice: ``accuracy/...`` is the result of the averaged weights and
+``raw/...`` that of the others.
 """
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -47,9 +48,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 @ends_in_order
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Test the checkpoint that the command line names."""
-    args = build_parser().parse_args()
+    args = build_parser().parse_args(argv)
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         runner = start(args, ['test'])
         if args.fuse or args.compile:

@@ -7,6 +7,7 @@ mistake ends with one paragraph on stderr and exit code 2, before anything is wr
 """
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -41,9 +42,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 @ends_in_order
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Train the network of the config that the command line names."""
-    args = build_parser().parse_args()
+    args = build_parser().parse_args(argv)
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         runner = start(args, ['train', 'val'])
     with command_line.report_errors(UserError, CheckpointError):

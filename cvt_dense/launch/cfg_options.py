@@ -1,4 +1,4 @@
-"""Parse ``--cfg-options KEY=VALUE`` as MMEngine does, but keep blanks and reject options without effect."""
+"""Parse ``--cfg-options KEY=VALUE``, and reject options without effect."""
 import argparse
 import ast
 import difflib
@@ -33,41 +33,17 @@ class OptionsAction(DictAction):
 def parse_value(text: str) -> Any:
     """Return the value of the text after KEY=.
 
-    Numbers, True, False, None, and lists as ``1,2``, ``[a,b]`` or ``(1,2)`` are what MMEngine's ``DictAction`` makes
-    of them. Everything else is a text, whose blanks stay; quotes protect a comma: ``"'data/a,b'"``.
+    Literals of Python are read as such, ``true`` and ``false`` too, and the members of a list in brackets one by one,
+    so that ``[cat,dog]`` needs no quotes. Everything else is a string, as it was typed.
     """
-    text = text.strip()
-    inner = text[1:-1] if text[:1] + text[-1:] in ('[]', '()') else text
-    parts = _split(inner)
-    if inner != text or len(parts) > 1:
-        values = [parse_value(part) for part in parts if part.strip()]
-        return tuple(values) if text.startswith('(') and inner != text else values
-    if text.lower() in ('true', 'false'):
-        return text.lower() == 'true'
+    if text in ('true', 'false'):
+        return text == 'true'
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        pass
-    try:
-        return float(text)  # 'nan', 'inf'
-    except ValueError:
-        return text
-
-
-def _split(text: str) -> list[str]:
-    """Split at the commas that are in neither brackets nor quotes."""
-    parts, depth, quote, begin = [], 0, '', 0
-    for i, char in enumerate(text):
-        if quote:
-            quote = '' if char == quote else quote
-        elif char in '\'"':
-            quote = char
-        else:
-            depth += (char in '[({') - (char in '])}')
-            if char == ',' and not depth:
-                parts.append(text[begin:i])
-                begin = i + 1
-    return [text] if quote or depth else [*parts, text[begin:]]
+        if text[:1] + text[-1:] != '[]':
+            return text
+    return [parse_value(part.strip()) for part in text[1:-1].split(',')]
 
 
 def format_option(key: str, value: Any) -> str:

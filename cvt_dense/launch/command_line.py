@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                                                            "DIR instead of the config's data_root")
     add_config_arguments(parser)
     parser.add_argument('--no-check', action='store_true',
-                        help='start without any check of settings, data and weights')
+                        help='start without the checks of settings, data and weights that can be skipped')
     parser.add_argument('--launcher', choices=('none', 'pytorch', 'slurm'), default='none',
                         help='what started the processes of a distributed run (tools/dist_*.sh pass pytorch)')
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
@@ -118,5 +118,7 @@ def add_slice_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check_slice(size: int, overlap: float) -> None:
     """Raise ``UserError`` if images cannot be cut into slices of ``size`` pixels with this overlap."""
+    if not isinstance(size, int):
+        raise UserError(f'slice={size!r}: allowed is a whole number of pixels from 32.')
     check_value('slice', size, 32)
     check_value('overlap', overlap, 0, 0.9)  # at 0.9 each pixel is predicted a hundred times

@@ -10,13 +10,14 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Any
 
 EXIT_TIMEOUT = 300.  # seconds that a process at its end waits for the others, which may still write a checkpoint
 LEAVING = 20.  # seconds that a process may take to leave the group; less than the 30 after which torchrun kills
 # torch is imported where it is used: a wrong command line is an error before that.
 
 
-def ends_in_order(main: Callable[[], None]) -> Callable[[], None]:
+def ends_in_order(main: Callable[..., None]) -> Callable[..., None]:
     """Decorate a tool's ``main``, so that its process leaves the process group before Python shuts down.
 
     Left to the shutdown, gloo's threads sometimes end the process with SIGABRT. Where ``main`` returns or exits
@@ -27,10 +28,10 @@ def ends_in_order(main: Callable[[], None]) -> Callable[[], None]:
     """
 
     @functools.wraps(main)
-    def wrapper() -> None:
+    def wrapper(*args: Any) -> None:
         faulthandler.enable()
         try:
-            _recording_errors(main)()
+            _recording_errors(main)(*args)
         except BaseException as error:
             chained: BaseException | None = error
             while chained is not None:  # its frames keep the model, and that the process group
@@ -44,7 +45,7 @@ def ends_in_order(main: Callable[[], None]) -> Callable[[], None]:
     return wrapper
 
 
-def _recording_errors(main: Callable[[], None]) -> Callable[[], None]:
+def _recording_errors(main: Callable[..., None]) -> Callable[..., None]:
     if 'TORCHELASTIC_ERROR_FILE' not in os.environ:
         return main
     from torch.distributed.elastic.multiprocessing.errors import record

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.fileio import list_from_file
 from mmengine.fileio.backends import backends
 
 from ..errors import UserError
 from ..nodes import dicts, type_name
-from ..palette import choose_palette
 from .cfg_options import merge_options
 from .class_folders import count_class_folders, use_checkpoint_classes
 from .command_line import check_exists
@@ -29,7 +27,7 @@ def read_config(args: argparse.Namespace, change: Callable[[Config], None] | Non
 
     Args:
         args: flags of the tool, with ``config``; one that the tool does not have counts as not given.
-        change: changes the config before the classes and colours of its data sets are set, as reports do.
+        change: changes the config before the classes of its data sets are set, as reports do.
 
     Raises:
         UserError: if the file does not exist, or an option or a flag has no effect or no allowed value.
@@ -51,7 +49,6 @@ def read_config(args: argparse.Namespace, change: Callable[[Config], None] | Non
         check_exists(args.checkpoint)
         use_checkpoint_classes(cfg, args.checkpoint)
     count_class_folders(cfg)
-    set_palette(cfg)
     if cfg.get('backend_args'):
         set_file_backend(cfg, cfg.backend_args)
     if 'amp' in given:
@@ -84,9 +81,14 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
         raise UserError(f'--data-root {data_root!r}: {cfg.filename!r} sets no data_root that it could '
                         'replace; give its paths with --cfg-options.')
 
-    def redirect(value: Any) -> Any:
+    def redirect(value: Any, names: bool = False) -> Any:
+        """Return ``value`` with its paths redirected. With ``names``, the strings of lists are names of classes."""
+        if isinstance(value, dict):
+            for key, child in value.items():
+                value[key] = redirect(child, names or key in ('metainfo', 'classes'))
+            return value
         if isinstance(value, (list, tuple)):
-            return type(value)(redirect(child) for child in value)
+            return type(value)(child if names and isinstance(child, str) else redirect(child, names) for child in value)
         for root in sorted(old, key=len, reverse=True) if isinstance(value, str) else ():
             # A root without a slash at its end that the config has put before a name: 'data/mineannotations/val.json'.
             joined = value[len(root):].lstrip('/') in files and value.startswith(root)
@@ -95,25 +97,9 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
                 return data_root.rstrip('/') + ('/' if joined and not rest.startswith('/') else '') + rest
         return value
 
-    for node in dicts(parts):
-        for key, value in node.items():
-            node[key] = redirect(value)
+    redirect(parts)
     if cfg.get('data_root'):
         cfg.data_root = redirect(cfg.data_root)
-
-
-def set_palette(cfg: Config) -> None:
-    """Give the classes that ``cfg`` names colours for drawing, unless it names those too.
-
-    Otherwise MMDetection takes COCO's first colours, two reds among them, and MMSegmentation random ones.
-    """
-    for node in dicts([cfg[key] for key in cfg if key.endswith('_dataloader')]):
-        metainfo = node.get('metainfo')
-        classes = metainfo.get('classes') if isinstance(metainfo, dict) else None
-        if isinstance(classes, str) and os.path.isfile(classes):
-            classes = list_from_file(classes)
-        if isinstance(classes, (list, tuple)) and metainfo.get('palette') is None:
-            metainfo.palette = choose_palette(classes)
 
 
 def set_file_backend(cfg: Config, backend_args: dict[str, Any]) -> None:

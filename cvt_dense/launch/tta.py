@@ -36,6 +36,7 @@ def set_slices(cfg: Config, args: argparse.Namespace) -> None:
         UserError: another task, a value that is not allowed, or flags that do not go together.
     """
     check_slice(args.slice, args.overlap)
+    from .. import slicing  # noqa: F401  (it registers SlicedModel)
     if getattr(args, 'tta', False):
         raise UserError('--slice with --tta: both decide what the network sees of an image; leave one of them out.')
     if cfg.get('default_scope') not in ('mmdet', 'mmseg'):

@@ -221,6 +221,22 @@ def test_unknown_device(nano):
         api.load(*nano['classification'], device='tpu7')
 
 
+@pytest.mark.parametrize('task, shape, dtype, options', [
+    ('classification', (32, 48), np.uint8, {}), ('classification', (32, 48, 4), np.uint8, {}),
+    ('classification', (32, 48, 3), np.float32, {}), ('detection', (32, 48), np.uint8, {}),
+    ('detection', (32, 48, 3), np.float32, {}), ('segmentation', (32, 48), np.uint8, {}),
+    ('detection', (32, 48, 3), np.uint8, dict(score_thr=3)), ('detection', (32, 48, 3), np.uint8, dict(slice='a'))])
+def test_arrays_and_values_that_are_not_allowed(models, task, shape, dtype, options):
+    with pytest.raises(UserError):
+        api.predict(models[task], np.zeros(shape, dtype), **options)
+
+
+@pytest.mark.parametrize('amp', ['fp8', True])
+def test_unknown_precision(nano, amp):
+    with pytest.raises(UserError, match='amp'):
+        api.load(*nano['classification'], amp=amp)
+
+
 def test_folders_and_names(tmp_path):
     for name in ('a/x.png', 'a/y.JPG', 'a/note.txt', 'b/x.jpg', 'x_2.png'):
         (tmp_path / name).parent.mkdir(exist_ok=True)

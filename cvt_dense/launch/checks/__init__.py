@@ -6,9 +6,8 @@ MMDetection and MMSegmentation find most of these mistakes late (in a worker, ep
 under another name is dropped silently, and a label beyond the classes is left out of the score.
 """
 from .annotations import check_annotations
-from .channels import check_channels, check_normalisers
-from .classes import check_class_folders, check_heads, check_outputs
-from .components import check_components
+from .channels import check_channels, check_levels, check_normalisers
+from .classes import check_batches, check_class_folders, check_heads, check_outputs
 from .files import check_files
 from .keys import check_keys
 from .run import Run
@@ -16,8 +15,8 @@ from .schedules import check_schedules
 from .weights import check_weights
 
 # Before all these, ..paths checks the folders and COCO files that a config names.
-OF_CONFIG = (check_keys, check_schedules, check_heads, check_normalisers, check_annotations)
-OF_DATA_SETS = (check_class_folders, check_outputs, check_files, check_channels)
-OF_MODEL = (check_weights, check_components)
+OF_CONFIG = (check_keys, check_schedules, check_heads, check_levels, check_normalisers, check_annotations)
+OF_DATA_SETS = (check_batches, check_class_folders, check_outputs, check_files, check_channels)
+OF_MODEL = (check_weights,)
 
 __all__ = ['OF_CONFIG', 'OF_DATA_SETS', 'OF_MODEL', 'Run']

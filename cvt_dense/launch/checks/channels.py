@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.dist import get_world_size
 from mmengine.registry import TRANSFORMS
 
 from ...errors import UserError
@@ -33,6 +34,25 @@ def check_normalisers(cfg: Config, run: Run) -> None:
             raise UserError(f'{where} loads images as RGB, with 3 channels, but model.backbone.in_channels is '
                             f'{wanted}: ImageDataset has no others. Detection and segmentation load any number '
                             '(upernet_cvt13_multichannel.py).')
+
+
+def check_levels(cfg: Config, run: Run) -> None:
+    """Check that the neck uses every map of a CvT where several processes train.
+
+    The norm of a map that is left out gets no gradient, and DistributedDataParallel ends at the second iteration.
+
+    Raises:
+        UserError: if the neck leaves maps out.
+    """
+    model = cfg.get('model') or {}
+    if ('train' not in run.stages or get_world_size() == 1 or cfg.get('find_unused_parameters')
+            or type_name(model.get('backbone')) != 'CvT'):
+        return
+    level = max((node.get('start_level') or 0 for node in dicts(model.get('neck'))), default=0)
+    if level:
+        raise UserError(f'model.neck.start_level={level} leaves out the first maps of the backbone, whose norms then '
+                        'get no gradient, which training in several processes does not allow: leave these maps out of '
+                        'model.backbone.out_indices and of model.neck.in_channels, and set model.neck.start_level=0.')
 
 
 def check_channels(cfg: Config, run: Run) -> None:

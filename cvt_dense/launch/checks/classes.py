@@ -3,10 +3,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.dist import get_world_size
 from mmengine.logging import print_log
 
 from ...errors import UserError
-from ...nodes import dicts, walk
+from ...nodes import dicts, type_name, walk
 from ..data_sets import leaf_datasets, metainfo
 from .run import Run
 
@@ -39,6 +40,21 @@ def _check_heads(cfg: Config, dataset: dict[str, Any], where: str) -> None:
                             f'{expected}, or correct metainfo.classes.')
         print_log(f'{where} has {expected} classes, model.{path}.num_classes is {number}: right if that head learns '
                   'something else.', logger='current')
+
+
+def check_batches(cfg: Config, run: Run) -> None:
+    """Check that an epoch of training has a batch.
+
+    Raises:
+        UserError: if ``drop_last`` leaves every image out.
+    """
+    loader = cfg.get('train_dataloader') or {}
+    if 'train' not in run.datasets or not loader.get('drop_last') or 'Infinite' in type_name(loader.get('sampler')):
+        return
+    images, batch = -(-len(run.datasets['train']) // get_world_size()), loader.get('batch_size') or 1
+    if images < batch:
+        raise UserError(f'train_dataloader.batch_size={batch}: each process has {images} images in an epoch, and '
+                        f'drop_last leaves out a batch that is not full. Set it to {images} or less.')
 
 
 def check_class_folders(cfg: Config, run: Run) -> None:

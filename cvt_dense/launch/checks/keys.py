@@ -27,7 +27,7 @@ def check_keys(cfg: Config, run: Run) -> None:
     for setting, number in least.items():
         place, key = setting.split('.')
         value = (cfg.get(place) or {}).get(key)
-        if value is not None and (not isinstance(value, (int, float)) or value < number):
+        if value is not None and (not isinstance(value, int) or value < number):
             raise UserError(f'{setting}={value!r}: allowed is a whole number from {number}.')
     for stage in run.stages:
         loader = set(_parameters(DataLoader)) | set(_parameters(Runner.build_dataloader)) | {'num_batch_per_epoch'}
