@@ -12,10 +12,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from cvt_dense.commands import command
 from cvt_dense.errors import UserError
 from cvt_dense.launch.command_line import report_errors
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
-from cvt_dense.tools import command
 
 FORMATS = ('yolo', 'voc', 'labelme', 'coco', 'masks')
 

@@ -92,7 +92,8 @@ def installed(tmp_path_factory):
 def test_strangers_config_trains(installed, tmp_path):
     data = generate(tmp_path / 'shapes', train=2, val=1, train_per_class=1, val_per_class=1) / 'detection'
     (tmp_path / 'mine.py').write_text(CONFIG)
-    output = run(installed / 'python', '-m', 'cvt_dense.tools', 'train', 'mine.py', '--data-root', data, cwd=tmp_path)
+    output = run(installed / 'python', '-m', 'cvt_dense.commands', 'train', 'mine.py', '--data-root', data,
+                 cwd=tmp_path)
     assert 'coco/bbox_mAP' in output
     assert (tmp_path / 'work_dirs/mine/epoch_1.pth').is_file()
 
@@ -132,7 +133,8 @@ for name in ('cvt13_in1k.py', 'maskrcnn_cvt13_coco_3x.py', 'upernet_cvt13_ade20k
 print('equal')
 """
     assert run(installed / 'python', '-c', code, ROOT, cwd=tmp_path).strip().endswith('equal')
-    for command in ('test', 'predict', 'export', 'convert', 'flops', 'benchmark', 'plot', 'attention', 'prune-heads'):
+    for command in ('test', 'predict', 'export', 'convert-checkpoint', 'get-flops', 'benchmark', 'plot', 'attention',
+                    'prune-heads'):
         assert (installed / f'cvt-{command}').is_file()
 
 

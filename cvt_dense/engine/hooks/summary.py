@@ -8,9 +8,9 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import Runner
 
+from ...commands import command
 from ...curves import Curves, place
 from ...registry import HOOKS
-from ...tools import command
 from ..checkpoint.files import find_checkpoint
 from ..checkpoint.resume import data_shape
 

@@ -1,8 +1,8 @@
 """Run the tools of an installed package, which has no checkout's ``tools/``.
 
     cvt-train mine.py                                                          as python tools/train.py mine.py
-    python -m cvt_dense.tools train mine.py                                    the same
-    torchrun --nproc-per-node 8 -m cvt_dense.tools train mine.py --launcher pytorch
+    python -m cvt_dense.commands train mine.py                                    the same
+    torchrun --nproc-per-node 8 -m cvt_dense.commands train mine.py --launcher pytorch
 """
 import os
 import runpy
@@ -27,7 +27,7 @@ def run(name: str) -> None:
 def command(name: str) -> str:
     """Return how to call the tool from the current folder: 'cvt-test' if installed, else 'python tools/test.py'."""
     if folder().name == '.mim':
-        return f'cvt-{name}'
+        return f'cvt-{name.replace("_", "-")}'
     path = os.path.relpath(folder() / 'tools' / f'{name}.py')
     return f'python {shlex.quote(os.path.abspath(path) if path.startswith("..") else path)}'
 
@@ -38,9 +38,9 @@ def command(name: str) -> str:
 
 
 def main() -> None:
-    """Run ``python -m cvt_dense.tools NAME ARGS``."""
+    """Run ``python -m cvt_dense.commands NAME ARGS``."""
     if len(sys.argv) < 2 or sys.argv[1] not in NAMES:
-        sys.exit(f'usage: python -m cvt_dense.tools {{{",".join(NAMES)}}} ...')
+        sys.exit(f'usage: python -m cvt_dense.commands {{{",".join(NAMES)}}} ...')
     run(sys.argv.pop(1))
 
 

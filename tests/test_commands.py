@@ -1,0 +1,24 @@
+"""The commands of an installed package are named as the tools' files."""
+import re
+import tomllib
+from pathlib import Path
+
+from cvt_dense import commands
+
+ROOT = Path(__file__).resolve().parents[1]
+CHECKOUT_ONLY = {'study', 'selfcheck', 'demo'}
+
+
+def test_commands_are_named_as_the_files():
+    scripts = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['scripts']
+    assert scripts == {f'cvt-{name.replace("_", "-")}': f'cvt_dense.commands:{name}' for name in commands.NAMES}
+    files = {path.stem for path in (ROOT / 'tools').glob('[a-z]*.py')}
+    assert files == {*commands.NAMES, *CHECKOUT_ONLY} and all(callable(getattr(commands, name)) for name in files
+                                                              - CHECKOUT_ONLY)
+
+
+def test_the_page_says_which_tools_need_a_checkout():
+    page = (ROOT / 'docs/reference/command_lines.md').read_text()
+    listed = set(re.findall(r'^### (\w+)\.py$', page, re.M))
+    assert listed == {*commands.NAMES, *CHECKOUT_ONLY}
+    assert all(f'`{name}.py`' in page for name in CHECKOUT_ONLY)
