@@ -14,7 +14,7 @@ from ..engine.hooks import EvaluateLoadedHook, HeadClassesHook, SummaryHook
 from ..engine.runner import CvTRunner, RunnerMixin
 from ..errors import UserError
 from ..weights import register_safe_loading
-from .checks import OF_CONFIG, OF_DATA_SETS, OF_MODEL, Run
+from .checks import CONFIG_CHECKS, DATASET_CHECKS, MODEL_CHECKS, Run
 from .tta import wrap_for_tta
 from .work_dir import claim
 
@@ -37,8 +37,8 @@ def load_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[st
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     datasets: dict[str, Any] = {}
     run = Run(stages, datasets)
-    for find_mistakes in OF_CONFIG if check else ():
-        find_mistakes(cfg, run)
+    for check_one in CONFIG_CHECKS if check else ():
+        check_one(cfg, run)
     for stage in stages:
         loader = cfg.get(f'{stage}_dataloader')
         if not loader or not isinstance(loader.get('dataset'), dict):
@@ -55,8 +55,8 @@ def load_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[st
             raise UserError(f'the data set of {stage}_dataloader is empty: {dict(loader.dataset)}. Check its '
                             'data_root and annotation file.')
         datasets[stage] = dataset
-    for find_mistakes in OF_DATA_SETS if check else ():
-        find_mistakes(cfg, run)
+    for check_one in DATASET_CHECKS if check else ():
+        check_one(cfg, run)
     return datasets
 
 
@@ -67,8 +67,8 @@ def check_model(cfg: Config, datasets: dict[str, Any]) -> None:
         UserError: a check has found a mistake.
     """
     run = Run(list(datasets), datasets)
-    for find_mistakes in OF_MODEL:
-        find_mistakes(cfg, run)
+    for check_one in MODEL_CHECKS:
+        check_one(cfg, run)
 
 
 def raise_in_all_processes(error: UserError | None) -> None:

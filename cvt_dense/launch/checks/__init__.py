@@ -15,8 +15,8 @@ from .schedules import check_schedules
 from .weights import check_weights
 
 # Before all these, ..paths checks the folders and COCO files that a config names.
-OF_CONFIG = (check_keys, check_schedules, check_heads, check_levels, check_normalisers, check_annotations)
-OF_DATA_SETS = (check_batches, check_class_folders, check_outputs, check_files, check_channels)
-OF_MODEL = (check_weights,)
+CONFIG_CHECKS = (check_keys, check_schedules, check_heads, check_levels, check_normalisers, check_annotations)
+DATASET_CHECKS = (check_batches, check_class_folders, check_outputs, check_files, check_channels)
+MODEL_CHECKS = (check_weights,)
 
-__all__ = ['OF_CONFIG', 'OF_DATA_SETS', 'OF_MODEL', 'Run']
+__all__ = ['CONFIG_CHECKS', 'DATASET_CHECKS', 'MODEL_CHECKS', 'Run']
