@@ -199,8 +199,7 @@ def test_mistakes_in_the_data(folder, tmp_path, mistake):
 @pytest.mark.parametrize('option, named', [
     ('model.backbone.arch=cvt-14', 'cvt-14'), ('model.backbone.arch.depths=1,2', 'depths'),
     ('model.backbone.arch.num_heads=1,5,6', 'num_heads'), ('model.backbone.frozen_stages=3', 'frozen_stages=3'),
-    ('model.backbone.out_type=featmap', 'out_type'), ('model.backbone.type=cvt_dense.Cvt', 'Cvt'),
-    ('optim_wrapper.optimizer.betas=0.9', 'optim_wrapper'), ('val_evaluator.type=Nothing', 'val_evaluator')])
+    ('model.backbone.out_type=featmap', 'out_type'), ('model.backbone.type=cvt_dense.Cvt', 'Cvt')])
 def test_mistakes_in_the_settings(folder, mistake, option, named):
     assert named in mistake('train.py', folder / 'tiny.py', '--data-root', folder / 'data', '--cfg-options', option)
 
