@@ -1,0 +1,139 @@
+"""The operators of cvt_dense.ops against compiled mmcv's outputs, other implementations, autograd and devices."""
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from operator_cases import PATH, boxes, named_cases
+from torch.autograd import Function, gradcheck
+
+from cvt_dense.ops import operator
+
+REFERENCE = np.load(PATH)
+CASES = named_cases()
+ALIGN = dict(aligned_height=3, aligned_width=4, spatial_scale=1 / 8, sampling_ratio=2, pool_mode=1, aligned=True)
+
+
+@pytest.mark.parametrize('name', ['roi_align', 'nms', 'deform_conv'])
+def test_outputs_and_gradients_of_compiled_mmcv(name):
+    for case, compute in CASES.items():
+        if case.startswith(f'{name}-'):
+            for number, output in enumerate(compute(operator)):
+                expected = torch.from_numpy(REFERENCE[f'{case}/{number}'])
+                assert output.dtype == expected.dtype
+                torch.testing.assert_close(output, expected, rtol=1e-5, atol=2e-5, msg=lambda m: f'{case}: {m}')
+
+
+class RoIAlign(Function):
+
+    @staticmethod
+    def forward(ctx, x, rois, settings):
+        out, ctx.y, ctx.x = x.new_zeros(3, len(rois), x.shape[1], 3, 4)
+        operator('roi_align_forward')(x, rois, out, ctx.y, ctx.x, **settings)
+        ctx.others = rois, x.shape, settings
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        rois, shape, settings = ctx.others
+        grad_input = grad.new_zeros(shape)
+        operator('roi_align_backward')(grad, rois, ctx.y, ctx.x, grad_input, **settings)
+        return grad_input, None, None
+
+
+class DeformableAttention(Function):
+
+    @staticmethod
+    def forward(ctx, value, locations, weights):
+        inputs = value, torch.tensor([[4, 5], [2, 3]]), torch.tensor([0, 20]), locations, weights
+        ctx.save_for_backward(*inputs)
+        return operator('ms_deform_attn_forward')(*inputs, im2col_step=64)
+
+    @staticmethod
+    def backward(ctx, grad):
+        grads = [torch.zeros_like(ctx.saved_tensors[i]) for i in (0, 3, 4)]
+        operator('ms_deform_attn_backward')(*ctx.saved_tensors, grad, *grads, im2col_step=64)
+        return tuple(grads)
+
+
+@pytest.mark.parametrize('mode', [0, 1])
+def test_gradients_of_roi_align(mode):
+    random = np.random.RandomState(0)
+    rois = torch.cat((torch.zeros(4, 1), boxes('inside', 4, random)), 1).double()
+    x = torch.randn(1, 2, 10, 13, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda x: RoIAlign.apply(x, rois, {**ALIGN, 'pool_mode': mode}), x)
+
+
+def test_gradients_of_deformable_attention():
+    value, locations, weights = (t.double().requires_grad_() for t in (
+        torch.randn(2, 26, 2, 3), torch.rand(2, 4, 2, 2, 3, 2), torch.rand(2, 4, 2, 2, 3)))
+    assert gradcheck(DeformableAttention.apply, (value, locations, weights))
+
+
+@pytest.mark.parametrize('gamma', [0., 2., 3.5])
+@pytest.mark.parametrize('weighted', [False, True])
+def test_focal_losses(gamma, weighted):
+    """mmcv has no focal losses for the CPU, so the formulas are written once more, for autograd."""
+    logits = torch.randn(12, 5, requires_grad=True)
+    weight = torch.rand(5) if weighted else torch.empty(0)
+    label = torch.randint(0, 6, (12, ))
+    positive = F.one_hot(label, 6)[:, :5]
+    p = logits.sigmoid()
+    log_p, log_q = F.logsigmoid(logits), F.logsigmoid(-logits)
+    loss = -.25 * positive * (1 - p)**gamma * log_p - .75 * (1 - positive) * p**gamma * log_q
+    loss = loss * (weight[label.clamp(max=4)][:, None] if weighted else 1)
+    out, grad = torch.zeros(2, 12, 5)
+    operator('sigmoid_focal_loss_forward')(logits.detach(), label, weight, out, gamma=gamma, alpha=.25)
+    operator('sigmoid_focal_loss_backward')(logits.detach(), label, weight, grad, gamma=gamma, alpha=.25)
+    torch.testing.assert_close(out, loss)
+    torch.testing.assert_close(grad, torch.autograd.grad(loss.sum(), logits)[0])
+
+    label = label.clamp(max=4)
+    label[0] = -1
+    log_p = F.log_softmax(logits, 1).gather(1, label.clamp(min=0)[:, None])[:, 0]
+    loss = -.25 * (1 - log_p.exp())**gamma * log_p * (label >= 0) * (weight[label.clamp(min=0)] if weighted else 1)
+    out, buff, grad = torch.zeros(12), torch.zeros(12), torch.zeros(12, 5)
+    softmax = logits.detach().softmax(1)
+    operator('softmax_focal_loss_forward')(softmax, label, weight, out, gamma=gamma, alpha=.25)
+    operator('softmax_focal_loss_backward')(softmax, label, weight, buff, grad, gamma=gamma, alpha=.25)
+    torch.testing.assert_close(out, loss)
+    torch.testing.assert_close(grad, torch.autograd.grad(loss.sum(), logits)[0])
+
+
+def test_roi_pool():
+    """The whole map in bins of two cells is pooling; a box outside of the map is 0 and has no gradient."""
+    x, outside = torch.randn(2, 3, 6, 8, requires_grad=True), [0., 200., 200., 240., 240.]
+    rois, out = torch.tensor([[1., 0., 0., 15., 11.], outside]), torch.zeros(2, 3, 3, 4)
+    argmax, grad = torch.zeros(2, 3, 3, 4, dtype=torch.int32), torch.zeros(2, 3, 6, 8)
+    settings = dict(pooled_height=3, pooled_width=4, spatial_scale=.5)
+    operator('roi_pool_forward')(x.detach(), rois, out, argmax, **settings)
+    operator('roi_pool_backward')(torch.ones_like(out), rois, argmax, grad, **settings)
+    expected = F.max_pool2d(x[1], 2)
+    torch.testing.assert_close(out[0], expected)
+    assert out[1].abs().max() == 0
+    torch.testing.assert_close(grad, torch.autograd.grad(expected.sum(), x)[0])
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize('mode', [0, 1])
+def test_roi_align_in_half_precision(dtype, mode):
+    x = torch.randn(2, 3, 10, 13).to(dtype)
+    rois = torch.cat((torch.ones(6, 1), boxes('inside', 6, np.random.RandomState(0))), 1).to(dtype)
+    settings = {**ALIGN, 'pool_mode': mode}
+    got, expected = RoIAlign.apply(x, rois, settings), RoIAlign.apply(x.float(), rois.float(), settings)
+    assert got.dtype == dtype
+    torch.testing.assert_close(got.float(), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_shapes_on_the_meta_device():
+    with torch.device('meta'):
+        x, rois = torch.zeros(1, 2, 10, 13), torch.zeros(6, 5)
+        assert RoIAlign.apply(x.requires_grad_(), rois, ALIGN).shape == (6, 2, 3, 4)
+        assert len(operator('nms')(rois[:, 1:], rois[:, 0], iou_threshold=.5, offset=0)) == 6
+
+
+def test_other_operators_name_the_remedy_when_they_are_called():
+    with pytest.raises(NotImplementedError, match='carafe_forward.*OPS=compiled'):
+        operator('carafe_forward')()
+    with pytest.raises(AttributeError):
+        operator('__path__')
+    assert operator('get_compiler_version')() == operator('get_compiling_cuda_version')()
