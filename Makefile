@@ -4,7 +4,9 @@
 #   make lint    the rules of pyproject.toml's [tool.ruff], and spelling
 #   make docs    the documentation, as docs/_build/index.html
 # STACK=upstream does the same with upstream's mm packages, in .venv-upstream.
+# OPS=compiled compiles mmcv's operators, which cvt_dense.ops has in PyTorch otherwise.
 STACK ?= onedl
+OPS ?= torch
 ifeq ($(STACK),onedl)
   REQUIREMENTS := requirements.txt
   VENV ?= .venv
@@ -23,7 +25,7 @@ THREADS := $(shell n=$$(($(CORES) / $(WORKERS))); [ $$n -lt 1 ] && n=1; echo $$n
 .PHONY: setup demo test lint docs
 
 setup:
-	@VENV='$(VENV)' REQUIREMENTS='$(REQUIREMENTS)' bash tools/setup.sh
+	@VENV='$(VENV)' REQUIREMENTS='$(REQUIREMENTS)' OPS='$(OPS)' bash tools/setup.sh
 
 demo: setup
 	$(VENV)/bin/python tools/demo.py
