@@ -1,22 +1,13 @@
 """Faster inference of a trained CvT: layers folded into each other, and a compiled backbone."""
-from collections import defaultdict
-from collections.abc import Iterable
-
 import torch
 from mmcv.cnn import fuse_conv_bn
-from mmcv.ops import RoIAlign
-from mmengine.logging import print_log
 from timm.layers import LayerScale, Mlp
 from torch import nn
 
 from ..errors import UserError
-from ..models.attention import Block, ConvAttention, QuickGELU
+from ..models.attention import Block, QuickGELU
 from ..models.cvt import CvT
-from .attention import InferenceAttention
-from .linear import InferenceLinear
-from .roi_align import InferenceRoIAlign
-
-SAMPLE_SIZE = 224  # height and width of the image with which fuse() times the linear layers
+from .cpu import use_cpu_kernels
 
 
 def find_backbones(model: nn.Module) -> list[CvT]:
@@ -32,29 +23,26 @@ def find_backbones(model: nn.Module) -> list[CvT]:
 
 
 @torch.no_grad()
-def fuse(model: nn.Module, choose_libraries: bool = True) -> None:
-    """Make every CvT in ``model`` faster for inference with the same output, in place, and on a CPU also the heads.
+def fuse(model: nn.Module) -> None:
+    """Fold layers of every CvT in ``model`` into each other, in place, with the same output.
 
     Folds each BatchNorm into its depth-wise convolution, LayerScale into the linear layer before it, and QuickGELU's
-    factor into the MLP's two linear layers, so that it becomes SiLU. Call it last: after loading the weights and
-    ``eval()``, before moving to a lower precision, ``torch.compile`` or export. The parameters of a fused network take
-    no gradient, and it loads no checkpoint.
+    factor into the MLP's two linear layers, so that it becomes SiLU. Call it after loading the weights and ``eval()``,
+    before :func:`.cpu.use_cpu_kernels`, a lower precision, ``torch.compile`` or export. A fused network cannot be
+    trained, and it loads no checkpoint.
 
     Args:
         model: a CvT, or any model with one or more.
-        choose_libraries: for weights in float32 or bfloat16 on a CPU, also time each kind of linear layer, and each
-            kind of attention in bfloat16, and keep the faster of two implementations (:class:`.linear.InferenceLinear`,
-            :class:`.attention.InferenceAttention`); exchange mmcv's RoIAlign for
-            :class:`.roi_align.InferenceRoIAlign`; and give the convolutions of necks and heads weights in the memory
-            format ``channels_last``. Compilers and exporters choose for themselves.
 
     Raises:
         RuntimeError: in training mode.
-        UserError: ``model`` has no CvT.
+        UserError: ``model`` has no CvT, or a layer to be changed is not a plain one, such as LoRA's or a pruned one.
     """
     for backbone in find_backbones(model):
         if backbone.training:
             raise RuntimeError('fuse() folds the stored BatchNorm statistics: load the weights and call eval() first.')
+        _check_layers(backbone)
+    for backbone in find_backbones(model):
         fuse_conv_bn(backbone)
         for module in backbone.modules():
             if isinstance(module, Mlp) and isinstance(module.act, QuickGELU):
@@ -71,49 +59,23 @@ def fuse(model: nn.Module, choose_libraries: bool = True) -> None:
                         setattr(module, name, nn.Identity())
         backbone.requires_grad_(False)
         backbone.register_load_state_dict_pre_hook(_refuse_to_load)
-    if choose_libraries and _is_for_cpu(model):
-        choices: dict[tuple, bool] = {}
-        attention: dict[tuple, InferenceAttention] = defaultdict(InferenceAttention)
-        for backbone in find_backbones(model):
-            for module in list(backbone.modules()):
-                if isinstance(module, ConvAttention):
-                    module.softmax_attention = attention[type(module), module.num_heads]
-                if isinstance(module, Mlp) and isinstance(module.act, nn.SiLU):
-                    module.fc1, module.act = InferenceLinear(module.fc1, choices, silu=True), nn.Identity()
-            _exchange_layers(backbone.modules(), choices)
-            image = next(backbone.parameters()).new_zeros(1, backbone.in_channels, SAMPLE_SIZE, SAMPLE_SIZE)
-            backbone(image)
-        print_log(f'{sum(choices.values())} of {len(choices)} kinds of linear layers in the backbone run on packed '
-                  'weights (oneDNN), which is faster on this CPU.', logger='current')
-        _exchange_layers_of_heads(model)
+        backbone.register_forward_pre_hook(_refuse_to_train)
 
 
-def _is_for_cpu(model: nn.Module) -> bool:
-    weight = next(find_backbones(model)[0].parameters())
-    return weight.device.type == 'cpu' and weight.dtype in (torch.float32, torch.bfloat16)
+def _check_layers(backbone: CvT) -> None:
+    """Refuse layers whose weight is computed from others: a change of their ``weight`` would be lost or wrong."""
+    for name, module in backbone.named_modules():
+        plain = type(module) in (nn.Linear, nn.Conv2d) and not module._forward_pre_hooks
+        changed = name.endswith(('.attn.proj', '.mlp.fc1', '.mlp.fc2')) or isinstance(module, nn.Conv2d)
+        if changed and not plain:
+            raise UserError(f'fuse() cannot fold {name}, a {type(module).__name__} whose weight is computed from other '
+                            'tensors: merge adapters, parametrizations and pruning masks into the weight first.')
 
 
-def _exchange_layers(modules: Iterable[nn.Module], choices: dict[tuple, bool]) -> None:
-    """Exchange the children of ``modules`` for which a CPU has a faster implementation."""
-    for module in list(modules):
-        for name, child in list(module.named_children()):
-            if type(child) is nn.Linear:
-                setattr(module, name, InferenceLinear(child, choices))
-            elif type(child) is RoIAlign and child.pool_mode == 'avg':
-                setattr(module, name, InferenceRoIAlign(child))
-
-
-def _exchange_layers_of_heads(model: nn.Module) -> None:
-    """Exchange layers outside the backbones, and give convolutions there the memory format of oneDNN's fastest kernels.
-
-    The first prediction decides between the libraries for linear layers.
-    """
-    inside = {module for backbone in find_backbones(model) for module in backbone.modules()}
-    outside = [module for module in model.modules() if module not in inside]
-    for module in outside:
-        if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
-            module.to(memory_format=torch.channels_last)
-    _exchange_layers(outside, {})
+def _refuse_to_train(backbone: CvT, args: object) -> None:
+    if backbone.training:
+        raise RuntimeError('this CvT was fused for inference and cannot be trained: build the model again and load its '
+                           'checkpoint.')
 
 
 def _refuse_to_load(*args: object) -> None:
@@ -134,9 +96,9 @@ def compile_backbone(model: nn.Module) -> None:
     import torch._inductor.config as inductor  # takes seconds
 
     inductor.freezing = True  # for the whole process: the compiler reads it at each compilation
-    fuse(model, choose_libraries=False)
-    if _is_for_cpu(model):
-        _exchange_layers_of_heads(model)
+    fuse(model)
+    if next(model.parameters()).device.type == 'cpu':
+        use_cpu_kernels(model)
     for backbone in find_backbones(model):
         for module in backbone.modules():
             if hasattr(module, 'opaque'):

@@ -150,7 +150,7 @@ def _make_exportable(model: nn.Module) -> nn.Module:
     if hasattr(model, 'auxiliary_head'):
         model.auxiliary_head = None  # for training only
     if any(isinstance(module, CvT) for module in model.modules()):
-        fuse(model, choose_libraries=False)
+        fuse(model)
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.AdaptiveAvgPool2d):

@@ -3,12 +3,12 @@ import copy
 
 import pytest
 import torch
-from mmcv.ops import RoIAlign
 from torch import nn
+from torch.nn.utils import prune
 
-from cvt_dense.deploy import attention, linear
+from cvt_dense.deploy import cpu
+from cvt_dense.deploy.cpu import use_cpu_kernels
 from cvt_dense.deploy.fuse import compile_backbone, fuse
-from cvt_dense.deploy.roi_align import InferenceRoIAlign
 from cvt_dense.errors import UserError
 from cvt_dense.models import CvT
 from cvt_dense.models.attention import softmax_attention
@@ -41,6 +41,7 @@ def test_same_output(kwargs):
     with torch.no_grad():
         expected = model(x)
         fuse(model)
+        use_cpu_kernels(model)
         got = model(x)
     for a, b in zip(got, expected):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
@@ -74,20 +75,36 @@ def test_misuse():
     assert all(torch.equal(p, old) for p, old in zip(detector.parameters(), before))
 
 
-def test_heads_have_the_same_output():
-    model, x = nn.Module(), torch.rand(2, 3, 49, 90)
-    model.backbone = trained()
-    model.head = nn.Sequential(nn.Conv2d(48, 16, 3, padding=1), nn.ConvTranspose2d(16, 16, 2, 2), nn.Flatten(2),
-                               nn.Linear(72, 5)).eval()
-    model.extractor = nn.ModuleList([RoIAlign(3), RoIAlign(3, pool_mode='max')])
-    with torch.no_grad():
-        expected = model.head(model.backbone(x)[-1])
+@pytest.mark.parametrize('change, refused', [
+    (lambda fc1: nn.utils.parametrizations.weight_norm(fc1), True),
+    (lambda fc1: prune.l1_unstructured(fc1, 'weight', .5), True),
+    (lambda fc1: type('LoraLinear', (nn.Linear, ), {})(8, 32), True),
+    (lambda fc1: prune.remove(prune.l1_unstructured(fc1, 'weight', .5), 'weight'), False)],
+    ids=['parametrization', 'pruning', 'adapter', 'merged'])
+def test_weights_that_are_computed(change, refused):
+    model, x = trained(), torch.rand(1, 3, 32, 32)
+    mlp = model.stage0.blocks[0].mlp
+    mlp.fc1 = change(mlp.fc1)
+    before = model(x)
+    if refused:
+        with pytest.raises(UserError, match='stage0.blocks.0.mlp.fc1'):
+            fuse(model)
+    else:
         fuse(model)
-        got = model.head(model.backbone(x)[-1])
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
-    assert isinstance(model.head[-1], linear.InferenceLinear)
-    assert [type(layer) for layer in model.extractor] == [InferenceRoIAlign, RoIAlign]
-    assert all(conv.weight.is_contiguous(memory_format=torch.channels_last) for conv in model.head[:2])
+    for a, b in zip(model(x), before):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize('kernels', ['onednn', 'pytorch'])
+def test_changed_weights_are_packed_again(kernels):
+    model, x = nn.Sequential(nn.Linear(8, 5)), torch.rand(3, 8)
+    use_cpu_kernels(model, kernels)
+    with torch.no_grad():
+        model(x)
+        model[0].weight.mul_(2)
+        torch.testing.assert_close(model(x), model[0].plain(x))
+        model.load_state_dict({key: torch.rand_like(value) for key, value in model.state_dict().items()})
+        torch.testing.assert_close(model(x), model[0].plain(x))
 
 
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
@@ -104,61 +121,56 @@ def test_low_precision(dtype):
             assert a.dtype == dtype and (a.float() - b).abs().mean() < .03
 
 
-@pytest.mark.parametrize('faster', [True, False])
+@pytest.mark.parametrize('kernels', ['onednn', 'pytorch', None])
 @pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
-def test_both_ways_of_a_linear_layer(monkeypatch, faster, dtype):
-    monkeypatch.setattr(linear, 'is_faster', lambda *functions: faster)
-    model, x = trained(), torch.rand(2, 3, 49, 90)
+def test_kernels(kernels, dtype):
+    model, x = trained(attn_cfg=[WINDOWS, None, None]), torch.rand(2, 3, 49, 90)
     with torch.no_grad():
         expected = model(x)
         fuse(model)
+        use_cpu_kernels(model, kernels)
         with torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
             outs = model(x)
         copied = copy.deepcopy(model)(x)
-    layers = [module for module in model.modules() if isinstance(module, linear.InferenceLinear)]
-    assert len(layers) == 30 and all(bool(layer.packed) == faster or not faster for layer in layers)
-    assert set(layers[0].choices.values()) == {faster}
+    layers = [module for module in model.modules() if isinstance(module, cpu.InferenceLinear)]
+    assert len(layers) == 30
+    if kernels:
+        assert set(layers[0].choices.values()) == {kernels == 'onednn'}
+    assert any(kind[0] == 'attention' for kind in layers[0].choices) == (dtype == torch.bfloat16)
     for a, b, c in zip(outs, expected, copied):
         torch.testing.assert_close(c, b, rtol=0, atol=1e-5)
         assert (a.float() - b).abs().max() < (1e-5 if dtype == torch.float32 else .1)
 
 
+def test_unknown_kernels():
+    with pytest.raises(ValueError, match='mkl'):
+        use_cpu_kernels(trained(), 'mkl')
+
+
+def test_training_of_a_fused_model_is_refused():
+    model = trained()
+    fuse(model)
+    with pytest.raises(RuntimeError, match='fused'):
+        model.train()(torch.rand(1, 3, 32, 32))
+
+
 @pytest.mark.parametrize('block', [2**20, 700, 90, 1])
 def test_attention_in_blocks(monkeypatch, block):
-    monkeypatch.setattr(attention, 'BLOCK', block)
+    monkeypatch.setattr(cpu, 'BLOCK', block)
     q, k, v = torch.randn(2, 37, 24), torch.randn(2, 11, 24), torch.randn(2, 11, 24)
     torch.testing.assert_close(
-        attention.attend_in_blocks(q, k, v, 3, .3), softmax_attention(q, k, v, 3, .3), rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize('faster', [True, False])
-def test_both_ways_of_attention_in_bfloat16(monkeypatch, faster):
-    monkeypatch.setattr(attention, 'is_faster', lambda *functions: faster)
-    model, x = trained(attn_cfg=[WINDOWS, None, None]), torch.rand(2, 3, 49, 90)
-    with torch.no_grad():
-        expected = model(x)
-        fuse(model)
-        ways = {module.softmax_attention for module in model.modules() if hasattr(module, 'softmax_attention')}
-        model(x)
-        assert {way.in_blocks for way in ways} == {None}
-        with torch.autocast('cpu', torch.bfloat16):
-            outs = model(x)
-    assert len(ways) == 3 and {way.in_blocks for way in ways} == {faster}
-    for a, b in zip(outs, expected):
-        assert (a.float() - b).abs().max() < .1
+        cpu.attend_in_blocks(q, k, v, 3, .3), softmax_attention(q, k, v, 3, .3), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize('pack_weight', [lambda weight, rows: None, None], ids=['no operator', 'as it is'])
 def test_linear_layer_without_the_operator_and_under_gradients(monkeypatch, pack_weight):
     if pack_weight:
-        monkeypatch.setattr(linear, 'pack_weight', pack_weight)
+        monkeypatch.setattr(cpu, 'pack_weight', pack_weight)
     plain = nn.Linear(8, 5)
-    layer, x = linear.InferenceLinear(plain, {}, silu=True), torch.rand(3, 8, requires_grad=True)
+    layer, x = cpu.InferenceLinear(plain, cpu.Choices(), silu=True), torch.rand(3, 8, requires_grad=True)
     expected = nn.functional.silu(plain(x))
     with torch.no_grad():
         torch.testing.assert_close(layer(x), expected)
-    if pack_weight:
-        assert not any(layer.choices.values())
     out = layer(x)
     torch.testing.assert_close(out, expected)
     assert torch.equal(*(torch.autograd.grad(y.sum(), x)[0] for y in (out, expected)))

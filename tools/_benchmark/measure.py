@@ -53,7 +53,7 @@ def _convolution_backward_flops(grad, x, weight, *args, out_shape=None) -> int:
 FLOPS = dict(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward_flops})
 
 
-# The linear layers that fuse() has packed; see cvt_dense/deploy/linear.py.
+# The linear layers that use_cpu_kernels() has packed; see cvt_dense/deploy/cpu.py.
 def _packed_linear_flops(x, weight, *args, out_shape=None, **kwargs) -> int:
     return 2 * math.prod(out_shape) * x[-1]
 

@@ -11,6 +11,7 @@ from _random_batch import build_model
 from mmengine.model import BaseModel
 from torch import nn
 
+from cvt_dense.deploy.cpu import use_cpu_kernels
 from cvt_dense.deploy.fuse import compile_backbone, fuse
 from cvt_dense.models import CvT
 
@@ -44,7 +45,12 @@ ATTENTION = dict(  # attn_cfg of CvT
        for percent in (90, 70, 50, 30)})
 SETTINGS = dict(  # further arguments of CvT
     with_cp=dict(with_cp=True), layer_scale=dict(layer_scale_init_value=1.), pos_embed=dict(pos_embed=[56, 28, 14]))
-CHANGES = dict(fused=fuse)  # of the backbone that was built
+def _fuse(backbone: nn.Module) -> None:
+    fuse(backbone)
+    use_cpu_kernels(backbone)
+
+
+CHANGES = dict(fused=_fuse)  # of the backbone that was built
 # compiled and anysize are done last, on the device that measures; bf16 is one column's --amp; a runtime takes the whole
 VARIANTS = (*ATTENTION, *SETTINGS, *CHANGES, 'compiled', 'anysize', 'bf16', *RUNTIMES)
 INFERENCE_ONLY = {'fused', 'anysize', *RUNTIMES}

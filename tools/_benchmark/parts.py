@@ -18,6 +18,7 @@ from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
+from cvt_dense.deploy.cpu import use_cpu_kernels
 from cvt_dense.deploy.fuse import fuse
 from cvt_dense.launch import command_line
 from cvt_dense.models import CvT
@@ -114,8 +115,10 @@ def run(args: argparse.Namespace) -> None:
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         for name in args.configs:
             model = build(name)
-            if args.fuse and isinstance(model.backbone, CvT):
-                fuse(model)
+            if args.fuse:
+                if isinstance(model.backbone, CvT):
+                    fuse(model)
+                use_cpu_kernels(model)
             batch = random_batch(model, 1, args.size)
             pass_candidates(model, batch, args.candidates)
             runs[name] = model, batch, Stopwatch(model)

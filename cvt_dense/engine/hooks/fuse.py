@@ -1,10 +1,13 @@
 """Tests a copy of the model whose CvT is fused, and compiled if requested."""
 from copy import deepcopy
 
+import torch
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
+from torch import Tensor
 
+from ...deploy.cpu import use_cpu_kernels
 from ...deploy.fuse import compile_backbone, fuse
 from ...registry import HOOKS
 
@@ -28,17 +31,22 @@ class FuseHook(Hook):
 
     def __init__(self, compile: bool = False):
         self.compile = compile
-        self.weights: list[float] | None = None
+        self.weights: dict[str, Tensor] | None = None
 
     def before_test_epoch(self, runner: Runner) -> None:
         self.model = runner.model
         # EMAHook writes into the parameters' data, so neither the parameters nor their versions show a change.
-        weights = [float(value.double().sum()) for value in self.model.state_dict().values()]
-        if weights != self.weights:
+        weights = self.model.state_dict()
+        if self.weights is None or not all(torch.equal(value, self.weights[key]) for key, value in weights.items()):
             # The copy of a wrapped model is not wrapped: without gradients there is nothing to synchronise.
             self.fused = deepcopy(self.model.module if is_model_wrapper(self.model) else self.model).eval()
-            compile_backbone(self.fused) if self.compile else fuse(self.fused)
-            self.weights = weights
+            if self.compile:
+                compile_backbone(self.fused)
+            else:
+                fuse(self.fused)
+                if next(self.fused.parameters()).device.type == 'cpu':
+                    use_cpu_kernels(self.fused)
+            self.weights = {key: value.clone() for key, value in weights.items()}
             runner.logger.info('The backbone is fused for the test'
                                + (' and compiled at its first image.' if self.compile else '.'))
         runner.model = self.fused

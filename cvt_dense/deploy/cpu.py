@@ -1,0 +1,248 @@
+"""Layers for inference on CPUs, each computed by whichever of two implementations is faster on this CPU."""
+import time
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from mmengine.logging import print_log
+from timm.layers import Mlp
+from torch import Tensor, nn
+
+from ..models.attention import ConvAttention, softmax_attention
+from ..models.cvt import CvT
+
+BLOCK = 2**20  # attention weights that attend_in_blocks computes at a time: 2 MB, which fit into a core's cache
+Kernels = Literal['onednn', 'pytorch']
+
+
+def use_cpu_kernels(model: nn.Module, kernels: Kernels | None = None) -> None:
+    """Make inference of a model on a CPU faster, in place, with the same output to rounding.
+
+    Every linear layer chooses between PyTorch's own product and oneDNN with a packed weight, and CvT's attention
+    between PyTorch's kernel and matrix products in blocks, which pays in bfloat16 only. The first image decides by
+    timing both, once for each kind of layer; what was chosen is logged. Convolutions of necks and heads get weights in
+    the memory format ``channels_last``, unless mmcv has compiled operators, some of which read such maps wrongly.
+
+    Call it last, after :func:`.fuse.fuse`. Gradients, other devices, other dtypes, compilers and exporters use
+    PyTorch's own implementations. A weight that changes is packed again.
+
+    Args:
+        model: any model, such as a CvT, a Swin, or a whole detector; on the CPU.
+        kernels: fixes the choice instead of timing: 'onednn' or 'pytorch'.
+    """
+    choices = Choices(kernels)
+    for module in list(model.modules()):
+        if isinstance(module, ConvAttention):
+            module.softmax_attention = partial(attend, choices)
+        if isinstance(module, Mlp) and isinstance(module.act, nn.SiLU) and is_plain(module.fc1):
+            module.fc1, module.act = InferenceLinear(module.fc1, choices, silu=True), nn.Identity()
+        for name, child in list(module.named_children()):
+            if is_plain(child):
+                setattr(module, name, InferenceLinear(child, choices))
+    if not _has_compiled_operators():
+        inside = {module for backbone in model.modules() if isinstance(backbone, CvT) for module in backbone.modules()}
+        for module in model.modules():
+            if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)) and module not in inside:
+                module.to(memory_format=torch.channels_last)
+    model.register_forward_hook(choices.log)
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Return whether a module is a linear layer and nothing else computes or changes its weight."""
+    return type(module) is nn.Linear and not module._forward_pre_hooks and not module._forward_hooks
+
+
+def _has_compiled_operators() -> bool:
+    try:
+        from mmcv import _ext
+    except ImportError:
+        return False
+    return not str(_ext.__file__).endswith('.py')
+
+
+class Choices(dict):
+    """Which implementation each kind of layer uses: True for oneDNN or blocks, False for PyTorch's own.
+
+    Args:
+        kernels: see :func:`use_cpu_kernels`.
+    """
+
+    def __init__(self, kernels: Kernels | None = None):
+        super().__init__()
+        if kernels not in (None, 'onednn', 'pytorch'):
+            raise ValueError(f"kernels={kernels!r}: give 'onednn', 'pytorch', or None, which times both.")
+        self.kernels, self.logged = kernels, 0
+
+    def __call__(self, kind: tuple, candidate: Callable[[], Tensor], baseline: Callable[[], Tensor]) -> bool:
+        """Return whether ``candidate`` is used for a kind of layer, and time both functions the first time."""
+        if kind not in self:
+            self[kind] = self.kernels == 'onednn' if self.kernels else is_faster(candidate, baseline)
+        return self[kind]
+
+    def log(self, *args: object) -> None:
+        """Log how many kinds of layers use which implementation, if a forward pass has added some."""
+        if not torch.compiler.is_compiling() and len(self) > self.logged:
+            self.logged = len(self)
+            print_log(f'{sum(self.values())} of {len(self)} kinds of layers use oneDNN with packed weights or '
+                      "attention in blocks, the others PyTorch's own kernels.", logger='current')
+
+
+def is_faster(candidate: Callable[[], Tensor], baseline: Callable[[], Tensor], rounds: int = 7) -> bool:
+    """Return whether ``candidate`` takes less time than ``baseline``: the median of calls that alternate.
+
+    Args:
+        candidate, baseline: functions to time.
+        rounds: timed calls of each, after one that warms up.
+    """
+    times: tuple[list[float], list[float]] = [], []
+    for _ in range(rounds + 1):
+        for function, taken in zip((candidate, baseline), times):
+            start = time.perf_counter()
+            function()
+            taken.append(time.perf_counter() - start)
+    return median(times[0][1:]) < median(times[1][1:])
+
+
+def _only_pytorch(*tensors: Tensor) -> bool:
+    """Return whether tensors are on another device, need gradients, or are compiled, traced or exported."""
+    return (tensors[0].device.type != 'cpu' or torch.compiler.is_compiling() or torch.jit.is_tracing()
+            or torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
+
+
+# -- linear layers ---------------------------------------------------------------------------------------
+
+
+def pack_weight(weight: Tensor, rows: int) -> Tensor | None:
+    """Return ``weight`` (out, in) in the layout that oneDNN prefers, or None where PyTorch has no such operator.
+
+    This function and :func:`packed_linear` alone call PyTorch's ``torch.ops.mkldnn`` operators, which its compiler uses
+    for frozen weights and which are not part of its public API (read in torch 2.13).
+
+    Args:
+        weight: float32 or bfloat16, on the CPU.
+        rows: number of rows (tokens) that the layer usually gets.
+    """
+    try:
+        return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
+    except (AttributeError, RuntimeError, NotImplementedError):  # another PyTorch, or one without oneDNN
+        return None
+
+
+def packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None, silu: bool) -> Tensor:
+    """Compute a linear layer whose weight oneDNN has packed.
+
+    Args:
+        x: (..., in_features).
+        packed: result of :func:`pack_weight`.
+        bias: (out_features, ) or None.
+        silu: whether SiLU follows.
+
+    Returns:
+        (..., out_features).
+    """
+    return torch.ops.mkldnn._linear_pointwise(x, packed, bias, 'swish' if silu else 'none', [], '')
+
+
+class InferenceLinear(nn.Linear):
+    """A linear layer, optionally followed by SiLU, that is computed by PyTorch or by oneDNN with a packed weight.
+
+    PyTorch computes a linear layer in float32 with MKL, which reaches half of oneDNN's speed on some AMD CPUs, and
+    packs the weight again in each call in bfloat16.
+
+    Args:
+        linear: the layer, whose parameters are shared.
+        choices: the decisions by kind of layer, shared by the layers of a network.
+        silu: whether SiLU follows.
+    """
+
+    def __init__(self, linear: nn.Linear, choices: Choices, silu: bool = False):
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+        self.choices, self.silu = choices, silu
+        self.packed: dict[torch.dtype, tuple[tuple[int, int], Tensor | None]] = {}  # weight's version, and its pack
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, 'packed': {}}  # packed tensors can be neither copied nor saved
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + (', silu=True' if self.silu else '')
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (..., in_features) to (..., out_features)."""
+        if _only_pytorch(x, self.weight):
+            return self.plain(x)
+        dtype = torch.get_autocast_dtype('cpu') if torch.is_autocast_enabled('cpu') else self.weight.dtype
+        kind = (self.in_features, self.out_features, self.silu, dtype)
+        if dtype not in (torch.float32, torch.bfloat16) or self.choices.get(kind) is False:
+            return self.plain(x)
+        x, packed = x.to(dtype), self._pack(dtype, x.numel() // self.in_features)
+        bias = None if self.bias is None else self.bias.detach().to(dtype)
+        if packed is not None and self.choices(kind, lambda: packed_linear(x, packed, bias, self.silu),
+                                               lambda: self.plain(x)):
+            return packed_linear(x, packed, bias, self.silu)
+        return self.plain(x)
+
+    def plain(self, x: Tensor) -> Tensor:
+        """Compute the layer as PyTorch does."""
+        x = F.linear(x, self.weight, self.bias)
+        return F.silu(x, inplace=not x.requires_grad) if self.silu else x
+
+    def _pack(self, dtype: torch.dtype, rows: int) -> Tensor | None:
+        weight = self.weight
+        state = weight.data_ptr(), 0 if weight.is_inference() else weight._version
+        if dtype not in self.packed or self.packed[dtype][0] != state:
+            self.packed[dtype] = state, pack_weight(weight.to(dtype), rows)
+        return self.packed[dtype][1]
+
+
+# -- attention -------------------------------------------------------------------------------------------
+
+
+def attend(choices: Choices, q: Tensor, k: Tensor, v: Tensor, num_heads: int, scale: float,
+           dropout: float = 0.) -> Tensor:
+    """Compute softmax attention by PyTorch's kernel or, in bfloat16 where that is faster, in blocks.
+
+    PyTorch's kernel multiplies matrices of bfloat16 as slowly as those of float32 on CPUs without AMX.
+
+    Args:
+        choices: decisions by kind of layer.
+        q, k, v, num_heads, scale, dropout: as in :func:`~cvt_dense.models.attention.softmax_attention`.
+
+    Returns:
+        The shape of ``q``.
+    """
+    if q.dtype == torch.bfloat16 and not dropout and not _only_pytorch(q):
+        kind = 'attention', num_heads, *q.shape[1:], k.shape[1]
+        if choices(kind, lambda: attend_in_blocks(q, k, v, num_heads, scale),
+                   lambda: softmax_attention(q, k, v, num_heads, scale)):
+            return attend_in_blocks(q, k, v, num_heads, scale)
+    return softmax_attention(q, k, v, num_heads, scale, dropout)
+
+
+def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, num_heads: int, scale: float) -> Tensor:
+    """Compute multi-head softmax attention by matrix products of a few heads or queries at a time.
+
+    The products are rounded to the dtype of ``q`` before the softmax, which PyTorch's kernel avoids.
+
+    Args:
+        q: (B, Nq, C).
+        k, v: (B, Nk, C).
+        num_heads: heads, which share the C channels.
+        scale: factor of the products of q and k.
+
+    Returns:
+        (B, Nq, C).
+    """
+    q, k, v = (y.unflatten(2, (num_heads, -1)).transpose(1, 2).flatten(0, 1) for y in (q * scale, k, v))
+    out, (num_queries, num_keys) = torch.empty_like(q), (q.shape[1], k.shape[1])
+    heads = max(1, BLOCK // (num_queries * num_keys))
+    rows = max(1, BLOCK // (heads * num_keys))
+    for i in range(0, len(q), heads):
+        some, keys, values = slice(i, i + heads), k[i:i + heads].transpose(1, 2), v[i:i + heads]
+        for j in range(0, num_queries, rows):
+            out[some, j:j + rows] = (q[some, j:j + rows] @ keys).softmax(-1) @ values
+    return out.unflatten(0, (-1, num_heads)).transpose(1, 2).flatten(2)

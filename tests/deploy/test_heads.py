@@ -1,0 +1,100 @@
+"""Every kind of head of mmdet's and mmseg's stock configs has the same output on a CvT for inference as before."""
+import copy
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import mmdet
+import mmseg
+import pytest
+import torch
+from mmdet.testing import demo_mm_inputs
+from mmengine import Config
+from mmengine.registry import DefaultScope
+from torch import Tensor
+
+from cvt_dense.deploy.cpu import use_cpu_kernels
+from cvt_dense.deploy.fuse import fuse
+from cvt_dense.registry import MODELS
+
+CHANNELS = [8, 16, 32]
+BACKBONE = dict(type='cvt_dense.CvT', arch=dict(embed_dims=CHANNELS, depths=[1, 1, 1], num_heads=[1, 2, 4]))
+DETECTORS = [
+    'atss/atss_r50_fpn_1x_coco', 'dyhead/atss_r50_fpn_dyhead_1x_coco', 'autoassign/autoassign_r50-caffe_fpn_1x_coco',
+    'cascade_rcnn/cascade-rcnn_r50_fpn_1x_coco', 'deformable_detr/deformable-detr_r50_16xb2-50e_coco',
+    'dino/dino-4scale_r50_8xb2-12e_coco', 'faster_rcnn/faster-rcnn_r50_fpn_1x_coco',
+    'fcos/fcos_r50-dcn-caffe_fpn_gn-head-center-normbbox-centeronreg-giou_1x_coco',
+    'foveabox/fovea_r50_fpn_gn-head-align_4xb4-2x_coco', 'fsaf/fsaf_r50_fpn_1x_coco', 'gfl/gfl_r50_fpn_1x_coco',
+    'grid_rcnn/grid-rcnn_r50_fpn_gn-head_2x_coco', 'libra_rcnn/libra-faster-rcnn_r50_fpn_1x_coco',
+    'mask_rcnn/mask-rcnn_r50_fpn_1x_coco', 'ms_rcnn/ms-rcnn_r50-caffe_fpn_1x_coco', 'paa/paa_r50_fpn_1x_coco',
+    'point_rend/point-rend_r50-caffe_fpn_ms-1x_coco', 'reppoints/reppoints-moment_r50_fpn_1x_coco',
+    'retinanet/retinanet_r50_fpn_1x_coco', 'sabl/sabl-retinanet_r50_fpn_1x_coco', 'solo/solo_r50_fpn_1x_coco',
+    'solov2/solov2_r50_fpn_1x_coco', 'tood/tood_r50_fpn_1x_coco', 'vfnet/vfnet_r50-mdconv-c3-c5_fpn_ms-2x_coco']
+SEGMENTORS = [
+    'ann_r50-d8', 'apcnet_r50-d8', 'ccnet_r50-d8', 'danet_r50-d8', 'deeplabv3_r50-d8', 'dmnet_r50-d8', 'dnl_r50-d8',
+    'encnet_r50-d8', 'fcn_r50-d8', 'fpn_r50', 'gcnet_r50-d8', 'isanet_r50-d8', 'ocrnet_r50-d8',
+    'pspnet_r50-d8', 'upernet_r50', 'segformer_mit-b0']
+
+
+def detector(name: str) -> Config:
+    cfg = Config.fromfile(Path(mmdet.__file__).parent / '.mim' / 'configs' / f'{name}.py').model
+    neck = cfg.neck[0] if isinstance(cfg.neck, list) else cfg.neck
+    neck.in_channels = CHANNELS
+    if 'start_level' in neck:
+        neck.start_level = 0
+    if 'rpn_head' in cfg:
+        cfg.test_cfg.rpn.max_per_img = 5
+    if 'num_queries' in cfg:
+        cfg.num_queries = 10
+    return cfg
+
+
+def segmentor(name: str) -> Config:
+    cfg = Config.fromfile(Path(mmseg.__file__).parent / '.mim' / 'configs' / '_base_' / 'models' / f'{name}.py').model
+    cfg.auxiliary_head = None
+    heads = cfg.decode_head if isinstance(cfg.decode_head, list) else [cfg.decode_head]
+    if 'neck' in cfg:
+        cfg.neck.in_channels = CHANNELS
+    for head in heads:
+        head.norm_cfg = dict(type='BN')
+        if 'neck' in cfg:
+            continue
+        several = isinstance(head.in_index, (list, tuple))
+        indices = list(range(3))[-len(head.in_index):] if several else 2
+        head.in_index, head.in_channels = indices, [CHANNELS[i] for i in indices] if several else CHANNELS[2]
+    return cfg
+
+
+def tensors(output: object) -> Iterator[Tensor]:
+    """Give every tensor in a tree of sequences and mappings."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        yield from tensors(list(output.values()))
+    elif isinstance(output, (list, tuple)):
+        for part in output:
+            yield from tensors(part)
+
+
+@pytest.mark.parametrize('scope, name', [
+    *(('mmdet', name) for name in DETECTORS), *(('mmseg', name) for name in SEGMENTORS)])
+def test_same_output(scope, name):
+    cfg = (detector if scope == 'mmdet' else segmentor)(name)
+    cfg.backbone = BACKBONE
+    cfg.pop('pretrained', None)
+    with DefaultScope.overwrite_default_scope(scope):
+        model = MODELS.build(cfg).eval()
+        if scope == 'mmdet':
+            batch = model.data_preprocessor(demo_mm_inputs(1, [[3, 96, 96]], with_mask=True, use_box_type=True), False)
+        else:
+            batch = dict(inputs=torch.randn(1, 3, 96, 96))
+        with torch.no_grad():
+            expected = list(tensors(model(**copy.deepcopy(batch), mode='tensor')))
+            fuse(model)
+            use_cpu_kernels(model, 'onednn')
+            results = [list(tensors(model(**copy.deepcopy(batch), mode='tensor')))]
+        results.append(list(tensors(model(**copy.deepcopy(batch), mode='tensor'))))  # with gradients
+    assert expected
+    for result in results:
+        for got, wanted in zip(result, expected, strict=True):
+            wrong = (got - wanted).abs() > 1e-3 * wanted.abs().max()
+            assert wrong.float().mean() < 1e-4  # SOLO keeps local maxima, which rounding decides
