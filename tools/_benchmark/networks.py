@@ -45,6 +45,8 @@ ATTENTION = dict(  # attn_cfg of CvT
        for percent in (90, 70, 50, 30)})
 SETTINGS = dict(  # further arguments of CvT
     with_cp=dict(with_cp=True), layer_scale=dict(layer_scale_init_value=1.), pos_embed=dict(pos_embed=[56, 28, 14]))
+
+
 def _fuse(backbone: nn.Module) -> None:
     fuse(backbone)
     use_cpu_kernels(backbone)
