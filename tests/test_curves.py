@@ -92,7 +92,8 @@ def test_tool(run, tmp_path, monkeypatch, capsys):
                   '--out', tmp_path / 'new/two.png')
     assert 'other  accuracy/top1  20    epoch 1       20    epoch 1' in output
     assert len(np.unique(np.asarray(Image.open(tmp_path / 'new/two.png')).reshape(-1, 4), axis=0)) > 20
-    for args, word in (((tmp_path / 'new', ), 'new'), ((run, '--metric', 'accuracy/top2'), 'accuracy/top2')):
+    for args, word in (((tmp_path / 'new', ), 'new'), ((run, '--metric', 'accuracy/top2'), 'accuracy/top2'),
+                       ((run, '--out', tmp_path / 'new/two.png'), 'two.png')):
         with pytest.raises(SystemExit) as end:
             plot(*args)
         assert end.value.code == 2 and word in capsys.readouterr().err

@@ -11,6 +11,7 @@ import argparse
 import copy
 import hashlib
 import sys
+import traceback
 from pathlib import Path
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
@@ -62,7 +63,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--argmax', action='store_true', help="a segmentor's label map instead of its logits")
     parser.add_argument('--keep', nargs='+', default=[], metavar='LAYER',
                         help='layers, or modules with all of their layers, that int8 leaves in floating point')
-    parser.add_argument('--sensitivity', action='store_true', help='list the layers by the error of int8 in each alone')
     parser.add_argument('--evaluate', action='store_true', help="metrics of the config's test set for the checkpoint "
                         'and each file, in one table')
     parser.add_argument('--data-root', metavar='DIR', help="read the data sets from DIR instead of the config's "
@@ -153,26 +153,34 @@ def run(args: argparse.Namespace) -> int:
     model, classes = build(cfg, args.checkpoint)
     padded = args.part == 'backbone' or task_of(model) != 'detection'
     tests = read_test_images(cfg, model, padded)
-    calibrated = 'int8' in files or args.sensitivity
-    images = inputs.network_inputs(cfg, model, 'train', args.calibrate, padded=padded) if calibrated else []
+    images = inputs.network_inputs(cfg, model, 'train', args.calibrate, padded=padded) if 'int8' in files else []
     size, dynamic = choose_size(args, cfg, task_of(model), inputs.sizes(tests))
     options = Options(size, dynamic, args.part, args.raw_input, args.argmax, tuple(args.keep))
     about = dict(classes=classes, config=Path(args.config).name,
                  config_hash=hashlib.sha256(cfg.pretty_text.encode()).hexdigest(), **inputs.describe(cfg, model))
     exporter = Exporter(model, options, about, images, tests)
-    if args.sensitivity:
-        print('int8 in one layer alone: relative error of the outputs')
-        for name, cost in exporter.sensitivity():
-            print(f'  {cost:.5f}  {name}')
-    written = [precision for precision, file in files.items() if exporter.export(file, precision)]
+    written = [precision for precision, file in files.items() if _export(exporter, file, precision)]
     for precision, file in files.items():
         print(f'{file}: done, {weight(file):.2f} MB' if precision in written else
-              f'{file} was not written, because its outputs differ from those of PyTorch by more than {precision} '
-              f'explains. The file was kept as {above_tolerance(file).name}.')
+              f'{file} was not written.')
     complete = len(written) == len(files)
     if args.evaluate:
         complete &= compare(args, exporter, {precision: files[precision] for precision in written})
     return 0 if complete else ABOVE_TOLERANCE
+
+
+def _export(exporter: Exporter, file: Path, precision: str) -> bool:
+    """Write one file and return whether it is within the tolerance; the other files follow if it cannot be written."""
+    try:
+        if exporter.export(file, precision):
+            return True
+        print(f'The outputs of {file} differ from those of PyTorch by more than {precision} explains. The file was '
+              f'kept as {above_tolerance(file).name}.')
+    except UserError:
+        raise
+    except Exception:  # exporters raise anything
+        traceback.print_exc()
+    return False
 
 
 def compare(args: argparse.Namespace, exporter: Exporter, files: dict[str, Path]) -> bool:

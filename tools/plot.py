@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cvt_dense import curves
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
+from cvt_dense.launch.outputs import add_force_argument, check_outputs
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -29,6 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--x', choices=('iterations', 'time'), default='iterations',
                         help='x axis of the curves; time is that of training, without evaluations '
                              '(default: %(default)s)')
+    add_force_argument(parser)
     return parser
 
 
@@ -50,6 +52,7 @@ def main() -> None:
             raise UserError(f'--metric {unknown[0]}: no run has evaluated it. There are: '
                             f'{", ".join(known) or "none, because no evaluation was completed"}.')
         out = Path(args.out or (Path(args.runs[0]) / 'curves.png' if len(runs) == 1 else 'curves.png'))
+        check_outputs([out], args.force or args.out is None)
         curves.draw(runs, out, args.metric, args.x)
         print(curves.table(runs, args.metric))
         print(f'picture: {out}')

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..models.cvt import CvT
 from . import detectors, formats, int8, memory, wrappers
 from .check import check, random_images
 from .runtime import MIN_SIDE, file_input, open_exported, takes_bgr
@@ -18,7 +19,6 @@ from .runtime import MIN_SIDE, file_input, open_exported, takes_bgr
 DTYPES = dict(fp16=torch.float16, bf16=torch.bfloat16)
 TRACED_SIDE = 320  # pixels, of networks for any size: a map of one cell would be taken for one that always is
 PRECISIONS = ('fp32', 'fp16', 'bf16', 'int8')
-JUDGED = 16  # calibration images that --sensitivity runs
 
 
 class Options(NamedTuple):
@@ -144,9 +144,13 @@ class Exporter:
 
     def _trace(self, dtype: torch.dtype | None = None) -> torch.export.ExportedProgram:
         """Trace the network, for images of any size and number as far as it goes; see ``dynamic`` and ``batch``."""
-        attempts = [(True, self.batch)] if self.dynamic is not False else []
+        is_cvt = isinstance(self.model.backbone, CvT)  # others may take PyTorch's tracer hours
+        attempts = [(True, self.batch)] if self.dynamic or self.dynamic is None and is_cvt else []
         if not self.dynamic:
             attempts += dict.fromkeys([(False, self.batch), (False, 1)])
+        if self.dynamic and not is_cvt:
+            self.report('Tracing a network other than CvT for images of any size may take very long; --size traces it '
+                        'for one size.')
         for self.dynamic, self.batch in attempts:
             size = self.options.size
             if self.dynamic:
@@ -155,10 +159,9 @@ class Exporter:
             try:
                 return formats.trace(self._program(dtype), file_input(images, self.about), self._free_dimensions())
             except Exception as error:
-                failure = error
-            self.report(f'The network cannot be exported for images of any {"size" if self.dynamic else "number"} '
-                        '(windowed attention, for one, depends on it).')
-        reason = ' '.join(str(failure).split())[:200]
+                failure, reason = error, ' '.join(str(error).split())[:200]
+            self.report(f'The network cannot be exported for images of any {"size" if self.dynamic else "number"}: '
+                        f'{reason}')
         hint = ' Leave --dynamic out.' if self.dynamic else ''
         raise UserError(f'this network cannot be exported: {reason}.{hint}') from failure
 
@@ -187,14 +190,6 @@ class Exporter:
             model = int8.quantize(model, inputs, self.layers.keys() - self.keep)
             self.report(f'  {len(int8.int8_layers(model, self.layers))} of {len(self.layers)} layers in int8')
         (formats.save_openvino if path.suffix == '.xml' else formats.save_onnx)(model, path, self.metadata(precision))
-
-    def sensitivity(self) -> list[tuple[str, float]]:
-        """Return the error that int8 in each layer alone causes; see :func:`int8.sensitivity`.
-
-        A detector is measured up to its first head.
-        """
-        run = self.network.dense if isinstance(self.network, detectors.Detector) else self.network
-        return int8.sensitivity(self.network, run, self.images[:JUDGED])
 
     def check(self, path: Path, precision: str) -> bool:
         """Return whether a file's outputs equal the model's within the tolerance."""

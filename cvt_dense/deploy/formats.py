@@ -128,6 +128,12 @@ def save_onnx(model: Any, path: Path, metadata: dict[str, Any]) -> None:
         from onnxruntime.transformers.float16 import convert_float_to_float16
         with quiet():
             model = convert_float_to_float16(model, keep_io_types=True)
+        casts = {}  # the converter casts a tensor once for each node that reads it, always under one name
+        for node in model.graph.node:
+            casts.setdefault(tuple(node.output), node)
+        nodes = list(casts.values())
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
     del model.metadata_props[:]
     onnx.helper.set_model_props(model, {METADATA: json.dumps(metadata)})
     onnx.save(model, path)

@@ -6,14 +6,12 @@ to 64.38 % (FQ-ViT, arXiv 2111.13824).
 import contextlib
 import difflib
 import io
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .check import relative_error
 from .formats import LAYERS, public_name, quiet
 
 # UperNet's pooled maps are means over whole images: with them in int8, outputs were twice as far off.
@@ -39,7 +37,7 @@ def select(names: Sequence[str], keep: Sequence[str]) -> set[str]:
         if not found:
             similar = difflib.get_close_matches(wanted, names, 3, 0.5) or list(names)[:3]
             raise UserError(f'--keep {wanted}: there is no such layer, nor a module that holds any; similar: '
-                            f'{", ".join(similar)}. --sensitivity lists all of them.')
+                            f'{", ".join(similar)}.')
         kept |= found
     return kept
 
@@ -103,51 +101,3 @@ def quantize(model: Any, inputs: Sequence[Tensor], names: Collection[str]) -> An
     if not int8_layers(quantized, names):
         raise RuntimeError('quantisation left no int8 operator in the model')
     return quantized
-
-
-def sensitivity(network: nn.Module, run: Callable[[Tensor], Sequence[Tensor]],
-                inputs: Sequence[Tensor]) -> list[tuple[str, float]]:
-    """Simulate in float32 the error that quantising each layer alone causes.
-
-    Args:
-        network: holds the layers.
-        run: takes an image through them, gives tensors.
-        inputs: calibration images.
-
-    Returns:
-        (name, relative error of the outputs) of each of :func:`layers` that runs, the most expensive first.
-    """
-    chosen = layers(network)
-    ranges: dict[str, tuple[Tensor, Tensor]] = {}
-
-    def observe(name: str) -> Callable:
-        def hook(module: nn.Module, args: tuple[Tensor]) -> None:
-            low, high = torch.aminmax(args[0])
-            before = ranges.get(name, (low.new_zeros(()), ) * 2)
-            ranges[name] = torch.minimum(low, before[0]), torch.maximum(high, before[1])
-        return hook
-
-    def rounded(name: str) -> Callable:
-        low, high = (bound.item() for bound in ranges[name])
-        scale = max((high - low) / 255, 1e-12)
-        return lambda module, args: (torch.fake_quantize_per_tensor_affine(
-            args[0], scale, round(-low / scale), 0, 255), )
-
-    with torch.no_grad():
-        hooks = [module.register_forward_pre_hook(observe(name)) for name, module in chosen.items()]
-        expected = [run(image) for image in inputs]
-        for hook in hooks:
-            hook.remove()
-        costs = []
-        for name in ranges:
-            module, weight = chosen[name], chosen[name].weight.data
-            axis = 1 if isinstance(module, nn.ConvTranspose2d) else 0
-            scale = (weight.transpose(0, axis).flatten(1).abs().amax(1) / 127).clamp(min=1e-12)
-            zeros = torch.zeros_like(scale, dtype=torch.int32)
-            hook = module.register_forward_pre_hook(rounded(name))
-            module.weight.data = torch.fake_quantize_per_channel_affine(weight, scale, zeros, axis, -127, 127)
-            errors = [relative_error(a, b) for image, right in zip(inputs, expected) for a, b in zip(run(image), right)]
-            module.weight.data = weight
-            hook.remove()
-            costs.append((name, sum(errors) / len(errors)))
-    return sorted(costs, key=lambda item: -item[1])

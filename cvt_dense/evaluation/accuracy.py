@@ -28,7 +28,7 @@ class Accuracy(BaseMetric):
     """Computes ``accuracy/top1`` and ``accuracy/top5`` in percent, and ``accuracy/loss``, the mean cross entropy.
 
     The result does not depend on the number of processes. Images with label -1 (unreadable) are left out. With fewer
-    than k classes, top-k is 100.
+    than k classes, top-k is 100. Outputs that are not finite are wrong, whatever the label.
 
     Args:
         topk: the k's.
@@ -71,11 +71,15 @@ class Accuracy(BaseMetric):
         logits = torch.stack([sample['logits'] for sample in data_samples]).cpu()
         labels = torch.tensor([sample['label'] for sample in data_samples])
         if self.valid_classes is not None:
+            if self.valid_classes[-1] >= logits.shape[1]:
+                raise ValueError(f'valid_classes has the class {int(self.valid_classes[-1])}, and the network has '
+                                 f'{logits.shape[1]} outputs.')
             logits = logits[:, self.valid_classes]
             labels = self._to_valid(labels, data_samples)
         targets = labels.clamp(min=0)
         losses = F.cross_entropy(logits, targets, reduction='none')
         order = logits.topk(min(max(self.topk), logits.shape[1]), dim=1).indices
+        order[~logits.isfinite().all(dim=1)] = -1
         hits = order == targets[:, None]
         for i, sample in enumerate(data_samples):
             real_hits = None if self.real_labels is None else self._real_hits(order[i], sample['path'])
@@ -100,7 +104,7 @@ class Accuracy(BaseMetric):
                              'real_labels has no entry for it.')
         real = self.real_labels[number - 1]
         if self.valid_classes is not None:
-            order = self.valid_classes[order]
+            order = torch.where(order < 0, -1, self.valid_classes[order])
         return [int(k) in real for k in order] if real else None
 
     def compute_metrics(self, results: list[tuple]) -> dict[str, float]:

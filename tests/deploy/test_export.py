@@ -68,13 +68,7 @@ def test_int8_operators_are_in_the_file(exporter, tmp_path):
                 and any('Dequantize' in name for name in node.input)]
 
 
-def test_sensitivity_lists_every_layer(exporter):
-    listed = exporter.sensitivity()
-    assert {name for name, _ in listed} == set(exporter.layers) and 'head' in exporter.layers
-    costs = [cost for _, cost in listed]
-    assert costs == sorted(costs, reverse=True) and 0 <= costs[-1] and 0 < costs[0] < 0.5
-    # The map tokens of the last block ask for nothing that CLS is made of.
-    assert [name for name, cost in listed if not cost] == ['backbone.stage2.blocks.0.attn.conv_proj_q.conv']
+def test_unknown_layer(exporter):
     with pytest.raises(UserError, match='--keep backbone.stage0.blok'):
         int8.select(list(exporter.layers), ['backbone.stage0.blok'])
 
@@ -171,6 +165,8 @@ def test_whole_detector(network, tmp_path, caplog, task, dynamic):
             assert 'masks' not in expected or (found.masks != expected.masks).float().mean() < 1e-3
     if dynamic is None:
         assert exporter.export(tmp_path / 'a.xml'), exporter.lines
+        exporter.export(tmp_path / 'half.onnx', 'fp16')  # its boxes may differ, since the weights are random
+        assert not any('does not run' in line for line in exporter.lines)
         with pytest.raises(UserError, match='torch.export'):
             exporter.export(tmp_path / 'a.pt2')
 

@@ -40,6 +40,12 @@ def test_fewer_classes_than_k():
     assert evaluate(samples(torch.randn(8, 3), torch.randint(0, 3, (8, ))))['accuracy/top5'] == 100
 
 
+def test_outputs_that_are_not_finite_are_wrong():
+    logits = torch.full((20, 10), float('nan'))
+    result = evaluate(samples(logits, torch.arange(20) % 10))
+    assert result['accuracy/top1'] == result['accuracy/top5'] == 0
+
+
 def test_unreadable_images_are_left_out(data):
     logits, labels = data
     with_gaps = labels.clone()
@@ -87,6 +93,8 @@ def test_mistakes(tmp_path):
         Accuracy(topk=(0, ))
     with pytest.raises(ValueError, match='valid_classes'):
         Accuracy(valid_classes=[])
+    with pytest.raises(ValueError, match='12.*10 outputs'):
+        evaluate(samples(torch.randn(1, 10), [3]), valid_classes=[3, 12])
     with pytest.raises(FileNotFoundError, match='gone.json'):
         Accuracy(real_labels=str(tmp_path / 'gone.json'))
 

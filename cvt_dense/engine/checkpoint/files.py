@@ -1,10 +1,12 @@
 """Files of checkpoints: written atomically, and found again when a run is resumed."""
+import re
 import zipfile
 from pathlib import Path
 
 from mmengine.fileio import LocalBackend, register_backend
 
 from ...fileio import write_atomically
+from ...weights import read_checkpoint
 
 
 @register_backend('cvt_dense.atomic', force=True)
@@ -20,16 +22,28 @@ def find_checkpoint(work_dir: str) -> str | None:
     """Return the checkpoint that a run in ``work_dir`` continues from, or None if there is none.
 
     It is the one that ``last_checkpoint`` names. Where that is missing or incomplete (an older run without
-    ``SafeCheckpointHook``, a moved folder, a damaged disk), it is the newest complete one.
+    ``SafeCheckpointHook``, a moved folder, a damaged disk), it is the complete one with the most iterations; times of
+    files do not matter, because copies have new ones.
     """
     folder = Path(work_dir)
-    candidates: list[Path] = []
     if (folder / 'last_checkpoint').is_file():
         named = (folder / 'last_checkpoint').read_text().strip()
         if '://' in named:
             return named
-        candidates = [folder / Path(named).name, Path(named)]  # a copied folder names the original's file
-    saved = [path for pattern in ('epoch_*.pth', 'iter_*.pth') for path in folder.glob(pattern)]
-    candidates += sorted(saved, key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in (folder / Path(named).name, Path(named)):  # a copied folder names the original's file
+            if _is_complete(path):
+                return str(path)
+    newest = []
+    for pattern in ('epoch_*.pth', 'iter_*.pth', 'preempted.pth'):
+        saved = [path for path in folder.glob(pattern) if _is_complete(path)]
+        newest += sorted(saved, key=lambda path: int(re.search(r'\d*$', path.stem)[0] or 0))[-1:]
+    return str(max(newest, key=_iterations)) if newest else None
+
+
+def _is_complete(path: Path) -> bool:
     # torch.save writes a zip archive, whose directory is at its end, so a truncated file has none.
-    return next((str(path) for path in candidates if path.is_file() and zipfile.is_zipfile(path)), None)
+    return path.is_file() and zipfile.is_zipfile(path)
+
+
+def _iterations(path: Path) -> int:
+    return (read_checkpoint(path).get('meta') or {}).get('iter', 0)

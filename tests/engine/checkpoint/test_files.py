@@ -7,9 +7,10 @@ import torch
 from cvt_dense.engine.checkpoint import find_checkpoint
 
 
-def write(path: Path, age: int) -> None:
-    torch.save(dict(weight=torch.zeros(9)), path)
-    os.utime(path, (1e9 - age, 1e9 - age))
+def write(path: Path, iteration: int) -> None:
+    """Write a checkpoint; the more iterations it has, the older is its file."""
+    torch.save(dict(weight=torch.zeros(9), meta=dict(iter=iteration)), path)
+    os.utime(path, (1e9 - iteration, 1e9 - iteration))
 
 
 def test_find_checkpoint(tmp_path):
@@ -17,8 +18,8 @@ def test_find_checkpoint(tmp_path):
     for folder in (first, moved):
         folder.mkdir()
         assert find_checkpoint(str(folder)) is None
-        write(folder / 'epoch_7.pth', age=2)
-        write(folder / 'epoch_8.pth', age=1)
+        write(folder / 'epoch_7.pth', 70)
+        write(folder / 'epoch_8.pth', 80)
         (folder / 'last_checkpoint').write_text(str(first / 'epoch_8.pth'))
     assert find_checkpoint(str(moved)) == str(moved / 'epoch_8.pth')  # the copy of what last_checkpoint names
     (moved / 'epoch_8.pth').rename(moved / 'away')
@@ -30,3 +31,13 @@ def test_find_checkpoint(tmp_path):
     assert find_checkpoint(str(moved)) == str(moved / 'epoch_7.pth')
     (moved / 'last_checkpoint').write_text('')
     assert find_checkpoint(str(moved)) == str(moved / 'epoch_7.pth')
+
+
+def test_iterations_decide_where_last_checkpoint_is_missing(tmp_path):
+    for number in (1, 2, 10):
+        write(tmp_path / f'epoch_{number}.pth', number * 10)
+    assert find_checkpoint(str(tmp_path)) == str(tmp_path / 'epoch_10.pth')
+    write(tmp_path / 'preempted.pth', 93)
+    assert find_checkpoint(str(tmp_path)) == str(tmp_path / 'epoch_10.pth')
+    write(tmp_path / 'preempted.pth', 103)
+    assert find_checkpoint(str(tmp_path)) == str(tmp_path / 'preempted.pth')
