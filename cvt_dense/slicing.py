@@ -14,6 +14,8 @@ import torch
 from mmengine.dataset import Compose, pseudo_collate
 from mmengine.model import BaseModel, BaseTTAModel
 from mmengine.structures import InstanceData, PixelData
+from PIL import ExifTags
+from PIL.TiffImagePlugin import TiffImageFile
 from pycocotools import mask as coco_mask
 from torch import Tensor
 
@@ -43,6 +45,13 @@ class RasterImage:
 
     def __init__(self, path: str | Path):
         import rasterio
+        try:
+            with open(path, 'rb') as file:
+                turned = TiffImageFile(file).tag_v2.get(ExifTags.Base.Orientation, 1) != 1
+        except SyntaxError:  # Pillow's way to say that it is another kind of file
+            turned = False
+        if turned:
+            raise ValueError(f'{path} is turned by its EXIF orientation, which a window is not.')
         self._environment = rasterio.Env(GDAL_CACHEMAX=CACHE_BYTES)
         try:
             with warnings.catch_warnings():

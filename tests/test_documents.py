@@ -129,10 +129,14 @@ def definitions():
 
 
 def test_public_definitions_are_documented():
-    """Functions with three or more parameters also describe them under ``Args:``."""
+    """Functions with three or more parameters also describe them under ``Args:``.
+
+    The gradients of operators have the parameters of the operators, whose documentation they name.
+    """
     found = {name: value for name, value in definitions() if value.__name__ != '<lambda>'}
     assert len(found) > 500
     assert not [name for name, value in found.items() if not value.__doc__]
     functions = {name: value for name, value in found.items() if inspect.isfunction(value)}
     parameters = {name: set(inspect.signature(value).parameters) - {'self', 'cls'} for name, value in functions.items()}
-    assert not [name for name, names in parameters.items() if len(names) > 2 and 'Args:' not in functions[name].__doc__]
+    assert not [name for name, names in parameters.items() if len(names) > 2 and 'Args:' not in functions[name].__doc__
+                and not (name.startswith('cvt_dense.ops.') and '_forward`' in functions[name].__doc__)]

@@ -73,7 +73,8 @@ def main() -> None:
         if args.split:
             convert.split(data, args.split, args.seed, args.group)
         files = convert.output_files(data, args.dst, args.target)
-        check_outputs(files, args.force, inputs=[sample.path for sample in data.samples])
+        outputs = [*files, *convert.annotation_files(files, args.dst, args.target)]
+        check_outputs(outputs, args.force, inputs=[path for path in args.src.rglob('*') if path.is_file()])
         convert.write(data, files, args.dst, args.target)
     splits = [name for name in ('train', 'val', 'test') if any(sample.split == name for sample in data.samples)]
     for name in splits:

@@ -23,10 +23,13 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from ..fileio import write_atomically
+from . import listing
+from .transforms import read_orientation
 
-IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
 SPLITS = ('train', 'val', 'test')
+SPLIT_WORDS = dict(train='train', training='train', val='val', valid='val', validation='val', test='test',
+                   testing='test')
 COCO_KEYS = {'id', 'image_id', 'category_id', 'bbox', 'segmentation', 'area', 'iscrowd'}  # of an object
 UNLABELLED_IGNORED = 'Pixels without an object are not labelled.'  # a COCO file's info.description
 
@@ -51,9 +54,11 @@ class Data:
 
     def add_image(self, path: Path, root: Path) -> Sample:
         """Add a sample without objects for an image file below ``root``, with its size after EXIF rotation."""
-        with Image.open(path) as image:
-            turned = image.getexif().get(0x0112, 1) >= 5
-            width, height = image.size[::-1] if turned else image.size
+        try:
+            with Image.open(path) as image:
+                width, height = image.size[::-1] if read_orientation(image) >= 5 else image.size
+        except Image.DecompressionBombError as error:
+            raise ValueError(f'{path}: {error}') from error
         self.samples.append(Sample(path, split_name(path.relative_to(root)), width, height))
         return self.samples[-1]
 
@@ -118,8 +123,12 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def split_name(path: Path) -> str:
-    """Return the split that a folder or file name in ``path`` names: 'train', 'val' or 'test'; otherwise 'train'."""
-    found = re.findall(r'train|val|test', '/'.join(path.parts[:-1]).lower())
+    """Return the split that a word of a folder's name in ``path`` names: 'train', 'val' or 'test'; otherwise 'train'.
+
+    'val2017', 'my_valid' and 'testing' name a split, 'festival' and 'latest' do not.
+    """
+    words = re.findall('[a-z]+', '/'.join(path.parts[:-1]).lower())
+    found = [SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS]
     return found[-1] if found else 'train'
 
 
@@ -139,9 +148,8 @@ def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
 
 
 def images_below(folder: Path) -> list[Path]:
-    """Return the image files below a folder in alphabetical order; hidden files and folders are left out."""
-    return sorted(path for path in folder.rglob('*') if path.suffix.lower() in IMAGES
-                  and not any(part.startswith('.') for part in path.relative_to(folder).parts))
+    """Return the image files below a folder in alphabetical order, through links, without hidden ones."""
+    return sorted(Path(image['img_path']) for image in listing.images_below(str(folder)))
 
 
 # -- readers: each adds the classes and the samples of a folder -------------------------------------
@@ -154,9 +162,13 @@ def read_yolo(src: Path, data: Data) -> None:
     with naming(files[0] if files else src):
         content = (yaml.safe_load(files[0].read_text(encoding='utf-8-sig')) or {}) if len(files) == 1 else {}
     names, keypoints = content.get('names'), math.prod(content.get('kpt_shape') or [0])
-    if not names:
-        raise ValueError(f'{src} holds {len(files)} .yaml files; allowed is one, whose "names" are the classes.')
-    data.classes = [str(names[key]) for key in sorted(names)] if isinstance(names, dict) else list(map(str, names))
+    if not isinstance(names, (list, dict)) or not names:
+        raise ValueError(f'{src} holds {len(files)} .yaml files; allowed is one, whose "names" are the classes: a '
+                         'list, or names by number.')
+    with naming(files[0]):
+        numbered = names.items() if isinstance(names, dict) else enumerate(names)
+        by_number = {int(number): str(name) for number, name in numbered}
+    data.classes = [by_number.get(number, str(number)) for number in range(max(by_number) + 1)]
     for path in images_below(src):
         sample = data.add_image(path, src)
         parts = path.relative_to(src).with_suffix('.txt').parts
@@ -164,7 +176,8 @@ def read_yolo(src: Path, data: Data) -> None:
         if not label.is_file():
             data.notes['images without annotations have no objects'].append(str(path))
             continue
-        lines = [line for line in label.read_text().splitlines() if line.strip()]
+        with naming(label):
+            lines = [line for line in label.read_text(encoding='utf-8-sig').splitlines() if line.strip()]
         if keypoints and any(len(line.split()) >= 5 + keypoints for line in lines):
             lines = [' '.join(line.split()[:5]) for line in lines]
             data.notes['keypoints were left out'].append(str(label))
@@ -186,6 +199,9 @@ def read_voc(src: Path, data: Data) -> None:
             trees[path] = ElementTree.parse(path).getroot()
     splits = {line.split()[0]: path.stem for path in sorted(src.rglob('ImageSets/Main/*.txt'))
               for line in path.read_text().splitlines() if line.strip() and path.stem in SPLITS}
+    for path, root in trees.items():
+        if not all(node.text and node.text.strip() for node in root.findall('object/name')):
+            raise ValueError(f'{path} cannot be read: an object has no name.')
     data.classes = sorted({node.text for root in trees.values() for node in root.findall('object/name')})
     for path, sample in data.pair({path: path.stem for path in trees}, src, lambda image: image.stem):
         sample.split = splits.get(path.stem, sample.split)
@@ -201,13 +217,14 @@ def read_voc(src: Path, data: Data) -> None:
 def read_labelme(src: Path, data: Data) -> None:
     """Read JSON files, each of which names its image as ``imagePath``."""
     from supervision.dataset.formats.labelme import SUPPORTED_SHAPE_TYPES, labelme_shapes_to_detections
-    contents = {}
+    contents, names = {}, {}
     for path in sorted(src.rglob('*.json')):
         with naming(path):
             contents[path] = content = json.loads(path.read_text(encoding='utf-8-sig'))
+            names[path] = re.split(r'[/\\]', content['imagePath'])[-1]
             for shape in list(content['shapes']):
                 for mark in ('group_id', 'flags', 'description'):
-                    if shape.get(mark) not in (None, {}, ''):
+                    if shape.pop(mark, None) not in (None, {}, ''):  # supervision would join a group's shapes
                         data.notes[f'{mark!r} of shapes was left out'].append(str(path))
                 short = shape['shape_type'] == 'polygon' and len(shape['points']) < 3
                 if short or shape['shape_type'] not in SUPPORTED_SHAPE_TYPES:
@@ -216,7 +233,6 @@ def read_labelme(src: Path, data: Data) -> None:
                     content['shapes'].remove(shape)
     data.classes = sorted({shape['label'] for content in contents.values() for shape in content['shapes']})
     numbers = {name: number for number, name in enumerate(data.classes)}
-    names = {path: re.split(r'[/\\]', content['imagePath'])[-1] for path, content in contents.items()}
     for path, sample in data.pair(names, src, lambda image: image.name):
         with naming(path):
             for kind, masks in (('polygon', True), ('rectangle', False)):
@@ -242,12 +258,15 @@ def read_coco(src: Path, data: Data) -> None:
 def _read_coco_file(file: Path, src: Path, images: dict[str, list[Path]], data: Data) -> set[Path]:
     """Add the samples of a file, and return their images."""
     content = json.loads(file.read_text(encoding='utf-8-sig'))
+    if not isinstance(content, dict) or not {'images', 'annotations', 'categories'} <= content.keys():
+        data.notes['JSON files without images, annotations and categories were left out'].append(str(file))
+        return set()
     data.background &= (content.get('info') or {}).get('description') != UNLABELLED_IGNORED
     names = {category['id']: category['name'] for category in content['categories']}
     data.classes += [name for name in names.values() if name not in data.classes]
     samples, part = {}, split_name(file.relative_to(src) / 'x')
     for image in content['images']:
-        found = [path for path in images[Path(image['file_name']).name] if path.match(image['file_name'])]
+        found = _find_image(image['file_name'], images)
         found = [path for path in found if split_name(path.relative_to(src)) == part] or found
         if not found:
             data.notes['annotations without an image were left out'].append(image['file_name'])
@@ -255,16 +274,56 @@ def _read_coco_file(file: Path, src: Path, images: dict[str, list[Path]], data: 
         if len(found) > 1:
             data.notes['several images have the name in the annotation file, of which the first was taken'].append(
                 image['file_name'])
-        samples[image['id']] = data.add_image(found[0], src)
-        samples[image['id']].split = part
+        if image['id'] in samples:
+            raise ValueError(f'two images have the id {image["id"]}')
+        samples[image['id']] = sample = data.add_image(found[0], src)
+        sample.split, size = part, (image.get('width', sample.width), image.get('height', sample.height))
+        if size != (sample.width, sample.height):
+            raise ValueError(f'{image["file_name"]} has the size {size[0]}x{size[1]} there, and {sample.width}x'
+                             f'{sample.height} as it is read, upright: its boxes are for another image')
+    known = {image['id'] for image in content['images']}
     for one in content['annotations']:
+        if one['image_id'] not in known:
+            data.notes['objects of an unknown image_id were left out'].append(str(file))
         if one['image_id'] in samples:
+            sample = samples[one['image_id']]
             kept = {key: one[key] for key in ('bbox', 'segmentation', 'area') if one.get(key)}
+            if 'segmentation' in kept and not _check_segmentation(kept, sample):
+                data.notes['polygons without an area were left out'].append(str(file))
             label = data.classes.index(names[one['category_id']])
-            data.add_object(samples[one['image_id']], dict(kept, category_id=label, iscrowd=one.get('iscrowd', 0)))
+            data.add_object(sample, dict(kept, category_id=label, iscrowd=one.get('iscrowd', 0)))
         for key in sorted(one.keys() - COCO_KEYS):
             data.notes[f'{key} of objects were left out'].append(str(file))
     return {sample.path for sample in samples.values()}
+
+
+def _find_image(name: str, images: dict[str, list[Path]]) -> list[Path]:
+    """Return the images that a ``file_name`` means: those whose path ends with it, or of an absolute one best does."""
+    parts = [part for part in re.split(r'[/\\]', name) if part not in ('', '.', '..')]
+    absolute = name.startswith(('/', '\\')) or ':' in parts[0]
+
+    def common(path: Path) -> int:
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1],
+                                                  zip(reversed(path.parts), reversed(parts))))
+
+    found = images.get(parts[-1], [])
+    best = max(map(common, found), default=0) if absolute else len(parts)
+    return [path for path in found if common(path) == best]
+
+
+def _check_segmentation(one: dict[str, Any], sample: Sample) -> bool:
+    """Remove polygons of fewer than three points from an object, and return whether all of its own stay.
+
+    Raises:
+        ValueError: run lengths are for an image of another size.
+    """
+    found = one['segmentation']
+    if isinstance(found, dict):
+        if list(found['size']) != [sample.height, sample.width]:
+            raise ValueError(f'a mask has the size {found["size"]}, its image {[sample.height, sample.width]}')
+        return True
+    one['segmentation'] = [polygon for polygon in found if len(polygon) >= 6]
+    return len(one['segmentation']) == len(found)
 
 
 def read_masks(src: Path, data: Data) -> None:
@@ -272,7 +331,9 @@ def read_masks(src: Path, data: Data) -> None:
     data.background = False
     folder = next((src / name for name in ('labels', 'annotations') if (src / name).is_dir()), src)
     if (src / 'classes.txt').is_file():
-        data.classes = (src / 'classes.txt').read_text(encoding='utf-8-sig').splitlines()
+        with naming(src / 'classes.txt'):
+            lines = (src / 'classes.txt').read_text(encoding='utf-8-sig').splitlines()
+        data.classes = [line.strip() for line in lines if line.strip()]
     else:
         data.notes['classes have numbers for names, because there is no classes.txt'].append(str(src))
     allowed = len(data.classes) or IGNORED
@@ -387,8 +448,11 @@ def output_files(data: Data, dst: Path, target: str) -> dict[Path, Sample]:
         target: 'coco' or 'masks'.
 
     Raises:
-        ValueError: two images of a split would get the same name.
+        ValueError: two images of a split would get the same name, or label maps cannot hold as many classes.
     """
+    if target == 'masks' and len(data.classes) >= IGNORED:
+        raise ValueError(f'{len(data.classes)} classes do not fit into 8-bit label maps, which have {IGNORED} with '
+                         'the background.')
     folder = dst / 'images' if target == 'masks' else dst
     files, stems = {}, {}
     for sample in data.samples:
@@ -397,6 +461,23 @@ def output_files(data: Data, dst: Path, target: str) -> dict[Path, Sample]:
             raise ValueError(f'{other.path} and {sample.path} would get one name in one split: rename one.')
         files[folder / sample.split / sample.path.name] = sample
     return files
+
+
+def annotation_files(files: dict[Path, Sample], dst: Path, target: str) -> list[Path]:
+    """Return the paths of all files that :func:`write` writes beside the images.
+
+    Args:
+        files: what :func:`output_files` returned.
+        dst: folder of the result.
+        target: 'coco' or 'masks'.
+    """
+    if target == 'coco':
+        return [dst / 'annotations' / f'{part}.json' for part in sorted({sample.split for sample in files.values()})]
+    return [_label_file(path, sample, dst) for path, sample in files.items()] + [dst / 'classes.txt']
+
+
+def _label_file(path: Path, sample: Sample, dst: Path) -> Path:
+    return dst / 'labels' / sample.split / f'{path.stem}.png'
 
 
 def write(data: Data, files: dict[Path, Sample], dst: Path, target: str) -> None:
@@ -433,8 +514,6 @@ def _write_masks(data: Data, files: dict[Path, Sample], dst: Path) -> None:
     if data.background and 'background' not in classes:
         classes.append('background')
         data.notes["pixels without an object became the class 'background', the last one"].append(str(dst))
-    if len(classes) > IGNORED:
-        raise ValueError(f'{len(classes)} classes do not fit into 8-bit label maps, which have {IGNORED}.')
     fill = classes.index('background') if data.background else IGNORED
     if len({path.suffix for path in files}) > 1:
         data.notes['images have several suffixes, of which MMSegmentation reads one (img_suffix)'].append(str(dst))
@@ -447,7 +526,7 @@ def _write_masks(data: Data, files: dict[Path, Sample], dst: Path) -> None:
             if (label_map[mask] != fill).any():
                 data.notes['objects cover others, of which the smaller ones are kept in front'].append(str(sample.path))
             label_map[mask] = one['category_id']
-        label = dst / 'labels' / sample.split / f'{path.stem}.png'
+        label = _label_file(path, sample, dst)
         label.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(label_map).save(label)
     (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in classes), encoding='utf-8')

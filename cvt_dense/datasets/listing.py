@@ -12,9 +12,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mmengine import fileio
-from timm.data.readers import get_img_extensions
 
 Image = dict[str, Any]
+IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
+
+
+def is_image(path: str) -> bool:
+    """Return whether a file's name is that of an image."""
+    return path.lower().endswith(IMAGES)
 
 
 def find_classes(root: str) -> list[str]:
@@ -47,18 +52,20 @@ def list_images(root: str, classes: Sequence[str] | None = None,
     if not os.path.exists(root):
         raise FileNotFoundError(f'{root!r} does not exist. Give the right data root with --data-root DIR, or set '
                                 'data_root and split in the config.')
+    if os.path.isfile(root) and not root.endswith('.tar'):
+        raise ValueError(f'{root!r} is a file. Give a folder of class folders, or an uncompressed .tar file of them.')
     by_class: dict[str, list[Image]] = {}
     tars = _tar_files(root)
     if tars:
         for name, image in _images_in_tars(tars):
             by_class.setdefault(name if labelled else '', []).append(image)
     elif labelled:
-        by_class = {name: list(_images_below(os.path.join(root, name))) for name in _folders(root)}
+        by_class = {name: list(images_below(os.path.join(root, name))) for name in _folders(root)}
     else:
-        by_class = {'': list(_images_below(root))}
+        by_class = {'': list(images_below(root))}
     if not any(by_class.values()):
         raise FileNotFoundError(f'{root!r} holds no image{" in class folders" if labelled else ""}. The allowed '
-                                f'suffixes are {", ".join(get_img_extensions())}.')
+                                f'suffixes are {", ".join(IMAGES)}.')
     names = list(classes or sorted(by_class)) if labelled else []
     unknown, empty = sorted(by_class.keys() - names), [name for name in by_class if not by_class[name]]
     if labelled and unknown:
@@ -141,7 +148,8 @@ def _tar_files(root: str) -> list[str]:
     return [os.path.join(root, name) for name in names if name.endswith('.tar') and not name.startswith('.')]
 
 
-def _images_below(folder: str) -> Iterator[Image]:
+def images_below(folder: str) -> Iterator[Image]:
+    """Yield the images at any depth below a folder, through links, without hidden ones."""
     here = Path(folder).resolve()
     visited = {here, *here.parents}  # a link upwards would make a loop
     for inside, folders, files in os.walk(folder, followlinks=True):
@@ -153,33 +161,46 @@ def _images_below(folder: str) -> Iterator[Image]:
                 unvisited.append(name)
         folders[:] = unvisited
         for name in files:
-            if not name.startswith('.') and name.lower().endswith(get_img_extensions()):
+            if not name.startswith('.') and is_image(name):
                 yield dict(img_path=os.path.join(inside, name))
 
 
 def _images_in_tars(paths: list[str]) -> Iterator[tuple[str, Image]]:
-    """Yield (class, image) of each image in tar files, and in tar files inside them."""
+    """Yield (class, image) of each image in tar files; of members of one name the last counts, as for ``tar``.
+
+    Raises:
+        ValueError: a file is damaged, or has a member that cannot be read: a link, or a tar file.
+    """
     for path in paths:
+        found: dict[str, tuple[str, Image]] = {}
         try:
-            with open(path, 'rb') as file:
-                yield from _images_in_tar(file, path, path[:-4], 0)
+            with tarfile.open(path, mode='r:') as tar:
+                for member in tar:
+                    inside = os.path.normpath(member.name)
+                    if member.isdir() or any(part.startswith('.') for part in inside.split('/')):
+                        continue
+                    if inside.lower().endswith('.tar') or is_image(inside) and not member.isreg():
+                        raise ValueError(f'{path!r} has the member {inside!r}, a link or a tar file, which cannot be '
+                                         'read: unpack it.')
+                    if is_image(inside):
+                        place = os.path.join(path[:-4], inside)
+                        found[place] = os.path.basename(os.path.dirname(place)), dict(
+                            img_path=path, name=path + place[len(path) - 4:], offset=member.offset_data,
+                            size=member.size)
+                _check_end(path, tar.offset)
         except tarfile.TarError as error:
             raise ValueError(f'{path!r} is not a complete, uncompressed tar file: {error}') from error
+        yield from found.values()
 
 
-def _images_in_tar(file: BinaryIO, path: str, folder: str, start: int) -> Iterator[tuple[str, Image]]:
-    """Yield (class, image) of each image in the tar at byte ``start`` of the file ``path``."""
-    with tarfile.open(fileobj=file, mode='r:') as tar:
-        for member in tar:
-            inside, offset = os.path.normpath(member.name), start + member.offset_data
-            if not member.isreg() or any(part.startswith('.') for part in inside.split('/')):
-                continue
-            place = os.path.join(folder, inside)
-            if inside.lower().endswith('.tar'):
-                yield from _images_in_tar(tar.extractfile(member), path, place[:-4], offset)
-            elif inside.lower().endswith(get_img_extensions()):
-                yield os.path.basename(os.path.dirname(place)), dict(
-                    img_path=path, name=path + place[len(path) - 4:], offset=offset, size=member.size)
+def _check_end(path: str, offset: int) -> None:
+    """Check that a tar file ends with zeros from ``offset`` on, where ``tarfile`` has stopped without an error."""
+    with open(path, 'rb') as file:
+        file.seek(offset)
+        rest = file.read(2**20)
+        if not rest or rest.strip(b'\0') or file.read(1):
+            raise ValueError(f'{path!r} is damaged after {offset} bytes, cut off, or several tar files one after the '
+                             'other: images would be missing. Make the file again.')
 
 
 def _join(names: Sequence[str]) -> str:

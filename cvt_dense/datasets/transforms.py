@@ -23,8 +23,9 @@ UPRIGHT = {
 def open_image(file: Any) -> Image.Image:
     """Open an image in RGB and upright, as classification reads it in training, testing and prediction.
 
-    EXIF's orientation is applied, as mmcv's decoders for detection and segmentation do. The authors' loader ignores
-    it, which makes a difference for the few turned photos of ImageNet only. 16-bit greyscale is scaled to 8 bits.
+    EXIF's orientation is applied to JPEG, PNG and TIFF, and not to WebP, as mmcv's decoders for detection and
+    segmentation do. The authors' loader ignores it, which makes a difference for the few turned photos of ImageNet
+    only. 16-bit greyscale is scaled to 8 bits.
 
     Args:
         file: path or open binary file.
@@ -37,15 +38,23 @@ def open_image(file: Any) -> Image.Image:
         ValueError: pixels are neither 8 nor 16 bits.
     """
     image = Image.open(file)
-    try:
-        orientation = image.getexif().get(ExifTags.Base.Orientation)
-    except Exception:  # EXIF data may be broken in many ways; the image need not be
-        orientation = None
+    orientation = read_orientation(image)
     if orientation in UPRIGHT:  # ImageOps.exif_transpose would decode every image at its full size
         image = image.transpose(UPRIGHT[orientation])
     if image.mode.startswith('I') or image.mode == 'F':
         image = _scale_to_8_bits(image)
     return image if image.mode == 'RGB' else image.convert('RGB')
+
+
+def read_orientation(image: Image.Image) -> int:
+    """Return the EXIF orientation that is still to be undone, from 1 (none) to 8.
+
+    Pillow turns a TIFF itself. mmcv reads WebP as it is stored, so its orientation is ignored everywhere.
+    """
+    try:
+        return 1 if image.format in ('TIFF', 'WEBP') else image.getexif().get(ExifTags.Base.Orientation, 1)
+    except Exception:  # EXIF data may be broken in many ways; the image need not be
+        return 1
 
 
 def _scale_to_8_bits(image: Image.Image) -> Image.Image:

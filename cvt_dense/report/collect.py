@@ -13,11 +13,12 @@ import supervision as sv
 import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
-from PIL import Image, ImageOps
+from PIL import Image
 from pycocotools import mask as mask_utils
 from pycocotools.coco import COCO
 from tqdm import tqdm
 
+from ..datasets import open_image
 from ..datasets.listing import image_name, open_file
 from ..errors import UserError
 from ..palette import choose_palette
@@ -205,7 +206,7 @@ def to_rle(mask: Any, height: int, width: int) -> dict[str, Any] | None:
 def read_image(file: Any) -> Image.Image:
     """Return an upright RGB image of a path or open file, or a grey square where it cannot be read."""
     try:
-        return ImageOps.exif_transpose(Image.open(file)).convert('RGB')
+        return open_image(file)
     except Exception:  # Pillow raises many types for broken files, and a report must not end with one picture
         return Image.new('RGB', (64, 64), 'grey')
 

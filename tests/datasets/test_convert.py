@@ -187,12 +187,113 @@ def test_bad_input(tmp_path):
 
 @pytest.mark.parametrize('source, name, content', [
     ('yolo', 'labels/train/a.txt', '0 0.5'), ('yolo', 'data.yaml', 'names: [a'), ('voc', 'a.xml', '<annotation>'),
+    ('voc', 'a.xml', '<annotation><object><name></name></object></annotation>'),
+    ('labelme', 'train/a.json', '{"shapes": [], "imagePath": null}'),
     ('labelme', 'train/a.json', '{}'), ('coco', 'annotations/instances_val2017.json', '{"images": [')])
 def test_a_damaged_annotation_file_is_named(tmp_path, source, name, content):
     WRITERS[source](tmp_path)
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=f'{name} cannot be read'):
         convert.read(tmp_path, source)
+
+
+def edited(path: Path, **changes) -> None:
+    """Change the first image's or object's values in a COCO file."""
+    content = json.loads(path.read_text())
+    for key, value in changes.items():
+        place, key = key.split('__')
+        content[place][0][key] = value
+    path.write_text(json.dumps(content))
+
+
+COCO_FILE = 'annotations/instances_train2017.json'
+
+
+@pytest.mark.parametrize('changes, wrong', [
+    (dict(images__width=41), '41x30'), (dict(annotations__segmentation=dict(size=[3, 3], counts='1')), r'\[3, 3\]')])
+def test_coco_files_that_do_not_fit_their_images(tmp_path, changes, wrong):
+    write_coco(tmp_path)
+    edited(tmp_path / COCO_FILE, **changes)
+    with pytest.raises(ValueError, match=f'instances_train2017.json.*{wrong}'):
+        convert.read(tmp_path, 'coco')
+
+
+@pytest.mark.parametrize('name, new', [
+    ('IMG[2024].png', 'IMG[2024].png'), ('a.png', r'train2017\a.png'), ('a.png', '../train2017/a.png'),
+    ('a.png', '/data/coco/train2017/a.png')])
+def test_file_names_in_coco_files(tmp_path, name, new):
+    write_coco(tmp_path)
+    (tmp_path / 'train2017/a.png').rename(tmp_path / 'train2017' / name)
+    edited(tmp_path / COCO_FILE, images__file_name=new)
+    assert len(convert.read(tmp_path, 'coco').samples[0].objects) == 2
+
+
+@pytest.mark.parametrize('changes, note', [
+    (dict(annotations__segmentation=[[1, 1, 2, 2]]), 'polygons without an area'),
+    (dict(annotations__segmentation=[[]]), 'polygons without an area'),
+    (dict(annotations__image_id=99), 'unknown image_id')])
+def test_coco_objects_that_are_changed_are_listed(tmp_path, changes, note):
+    write_coco(tmp_path)
+    edited(tmp_path / COCO_FILE, **changes)
+    (tmp_path / 'annotations/captions_train2017.json').write_text('{"images": [], "annotations": []}')
+    notes = convert.read(tmp_path, 'coco').notes
+    assert any(note in text for text in notes) and any('JSON files' in text for text in notes)
+
+
+def test_two_images_of_one_id(tmp_path):
+    write_coco(tmp_path)
+    file = tmp_path / COCO_FILE
+    content = json.loads(file.read_text())
+    content['images'].append(content['images'][0])
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match='id 7'):
+        convert.read(tmp_path, 'coco')
+
+
+@pytest.mark.parametrize('names, classes', [
+    ('{0: a, 2: c, 3: d}', ['a', '1', 'c', 'd']), ('{1: cat, 2: dog}', ['0', 'cat', 'dog']),
+    ('{"10": k, "0": a}', ['a', *map(str, range(1, 10)), 'k']), ('cat', None)])
+def test_yolo_names(tmp_path, names, classes):
+    write_yolo(tmp_path)
+    (tmp_path / 'data.yaml').write_text(f'names: {names}\n')
+    if classes is None:
+        with pytest.raises(ValueError, match='names'):
+            convert.read(tmp_path, 'yolo')
+    else:
+        assert convert.read(tmp_path, 'yolo').classes == classes
+
+
+def test_files_of_other_encodings(tmp_path):
+    write_yolo(tmp_path / 'yolo')
+    label = tmp_path / 'yolo/labels/train/a.txt'
+    label.write_text(label.read_text(), encoding='utf-8-sig')
+    assert len(convert.read(tmp_path / 'yolo', 'yolo').samples[0].objects) == 2
+    label.write_bytes('0 .5 .5 .1 .1 \xe9'.encode('latin-1'))
+    with pytest.raises(ValueError, match='a.txt'):
+        convert.read(tmp_path / 'yolo', 'yolo')
+
+
+@pytest.mark.parametrize('folder, part', [
+    ('festival', 'train'), ('latest', 'train'), ('val2017', 'val'), ('my_validation', 'val'), ('Testing', 'test')])
+def test_words_that_name_a_split(folder, part):
+    assert convert.split_name(Path(f'images/{folder}/a.png')) == part
+
+
+def test_links_to_image_folders_are_followed(tmp_path):
+    write_coco(tmp_path / 'src')
+    (tmp_path / 'src/train2017').rename(tmp_path / 'elsewhere')
+    (tmp_path / 'src/train2017').symlink_to(tmp_path / 'elsewhere')
+    assert len(convert.read(tmp_path / 'src', 'coco').samples) == 2
+
+
+def test_shapes_of_a_group_stay_apart(tmp_path):
+    write_labelme(tmp_path)
+    file = tmp_path / 'train/a.json'
+    content = json.loads(file.read_text())
+    for shape in content['shapes']:
+        shape.update(group_id=1, label='dog', shape_type='rectangle', points=[[1, 1], [9, 9]])
+    file.write_text(json.dumps(content))
+    assert len(convert.read(tmp_path, 'labelme').samples[0].objects) == 2
 
 
 @pytest.mark.parametrize('source, suffix', (('labelme', 'json'), ('voc', 'xml')))
@@ -273,4 +374,15 @@ def test_command_line(tmp_path, run_tool):
     out = run_tool(*command).stdout
     assert f'classes = {tuple(CLASSES)}' in out and "val_ann, val_images = 'annotations/val.json', 'val/'" in out
     assert 'fasterrcnn_cvt13_custom.py' in out and 'note: images without annotations' in out
-    assert 'exists already' in run_tool(*command, rc=2).stdout
+    written = [path for path in (tmp_path / 'dst').rglob('*') if path.is_file()]
+    assert len(written) == 4
+    for path in written:  # one file alone stops the tool too, and stays as it is
+        content = {other: other.read_bytes() for other in written}
+        for other in written:
+            other.unlink()
+        path.write_text('mine')
+        assert 'exists already' in run_tool(*command, rc=2).stdout and path.read_text() == 'mine'
+        for other in written:
+            other.write_bytes(content[other])
+    again = ('tools/convert_data.py', tmp_path / 'dst', tmp_path / 'dst', '--from', 'coco', '--to', 'coco', '--force')
+    assert 'would overwrite an input' in run_tool(*again, rc=2).stdout
