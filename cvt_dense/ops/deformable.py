@@ -32,7 +32,7 @@ def ms_deform_attn_backward(value: Tensor, shapes: Tensor, level_start: Tensor, 
                             grad_output: Tensor, grad_value: Tensor, grad_locations: Tensor, grad_weights: Tensor,
                             im2col_step: int) -> None:
     """Write the gradients of :func:`ms_deform_attn_forward` into the last three tensors."""
-    add_gradients(lambda v, x, w: ms_deform_attn_forward(v, shapes, level_start, x, w, im2col_step),
+    _add_gradients(lambda v, x, w: ms_deform_attn_forward(v, shapes, level_start, x, w, im2col_step),
                   (value, locations, weights), grad_output, (grad_value, grad_locations, grad_weights))
 
 
@@ -88,14 +88,14 @@ def deform_conv_forward(input: Tensor, weight: Tensor, offset: Tensor, output: T
 def deform_conv_backward_input(input: Tensor, offset: Tensor, grad_output: Tensor, grad_input: Tensor,
                                grad_offset: Tensor, weight: Tensor, columns: Tensor, **settings: int) -> None:
     """Add the gradients by input and offset of :func:`deform_conv_forward` to the given tensors."""
-    add_gradients(lambda x, o: _convolution(settings)(x, weight, o, None), (input, offset), grad_output,
+    _add_gradients(lambda x, o: _convolution(settings)(x, weight, o, None), (input, offset), grad_output,
                   (grad_input, grad_offset))
 
 
 def deform_conv_backward_parameters(input: Tensor, offset: Tensor, grad_output: Tensor, grad_weight: Tensor,
                                     columns: Tensor, ones: Tensor, scale: float, **settings: int) -> None:
     """Add ``scale`` times the gradient by the weight of :func:`deform_conv_forward` to ``grad_weight``."""
-    add_gradients(lambda w: _convolution(settings)(input, w, offset, None), (torch.zeros_like(grad_weight), ),
+    _add_gradients(lambda w: _convolution(settings)(input, w, offset, None), (torch.zeros_like(grad_weight), ),
                   grad_output * scale, (grad_weight, ))
 
 
@@ -112,7 +112,7 @@ def modulated_deform_conv_backward(input: Tensor, weight: Tensor, bias: Tensor, 
                                    grad_bias: Tensor, grad_offset: Tensor, grad_mask: Tensor, grad_output: Tensor,
                                    with_bias: bool, **settings: int) -> None:
     """Add the gradients of :func:`modulated_deform_conv_forward` to the given tensors."""
-    add_gradients(_convolution(settings), (input, weight, offset, mask), grad_output,
+    _add_gradients(_convolution(settings), (input, weight, offset, mask), grad_output,
                   (grad_input, grad_weight, grad_offset, grad_mask))
     if with_bias:
         grad_bias += grad_output.sum((0, 2, 3))
@@ -135,7 +135,7 @@ def _convolution(settings: dict[str, int]) -> Callable[..., Tensor]:
     return function
 
 
-def add_gradients(function: Callable[..., Tensor], inputs: Sequence[Tensor], grad_output: Tensor,
+def _add_gradients(function: Callable[..., Tensor], inputs: Sequence[Tensor], grad_output: Tensor,
                   outputs: Sequence[Tensor]) -> None:
     """Add the gradients of a function by its inputs to ``outputs``; autograd computes them."""
     with torch.enable_grad():

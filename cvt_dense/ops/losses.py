@@ -34,7 +34,10 @@ def sigmoid_focal_loss_backward(input: Tensor, target: Tensor, weight: Tensor, g
 
 def softmax_focal_loss_forward(softmax: Tensor, target: Tensor, weight: Tensor, output: Tensor, gamma: float,
                                alpha: float) -> None:
-    """Write the focal loss of probabilities (N, classes) into ``output`` (N, ); negative targets have loss 0."""
+    """Write the loss of :func:`sigmoid_focal_loss_forward` of probabilities (N, classes) into ``output`` (N, ).
+
+    Negative targets have loss 0.
+    """
     p, _, factor = _softmax(softmax, target, weight)
     output.copy_(-alpha * (1 - p)**gamma * _log(p) * factor)
 
