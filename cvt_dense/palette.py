@@ -1,10 +1,12 @@
-"""Choose colours of classes whose data set has none."""
-from collections.abc import Sequence
+"""Choose the colours of classes whose data set has none, and the font of their names."""
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 BACKGROUND = (40, 40, 40)  # of a class of that name
 FIRST = (230, 60, 60)
+FONTS = ('DejaVu Sans', 'Noto Sans CJK SC', 'Noto Sans CJK JP', 'Noto Sans SC', 'WenQuanYi Zen Hei',
+         'Droid Sans Fallback', 'PingFang SC', 'Hiragino Sans', 'Microsoft YaHei', 'SimHei', 'Arial Unicode MS')
 
 
 def choose_palette(classes: Sequence[str]) -> list[tuple[int, int, int]]:
@@ -30,3 +32,18 @@ def choose_palette(classes: Sequence[str]) -> list[tuple[int, int, int]]:
         distance = np.minimum(distance, np.linalg.norm(lab - lab[chosen], axis=1))
         chosen = int(distance.argmax())
     return palette
+
+
+def find_font(texts: Iterable[str]) -> str:
+    """Return the file of the first font of this machine that has the most of the characters of some texts."""
+    from matplotlib import font_manager
+    needed = {ord(character) for text in texts for character in text}
+
+    def missing(path: str) -> int:
+        return len(needed - font_manager.get_font(path).get_charmap().keys())
+
+    installed = {font.name: font.fname for font in reversed(font_manager.fontManager.ttflist)}
+    default = font_manager.findfont(FONTS[0])
+    if not missing(default):
+        return default
+    return min([default, *(installed[name] for name in FONTS[1:] if name in installed)], key=missing)

@@ -13,6 +13,7 @@ from PIL import Image
 
 from cvt_dense.api import Model
 from cvt_dense.fileio import atomic_path
+from cvt_dense.palette import find_font
 from cvt_dense.slicing import RasterImage
 
 DRAWN_SIDE = 480  # pixels; images with a shorter side below are enlarged by a whole factor, ...
@@ -120,9 +121,9 @@ def annotate(model: Model, image: np.ndarray, labels: sv.Detections | np.ndarray
     dark_or_light = sv.ColorPalette([sv.Color.WHITE if np.dot(colour, (0.3, 0.59, 0.11)) < 120 else sv.Color.BLACK
                                      for colour in model.palette])
     position = sv.Position.CENTER_OF_MASS if is_map else sv.Position.TOP_LEFT
-    picture = sv.LabelAnnotator(
-        palette, text_color=dark_or_light, text_position=position, smart_position=True,
-        text_scale=sv.calculate_optimal_text_scale(size), text_thickness=max(1, thickness // 2),
+    picture = sv.RichLabelAnnotator(
+        palette, text_color=dark_or_light, text_position=position, smart_position=True, font_path=find_font(texts),
+        font_size=max(10, round(25 * sv.calculate_optimal_text_scale(size))),
     ).annotate(picture, found, texts)
     return picture[..., ::-1]
 

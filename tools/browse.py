@@ -7,6 +7,7 @@ Nothing is trained. The samples of the training split are those of the first ite
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
+from cvt_dense.launch.data_sets import leaf_datasets
 from cvt_dense.launch.outputs import add_force_argument, check_report_folder
 
 
@@ -63,12 +65,12 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
         pipeline: the steps of an evaluation.
     """
     from cvt_dense.report import browse
-    from cvt_dense.report.collect import read_infos
+    from cvt_dense.report.collect import leaves, read_infos
     files, occurring, classes = {}, {}, ()
     for split, data_set in splits.items():
         classes = (getattr(data_set, 'metainfo', None) or {}).get('classes') or ()
         infos = read_infos(data_set)
-        files[split] = infos, getattr(data_set, 'backend_args', None)
+        files[split] = infos
         if 'label' in infos[0]:
             labels = [info['label'] for info in infos]
             browse.add_class_statistics(report, split, labels, classes)
@@ -79,19 +81,20 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
             browse.add_detection_statistics(report, split, infos, classes, scale)
             occurring[split] = {classes[one['bbox_label']] for info in infos for one in info['instances']}
         elif 'seg_map_path' in infos[0]:
-            steps = getattr(getattr(data_set, 'pipeline', None), 'transforms', ())
+            steps = getattr(getattr(leaves(data_set)[0], 'pipeline', None), 'transforms', ())
             occurring[split] = browse.add_pixel_statistics(report, split, infos, classes, steps)
     browse.add_missing_classes(report, occurring, classes)
     return browse.add_duplicates(report, files)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Write a report of the data and schedules of the config that the command line names."""
-    args = build_parser().parse_args()
+    args = build_parser().parse_args(argv)
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         command_line.check_value('--number', args.number, 1)
         check_report_folder(args)
         from cvt_dense.report import browse
+        from cvt_dense.report.collect import read_infos
         from cvt_dense.report.page import Report
         with tempfile.TemporaryDirectory() as folder:
             runner = start_training(args, Path(folder))
@@ -99,18 +102,20 @@ def main() -> None:
             splits = {'train': runner.train_dataloader.dataset}
             if runner.val_loop is not None:
                 splits['val'] = runner.val_dataloader.dataset
-            evaluation = (runner.cfg.get('val_dataloader') or runner.cfg.train_dataloader).dataset.get('pipeline', ())
-            unreadable = add_data(report, splits, evaluation)
+            evaluation = next(leaf_datasets((runner.cfg.get('val_dataloader') or runner.cfg.train_dataloader).dataset))
+            unreadable = add_data(report, splits, evaluation.get('pipeline', ()))
             hook = browse.SamplesHook(args.number, args.split)
             runner.register_hook(hook, priority='LOWEST')
             try:
                 runner.train()
             except hook.Finished:
                 loader = runner.cfg[f'{args.split}_dataloader']
-                steps = [str(step['type']) for step in loader.dataset.get('pipeline', ())]
+                data_set = next(leaf_datasets(loader.dataset))
+                steps = [str(step['type']) for step in data_set.get('pipeline', ())]
                 late = 'Resize' in steps and 'LoadAnnotations' in steps[steps.index('Resize'):]
                 classes = (getattr(splits['train'], 'metainfo', None) or {}).get('classes') or ()
-                browse.add_samples(report, hook.samples, classes, late)
+                infos = read_infos(getattr(runner, f'{args.split}_dataloader').dataset)
+                browse.add_samples(report, hook.samples, infos, classes, late)
                 report.sections.insert(0, report.sections.pop())
                 browse.add_schedule(report, hook.milestones, hook.curves)
             except Exception as error:

@@ -7,6 +7,7 @@ The network is tested once; an exported file may take the checkpoint's place. Ev
 """
 import argparse
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,9 +83,9 @@ def test_on(cfg: Any, split: str) -> None:
     cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if 'RawWeightsHook' not in str(hook['type'])]
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Write a report of the mistakes of the checkpoint that the command line names."""
-    args = build_parser().parse_args()
+    args = build_parser().parse_args(argv)
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         check_report_folder(args)
         for checkpoint in (args.checkpoint, *([args.compare] if args.compare else [])):
@@ -96,7 +97,8 @@ def main() -> None:
         report = Report(f'{args.checkpoint}{second} on {args.split}')
         other = None
         if args.compare is not None:
-            other = test(args, args.other_config or args.config, args.compare)
+            only_first = argparse.Namespace(**{**vars(args), 'backbone': None})  # the file is of the first network
+            other = test(only_first, args.other_config or args.config, args.compare)
             seen = [([record['path'] for record in hook.records], hook.classes) for hook in (tested, other)]
             if seen[0] != seen[1]:
                 raise UserError(f'--compare {args.compare}: both networks need the same images and classes.')

@@ -18,14 +18,14 @@ from PIL import Image
 from pycocotools import mask as mask_utils
 from tqdm import tqdm
 
-from ..datasets.listing import image_name, open_file
+from ..datasets.listing import image_name
 from ..palette import choose_palette
-from .collect import annotate, name_unreadable, overlay, read_image, scan, to_rle
+from .collect import annotate, name_unreadable, overlay, picture, scan, to_rle
 from .page import Cell, Report, side_by_side
 
 SMALL = 16  # side in pixels below which an object has at most 4 x 4 cells of the finest map
 NEAR = 4  # bits of 64 by which the perceptual hashes of near duplicates differ at most
-SCANNED = 5000  # images of a split that are read for label maps and hashes
+SCANNED = 5000  # images of a split that are read for hashes
 
 
 class SamplesHook(Hook):
@@ -127,17 +127,19 @@ def schedule(runner: Runner) -> tuple[list[int], list[dict[str, Any]]]:
     return sorted(i for i in milestones if i < runner.max_iters), list(kinds.values())
 
 
-def add_samples(report: Report, samples: Sequence[dict[str, Any]], classes: Sequence[str], late: bool) -> None:
+def add_samples(report: Report, samples: Sequence[dict[str, Any]], infos: Sequence[dict[str, Any]],
+                classes: Sequence[str], late: bool) -> None:
     """Add the samples to a report: the original image of each beside the network's input.
 
     Args:
         report: gets one section.
         samples: see :class:`SamplesHook`.
+        infos: what :func:`cvt_dense.report.collect.read_infos` returned for their data set.
         classes: class names.
         late: annotations are loaded after the image is resized, as mmdet's test pipelines do, and stay as they are.
     """
     report.add_section('Samples', 'The original image beside the input of the network, with its annotation.')
-    palette, numbers = choose_palette(classes), []
+    palette, numbers, by_name = choose_palette(classes), [], {image_name(info): info for info in infos}
     for sample in samples:
         seen, note = sample['input'], ''
         if 'sample' in sample:
@@ -154,7 +156,7 @@ def add_samples(report: Report, samples: Sequence[dict[str, Any]], classes: Sequ
                 weights = label if label.ndim else torch.eye(len(classes))[label]
                 best = [(float(weights[k]), classes[k]) for k in weights.argsort(descending=True)[:2]]
                 note = ', '.join(f'{name} {weight:.2f}' for weight, name in best if weight > 0.05)
-        numbers.append(report.add_image(path, partial(side_by_side, read_image(path), seen), note))
+        numbers.append(report.add_image(path, partial(side_by_side, picture(by_name[path]), seen), note))
     report.add_pictures(numbers)
 
 
@@ -272,12 +274,12 @@ def _fills(instance: dict[str, Any], height: int, width: int) -> bool:
 
 def _draw_objects(info: dict[str, Any], boxes: np.ndarray, labels: np.ndarray, classes: Sequence[str],
                   palette: Sequence[Any]) -> Image.Image:
-    return side_by_side(annotate(read_image(info['img_path']), boxes, labels, classes, palette))
+    return side_by_side(annotate(picture(info), boxes, labels, classes, palette))
 
 
 def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, Any]], classes: Sequence[str],
                          pipeline: Iterable[Any]) -> set[str]:
-    """Add pixels per class of at most ``SCANNED`` label maps to a report; return the classes that occur.
+    """Add pixels per class of all label maps to a report; return the classes that occur.
 
     Args:
         report: gets one section.
@@ -291,10 +293,10 @@ def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, A
     palette, pixels, images = choose_palette(classes), Counter(), defaultdict(list)
 
     def draw(info: dict[str, Any]) -> Image.Image:
-        image, label_map = read_image(info['img_path']), load(dict(info, seg_fields=[]))['gt_seg_map']
-        return side_by_side(image, overlay(image, label_map, palette))
+        image = picture(info)
+        return side_by_side(image, overlay(image, load(dict(info, seg_fields=[]))['gt_seg_map'], palette))
 
-    for info in tqdm(infos[:SCANNED], desc=f'label maps of {split}', unit=' images', leave=False, disable=None):
+    for info in tqdm(infos, desc=f'label maps of {split}', unit=' images', leave=False, disable=None):
         number = report.add_image(info['img_path'], partial(draw, info))
         values, counts = np.unique(load(dict(info, seg_fields=[]))['gt_seg_map'], return_counts=True)
         for value, count in zip(values.tolist(), counts.tolist()):
@@ -323,43 +325,44 @@ def add_class_statistics(report: Report, split: str, labels: Iterable[int], clas
     report.add_table(['class', 'images'], [[name, counts[k]] for k, name in enumerate(classes)])
 
 
-def add_duplicates(report: Report, splits: dict[str, tuple[Sequence[dict[str, Any]], Any]]) -> list[str]:
+def add_duplicates(report: Report, splits: dict[str, Sequence[dict[str, Any]]]) -> list[str]:
     """Add exact and near duplicates, within and between splits, to a report, and name unreadable images, also returned.
 
     Args:
         report: gets one section.
-        splits: by name, the infos and ``backend_args`` of the images; at most ``SCANNED`` images are read.
+        splits: by name, what :func:`cvt_dense.report.collect.read_infos` returned; at most ``SCANNED`` images of each
+            are read.
     """
     found, unreadable = [], []
-    for split, (infos, backend_args) in splits.items():
-        for info, (data, image) in zip(infos, scan(infos[:SCANNED], f'images of {split}', backend_args)):
+    for split, infos in splits.items():
+        for info, (data, image) in zip(infos, scan(infos[:SCANNED], f'images of {split}')):
             if image is None:
                 unreadable.append(image_name(info))
             else:
                 bits = np.packbits(imagehash.phash(image).hash).view(np.uint64)[0]
-                found.append((split, info, backend_args, hashlib.sha1(data).digest(), bits))
+                found.append((split, info, hashlib.sha1(data).digest(), bits))
     name_unreadable(report, unreadable)
-    report.add_section('Duplicates', f'Pairs among {len(found)} images: the same file, or a perceptual hash that '
-                       f'differs in at most {NEAR} of 64 bits.')
+    report.add_section('Duplicates', f'Pairs among the first {len(found)} images: the same file, or a perceptual hash '
+                       f'that differs in at most {NEAR} of 64 bits.')
     pairs: dict[str, list[int]] = defaultdict(list)
     counted: Counter = Counter()
     bits = np.array([bits for *_, bits in found], np.uint64)
-    for i, (split, info, backend_args, digest, _) in enumerate(found):
+    for i, (split, info, digest, _) in enumerate(found):
         for j in i + 1 + np.flatnonzero(np.bitwise_count(bits[i + 1:] ^ bits[i]) <= NEAR):
-            other_split, other, other_args, other_digest, _ = found[j]
+            other_split, other, other_digest, _ = found[j]
             kind = ('the same file, ' if digest == other_digest else 'nearly the same, ') + (
                 f'within {split}' if split == other_split else f'between {split} and {other_split}')
             counted[kind] += 1
             if len(pairs[kind]) < 60:
-                pairs[kind].append(report.add_image(image_name(info), partial(
-                    _draw_files, (info, backend_args), (other, other_args)), f'left; right: {image_name(other)}'))
+                pairs[kind].append(report.add_image(image_name(info), partial(_draw_pair, info, other),
+                                                    f'left; right: {image_name(other)}'))
     report.add_table(['pairs', 'number'], [[kind, Cell(count, pairs[kind])] for kind, count in counted.items()]
                      or [['none', 0]])
     return unreadable
 
 
-def _draw_files(*files: tuple[dict[str, Any], Any]) -> Image.Image:
-    return side_by_side(*(read_image(open_file(*file)) for file in files))
+def _draw_pair(*infos: dict[str, Any]) -> Image.Image:
+    return side_by_side(*map(picture, infos))
 
 
 def add_missing_classes(report: Report, occurring: dict[str, set[str]], classes: Sequence[str]) -> None:

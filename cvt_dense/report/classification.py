@@ -80,10 +80,10 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     suspects = label_suspects(labels, probabilities)
     report.add_pictures(suspects, 'Images whose annotated class has the lowest probability. Their labels may be wrong.')
 
-    if len(records) >= 10:
+    chosen = np.random.default_rng(0).permutation(len(records))[:EMBEDDED]
+    features = np.stack([records[i]['feature'] for i in chosen]).astype(np.float32)
+    if len(records) >= 10 and np.isfinite(features).all() and np.ptp(features, axis=0).any():  # t-SNE needs both
         report.add_section('Embedding')
-        chosen = np.random.default_rng(0).permutation(len(records))[:EMBEDDED]
-        features = np.stack([records[i]['feature'] for i in chosen]).astype(np.float32)
         points = TSNE(perplexity=min(30, (len(chosen) - 1) / 3), init='pca', random_state=0).fit_transform(features)
         figure = Figure((8, 6))
         axes = figure.subplots()
@@ -93,7 +93,7 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
             axes.legend(handles, [classes[k] for k in np.unique(labels[chosen])][:len(shown)], fontsize=7)
         axes.set(xticks=[], yticks=[])
         report.add_figure(figure, f'The pooled features of {len(chosen)} images by t-SNE, coloured by annotated class.')
-    return dict(correct=correct, labels=labels, top1=top[1], ece=error, suspects=suspects)
+    return dict(correct=correct, labels=labels, top1=top[1], ece=error, suspects=suspects, classes=len(classes))
 
 
 def label_suspects(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:

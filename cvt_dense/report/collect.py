@@ -21,18 +21,31 @@ from tqdm import tqdm
 from ..datasets import open_image
 from ..datasets.listing import image_name, open_file
 from ..errors import UserError
-from ..palette import choose_palette
+from ..palette import choose_palette, find_font
 from . import classification, detection, segmentation
 from .page import SIDE, Report, side_by_side
 
 
+def leaves(data_set: Any) -> list[Any]:
+    """Return the data sets that a wrapper such as ConcatDataset joins, or the data set itself."""
+    inner = getattr(data_set, 'datasets', None) or ([data_set.dataset] if hasattr(data_set, 'dataset') else [])
+    return [leaf for one in inner for leaf in leaves(one)] or [data_set]
+
+
 def read_infos(data_set: Any) -> list[dict[str, Any]]:
-    """Return a data set's entries for each of its images.
+    """Return a data set's entries for each of its images, to which :func:`picture` can be applied.
 
     The ``instances`` of COCO's files are as they are annotated, with their ``area``: mmdet leaves out those without
     area or outside of their image.
     """
-    infos = [data_set.get_data_info(i) for i in range(len(data_set))]
+    return [info for leaf in leaves(data_set) for info in _read_leaf(leaf)]
+
+
+def _read_leaf(data_set: Any) -> list[dict[str, Any]]:
+    steps = getattr(getattr(data_set, 'pipeline', None), 'transforms', ())
+    loader = next((step for step in steps if type(step).__name__.startswith('LoadImageFromN')), None)  # of arrays
+    also = dict(backend_args=getattr(data_set, 'backend_args', None), loader=loader)
+    infos = [dict(data_set.get_data_info(i), **also) for i in range(len(data_set))]
     if hasattr(data_set, 'cat2label'):
         with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
             objects = COCO(data_set.ann_file).imgToAnns
@@ -45,19 +58,18 @@ def read_infos(data_set: Any) -> list[dict[str, Any]]:
     return infos
 
 
-def scan(infos: Sequence[dict[str, Any]], what: str, backend_args: Any = None) -> Iterator[tuple[bytes, Any]]:
+def scan(infos: Sequence[dict[str, Any]], what: str) -> Iterator[tuple[bytes, Any]]:
     """Yield the bytes of each image and a small grey version of it, or None in its place if it cannot be read.
 
     Args:
-        infos: entries of the data set's images.
+        infos: what :func:`read_infos` returned.
         what: label of the progress bar.
-        backend_args: arguments of MMEngine's file backend; None reads local files.
     """
     def read(info: dict[str, Any]) -> tuple[bytes, Any]:
         data = b''
         try:
-            data = open_file(info, backend_args).read()
-            image = Image.open(io.BytesIO(data))
+            data = open_file(info, info['backend_args']).read()
+            image = _load(info) if info['loader'] else Image.open(io.BytesIO(data))
             image.draft('L', (64, 64))  # a JPEG is decoded at a fraction of its size
             return data, image.convert('L').resize((64, 64))
         except Exception:  # Pillow raises many types for broken files
@@ -101,8 +113,8 @@ class CollectHook(Hook):
         if not any(info.get('label', -1) >= 0 or info.get('instances') or info.get('seg_map_path') for info in infos):
             raise UserError(f'none of the {len(infos)} images of the data has an annotation, without which mistakes '
                             'cannot be found. Give other data with --split or --data-root.')
-        self._infos = {image_name(info): info for info in infos}
-        small = [image for _, image in scan(infos, 'reading', getattr(data_set, 'backend_args', None))]
+        self._infos = {(image_name(info), info.get('img_id')): info for info in infos}
+        small = [image for _, image in scan(infos, 'reading')]
         self.readable = [i for i, image in enumerate(small) if image is not None]
         self.unreadable = [image_name(info) for info, image in zip(infos, small) if image is None]
 
@@ -128,21 +140,24 @@ class CollectHook(Hook):
     def _add_classification(self, sample: dict[str, Any]) -> None:
         feature = self._features.pop(0).cpu().numpy() if self._features else sample['logits'].cpu().numpy()
         if sample.get('label', -1) >= 0:
-            self.records.append(dict(path=sample['path'], label=int(sample['label']), feature=feature,
+            self.records.append(dict(path=sample['path'], info=self._infos[sample['path'], None],
+                                     label=int(sample['label']), feature=feature,
                                      probabilities=sample['logits'].double().softmax(0).cpu().numpy()))
 
     def _add_segmentation(self, sample: Any) -> None:
         prediction = sample.pred_sem_seg.data[0].cpu().numpy()
         annotation = sample.gt_sem_seg.data[0].cpu().numpy()
-        record = segmentation.count(prediction, annotation, len(self.classes), self.data_set.ignore_index)
+        record = segmentation.count(prediction, annotation, len(self.classes), leaves(self.data_set)[0].ignore_index)
         # Compressed, because the label maps of thousands of images do not fit into memory.
-        record.update(path=sample.img_path, prediction=cv2.imencode('.png', prediction.astype(np.uint8))[1],
-                      annotation=cv2.imencode('.png', annotation.astype(np.uint8))[1])
+        record.update(path=sample.img_path, info=self._infos[sample.img_path, None],
+                      prediction=cv2.imencode('.png', prediction.astype(np.uint16))[1],
+                      annotation=cv2.imencode('.png', annotation.astype(np.uint16))[1])
         self.records.append(record)
 
     def _add_detection(self, sample: Any) -> None:
         height, width = sample.ori_shape
-        instances = self._infos[sample.img_path]['instances']
+        info = self._infos[sample.img_path, sample.img_id]
+        instances = info['instances']
         found = sample.pred_instances.numpy()
         masks = [m if isinstance(m, dict) else mask_utils.encode(np.asfortranarray(m, np.uint8))
                  for m in found.get('masks', ())]
@@ -151,7 +166,7 @@ class CollectHook(Hook):
         with_masks = all(truth) and bool(masks or not len(found['scores']))
         areas = [one.get('area', area) for one, area in zip(instances, np.prod(boxes[:, 2:] - boxes[:, :2], 1))]
         self.records.append(dict(
-            path=sample.img_path, size=(height, width), gt_boxes=boxes, gt_areas=areas,
+            path=sample.img_path, info=info, size=(height, width), gt_boxes=boxes, gt_areas=areas,
             gt_labels=[one['bbox_label'] for one in instances], gt_crowd=[one['ignore_flag'] for one in instances],
             gt_masks=truth if with_masks else [], boxes=found['bboxes'], labels=found['labels'],
             scores=found['scores'], masks=masks if with_masks else []))
@@ -160,8 +175,8 @@ class CollectHook(Hook):
         """Return the pictures of a record: of a classifier the image; otherwise annotation and prediction."""
         record = self.records[number]
         if self.task is classification:
-            return [read_image(open_file(self._infos[record['path']], self.data_set.backend_args))]
-        image = read_image(record['path'])
+            return [picture(record['info'])]
+        image = picture(record['info'])
         if self.task is segmentation:
             return [overlay(image, cv2.imdecode(record[key], cv2.IMREAD_UNCHANGED), self.palette)
                     for key in ('annotation', 'prediction')]
@@ -189,24 +204,35 @@ class CollectHook(Hook):
 
 
 def to_rle(mask: Any, height: int, width: int) -> dict[str, Any] | None:
-    """Return a mask as COCO's compressed RLE, or None if there is no mask.
+    """Return a mask as COCO's compressed RLE, or None if there is no mask; polygons without an area are empty.
 
     Args:
         mask: COCO's polygons or RLE.
         height, width: size of the image in pixels.
     """
     if isinstance(mask, list):
-        mask = [polygon for polygon in mask if len(polygon) >= 6]
-        return mask_utils.merge(mask_utils.frPyObjects(mask, height, width)) if mask else None
+        polygons = [polygon for polygon in mask if len(polygon) >= 6]
+        if mask and not polygons:
+            return mask_utils.encode(np.zeros((height, width), np.uint8, order='F'))
+        return mask_utils.merge(mask_utils.frPyObjects(polygons, height, width)) if polygons else None
     if not mask or isinstance(mask['counts'], (bytes, str)):
         return mask or None
     return mask_utils.frPyObjects(mask, height, width)
 
 
-def read_image(file: Any) -> Image.Image:
-    """Return an upright RGB image of a path or open file, or a grey square where it cannot be read."""
+def _load(info: dict[str, Any]) -> Image.Image:
+    """Return an image in RGB; of an array the first three channels, or the first, stretched to 8 bits."""
+    if not info['loader']:
+        return open_image(open_file(info, info['backend_args']))
+    pixels = np.atleast_3d(info['loader'](dict(info))['img']).astype(np.float32)
+    pixels = pixels[..., [0, 1, 2] if pixels.shape[2] >= 3 else [0, 0, 0]]
+    return Image.fromarray(((pixels - pixels.min()) / max(np.ptp(pixels), 1e-9) * 255).astype(np.uint8))
+
+
+def picture(info: dict[str, Any]) -> Image.Image:
+    """Return the upright RGB image of an entry of :func:`read_infos`, or a grey square where it cannot be read."""
     try:
-        return open_image(file)
+        return _load(info)
     except Exception:  # Pillow raises many types for broken files, and a report must not end with one picture
         return Image.new('RGB', (64, 64), 'grey')
 
@@ -219,7 +245,7 @@ def overlay(image: Image.Image, label_map: np.ndarray, palette: Sequence[Sequenc
         label_map: (H, W) of class numbers; values without a colour stay black.
         palette: RGB colour of each class.
     """
-    colors = np.zeros((256, 3), np.uint8)
+    colors = np.zeros((2**16, 3), np.uint8)
     colors[:len(palette)] = palette
     return Image.blend(image.resize(label_map.shape[::-1]), Image.fromarray(colors[label_map]), 0.55)
 
@@ -247,5 +273,5 @@ def annotate(image: Image.Image, boxes: Any, labels: Any, classes: Sequence[str]
     scene = scene.resize([max(round(side * scale), 1) for side in image.size])
     detections.xyxy *= scale
     scene = sv.BoxAnnotator(color=colors, thickness=2).annotate(scene, detections)
-    return sv.LabelAnnotator(color=colors, text_color=sv.Color.BLACK, text_scale=0.35, text_padding=1).annotate(
-        scene, detections, labels=texts)
+    return sv.RichLabelAnnotator(color=colors, text_color=sv.Color.BLACK, font_path=find_font(texts), font_size=11,
+                                 text_padding=1).annotate(scene, detections, labels=texts)

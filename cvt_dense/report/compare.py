@@ -42,10 +42,12 @@ def statistic_of(task: Any, found: dict[str, Any], classes: int) -> Callable[[np
             return 100 * np.append(weights @ found['correct'] / weights.sum(), by_class)
         return accuracy
     if task is segmentation:
-        flat = found['matrices'].reshape(len(found['matrices']), -1)
+        # float64, because NumPy multiplies integers without BLAS
+        flat = found['matrices'].reshape(len(found['matrices']), -1).astype(np.float64)
 
         def mean_iou(weights: np.ndarray) -> np.ndarray:
-            ious = segmentation.iou(*segmentation.count_classes((weights @ flat).reshape(classes, classes)))
+            matrix = (weights.astype(np.float64) @ flat).reshape(classes, classes)
+            ious = segmentation.iou(*segmentation.count_classes(matrix))
             return _with_mean(ious)
         return mean_iou
 
@@ -74,6 +76,8 @@ def compare(report: Report, task: Any, first: dict[str, Any], second: dict[str, 
         first, second: what the task's ``diagnose`` returned, of the same images in the same order.
         classes: class names.
     """
+    if task is classification:  # a list of images names no class
+        classes = [*classes, *map(str, range(len(classes), first['classes']))]
     name = {classification: 'accuracy', segmentation: 'mIoU'}.get(task, 'box AP50')
     one, other = (statistic_of(task, found, len(classes)) for found in (first, second))
     images = len(next(iter(first.values())))

@@ -212,8 +212,8 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
         for kind, (_, text) in KINDS.items()])
 
     report.add_section('Confusion', 'Rows are annotated classes, columns detected ones, by supervision at IoU 0.5 and '
-                       f'score {threshold:.3f}. Boxes are matched whatever their class, and detections of crowds '
-                       'count as background.')
+                       f'score {threshold:.3f}. Boxes of one class are matched first, then those of different '
+                       'classes, each by falling IoU. Detections of crowds count as background.')
     matrix = np.zeros((len(classes) + 1, ) * 2, int)
     cells = defaultdict(list)
     for i, record in enumerate(records):

@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader
+from matplotlib import rcParams
 from matplotlib.figure import Figure
 from PIL import Image
 from tqdm import tqdm
 
 from ..errors import UserError
+
+rcParams['text.parse_math'] = False  # a dollar in the name of a class is one
 
 LISTED = 60  # pictures that one list shows at most; the worst ones come first
 SIDE = 320  # longest side in pixels of one half of a picture
@@ -125,9 +129,11 @@ class Report:
             UserError: the folder cannot be written; there is nothing new under its name then.
         """
         folder = Path(folder).resolve()
-        partial, old = (folder.with_name(folder.name + suffix) for suffix in ('.partial', '.old'))
-        shutil.rmtree(partial, ignore_errors=True)
+        temporary = None
         try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=f'.{folder.name}-', dir=folder.parent))
+            partial = temporary / 'new'
             (partial / 'images').mkdir(parents=True)
             (partial / 'figures').mkdir()
             for number, figure in enumerate(self.figures, 1):
@@ -135,28 +141,29 @@ class Report:
             blocks = [block for section in self.sections for block in section['blocks']]
             cells = [cell for block in blocks for row in block.get('rows', ()) for cell in row]
             listed = sorted({number for holder in (*blocks, *cells) for number in holder.get('images', ())})
-            paths = [self.images[number]['path'] for number in listed]
+            paths = [os.path.abspath(self.images[number]['path']) for number in listed]
             root = os.path.commonpath(map(os.path.dirname, paths)) if paths else ''
             for number in tqdm(listed, desc='pictures', leave=False, disable=None):
                 file = f'images/{number:06}.jpg'
                 self.pictures[number]().convert('RGB').save(partial / file, quality=80)
-                self.images[number].update(file=file, name=os.path.relpath(self.images[number]['path'], root or '.'))
+                name = os.path.relpath(os.path.abspath(self.images[number]['path']), root or '.')
+                self.images[number].update(file=file, name=name)
             content = dict(title=self.title, summary=self.summary, legend=self.legend, root=root,
                            sections=self.sections, images={number: self.images[number] for number in listed})
             (partial / 'report.json').write_text(json.dumps(content, indent=1, allow_nan=False))
             pages = Environment(loader=PackageLoader('cvt_dense.report', '.'), autoescape=True)
             page = pages.get_template('page.html').render(content)
-            (partial / 'report.html').write_text(page, encoding='utf-8')
+            # Python represents bytes of file names that are not UTF-8 by characters that have no encoding.
+            (partial / 'report.html').write_text(page, encoding='utf-8', errors='backslashreplace')
             if folder.exists():
-                folder.rename(old)
+                folder.rename(temporary / 'old')
             partial.rename(folder)
-            shutil.rmtree(old, ignore_errors=True)
-        except BaseException as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            if isinstance(error, OSError):
-                raise UserError(f'The report {folder} cannot be written: {error}. Make room there, or give another '
-                                'folder with --out-dir.') from error
-            raise
+        except OSError as error:
+            raise UserError(f'The report {folder} cannot be written: {error}. Make room there, or give another '
+                            'folder with --out-dir.') from error
+        finally:
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
         return folder / 'report.html'
 
 

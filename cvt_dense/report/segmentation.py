@@ -27,7 +27,7 @@ def count(prediction: np.ndarray, annotation: np.ndarray, classes: int, ignore_i
     known = (annotation != ignore_index) & (annotation < classes)
     height, width = annotation.shape
     kernel = np.ones((2 * BAND + 1, 2 * BAND + 1), np.uint8)
-    values = annotation.astype(np.uint8)
+    values = annotation.astype(np.uint16)
     band = known & (cv2.dilate(values, kernel) != cv2.erode(values, kernel))
 
     def matrix(mask: np.ndarray) -> np.ndarray:

@@ -375,3 +375,10 @@ def test_command_ends_with_a_paragraph(run_tool, data, tmp_path, tool):
     last = result.stdout.strip().splitlines()[-1]
     assert last.startswith('error: ') and ('holds the values [200]' in last or "classes ['arrow']" in last)
     assert not (tmp_path / 'work').exists()
+
+
+def test_one_polygon_without_area_in_the_data_of_an_evaluation(data):
+    """pycocotools cannot read it, which would end the training at its first evaluation."""
+    edit(data, lambda content: content['annotations'][0].update(segmentation=[[]]), 'val')
+    with pytest.raises(UserError, match='val_dataloader.*1 of'):
+        detection(data)

@@ -213,7 +213,8 @@ def test_one_class_has_a_report():
 def image_files(folder: Path, *arrays: np.ndarray) -> list[dict]:
     for i, array in enumerate(arrays):
         Image.fromarray(array).save(folder / f'{i}.png')
-    return [dict(img_path=str(folder / f'{i}.png'), height=100, width=100, instances=[]) for i in range(len(arrays))]
+    return [dict(img_path=str(folder / f'{i}.png'), height=100, width=100, instances=[], backend_args=None, loader=None)
+            for i in range(len(arrays))]
 
 
 def test_each_suspect_among_boxes_is_found(tmp_path):
@@ -240,8 +241,8 @@ def test_duplicates_and_unreadable_images_are_named(tmp_path):
     noise = np.random.default_rng(0).integers(0, 255, (4, 16, 16, 3), np.uint8).repeat(6, 1).repeat(6, 2)
     train, val = tmp_path / 'train', tmp_path / 'val'
     train.mkdir(), val.mkdir()
-    splits = dict(train=(image_files(train, noise[0], noise[1], noise[0]), None),
-                  val=(image_files(val, noise[2], np.clip(noise[1], 3, 250), noise[3]), None))
+    splits = dict(train=image_files(train, noise[0], noise[1], noise[0]),
+                  val=image_files(val, noise[2], np.clip(noise[1], 3, 250), noise[3]))
     (val / '0.png').write_bytes(b'no image')
     report = Report('')
     assert browse.add_duplicates(report, splits) == [str(val / '0.png')]

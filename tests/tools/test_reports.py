@@ -2,14 +2,16 @@
 import json
 import shutil
 import subprocess
-import sys
 from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from load_tool import load_tool
+from mmengine.config import Config
+from PIL import Image
 
 from cvt_dense.launch.read import read_config
 
@@ -19,10 +21,9 @@ CHROMIUM = shutil.which('chromium') or shutil.which('google-chrome')
 
 def run(name: str, *args: object, rc: int = 0) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, 'argv', [name, *map(str, args)])
         patch.setenv('CVT_DENSE_TRACEBACK', '1')
         try:
-            load_tool(name).main()
+            load_tool(name).main([*map(str, args)])
         except SystemExit as end:
             assert end.code == rc
         else:
@@ -96,6 +97,117 @@ def test_class_folders_are_numbered_as_in_the_checkpoint(nano, tmp_path, split):
     cfg = read_config(args, partial(load_tool('diagnose').test_on, split=split))
     assert cfg.test_dataloader.dataset.metainfo.classes == classes
     assert cfg.test_dataloader.dataset.split == cfg[f'{split}_dataloader'].dataset.split
+
+
+# -- kinds of data -----------------------------------------------------------------------------------------
+
+
+def _listed(cfg, data: Path) -> None:
+    names = sorted(path.name for path in (data / 'val').iterdir())
+    lines = [f'{path.relative_to(data / "val")} {names.index(path.parent.name)}'
+             for path in (data / 'val').rglob('*.png')]
+    (data / 'val.txt').write_text('\n'.join(lines))
+    for stage in ('train', 'val'):
+        cfg[f'{stage}_dataloader'].dataset.update(split='val', ann_file='val.txt', metainfo=None)
+
+
+def _in_tars(cfg, data: Path) -> None:
+    for stage in ('train', 'val'):
+        shutil.make_archive(str(data / stage), 'tar', data / stage)
+        cfg[f'{stage}_dataloader'].dataset.split = f'{stage}.tar'
+
+
+def _joined(cfg, data: Path) -> None:
+    one = cfg.val_dataloader.dataset
+    cfg.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[one, one])
+
+
+def _edited(change):
+    def edit_file(cfg, data: Path) -> None:
+        edit(data / 'annotations/instances_val.json', change)
+    return edit_file
+
+
+def _one_image(content) -> None:
+    content['images'] = content['images'][:1]
+    content['annotations'] = [one for one in content['annotations'] if one['image_id'] == content['images'][0]['id']]
+
+
+def _one_file_twice(content) -> None:
+    content['images'].append(dict(content['images'][0], id=999))
+    content['annotations'].append(dict(content['annotations'][0], id=9999, image_id=999))
+
+
+def _an_image_without_objects(content) -> None:
+    first = content['images'][0]['id']
+    content['annotations'] = [one for one in content['annotations'] if one['image_id'] != first]
+
+
+def _a_polygon_without_points(content) -> None:
+    content['annotations'][0]['segmentation'] = [[1, 1, 2, 2]]
+
+
+def _arrays(cfg, data: Path) -> None:
+    for file in data.glob('images/*/*.png'):
+        np.save(file.with_suffix('.npy'), np.asarray(Image.open(file)))
+    load = dict(type='LoadImageFromNpyFile')
+    for stage in ('train', 'val'):
+        data_set = cfg[f'{stage}_dataloader'].dataset
+        data_set.img_suffix = '.npy'
+        data_set.pipeline = [load if step['type'] == 'LoadImageFromFile' else step for step in data_set.pipeline]
+
+
+def _names(cfg, data: Path) -> None:
+    new = ['a $x$', "it's", '"b"', '猫', *(f'c{i}' for i in range(20))]
+    files = [data / f'annotations/instances_{split}.json' for split in ('train', 'val')]
+    old = [category['name'] for category in json.loads(files[0].read_text())['categories']]
+    for file in files:
+        edit(file, lambda content: [category.update(name=name) for category, name in zip(content['categories'], new)])
+    for stage in ('train', 'val'):
+        cfg[f'{stage}_dataloader'].dataset.metainfo = dict(classes=new[:len(old)])
+
+
+@pytest.mark.parametrize('task, change', [
+    ('classification', _listed), ('classification', _in_tars), ('classification', _joined), ('detection', _joined),
+    ('detection', _edited(_one_image)), ('detection', _edited(_one_file_twice)), ('detection', _names),
+    ('detection', _edited(_an_image_without_objects)),
+    ('detection', _edited(_a_polygon_without_points)), ('segmentation', _joined), ('segmentation', _arrays)])
+def test_kinds_of_data(nano, shapes, tmp_path, task, change):
+    """Each gives both pages, without images that cannot be read, and two equal networks are equal on it."""
+    config, checkpoint = nano[task]
+    data = Path(shutil.copytree(shapes / task, tmp_path / 'data'))
+    cfg = Config.fromfile(config)
+    cfg.work_dir = None
+    change(cfg, data)
+    cfg.test_dataloader = cfg.val_dataloader
+    cfg.dump(tmp_path / 'config.py')
+    if change is _names:
+        saved = torch.load(checkpoint)
+        saved['meta']['dataset_meta']['classes'] = cfg.val_dataloader.dataset.metainfo.classes
+        checkpoint = tmp_path / 'names.pth'
+        torch.save(saved, checkpoint)
+    name = f'{task}{tmp_path.name}'
+    common = '--data-root', data, '--no-check'
+    run('browse', tmp_path / 'config.py', *common, '--out-dir', tmp_path / 'browse', '--number', 2, '--cfg-options',
+        'train_dataloader.batch_size=2', *own_visualizer(f'browse_{name}'))
+    run('diagnose', tmp_path / 'config.py', checkpoint, '--compare', checkpoint, *common, '--out-dir',
+        tmp_path / 'diagnose', '--work-dir', tmp_path / 'run', '--cfg-options', *own_visualizer(f'diagnose_{name}'))
+    for tool in ('browse', 'diagnose'):
+        summary = json.loads((tmp_path / tool / 'report.json').read_text())['summary']
+        assert not any('cannot be read' in line for line in summary), summary
+    assert 'is +0.00 points' in summary[0]
+
+
+def test_other_folders_stay(nano, shapes, tmp_path):
+    """A report that replaces an older one leaves the user's folders with similar names as they are."""
+    config, _ = nano['classification']
+    for name in ('report.old', 'report.partial'):
+        (tmp_path / name).mkdir()
+    for force in ((), ('--force', )):
+        run('browse', config, '--data-root', shapes / 'classification', '--out-dir', tmp_path / 'report', *force,
+            '--number', 1, '--cfg-options', 'train_dataloader.batch_size=2',
+            *own_visualizer(f'browse_again{len(force)}'))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['report', 'report.old', 'report.partial']
 
 
 @pytest.fixture

@@ -112,12 +112,13 @@ def check(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: 
     if any(node.get('with_mask') for node in dicts(dataset.get('pipeline'))):
         bare = [annotation for annotation in objects
                 if not annotation.get('segmentation') and not annotation.get('ignore')]
-        if not bare and not any(map(_has_mask, objects)):  # such as "segmentation": [[]]
-            bare = objects
+        # MMDetection ignores such an object in training, but pycocotools cannot evaluate it.
+        if not where.startswith('train') or not any(map(_has_mask, objects)):
+            bare = [annotation for annotation in objects if not _has_mask(annotation) and not annotation.get('ignore')]
         if bare:
             raise UserError(f'{where}: {"no" if len(bare) == len(objects) else "not every"} annotation in {file!r} has '
                             f'a mask ({len(bare)} of {len(objects)} are without, e.g. annotation {bare[0].get("id")}), '
-                            'but the pipeline loads masks (with_mask). Add a "segmentation" to each annotation, or use '
+                            'but the pipeline loads masks (with_mask). Add a "segmentation", polygons of three points or more, to each annotation, or use '
                             'fasterrcnn_cvt13_custom.py or retinanet_cvt13_custom.py, which learn from boxes alone, '
                             'with the same lines at their top.')
     annotated = len({annotation['image_id'] for annotation in objects})
