@@ -33,7 +33,8 @@ class SafeCheckpointHook(CheckpointHook):
       which there are none to save. If an epoch ends between two steps, ``epoch_N.pth`` is written some iterations
       into epoch N + 1, from where a resumed run continues; the best checkpoint holds exactly what was evaluated.
     - The size that ``BatchSyncRandomResize`` has drawn for the next batch is saved too.
-    - An evaluation that was due with the last checkpoint, but whose result that does not hold, is repeated.
+    - A resumed run repeats an evaluation that was due with its checkpoint, unless the checkpoint has the result.
+    - Before the first evaluation the run is saved, because mistakes in the data may end an evaluation.
     - BatchNorm's statistics, which each process gathers on its own, become the first process's before a
       checkpoint and before an evaluation: what is evaluated is what is saved, and what a resumed run has.
     - A run may be continued with other numbers of processes or images: the epoch continues at the same
@@ -50,6 +51,8 @@ class SafeCheckpointHook(CheckpointHook):
         self.stop_signals = StopSignals()
         self.saved_meta: dict[str, Any] = {}
         self.due: int | None = None  # epoch or iteration of a checkpoint that waits for the optimizer's step
+        self.saved = 0  # iterations that the last checkpoint of this process has
+        self.evaluated = False  # whether this process has begun an evaluation
         self.stopping = 0  # the signal after which the run ends with the optimizer's next step
 
     # -- resuming ------------------------------------------------------------------------------------
@@ -145,7 +148,7 @@ class SafeCheckpointHook(CheckpointHook):
     def _save(self, runner: Runner, filename: str, epoch: int, iteration: int) -> None:
         """Write a checkpoint of the whole run; from then on ``last_checkpoint`` names it."""
         share_buffers(runner)
-        path = self._path(filename)
+        self.saved, path = iteration, self._path(filename)
         if filename != self.PREEMPTED:
             self.last_ckpt = path
             runner.message_hub.update_info('last_ckpt', path)
@@ -162,6 +165,11 @@ class SafeCheckpointHook(CheckpointHook):
         checkpoint['meta'].update(data_shape(runner), next_sizes=next_sizes(runner))
 
     # -- evaluating ----------------------------------------------------------------------------------
+
+    def before_val(self, runner: Runner) -> None:
+        first, self.evaluated = not self.evaluated, True
+        if first and self.stop_signals.watching and self.saved != runner.iter and runner.optim_wrapper.should_update():
+            self._save(runner, self.PREEMPTED, runner.epoch, runner.iter)
 
     def before_val_epoch(self, runner: Runner) -> None:
         share_buffers(runner)

@@ -44,7 +44,7 @@ class Scores(BaseMetric):
         return dict(score=score, loss=(score - 0.2)**2)
 
 
-def train(work_dir, scores, epochs, resume=False, lr=0.1, save_best='score', rule='greater', **loader):
+def train(work_dir, scores, epochs, resume=False, lr=0.1, save_best='score', rule='greater', interval=1, **loader):
     init_default_scope('mmengine')
     data = [dict(inputs=torch.ones(1))]
     runner = Runner(
@@ -54,7 +54,7 @@ def train(work_dir, scores, epochs, resume=False, lr=0.1, save_best='score', rul
         param_scheduler=dict(type='MultiStepLR', milestones=[100], end=100),
         load_from=find_checkpoint(str(work_dir)) if resume else None, log_level='INFO',
         default_hooks=dict(logger=None, checkpoint=dict(
-            type='cvt_dense.SafeCheckpointHook', interval=1, max_keep_ckpts=1, save_best=save_best, rule=rule)),
+            type='cvt_dense.SafeCheckpointHook', interval=interval, max_keep_ckpts=1, save_best=save_best, rule=rule)),
         experiment_name=f'checkpoint_{next(RUNS)}', cfg=dict(optim_wrapper=dict(optimizer=dict(lr=lr))),
         custom_hooks=[dict(type='cvt_dense.SummaryHook')])
     runner.train()
@@ -99,3 +99,12 @@ def test_the_first_metric_and_several_metrics(tmp_path):
     assert names(tmp_path / 'two') == ['best_loss_epoch_3.pth', 'best_score_epoch_2.pth', 'epoch_3.pth']
     with pytest.raises(UserError, match='save_best'):
         train(tmp_path / 'none', [0.1], epochs=1, save_best='mIoU')
+
+
+def test_an_evaluation_that_fails_costs_no_training(tmp_path):
+    """The first score is missing, and no checkpoint is due before the third epoch."""
+    with pytest.raises(StopIteration):
+        train(tmp_path, [], epochs=3, interval=3)
+    assert names(tmp_path) == ['preempted.pth']
+    train(tmp_path, [0.5] * 3, epochs=3, interval=3, resume=True)
+    assert names(tmp_path) == ['best_score_epoch_1.pth', 'epoch_3.pth']
