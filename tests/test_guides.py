@@ -8,8 +8,13 @@ import pytest
 import supervision as sv
 from _shapes import CLASSES, generate
 from forked import ROOT
+from mmdet.testing import demo_mm_inputs
+from mmengine.config import Config
+from mmengine.registry import DefaultScope
 from PIL import Image
 from tiny_training import call
+
+from cvt_dense.registry import MODELS
 
 
 class Checkout:
@@ -100,3 +105,22 @@ def test_a_detector_from_annotations_in_another_format(shapes, tmp_path):
     assert 'coco/bbox_mAP' in test and 'coco/bbox_mAP' in train
     assert list((checkout.folder / 'predictions').glob('*.png')) and predict
     assert (checkout.folder / 'report/report.html').stat().st_size and 'report.html' in diagnose
+
+
+@pytest.mark.parametrize('document, heading, channels', [
+    ('README.md', 'In your own mm-config', [32, 64, 128]), ('docs/guides/mm_config.md', 'RetinaNet', [64, 128])])
+def test_mm_configs_train_all_of_their_parameters(tmp_path, document, heading, channels):
+    """A parameter without a gradient would end a training in several processes."""
+    section = (ROOT / document).read_text().split(f'## {heading}\n')[1]
+    (tmp_path / 'config.py').write_text(re.search(r'```python\n(.*?)```', section, re.S)[1])
+    cfg = Config.fromfile(tmp_path / 'config.py')
+    assert len(cfg.model.neck.in_channels) == len(channels)
+    cfg.model.backbone.update(arch='cvt-nano', init_cfg=None)
+    cfg.model.neck.in_channels = channels
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        model = MODELS.build(cfg.model)
+        batch = model.data_preprocessor(demo_mm_inputs(2, [[3, 64, 64]] * 2, use_box_type=True), True)
+        losses, _ = model.parse_losses(model(**batch, mode='loss'))
+    losses.backward()
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert not [name for name, parameter in trained.items() if parameter.grad is None]

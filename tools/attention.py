@@ -184,8 +184,8 @@ class Analysis:
         self.blocks = recordable_blocks(self.backbone)
         self.last = f'stage{len(self.backbone.depths) - 1}'
         if not self.blocks:
-            raise UserError('The attention of no block can be recorded: it is linear or depends on relative positions '
-                            '(model.backbone.attn_cfg).')
+            raise UserError('The attention of no block can be recorded: the types of model.backbone.attn_cfg compute '
+                            'no weights that are a softmax of products alone.')
 
     def __call__(self, path: Path, out: Path) -> dict[str, Any]:
         """Draw one image and return its numbers."""
@@ -267,9 +267,9 @@ def check_points(points: list[tuple[float, float]], images: list[Path]) -> None:
                                 f'high: give 0,0 to {width - 1},{height - 1}.')
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Draw where the network of the command line attends to."""
-    args = build_parser().parse_args()
+    args = build_parser().parse_args(argv)
     out_dir = Path(args.out_dir)
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         images = find_images(args.images)
@@ -282,7 +282,7 @@ def main() -> None:
         analysis = Analysis(model, args, scores_of(model.network) if args.cam is not None else None)
         left_out = sorted(set(block_names(analysis.backbone)) - set(analysis.blocks))
         if left_out:
-            print(f'Without blocks whose attention is linear or uses relative positions: {", ".join(left_out)}')
+            print(f'Without blocks whose attention is not a softmax of products alone: {", ".join(left_out)}')
     with command_line.report_errors(UserError, OSError):
         numbers = {}
         for path, out in zip(images, pictures):

@@ -1,4 +1,5 @@
 """Compare a network with a checkpoint: tensors that are loaded, new, left over, or do not fit."""
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -31,13 +32,15 @@ class Comparison:
     mismatched: list[str]
 
     def __str__(self) -> str:
-        return (f'{len(self.loaded)} tensors loaded, {len(self.new)} new{_modules(self.new)}, '
-                f'{len(self.left_over)} left over{_modules(self.left_over)}')
+        return (f'{len(self.loaded)} tensors loaded, {len(self.new)} new{_modules(self.new, self.loaded)}, '
+                f'{len(self.left_over)} left over{_modules(self.left_over, self.loaded)}')
 
 
-def _modules(names: Iterable[str]) -> str:
-    """Return `` (a, b, …)``, the first modules that the tensors belong to."""
-    modules = sorted({name if name.endswith('_token') else name.rpartition('.')[0] for name in names})
+def _modules(names: Iterable[str], loaded: Iterable[str]) -> str:
+    """Return `` (a, b, …)``: the modules of which no tensor is loaded, and the tensors of other modules."""
+    partly = {part for name in loaded for part in itertools.accumulate(name.split('.')[:-1], '{}.{}'.format)}
+    modules = sorted({module if module and module not in partly and not name.endswith('_token') else name
+                      for name in names for module in [name.rpartition('.')[0]]})
     return f' ({", ".join(modules[:4])}{", …" if len(modules) > 4 else ""})' if modules else ''
 
 
