@@ -50,6 +50,12 @@ def test_types_of_stages_and_blocks(attn_cfg, expected):
     assert types_of(CvT(ARCH, attn_cfg=attn_cfg)) == expected and attn_cfg == given
 
 
+@pytest.mark.parametrize('options', OPTIONS)
+def test_no_image_at_all(options):
+    maps = CvT(ARCH, **copy.deepcopy(OPTIONS[options])).eval()(torch.rand(0, 3, 49, 90))
+    assert [feature.shape[:2] for feature in maps] == [(0, 8), (0, 24), (0, 48)]
+
+
 @pytest.mark.parametrize('attn_cfg, setting', [
     ([WINDOWS, None], 'attn_cfg=.* has 2 values for 3 stages'),
     ([None, [WINDOWS], None], 'attn_cfg of a stage=.* has 1 values for 2 blocks'),

@@ -15,8 +15,8 @@ from .schedules import check_schedules
 from .weights import check_weights
 
 # Before all these, ..paths checks the folders and COCO files that a config names.
-CONFIG_CHECKS = (check_keys, check_schedules, check_heads, check_levels, check_normalisers, check_annotations)
-DATASET_CHECKS = (check_batches, check_class_folders, check_outputs, check_files, check_channels)
-MODEL_CHECKS = (check_weights,)
+CONFIG_CHECKS = [check_keys, check_schedules, check_heads, check_levels, check_normalisers, check_annotations]
+DATASET_CHECKS = [check_batches, check_class_folders, check_outputs, check_files, check_channels]
+MODEL_CHECKS = [check_weights]
 
 __all__ = ['CONFIG_CHECKS', 'DATASET_CHECKS', 'MODEL_CHECKS', 'Run']

@@ -118,7 +118,8 @@ def check(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: 
         if bare:
             raise UserError(f'{where}: {"no" if len(bare) == len(objects) else "not every"} annotation in {file!r} has '
                             f'a mask ({len(bare)} of {len(objects)} are without, e.g. annotation {bare[0].get("id")}), '
-                            'but the pipeline loads masks (with_mask). Add a "segmentation", polygons of three points or more, to each annotation, or use '
+                            'but the pipeline loads masks (with_mask). Add a "segmentation" to each annotation, with '
+                            'polygons of three points or more, or use '
                             'fasterrcnn_cvt13_custom.py or retinanet_cvt13_custom.py, which learn from boxes alone, '
                             'with the same lines at their top.')
     annotated = len({annotation['image_id'] for annotation in objects})

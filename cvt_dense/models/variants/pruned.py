@@ -137,4 +137,5 @@ def choose(scores: Tensor, keep: float, num_cls: int) -> Tensor:
 
 def take(x: Tensor, rows: Tensor) -> Tensor:
     """Return the rows of (B, N, C) that :func:`choose` returned: (B, kept, C)."""
-    return x.flatten(0, 1).index_select(0, rows).unflatten(0, (x.shape[0], -1))
+    kept = len(rows) // x.shape[0] if x.shape[0] else 0
+    return x.flatten(0, 1).index_select(0, rows).unflatten(0, (x.shape[0], kept))

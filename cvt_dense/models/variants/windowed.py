@@ -80,7 +80,7 @@ def window_attention(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Ten
     def with_cls(windows: Tensor, cls_token: Tensor) -> Tensor:
         if not num_cls:
             return windows
-        return torch.cat((cls_token.repeat_interleave(len(windows) // len(q), dim=0), windows), dim=1)
+        return torch.cat((cls_token.repeat_interleave(len(windows) // max(len(q), 1), dim=0), windows), dim=1)
 
     rows = []
     for rows_q, rows_kv in _bands(h, window, stride):
@@ -90,8 +90,8 @@ def window_attention(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Ten
                 maps, ((rows_q, columns_q), (rows_kv, columns_kv), (rows_kv, columns_kv)))]
             (_, height, count_y), (_, width, count_x) = rows_q, columns_q
             y = attend(windows[0], with_cls(windows[1], cls_k), with_cls(windows[2], cls_v), (height, width))
-            y = y.view(len(q), count_y, count_x, height, width, -1)
-            row.append(y.transpose(2, 3).reshape(len(q), count_y * height, count_x * width, -1))
+            y = y.view(len(q), count_y, count_x, height, width, q.shape[2])
+            row.append(y.transpose(2, 3).reshape(len(q), count_y * height, count_x * width, q.shape[2]))
         rows.append(torch.cat(row, dim=2) if len(row) > 1 else row[0])
     x = (torch.cat(rows, dim=1) if len(rows) > 1 else rows[0]).flatten(1, 2)
     return torch.cat((attend(cls_q, k, v, None), x), dim=1) if num_cls else x
