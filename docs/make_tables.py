@@ -75,7 +75,7 @@ def data_tables(members: list[dict[str, Any]], picture: Path) -> str:
 
 
 def probe_table(trainings: list[dict[str, Any]]) -> str:
-    """Return the main figures of tools/probe.py, one column for each network, a value for each of its trainings."""
+    """Return the main figures of benchmarks/probe.py, a column for each network."""
     found: dict[str, list[dict[str, Any]]] = {}
     for measured in trainings:
         for network in dict.fromkeys(row['network'] for row in measured['rows']):

@@ -4,16 +4,16 @@ import pytest
 import supervision as sv
 import torch
 from PIL import Image
+from probes import PROBES, NotApplicable, Subject, get_probe, stage_maps
+from probes.attack import RADII, fgsm, pgd
+from probes.calibration import drawn, reliability
+from probes.features import alignment, linear_probe, neighbours
+from probes.occlusion import GRID, hide, patch_attention
+from probes.receptive import fields, square
+from probes.shape import edges, high_pass, low_pass, shape_bias, shuffle, silhouette
+from probes.shift import KINDS, _labels_kept, _overlap, move
 from torch import nn
 
-from cvt_dense.analysis.probes import PROBES, NotApplicable, Subject, get_probe, stage_maps
-from cvt_dense.analysis.probes.attack import RADII, fgsm, pgd
-from cvt_dense.analysis.probes.calibration import drawn, reliability
-from cvt_dense.analysis.probes.features import alignment, linear_probe, neighbours
-from cvt_dense.analysis.probes.occlusion import GRID, hide, patch_attention
-from cvt_dense.analysis.probes.receptive import fields, square
-from cvt_dense.analysis.probes.shape import edges, high_pass, low_pass, shape_bias, shuffle, silhouette
-from cvt_dense.analysis.probes.shift import KINDS, _labels_kept, _overlap, move
 from cvt_dense.models import CvT, ImageClassifier, TimmBackbone
 
 ARCH = dict(embed_dims=[8, 16, 24], depths=[1, 1, 2], num_heads=[1, 2, 3], patch_sizes=3, patch_strides=2,

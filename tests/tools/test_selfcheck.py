@@ -1,4 +1,4 @@
-"""tools/selfcheck.py on a CPU."""
+"""benchmarks/selfcheck.py on a CPU."""
 import json
 import sys
 from functools import partial

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...models.cvt import CvT, to_map
+from cvt_dense.models.cvt import CvT, to_map
 
 BATCH = 100
 

@@ -1,6 +1,6 @@
 """Experiments of the literature on a trained network, one module each, which names its source.
 
-Each module has ``probe(subject, others) -> Finding``; ``tools/probe.py`` runs them. To add a probe, add a module
+Each module has ``probe(subject, others) -> Finding``; ``benchmarks/probe.py`` runs them. To add a probe, add a module
 and its name in :data:`PROBES`.
 """
 from collections.abc import Callable, Sequence

@@ -1,9 +1,9 @@
 """Repeats experiments of the literature on a trained network: shifts, occlusion, shape, attacks, features, calibration.
 
-    python tools/probe.py CONFIG CHECKPOINT --data-root DIR --probe all
-    python tools/probe.py CONFIG CHECKPOINT --probe shift,shape --compare OTHER_CONFIG,OTHER_CHECKPOINT
+    python benchmarks/probe.py CONFIG CHECKPOINT --data-root DIR --probe all
+    python benchmarks/probe.py CONFIG CHECKPOINT --probe shift,shape --compare OTHER_CONFIG,OTHER_CHECKPOINT
 
-Each probe is a file in cvt_dense/analysis/probes, which names its source. Writes probes.json, and one picture a probe
+Each probe is a file in benchmarks/probes, which names its source. Writes probes.json, and one picture a probe
 with all networks.
 """
 import argparse
@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from mmengine.dataset import pseudo_collate
 from mmengine.registry import MODELS, init_default_scope
+from probes import PROBES, Finding, NotApplicable, Subject, get_probe
 from tqdm import tqdm
 
-from cvt_dense.analysis.probes import PROBES, Finding, NotApplicable, Subject, get_probe
 from cvt_dense.api import TASKS, Model, load, predict
 from cvt_dense.curves import new_figure, save_figure
 from cvt_dense.deploy.runtime import is_exported

@@ -1,4 +1,4 @@
-"""The checks of tools/selfcheck.py: functions of the device that return their findings, or raise."""
+"""The checks of benchmarks/selfcheck.py: functions of the device that return their findings, or raise."""
 import copy
 import importlib.util
 from collections.abc import Callable, Iterator

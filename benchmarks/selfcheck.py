@@ -1,7 +1,7 @@
 """Checks this machine: the network's values, gradients and training on its device, then a table of speeds.
 
-    python tools/selfcheck.py                                  # the GPU if there is one, otherwise the CPU
-    python tools/selfcheck.py --device cuda --minutes 20 --out selfcheck
+    python benchmarks/selfcheck.py                                  # the GPU if there is one, otherwise the CPU
+    python benchmarks/selfcheck.py --device cuda --minutes 20 --out selfcheck
 
 Needs torch, timm, mmengine and mmcv (mmcv-lite will do). ``selfcheck.json`` in --out grows with each result, so an
 interrupted run leaves the results so far; checks that cannot run here are skipped with the reason. The exit code is

@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..measures import average_attention
-from ..observe import find_cvt, recordable_blocks
-from ..record import record_attention
+from cvt_dense.analysis.measures import average_attention
+from cvt_dense.analysis.observe import find_cvt, recordable_blocks
+from cvt_dense.analysis.record import record_attention
+
 from .subject import BATCH, Finding, Subject
 
 SHARES = (10, 30, 50, 70, 90)  # percent
