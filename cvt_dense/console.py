@@ -1,5 +1,11 @@
 """Filter the messages that a run shows on the console; its log file has all of them."""
 import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+
+from mmengine.logging import MMLogger
 
 # Marks a record that only the log file shows: ``logger.info(text, extra=FILE_ONLY)``.
 FILE_ONLY = dict(file_only=True)
@@ -37,3 +43,14 @@ def add_console_filter(logger: logging.Logger, level: int = logging.WARNING) -> 
         if not isinstance(handler, logging.FileHandler):
             handler.addFilter(console)
     return console
+
+
+@contextmanager
+def prints_to_log() -> Iterator[None]:
+    """Write what other packages print to the log file instead of the console, and ignore their warnings."""
+    logger = MMLogger.get_current_instance()  # whose handler would otherwise be made for the redirected output
+    with redirect_stdout(StringIO()) as printed, warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        yield
+    if printed.getvalue():
+        logger.info(printed.getvalue(), extra=FILE_ONLY)

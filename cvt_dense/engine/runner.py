@@ -10,9 +10,7 @@ from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
-from ..console import ConsoleFilter, add_console_filter
-from ..errors import UserError
-from .checkpoint.loaders import batch_size
+from ..console import ConsoleFilter, add_console_filter, prints_to_log
 
 
 class RunnerMixin:
@@ -24,7 +22,6 @@ class RunnerMixin:
     - ``compile`` compiles the backbone. MMEngine compiles the training step with the optimizer, which torch 2.13
       refuses for groups of parameters from a config, and would do again for each learning rate.
     - ``auto_scale_lr`` counts ``optim_wrapper.accumulative_counts``, which MMEngine ignores.
-    - A schedule without an iteration, or a batch too small for a BatchNorm, is an error whose message names the remedy.
     - While it is built, the console shows warnings only: dumps of the config, the environment and the hooks are in
       the log file.
     - It does not dump its config, which is adapted to this machine: the start of a training writes the user's
@@ -59,34 +56,15 @@ class RunnerMixin:
             auto_scale_lr = dict(auto_scale_lr, base_batch_size=auto_scale_lr['base_batch_size'] / counts)
         super().scale_lr(optim_wrapper, auto_scale_lr)
 
-    def build_param_scheduler(self, scheduler: Any) -> Any:
-        """Build schedules; raise UserError for a warm-up that is longer than the training."""
-        try:
-            return super().build_param_scheduler(scheduler)
-        except ValueError as error:  # a part of an epoch may be less than an iteration
-            if 'end should be larger than begin' not in str(error):
-                raise
-            raise UserError(f'param_scheduler: {str(error).rstrip(".")}, counted in iterations. An epoch has '
-                            f'{len(self.train_dataloader)}, the training {self.max_iters}: shorten the warm-up, or '
-                            'train for longer.') from error
+    def build_evaluator(self, *args, **kwargs) -> Any:
+        """Build an evaluator; pycocotools and mmdet print meanwhile."""
+        with prints_to_log():
+            return super().build_evaluator(*args, **kwargs)
 
     def train(self) -> Any:
-        """Compile the backbone if the config has ``compile``, then train.
-
-        Raises:
-            UserError: BatchNorm would get a single value of each channel.
-        """
+        """Compile the backbone if the config has ``compile``, then train."""
         self._compile_backbone()
-        try:
-            return super().train()
-        except ValueError as error:
-            if 'Expected more than 1 value per channel' not in str(error):
-                raise
-            # PyTorch's BatchNorm; UperNet, PSPNet and DeepLab pool to one value an image.
-            size = batch_size(self.train_dataloader)
-            raise UserError(f'train_dataloader.batch_size={size}: a BatchNorm here gets one value of each channel, '
-                            'which has no standard deviation. Train on 2 images a GPU or more, or with '
-                            'norm_cfg=dict(type="GN", num_groups=32) in the heads.') from error
+        return super().train()
 
     def _compile_backbone(self) -> None:
         model = self.model.module if is_model_wrapper(self.model) else self.model

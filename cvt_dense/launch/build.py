@@ -10,6 +10,7 @@ from mmengine.dist import broadcast_object_list, is_main_process
 from mmengine.registry import DATASETS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
+from ..console import prints_to_log
 from ..engine.hooks import EvaluateLoadedHook, HeadClassesHook, SummaryHook
 from ..engine.runner import CvTRunner, RunnerMixin
 from ..errors import UserError
@@ -19,6 +20,7 @@ from .tta import wrap_for_tta
 from .work_dir import claim
 
 
+@prints_to_log()  # pycocotools and mmdet
 def load_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[str, Any]:
     """Build the data sets of a config and check them.
 
@@ -45,12 +47,12 @@ def load_datasets(cfg: Config, stages: list[str], check: bool = True) -> dict[st
             continue
         try:
             dataset = DATASETS.build(copy.deepcopy(loader.dataset))
+            if hasattr(dataset, 'full_init'):
+                dataset.full_init()
         except ValueError as error:
             if 'need at least one array' not in str(error):  # NumPy's, where MMEngine stores an empty list
                 raise
             dataset = ()
-        if hasattr(dataset, 'full_init'):
-            dataset.full_init()
         if not len(dataset):
             raise UserError(f'the data set of {stage}_dataloader is empty: {dict(loader.dataset)}. Check its '
                             'data_root and annotation file.')

@@ -1,6 +1,4 @@
 """Compute detection scores of the loaded images only, also for a detector that finds nothing."""
-from contextlib import redirect_stdout
-from io import StringIO
 from itertools import zip_longest
 from typing import Any
 
@@ -10,7 +8,7 @@ from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
-from ...console import FILE_ONLY
+from ...console import prints_to_log
 from ...registry import HOOKS
 
 # What MMDetection's CocoMetric returns unless metric_items are given.
@@ -35,10 +33,8 @@ class LoadedImagesEvaluator(Evaluator):
                 scores.update(_zeros(metric))
             else:
                 rest.append(metric)
-        with redirect_stdout(StringIO()) as printed:
+        with prints_to_log():
             scores.update(Evaluator(rest).evaluate(size))
-        if printed.getvalue():
-            MMLogger.get_current_instance().info(printed.getvalue(), extra=FILE_ONLY)
         return scores
 
 
