@@ -14,6 +14,7 @@ lists the classes with their probabilities, the most probable first.
 import argparse
 import math
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,6 +53,12 @@ TASKS = dict(mmdet='detection', mmseg='segmentation')  # by default_scope
 MODEL_TASKS = dict(ImageClassifier='classification', MaskedImageModel='masked images')  # by model.type
 
 
+def say(name: str) -> str:
+    """Return the name of a class without a number of WordNet in front of it."""
+    match = re.fullmatch(r'n\d{8}_(.+)', name)
+    return match[1].replace('_', ' ') if match else name
+
+
 @dataclass
 class Model:
     """A trained network with its test pipeline and class names; :func:`load` creates it.
@@ -73,8 +80,11 @@ class Model:
     pipeline: Any
 
     def name(self, number: int) -> str:
-        """Return the name of a class, or its number where the network has more outputs than there are names."""
-        return str(self.classes[number] if number < len(self.classes) else number)
+        """Return the name of a class, or its number where the network has more outputs than there are names.
+
+        A name that begins with a number of WordNet, such as 'n07920052_hot_coffee', is returned as people say it.
+        """
+        return say(str(self.classes[number] if number < len(self.classes) else number))
 
     def read(self, path: str | Path, by_window: bool = False) -> np.ndarray | RasterImage:
         """Return the image in a file as the config's data sets read it: (H, W, 3), uint8, BGR, upright.

@@ -9,7 +9,7 @@ import supervision as sv
 from mmengine.config import Config
 from mmengine.registry import DATASETS, TRANSFORMS
 
-from cvt_dense.api import Model
+from cvt_dense.api import Model, say
 from cvt_dense.errors import UserError
 from cvt_dense.launch.data_sets import leaf_datasets
 
@@ -65,7 +65,7 @@ def _annotations(model: Model, dataset: Any, names: set[str]) -> Iterator[tuple[
 
 def _class_name(dataset: Any, index: int) -> str:
     label, classes = dataset.get_data_info(index)['label'], dataset.metainfo['classes']
-    return str(classes[label] if label < len(classes) else label)
+    return say(str(classes[label] if label < len(classes) else label))
 
 
 def _objects(dataset: Any, index: int) -> sv.Detections:
