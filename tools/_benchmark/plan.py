@@ -22,6 +22,7 @@ import torch
 from _random_batch import build_model, parse_size
 from get_flops import count, count_parts
 from mmengine.config import Config
+from mmengine.logging import MMLogger
 
 from cvt_dense.launch import command_line
 from cvt_dense.nodes import dicts, type_name
@@ -31,6 +32,9 @@ HELP = 'GPU-hours, days, memory and disk of a whole training, from counted FLOPs
 # Training images by the last part of data_root; of COCO those with objects, which MMDetection keeps.
 TRAINING_IMAGES = dict(imagenet=1_281_167, imagenet22k=14_197_122, coco=117_266, ADEChallengeData2016=20_210,
                        cityscapes=2_975, cifar10=50_000, cifar100=50_000, flowers=2_040, pets=3_680)
+
+
+H100 = 989e12  # dense bf16 operations per second
 
 
 class Plan(NamedTuple):
@@ -76,7 +80,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments to a parser."""
     parser.add_argument('config', help='config file')
     parser.add_argument('--gpus', type=int, default=8, help='number of GPUs (8)')
-    parser.add_argument('--flops', type=float, default=989e12,
+    parser.add_argument('--flops', type=float, default=H100,
                         help="a GPU's peak per second (989e12: an H100's dense bf16)")
     parser.add_argument('--utilisation', type=float, default=0.35,
                         help='fraction of the peak that training reaches (0.35)')
@@ -160,6 +164,7 @@ def teacher_macs(cfg: Config, size: tuple[int, int]) -> float:
 
 def run(args: argparse.Namespace) -> None:
     """Print the plan."""
+    MMLogger.get_current_instance().setLevel('WARNING')  # mmdet logs every parameter that it initialises
     with command_line.report_errors(*command_line.SETUP_ERRORS):
         cfg = Config.fromfile(args.config)
         images, batch = training_images(cfg, args.images)
@@ -188,7 +193,8 @@ def print_plan(args: argparse.Namespace, cfg: Config, size: tuple[int, int], fou
         macs: multiply-accumulate operations of an image's forward pass.
         teacher: the same for a distillation teacher, or 0.
     """
-    speed = 'as measured' if args.images_per_second else f'{args.utilisation:.0%} of {args.flops:.3g} FLOP/s'
+    gpu = ', an H100 in bf16' if args.flops == H100 else ''
+    speed = 'as measured' if args.images_per_second else f'{args.utilisation:.0%} of {args.flops:.3g} FLOP/s{gpu}'
     averaged = any('EMA' in type_name(hook) for hook in cfg.get('custom_hooks') or ())
     rows = [
         ('images', f'{found.images:,}', f'{found.images_per_gpu:g} a GPU and step'),
@@ -196,7 +202,7 @@ def print_plan(args: argparse.Namespace, cfg: Config, size: tuple[int, int], fou
         *([('teacher', f'{teacher / 1e9:,.2f} GMACs', 'an image')] if teacher else []),
         ('training', f'{found.flops_per_image / 1e9:,.1f} GFLOPs', 'an image'),
         ('speed', f'{found.images_per_second:,.1f} images/s', f'a GPU, {speed}'),
-        ('cost', f'{found.gpu_hours:,.1f} GPU-hours', ''),
+        ('cost', f'{found.gpu_hours:,.1f} GPU-hours', '' if args.images_per_second else 'an estimate'),
         (f'on {args.gpus} GPUs', f'{24 * found.days:,.1f} hours', f'{found.days:,.2f} days'),
         ('checkpoint', f'{parameters * (12 + 4 * averaged) / 1e9:,.2f} GB', 'weights and optimizer'
          + (', averaged weights' if averaged else ''))]
@@ -204,6 +210,8 @@ def print_plan(args: argparse.Namespace, cfg: Config, size: tuple[int, int], fou
         states = parameters * (8 + 4 * averaged) / 2**30  # weights and gradients are in the measured figure
         rows.append(('memory', f'{args.gib_per_image * found.images_per_gpu + states:,.1f} GiB',
                      'a GPU, without accumulation'))
+    else:
+        rows.append(('memory', '-', 'give --gib-per-image, the memory that one image needs'))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     print(args.config)
     for name, value, remark in rows:
