@@ -23,7 +23,8 @@ def announce(runner: Runner, cfg: Config, datasets: dict[str, Any]) -> None:
         lines['length'] = _length(cfg, len(datasets['train']), runner.world_size)
         optimizer, scaling = wrapper.get('optimizer') or {}, cfg.get('auto_scale_lr') or {}
         base = scaling.get('base_batch_size')
-        total = (cfg.train_dataloader.get('batch_size') or 0) * wrapper.get('accumulative_counts', 1) * runner.world_size
+        batch, steps = cfg.train_dataloader.get('batch_size') or 0, wrapper.get('accumulative_counts', 1)
+        total = batch * steps * runner.world_size
         scaled = f' for {base} images a step' if scaling.get('enable') else ''
         if base and total and base != total and not scaling.get('enable'):
             scaled = f', which is for {base} images a step, not for the {total} of this run: --auto-scale-lr scales it'

@@ -100,11 +100,15 @@ def test_classifier_never_waits():
 @pytest.mark.parametrize('name, batch', [('upernet_cvt13_ade20k', segmentation_batch),
                                          ('maskrcnn_cvt13_coco', detection_batch)])
 def test_where_dense_recipes_wait(name, batch):
-    """Only the heads and preprocessors of mmdet and mmseg make the host wait."""
+    """Only the heads and preprocessors of mmdet and mmseg make the host wait.
+
+    Operators of cvt_dense.ops are left out: on a GPU torchvision's compiled ones take their place.
+    """
     model = build(name).train()
     with HostWaits() as waits:
         step(model, batch((64, 64), (64, 64)))
-    assert not [place for place in waits.places if 'cvt_dense' in place], waits.places
+    ours = [place for place in waits.places if 'cvt_dense' in place and 'cvt_dense/ops' not in place]
+    assert not ours, waits.places
     assert any('mmdet' in place for place in waits.places) == (batch is detection_batch)
 
 

@@ -30,6 +30,6 @@ def test_folders_and_tar_beside_the_model(call_tool, config):
 
 def test_mistakes(call_tool, config):
     output = call_tool('benchmark', 'data', config, '--cfg-options', 'train_dataloader.batch_size=64', '--workers', '0',
-                       rc=1)
-    assert '36 training images' in output and 'batch of 64' in output
+                       rc=2)
+    assert 'train_dataloader.batch_size=64' in output and '36' in output
     assert 'configs/none.py' in call_tool('benchmark', 'data', 'configs/none.py', rc=2)

@@ -123,7 +123,7 @@ STEPS = """
 import importlib, json, os, runpy, sys
 package, steps = sys.argv[1], json.loads(sys.argv[2])
 importlib.import_module(f'{package}.apis')
-assert 'cvt_dense' not in sys.modules
+assert 'cvt_dense.models' not in sys.modules
 for sys.argv in steps:
     if not os.fork():
         sys.path[0] = os.path.dirname(sys.argv[0])
