@@ -8,7 +8,6 @@ default_hooks = dict(
     progress=dict(type='cvt_dense.ProgressBarHook'),
     sampler_seed=dict(type='DistSamplerSeedHook'),
     seed=dict(type='cvt_dense.SeedHook'),
-    evaluate_loaded=dict(type='cvt_dense.EvaluateLoadedHook'),
     nonfinite_loss=dict(type='cvt_dense.NonFiniteLossHook'))
 
 env_cfg = dict(

@@ -11,7 +11,7 @@ from mmengine.registry import DATASETS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
 from ..console import prints_to_log
-from ..engine.hooks import EvaluateLoadedHook, HeadClassesHook, SummaryHook
+from ..engine.hooks import HeadClassesHook, SummaryHook
 from ..engine.runner import CvTRunner, RunnerMixin
 from ..errors import UserError
 from ..weights import register_safe_loading
@@ -103,7 +103,7 @@ def build_runner(cfg: Config, user_cfg: Config, args: argparse.Namespace, datase
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
         arguments[f'{stage}_dataloader'] = dict(arguments[f'{stage}_dataloader'], dataset=dataset)
     runner = runner_class(**arguments, cfg=cfg)
-    for hook in (EvaluateLoadedHook, *((SummaryHook, HeadClassesHook) if training else ())):
+    for hook in (SummaryHook, HeadClassesHook) if training else ():
         if not any(isinstance(present, hook) for present in runner.hooks):  # a config of another project
             runner.register_hook(hook())
     # Every checkpoint has the config's text, whose formatting would take longer than writing a small network.

@@ -1,7 +1,6 @@
 from .batch_norm_statistics import BatchNormStatisticsHook
 from .cost import CostHook
 from .ema import EMAHook
-from .evaluate_loaded import EvaluateLoadedHook
 from .fuse import FuseHook
 from .head_classes import HeadClassesHook
 from .non_finite import NonFiniteLossHook
@@ -13,7 +12,7 @@ from .summary import SummaryHook
 from .unreadable_images import UnreadableImagesHook
 
 __all__ = [
-    'BatchNormStatisticsHook', 'CostHook', 'EMAHook', 'EvaluateLoadedHook', 'FuseHook', 'HeadClassesHook',
+    'BatchNormStatisticsHook', 'CostHook', 'EMAHook', 'FuseHook', 'HeadClassesHook',
     'NonFiniteLossHook', 'ProgressBarHook', 'ProgressiveSizeHook', 'RawWeightsHook', 'SeedHook', 'SummaryHook',
     'UnreadableImagesHook'
 ]
