@@ -31,8 +31,8 @@ from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.registry import DATASETS
 
-from cvt_dense import api
-from cvt_dense.slicing import slice_starts
+from cvt_dense import inference as api
+from cvt_dense.inference.slices import slice_starts
 
 SIDE, CELL, SLICE, OVERLAP, TRAINED = 1024, (512, 1024 / 3), 384, 0.2, 224
 WINDOWS = [dict(type='cvt_dense.WindowedAttention', window_size=TRAINED // stride) for stride in (4, 8, 16)]

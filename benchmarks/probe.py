@@ -24,11 +24,11 @@ from mmengine.registry import MODELS, init_default_scope
 from probes import PROBES, Finding, NotApplicable, Subject, get_probe
 from tqdm import tqdm
 
-from cvt_dense.api import TASKS, Model, load, predict
 from cvt_dense.curves import new_figure, save_figure
 from cvt_dense.deploy.runtime import is_exported
 from cvt_dense.errors import UserError
 from cvt_dense.fileio import atomic_path, write_atomically
+from cvt_dense.inference import TASKS, Model, load, predict
 from cvt_dense.launch import command_line
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
@@ -198,7 +198,7 @@ def draw(findings: dict[str, Finding], file: Path) -> None:
 def main() -> None:
     """Probe the networks that the command line names, and write numbers and pictures."""
     args = build_parser().parse_args()
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
+    with command_line.report_errors():
         names = parse_probes(args.probe)
         if args.images is not None:
             command_line.check_value('--images', args.images, 1)
@@ -206,7 +206,7 @@ def main() -> None:
         check_outputs([table, *(args.out_dir / f'{name}.png' for name in names)], args.force)
         subjects = build_all(args)
     rows = []
-    with command_line.report_errors(UserError, ValueError, OSError):
+    with command_line.report_errors(ValueError, OSError):
         for name in names:
             findings = {}
             for subject in subjects:

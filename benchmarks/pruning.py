@@ -136,7 +136,7 @@ def draw(rows: list[dict], args: argparse.Namespace) -> None:
 def main() -> None:
     """Compare the variants that the command line describes."""
     args = parse_args()
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
+    with command_line.report_errors():
         record_settings(args.work_dir, 'settings.json', dict(
             config=str(args.config.resolve()), checkpoint=str(args.checkpoint.resolve()),
             written=args.checkpoint.stat().st_mtime, data_root=args.data_root, refresh=args.refresh,

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CONTEXT = multiprocessing.get_context('forkserver')
 CONTEXT.set_forkserver_preload([
-    'cvt_dense.engine', 'cvt_dense.launch.adapt', 'cvt_dense.launch.build', 'cvt_dense.models', 'forked',
+    'cvt_dense.engine', 'cvt_dense.launch.build', 'cvt_dense.launch.machine', 'cvt_dense.models', 'forked',
     'matplotlib.pyplot', 'mmdet.apis', 'mmseg.apis', 'pycocotools.coco', 'scipy.optimize', 'supervision'])
 
 

@@ -9,9 +9,10 @@ import supervision as sv
 from mmengine.config import Config
 from mmengine.registry import DATASETS, TRANSFORMS
 
-from cvt_dense.api import Model, say
+from cvt_dense.config.data_sets import leaf_datasets
 from cvt_dense.errors import UserError
-from cvt_dense.launch.data_sets import leaf_datasets
+from cvt_dense.inference import Model
+from cvt_dense.inference.model import say
 
 Annotation = Callable[[], str | sv.Detections | np.ndarray]  # returns a class's name, objects, or a label map (H, W)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
+from cvt_dense.config.options import format_option
 from cvt_dense.errors import UserError
-from cvt_dense.launch.cfg_options import format_option
 
 TEST = Path(__file__).with_name('test.py')
 MAIN = '(top1|top5|_mAP|mIoU|aAcc)$'  # main metrics of each task; other metrics are variants of these

@@ -11,10 +11,10 @@ import supervision as sv
 from matplotlib.figure import Figure
 from PIL import Image
 
-from cvt_dense.api import Model
 from cvt_dense.fileio import atomic_path
+from cvt_dense.inference import Model
+from cvt_dense.inference.slices import RasterImage
 from cvt_dense.palette import find_font
-from cvt_dense.slicing import RasterImage
 
 DRAWN_SIDE = 480  # pixels; images with a shorter side below are enlarged by a whole factor, ...
 LARGEST_SIDE = 2000  # ... and no image is enlarged beyond this
@@ -28,7 +28,7 @@ def draw(model: Model, image: np.ndarray, found: Any, annotation: Any, score_thr
     Args:
         model: the model that predicted.
         image: as ``model.read`` gives it. The picture of a larger one has at most ``LARGEST_PICTURE`` pixels a side.
-        found: what :func:`cvt_dense.api.predict` returned.
+        found: what :func:`cvt_dense.inference.predict` returned.
         annotation: ``sv.Detections``, a label map (H, W), the name of a class, or None.
         score_thr: detections below are not drawn.
 

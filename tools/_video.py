@@ -14,9 +14,9 @@ import numpy as np
 import supervision as sv
 from _pictures import annotate, class_fractions, regions
 
-from cvt_dense.api import Model, predict
 from cvt_dense.errors import UserError
 from cvt_dense.fileio import atomic_path
+from cvt_dense.inference import Model, predict
 
 USUAL_RATE = 25.  # frames/s of a video that gives none
 LEAST_SCORE = 0.1  # of objects that a tracker may use to continue a track

@@ -38,10 +38,10 @@ from cvt_dense.analysis import (
     rollout,
 )
 from cvt_dense.analysis.observe import block_names
-from cvt_dense.api import Model, load
 from cvt_dense.datasets import open_image
 from cvt_dense.errors import UserError
 from cvt_dense.fileio import atomic_path, write_atomically
+from cvt_dense.inference import Model, load
 from cvt_dense.launch import command_line
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
 from cvt_dense.models import ImageClassifier
@@ -271,7 +271,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Draw where the network of the command line attends to."""
     args = build_parser().parse_args(argv)
     out_dir = Path(args.out_dir)
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
+    with command_line.report_errors():
         images = find_images(args.images)
         pictures = name_pictures(images, out_dir)
         check_outputs([*pictures, out_dir / 'attention.json'], args.force, images)
@@ -283,7 +283,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         left_out = sorted(set(block_names(analysis.backbone)) - set(analysis.blocks))
         if left_out:
             print(f'Without blocks whose attention is not a softmax of products alone: {", ".join(left_out)}')
-    with command_line.report_errors(UserError, OSError):
+    with command_line.report_errors(OSError):
         numbers = {}
         for path, out in zip(images, pictures):
             numbers[str(path)] = found = analysis(path, out)

@@ -13,9 +13,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from cvt_dense.config.data_sets import leaf_datasets
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
-from cvt_dense.launch.data_sets import leaf_datasets
 from cvt_dense.launch.outputs import add_force_argument, check_report_folder
 
 
@@ -40,7 +40,8 @@ def start_training(args: argparse.Namespace, folder: Path) -> Any:
         args: the tool's flags.
         folder: folder for the files that the training writes.
     """
-    from cvt_dense.launch.start import start
+    from cvt_dense.launch.flags import TrainFlags
+    from cvt_dense.launch.start import start_training
 
     def leave_out_weights(cfg: Any) -> None:
         if cfg.get('train_dataloader') is None or cfg.get(f'{args.split}_dataloader') is None:
@@ -51,9 +52,8 @@ def start_training(args: argparse.Namespace, folder: Path) -> Any:
             cfg.model.backbone.init_cfg = None
         cfg.model.pop('distillation', None)
 
-    training = dict(work_dir=str(folder), resume=None, overwrite=False, amp=None)
-    return start(argparse.Namespace(**{**vars(args), **training}),
-                 ['train', 'val', *(['test'] if args.split == 'test' else [])], leave_out_weights, summary=False)
+    return start_training(TrainFlags.of(args, work_dir=str(folder)), leave_out_weights,
+                          ['train', 'val', *(['test'] if args.split == 'test' else [])], summary=False)
 
 
 def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]) -> list[str]:
@@ -90,7 +90,7 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
 def main(argv: Sequence[str] | None = None) -> None:
     """Write a report of the data and schedules of the config that the command line names."""
     args = build_parser().parse_args(argv)
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
+    with command_line.report_errors():
         command_line.check_value('--number', args.number, 1)
         check_report_folder(args)
         from cvt_dense.report import browse

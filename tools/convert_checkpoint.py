@@ -15,7 +15,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from cvt_dense.errors import UserError
 from cvt_dense.fileio import atomic_path, write_atomically
 from cvt_dense.launch.command_line import report_errors
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
@@ -71,7 +70,7 @@ def main() -> None:
         recognise,
         select_weights,
     )
-    with report_errors(UserError, ValueError, OSError):
+    with report_errors(ValueError, OSError):
         state_dict = select_weights(read_checkpoint(args.src), args.weights, args.src)
         source = recognise(state_dict)
         if source is None:

@@ -13,7 +13,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cvt_dense.commands import command
-from cvt_dense.errors import UserError
 from cvt_dense.launch.command_line import report_errors
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
 
@@ -68,7 +67,7 @@ def main() -> None:
     """Convert the data set that the command line names."""
     args = build_parser().parse_args()
     from cvt_dense.datasets import convert
-    with report_errors(UserError, ValueError, OSError, KeyError):
+    with report_errors(ValueError, OSError, KeyError):
         data = convert.read(args.src, args.source)
         if args.split:
             convert.split(data, args.split, args.seed, args.group)

@@ -14,6 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from cvt_dense.config.read import check_exists
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
 from cvt_dense.launch.outputs import add_force_argument, check_report_folder
@@ -44,10 +45,10 @@ def test(args: argparse.Namespace, config: str, checkpoint: str):
     """
     from torch.utils.data import Subset
 
-    from cvt_dense.launch.start import start
+    from cvt_dense.launch.flags import TestFlags
+    from cvt_dense.launch.start import start_test
     from cvt_dense.report.collect import CollectHook
-    runner = start(argparse.Namespace(**{**vars(args), 'config': config, 'checkpoint': checkpoint}), ['test'],
-                   partial(test_on, split=args.split))
+    runner = start_test(TestFlags.of(args, config=config, checkpoint=checkpoint), partial(test_on, split=args.split))
     hook = CollectHook(runner.test_dataloader.dataset)
     if hook.unreadable:
         readable = Subset(hook.data_set, hook.readable)
@@ -86,10 +87,10 @@ def test_on(cfg: Any, split: str) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Write a report of the mistakes of the checkpoint that the command line names."""
     args = build_parser().parse_args(argv)
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
+    with command_line.report_errors():
         check_report_folder(args)
         for checkpoint in (args.checkpoint, *([args.compare] if args.compare else [])):
-            command_line.check_exists(checkpoint)
+            check_exists(checkpoint)
         from cvt_dense.report.compare import compare
         from cvt_dense.report.page import Report
         tested = test(args, args.config, args.checkpoint)

@@ -20,21 +20,21 @@ from _evaluate import evaluate, images_per_second, print_table
 from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
-from mmengine.runner import load_checkpoint
 from torch import Tensor, nn
 
+from cvt_dense.config.class_folders import set_classes
+from cvt_dense.config.options import OptionsAction
+from cvt_dense.config.read import read_config
 from cvt_dense.deploy import inputs
 from cvt_dense.deploy.export import PRECISIONS, Exporter, Options, above_tolerance, parts
 from cvt_dense.deploy.formats import check_format
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.deploy.wrappers import task_of
 from cvt_dense.errors import UserError
+from cvt_dense.inference.model import check_checkpoint
 from cvt_dense.launch import command_line
-from cvt_dense.launch.cfg_options import OptionsAction
-from cvt_dense.launch.checks.weights import check_checkpoint
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
-from cvt_dense.launch.read import read_config
-from cvt_dense.weights import register_safe_loading
+from cvt_dense.weights import register_safe_loading, select_weights
 
 ABOVE_TOLERANCE = 3  # exit code
 SAMPLED = 32  # test images whose sizes are read
@@ -113,9 +113,10 @@ def choose_size(args: argparse.Namespace, cfg: Config, task: str | None,
 def build(cfg: Config, checkpoint: str) -> tuple[nn.Module, list[str] | None]:
     """Return the model with its weights, and its classes' names."""
     register_safe_loading()
-    check_checkpoint(cfg, checkpoint, strict=True)
     model = revert_sync_batchnorm(MODELS.build(copy.deepcopy(cfg.model)))
-    meta = load_checkpoint(model, checkpoint, map_location='cpu', logger='silent').get('meta') or {}
+    content = check_checkpoint(model, checkpoint, strict=True)
+    model.load_state_dict(select_weights(content))
+    meta = content.get('meta') or {}
     classes = (meta.get('dataset_meta') or {}).get('classes')
     return model.eval(), None if classes is None else [
         *classes, *map(str, range(len(classes), getattr(model, 'num_classes', 0)))]  # more outputs than names
@@ -145,7 +146,8 @@ def run(args: argparse.Namespace) -> int:
         check_format(file, precision)
     outputs = [part for file in files.values() for name in (file, above_tolerance(file)) for part in parts(name)]
     check_outputs(outputs, args.force, inputs=[args.config, args.checkpoint])
-    cfg = read_config(args)
+    cfg = read_config(args.config, args.cfg_options, args.data_root)
+    set_classes(cfg, args.checkpoint)
     if args.raw_input and inputs.pipeline_normalise(cfg) is not None:
         raise UserError('--raw-input: the test pipeline of the config normalises the images (Normalize), which an '
                         'exported file cannot repeat on raw ones: leave the flag out.')
@@ -220,7 +222,7 @@ def weight(file: Path) -> float:
 def main() -> None:
     """Export the checkpoint that the command line names."""
     args = build_parser().parse_args()
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
+    with command_line.report_errors():
         sys.exit(run(args))
 
 

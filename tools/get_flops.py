@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from cvt_dense.launch.command_line import SETUP_ERRORS, report_errors
+from cvt_dense.launch.command_line import report_errors
 from cvt_dense.models import CvT, ImageClassifier, MaskedImageModel
 
 
@@ -137,7 +137,7 @@ def main() -> None:
     """Print the parameters and multiply-accumulate operations of a network."""
     args = build_parser().parse_args()
     torch.manual_seed(0)
-    with report_errors(*SETUP_ERRORS):
+    with report_errors(ValueError):
         model = build(args.network)
         try:
             parts = count_parts(model, args.size)

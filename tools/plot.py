@@ -44,7 +44,7 @@ def names_of(folders: list[str]) -> list[str]:
 def main() -> None:
     """Draw the curves of the runs and print their table."""
     args = build_parser().parse_args()
-    with command_line.report_errors(UserError, OSError, ValueError):
+    with command_line.report_errors(OSError, ValueError):
         runs = dict(zip(names_of(args.runs), map(curves.Curves, args.runs)))
         known = dict.fromkeys(name for run in runs.values() for name in run.metrics())
         unknown = [name for name in args.metric if name not in known]

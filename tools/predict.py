@@ -5,7 +5,7 @@
 Writes one PNG and prints one line for each image, and an overview of several. Small images are drawn enlarged. With
 --ground-truth the annotation is to the left of each prediction. With --slice large images are predicted in slices,
 and label maps are written in full size. A video becomes a video and a table. An image that cannot be read or predicted
-is named, the others are drawn, and the exit code is 1. cvt_dense.api has the same predictions for programs.
+is named, the others are drawn, and the exit code is 1. cvt_dense.inference has the same predictions for programs.
 """
 import argparse
 import os
@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from cvt_dense.config.read import check_exists
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
@@ -134,9 +135,7 @@ def table_of(video: Path) -> Path:
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the predictions for the images that the command line names, and return the exit code."""
     args = parse_args(argv)
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
-        if args.slice is not None:
-            command_line.check_slice(args.slice, args.overlap)
+    with command_line.report_errors():
         command_line.check_value('--every', args.every, 1)
         images = find_images(args.images)
         videos = [path for path in images if is_video(path)]
@@ -148,14 +147,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         pictures = name_pictures(images, args.out_dir)
         check_outputs([*pictures, *more_files(args, images, pictures),
                        *([args.out_dir / OVERVIEW] if len(images) > 1 else [])], args.force, images)
-        command_line.check_exists(args.checkpoint)
+        check_exists(args.checkpoint)
         from mmengine.logging import MMLogger
 
-        from cvt_dense import api  # its import takes seconds, in which a mistake above can be named
+        from cvt_dense import inference  # its import takes seconds, in which a mistake above can be named
+        from cvt_dense.inference.slices import check_slice
+        if args.slice is not None:
+            check_slice(args.slice, args.overlap)
         MMLogger.get_current_instance().setLevel('WARNING')
-        model = api.load(args.config, args.checkpoint, device=args.device, cfg_options=args.cfg_options,
-                         runtime=args.runtime, backbone=args.backbone, amp=args.autocast, compile=args.compile,
-                         data_root=args.data_root)
+        model = inference.load(args.config, args.checkpoint, device=args.device, cfg_options=args.cfg_options,
+                               runtime=args.runtime, backbone=args.backbone, amp=args.autocast, compile=args.compile,
+                               data_root=args.data_root)
         if videos and model.task not in ('detection', 'segmentation'):
             raise UserError(f'{videos[0]}: videos are for detection and segmentation, this model does {model.task}.')
         if args.track and model.task != 'detection':
@@ -174,7 +176,7 @@ def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], an
 
     Args:
         args: command line.
-        model: result of :func:`cvt_dense.api.load`.
+        model: result of :func:`cvt_dense.inference.load`.
         images: files to read.
         annotations: functions that read the annotation, one for each image, or None.
         pictures: files to write.
@@ -182,7 +184,7 @@ def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], an
     import numpy as np
     from _pictures import draw, grid, save
 
-    from cvt_dense.api import predict
+    from cvt_dense.inference import predict
     columns = 2 if args.ground_truth else 3
     number = min(len(images), columns * OVERVIEW_ROWS)
     shown = {i * len(images) // number for i in range(number)}

@@ -21,20 +21,21 @@ import torch
 from mmengine.config import Config
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
-from mmengine.runner import Runner, load_checkpoint
+from mmengine.runner import Runner
 from torch import Tensor
 
 from cvt_dense.analysis import choose_heads, find_cvt, head_importance, prune_heads
 from cvt_dense.analysis.heads import IMPORTANCES
+from cvt_dense.config.class_folders import set_classes
+from cvt_dense.config.read import read_config
 from cvt_dense.errors import UserError
 from cvt_dense.fileio import atomic_path, write_atomically
+from cvt_dense.inference.model import check_checkpoint
 from cvt_dense.launch import command_line
-from cvt_dense.launch.checks.weights import check_checkpoint
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
-from cvt_dense.launch.read import read_config
 from cvt_dense.models import CvT
 from cvt_dense.nodes import type_name
-from cvt_dense.weights import register_safe_loading
+from cvt_dense.weights import register_safe_loading, select_weights
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -95,14 +96,15 @@ def losses(model: BaseModel, cfg: Config, args: argparse.Namespace) -> Iterator[
 def main() -> None:
     """Remove the least important attention heads of a checkpoint."""
     args = build_parser().parse_args()
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
+    with command_line.report_errors():
         check(args)
-        cfg = read_config(args)
+        cfg = read_config(args.config, args.cfg_options, args.data_root)
+        set_classes(cfg, args.checkpoint)
         init_default_scope(cfg.get('default_scope') or 'mmengine')
         register_safe_loading()
-        check_checkpoint(cfg, args.checkpoint, strict=True)
         model = revert_sync_batchnorm(MODELS.build(cfg.model))
-        checkpoint = load_checkpoint(model, args.checkpoint, map_location='cpu')
+        checkpoint = check_checkpoint(model, args.checkpoint, strict=True)
+        model.load_state_dict(select_weights(checkpoint))
         before = find_cvt(model)
         model.to(args.device).eval()
         torch.manual_seed(args.seed)

@@ -221,7 +221,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Train, measure and summarise the study that the command line names."""
     args = parse_args()
-    with command_line.report_errors(UserError, ValueError, OSError):
+    with command_line.report_errors(ValueError, OSError):
         everyone, members = read_study(args.study), read_study(args.study, args.only)
         seeds = {member.name: member.seeds for member in everyone}
         work_dir = Path(args.work_dir or ROOT / 'work_dirs' / Path(args.study).stem).resolve()

@@ -13,10 +13,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
 from cvt_dense.launch.distributed import ends_in_order
-from cvt_dense.launch.start import start
+from cvt_dense.launch.flags import TestFlags
+from cvt_dense.launch.start import start_test
 
 
 def parse_severity(text: str) -> list[int]:
@@ -51,13 +51,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Test the checkpoint that the command line names."""
     args = build_parser().parse_args(argv)
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
-        runner = start(args, ['test'])
-        if args.fuse or args.compile:
-            from cvt_dense.engine import FuseHook
-            runner.register_hook(FuseHook(compile=args.compile))
-    with command_line.report_errors(UserError):
-        runner.test()
+    with command_line.report_errors():
+        start_test(TestFlags.of(args)).test()
 
 
 if __name__ == '__main__':

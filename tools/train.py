@@ -3,7 +3,7 @@
     python tools/train.py configs/cvt13_in1k.py --data-root /data/imagenet
 
 The learning rate of this project's classification configs is scaled to the real total batch. A user's
-mistake ends with one paragraph on stderr and exit code 2, before anything is written.
+mistake ends with one paragraph on stderr and exit code 2, before a checkpoint is written.
 """
 import argparse
 import sys
@@ -12,11 +12,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from cvt_dense.errors import CheckpointError, UserError
+from cvt_dense.config.amp import AMP_DTYPES
 from cvt_dense.launch import command_line
 from cvt_dense.launch.distributed import ends_in_order
-from cvt_dense.launch.read import AMP_DTYPES, VIS_BACKENDS
-from cvt_dense.launch.start import start
+from cvt_dense.launch.flags import TrainFlags
+from cvt_dense.launch.read import VIS_BACKENDS
+from cvt_dense.launch.start import start_training
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -45,10 +46,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Train the network of the config that the command line names."""
     args = build_parser().parse_args(argv)
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
-        runner = start(args, ['train', 'val'])
-    with command_line.report_errors(UserError, CheckpointError):
-        runner.train()
+    with command_line.report_errors():
+        start_training(TrainFlags.of(args)).train()
 
 
 if __name__ == '__main__':

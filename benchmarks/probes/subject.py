@@ -49,7 +49,7 @@ class Subject:
         train: images and labels of the training set, prepared like the others.
         untrained: builds the network with random weights.
         arrays: for detectors and segmentors, the images (H, W, 3) as files hold them, BGR.
-        predict: takes one of ``arrays``; returns what :func:`cvt_dense.api.predict` does.
+        predict: takes one of ``arrays``; returns what :func:`cvt_dense.inference.predict` does.
         data_root: folder of the data set.
         progress: called with the number of images after each batch.
     """

@@ -8,7 +8,9 @@ default_hooks = dict(
     progress=dict(type='cvt_dense.ProgressBarHook'),
     sampler_seed=dict(type='DistSamplerSeedHook'),
     seed=dict(type='cvt_dense.SeedHook'),
-    nonfinite_loss=dict(type='cvt_dense.NonFiniteLossHook'))
+    nonfinite_loss=dict(type='cvt_dense.NonFiniteLossHook'),
+    head_classes=dict(type='cvt_dense.HeadClassesHook'),
+    summary=dict(type='cvt_dense.SummaryHook'))
 
 env_cfg = dict(
     cudnn_benchmark=False,

@@ -1,11 +1,15 @@
 """Images with noise, blur, weather and compression, for testing: the corruptions of ImageNet-C and its like."""
 import zlib
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from mmengine.config import Config
 from PIL import Image
 
+from ..errors import UserError
+from ..nodes import dicts, type_name
 from ..registry import TRANSFORMS
 
 # In the order of the benchmarks (Hendrycks and Dietterich 2019, Michaelis et al. 2019).
@@ -27,6 +31,43 @@ def check_corruptions(names: Sequence[str], severities: Sequence[int]) -> None:
         raise ValueError(f'corruption {", ".join(map(repr, wrong)) or "(none)"}: allowed are {", ".join(known)}.')
     if not severities or set(severities) - set(SEVERITIES):
         raise ValueError(f'severity {list(severities)}: allowed are 1 (weak) to 5 (strong).')
+
+
+def use_corruptions(cfg: Config, names: str, severities: Sequence[int]) -> None:
+    """Test ``cfg`` on corrupted images too: with another test loop, and a transform that the loop sets.
+
+    Args:
+        cfg: changed in place.
+        names: names of corruptions with commas between them, or 'all', the benchmarks' fifteen.
+        severities: any of 1 to 5.
+
+    Raises:
+        UserError: no such corruption or severity, a package that is not installed, or no data to corrupt.
+    """
+    chosen = list(CORRUPTIONS) if names == 'all' else names.split(',')
+    try:
+        check_corruptions(chosen, severities)
+    except ValueError as error:
+        raise UserError(f'--corrupt {names} --severity: {error}') from error
+    if find_spec('imagecorruptions') is None:
+        raise UserError('--corrupt needs the package imagecorruptions: run "pip install imagecorruptions-imaug".')
+    added = 0
+    for node in dicts(cfg.test_dataloader):
+        if type_name(node) == 'ImageDataset':
+            node.setdefault('corruption', {})
+            added += 1
+        for key in ('pipeline', 'transforms'):
+            steps = node.get(key)
+            load = next((i for i, step in enumerate(steps or ()) if isinstance(step, dict)
+                         and type_name(step).startswith('LoadImage')), None)
+            if load is not None:
+                node[key] = [*steps[:load + 1], dict(type='cvt_dense.CorruptImage'), *steps[load + 1:]]
+                added += 1
+    if not added:
+        raise UserError('--corrupt: test_dataloader has neither a LoadImage... transform nor a cvt_dense.ImageDataset, '
+                        'after which images could be corrupted.')
+    cfg.test_dataloader.persistent_workers = False  # workers would keep the corruption that they began with
+    cfg.test_cfg.update(type='cvt_dense.RobustnessTestLoop', corruptions=chosen, severities=severities)
 
 
 def corrupt(image: np.ndarray, name: str, severity: int, seed: int = 0) -> np.ndarray:

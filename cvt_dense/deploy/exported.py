@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from mmengine.config import Config, ConfigDict
 from mmengine.logging import print_log
 from mmengine.model import BaseModel, BaseModule
 from mmengine.registry import MODELS as ROOT_MODELS
+from mmengine.registry import init_default_scope
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
@@ -16,6 +18,9 @@ from ..errors import UserError
 from ..nodes import dicts, type_name
 from ..registry import MODELS
 from .runtime import Exported, open_exported
+
+# An exported file has one set of weights, which was chosen when it was exported.
+WEIGHT_HOOKS = ('EMAHook', 'RawWeightsHook')
 
 
 class _InferenceOnly(BaseModule):
@@ -118,6 +123,57 @@ def exported_model(file: str, replaces: str | type, runtime: str | None = None, 
     network.register_parameter('none', nn.Parameter(torch.zeros(1)))  # several processes: DDP needs at least one
     replace(network, exported)
     return network
+
+
+# -- in a config ------------------------------------------------------------------------------------------------
+
+
+def use_exported_model(cfg: Config, file: str, runtime: str | None = None) -> None:
+    """Replace the model of ``cfg`` by a whole model that was exported; see :func:`exported_model`.
+
+    Args:
+        cfg: changed in place; it loads no checkpoint.
+        file: ``.onnx``, ``.xml`` or ``.pt2``.
+        runtime: runtime that opens the file, see :class:`ExportedBackbone`.
+
+    Raises:
+        UserError: the file cannot be opened, or has other classes.
+    """
+    cfg.load_from = None
+    check_classes(_open_for_test(cfg, file, runtime), cfg.model)  # a data set's error would name another reason
+    cfg.model.update(type='cvt_dense.ExportedModel', replaces=cfg.model.type, file=file, runtime=runtime)
+
+
+def use_exported_backbone(cfg: Config, file: str, runtime: str | None = None) -> None:
+    """Replace the backbone of ``cfg`` by an exported one.
+
+    Args:
+        cfg: changed in place.
+        file: ``.onnx``, ``.xml`` or ``.pt2``.
+        runtime: runtime that opens the file, see :class:`ExportedBackbone`.
+
+    Raises:
+        UserError: the file cannot be opened, or its normalisation or channels are not the config's.
+    """
+    exported = _open_for_test(cfg, file, runtime)
+    if cfg.model.get('data_preprocessor'):
+        check_normalisation(exported, ROOT_MODELS.build(cfg.model.data_preprocessor))
+    wanted = getattr(ROOT_MODELS.build(cfg.model.backbone), 'out_channels', None)
+    given = tuple(exported.metadata['out_channels'])
+    if exported.metadata['part'] == 'backbone' and wanted is not None and tuple(wanted) != given:
+        raise UserError(f"--backbone {file} gives maps of {given} channels, model.backbone of {tuple(wanted)}: use the "
+                        f"config that the file was exported with ({exported.metadata['config']}).")
+    cfg.model.backbone = ConfigDict(type='cvt_dense.ExportedBackbone', file=file, runtime=runtime)
+
+
+def _open_for_test(cfg: Config, file: str, runtime: str | None) -> Exported:
+    """Open a file and remove hooks for a second set of weights, which the file does not have."""
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
+    cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if type_name(hook) not in WEIGHT_HOOKS]
+    exported = open_exported(file, runtime)
+    print_log(f"{file}: {exported.metadata['precision']}, exported from {exported.metadata['config']}, run by "
+              f'{exported.runtime} on the CPU', logger='current')
+    return exported
 
 
 # -- does the file fit the config? ------------------------------------------------------------------------------

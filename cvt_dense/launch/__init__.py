@@ -1,4 +1,4 @@
-"""From a command line to a Runner, in four steps: read the config, check it, build the Runner, run.
+"""From a command line to a Runner: read the config, check it, build the Runner.
 
-:func:`.start.start` is the whole way. Only tools import this package.
+:func:`.start.start_training` and :func:`.start.start_test` are the whole way. Only tools import this package.
 """

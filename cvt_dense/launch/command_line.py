@@ -6,15 +6,10 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+from ..config.options import OptionsAction
 from ..errors import UserError
-from .cfg_options import OptionsAction
-
-# Errors that wrong settings and files raise while data sets, model and runner are built.
-SETUP_ERRORS = (UserError, ValueError, TypeError, KeyError, AttributeError, AssertionError, ImportError,
-                OSError, SyntaxError, RuntimeError, ArithmeticError)
 
 TRACEBACK = 'CVT_DENSE_TRACEBACK'  # environment variable: '1' shows tracebacks
 
@@ -27,35 +22,21 @@ class ShowTraceback(argparse.Action):
 
 
 @contextmanager
-def report_errors(*errors: type) -> Iterator[None]:
-    """End the process with the message of any of ``errors`` on stderr and exit code 2.
+def report_errors(*errors: type[Exception]) -> Iterator[None]:
+    """End the process with the message of a ``UserError``, or of one of ``errors``, on stderr, and exit code 2.
 
-    Errors that may be faults of the code, not of the user's input, get their file and line. ``--traceback``, or
-    ``CVT_DENSE_TRACEBACK=1`` in the environment, prints the whole traceback before.
+    Other exceptions are mistakes of the code and keep their traceback. ``--traceback``, or ``CVT_DENSE_TRACEBACK=1`` in
+    the environment, prints the traceback of these errors too.
     """
     try:
         yield
-    except errors as error:
+    except (UserError, *errors) as error:
         if os.environ.get(TRACEBACK, '0') not in ('', '0'):
             traceback.print_exc()
-        message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-        if not isinstance(error, (UserError, ValueError, OSError)):
-            message = f'{type(error).__name__}: {message}'
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        # Our constructors' ValueErrors name the setting.
-        named = isinstance(error, ValueError) and str(Path(__file__).parents[1]) in place.filename
-        if not named and not isinstance(error, (UserError, OSError)):
-            message += f' ({place.filename}:{place.lineno}; {TRACEBACK}=1 shows the traceback)'
         sys.stdout.flush()
         from tqdm import tqdm
-        tqdm.write('error: ' + ' '.join(message.split()), file=sys.stderr)  # above a progress bar, if there is one
+        tqdm.write('error: ' + ' '.join(str(error).split()), file=sys.stderr)  # above a progress bar, if there is one
         sys.exit(2)
-
-
-def check_exists(checkpoint: str) -> None:
-    """Raise ``UserError`` if a checkpoint does not exist; URLs are not checked."""
-    if '://' not in checkpoint and not os.path.exists(checkpoint):
-        raise UserError(f'checkpoint {checkpoint!r} does not exist. Give the path or URL of a checkpoint.')
 
 
 def check_value(flag: str, value: float, least: float, most: float = math.inf) -> None:
@@ -109,16 +90,8 @@ def add_inference_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_slice_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``--slice`` and ``--overlap``, which :func:`check_slice` checks."""
+    """Add ``--slice`` and ``--overlap``."""
     parser.add_argument('--slice', type=int, metavar='PIXELS', help='cut larger images into overlapping slices of '
                         'this side, predict each slice as an image of its own, and merge the predictions')
     parser.add_argument('--overlap', type=float, default=0.2, metavar='FRACTION',
                         help='fraction of the side by which neighbouring slices overlap (default: %(default)s)')
-
-
-def check_slice(size: int, overlap: float) -> None:
-    """Raise ``UserError`` if images cannot be cut into slices of ``size`` pixels with this overlap."""
-    if not isinstance(size, int):
-        raise UserError(f'slice={size!r}: allowed is a whole number of pixels from 32.')
-    check_value('slice', size, 32)
-    check_value('overlap', overlap, 0, 0.9)  # at 0.9 each pixel is predicted a hundred times

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from ..errors import UserError
+
 EXIT_TIMEOUT = 300.  # seconds that a process at its end waits for the others, which may still write a checkpoint
 LEAVING = 20.  # seconds that a process may take to leave the group; less than the 30 after which torchrun kills
 # torch is imported where it is used: a wrong command line is an error before that.
@@ -93,7 +95,7 @@ def setup_distributed(launcher: str, local_rank: int = 0) -> None:
         local_rank: rank of the process on its host, where the environment does not set it.
 
     Raises:
-        ValueError: if the launcher's variables are missing or there are more processes than GPUs.
+        UserError: if the launcher's variables are missing or there are more processes than GPUs.
     """
     os.environ.setdefault('LOCAL_RANK', str(local_rank))
     if launcher == 'none':
@@ -103,14 +105,14 @@ def setup_distributed(launcher: str, local_rank: int = 0) -> None:
     if launcher == 'slurm':
         _environment_from_slurm()
     if 'RANK' not in os.environ:
-        raise ValueError(
+        raise UserError(
             f'--launcher {launcher} was given, but the environment has no RANK: this process was not '
             'started by torchrun. Use tools/dist_train.sh CONFIG GPUS (or tools/slurm_train.sh), or leave '
             '--launcher out.')
     if torch.cuda.is_available():
         gpus, local_rank = torch.cuda.device_count(), int(os.environ['LOCAL_RANK'])
         if local_rank >= gpus:
-            raise ValueError(
+            raise UserError(
                 f'Process {local_rank + 1} on this host has no GPU: only {gpus} can be seen here '
                 f'(CUDA_VISIBLE_DEVICES={os.environ.get("CUDA_VISIBLE_DEVICES", "not set")}). Ask for at '
                 f'most {gpus} processes per host.')
@@ -128,7 +130,7 @@ def _environment_from_slurm() -> None:
         job, rank, world_size, nodes = (
             os.environ[f'SLURM_{name}'] for name in ('JOB_ID', 'PROCID', 'NTASKS', 'NODELIST'))
     except KeyError as error:
-        raise ValueError(
+        raise UserError(
             f'--launcher slurm was given, but the environment has no {error}: this process was not started '
             'by srun. Use tools/slurm_train.sh, or leave --launcher out.') from None
     if 'MASTER_ADDR' not in os.environ:

@@ -1,14 +1,15 @@
 """Check the folders and COCO files of a config, without an import of the data sets' packages, which takes seconds."""
 import os
+from collections.abc import Sequence
 
 from mmengine.config import Config
 
+from ..config.data_sets import leaf_datasets
 from ..errors import UserError
 from ..nodes import dicts, type_name
-from .data_sets import leaf_datasets
 
 
-def check_paths(cfg: Config, stages: list[str]) -> None:
+def check_paths(cfg: Config, stages: Sequence[str]) -> None:
     """Check that the folders and COCO files of the data loaders of ``stages`` exist.
 
     Raises:

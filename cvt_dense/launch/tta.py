@@ -1,16 +1,14 @@
-"""Test-time augmentation and slices: what each image is made into, and the model that merges the predictions."""
-import argparse
+"""Test-time augmentation of a config, ``tta_model`` and ``tta_pipeline``."""
 from typing import Any
 
-from mmengine.config import Config, ConfigDict
+from mmengine.config import Config
 from mmengine.logging import print_log
 
 from ..errors import UserError
-from ..nodes import dicts, type_name
-from .command_line import check_slice
+from ..nodes import dicts
 
 
-def set_tta_pipeline(cfg: Config) -> None:
+def use_tta(cfg: Config) -> None:
     """Let the test data set load every view of the config's ``tta_pipeline``.
 
     Raises:
@@ -22,34 +20,8 @@ def set_tta_pipeline(cfg: Config) -> None:
     dataset = cfg.test_dataloader.dataset
     while 'dataset' in dataset:
         dataset = dataset.dataset
-    if not any(type_name(node) == 'TestTimeAug' for node in dicts(dataset.pipeline)):
-        follow_test_size(cfg.tta_pipeline, dataset.pipeline)
-        dataset.pipeline = cfg.tta_pipeline
-
-
-def set_slices(cfg: Config, args: argparse.Namespace) -> None:
-    """``--slice`` and ``--overlap``: images are loaded in their own size, and a model in between cuts them.
-
-    The function is idempotent.
-
-    Raises:
-        UserError: another task, a value that is not allowed, or flags that do not go together.
-    """
-    check_slice(args.slice, args.overlap)
-    from .. import slicing  # noqa: F401  (it registers SlicedModel)
-    if getattr(args, 'tta', False):
-        raise UserError('--slice with --tta: both decide what the network sees of an image; leave one of them out.')
-    if cfg.get('default_scope') not in ('mmdet', 'mmseg'):
-        raise UserError(f'--slice {args.slice}: slices are for detectors and segmentors, and {cfg.filename} has '
-                        f'default_scope={cfg.get("default_scope")!r}: allowed are mmdet and mmseg.')
-    if type_name(cfg.get('tta_model')) == 'SlicedModel':
-        return
-    dataset = cfg.test_dataloader.dataset
-    while 'dataset' in dataset:
-        dataset = dataset.dataset
-    pipeline = [step for step in dataset.pipeline[1:] if type_name(step) != 'LoadAnnotations']
-    dataset.pipeline = [step for step in dataset.pipeline if type_name(step).startswith(('Load', 'Pack'))]
-    cfg.tta_model = dict(type='cvt_dense.SlicedModel', size=args.slice, overlap=args.overlap, pipeline=pipeline)
+    follow_test_size(cfg.tta_pipeline, dataset.pipeline)
+    dataset.pipeline = cfg.tta_pipeline
 
 
 def follow_test_size(tta_pipeline: list[dict[str, Any]], test_pipeline: list[dict[str, Any]]) -> None:
@@ -82,11 +54,3 @@ def _scale(transform: dict[str, Any]) -> tuple[int, int] | None:
         return scale, scale
     fixed = isinstance(scale, (list, tuple)) and len(scale) == 2 and all(isinstance(side, int) for side in scale)
     return tuple(scale) if fixed else None
-
-
-def wrap_for_tta(cfg: Config) -> None:
-    """Wrap the model in the config's ``tta_model``, or in that of slices.
-
-    Call this last, because checkpoints are those of the model inside.
-    """
-    cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)

@@ -1,6 +1,5 @@
 """The configs of pretraining are the authors' recipe: read from what they build, not from their text."""
 import math
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATA_SAMPLERS, MODELS, PARAM_SCHEDULERS
 
 from cvt_dense.datasets import ImageDataset
-from cvt_dense.launch.adapt import adapt
+from cvt_dense.launch.machine import adapt_to_machine
 
 from timm.data.transforms import RandomResizedCropAndInterpolation  # isort: skip  after cvt_dense
 
@@ -20,7 +19,8 @@ EPOCH = 1281167 // 2048  # iterations of an epoch of ImageNet at a total batch o
 
 def load(name):
     cfg = Config.fromfile(CONFIGS / name)
-    return adapt(cfg, Namespace(launcher='none'))  # as tools/train.py does
+    adapt_to_machine(cfg, 'none')  # as tools/train.py does
+    return cfg
 
 
 @pytest.fixture(scope='module', params=[('cvt13_in1k.py', 0.05, 19_997_480, 256),

@@ -10,7 +10,7 @@ from mmengine.registry import MODELS, DefaultScope
 from templates_edited import recipe
 
 import cvt_dense  # noqa: F401
-from cvt_dense.launch.cfg_options import merge_options, parse_value
+from cvt_dense.config.options import merge_options, parse_value
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = sorted(path.stem for path in (ROOT / 'configs').glob('*.py'))

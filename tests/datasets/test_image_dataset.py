@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from cvt_dense.datasets import ImageDataset, SeededSampler, convert, open_image
 from cvt_dense.datasets.samplers import SeededIndex, seeded_samples
-from cvt_dense.slicing import RasterImage
+from cvt_dense.inference.slices import RasterImage
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = dict(input_size=24, is_training=True, auto_augment='rand-m9-mstd0.5-inc1', interpolation='bicubic')

@@ -114,12 +114,13 @@ def test_raw_input_where_the_pipeline_normalises(export, tmp_path):
 
 def test_inputs_are_those_of_the_runner(network, data, tmp_path):
     """Images for calibration and comparison are what a test of the config gives its network."""
-    from cvt_dense.launch.start import start
+    from cvt_dense.launch.flags import TestFlags
+    from cvt_dense.launch.start import start_test
     for task in ('classification', 'segmentation', 'detection'):
         made = network(task)
-        runner = start(Namespace(config=str(made.config), checkpoint=str(made.checkpoint), work_dir=str(tmp_path),
-                                 launcher='none', data_root=str(data / task), no_check=True, local_rank=0,
-                                 cfg_options=dict(made.options, **{'test_dataloader.batch_size': 1})), ['test'])
+        runner = start_test(TestFlags(
+            config=str(made.config), checkpoint=str(made.checkpoint), work_dir=str(tmp_path), no_check=True,
+            data_root=str(data / task), cfg_options=dict(made.options, **{'test_dataloader.batch_size': 1})))
         batch = next(iter(runner.test_dataloader))
         expected = runner.model.data_preprocessor(batch, False)['inputs']
         found = inputs.network_inputs(runner.cfg, runner.model, 'test', limit=2)

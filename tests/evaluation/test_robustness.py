@@ -1,7 +1,6 @@
 """tools/test.py --corrupt."""
 import json
 import math
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,10 @@ from _shapes import generate
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
+from cvt_dense.datasets.corruption import use_corruptions
 from cvt_dense.errors import UserError
 from cvt_dense.evaluation.robustness import summarise, table
-from cvt_dense.launch.adapt import adapt
+from cvt_dense.launch.tta import use_tta
 from cvt_dense.nodes import type_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,27 +60,18 @@ def test_each_corruption_reaches_the_network(run_tool, segmentor):
                                        ('cvt13_in1k', False)])
 def test_images_are_corrupted_where_they_are_loaded(name, tta):
     cfg = Config.fromfile(ROOT / f'configs/{name}.py')
-    cfg.work_dir = 'work'
-    args = Namespace(config=f'{name}.py', checkpoint='some.pth', launcher='none', work_dir=None, corrupt='all',
-                     severity=[1, 2, 3, 4, 5], tta=tta)
-    once = adapt(cfg, args)
-    assert adapt(once, args).to_dict() == once.to_dict()
-    dataset = once.test_dataloader.dataset
+    if tta:
+        use_tta(cfg)
+    use_corruptions(cfg, 'all', [1, 2, 3, 4, 5])
+    dataset = cfg.test_dataloader.dataset
     if 'in1k' in name:
         assert dataset.corruption == {}
     else:
         assert [type_name(step) for step in dataset.pipeline[:2]] == ['LoadImageFromFile', 'CorruptImage']
-    assert len(once.test_cfg.corruptions) == 15 and not once.test_dataloader.persistent_workers
+    assert len(cfg.test_cfg.corruptions) == 15 and not cfg.test_dataloader.persistent_workers
 
 
-@pytest.mark.parametrize('change, message', [(dict(corrupt='fog,rain'), 'rain'), (dict(severity=[0]), '--severity'),
-                                             (dict(out='folder'), '--out')])
-def test_mistakes(change, message):
-    args = Namespace(corrupt='fog', severity=[1], out=None)
-    vars(args).update(change)
-    cfg = Config.fromfile(ROOT / 'configs/upernet_cvt13_ade20k.py')
-    cfg.work_dir = 'work'
-    with pytest.raises(UserError) as error:
-        adapt(cfg, Namespace(config='upernet.py', checkpoint='some.pth', launcher='none', work_dir=None,
-                                      tta=False, **vars(args)))
-    assert message in str(error.value)
+@pytest.mark.parametrize('names, severities, named', [('fog,rain', [1], 'rain'), ('fog', [0], '--severity')])
+def test_mistakes(names, severities, named):
+    with pytest.raises(UserError, match=named):
+        use_corruptions(Config.fromfile(ROOT / 'configs/upernet_cvt13_ade20k.py'), names, severities)

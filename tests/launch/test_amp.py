@@ -1,21 +1,22 @@
 """--amp: which optimizer wrapper trains, and where there is none."""
-from argparse import Namespace
-
 import pytest
 from mmengine.config import Config
 
+from cvt_dense.config.amp import check_amp, use_amp
 from cvt_dense.errors import UserError
-from cvt_dense.launch.adapt import adapt, adapt_optimizer
-from cvt_dense.launch.read import set_amp
+from cvt_dense.launch.machine import adapt_optimizer
 
 
 def test_amp(monkeypatch):
     """bf16 is plain autocast; fp16 has a loss scale and needs a GPU; mmcv's operators have no bf16."""
     def amp(flag, scope, cuda):
         monkeypatch.setattr('torch.cuda.is_available', lambda: cuda)
-        cfg = Config(dict(model=dict(type='X'), default_scope=scope, optim_wrapper=dict(type='OptimWrapper')))
-        set_amp(cfg, flag)
-        return adapt(cfg, Namespace(amp=flag, launcher='none')).optim_wrapper
+        cfg = Config(dict(model=dict(type='X'), default_scope=scope, launcher='none',
+                          optim_wrapper=dict(type='OptimWrapper')))
+        use_amp(cfg, flag)
+        check_amp(cfg, flag)
+        adapt_optimizer(cfg)
+        return cfg.optim_wrapper
 
     for cuda in (True, False):
         for flag in ('bf16', 'default'):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
+from cvt_dense.config.options import OptionsAction, format_option, merge_options
 from cvt_dense.errors import UserError
-from cvt_dense.launch.cfg_options import OptionsAction, format_option, merge_options
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 

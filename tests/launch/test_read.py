@@ -1,16 +1,17 @@
 """What tools/train.py and tools/test.py do to a config."""
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
 from mmengine.config import Config
 from templates_edited import recipe
 
+from cvt_dense.config.read import read_config, redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.launch import read
-from cvt_dense.launch.adapt import adapt, adapt_loaders
-from cvt_dense.launch.read import read_config, redirect_data_root
-from cvt_dense.launch.tta import follow_test_size
+from cvt_dense.launch.flags import TrainFlags
+from cvt_dense.launch.machine import adapt_loaders, adapt_to_machine
+from cvt_dense.launch.read import read_training
+from cvt_dense.launch.tta import follow_test_size, use_tta
 from cvt_dense.nodes import dicts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,17 +101,12 @@ def test_data_root_without_a_slash(tmp_path):
         assert cfg.val_dataloader.dataset == dict(data_root=str(tmp_path), ann_file='annotations/val.json')
 
 
-def arguments(config, **flags):
-    return Namespace(**dict(dict(config=str(config), cfg_options=None, data_root=None, launcher='none', local_rank=0,
-                                 work_dir=None), **flags))
-
-
 @pytest.mark.parametrize('cuda', [True, False])
 def test_pinned_memory_with_cuda_only(monkeypatch, cuda):
     monkeypatch.setattr('torch.cuda.is_available', lambda: cuda)
     for name in ('cvt13_in1k', 'maskrcnn_cvtw24_coco', 'upernet_cvt13_ade20k'):
-        args = arguments(f'{ROOT}/configs/{name}.py')
-        cfg = adapt(read_config(args), args)
+        cfg = read_config(f'{ROOT}/configs/{name}.py')
+        adapt_to_machine(cfg, 'none')
         for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader):
             assert loader.persistent_workers and loader.get('pin_memory', False) == cuda
 
@@ -127,32 +123,26 @@ def test_auto_scale_lr_flag():
 
 @pytest.mark.parametrize('name', ['cvt13_in1k', 'maskrcnn_cvt13_coco', 'upernet_cvt13_ade20k', 'simmim_cvt_nano'])
 def test_reading_what_was_written_down_is_reading_once(name, tmp_path, monkeypatch):
-    """For every flag; and what this machine adds is not written down, and is added once."""
+    """For every flag."""
     (tmp_path / 'data').mkdir()
     monkeypatch.setitem(read.VIS_BACKENDS, 'tensorboard', ('TensorboardVisBackend', 'torch'))  # installed
     for flags in (dict(), dict(data_root=str(tmp_path / 'data'), work_dir='w', auto_scale_lr=True,
                                vis_backend='tensorboard', resume='auto', cfg_options={
                                    'optim_wrapper.accumulative_counts': 3, 'backend_args.backend': 'lmdb',
                                    'backend_args.db_path': 'x'})):
-        args = arguments(ROOT / f'configs/{name}.py', **flags)
-        once = read_config(args)
+        once = read_training(TrainFlags(config=f'{ROOT}/configs/{name}.py', **flags))
         object.__setattr__(once, '_format_python_code', False)  # yapf takes seconds
         once.dump(tmp_path / f'{name}.py')
-        args.config = str(tmp_path / f'{name}.py')
-        assert read_config(args).to_dict() == once.to_dict()
-        for args.launcher in ('none', 'pytorch'):
-            adapted = adapt(once, args)
-            assert read_config(args).to_dict() == once.to_dict(), 'adapt() changed the config that it was given'
-            assert adapt(adapted, args).to_dict() == adapted.to_dict()
-            assert (adapted.get('model_wrapper_cfg') is None) == (args.launcher == 'none')
+        again = TrainFlags(config=str(tmp_path / f'{name}.py'), **flags)
+        assert read_training(again).to_dict() == once.to_dict()
 
 
 # -- test-time augmentation ------------------------------------------------------------------------
 
 
 def tta_sizes(name, *options):
-    args = arguments(ROOT / f'configs/{name}.py', tta=True, cfg_options=dict(options))
-    cfg = adapt(read_config(args), args)
+    cfg = read_config(f'{ROOT}/configs/{name}.py', dict(options))
+    use_tta(cfg)
     return [view.scale for view in dicts(cfg.test_dataloader.dataset.pipeline) if 'scale' in view]
 
 

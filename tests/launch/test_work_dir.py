@@ -1,5 +1,4 @@
 """Work directories: one training in each; their files, their messages, and where tests of a run write."""
-import argparse
 import re
 import shlex
 import shutil
@@ -15,6 +14,7 @@ from tiny_training import ROOT, call, load, write_config
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import work_dir
+from cvt_dense.launch.flags import TestFlags, TrainFlags
 
 FLAGS = ('--cfg-options', 'train_cfg.max_epochs=2', 'train_cfg.val_interval=1')
 
@@ -122,8 +122,8 @@ def test_resumed_with_another_learning_rate_it_says_so(run):
 # -- what counts as another run ----------------------------------------------------------------------
 
 
-def arguments(**given):
-    return argparse.Namespace(**{**dict(resume=None, overwrite=False, work_dir=None), **given})
+def train_flags(**given):
+    return TrainFlags(config='mine.py', **given)
 
 
 def test_traces(tmp_path):
@@ -134,38 +134,33 @@ def test_traces(tmp_path):
     (tmp_path / 'test' / '2026' / 'vis_data').mkdir(parents=True)
     (tmp_path / 'test' / '2026' / 'vis_data' / 'scalars.json').write_text('{}')
     assert work_dir.traces_of_training(tmp_path) == []
-    work_dir.check_work_dir(Config(dict(work_dir=str(tmp_path))), arguments())
+    work_dir.check_work_dir(Config(dict(work_dir=str(tmp_path))), train_flags())
     (tmp_path / '2026' / 'vis_data' / 'scalars.json').write_text('{"loss": 1}')
     (tmp_path / 'iter_10.pth').touch()
     assert work_dir.traces_of_training(tmp_path) == ['iter_10.pth', '2026/vis_data/scalars.json']
 
 
-def test_who_is_refused(tmp_path, monkeypatch):
+def test_who_is_refused(tmp_path):
     (tmp_path / 'run').mkdir()
     (tmp_path / 'run' / 'epoch_1.pth').touch()
     cfg = Config(dict(work_dir=str(tmp_path / 'run')))
     with pytest.raises(UserError, match=r'holds another run \(epoch_1.pth\)'):
-        work_dir.check_work_dir(cfg, arguments())
-    work_dir.check_work_dir(cfg, arguments(resume='auto'))
-    work_dir.check_work_dir(Config(dict(work_dir=str(tmp_path / 'run'), resume=True)), arguments())
-    work_dir.check_work_dir(cfg, arguments(overwrite=True))
-    needing = Config(dict(work_dir=str(tmp_path / 'run'), load_from=str(tmp_path / 'run' / 'epoch_1.pth')))
-    with pytest.raises(UserError, match="with what this run needs: load_from is '.*/run/epoch_1.pth'"):
-        work_dir.check_work_dir(needing, arguments(overwrite=True))
-    monkeypatch.chdir(tmp_path / 'run')
-    with pytest.raises(UserError, match='needs: the current folder is'):
-        work_dir.check_work_dir(cfg, arguments(overwrite=True))
+        work_dir.check_work_dir(cfg, train_flags())
+    work_dir.check_work_dir(cfg, train_flags(resume='auto'))
+    work_dir.check_work_dir(Config(dict(work_dir=str(tmp_path / 'run'), resume=True)), train_flags())
+    work_dir.check_work_dir(cfg, train_flags(overwrite=True))
 
 
 def test_two_trainings_of_one_second_do_not_share_a_folder(tmp_path):
     """The second is refused while the first lives, also if it was started before there was anything to see."""
     script = (f'import sys; sys.path.insert(0, {str(ROOT)!r})\n'
-              'from argparse import Namespace\nfrom mmengine.config import Config\n'
+              'from mmengine.config import Config\n'
               'from cvt_dense.errors import UserError\nfrom cvt_dense.launch import work_dir\n'
+              'from cvt_dense.launch.flags import TrainFlags\n'
               'work_dir.PATIENCE = 1.\n'
               f'cfg = Config(dict(work_dir={str(tmp_path / "run")!r}))\n'
               'try:\n'
-              '    work_dir.claim(cfg, Namespace(resume=None, overwrite=False))\n'
+              '    work_dir.lock_work_dir(cfg, TrainFlags(config="mine.py"))\n'
               '    print("taken", flush=True)\n    sys.stdin.read()\n'
               'except UserError:\n    print("refused")\n')
     first, second = (subprocess.Popen([sys.executable, '-c', script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -183,7 +178,7 @@ def test_overwrite_keeps_a_link_to_another_disk(tmp_path):
     (tmp_path / 'disk/run').mkdir(parents=True)
     (tmp_path / 'disk/run/epoch_1.pth').touch()
     (tmp_path / 'run').symlink_to(tmp_path / 'disk/run')
-    work_dir.claim(Config(dict(work_dir=str(tmp_path / 'run'))), arguments(overwrite=True))
+    work_dir.lock_work_dir(Config(dict(work_dir=str(tmp_path / 'run'))), train_flags(overwrite=True))
     assert (tmp_path / 'run').is_symlink() and (tmp_path / 'disk/run.old1/epoch_1.pth').exists()
     assert (tmp_path / 'run').is_dir() and not (tmp_path / 'run/epoch_1.pth').exists()
 
@@ -194,12 +189,12 @@ def test_restarts_go_on_with_what_the_first_start_began(tmp_path, monkeypatch):
     monkeypatch.setenv('TORCHELASTIC_ERROR_FILE', str(tmp_path / 'logs' / 'attempt_1' / '0' / 'error.json'))
     (tmp_path / 'logs').mkdir()
     monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', '0')
-    work_dir.check_work_dir(cfg, arguments())
-    work_dir.claim(cfg, arguments())
+    work_dir.check_work_dir(cfg, train_flags())
+    work_dir.lock_work_dir(cfg, train_flags())
     (tmp_path / 'run' / 'epoch_1.pth').touch()
     monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', '1')
-    work_dir.check_work_dir(cfg, arguments())
-    work_dir.claim(cfg, arguments(overwrite=True))
+    work_dir.check_work_dir(cfg, train_flags())
+    work_dir.lock_work_dir(cfg, train_flags(overwrite=True))
     assert (tmp_path / 'run' / 'epoch_1.pth').exists() and work_dir.was_restarted()
 
 
@@ -208,10 +203,12 @@ def test_where_tests_write(tmp_path):
     run.mkdir()
     (run / 'epoch_1.pth').touch()
     cfg = Config(dict(work_dir='work_dirs/mine'))
-    assert work_dir.test_folder(cfg, arguments(checkpoint=str(run / 'epoch_1.pth'))) == str(run / 'test')
+
+    def folder(checkpoint, **flags):
+        return work_dir.test_folder(cfg, TestFlags(config='mine.py', checkpoint=str(checkpoint), **flags))
+
+    assert folder(run / 'epoch_1.pth') == str(run / 'test')
     for elsewhere in (tmp_path / 'downloaded.pth', 'https://x/epoch_1.pth'):
-        assert work_dir.test_folder(cfg, arguments(checkpoint=str(elsewhere))) == 'work_dirs/mine/test'
-    given = arguments(checkpoint=str(run / 'epoch_1.pth'), work_dir='work_dirs/mine')
-    assert work_dir.test_folder(cfg, given) == 'work_dirs/mine/test'
-    cfg.work_dir = 'work_dirs/mine/test'
-    assert work_dir.test_folder(cfg, given) == 'work_dirs/mine/test'
+        assert folder(elsewhere) == 'work_dirs/mine/test'
+    for cfg.work_dir in ('work_dirs/mine', 'work_dirs/mine/test'):
+        assert folder(run / 'epoch_1.pth', work_dir='work_dirs/mine') == 'work_dirs/mine/test'

@@ -1,5 +1,4 @@
 """Distillation: formulas, what the teacher sees and where it is not, the token, whole runs, mistakes."""
-import argparse
 import copy
 import math
 import re
@@ -12,7 +11,8 @@ from mmengine.model import ExponentialMovingAverage
 from tiny_training import differences, load, start, write_config
 
 from cvt_dense.errors import UserError
-from cvt_dense.launch.start import start as start_run
+from cvt_dense.launch.flags import TrainFlags
+from cvt_dense.launch.start import start_training
 from cvt_dense.models import CvT, ImageClassifier, distillation
 from cvt_dense.models.distillation import Distillation, hard_loss, soft_loss
 from cvt_dense.weights import CheckpointError
@@ -174,15 +174,15 @@ def test_token(teacher, tmp_path):
 # -- whole runs ----------------------------------------------------------------------------------------------
 
 RUNS = """
-import argparse, sys
+import sys
 from pathlib import Path
-from cvt_dense.launch.start import start
+from cvt_dense.launch.flags import TrainFlags
+from cvt_dense.launch.start import start_training
 folder = Path(sys.argv[1])
 for name, resume in (('whole', None), ('resumed', folder / 'whole{n}/epoch_1.pth')):
-    args = argparse.Namespace(
-        config=str(folder / 'distilled.py'), work_dir=str(folder / (name + '{n}')), launcher='{launcher}', local_rank=0,
-        cfg_options={options}, no_check=False, data_root=None, resume=resume and str(resume), overwrite=False)
-    start(args, ['train', 'val']).train()
+    start_training(TrainFlags(
+        config=str(folder / 'distilled.py'), work_dir=str(folder / (name + '{n}')), launcher='{launcher}',
+        cfg_options={options}, resume=resume and str(resume))).train()
 """
 
 
@@ -203,21 +203,19 @@ def folder(tmp_path_factory):
     return folder
 
 
-def namespace(folder, name, **changes):
-    given = dict(config=str(folder / 'distilled.py'), work_dir=str(folder / name), launcher='none', local_rank=0,
-                 cfg_options=None, no_check=False, data_root=None, resume=None, overwrite=False)
-    return argparse.Namespace(**dict(given, **changes))
+def run_of(folder, name, **changes):
+    return start_training(TrainFlags(config=str(folder / 'distilled.py'), work_dir=str(folder / name), **changes))
 
 
 def test_resumed_to_the_same_bits_and_nothing_of_the_teacher_in_files(folder):
-    runner = start_run(namespace(folder, 'whole'), ['train', 'val'])
+    runner = run_of(folder, 'whole')
     runner.train()
     log = Path(runner.logger.log_file).read_text()
     assert re.search(r'Epoch\(train\) .*loss_cls: [\d.]+ .*loss_distill: [\d.]+ .*teacher_top1: [\d.]+', log)
     distillation._LOADED.clear()  # as in a new process: loaded in the first resumed iteration
-    start_run(namespace(folder, 'resumed', resume=str(folder / 'whole/epoch_1.pth')), ['train', 'val']).train()
+    run_of(folder, 'resumed', resume=str(folder / 'whole/epoch_1.pth')).train()
     assert differences(folder / 'whole/epoch_2.pth', folder / 'resumed/epoch_2.pth') == []
-    start_run(namespace(folder, 'plain', cfg_options={'model.distillation': None}), ['train', 'val']).train()
+    run_of(folder, 'plain', cfg_options={'model.distillation': None}).train()
     distilled, plain = (load(folder / name / 'epoch_2.pth') for name in ('whole', 'plain'))
     assert list(distilled['state_dict']) == list(plain['state_dict'])
     assert list(distilled['ema_state_dict']) == list(plain['ema_state_dict'])
@@ -259,9 +257,9 @@ def test_values(teacher, settings, match):
 def test_before_a_run(folder, teacher, tmp_path):
     def fails(words, error=UserError, **options):
         with pytest.raises(error, match=words):
-            start_run(namespace(folder, 'never', cfg_options={
-                f'model.distillation.{key.replace("__", ".")}': value for key, value in options.items()}), ['train'])
-        assert not (folder / 'never').exists()
+            run_of(folder, 'never', cfg_options={
+                f'model.distillation.{key.replace("__", ".")}': value for key, value in options.items()})
+        assert not list((folder / 'never').glob('*.pth'))
 
     fails('no.pth does not exist. It is named by model.distillation.teacher', teacher__checkpoint='no.pth')
     torch.save(dict(load(folder / 'teacher.pth'), meta=dict(dataset_meta=dict(classes=('light', 'dark')))),

@@ -1,5 +1,4 @@
 """Masked pretraining: what is hidden, what counts, whole runs, statistics, pictures, mistakes."""
-import argparse
 import re
 from pathlib import Path
 
@@ -11,7 +10,8 @@ from tiny_training import load
 
 from cvt_dense.datasets import ImageDataset
 from cvt_dense.errors import UserError
-from cvt_dense.launch.start import start
+from cvt_dense.launch.flags import TrainFlags
+from cvt_dense.launch.start import start_training
 from cvt_dense.models import CvT, MaskedImageModel
 from cvt_dense.models.masked_image_model import masked_l1
 
@@ -109,10 +109,8 @@ def run(root: Path, name: str, resume: str | None = None, **options):
     options = {'model.backbone.arch': dict(ARCH), 'train_dataloader.num_workers': 0,
                'default_hooks.checkpoint.interval': 1, 'default_hooks.logger.interval': 1,
                **{key.replace('__', '.'): value for key, value in options.items()}}
-    runner = start(argparse.Namespace(
-        config=str(config), work_dir=str(root / name), cfg_options=options,
-        launcher='none', local_rank=0, no_check=False, data_root=str(root), resume=resume,
-        overwrite=False), ['train'])
+    runner = start_training(TrainFlags(
+        config=str(config), work_dir=str(root / name), cfg_options=options, data_root=str(root), resume=resume))
     runner.train()
     return runner
 
@@ -166,8 +164,8 @@ def test_weights_start_a_dense_network_and_pictures_are_drawn(folder, trained, r
 
 
 def test_no_images(folder):
-    with pytest.raises(FileNotFoundError, match='empty'):
+    with pytest.raises(UserError, match='empty'):
         run(folder, 'never', folder='empty')
     with pytest.raises(FileNotFoundError, match='nowhere'):
         ImageDataset(str(folder), 'nowhere', labels=False)
-    assert not (folder / 'never').exists()
+    assert not list((folder / 'never').glob('*.pth'))

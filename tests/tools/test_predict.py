@@ -1,4 +1,4 @@
-"""cvt_dense.api predicts as the test data sets and mm's own functions do; tools/predict.py draws and names mistakes."""
+"""Predictions are those of the test data sets and of mm's functions; tools/predict.py draws and names mistakes."""
 import re
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS
 from PIL import Image
 
-from cvt_dense import api
+from cvt_dense import inference as api
 from cvt_dense.errors import UserError
 
 TASKS = ('classification', 'detection', 'segmentation')

@@ -1,5 +1,4 @@
 """tools/predict.py with large images and videos, and tools/test.py --slice."""
-import argparse
 import csv
 import json
 from pathlib import Path
@@ -12,9 +11,9 @@ from load_tool import load_tool
 from mmengine.config import Config
 from PIL import Image
 
-from cvt_dense import api
+from cvt_dense import inference as api
 from cvt_dense.errors import UserError
-from cvt_dense.launch.tta import set_slices
+from cvt_dense.inference.slices import use_slices
 
 tool = load_tool('predict')
 FRAMES, RATE = 12, 10.
@@ -153,12 +152,11 @@ def test_slices_in_a_test(nano, shapes, run_tool, tmp_path):
     assert sum(one['score'] for one in found) == pytest.approx(sum(one.confidence.sum() for one in expected), rel=1e-4)
 
 
-@pytest.mark.parametrize('config, flags, words', [
-    ('cvt_nano_shapes.py', dict(slice=64), 'default_scope'),
-    ('upernet_cvt_nano_shapes.py', dict(slice=16), 'slice'),
-    ('upernet_cvt_nano_shapes.py', dict(slice=64, tta=True), '--tta'),
+@pytest.mark.parametrize('config, size, words', [
+    ('cvt_nano_shapes.py', 64, 'default_scope'),
+    ('upernet_cvt_nano_shapes.py', 16, 'slice'),
 ])
-def test_slices_that_cannot_be_tested(config, flags, words):
+def test_slices_that_cannot_be_tested(config, size, words):
     cfg = Config.fromfile(Path(__file__).parents[2] / 'configs' / config)
     with pytest.raises(UserError, match=words):
-        set_slices(cfg, argparse.Namespace(**dict(dict(overlap=0.2), **flags)))
+        use_slices(cfg, size, 0.2)

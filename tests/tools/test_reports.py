@@ -2,7 +2,6 @@
 import json
 import shutil
 import subprocess
-from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from load_tool import load_tool
 from mmengine.config import Config
 from PIL import Image
 
-from cvt_dense.launch.read import read_config
+from cvt_dense.launch.flags import TestFlags
+from cvt_dense.launch.read import read_test
 
 TASKS = ('classification', 'detection', 'segmentation')
 CHROMIUM = shutil.which('chromium') or shutil.which('google-chrome')
@@ -93,8 +93,8 @@ def test_a_click_on_a_confusion_cell_lists_pictures_that_the_browser_can_show(re
 def test_class_folders_are_numbered_as_in_the_checkpoint(nano, tmp_path, split):
     checkpoint, classes = tmp_path / 'classes.pth', ['nothing', 'circle', 'star']
     torch.save(dict(state_dict={}, meta=dict(dataset_meta=dict(classes=classes))), checkpoint)
-    args = Namespace(config=str(nano['classification'][0]), checkpoint=str(checkpoint))
-    cfg = read_config(args, partial(load_tool('diagnose').test_on, split=split))
+    flags = TestFlags(config=str(nano['classification'][0]), checkpoint=str(checkpoint))
+    cfg = read_test(flags, partial(load_tool('diagnose').test_on, split=split))
     assert cfg.test_dataloader.dataset.metainfo.classes == classes
     assert cfg.test_dataloader.dataset.split == cfg[f'{split}_dataloader'].dataset.split
 

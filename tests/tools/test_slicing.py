@@ -13,8 +13,9 @@ from mmengine.structures import InstanceData
 from PIL import Image
 from rasterio.transform import from_origin
 
-from cvt_dense import api, slicing
+from cvt_dense import inference as api
 from cvt_dense.errors import UserError
+from cvt_dense.inference import slices as slicing
 
 
 @pytest.fixture(scope='module')

@@ -116,7 +116,7 @@ def test_shipped_studies_take_their_options(study, tmp_path, file):
     """Every option and every setting for weights has an effect; members without metrics are those that have none."""
     from mmengine.config import Config
 
-    from cvt_dense.launch.cfg_options import merge_options, parse_value
+    from cvt_dense.config.options import merge_options, parse_value
     members = study.read_study(str(file))
     seeds = {member.name: member.seeds for member in members}
     for member in members:

@@ -1,5 +1,4 @@
 """Published weights for images of any number of channels, and a network of four that is trained on its own data."""
-import argparse
 import re
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from cvt_dense.deploy.fuse import fuse
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
-from cvt_dense.launch.start import start
+from cvt_dense.launch.flags import TrainFlags
+from cvt_dense.launch.start import start_training
 from cvt_dense.models import CvT, ImageClassifier
 from cvt_dense.weights import CheckpointError, convert
 
@@ -146,9 +146,7 @@ def config(data, published) -> Path:
 
 def test_trained_and_drawn(data, config, run_tool, tmp_path):
     options = {'train_dataloader.num_workers': 0, 'val_dataloader.num_workers': 0, 'train_cfg.val_interval': 40}
-    runner = start(argparse.Namespace(
-        config=str(config), work_dir=str(tmp_path / 'run'), cfg_options=options, launcher='none', local_rank=0,
-        no_check=False, data_root=None, resume=None, overwrite=False), ['train', 'val'])
+    runner = start_training(TrainFlags(config=str(config), work_dir=str(tmp_path / 'run'), cfg_options=options))
     runner.train()
     log = Path(runner.logger.log_file).read_text()
     assert 'was made one of 4 (R, G, B in turn, times 3/4)' in log

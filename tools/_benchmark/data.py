@@ -14,11 +14,12 @@ from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
+from cvt_dense.config.options import OptionsAction
 from cvt_dense.launch import command_line
-from cvt_dense.launch.adapt import adapt
 from cvt_dense.launch.build import load_datasets
-from cvt_dense.launch.cfg_options import OptionsAction
-from cvt_dense.launch.read import read_config
+from cvt_dense.launch.flags import TrainFlags
+from cvt_dense.launch.machine import adapt_to_machine
+from cvt_dense.launch.read import read_training
 
 HELP = 'the input pipeline beside the training step, in images/s'
 
@@ -34,7 +35,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--steps', type=int, default=20, help='timed batches, of the data three times (20)')
     parser.add_argument('--device', choices=('cpu', 'cuda'),
                         default='cuda' if torch.cuda.is_available() else 'cpu')
-    parser.set_defaults(launcher='none', local_rank=0, work_dir=None)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -80,8 +80,9 @@ def training_rate(model: BaseModel, optim_wrapper: OptimWrapper, batch: dict[str
 
 def run(args: argparse.Namespace) -> None:
     """Print how fast a config's training data is loaded, and how fast its model trains on a batch of it."""
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
-        cfg = adapt(read_config(args), args)
+    with command_line.report_errors(ValueError):
+        cfg = read_training(TrainFlags.of(args))
+        adapt_to_machine(cfg, 'none')
         init_default_scope(cfg.get('default_scope') or 'mmengine')
         cfg.train_dataloader.dataset = load_datasets(cfg, ['train'])['train']
         model = revert_sync_batchnorm(MODELS.build(cfg.model)).to(args.device).train()

@@ -16,7 +16,6 @@ import torch
 from _random_batch import parse_size
 
 from cvt_dense.deploy.memory import check_attention
-from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
 from cvt_dense.models import CvT
 
@@ -82,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
         torch.backends.cuda.matmul.allow_tf32 = False  # float32 means float32
         torch.backends.cudnn.allow_tf32 = False
     names = ['eager', *args.compare]
-    with command_line.report_errors(*command_line.SETUP_ERRORS), torch.device('meta'):
+    with command_line.report_errors(ValueError), torch.device('meta'):
         for name in names:
             network, variants = split_name(name)
             if network is None:
@@ -90,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
                 for size in (args.sizes or [args.size]) if runtime else ():
                     check_attention(model, size, RUNTIMES[runtime][0])  # before the time of other columns
     rows = []
-    with command_line.report_errors(UserError):  # of files for runtimes
+    with command_line.report_errors(ValueError):  # of files for runtimes
         for size in args.sizes or [args.size]:
             rows += measure(names, args, size)
     print_table(rows)

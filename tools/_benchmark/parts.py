@@ -112,7 +112,7 @@ class Stopwatch:
 def run(args: argparse.Namespace) -> None:
     """Measure the parts of each model and print the table."""
     runs = {}
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
+    with command_line.report_errors(ValueError):
         for name in args.configs:
             model = build(name)
             if args.fuse:

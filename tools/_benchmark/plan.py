@@ -165,7 +165,7 @@ def teacher_macs(cfg: Config, size: tuple[int, int]) -> float:
 def run(args: argparse.Namespace) -> None:
     """Print the plan."""
     MMLogger.get_current_instance().setLevel('WARNING')  # mmdet logs every parameter that it initialises
-    with command_line.report_errors(*command_line.SETUP_ERRORS):
+    with command_line.report_errors(ValueError):
         cfg = Config.fromfile(args.config)
         images, batch = training_images(cfg, args.images)
         size = args.size or training_size(cfg)

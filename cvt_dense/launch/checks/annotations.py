@@ -1,18 +1,18 @@
 """COCO files, and folders of which a segmentation data set takes its names, before a data set is built."""
 import inspect
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from mmengine.config import Config
 
+from ...config.data_sets import dataset_class, leaf_datasets, metainfo
 from ...errors import UserError
 from ...nodes import dicts, type_name
-from ..data_sets import dataset_class, leaf_datasets, metainfo
 from . import coco
-from .run import Run
 
 
-def check_annotations(cfg: Config, run: Run) -> None:
+def check_annotations(cfg: Config, stages: Sequence[str]) -> None:
     """Check the COCO files and the folders of images of every data loader.
 
     Images without annotations are counted in the log; a training set leaves them out where its ``filter_cfg`` has
@@ -24,7 +24,7 @@ def check_annotations(cfg: Config, run: Run) -> None:
             not the file's categories or in another order; annotations name unknown categories; there is no
             annotation, or no mask where masks are loaded; the evaluator's file has other objects in the same images.
     """
-    for stage in run.stages:
+    for stage in stages:
         if (cfg.get(f'{stage}_dataloader') or {}).get('dataset'):
             _check_stage(cfg, stage)
 

@@ -1,27 +1,26 @@
 """Check the channels of images against the data set, the normalisation and the backbone."""
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mmengine.config import Config
 from mmengine.dist import get_world_size
 from mmengine.registry import TRANSFORMS
 
+from ...config.data_sets import leaf_datasets
 from ...errors import UserError
 from ...nodes import dicts, type_name
-from ..data_sets import leaf_datasets
-from .run import Run
 
 REMEDY = ('Give all three the same: model.backbone.in_channels, the mean and std that normalise (of the data '
           'preprocessor, or of a Normalize in each pipeline), and the transform that loads the images.')
 
 
-def check_normalisers(cfg: Config, run: Run) -> None:
+def check_normalisers(cfg: Config, stages: Sequence[str]) -> None:
     """Compare the channels of a backbone of ours with those of what normalises its images; reads no data.
 
     Raises:
         UserError: if the numbers differ, or a classifier needs images with other than 3 channels.
     """
-    for stage, wanted in _stages(cfg, run):
+    for stage, wanted in _stages(cfg, stages):
         where = f'{stage}_dataloader'
         leaves = list(leaf_datasets(cfg[where].dataset))
         normalisers = [('model.data_preprocessor', cfg.model.get('data_preprocessor') or {})]
@@ -36,7 +35,7 @@ def check_normalisers(cfg: Config, run: Run) -> None:
                             '(upernet_cvt13_multichannel.py).')
 
 
-def check_levels(cfg: Config, run: Run) -> None:
+def check_levels(cfg: Config, stages: Sequence[str]) -> None:
     """Check that the neck uses every map of a CvT where several processes train.
 
     The norm of a map that is left out gets no gradient, and DistributedDataParallel ends at the second iteration.
@@ -45,7 +44,7 @@ def check_levels(cfg: Config, run: Run) -> None:
         UserError: if the neck leaves maps out.
     """
     model = cfg.get('model') or {}
-    if ('train' not in run.stages or get_world_size() == 1 or cfg.get('find_unused_parameters')
+    if ('train' not in stages or get_world_size() == 1 or cfg.get('find_unused_parameters')
             or type_name(model.get('backbone')) != 'CvT'):
         return
     level = max((node.get('start_level') or 0 for node in dicts(model.get('neck'))), default=0)
@@ -55,14 +54,14 @@ def check_levels(cfg: Config, run: Run) -> None:
                         'model.backbone.out_indices and of model.neck.in_channels, and set model.neck.start_level=0.')
 
 
-def check_channels(cfg: Config, run: Run) -> None:
+def check_channels(cfg: Config, datasets: dict[str, Any]) -> None:
     """Compare the channels of a backbone of ours with those of the first image, unless it takes 3.
 
     Raises:
         UserError: if the numbers differ.
     """
-    for stage, wanted in _stages(cfg, run):
-        dataset, where = run.datasets.get(stage), f'{stage}_dataloader'
+    for stage, wanted in _stages(cfg, datasets):
+        dataset, where = datasets[stage], f'{stage}_dataloader'
         leaf = next(leaf_datasets(cfg[where].dataset))
         loader = (leaf.get('pipeline') or [{}])[0]
         if wanted == 3 or not hasattr(dataset, 'get_data_info') or not loader or not len(dataset):
@@ -79,10 +78,10 @@ def check_channels(cfg: Config, run: Run) -> None:
                             f'model.backbone.in_channels is {wanted}. {REMEDY}')
 
 
-def _stages(cfg: Config, run: Run) -> Iterator[tuple[str, int]]:
+def _stages(cfg: Config, stages: Iterable[str]) -> Iterator[tuple[str, int]]:
     """Yield each stage whose images go into a CvT, and the channels that it takes."""
     backbone: dict[str, Any] = (cfg.get('model') or {}).get('backbone') or {}
     if type_name(backbone) == 'CvT':
-        for stage in run.stages:
+        for stage in stages:
             if (cfg.get(f'{stage}_dataloader') or {}).get('dataset'):
                 yield stage, backbone.get('in_channels', 3)

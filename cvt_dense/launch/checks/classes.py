@@ -1,18 +1,17 @@
 """Check the classes of data sets, heads and class folders."""
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mmengine.config import Config
 from mmengine.dist import get_world_size
 from mmengine.logging import print_log
 
+from ...config.data_sets import class_names, leaf_datasets, metainfo
 from ...errors import UserError
 from ...nodes import dicts, type_name, walk
-from ..data_sets import leaf_datasets, metainfo
-from .run import Run
 
 
-def check_heads(cfg: Config, run: Run) -> None:
+def check_heads(cfg: Config, stages: Sequence[str]) -> None:
     """Compare the heads' numbers of classes with those that the config gives its data sets; reads no data.
 
     A head that predicts the data set's classes must have as many: boxes, their masks, the last decode head. Another
@@ -21,7 +20,7 @@ def check_heads(cfg: Config, run: Run) -> None:
     Raises:
         UserError: if a predicting head has another number.
     """
-    for stage in run.stages:
+    for stage in stages:
         for dataset in leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}):
             _check_heads(cfg, dataset, f'{stage}_dataloader')
 
@@ -42,28 +41,31 @@ def _check_heads(cfg: Config, dataset: dict[str, Any], where: str) -> None:
                   'something else.', logger='current')
 
 
-def check_batches(cfg: Config, run: Run) -> None:
+def check_batches(cfg: Config, datasets: dict[str, Any]) -> None:
     """Check that an epoch of training has a batch.
 
     Raises:
-        UserError: if ``drop_last`` leaves every image out.
+        UserError: if the batch is no whole number of images, or ``drop_last`` leaves every image out.
     """
     loader = cfg.get('train_dataloader') or {}
-    if 'train' not in run.datasets or not loader.get('drop_last') or 'Infinite' in type_name(loader.get('sampler')):
+    batch = loader.get('batch_size', 1)
+    if not isinstance(batch, int) or batch < 1:
+        raise UserError(f'train_dataloader.batch_size={batch!r}: allowed is a whole number from 1.')
+    if 'train' not in datasets or not loader.get('drop_last') or 'Infinite' in type_name(loader.get('sampler')):
         return
-    images, batch = -(-len(run.datasets['train']) // get_world_size()), loader.get('batch_size') or 1
+    images = -(-len(datasets['train']) // get_world_size())
     if images < batch:
         raise UserError(f'train_dataloader.batch_size={batch}: each process has {images} images in an epoch, and '
                         f'drop_last leaves out a batch that is not full. Set it to {images} or less.')
 
 
-def check_class_folders(cfg: Config, run: Run) -> None:
+def check_class_folders(cfg: Config, datasets: dict[str, Any]) -> None:
     """Check that training and validation of a classifier have the same class folders.
 
     Raises:
         UserError: if the folders differ, by which classes are numbered.
     """
-    train, val = run.classes('train'), run.classes('val')
+    train, val = class_names(datasets.get('train')), class_names(datasets.get('val'))
     if cfg.model.get('num_classes') is not None and train and val and train != val:
         odd = sorted(set(train) ^ set(val))
         raise UserError(f'the class folders for training ({len(train)}) and validation ({len(val)}) differ, so '
@@ -71,15 +73,15 @@ def check_class_folders(cfg: Config, run: Run) -> None:
                         'same folders.')
 
 
-def check_outputs(cfg: Config, run: Run) -> None:
+def check_outputs(cfg: Config, datasets: dict[str, Any]) -> None:
     """Compare a classifier's outputs with the class folders; more outputs are an error where a training begins.
 
     Raises:
         UserError: if the training set has fewer class folders than the head has outputs.
     """
     outputs = cfg.model.get('num_classes')
-    for stage in run.datasets:
-        names = run.classes(stage)
+    for stage in datasets:
+        names = class_names(datasets.get(stage))
         if outputs is None or not names or len(names) >= outputs:
             continue
         if stage == 'train' and not cfg.get('resume'):  # a run that was started with --no-check may go on

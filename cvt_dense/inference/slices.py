@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from mmengine.config import Config
 from mmengine.dataset import Compose, pseudo_collate
 from mmengine.model import BaseModel, BaseTTAModel
 from mmengine.structures import InstanceData, PixelData
@@ -19,7 +20,9 @@ from PIL.TiffImagePlugin import TiffImageFile
 from pycocotools import mask as coco_mask
 from torch import Tensor
 
-from .registry import MODELS
+from ..errors import UserError
+from ..nodes import type_name
+from ..registry import MODELS
 
 if TYPE_CHECKING:
     from supervision import Detections
@@ -72,6 +75,37 @@ class RasterImage:
         """Return pixels (3, H, W), BGR, of a window ((top, bottom), (left, right)), or of all resized to a shape."""
         with self._environment:
             return self._file.read(self._bands, window=window, out_shape=out_shape)
+
+
+def check_slice(size: int, overlap: float) -> None:
+    """Raise ``UserError`` if images cannot be cut into slices of ``size`` pixels with this overlap."""
+    if not isinstance(size, int) or size < 32:
+        raise UserError(f'slice={size!r}: allowed is a whole number of pixels from 32.')
+    if not 0 <= overlap <= 0.9:  # at 0.9 each pixel is predicted a hundred times
+        raise UserError(f'overlap={overlap}: allowed is a number from 0 to 0.9.')
+
+
+def use_slices(cfg: Config, size: int, overlap: float) -> None:
+    """Test ``cfg`` on slices: images are loaded in their own size, and :class:`SlicedModel` cuts them.
+
+    Args:
+        cfg: changed in place.
+        size: side of the slices in pixels.
+        overlap: overlap of neighbouring slices, as a fraction of ``size``.
+
+    Raises:
+        UserError: another task, or a value that is not allowed.
+    """
+    check_slice(size, overlap)
+    if cfg.get('default_scope') not in ('mmdet', 'mmseg'):
+        raise UserError(f'--slice {size}: slices are for detectors and segmentors, and {cfg.filename} has '
+                        f'default_scope={cfg.get("default_scope")!r}: allowed are mmdet and mmseg.')
+    dataset = cfg.test_dataloader.dataset
+    while 'dataset' in dataset:
+        dataset = dataset.dataset
+    pipeline = [step for step in dataset.pipeline[1:] if type_name(step) != 'LoadAnnotations']
+    dataset.pipeline = [step for step in dataset.pipeline if type_name(step).startswith(('Load', 'Pack'))]
+    cfg.tta_model = dict(type='cvt_dense.SlicedModel', size=size, overlap=overlap, pipeline=pipeline)
 
 
 def as_loaded(image: np.ndarray) -> dict[str, Any]:

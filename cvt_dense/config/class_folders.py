@@ -1,6 +1,5 @@
 """Take the number of classes from the class folders where a classifier's config does not give it."""
 import os
-from collections.abc import Sequence
 
 from mmengine.config import Config
 from mmengine.logging import print_log
@@ -8,6 +7,7 @@ from mmengine.logging import print_log
 from ..errors import UserError
 from ..nodes import type_name
 from .data_sets import leaf_datasets
+from .read import check_exists
 
 
 def needs_classes(cfg: Config) -> bool:
@@ -15,24 +15,47 @@ def needs_classes(cfg: Config) -> bool:
     return type_name(cfg.get('model')) == 'ImageClassifier' and cfg.model.get('num_classes') is None
 
 
-def use_checkpoint_classes(cfg: Config, checkpoint: str) -> None:
-    """Set the numbers of the test data's class folders as a classifier's checkpoint does, whatever folders there are.
+def set_classes(cfg: Config, checkpoint: str | None = None, runtime: str | None = None) -> None:
+    """Set the number and the order of a classifier's classes where its config does not give them.
+
+    Args:
+        cfg: changed in place; configs of other models stay as they are.
+        checkpoint: checkpoint or exported file whose classes the test data gets. Default: none.
+        runtime: see :func:`cvt_dense.deploy.runtime.open_exported`.
+
+    Raises:
+        UserError: the checkpoint does not exist, or there are fewer than two class folders.
+    """
+    if checkpoint is not None:
+        check_exists(checkpoint)
+        use_checkpoint_classes(cfg, checkpoint, runtime)
+    count_class_folders(cfg)
+
+
+def use_checkpoint_classes(cfg: Config, checkpoint: str, runtime: str | None = None) -> None:
+    """Set the numbers of the test data's class folders to those of a classifier's checkpoint or exported file.
 
     ``model.num_classes`` is the checkpoint's too, where the config leaves it open.
+
+    Args:
+        cfg: changed in place; configs of other models stay as they are.
+        checkpoint: checkpoint file or URL, or an exported file.
+        runtime: see :func:`cvt_dense.deploy.runtime.open_exported`.
     """
-    from ..deploy.runtime import is_exported  # imports PyTorch
-    if type_name(cfg.get('model')) != 'ImageClassifier' or is_exported(checkpoint):
+    if type_name(cfg.get('model')) != 'ImageClassifier':
         return
-    from ..weights import load_weights_file
-    content = load_weights_file(checkpoint)
-    if needs_classes(cfg):
+    from ..deploy.runtime import is_exported, open_exported  # imports PyTorch
+    if is_exported(checkpoint):
+        classes = open_exported(checkpoint, runtime).metadata['classes']
+        number = len(classes) if classes else None
+    else:
+        from ..weights import load_weights_file
+        content = load_weights_file(checkpoint)
+        classes = ((content.get('meta') or {}).get('dataset_meta') or {}).get('classes')
         weights = content.get('state_dict', content)
-        cfg.model.num_classes = len(weights['head.weight']) if 'head.weight' in weights else None
-    number_folders(cfg, ((content.get('meta') or {}).get('dataset_meta') or {}).get('classes'))
-
-
-def number_folders(cfg: Config, classes: Sequence[str] | None) -> None:
-    """Set the numbers of the test data's class folders by their names' places in ``classes``, if there are any."""
+        number = len(weights['head.weight']) if 'head.weight' in weights else None
+    if needs_classes(cfg):
+        cfg.model.num_classes = number
     loader = cfg.get('test_dataloader') or {}
     for dataset in leaf_datasets(loader.get('dataset') or {}) if classes else ():
         if type_name(dataset) == 'ImageDataset' and not dataset.get('ann_file'):

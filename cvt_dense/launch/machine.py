@@ -1,75 +1,26 @@
-"""Adapt a copy of the config to this machine, its processes, and the checkpoint that is continued or tested.
-
-These changes are not saved.
-"""
-import argparse
-import copy
+"""Adapt a config to this machine and its processes. These changes are not saved."""
 import os
 
 import torch
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from ..engine.checkpoint import find_checkpoint
 from ..nodes import dicts, type_name
-from .inference import set_corruptions, set_inference
-from .read import check_amp
-from .tta import set_slices, set_tta_pipeline
-from .work_dir import test_folder, was_restarted
 
 
-def adapt(cfg: Config, args: argparse.Namespace) -> Config:
-    """Return a copy of ``cfg`` that is adapted to this start on this machine. The function is idempotent.
+def adapt_to_machine(cfg: Config, launcher: str) -> None:
+    """Change what this machine or MMEngine's Runner here does not take.
 
     Args:
-        cfg: what :func:`.read.read_config` returned.
-        args: flags of the tool; one that the tool does not have counts as not given.
-
-    Raises:
-        UserError: if a flag does not go with the config, another flag or this machine.
+        cfg: changed in place.
+        launcher: see :class:`.flags.Flags`.
     """
-    given = {name: value for name, value in vars(args).items() if value}
-    cfg = copy.deepcopy(cfg)
-    cfg.launcher = args.launcher
-    if 'checkpoint' in given:
-        cfg.load_from, cfg.resume = args.checkpoint, False
-        cfg.work_dir = test_folder(cfg, args)
-        set_inference(cfg, args)
-    if hasattr(args, 'resume'):
-        set_resume(cfg, args.resume)
-    if 'tta' in given:
-        set_tta_pipeline(cfg)
-    if 'slice' in given:
-        set_slices(cfg, args)
-    if 'corrupt' in given:
-        set_corruptions(cfg, args)
-    if 'amp' in given:
-        check_amp(cfg, args.amp)
+    cfg.launcher = launcher
     set_number_of_classes(cfg)
     adapt_loaders(cfg)
     adapt_optimizer(cfg)
-    if cfg.launcher != 'none' and not torch.cuda.is_available():
+    if launcher != 'none' and not torch.cuda.is_available():
         adapt_to_gloo(cfg)
-    return cfg
-
-
-def set_resume(cfg: Config, checkpoint: str | None) -> None:
-    """Let the run continue from ``checkpoint``, or with 'auto' from the last complete one in the work dir.
-
-    A process that torchrun has started again after a crash (``--max-restarts``) always continues from the work dir.
-    Where that holds no checkpoint yet, the run starts from its beginning, and the log reports it.
-    """
-    restarted = was_restarted()
-    if checkpoint is None and not restarted:
-        return
-    found = find_checkpoint(cfg.work_dir) if restarted or checkpoint == 'auto' else None
-    if found is None and checkpoint != 'auto':
-        found = checkpoint
-    if found is None:
-        print_log(f'{cfg.work_dir!r} holds no complete checkpoint: training from the beginning.',
-                  logger='current')
-        return
-    cfg.resume, cfg.load_from = True, found
 
 
 def set_number_of_classes(cfg: Config) -> None:

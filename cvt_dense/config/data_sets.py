@@ -1,6 +1,6 @@
 """Read settings of a config's data sets before they are built."""
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mmengine.config import Config
@@ -41,3 +41,8 @@ def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
     if value is None:
         value = (getattr(dataset_class(dataset, cfg), 'METAINFO', None) or {}).get(key)
     return list_from_file(value) if isinstance(value, str) and os.path.isfile(value) else value
+
+
+def class_names(dataset: Any) -> Sequence[str] | None:
+    """Return the class names of a built data set."""
+    return (getattr(dataset, 'metainfo', None) or {}).get('classes')

@@ -1,0 +1,1 @@
+"""Read configs, and answer questions about their settings before anything is built."""

@@ -1,0 +1,101 @@
+"""Read a config file, with overrides and another data root."""
+import os
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.fileio.backends import backends
+
+from ..errors import UserError
+from ..nodes import dicts, type_name
+from .options import merge_options
+
+
+def read_config(file: str, options: dict[str, Any] | None = None, data_root: str | None = None) -> Config:
+    """Return the config in a file, with some settings overridden.
+
+    Args:
+        file: config file.
+        options: settings to override, by their dotted names.
+        data_root: folder that takes the place of the config's data root; None keeps it.
+
+    Raises:
+        UserError: the file does not exist, an option has no effect, or ``data_root`` is no folder.
+    """
+    if not os.path.isfile(file):
+        raise UserError(f'config file {file!r} does not exist. Give a file of configs/ or one of your own.')
+    cfg = Config.fromfile(file)
+    merge_options(cfg, options or {})
+    if data_root:
+        redirect_data_root(cfg, data_root)
+    if cfg.get('backend_args'):
+        set_file_backend(cfg, cfg.backend_args)
+    return cfg
+
+
+def check_exists(checkpoint: str) -> None:
+    """Raise ``UserError`` if a checkpoint does not exist; URLs are not checked."""
+    if '://' not in checkpoint and not os.path.exists(checkpoint):
+        raise UserError(f'checkpoint {checkpoint!r} does not exist. Give the path or URL of a checkpoint.')
+
+
+def redirect_data_root(cfg: Config, data_root: str) -> None:
+    """Make every data set and evaluator of ``cfg`` read from ``data_root``, at any depth of wrappers.
+
+    Each ``data_root`` in ``cfg`` is replaced, and so is every other string of a ``*_dataloader`` or
+    ``*_evaluator`` that starts with one of the old ones (such as an evaluator's ``ann_file``).
+
+    Raises:
+        UserError: ``data_root`` is not a folder, or ``cfg`` names no data root.
+    """
+    if not os.path.isdir(data_root):
+        raise UserError(f'--data-root {data_root!r} is not a folder. Give the folder of the data set.')
+    parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator')) and cfg[key] is not None]
+    roots = [node.get('data_root') for node in dicts(parts)] + [cfg.get('data_root')]
+    files = {node['ann_file'] for node in dicts(parts) if node.get('data_root') and node.get('ann_file')}
+    old = {root.rstrip('/') for root in roots if root}
+    if not old:
+        raise UserError(f'--data-root {data_root!r}: {cfg.filename!r} sets no data_root that it could '
+                        'replace; give its paths with --cfg-options.')
+
+    def redirect(value: Any, names: bool = False) -> Any:
+        """Return ``value`` with its paths redirected. With ``names``, the strings of lists are names of classes."""
+        if isinstance(value, dict):
+            for key, child in value.items():
+                value[key] = redirect(child, names or key in ('metainfo', 'classes'))
+            return value
+        if isinstance(value, (list, tuple)):
+            return type(value)(child if names and isinstance(child, str) else redirect(child, names) for child in value)
+        for root in sorted(old, key=len, reverse=True) if isinstance(value, str) else ():
+            # A root without a slash at its end that the config has put before a name: 'data/mineannotations/val.json'.
+            joined = value[len(root):].lstrip('/') in files and value.startswith(root)
+            if value == root or value.startswith(root + '/') or joined:
+                rest = value[len(root):]
+                return data_root.rstrip('/') + ('/' if joined and not rest.startswith('/') else '') + rest
+        return value
+
+    redirect(parts)
+    if cfg.get('data_root'):
+        cfg.data_root = redirect(cfg.data_root)
+
+
+def set_file_backend(cfg: Config, backend_args: dict[str, Any]) -> None:
+    """Make every data set of ``cfg`` read images and label maps through one of MMEngine's file backends.
+
+    Annotation files too, of MMDetection and MMSegmentation, unless the backend only looks up keys, as LMDB does.
+
+    Args:
+        cfg: changed in place, except where a data set or transform has ``backend_args`` of its own.
+        backend_args: arguments of ``mmengine.fileio.get_file_backend``.
+
+    Raises:
+        UserError: MMEngine has no such backend.
+    """
+    name = backend_args.get('backend', 'local')
+    if name not in backends:
+        raise UserError(f'backend_args.backend={name!r}: allowed are {sorted(backends)}.')
+    keys = ('data_prefix', 'ann_file') if hasattr(backends[name], 'get_local_path') else ()
+    parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator', '_pipeline'))]
+    for node in dicts(parts):
+        reads = type_name(node) in ('LoadImageFromFile', 'LoadAnnotations', 'ImageDataset')
+        if (reads or any(key in node for key in keys)) and node.get('backend_args') is None:
+            node['backend_args'] = backend_args

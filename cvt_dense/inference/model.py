@@ -1,0 +1,210 @@
+"""Load a trained model, with its pipeline and class names."""
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.dataset import Compose
+from mmengine.model import BaseModel, revert_sync_batchnorm
+from mmengine.registry import MODELS, TRANSFORMS, init_default_scope
+from PIL import Image
+from torch import nn
+
+from ..config.amp import use_autocast
+from ..config.class_folders import set_classes
+from ..config.data_sets import leaf_datasets, metainfo
+from ..config.read import check_exists, read_config
+from ..datasets import open_image
+from ..deploy.exported import ExportedBackbone, use_exported_backbone, use_exported_model
+from ..deploy.fuse import compile_backbone
+from ..deploy.runtime import is_exported, open_exported
+from ..errors import UserError
+from ..nodes import dicts, type_name
+from ..palette import choose_palette
+from ..weights import check_model, load_weights_file, select_weights
+from .slices import RasterImage
+
+TASKS = dict(mmdet='detection', mmseg='segmentation')  # by default_scope
+MODEL_TASKS = dict(ImageClassifier='classification', MaskedImageModel='masked images')  # by model.type
+
+
+def say(name: str) -> str:
+    """Return the name of a class without a number of WordNet in front of it."""
+    match = re.fullmatch(r'n\d{8}_(.+)', name)
+    return match[1].replace('_', ' ') if match else name
+
+
+@dataclass
+class Model:
+    """A trained network with its test pipeline and class names; :func:`load` creates it.
+
+    Attributes:
+        network: the network in eval mode, on its device.
+        cfg: the complete config.
+        task: 'classification', 'detection', 'segmentation' or 'masked images'.
+        classes: the class names in the order of their numbers.
+        palette: an RGB colour for each class.
+        pipeline: the test pipeline, which takes an array (H, W, channels) and returns ``inputs`` and, for a detector or
+            segmentor, ``data_samples``.
+    """
+    network: BaseModel
+    cfg: Config
+    task: str
+    classes: Sequence[str]
+    palette: Sequence[tuple[int, int, int]]
+    pipeline: Any
+
+    def name(self, number: int) -> str:
+        """Return the name of a class, or its number where the network has more outputs than there are names.
+
+        A name that begins with a number of WordNet, such as 'n07920052_hot_coffee', is returned as people say it.
+        """
+        return say(str(self.classes[number] if number < len(self.classes) else number))
+
+    def read(self, path: str | Path, by_window: bool = False) -> np.ndarray | RasterImage:
+        """Return the image in a file as the config's data sets read it: (H, W, 3), uint8, BGR, upright.
+
+        The number of channels differs if the config loads other images. With ``by_window`` and rasterio, a TIFF file of
+        8-bit gray or RGB pixels is opened without being read, and :func:`predict` reads one slice after the other.
+
+        Raises:
+            UserError: the file cannot be read as an image.
+        """
+        if by_window and set(test_pipeline(self.cfg)[0]) <= {'type', 'backend_args'}:
+            with suppress(ImportError, ValueError):
+                return RasterImage(path)
+        try:
+            if self.task in TASKS.values():
+                image = TRANSFORMS.build(test_pipeline(self.cfg)[0])(dict(img_path=str(path)))['img']
+            else:
+                image = np.asarray(open_image(path))[..., ::-1]
+        except Exception as error:  # every decoder raises its own exception for a damaged file
+            raise UserError(f'{path} cannot be read as an image ({type(error).__name__}).') from error
+        return image
+
+
+def load(config: str | Path, checkpoint: str | Path, *, device: str | None = None,
+         cfg_options: dict[str, Any] | None = None, backbone: str | None = None, runtime: str | None = None,
+         amp: str | None = None, compile: bool = False, data_root: str | None = None) -> Model:
+    """Load a trained classifier, detector, segmentor or masked image model.
+
+    Args:
+        config: config file.
+        checkpoint: checkpoint file or URL, or a whole model of ``tools/export.py`` (.onnx, .xml, .pt2).
+        device: device of the network. Default: 'cuda' if there is a GPU, or else 'cpu'.
+        cfg_options: settings of the config to override, by their dotted names.
+        backbone: file of an exported backbone, which replaces the checkpoint's.
+        runtime: runtime of exported files: 'onnxruntime', 'openvino' or 'torch'. Default: chosen by the file's suffix.
+        amp: mixed precision, 'bf16' or 'fp16'.
+        compile: compile the backbone, which takes a minute or more at the first image.
+        data_root: folder of the config's data, if it is not where the config says.
+
+    Raises:
+        UserError: the config or the checkpoint does not exist or cannot be read, they do not fit each other, or the
+            task is unknown.
+    """
+    if amp not in (None, 'bf16', 'fp16'):
+        raise UserError(f'amp={amp!r}: allowed are bf16 and fp16, or None for float32.')
+    device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f'device={device!r} cannot be used here: {str(error).splitlines()[0]}') from error
+    cfg = read_config(str(config), cfg_options, data_root)
+    set_classes(cfg, str(checkpoint), runtime)
+    scope = cfg.get('default_scope') or 'mmengine'
+    init_default_scope(scope)
+    task = TASKS.get(scope) or MODEL_TASKS.get(type_name(cfg.model))
+    if task is None:
+        raise UserError(f'{config}: default_scope={scope!r} with model.type={type_name(cfg.model)!r} is not supported: '
+                        f'allowed are the scopes {list(TASKS)} and the models {list(MODEL_TASKS)} of cvt_dense.')
+    whole = is_exported(checkpoint)
+    for name, value in dict(backbone=backbone, amp=amp, compile=compile).items() if whole else ():
+        if value:
+            raise UserError(f'{name}={value!r}: {checkpoint} is an exported file, which has its own precision and all '
+                            'weights; leave it out.')
+    if backbone and compile:
+        raise UserError(f'compile=True: {backbone} was compiled when it was exported; leave it out.')
+    if whole:
+        use_exported_model(cfg, str(checkpoint), runtime)
+    elif backbone:
+        use_exported_backbone(cfg, backbone, runtime)
+    if amp:
+        use_autocast(cfg, amp)
+    meta = _dataset_meta(cfg)
+    network = revert_sync_batchnorm(MODELS.build(cfg.model))
+    if whole:
+        meta.update(classes=open_exported(checkpoint, runtime).metadata['classes'] or meta.get('classes'))
+    else:
+        content = check_checkpoint(network, str(checkpoint), strict=True)
+        network.load_state_dict(select_weights(content))
+        meta.update((content.get('meta') or {}).get('dataset_meta') or {})
+    network.to(device).eval()
+    if compile:
+        compile_backbone(network)
+    classes, palette = meta.get('classes') or (), meta.get('palette') or ()
+    if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
+        palette = choose_palette(classes)
+    return Model(network, cfg, task, classes, palette, _build_pipeline(cfg, task))
+
+
+def check_checkpoint(model: nn.Module, path: str, strict: bool) -> dict[str, Any]:
+    """Compare a checkpoint's weights with a model, which MMEngine would load with ``strict=False``.
+
+    Args:
+        model: built model.
+        path: checkpoint file or URL.
+        strict: whether every weight must be there and fit (resuming, testing); otherwise only those of parts that are
+            loaded strictly, such as CvT, and heads may differ (fine-tuning).
+
+    Returns:
+        The checkpoint's content.
+
+    Raises:
+        UserError: there is no such file, it is not a checkpoint, or it is for another architecture.
+    """
+    check_exists(path)
+    content = load_weights_file(path)
+    # A whole model's checkpoint also has the weights that an exported backbone contains.
+    exported = tuple(f'{name}.' for name, module in model.named_modules() if isinstance(module, ExportedBackbone))
+    check_model(model, {name: value for name, value in select_weights(content, source=path).items()
+                        if not name.startswith(exported)}, path, strict)
+    return content
+
+
+def test_pipeline(cfg: Config) -> list[dict[str, Any]]:
+    """Return the transforms of the test data; raise ``UserError`` if the config has none."""
+    dataset = (cfg.get('test_dataloader') or {}).get('dataset') or {}
+    pipeline = next((node['pipeline'] for node in dicts(dataset) if node.get('pipeline')), None)
+    if not pipeline:
+        raise UserError(f'{cfg.filename} has no test_dataloader.dataset.pipeline, which prepares the images.')
+    return pipeline
+
+
+def _build_pipeline(cfg: Config, task: str) -> Any:
+    if task in TASKS.values():
+        return Compose([step for step in test_pipeline(cfg)[1:] if type_name(step) != 'LoadAnnotations'])
+    from timm.data import create_transform
+    if task == 'classification':
+        settings = (cfg.get('test_dataloader') or {}).get('dataset', {}).get('transform')
+        if settings is None:
+            raise UserError(f'{cfg.filename} has no test_dataloader.dataset.transform, which prepares the images.')
+    else:  # pretraining has no test set
+        settings = dict(input_size=cfg.train_dataloader.dataset.transform.input_size, interpolation='bicubic',
+                        crop_pct=1.)
+    transform = create_transform(**settings, use_prefetcher=True)  # leaves the normalisation to the network
+    return lambda loaded: dict(inputs=torch.as_tensor(transform(Image.fromarray(loaded['img'][..., ::-1]))))
+
+
+def _dataset_meta(cfg: Config) -> dict[str, Any]:
+    """Return classes and palette of the config's test data set, as far as it gives them."""
+    dataset = next(leaf_datasets((cfg.get('test_dataloader') or {}).get('dataset') or {}), None)
+    if not dataset:
+        return {}
+    found = {key: metainfo(dataset, cfg, key) for key in ('classes', 'palette')}
+    return {key: value for key, value in found.items() if isinstance(value, (list, tuple))}

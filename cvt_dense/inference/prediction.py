@@ -1,0 +1,156 @@
+"""Predict images with a model that :func:`.model.load` has loaded."""
+import math
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from mmengine.dataset import default_collate, pseudo_collate
+from torch import Tensor
+from tqdm import tqdm
+
+from ..errors import UserError
+from ..nodes import type_name
+from .model import TASKS, Model, test_pipeline
+from .slices import as_loaded, check_slice, fits, predict_slices, slice_starts
+
+if TYPE_CHECKING:
+    from supervision import Detections
+
+
+def predict(model: Model, images: Any, slice: int | None = None, overlap: float = 0.2, score_thr: float = 0.) -> Any:
+    """Predict one image, or a list of images.
+
+    Args:
+        model: what :func:`.model.load` returned.
+        images: a path, an array as OpenCV and :meth:`Model.read` return it, (H, W, 3), uint8, BGR, or a list of
+            these. Images that have one size after the test pipeline are predicted together.
+        slice: side in pixels of the slices that larger images are cut into. The config's test pipeline resizes a
+            slice as it resizes an image. None: no slices.
+        overlap: fraction of their side by which neighbouring slices overlap.
+        score_thr: objects with a lower score are left out. With a threshold from 0.1 the pieces of an object in several
+            slices are merged; with a lower one the piece with the highest score is kept.
+
+    Returns:
+        The prediction for the one image, or a list with one for each image.
+
+        - detection: ``supervision.Detections`` in the image's pixels, with class names in ``data['class_name']``. If
+          the image was sliced, ``mask`` is a ``supervision.CompactMask``.
+        - segmentation: an array (H, W) with the class number of each pixel, int64, or uint8 if the image was sliced.
+        - classification: pairs of class name and probability, the most probable first.
+        - masked images: a dict of arrays (H, W, 3), uint8, BGR: 'image', 'masked' and 'reconstruction', and 'loss', the
+          mean L1 of the hidden pixels in standard deviations of the data.
+
+    Raises:
+        UserError: a file cannot be read, ``slice`` or ``overlap`` is not allowed, or scores or masks in the size of the
+            image exceed this machine's memory.
+        ValueError, RuntimeError: the network cannot take an image, for example one that is too small.
+    """
+    if not isinstance(images, (list, tuple)):
+        return predict(model, [images], slice, overlap, score_thr)[0]
+    if not 0 <= score_thr <= 1:
+        raise UserError(f'score_thr={score_thr}: allowed is a number from 0 to 1.')
+    for image in images:
+        if isinstance(image, np.ndarray):
+            _check_array(model, image)
+    if slice is not None:
+        check_slice(slice, overlap)
+        if model.task not in TASKS.values():
+            raise UserError(f'slice={slice}: allowed for detection and segmentation, this model does {model.task}.')
+        return [_predict_large(model, image, slice, overlap, score_thr) for image in images]
+    arrays = [image if isinstance(image, np.ndarray) else model.read(image) for image in images]
+    for image in arrays:
+        _check_memory(model, image)
+    samples = [model.pipeline(as_loaded(image)) for image in arrays]
+    together = len({sample['inputs'].shape for sample in samples}) == 1
+    collate = pseudo_collate if model.task in TASKS.values() else default_collate
+    with torch.no_grad():
+        outputs = [output for batch in ([samples] if together else [[sample] for sample in samples])
+                   for output in model.network.test_step(collate(batch))]
+    convert = dict(detection=partial(_detections, score_thr=score_thr), segmentation=_label_map,
+                   classification=_probabilities)
+    if model.task == 'masked images':
+        return [_reconstruction(model, sample['inputs'], output) for sample, output in zip(samples, outputs)]
+    return [convert[model.task](model, output) for output in outputs]
+
+
+def _predict_large(model: Model, image: Any, size: int, overlap: float, score_thr: float) -> 'Detections | np.ndarray':
+    """Predict one image in slices, unless it fits into one."""
+    image = image if hasattr(image, 'shape') else model.read(image, by_window=True)
+    if fits(image, size):
+        image = image if isinstance(image, np.ndarray) else np.ascontiguousarray(image.read().transpose(1, 2, 0))
+        return predict(model, image, score_thr=score_thr)
+
+    def predict_slice(window: np.ndarray) -> Any:
+        bar.update()
+        return model.network.test_step(pseudo_collate([model.pipeline(as_loaded(window))]))[0]
+
+    number = math.prod(len(slice_starts(side, size, overlap)) for side in image.shape[:2])
+    with torch.no_grad(), tqdm(total=number, desc='slices', delay=1, leave=False, disable=None) as bar:
+        found = predict_slices(model.network, predict_slice, image, size, overlap, score_thr)
+    return found if isinstance(found, np.ndarray) else _name_classes(model, found)
+
+
+def _check_array(model: Model, image: np.ndarray) -> None:
+    """Raise ``UserError`` if an array is not what the config's test pipeline loads."""
+    allowed = 'allowed is (H, W, 3), uint8, BGR, or what the first step of the test pipeline loads.'
+    if model.task not in TASKS.values():
+        fits = image.ndim == 3 and image.shape[2] == 3 and image.dtype == np.uint8
+    else:
+        loader = test_pipeline(model.cfg)[0]
+        own = type_name(loader) != 'LoadImageFromFile'
+        gray = own or loader.get('color_type', 'color') != 'color'
+        fits = (image.ndim == 3 or image.ndim == 2 and gray) and (
+            image.dtype.kind != 'f' or own or bool(loader.get('to_float32')))
+    if not fits:
+        raise UserError(f'an array of shape {image.shape} and type {image.dtype} is not an image of this model: '
+                        + allowed)
+
+
+def _check_memory(model: Model, image: np.ndarray) -> None:
+    """Raise ``UserError`` if the scores or masks of a whole image are more than this machine's memory."""
+    network, needed = model.network, 0
+    if model.task == 'segmentation':
+        needed = 4 * network.out_channels * image.shape[0] * image.shape[1]
+    elif getattr(network, 'with_mask', False) and 'rcnn' in (network.test_cfg or {}):
+        needed = network.test_cfg.rcnn.max_per_img * image.shape[0] * image.shape[1]
+    memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+    if needed > memory:
+        what = 'scores' if model.task == 'segmentation' else 'masks'
+        raise UserError(f'The {what} of a whole image of {image.shape[1]}x{image.shape[0]} pixels take '
+                        f'{needed / 2**30:.0f} GiB, and this machine has {memory / 2**30:.0f}: predict it in slices '
+                        '(--slice 1024, or slice=1024).')
+
+
+def _detections(model: Model, sample: Any, score_thr: float) -> 'Detections':
+    from supervision import Detections
+    found = Detections.from_mmdetection(sample)
+    return _name_classes(model, found[found.confidence >= score_thr])
+
+
+def _name_classes(model: Model, found: 'Detections') -> 'Detections':
+    found.data['class_name'] = np.array([model.name(number) for number in found.class_id], str)
+    return found
+
+
+def _label_map(model: Model, sample: Any) -> np.ndarray:
+    return sample.pred_sem_seg.data[0].cpu().numpy()
+
+
+def _probabilities(model: Model, output: dict[str, Tensor]) -> list[tuple[str, float]]:
+    values, numbers = output['logits'].float().softmax(0).sort(descending=True)
+    return [(model.name(number), value) for number, value in zip(numbers.tolist(), values.tolist())]
+
+
+def _reconstruction(model: Model, inputs: Tensor, output: dict[str, Any]) -> dict[str, Any]:
+    preprocessor = model.network.data_preprocessor
+    original = preprocessor(dict(inputs=inputs[None]))['inputs'][0]
+    views = dict(image=original, masked=original.masked_fill(output['hidden'], 0.),
+                 reconstruction=torch.where(output['hidden'], output['reconstruction'], original))
+
+    def pixels(view: Tensor) -> np.ndarray:
+        view = (view * preprocessor.std + preprocessor.mean).round().clamp(0, 255).to(torch.uint8)
+        return view.permute(1, 2, 0).flip(2).cpu().numpy()
+
+    return {**{name: pixels(view) for name, view in views.items()}, 'loss': float(output['loss'])}
