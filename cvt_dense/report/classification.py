@@ -29,39 +29,62 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     probabilities = np.stack([record['probabilities'] for record in records])
     classes = [*classes, *map(str, range(len(classes), probabilities.shape[1]))]  # outputs without a name
     predicted, confidence = probabilities.argmax(1), probabilities.max(1)
-    numbers = np.arange(len(classes))
-    correct = predicted == labels
     for i, image in enumerate(report.images):
         image['note'] = f'{classes[labels[i]]}, predicted {classes[predicted[i]]} ({confidence[i]:.2f})'
+    top1 = _add_accuracy(report, labels, probabilities)
+    _add_classes(report, labels, predicted, confidence, classes)
+    _add_confusion(report, labels, predicted, confidence, classes)
+    error = _add_calibration(report, labels == predicted, confidence)
+    suspects = _add_mistakes(report, labels, probabilities)
+    _add_embedding(report, labels, records, classes)
+    return dict(correct=labels == predicted, labels=labels, top1=top1, ece=error, suspects=suspects,
+                classes=len(classes))
 
-    top = {1: 100. * float(correct.mean())}
-    if len(classes) > 5:
-        top[5] = 100. * float(top_k_accuracy_score(labels, probabilities, k=5, labels=numbers))
+
+def _add_accuracy(report: Report, labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """Add a sentence to the summary; return the accuracy in percent."""
+    top = {1: 100. * float((probabilities.argmax(1) == labels).mean())}
+    if probabilities.shape[1] > 5:
+        top[5] = 100. * float(top_k_accuracy_score(labels, probabilities, k=5, labels=range(probabilities.shape[1])))
     report.summary.append(', '.join(f'Top-{k} is {value:.2f} %' for k, value in top.items())
-                          + f' of {len(records)} images.')
+                          + f' of {len(labels)} images.')
+    return top[1]
 
-    report.add_section('Classes')
+
+def _most_confident(chosen: np.ndarray, confidence: np.ndarray) -> np.ndarray:
+    """Return the numbers of the images that a mask chooses, the most confident one first."""
+    order = np.argsort(-confidence, kind='stable')
+    return order[chosen[order]]
+
+
+def _add_classes(report: Report, labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray,
+                 classes: Sequence[str]) -> None:
+    numbers, wrong = np.arange(len(classes)), labels != predicted
     precision, recall, f1, support = precision_recall_fscore_support(labels, predicted, labels=numbers, zero_division=0)
-    most_confident = np.argsort(-confidence, kind='stable')
-
-    def select(chosen: np.ndarray) -> np.ndarray:
-        return most_confident[chosen[most_confident]]
-
-    missed, taken = ([select(~correct & (kind == k)) for k in numbers] for kind in (labels, predicted))
+    missed, taken = ([_most_confident(wrong & (kind == k), confidence) for k in numbers]
+                     for kind in (labels, predicted))
+    report.add_section('Classes')
     report.add_table(
         ['class', 'images', 'precision', 'recall', 'F1', 'missed', 'wrongly predicted'],
         [[classes[k], int(support[k]), precision[k], recall[k], f1[k], Cell(len(missed[k]), missed[k]),
           Cell(len(taken[k]), taken[k])] for k in np.argsort(f1, kind='stable')], 'The lowest F1 comes first.')
 
-    report.add_section('Confusion', 'Rows are annotated classes, columns predicted ones.')
-    report.add_confusion(confusion_matrix(labels, predicted, labels=numbers), classes,
-                         lambda row, column: select((labels == row) & (predicted == column)))
 
-    report.add_section('Calibration')
+def _add_confusion(report: Report, labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray,
+                   classes: Sequence[str]) -> None:
+    report.add_section('Confusion', 'Rows are annotated classes, columns predicted ones.')
+    report.add_confusion(
+        confusion_matrix(labels, predicted, labels=range(len(classes))), classes,
+        lambda row, column: _most_confident((labels == row) & (predicted == column), confidence))
+
+
+def _add_calibration(report: Report, correct: np.ndarray, confidence: np.ndarray) -> float:
+    """Add a section; return the expected calibration error."""
     bins = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], confidence)  # as calibration_curve has them
     filled, counts = np.unique(bins, return_counts=True)
     accuracy, mean_confidence = calibration_curve(correct, confidence, n_bins=BINS)
-    error = float((np.abs(mean_confidence - accuracy) * counts).sum() / len(records))
+    error = float((np.abs(mean_confidence - accuracy) * counts).sum() / len(correct))
+    report.add_section('Calibration')
     report.add_table(['', ''], [['expected calibration error', error], ['mean confidence', float(confidence.mean())],
                                 ['accuracy', float(correct.mean())]])
     figure = Figure((4, 4))
@@ -71,29 +94,39 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     axes.set(xlabel='confidence', ylabel='accuracy', xlim=(0, 1), ylim=(0, 1))
     report.add_figure(figure, f'Accuracy in {BINS} bins of confidence. Below the diagonal the network is too '
                       'confident.')
-    wrong = [select(~correct & (bins == k)) for k in filled]
+    wrong = [_most_confident(~correct & (bins == k), confidence) for k in filled]
     report.add_table(['confidence', 'accuracy', 'images', 'mistakes'], list(zip(
         mean_confidence, accuracy, counts, (Cell(len(images), images) for images in wrong))))
+    return error
 
+
+def _add_mistakes(report: Report, labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Add a section; return the images in the order of :func:`label_suspects`."""
     report.add_section('Mistakes and suspects')
-    report.add_pictures(select(~correct), 'The most confident mistakes.')
+    wrong = _most_confident(probabilities.argmax(1) != labels, probabilities.max(1))
+    report.add_pictures(wrong, 'The most confident mistakes.')
     suspects = label_suspects(labels, probabilities)
     report.add_pictures(suspects, 'Images whose annotated class has the lowest probability. Their labels may be wrong.')
+    return suspects
 
+
+def _add_embedding(report: Report, labels: np.ndarray, records: Sequence[dict[str, Any]],
+                   classes: Sequence[str]) -> None:
     chosen = np.random.default_rng(0).permutation(len(records))[:EMBEDDED]
     features = np.stack([records[i]['feature'] for i in chosen]).astype(np.float32)
-    if len(records) >= 10 and np.isfinite(features).all() and np.ptp(features, axis=0).any():  # t-SNE needs both
-        report.add_section('Embedding')
-        points = TSNE(perplexity=min(30, (len(chosen) - 1) / 3), init='pca', random_state=0).fit_transform(features)
-        figure = Figure((8, 6))
-        axes = figure.subplots()
-        colored = axes.scatter(*points.T, c=labels[chosen], cmap='tab20', s=6)
-        if len(classes) <= 20:
-            handles, shown = colored.legend_elements(num=None)
-            axes.legend(handles, [classes[k] for k in np.unique(labels[chosen])][:len(shown)], fontsize=7)
-        axes.set(xticks=[], yticks=[])
-        report.add_figure(figure, f'The pooled features of {len(chosen)} images by t-SNE, coloured by annotated class.')
-    return dict(correct=correct, labels=labels, top1=top[1], ece=error, suspects=suspects, classes=len(classes))
+    # t-SNE fails on NaN, and ends the process where all features are equal.
+    if len(records) < 10 or not np.isfinite(features).all() or not np.ptp(features, axis=0).any():
+        return
+    points = TSNE(perplexity=min(30, (len(chosen) - 1) / 3), init='pca', random_state=0).fit_transform(features)
+    figure = Figure((8, 6))
+    axes = figure.subplots()
+    colored = axes.scatter(*points.T, c=labels[chosen], cmap='tab20', s=6)
+    if len(classes) <= 20:
+        handles, shown = colored.legend_elements(num=None)
+        axes.legend(handles, [classes[k] for k in np.unique(labels[chosen])][:len(shown)], fontsize=7)
+    axes.set(xticks=[], yticks=[])
+    report.add_section('Embedding')
+    report.add_figure(figure, f'The pooled features of {len(chosen)} images by t-SNE, coloured by annotated class.')
 
 
 def label_suspects(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:

@@ -151,66 +151,93 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     """
     with_masks = any(record['masks'] for record in records) and any(record['gt_masks'] for record in records)
     evaluations = {name: evaluate(records, classes, name) for name in ('bbox', *(['segm'] if with_masks else []))}
-    boxes = evaluations['bbox']
-    detections, objects = match(boxes)
-    threshold, _, _, f1 = best_threshold(detections, len(objects))
+    detections, objects = match(evaluations['bbox'])
+    threshold = _add_summary(report, records, evaluations, detections, objects, classes)
+    for record in records:
+        record['shown'] = np.asarray(record['scores']) >= threshold
+    counts = _count(detections, objects, threshold, (len(records), len(classes)))
+    _add_precision(report, evaluations, classes)
+    _draw_curves(report, evaluations['bbox'], detections, objects, classes)
+    _add_classes(report, counts, detections, objects, threshold, classes)
+    _add_kinds(report, records, list(evaluations), classes)
+    _add_confusion(report, records, threshold, classes)
+    _add_worst(report, counts)
+    return counts | dict(detections=detections)
+
+
+def _add_summary(report: Report, records: Sequence[dict[str, Any]], evaluations: dict[str, COCOeval],
+                 detections: np.ndarray, objects: np.ndarray, classes: Sequence[str]) -> float:
+    """Add sentences to the summary; return the score with the best F1, or 0.3 if no object is detected."""
     report.summary.append(
         '; '.join(f'{name} AP is {mean_precision(e):.1f} %, AP50 {mean_precision(e, 0.5):.1f} %' for name, e in
                   evaluations.items()) + f' of {len(objects)} objects in {len(records)} images.')
+    threshold, _, _, f1 = best_threshold(detections, len(objects))
     if np.isnan(threshold):
-        threshold = 0.3
         found = sum(len(record['scores']) for record in records)
         report.summary.append(f'No object is detected: the network has {found} detections, and none is a hit at IoU '
                               '0.5. Train it for longer, or check its classes.')
-    else:
-        report.summary.append(f'The best F1 is {f1:.3f}, of the detections with scores from {threshold:.3f}. They are '
-                              'the detections in the pictures, and among missed and false objects below.')
-        lost = set(objects[:, 0]) - set(detections[detections[:, 3] > 0, 0])
-        if lost:
-            report.summary.append('No object of these classes is detected: '
-                                  f'{", ".join(classes[int(k)] for k in sorted(lost))}. Check that they occur in the '
-                                  'training data.')
-    for record in records:
-        record['shown'] = np.asarray(record['scores']) >= threshold
+        return 0.3
+    report.summary.append(f'The best F1 is {f1:.3f}, of the detections with scores from {threshold:.3f}. They are '
+                          'the detections in the pictures, and among missed and false objects below.')
+    lost = set(objects[:, 0]) - set(detections[detections[:, 3] > 0, 0])
+    if lost:
+        report.summary.append('No object of these classes is detected: '
+                              f'{", ".join(classes[int(k)] for k in sorted(lost))}. Check that they occur in the '
+                              'training data.')
+    return threshold
 
+
+def _count(detections: np.ndarray, objects: np.ndarray, threshold: float,
+           shape: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Return the numbers (images, classes) of objects that are hit and missed, and of false detections."""
+    counts = {kind: np.zeros(shape, int) for kind in ('hit', 'missed', 'false')}
+    kept = detections[detections[:, 2] >= threshold]
+    for kind, rows in (('hit', objects[objects[:, 2] >= threshold]), ('missed', objects[objects[:, 2] < threshold]),
+                       ('false', kept[kept[:, 3] == 0])):
+        np.add.at(counts[kind], (rows[:, 1].astype(int), rows[:, 0].astype(int)), 1)
+    return counts
+
+
+def _add_precision(report: Report, evaluations: dict[str, COCOeval], classes: Sequence[str]) -> None:
     report.add_section('Average precision', 'In percent, by pycocotools. Small objects are below 32 x 32 pixels, '
                        'medium ones below 96 x 96.')
     sizes = [(None, 0), (0.5, 0), (0.75, 0), (None, 1), (None, 2), (None, 3)]
     columns = ['AP', 'AP50', 'AP75', 'small', 'medium', 'large']
     report.add_table(['', *columns], [[name, *(mean_precision(e, iou, area=area) for iou, area in sizes)]
                                       for name, e in evaluations.items()])
-    ious = boxes.params.iouThrs
+    ious = evaluations['bbox'].params.iouThrs
     report.add_table(['AP at an IoU of', *(f'{iou:.2f}' for iou in ious)], [
         [name, *(mean_precision(e, iou) for iou in ious)] for name, e in evaluations.items()])
     for name, e in evaluations.items():
         report.add_table([f'{name} AP of', *columns], [
             [label, *(mean_precision(e, iou, k, area) for iou, area in sizes)] for k, label in enumerate(classes)])
-    _draw_curves(report, boxes, detections, objects, classes)
 
-    report.add_section('Classes', f'Missed and false objects at score {threshold:.3f} and IoU 0.5.')
-    counts = {kind: np.zeros((len(records), len(classes)), int) for kind in ('hit', 'missed', 'false')}
-    kept = detections[detections[:, 2] >= threshold]
-    for kind, rows in (('hit', objects[objects[:, 2] >= threshold]), ('missed', objects[objects[:, 2] < threshold]),
-                       ('false', kept[kept[:, 3] == 0])):
-        np.add.at(counts[kind], (rows[:, 1].astype(int), rows[:, 0].astype(int)), 1)
 
+def _add_classes(report: Report, counts: dict[str, np.ndarray], detections: np.ndarray, objects: np.ndarray,
+                 threshold: float, classes: Sequence[str]) -> None:
     def most(kind: str, k: int) -> Cell:
         of_class = counts[kind][:, k]
         return Cell(int(of_class.sum()), largest(of_class))
 
     of_class = [int((objects[:, 0] == k).sum()) for k in range(len(classes))]
+    report.add_section('Classes', f'Missed and false objects at score {threshold:.3f} and IoU 0.5.')
     report.add_table(['class', 'objects', 'found', 'missed', 'false', 'threshold of best F1', 'precision there',
                       'recall there', 'F1 there'], [
         [name, of_class[k], most('hit', k), most('missed', k), most('false', k),
          *best_threshold(detections[detections[:, 0] == k], of_class[k])] for k, name in enumerate(classes)])
 
+
+def _add_kinds(report: Report, records: Sequence[dict[str, Any]], iou_types: Sequence[str],
+               classes: Sequence[str]) -> None:
     report.add_section('Kinds of errors', 'By TIDE: what AP50 would gain if all errors of one kind were corrected.')
-    found = {name: tide(records, classes, name) for name in evaluations}
+    found = {name: tide(records, classes, name) for name in iou_types}
     report.add_table(['kind', *(f'{name} {what}' for name in found for what in ('AP50 gained', 'errors'))], [
         [text, *(value for gains, images in found.values() for value in (
             gains[kind], Cell(len(images[kind]), list(dict.fromkeys(images[kind])))))]
         for kind, (_, text) in KINDS.items()])
 
+
+def _add_confusion(report: Report, records: Sequence[dict[str, Any]], threshold: float, classes: Sequence[str]) -> None:
     report.add_section('Confusion', 'Rows are annotated classes, columns detected ones, by supervision at IoU 0.5 and '
                        f'score {threshold:.3f}. Boxes of one class are matched first, then those of different '
                        'classes, each by falling IoU. Detections of crowds count as background.')
@@ -226,12 +253,13 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
             cells[place].append(i)
     report.add_confusion(matrix, [*classes, 'background'], lambda row, column: cells[row, column])
 
-    report.add_section('Worst images')
-    errors = (counts['missed'] + counts['false']).sum(1)
+
+def _add_worst(report: Report, counts: dict[str, np.ndarray]) -> None:
     for i, image in enumerate(report.images):
         image['note'] = f'{counts["missed"][i].sum()} missed, {counts["false"][i].sum()} false'
-    report.add_pictures(largest(errors), 'Annotation and prediction of the images with the most missed and false ones.')
-    return counts | dict(detections=detections)
+    report.add_section('Worst images')
+    report.add_pictures(largest((counts['missed'] + counts['false']).sum(1)),
+                        'Annotation and prediction of the images with the most missed and false ones.')
 
 
 def tide(records: Sequence[dict[str, Any]], classes: Sequence[str],

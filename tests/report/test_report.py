@@ -210,6 +210,21 @@ def test_one_class_has_a_report():
     assert '100.00 %' in report.summary[0]
 
 
+@pytest.mark.parametrize('feature', (np.zeros(4), np.full(4, np.nan)), ids=('constant', 'nan'))
+def test_features_without_an_embedding(feature):
+    """t-SNE would end the process."""
+    report = images(120)
+    classification.diagnose(report, [dict(record, feature=feature) for record in classified()], CLASSES)
+    assert [section['title'] for section in report.sections][-1] == 'Mistakes and suspects'
+
+
+def test_boundaries_between_classes_beyond_8_bits():
+    annotation = np.full((40, 40), 44, np.uint16)
+    annotation[:, 20:] = 300  # 44 modulo 256
+    record = segmentation.count(annotation, annotation, 301, 65535)
+    assert record['band'][300, 300] and record['band'][44, 44]
+
+
 def image_files(folder: Path, *arrays: np.ndarray) -> list[dict]:
     for i, array in enumerate(arrays):
         Image.fromarray(array).save(folder / f'{i}.png')
