@@ -184,8 +184,15 @@ class Analysis:
         self.blocks = recordable_blocks(self.backbone)
         self.last = f'stage{len(self.backbone.depths) - 1}'
         if not self.blocks:
-            raise UserError('The attention of no block can be recorded: the types of model.backbone.attn_cfg compute '
-                            'no weights that are a softmax of products alone.')
+            raise UserError(f'The attention of no block can be recorded. {self.left_out()} Choose another '
+                            'model.backbone.attn_cfg.')
+
+    def left_out(self) -> str:
+        """Return a sentence with the blocks whose attention cannot be recorded and its types; '' if there are none."""
+        names = [name for name in block_names(self.backbone) if name not in self.blocks]
+        types = {type(self.backbone.get_submodule(name).attn).__name__ for name in names}
+        return (f'This tool does not know the weights of {", ".join(sorted(types))} with the settings of '
+                f'{", ".join(names)}.') if names else ''
 
     def __call__(self, path: Path, out: Path) -> dict[str, Any]:
         """Draw one image and return its numbers."""
@@ -280,9 +287,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             command_line.check_value('--short-side', args.short_side, 1)
         model = build(args)
         analysis = Analysis(model, args, scores_of(model.network) if args.cam is not None else None)
-        left_out = sorted(set(block_names(analysis.backbone)) - set(analysis.blocks))
-        if left_out:
-            print(f'Without blocks whose attention is not a softmax of products alone: {", ".join(left_out)}')
+        if analysis.left_out():
+            print(analysis.left_out())
     with command_line.report_errors(OSError):
         numbers = {}
         for path, out in zip(images, pictures):
