@@ -69,8 +69,7 @@ def test_annotations_too_through_a_backend_that_has_files(data):
 
 
 @pytest.mark.parametrize('task, stage, backend, named', [
-    ('segmentation', 'train', 'lmdb', 'ann_file'), ('classification', 'train', 'lmdb', 'ann_file'),
-    ('detection', 'val', 'lmbd', 'backend_args')])
+    ('classification', 'train', 'lmdb', 'ann_file'), ('detection', 'val', 'lmbd', 'backend_args')])
 def test_mistakes(data, tmp_path, task, stage, backend, named):
     with pytest.raises(UserError, match=named):
         build.load_datasets(load(task, data, backend_args=dict(backend=backend, db_path=str(tmp_path / 'x'))), [stage])
