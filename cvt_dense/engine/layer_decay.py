@@ -36,8 +36,8 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             weight decay either, for example a head's ``['query_embed']``.
 
     Raises:
-        ValueError: a key or value of ``paramwise_cfg`` is not allowed, or ``lr`` or ``weight_decay``
-            is missing.
+        ValueError: a key of ``paramwise_cfg`` or its ``decay_rate`` is not allowed, or the optimizer has no ``lr`` or
+            ``weight_decay``.
         TypeError: the model has no ``backbone`` with ``get_layer_depth``.
     """
 
@@ -52,15 +52,10 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         if not isinstance(rate, (int, float)) or not 0 < rate <= 1:
             raise ValueError(f'{name}: paramwise_cfg.decay_rate={rate!r}, but must be a number above 0 and '
                              'at most 1, for example paramwise_cfg=dict(decay_rate=0.9).')
-        keys = self.paramwise_cfg.get('no_decay_keys', ())
-        if isinstance(keys, str):
-            raise ValueError(f'{name}: paramwise_cfg.no_decay_keys={keys!r} must be a list of texts: '
-                             f'[{keys!r}].')
-        for key, value in (('lr', self.base_lr), ('weight_decay', self.base_wd)):
-            if value is None:
-                raise ValueError(f'{name}: optimizer={dict(self.optimizer_cfg)!r} needs {key}.')
+        if self.base_lr is None or self.base_wd is None:
+            raise ValueError(f'{name}: optimizer={dict(self.optimizer_cfg)!r} needs lr and weight_decay.')
         self.decay_rate = float(rate)
-        self.no_decay_keys = tuple(keys)
+        self.no_decay_keys = tuple(self.paramwise_cfg.get('no_decay_keys', ()))
 
     def add_params(self, params: list[dict[str, Any]], module: nn.Module, **kwargs) -> None:
         """Append a model's parameter groups: lowest learning rate first, without weight decay before with."""

@@ -24,7 +24,7 @@ class SafeCheckpointHook(CheckpointHook):
     - Local checkpoints and ``last_checkpoint`` are written atomically; an old or less good checkpoint is deleted
       after that, not before.
     - SIGTERM and SIGUSR1 (Slurm's ``--signal=USR1@120``) save ``preempted.pth`` after the next iteration, with
-      several processes within about 5 seconds whichever of them got the signal, and end the run with exit code 0. An
+      several processes at most 10 iterations later whichever of them got it, and end the run with exit code 0. An
       evaluation is interrupted, and repeated by the resumed run; only metrics that are being computed are
       completed. The resumed run continues with the next batch of the same epoch. Batches are neither repeated
       nor left out, since the samplers depend on seed and epoch alone; only samplers that ignore the seed would

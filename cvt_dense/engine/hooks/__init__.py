@@ -1,10 +1,8 @@
 from .batch_norm_statistics import BatchNormStatisticsHook
-from .cost import CostHook
 from .ema import EMAHook
 from .fuse import FuseHook
 from .head_classes import HeadClassesHook
 from .non_finite import NonFiniteLossHook
-from .progress import ProgressBarHook
 from .progressive_size import ProgressiveSizeHook
 from .raw_weights import RawWeightsHook
 from .seed import SeedHook
@@ -12,7 +10,6 @@ from .summary import SummaryHook
 from .unreadable_images import UnreadableImagesHook
 
 __all__ = [
-    'BatchNormStatisticsHook', 'CostHook', 'EMAHook', 'FuseHook', 'HeadClassesHook',
-    'NonFiniteLossHook', 'ProgressBarHook', 'ProgressiveSizeHook', 'RawWeightsHook', 'SeedHook', 'SummaryHook',
-    'UnreadableImagesHook'
+    'BatchNormStatisticsHook', 'EMAHook', 'FuseHook', 'HeadClassesHook', 'NonFiniteLossHook', 'ProgressiveSizeHook',
+    'RawWeightsHook', 'SeedHook', 'SummaryHook', 'UnreadableImagesHook'
 ]

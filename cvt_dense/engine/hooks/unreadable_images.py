@@ -40,11 +40,6 @@ class UnreadableImagesHook(Hook):
                 f'{self.max_share:g}. Repair or remove the files named in the warnings above, or raise max_share of '
                 'UnreadableImagesHook in the config.')
 
-    def _add_batch(self, runner: Runner, stage: str, data_batch: Any) -> None:
-        if isinstance(data_batch, dict) and any(data_batch.get('unreadable', ())):
-            lines = '\n'.join(filter(None, data_batch['unreadable'])).split('\n')
-            self._add(runner, stage, dict(line.split('\t', 1) for line in lines))
-
     def _add_other_ranks(self, runner: Runner, stage: str) -> None:
         for reasons in all_gather_object(self.reasons[stage]):
             self._add(runner, stage, reasons)
@@ -52,14 +47,10 @@ class UnreadableImagesHook(Hook):
             runner.logger.warning(f'{len(self.reasons[stage])} images for {stage} could not be read so far and were '
                                   'skipped.')
 
-    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        self._add_batch(runner, 'train', data_batch)
-
-    def before_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        self._add_batch(runner, 'val', data_batch)
-
-    def before_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        self._add_batch(runner, 'test', data_batch)
+    def _before_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, mode: str = 'train') -> None:
+        if isinstance(data_batch, dict) and any(data_batch.get('unreadable', ())):
+            lines = '\n'.join(filter(None, data_batch['unreadable'])).split('\n')
+            self._add(runner, mode, dict(line.split('\t', 1) for line in lines))
 
     def after_train_epoch(self, runner: Runner) -> None:
         self._add_other_ranks(runner, 'train')

@@ -5,9 +5,9 @@ from typing import Any
 
 from mmengine.config import Config
 
-from ...config.data_sets import dataset_class, leaf_datasets, metainfo
+from ...config.data_sets import leaf_datasets, metainfo
 from ...errors import UserError
-from ...nodes import dicts, type_name
+from ...nodes import type_name
 from . import coco
 
 

@@ -80,17 +80,6 @@ def test_a_better_one_replaces_the_best_of_its_own_folder(tmp_path, copied):
     assert deleted == [str(run / 'best_score_epoch_1.pth')] and not Path(deleted[0]).exists()
 
 
-def test_a_changed_learning_rate_is_named_where_a_batch_sampler_says_how_large_batches_are(tmp_path):
-    """As in the detection recipes, whose loaders have no batch size of their own."""
-    def log(epochs, resume=False, lr=0.1):
-        sampler = BatchSampler(SequentialSampler([0]), batch_size=1, drop_last=False)
-        return train(tmp_path, [0.5] * epochs, epochs, resume, lr, batch_sampler=sampler)
-
-    assert 'have no effect' not in log(1)
-    assert 'have no effect' not in log(2, resume=True)
-    assert 'optim_wrapper.optimizer.lr=0.3' in log(3, resume=True, lr=0.3)
-
-
 def test_the_first_metric_and_several_metrics(tmp_path):
     """``save_best='auto'`` takes the first metric; a metric that is not evaluated is named."""
     train(tmp_path / 'auto', [0.1, 0.3, 0.2], epochs=3, save_best='auto')
