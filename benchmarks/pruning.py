@@ -53,18 +53,18 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def write_config(pruning: dict | None, args: argparse.Namespace, folder: Path) -> Path:
+def write_config(pruning: dict, args: argparse.Namespace, folder: Path) -> Path:
     """Write a config that starts from the checkpoint with pruned tokens, and return its path.
 
     Args:
-        pruning: the backbone's ``attn_cfg``; None prunes nothing.
+        pruning: settings of the backbone; empty ones prune nothing.
         args: command line, for config and checkpoint.
         folder: folder of the config, which takes the folder's name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f'{folder.name}.py'
     path.write_text(f'_base_ = {str(args.config.resolve())!r}\n'
-                    f'model = dict(backbone=dict(attn_cfg={pruning!r}, init_cfg=None))\n'
+                    f'model = dict(backbone=dict(init_cfg=None, **{pruning!r}))\n'
                     f'load_from = {str(args.checkpoint.resolve())!r}\n')
     return path
 
@@ -95,11 +95,11 @@ def compare(args: argparse.Namespace) -> None:
                                        for keep in sorted(args.keep, reverse=True) if keep < 1)]
     rows, backbones = [], {}
     for name, keep, score in variants:
-        pruning = score and dict(type='cvt_dense.PrunedAttention', keep=keep, refresh=args.refresh, score=score)
+        pruning = dict(type='cvt_dense.PrunedCvT', keep=keep, refresh=args.refresh, score=score) if score else {}
         metrics = metrics_of(write_config(pruning, args, args.work_dir / name), args)
         rows.append(dict(name=name, keep=keep, score=score, **{key: metrics[key] for key in MAIN if key in metrics}))
         torch.manual_seed(0)
-        backbones[name] = build_model(str(args.config), attn_cfg=pruning).backbone.to(args.device).eval()
+        backbones[name] = build_model(str(args.config), **pruning).backbone.to(args.device).eval()
     x, times = torch.rand(args.batch, 3, *args.size, device=args.device), {name: [] for name in backbones}
     with torch.inference_mode():
         for i in range(args.rounds + 1):

@@ -44,12 +44,13 @@ def test_nothing_imports_mmdet_or_mmseg():
 
 def test_the_network_needs_torch_timm_and_what_a_registered_backbone_needs_only():
     """The network imports no variant; a variant imports the network's attention."""
-    network = files_under('models/arch.py', 'models/attention.py', 'models/cvt.py')
+    network = files_under('models/attention.py', 'models/cvt.py')
     needed = ('torch', 'timm', 'mmengine.model', 'mmcv.cnn', 'cvt_dense.registry', 'cvt_dense.weights',
-              'cvt_dense.models.arch', 'cvt_dense.models.attention')
+              'cvt_dense.models.attention')
     assert not offenders(network, lambda name: under(name, *needed))
     assert not offenders(files_under('models/variants'), lambda name: under(
-        name, 'torch', 'timm', 'cvt_dense.registry', 'cvt_dense.models.attention', 'cvt_dense.analysis.entropy'))
+        name, 'torch', 'timm', 'cvt_dense.registry', 'cvt_dense.models.attention', 'cvt_dense.models.cvt',
+        'cvt_dense.analysis.entropy', 'cvt_dense.models.variants'))
 
 
 def test_backbones_of_timm_need_the_weights_only():

@@ -278,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Draw where the network of the command line attends to."""
     args = build_parser().parse_args(argv)
     out_dir = Path(args.out_dir)
-    with command_line.report_errors():
+    with command_line.report_errors(ValueError):  # find_cvt raises it
         images = find_images(args.images)
         pictures = name_pictures(images, out_dir)
         check_outputs([*pictures, out_dir / 'attention.json'], args.force, images)

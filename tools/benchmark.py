@@ -11,6 +11,7 @@
 """
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
@@ -30,10 +31,10 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_args() -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the checked arguments of the command line."""
     parser = build_parser()
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     try:
         COMMANDS[args.command].check(args)
     except ValueError as error:
@@ -41,9 +42,9 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Run the chosen subcommand."""
-    args = parse_args()
+    args = parse_args(argv)
     COMMANDS[args.command].run(args)
 
 

@@ -12,7 +12,7 @@ import argparse
 import copy
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -133,9 +133,9 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Print the parameters and multiply-accumulate operations of a network."""
-    args = build_parser().parse_args()
+    args = build_parser().parse_args(argv)
     torch.manual_seed(0)
     with report_errors(ValueError):
         model = build(args.network)

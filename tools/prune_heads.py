@@ -11,7 +11,7 @@ import argparse
 import io
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +93,10 @@ def losses(model: BaseModel, cfg: Config, args: argparse.Namespace) -> Iterator[
         yield lambda batch=batch: loss(batch)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Remove the least important attention heads of a checkpoint."""
-    args = build_parser().parse_args()
-    with command_line.report_errors():
+    args = build_parser().parse_args(argv)
+    with command_line.report_errors(ValueError):  # find_cvt raises it
         check(args)
         cfg = read_config(args.config, args.cfg_options, args.data_root)
         set_classes(cfg, args.checkpoint)

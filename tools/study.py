@@ -10,6 +10,7 @@ import argparse
 import json
 import statistics
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,10 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_args() -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the checked arguments of the command line."""
     parser = build_parser()
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.jobs < 1:
         parser.error(f'--jobs {args.jobs}: must be 1 or more')
     return args
@@ -218,9 +219,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Train, measure and summarise the study that the command line names."""
-    args = parse_args()
+    args = parse_args(argv)
     with command_line.report_errors(ValueError, OSError):
         everyone, members = read_study(args.study), read_study(args.study, args.only)
         seeds = {member.name: member.seeds for member in everyone}

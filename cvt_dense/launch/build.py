@@ -110,7 +110,12 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
 
 
 def build_runner(cfg: Config, user_cfg: Config, datasets: dict[str, Any]) -> Runner:
-    """Build the Runner around data sets that are built; see :func:`build`."""
+    """Build the Runner around data sets that are built.
+
+    Args:
+        cfg, user_cfg: see :func:`build`.
+        datasets: by stage, those that the run uses.
+    """
     training = 'train' in datasets
     runner_class = _runner_class(cfg)
     names = [name for name in inspect.signature(runner_class.__init__).parameters if name in cfg]

@@ -111,8 +111,6 @@ class ConvAttention(nn.Module):
         ValueError: q's projection changes the map's size, or ``rel_pos_cfg`` is given with keys that lie on no grid.
     """
 
-    block_type: type[nn.Module] | None = None  # of a variant that needs another block than Block
-
     def __init__(self,
                  embed_dims: int,
                  num_heads: int,
@@ -306,17 +304,7 @@ class Block(nn.Module):
         self.ls2 = LayerScale(embed_dims, layer_scale_init_value) if scaled else nn.Identity()
         self.drop_path = DropPath(drop_path_rate) if drop_path_rate > 0. else nn.Identity()
 
-    def forward(self, x: Tensor, hw_shape: Shape, carry: Any = None) -> tuple[Tensor, Any]:
-        """Map tokens to tokens of the same shape.
-
-        Args:
-            x: (B, [1 +] H * W, embed_dims).
-            hw_shape: (H, W).
-            carry: what a variant's block passes to the next block of its stage; this block returns it unchanged.
-
-        Returns:
-            The tokens, and ``carry``.
-        """
+    def forward(self, x: Tensor, hw_shape: Shape) -> Tensor:
+        """Map tokens (B, [1 +] H * W, embed_dims) on a map of shape (H, W) to tokens of the same shape."""
         x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), hw_shape)))
-        x = x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
-        return x, carry
+        return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))

@@ -1,6 +1,5 @@
 """Pretrain without labels by reconstructing hidden parts of images (SimMIM, Xie et al. 2022)."""
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..registry import MODELS
 from ..weights import StrictLoading
+from .cvt import to_map
 
 
 @MODELS.register_module()
@@ -43,12 +43,11 @@ class MaskedImageModel(StrictLoading, BaseModel):
                  data_preprocessor: dict[str, Any] | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         super().__init__(dict(data_preprocessor or dict(type='cvt_dense.ClassificationPreprocessor')), init_cfg)
-        if isinstance(mask_ratio, bool) or not isinstance(mask_ratio, (int, float)) or not 0 < mask_ratio < 1:
-            raise UserError(f'model.mask_ratio={mask_ratio!r}: allowed is a fraction between 0 and 1, neither '
-                            'included; 0.6 is usual.')
+        if not 0 < mask_ratio < 1:
+            raise UserError(f'model.mask_ratio={mask_ratio!r}: allowed is a fraction between 0 and 1; 0.6 is usual.')
         self.backbone = MODELS.build(dict(backbone, out_type='avg_featmap', with_cls_token=False))
         self.stride = self.backbone.out_strides[-1]
-        if not isinstance(mask_unit, int) or mask_unit < 1 or mask_unit % self.stride:
+        if mask_unit < 1 or mask_unit % self.stride:
             raise UserError(f'model.mask_unit={mask_unit!r}: allowed are multiples of {self.stride}, the stride of the '
                             "backbone's last map.")
         self.mask_ratio = mask_ratio
@@ -103,35 +102,19 @@ class MaskedImageModel(StrictLoading, BaseModel):
         """Return the reconstruction (B, C, H, W) of images whose squares in ``mask`` (see :meth:`draw`) are hidden."""
         if mask is not None:
             inputs = inputs.masked_fill(self._pixels(mask), 0.)
-        with self._hidden(mask) as kept:
-            self.backbone(inputs)
-        tokens, = kept
-        height, width = (side // self.stride for side in inputs.shape[2:])
-        return F.pixel_shuffle(self.decoder(tokens.transpose(1, 2).unflatten(2, (height, width))), self.stride)
+        for i, stage in enumerate(self.backbone.stages):
+            tokens, hw_shape = stage.patch_embed(inputs)
+            if i == 0 and mask is not None:
+                hidden = F.interpolate(mask[:, None].to(tokens.dtype), hw_shape).flatten(2).transpose(1, 2)
+                tokens = torch.lerp(tokens, self.mask_token.to(tokens.dtype).expand_as(tokens), hidden)
+            tokens, _, hw_shape = stage.encode(tokens, hw_shape)
+            inputs = to_map(tokens, hw_shape)
+        reconstruction = self.decoder(to_map(self.backbone.norm(tokens), hw_shape))
+        return F.pixel_shuffle(reconstruction, self.stride)
 
     def _pixels(self, mask: Tensor) -> Tensor:
         """Return a mask of squares as a mask of pixels, (B, 1, H, W)."""
         return mask.repeat_interleave(self.mask_unit, 1).repeat_interleave(self.mask_unit, 2)[:, None]
-
-    @contextmanager
-    def _hidden(self, mask: Tensor | None) -> Iterator[list[Tensor]]:
-        """Put the learned token behind the first embedding, and yield a list for the tokens after the final norm."""
-        kept: list[Tensor] = []
-
-        def fill(module: nn.Module, args: tuple, output: tuple[Tensor, tuple[int, int]]) -> tuple:
-            tokens, hw_shape = output
-            if mask is None:
-                return output
-            hidden = F.interpolate(mask[:, None].to(tokens.dtype), hw_shape).flatten(2).transpose(1, 2)
-            return torch.lerp(tokens, self.mask_token.to(tokens.dtype).expand_as(tokens), hidden), hw_shape
-
-        hooks = [self.backbone.stage0.patch_embed.register_forward_hook(fill),
-                 self.backbone.norm.register_forward_hook(lambda module, args, output: kept.append(output))]
-        try:
-            yield kept
-        finally:
-            for hook in hooks:
-                hook.remove()
 
 
 def masked_l1(reconstruction: Tensor, target: Tensor, hidden: Tensor) -> Tensor:

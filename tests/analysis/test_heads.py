@@ -150,5 +150,5 @@ def test_no_torn_files(tmp_path):
         ['bash', '-c', 'ulimit -f 16; exec "$@"', 'bash', sys.executable, 'tools/prune_heads.py', config,
          tmp_path / 'model.pth', tmp_path / 'out.pth', '--keep', '0.5', '--images', '1'],
         cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode and 'out.pth' in result.stderr and 'Traceback' not in result.stderr
+    assert result.returncode and 'out.pth could not be written' in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == before

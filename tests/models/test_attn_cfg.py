@@ -17,14 +17,12 @@ ROPE = dict(rel_pos_cfg=dict(type='cvt_dense.RotaryPositions'))
 CPB = dict(rel_pos_cfg=dict(type='cvt_dense.RelPosBias'))
 WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4)
 LINEAR = dict(type='cvt_dense.LinearAttention')
-PRUNED = dict(type='cvt_dense.PrunedAttention', keep=0.5, refresh=2)
 # Options that leave published weights their function at the start, and others.
 NEUTRAL = dict(
     layer_scale=dict(layer_scale_init_value=1., pos_embed=[4, None, 3]),
     windows=dict(attn_cfg=[ROPE | WINDOWS, CPB | WINDOWS | HYBRID, CPB]),
     together=dict(layer_scale_init_value=1., pos_embed=5, attn_cfg=[ROPE | HYBRID, ROPE, CPB | HYBRID]))
-OPTIONS = dict(NEUTRAL, linear=dict(attn_cfg=[LINEAR | ROPE, LINEAR | HYBRID, None]),
-               pruned=dict(attn_cfg=[None, PRUNED, PRUNED | HYBRID]))
+OPTIONS = dict(NEUTRAL, linear=dict(attn_cfg=[LINEAR | ROPE, LINEAR | HYBRID, None]))
 
 
 def moved(model: CvT) -> CvT:
@@ -44,7 +42,7 @@ def types_of(model: CvT) -> list[list[str]]:
     (None, [['Conv'], ['Conv', 'Conv'], ['Conv']]),
     (LINEAR, [['Linear'], ['Linear', 'Linear'], ['Linear']]),
     ((LINEAR, WINDOWS, None), [['Linear'], ['Windowed', 'Windowed'], ['Conv']]),
-    ([PRUNED, [WINDOWS, None], HYBRID], [['Pruned'], ['Windowed', 'Conv'], ['Conv']])], ids=str)
+    ([LINEAR, [WINDOWS, None], HYBRID], [['Linear'], ['Windowed', 'Conv'], ['Conv']])], ids=str)
 def test_types_of_stages_and_blocks(attn_cfg, expected):
     given = copy.deepcopy(attn_cfg)
     assert types_of(CvT(ARCH, attn_cfg=attn_cfg)) == expected and attn_cfg == given
@@ -61,8 +59,7 @@ def test_no_image_at_all(options):
     ([None, [WINDOWS], None], 'attn_cfg of a stage=.* has 1 values for 2 blocks'),
     (dict(type='cvt_dense.Nothing'), 'cvt_dense.Nothing'),
     (WINDOWS | dict(window_size=7), 'window_size=7: .* stride_kv=2'),
-    (PRUNED | dict(keep=1.5), 'keep=1.5'), (PRUNED | dict(refresh=0), 'refresh=0'), (PRUNED | dict(score='x'), "'x'"),
-    (PRUNED | ROPE, 'rel_pos_cfg'), (LINEAR | CPB, 'rel_pos_cfg'),
+    (LINEAR | CPB, 'rel_pos_cfg'),
     (dict(stride_kv=1), 'stride_kv')], ids=str)  # a key of arch has one place
 def test_wrong_values(attn_cfg, setting):
     with pytest.raises((ValueError, KeyError, TypeError), match=setting):
@@ -144,11 +141,10 @@ def test_runs_in_other_precisions(options, dtype):
         got = model.to(dtype)(x.to(dtype))
     for a, b in zip(got, expected):
         assert a.dtype == dtype
-        if options is not OPTIONS['pruned']:  # rounding may choose other tokens
-            assert (a.float() - b).abs().mean() < (1e-5 if dtype == torch.float64 else 0.05)
+        assert (a.float() - b).abs().mean() < (1e-5 if dtype == torch.float64 else 0.05)
 
 
-@pytest.mark.parametrize('name', ['windows', 'linear', 'pruned'])
+@pytest.mark.parametrize('name', ['windows', 'linear'])
 def test_one_graph(name):
     """What torch.compile traces in training has no break; tests/deploy/test_fuse.py compiles for inference."""
     torch._dynamo.reset()  # what was compiled for the other options counts towards its limit
@@ -157,8 +153,7 @@ def test_one_graph(name):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize('options', [OPTIONS['together'], OPTIONS['linear'], OPTIONS['pruned']],
-                         ids=['together', 'linear', 'pruned'])
+@pytest.mark.parametrize('options', [OPTIONS['together'], OPTIONS['linear']], ids=['together', 'linear'])
 def test_onnx_equals_eager(options, tmp_path):
     onnxruntime = pytest.importorskip('onnxruntime')
     pytest.importorskip('onnxscript')

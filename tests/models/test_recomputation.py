@@ -91,7 +91,7 @@ def process_group():
 
 
 @pytest.mark.parametrize('attn_cfg', [
-    None, dict(type='cvt_dense.LinearAttention'), dict(type='cvt_dense.PrunedAttention', keep=0.5),
+    None, dict(type='cvt_dense.LinearAttention'),
     dict(type='cvt_dense.WindowedAttention', window_size=4, rel_pos_cfg=dict(type='cvt_dense.RelPosBias'))], ids=str)
 def test_ddp_without_unused_parameters(attn_cfg, process_group):
     """It raises at the second step if a parameter had no gradient in the first; the gradients are the plain ones."""

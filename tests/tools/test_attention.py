@@ -163,6 +163,10 @@ def test_mistakes(run, photo, tmp_path):
     config, checkpoint = save_model(tmp_path)
     config.write_text(config.read_text().replace('backbone=dict(', 'backbone=dict(arch=dict(depths=[1, 1, 1]), '))
     assert 'arch' in run(config, checkpoint, photo, '--out-dir', tmp_path / 'out', fails=True)
+    config.write_text(f"_base_ = {str(CONFIG)!r}\nmodel = dict(backbone=dict(_delete_=True, "
+                      "type='cvt_dense.TimmBackbone', model_name='resnet18', out_type='pooled'))\n")
+    torch.save(dict(state_dict=MODELS.build(Config.fromfile(config).model).state_dict()), checkpoint)
+    assert 'contains no cvt_dense.CvT' in run(config, checkpoint, photo, '--out-dir', tmp_path / 'out', fails=True)
 
 
 @pytest.mark.parametrize('name, side', [('maskrcnn_cvt13_coco', 800), ('upernet_cvt_nano_shapes', None),

@@ -27,7 +27,7 @@ def test_curve(tmp_path, run_tool):
     assert all(row['backbone_ms'] > 0 for row in rows)
     assert (tmp_path / 'out' / 'pruning.png').stat().st_size > 5000
     written = Config.fromfile(tmp_path / 'out' / 'norm_0.5' / 'norm_0.5.py')
-    assert written.model.backbone.attn_cfg == dict(
-        type='cvt_dense.PrunedAttention', keep=0.5, refresh=4, score='norm')
+    pruning = dict(type='cvt_dense.PrunedCvT', keep=0.5, refresh=4, score='norm')
+    assert {key: written.model.backbone[key] for key in pruning} == pruning
     refused = run_tool(*command, '--finetune', 'train_cfg.max_epochs=1', rc=2).stdout
     assert 'holds a comparison with other settings (finetune; see' in refused

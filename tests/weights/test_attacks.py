@@ -185,7 +185,8 @@ def test_our_tools(folder, monkeypatch, capfd, others_tool, command):
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(ROOT / f'tools/{command[0]}.py'), run_name='__main__')
     assert end.value.code == 2 and 'is refused' in capfd.readouterr().err
-    assert not (folder / 'PWNED').exists() and not (folder / 'new').exists()
+    assert not (folder / 'PWNED').exists() and not list(folder.glob('new*.*'))
+    assert not list(folder.glob('new/*.pth')) and not list(folder.glob('new/*.jpg'))
 
 
 def test_threads_read_side_by_side_and_leave_pytorchs_list_alone(good, tmp_path):

@@ -40,9 +40,7 @@ ATTENTION = dict(  # attn_cfg of CvT
     hybrid=lambda args: dict(proj_cfg=dict(type='cvt_dense.HybridProjection')),
     linear=lambda args: [dict(type='cvt_dense.LinearAttention')] * 2 + [None],
     cpb=lambda args: [None, None, dict(rel_pos_cfg=dict(type='cvt_dense.RelPosBias'))],
-    rope=lambda args: dict(rel_pos_cfg=dict(type='cvt_dense.RotaryPositions')),
-    **{f'pruned{percent}': lambda args, keep=percent / 100: dict(type='cvt_dense.PrunedAttention', keep=keep)
-       for percent in (90, 70, 50, 30)})
+    rope=lambda args: dict(rel_pos_cfg=dict(type='cvt_dense.RotaryPositions')))
 SETTINGS = dict(  # further arguments of CvT
     with_cp=dict(with_cp=True), layer_scale=dict(layer_scale_init_value=1.), pos_embed=dict(pos_embed=[56, 28, 14]))
 

@@ -12,6 +12,11 @@ from ...inference.model import check_checkpoint
 def check_weights(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> None:
     """Check the checkpoint that a run continues, fine-tunes or tests, or else the weights of ``init_cfg``.
 
+    Args:
+        cfg: the run's config.
+        model: the model that was built from it.
+        datasets: by stage, those that the run uses.
+
     Raises:
         UserError: if a file cannot be read, is for another architecture, or was trained on the test's classes in
             another order, which would mix up the scores.
@@ -35,6 +40,8 @@ def check_weights(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> No
 
 def check_teacher(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> None:
     """Load the teacher that a classifier's ``distillation`` names.
+
+    Args: as for :func:`check_weights`.
 
     Raises:
         UserError: if it has no weights, they cannot be read or do not fit, or its classes are others.

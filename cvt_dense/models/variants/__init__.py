@@ -1,9 +1,14 @@
-"""Further types of ``attn_cfg``, and of its ``proj_cfg`` and ``rel_pos_cfg``: one file each.
+"""Further types of ``attn_cfg``, of its ``proj_cfg`` and ``rel_pos_cfg``, and of backbones: one file each.
 
-Every module in this folder is imported here, so that the types in it register. A new type is a new file.
+Importing this package registers them. A new type is a new file, with its line here.
 """
-from importlib import import_module
-from pkgutil import iter_modules
+from .hybrid_projection import HybridProjection
+from .linear import LinearAttention
+from .pruned import PrunedCvT
+from .rel_pos_bias import RelPosBias
+from .rotary import RotaryPositions
+from .windowed import WindowedAttention
 
-for module in iter_modules(__path__):
-    import_module(f'{__name__}.{module.name}')
+__all__ = [
+    'HybridProjection', 'LinearAttention', 'PrunedCvT', 'RelPosBias', 'RotaryPositions', 'WindowedAttention'
+]

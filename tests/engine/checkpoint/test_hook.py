@@ -10,7 +10,7 @@ from mmengine.evaluator import BaseMetric
 from mmengine.model import BaseModel
 from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
-from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+from torch.utils.data import DataLoader
 
 import cvt_dense  # noqa: F401
 from cvt_dense.engine.checkpoint import find_checkpoint
