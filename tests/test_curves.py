@@ -48,15 +48,6 @@ def test_all_starts_of_a_run_are_one(run):
     assert curves.last('accuracy/top1').epoch == 3
 
 
-@pytest.mark.parametrize('torn', ['{"lr": 1e-3, "lo', '{"lr": 1e-3, "loss": 7.5}', '}', '', '\x00\x00', '[1, 2',
-                                  '{"lr": 0.001, "lo' + json.dumps(trained(6, 3.))])
-def test_torn_lines_are_left_out(tmp_path, torn):
-    """In the middle too, where a later start wrote on; a whole record behind a half one counts."""
-    write(tmp_path, 'a', trained(2, 5.), torn, trained(8, 2.))
-    losses = [point.values['loss'] for point in Curves(tmp_path).points]
-    assert losses == ([5., 3., 2.] if '"step": 6' in torn else [5., 2.])
-
-
 def test_runs_that_count_iterations(tmp_path):
     write(tmp_path, 'a', {'mine': 3., 'step': 40}, trained(50, 1.), {'mine': 2., 'step': 80}, trained(100, 1.),
           {'mine': 7., 'step': 80})  # evaluated again

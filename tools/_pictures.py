@@ -132,9 +132,11 @@ def grid(pictures: Sequence[tuple[str, np.ndarray]], columns: int) -> np.ndarray
     """Return one picture (H, W, 3), RGB, of several with their titles, ``columns`` in a row."""
     columns = min(columns, len(pictures))
     rows = math.ceil(len(pictures) / columns)
-    shape = np.mean([picture.shape[0] / picture.shape[1] for _, picture in pictures])
-    figure = Figure(figsize=(4.5 * columns, (4.5 * min(shape, 2.) + 0.4) * rows), layout='constrained')
-    axes = figure.subplots(rows, columns, squeeze=False).flat
+    shapes = [picture.shape[1] / picture.shape[0] for _, picture in pictures]
+    widths = [max(shapes[i::columns]) for i in range(columns)]  # in heights of a row, so that no column has a margin
+    height = 4.5 * columns / sum(widths)
+    figure = Figure(figsize=(height * sum(widths), (min(height, 9.) + 0.4) * rows), layout='constrained')
+    axes = figure.subplots(rows, columns, squeeze=False, width_ratios=widths).flat
     for axis in axes:
         axis.axis('off')
     for axis, (title, picture) in zip(figure.axes, pictures):

@@ -1,4 +1,6 @@
 """Mixed precision of a training, ``tools/train.py --amp``, and of inference, ``tools/test.py --amp``."""
+import importlib
+
 from mmengine.config import Config
 
 from ..errors import UserError
@@ -42,9 +44,10 @@ def check_amp(cfg: Config, dtype: str) -> None:
     """
     import torch
     operators = has_mmcv_operators(cfg)
-    if dtype == 'bf16' and operators:
-        raise UserError("--amp bf16: mmcv has this model's operators (RoIAlign, NMS, deformable attention) in float32 "
-                        'and float16 only. Use --amp fp16 on a GPU, or leave the flag out.')
+    if dtype == 'bf16' and operators and not importlib.import_module('mmcv._ext').__file__.endswith('.py'):
+        raise UserError("--amp bf16: compiled mmcv has this model's operators (RoIAlign, NMS, deformable attention) in "
+                        'float32 and float16 only. Use those of cvt_dense.ops (make setup), --amp fp16 on a GPU, or '
+                        'leave the flag out.')
     if (dtype == 'fp16' or dtype == 'default' and operators) and not torch.cuda.is_available():
         raise UserError(f'--amp fp16 is for GPUs. Leave the flag out{"" if operators else ", or use --amp bf16"}.')
 

@@ -10,14 +10,23 @@ from ..registry import MODELS
 
 
 class AutocastMixin:
-    """A model whose ``forward`` runs in ``torch.autocast``, with outputs in the precision that this gives them."""
+    """A model whose ``forward`` runs in ``torch.autocast``.
+
+    Boxes and scores of detectors are returned in float32, because metrics convert them to NumPy, which has no bfloat16.
+    Other outputs have the precision that autocast gives them.
+    """
 
     autocast_dtype: torch.dtype
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the base class's ``forward`` under autocast."""
         with torch.autocast(get_device(), self.autocast_dtype):
-            return super().forward(*args, **kwargs)
+            outputs = super().forward(*args, **kwargs)
+        for sample in outputs if isinstance(outputs, list) else ():
+            found = getattr(sample, 'pred_instances', {})
+            for name in [key for key, value in found.items() if getattr(value, 'dtype', None) == self.autocast_dtype]:
+                found[name] = found[name].float()
+        return outputs
 
 
 @MODELS.register_module(name='AutocastModel')

@@ -1,8 +1,6 @@
 """Importance of heads against gates that autograd differentiates, and networks with fewer heads."""
 import copy
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,6 @@ from cvt_dense.models import CvT, ImageClassifier
 from cvt_dense.registry import MODELS
 from cvt_dense.weights import huggingface_config
 
-ROOT = Path(__file__).resolve().parents[2]
 ARCH = dict(embed_dims=[8, 24], depths=[1, 2], num_heads=[2, 4])
 WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4)
 
@@ -91,13 +88,6 @@ def test_a_pruned_network_is_the_whole_one_without_these_heads(kwargs):
         CvT(ARCH if 'attn_cfg' in kwargs else kwargs.get('arch', ARCH)).load_strictly(state, 'pruned.pth')
 
 
-@pytest.mark.parametrize('heads, dims', [([[2], [4]], [4, 6]), ([2, [4, 5]], None)])
-def test_heads_per_block_need_their_channels(heads, dims):
-    arch = dict(ARCH, num_heads=heads) if dims is None else dict(ARCH, num_heads=heads, head_dims=dims)
-    with pytest.raises(ValueError, match='num_heads'):
-        CvT(arch)
-
-
 @pytest.fixture
 def run(monkeypatch, capsys):
     """Run the tool in this process; return what it printed, or the error's text."""
@@ -138,17 +128,3 @@ def test_command(tmp_path, run):
         assert message in run(*(changes.get(i, arg) for i, arg in enumerate(args)), fails=True)
     assert 'model.pth' in run(*args[:2], tmp_path / 'model.pth', '--keep', '1', '--force', fails=True)
     assert (tmp_path / 'out.pth').read_bytes() == before
-
-
-def test_no_torn_files(tmp_path):
-    """The system refuses to write more than 16 KiB into a file, as a full disk does."""
-    config = write_config(tmp_path)
-    model = MODELS.build(Config.fromfile(config).model)
-    torch.save(dict(state_dict=model.state_dict(), meta={}), tmp_path / 'model.pth')
-    before = sorted(path.name for path in tmp_path.iterdir())
-    result = subprocess.run(
-        ['bash', '-c', 'ulimit -f 16; exec "$@"', 'bash', sys.executable, 'tools/prune_heads.py', config,
-         tmp_path / 'model.pth', tmp_path / 'out.pth', '--keep', '0.5', '--images', '1'],
-        cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode and 'out.pth could not be written' in result.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == before

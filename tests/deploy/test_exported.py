@@ -168,20 +168,6 @@ def test_program_without_torch_or_this_package(tmp_path, files, network):
 # -- mistakes -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('task, options, message', [
-    ('segmentation', {}, 'classes'),
-    ('classification', dict(cfg_options={'model.num_classes': 5}), 'classes'),
-    ('classification', dict(cfg_options={'model.data_preprocessor.mean': [0, 0, 0]}), 'mean'),
-    ('classification', dict(fuse=True), '--fuse'),
-    ('classification', dict(autocast='bf16'), '--amp bf16'),
-    ('classification', dict(backbone='b.onnx'), '--backbone b.onnx'),
-    ('classification', dict(runtime='torch'), "runtime='torch'"),
-    ('classification', dict(checkpoint='no.onnx'), 'no.onnx')])
-def test_what_does_not_go_together(run, files, task, options, message):
-    with pytest.raises(UserError, match=message):
-        run(task, **dict(dict(checkpoint=files['classifier']), **options))
-
-
 def test_a_backbone_is_not_a_whole_model(run, files):
     with pytest.raises(UserError, match='--backbone'):
         run('detection', files['backbone'])
@@ -198,13 +184,6 @@ def test_sizes_that_a_file_was_not_made_for(run, files):
         open_exported(files['backbone'])(torch.zeros(1, 3, 8, 64))
 
 
-@pytest.mark.parametrize('name', ['broken.onnx', 'broken.xml', 'broken.pt2'])
-def test_files_that_are_none(tmp_path, name):
-    (tmp_path / name).write_bytes(b'no network')
-    with pytest.raises(UserError, match=name):
-        open_exported(tmp_path / name)
-
-
 def test_files_of_someone_else(tmp_path):
     torch.onnx.export(torch.nn.Flatten(), (torch.zeros(2, 3, 4, 4), ), tmp_path / 'other.onnx', dynamo=True,
                       verbose=False)
@@ -212,9 +191,3 @@ def test_files_of_someone_else(tmp_path):
     for name, runtime in (('other.onnx', None), ('other.onnx', 'openvino'), ('other.pt2', None)):
         with pytest.raises(UserError, match='metadata'):
             open_exported(tmp_path / name, runtime)
-
-
-def test_a_runtime_that_is_not_installed(files, monkeypatch):
-    monkeypatch.setitem(sys.modules, 'onnxruntime', None)  # as if it were not
-    with pytest.raises(UserError, match="'openvino' is installed"):
-        open_exported(files['classifier'])

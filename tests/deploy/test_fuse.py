@@ -142,11 +142,6 @@ def test_kernels(kernels, dtype):
         assert (a.float() - b).abs().max() < (1e-5 if dtype == torch.float32 else .1)
 
 
-def test_unknown_kernels():
-    with pytest.raises(ValueError, match='mkl'):
-        use_cpu_kernels(trained(), 'mkl')
-
-
 def test_training_of_a_fused_model_is_refused():
     model = trained()
     fuse(model)

@@ -1,8 +1,6 @@
 """Learning rate and weight decay of every parameter, exactly, for classifier, detector and segmentor."""
 import pytest
-import torch
 from mmengine.logging import MMLogger
-from mmengine.model import MMDistributedDataParallel
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
 from torch import nn
@@ -110,16 +108,6 @@ def test_names_without_decay_can_be_added():
     values = by_name(model, build(model, decay_rate=RATE, no_decay_keys=['head']))
     assert values['head.weight'] == (LR, 0.)
     assert values['backbone.stage2.blocks.1.mlp.fc1.weight'][1] == WEIGHT_DECAY
-
-
-def test_model_in_distributed_wrapper(tmp_path):
-    torch.distributed.init_process_group('gloo', init_method=f'file://{tmp_path}/group', rank=0, world_size=1)
-    try:
-        model = model_of('mmengine')
-        wrapped = MMDistributedDataParallel(model, device_ids=None)
-        assert by_name(model, build(wrapped, decay_rate=RATE)) == by_name(model, build(model, decay_rate=RATE))
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 def test_groups_are_in_the_log(capsys):

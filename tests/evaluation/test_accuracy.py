@@ -36,10 +36,6 @@ def test_top_k_and_loss(data):
     assert evaluate(samples(*data), batch=50) == pytest.approx(result)
 
 
-def test_fewer_classes_than_k():
-    assert evaluate(samples(torch.randn(8, 3), torch.randint(0, 3, (8, ))))['accuracy/top5'] == 100
-
-
 def test_outputs_that_are_not_finite_are_wrong():
     logits = torch.full((20, 10), float('nan'))
     result = evaluate(samples(logits, torch.arange(20) % 10))
@@ -97,11 +93,3 @@ def test_mistakes(tmp_path):
         evaluate(samples(torch.randn(1, 10), [3]), valid_classes=[3, 12])
     with pytest.raises(FileNotFoundError, match='gone.json'):
         Accuracy(real_labels=str(tmp_path / 'gone.json'))
-
-
-def test_lists_of_imagenet_a_and_r():
-    for name, first in (('imagenet-a', [6, 11, 13]), ('imagenet-r', [1, 2, 4])):
-        classes = Accuracy(valid_classes=name).valid_classes.tolist()
-        assert classes[:3] == first and len(classes) == 200
-    with pytest.raises(ValueError, match='imagenet-x'):
-        Accuracy(valid_classes='imagenet-x')

@@ -10,7 +10,6 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
 from cvt_dense.datasets.corruption import use_corruptions
-from cvt_dense.errors import UserError
 from cvt_dense.evaluation.robustness import summarise, table
 from cvt_dense.launch.tta import use_tta
 from cvt_dense.nodes import type_name
@@ -69,9 +68,3 @@ def test_images_are_corrupted_where_they_are_loaded(name, tta):
     else:
         assert [type_name(step) for step in dataset.pipeline[:2]] == ['LoadImageFromFile', 'CorruptImage']
     assert len(cfg.test_cfg.corruptions) == 15 and not cfg.test_dataloader.persistent_workers
-
-
-@pytest.mark.parametrize('names, severities, named', [('fog,rain', [1], 'rain'), ('fog', [0], '--severity')])
-def test_mistakes(names, severities, named):
-    with pytest.raises(UserError, match=named):
-        use_corruptions(Config.fromfile(ROOT / 'configs/upernet_cvt13_ade20k.py'), names, severities)

@@ -92,13 +92,6 @@ def test_annotation_file_not_json(data, content):
         detection(data)
 
 
-@pytest.mark.parametrize('content', ['[1, 2]', '{"images": [], "annotations": []}', '{"images": 1}'])
-def test_annotation_file_not_coco(data, content):
-    (data / 'detection/annotations/instances_train.json').write_text(content)
-    with pytest.raises(UserError, match='COCO.*images, annotations'):
-        detection(data)
-
-
 def test_image_folder_missing(data):
     with pytest.raises(UserError, match='pictures'):
         detection(data, train_dataloader__dataset__data_prefix__img='pictures/')
@@ -158,24 +151,6 @@ def test_annotation_without_what_scores_need(data, key, remedy):
         assert len(detection(data, 'train')['train']) == 4
 
 
-def test_numbers_of_annotations(data, lines):
-    edit(data, lambda content: content['annotations'][1].update(id=0))
-    detection(data, 'train')
-    assert any('the id 0, which scores take for "not found"' in line for line in lines)
-    edit(data, lambda content: content['annotations'][1].update(id=content['annotations'][0]['id']))
-    with pytest.raises(UserError, match=r'1 of \d+ annotations .* id '):
-        detection(data, 'train')
-    edit(data, lambda content: content['annotations'][1].update(id=0, bbox=[1, 2, 3]))
-    with pytest.raises(UserError, match=r'annotation 0 .*\[1, 2, 3\]'):
-        detection(data, 'train')
-
-
-def test_image_without_its_size(data):
-    edit(data, lambda content: content['images'][0].pop('height'))
-    with pytest.raises(UserError, match="1 of 4 images .*'height'.*pixels"):
-        detection(data, 'train')
-
-
 def test_images_without_annotations_are_left_out_of_training_only(data):
     def remove(content):
         image = content['images'][0]['id']
@@ -215,14 +190,6 @@ def test_value_beyond_the_classes(data, split, stage):
         segmentation(data)
 
 
-def test_ignored_value_passes(data):
-    path = next((data / 'segmentation/annotations/training').glob('*.png'))
-    fill(path, 255)
-    segmentation(data)
-    with pytest.raises(UserError, match=r'\[255\].*allowed.*\[99\]'):
-        segmentation(data, model__decode_head__ignore_index=99)
-
-
 def test_zero_label_reduced(data):
     """0 is ignored and 1 becomes class 0, so of 9 stored values 8 are classes."""
     options = {f'{stage}_dataloader__dataset__{key}': value for stage in ('train', 'val') for key, value in (
@@ -255,19 +222,9 @@ def test_everything_ignored(data):
         segmentation(data)
 
 
-def test_no_image_with_the_suffix(data):
-    with pytest.raises(UserError, match=r"training.*img_suffix='\.jpg'.*\['\.png"):
-        segmentation(data, train_dataloader__dataset__img_suffix='.jpg')
-
-
 def test_head_with_other_classes(data):
     with pytest.raises(UserError, match=r'9 classes.*model\.decode_head\.num_classes is 5'):
         segmentation(data, model__decode_head__num_classes=5)
-
-
-def test_auxiliary_head_may_learn_something_else(data, lines):
-    segmentation(data, 'train', model__auxiliary_head__num_classes=2)
-    assert lines[0].startswith('train_dataloader has 9 classes, model.auxiliary_head.num_classes is 2: right if')
 
 
 # -- what is right, if unusual, passes -------------------------------------------------------------
@@ -280,29 +237,6 @@ def test_file_of_test_images(data, tmp_path):
         detection(data, 'test')
     written = dict(test_evaluator__format_only=True, test_evaluator__outfile_prefix=str(tmp_path / 'results'))
     assert len(detection(data, 'test', **written)['test']) == 3
-
-
-def test_unlabelled_images_beside_labelled_ones(data):
-    """As in semi-supervised training."""
-    file = data / 'detection/annotations/instances_train.json'
-    content = json.loads(file.read_text())
-    del content['annotations']
-    file.with_name('unlabelled.json').write_text(json.dumps(content))
-    dataset = Config.fromfile(ROOT / 'configs/maskrcnn_cvt_nano_shapes.py').train_dataloader.dataset
-    both = dict(_delete_=True, type='ConcatDataset',
-                datasets=[dataset, dict(dataset, ann_file='annotations/unlabelled.json', filter_cfg=None)])
-    assert len(detection(data, 'train', train_dataloader__dataset=both)['train']) == 8
-
-
-def test_whole_paths_and_no_prefix(data, monkeypatch):
-    def whole(content):
-        for image in content['images']:
-            image['file_name'] = str(data / 'detection/val' / image['file_name'])
-
-    file = edit(data, whole, 'val')
-    options = dict(data_root='', ann_file=str(file), data_prefix=dict(img=''))
-    monkeypatch.chdir(data.parent)
-    assert len(detection(data, 'val', **{f'val_dataloader__dataset__{k}': v for k, v in options.items()})['val']) == 3
 
 
 def test_evaluators_file_may_have_more_images(data):
@@ -319,27 +253,6 @@ def test_evaluators_file_may_have_more_images(data):
     if len(content['annotations']) > 1:
         with pytest.raises(UserError, match='other images or objects'):
             detection(data, 'val', **options, val_evaluator__ann_file=str(full))
-
-
-@pytest.mark.parametrize('mode', ['1', 'I;16'])
-def test_label_maps_of_other_depths(data, mode):
-    for path in (data / 'segmentation/annotations').rglob('*.png'):
-        pixels = np.minimum(np.array(Image.open(path)), 1)
-        Image.fromarray(pixels.astype(bool) if mode == '1' else pixels.astype(np.uint16)).save(path)
-        assert Image.open(path).mode == mode
-    dataset = segmentation(data)['train']
-    assert sorted(set(dataset[0]['data_samples'].gt_sem_seg.data.unique().tolist()) - {255}) <= [0, 1]
-    if mode == 'I;16':
-        Image.fromarray(pixels.astype(np.uint16) + 300).save(path)
-        with pytest.raises(UserError, match='holds the values .*30[01]'):
-            segmentation(data)
-
-
-def test_no_check(run_tool, data, tmp_path):
-    fill(next((data / 'segmentation/annotations/training').glob('*.png')), 99)
-    run_tool('tools/train.py', 'configs/upernet_cvt_nano_shapes.py', '--data-root', data / 'segmentation',
-             '--no-check', '--work-dir', tmp_path / 'work', '--cfg-options', 'model.decode_head.num_classes=3',
-             'model.type=Nothing', rc=1)
 
 
 @pytest.mark.parametrize('mask', [None, [], [[]], [[1, 2, 3, 4]]])

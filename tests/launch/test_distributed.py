@@ -1,21 +1,17 @@
 """The launchers, and that a result does not depend on how many processes, hosts or schedulers computed it."""
-import importlib.util
 import json
 import os
-import pty
 import re
-import select
 import shutil
 import signal
 import subprocess
-import termios
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from forked import ROOT, Forked, free_port
+from forked import ROOT, free_port
 from PIL import Image
 from tiny_training import EPOCHS, ITERATIONS, call, differences, load, start, write_config
 
@@ -237,43 +233,6 @@ def test_mistakes_in_a_launcher_call(args, env, message):
     assert result.returncode == 2 and message in result.stderr and not result.stdout
 
 
-def test_launcher_without_its_environment(run_tool, folder):
-    output = run_tool('tools/train.py', folder / 'tiny.py', '--launcher', 'slurm', rc=2).stdout
-    assert "the environment has no 'SLURM_JOB_ID'" in output and 'Traceback' not in output
-
-
-@pytest.mark.skipif(shutil.which('shellcheck') is None, reason='shellcheck is not installed')
-def test_shell_scripts_pass_shellcheck():
-    scripts = sorted(str(path) for path in (ROOT / 'tools').glob('*.sh'))
-    assert len(scripts) >= 5
-    result = subprocess.run(['shellcheck', '-x', *scripts], cwd=ROOT, text=True, capture_output=True)
-    assert result.returncode == 0, result.stdout
-
-
-def test_progress_bar_on_a_terminal_only(folder, one, tmp_path):
-    """Of one process only, below the log's lines, which stay whole; in files there is none."""
-    control, terminal = pty.openpty()
-    termios.tcsetwinsize(terminal, (40, 200))
-    process = Forked('tests/two_ranks.py', 'tools/train.py', folder / 'tiny.py', '--work-dir', tmp_path, *TWO,
-                     'train_cfg.max_epochs=2', output=os.ttyname(terminal))
-    chunks = []
-    while process.poll() is None or chunks[-1]:
-        chunks.append(os.read(control, 4096) if select.select([control], [], [], 0.1)[0] else b'')
-    os.close(control)
-    os.close(terminal)
-    assert process.poll() == 0
-    lines = b''.join(chunks).decode().replace('\r', '\n').split('\n')
-    # Once when it appears and once below the first line of the log; a second process would add its own.
-    assert sum(line.startswith('epoch 1/2:   0%|') for line in lines) == 2
-    bars = [re.fullmatch(r'epoch 2/2: +\d+%\|.*\| (\d)/3 \[.*, loss ([\d.]+), ([\d.]+) images/s\]', line)
-            for line in lines]
-    assert {bar[1] for bar in bars if bar} >= {'1', '2'}
-    in_log = [line for line in lines if ' - mmengine - ' in line]
-    assert len(in_log) > 10 and all(re.match(r'\d\d/\d\d \d\d:\d\d:\d\d - ', line) for line in in_log)
-    for plain in (folder / 'one.txt', *tmp_path.glob('*/*.log')):
-        assert 'Epoch(train)' in plain.read_text() and '%|' not in plain.read_text()
-
-
 def test_curves_of_one_flag(run_tool, folder, tmp_path):
     run_tool('tools/train.py', folder / 'tiny.py', '--work-dir', tmp_path, '--vis-backend', 'tensorboard',
              '--cfg-options', 'train_cfg.max_epochs=1')
@@ -281,11 +240,3 @@ def test_curves_of_one_flag(run_tool, folder, tmp_path):
     assert events.stat().st_size > 0
     curves, = tmp_path.glob('*/vis_data/scalars.json')
     assert [json.loads(line)['step'] for line in curves.read_text().splitlines()][:3] == [1, 2, 3]
-
-
-@pytest.mark.skipif(importlib.util.find_spec('wandb') is not None, reason='wandb is installed')
-def test_curves_for_a_package_that_is_not_installed(run_tool, folder, tmp_path):
-    output = run_tool('tools/train.py', folder / 'tiny.py', '--work-dir', tmp_path / 'work',
-                      '--vis-backend', 'wandb', rc=2).stdout
-    assert "--vis-backend wandb needs the package 'wandb', which is not installed: run" in output
-    assert 'Traceback' not in output and not (tmp_path / 'work').exists()

@@ -2,21 +2,23 @@
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from load_tool import load_tool
 from mmengine.config import Config
 from run_folder import missing, unexplained
-from tiny_training import ROOT, call, load, write_config
+from tiny_training import call, load, write_config
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import work_dir
 from cvt_dense.launch.flags import TestFlags, TrainFlags
 
 FLAGS = ('--cfg-options', 'train_cfg.max_epochs=2', 'train_cfg.val_interval=1')
+
+
+def train_flags(**given):
+    return TrainFlags(config='mine.py', **given)
 
 
 @pytest.fixture(scope='module')
@@ -107,23 +109,7 @@ def test_overwrite_in_two_processes(run):
     assert '2 x CPU' in '\n'.join(console)
 
 
-def test_resumed_with_another_learning_rate_it_says_so(run):
-    """The last test of this run, which goes on with it."""
-    folder, _ = run
-    command = ('tools/train.py', folder / 'tiny.py', '--resume', '--work-dir', folder / 'my run',
-               *FLAGS)
-    output = call(*command, 'optim_wrapper.optimizer.lr=0.01', 'train_cfg.max_epochs=3', output=folder / 'resumed.txt')
-    warning, = [line for line in output.splitlines() if 'have no effect' in line]
-    assert re.search(r'no effect: optim_wrapper.optimizer.lr=0.01 \(it stays 0.002\)\. To train', warning)
-    assert 'Epoch(train) [3][3/3]' in output
-    assert 'have no effect' not in call(*command, output=folder / 'again.txt')
-
-
 # -- what counts as another run ----------------------------------------------------------------------
-
-
-def train_flags(**given):
-    return TrainFlags(config='mine.py', **given)
 
 
 def test_traces(tmp_path):
@@ -149,38 +135,6 @@ def test_who_is_refused(tmp_path):
     work_dir.check_work_dir(cfg, train_flags(resume='auto'))
     work_dir.check_work_dir(Config(dict(work_dir=str(tmp_path / 'run'), resume=True)), train_flags())
     work_dir.check_work_dir(cfg, train_flags(overwrite=True))
-
-
-def test_two_trainings_of_one_second_do_not_share_a_folder(tmp_path):
-    """The second is refused while the first lives, also if it was started before there was anything to see."""
-    script = (f'import sys; sys.path.insert(0, {str(ROOT)!r})\n'
-              'from mmengine.config import Config\n'
-              'from cvt_dense.errors import UserError\nfrom cvt_dense.launch import work_dir\n'
-              'from cvt_dense.launch.flags import TrainFlags\n'
-              'work_dir.PATIENCE = 1.\n'
-              f'cfg = Config(dict(work_dir={str(tmp_path / "run")!r}))\n'
-              'try:\n'
-              '    work_dir.lock_work_dir(cfg, TrainFlags(config="mine.py"))\n'
-              '    print("taken", flush=True)\n    sys.stdin.read()\n'
-              'except UserError:\n    print("refused")\n')
-    first, second = (subprocess.Popen([sys.executable, '-c', script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                      text=True) for _ in range(2))
-    answers = [process.stdout.readline().strip() for process in (first, second)]
-    assert sorted(answers) == ['refused', 'taken']
-    for process in (first, second):
-        process.kill()
-        process.wait(60)
-    third = subprocess.run([sys.executable, '-c', script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-    assert third.stdout == 'taken\n'
-
-
-def test_overwrite_keeps_a_link_to_another_disk(tmp_path):
-    (tmp_path / 'disk/run').mkdir(parents=True)
-    (tmp_path / 'disk/run/epoch_1.pth').touch()
-    (tmp_path / 'run').symlink_to(tmp_path / 'disk/run')
-    work_dir.lock_work_dir(Config(dict(work_dir=str(tmp_path / 'run'))), train_flags(overwrite=True))
-    assert (tmp_path / 'run').is_symlink() and (tmp_path / 'disk/run.old1/epoch_1.pth').exists()
-    assert (tmp_path / 'run').is_dir() and not (tmp_path / 'run/epoch_1.pth').exists()
 
 
 def test_restarts_go_on_with_what_the_first_start_began(tmp_path, monkeypatch):

@@ -66,16 +66,6 @@ def test_kept_tokens_are_those_of_lowest_entropy_and_the_others_stay(cls_tokens,
         assert torch.equal(got[i, others], x[i, others])
 
 
-def test_many_keys_are_averaged_before_entropies(monkeypatch):
-    """What is chosen then is nearly what is chosen over all of them."""
-    stage, block = pruned_block(12, 3, 0.5, qkv_proj_method='linear')
-    x = torch.nn.functional.interpolate(torch.randn(1, 12, 9, 11), scale_factor=4, mode='bicubic')
-    x = x.flatten(2).transpose(1, 2)
-    exact = set(stage.run_block(block, x, (36, 44), None)[1].tolist())
-    monkeypatch.setattr(pruned, 'SCORED_KEYS', 400)
-    assert len(exact & set(stage.run_block(block, x, (36, 44), None)[1].tolist())) > 0.8 * len(exact)
-
-
 def test_other_scores():
     """The largest tokens, or any."""
     stage, block = pruned_block(8, 1, 0.25, 'norm')

@@ -167,9 +167,3 @@ def test_mistakes(run, photo, tmp_path):
                       "type='cvt_dense.TimmBackbone', model_name='resnet18', out_type='pooled'))\n")
     torch.save(dict(state_dict=MODELS.build(Config.fromfile(config).model).state_dict()), checkpoint)
     assert 'contains no cvt_dense.CvT' in run(config, checkpoint, photo, '--out-dir', tmp_path / 'out', fails=True)
-
-
-@pytest.mark.parametrize('name, side', [('maskrcnn_cvt13_coco', 800), ('upernet_cvt_nano_shapes', None),
-                                        ('cvt13_in1k', 224)])
-def test_short_side(name, side):
-    assert attention.short_side_of(Config.fromfile(ROOT / f'configs/{name}.py')) == side

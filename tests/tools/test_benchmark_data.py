@@ -26,10 +26,3 @@ def test_folders_and_tar_beside_the_model(call_tool, config):
         data, training = max(rates['data, 0 workers'], rates['data, 1 workers']), rates['training step, cpu']
         limit = 'The model limits' if data > training else 'The data limits'
         assert any(line.startswith(limit) for line in output.splitlines())
-
-
-def test_mistakes(call_tool, config):
-    output = call_tool('benchmark', 'data', config, '--cfg-options', 'train_dataloader.batch_size=64', '--workers', '0',
-                       rc=2)
-    assert 'train_dataloader.batch_size=64' in output and '36' in output
-    assert 'configs/none.py' in call_tool('benchmark', 'data', 'configs/none.py', rc=2)

@@ -83,14 +83,6 @@ def test_again_trains_nothing_and_an_unfinished_step_goes_on(demo, run_tool):
     assert result.stdout.count('finished before') == 2 and table(result.stdout) == table(output)
 
 
-def test_other_settings_and_foreign_folders_are_refused(demo, call_tool, tmp_path):
-    work_dir, _ = demo
-    assert 'seed' in call_tool('demo', '--work-dir', work_dir, *TINY, '--seed', '1', rc=1)
-    (tmp_path / 'mine.txt').write_text('precious')
-    call_tool('demo', '--work-dir', tmp_path, *TINY, rc=1)
-    assert [path.name for path in tmp_path.iterdir()] == ['mine.txt']
-
-
 def test_failed_step_shows_its_log(demo, run_tool, tmp_path):
     work_dir, _ = demo
     broken = tmp_path / 'broken'

@@ -49,23 +49,6 @@ def test_every_stage_is_counted_as_the_closed_form_says(get_flops, name, size):
         assert total == pytest.approx(PUBLISHED[name, size], rel=0.01)
 
 
-def test_masked_pretraining_is_the_backbone_and_its_decoder(get_flops):
-    whole = get_flops.count_parts(get_flops.build(str(ROOT / 'configs/simmim_cvt13_in1k.py')), (192, 192))
-    assert whole['decoder'] == (384 * 768 + 768, 384 * 768 * 12 * 12)
-    with torch.device('meta'):
-        alone = get_flops.count_parts(CvT('cvt-13', with_cls_token=False), (192, 192))
-    assert all(whole[name][1] == macs for name, (_, macs) in alone.items() if 'stage' in name)
-
-
-def test_windows_lower_the_count(get_flops):
-    windows = dict(type='cvt_dense.WindowedAttention', window_size=28)
-    with torch.device('meta'):
-        whole, windowed = CvT('cvt-13'), CvT('cvt-13', attn_cfg=[windows, windows, None])
-    stage0 = [get_flops.count_parts(model, (800, 1280))['backbone.stage0'][1] for model in (whole, windowed)]
-    attention = 2 * (200 * 320) * (100 * 160) * 64
-    assert stage0[0] - stage0[1] == pytest.approx(attention, rel=0.02)  # but 28 * 28 / 4 keys instead of 16,000
-
-
 def test_the_model_index_holds_what_is_counted():
     models = yaml.safe_load((ROOT / 'model-index.yml').read_text())['Models']
     assert len(models) == 7
@@ -112,44 +95,4 @@ def test_a_detector_and_a_segmentor(count_config):
     assert rows['neck'][1] > 0 and rows['decode_head'][1] > 0 and 'other' not in rows
 
 
-def test_dino_whose_decoder_calls_its_head(count_config):
-    rows = count_config('dino_cvt13_coco', '256x320')
-    classes, boxes = 256 * 80, 2 * 256**2 + 256 * 4
-    places = 32 * 40 + 16 * 20 + 8 * 10 + 4 * 5  # of four levels, of which 900 become queries
-    # Each of 6 decoder layers refines the boxes; the head then predicts from its output once more.
-    expected = places * (classes + boxes) + 6 * 900 * (boxes + classes + boxes)
-    assert rows['bbox_head'][1] == pytest.approx(expected / 1e9, abs=1e-3)
-    assert rows['other'] == (4 * 256, 0)  # the level embedding belongs to no part
-
-
-def test_mask2former_whose_head_needs_the_images_shapes(count_config):
-    rows = count_config('mask2former_cvt13_ade20k', '64x96')
-    assert rows['decode_head'][1] > 1
-    assert rows['other'] == (0, pytest.approx(100 * 150 * 64 * 96 / 1e9, abs=1e-3))  # 100 masks to 150 classes
-
-
-def test_cascade_mask_heads_see_100_boxes(count_config):
-    rows = count_config('cascademaskrcnn_cvt13_coco_3x', '64x96')
-    boxes = 256 * 49 * 1024 + 1024**2 + 1024 * (81 + 4)
-    masks = 4 * 14**2 * 256**2 * 9 + 14**2 * 256**2 * 4 + 28**2 * 256 * 80
-    proposals = (rows['roi_head'][1] * 1e9 - 3 * 100 * masks) / (3 * boxes)
-    assert proposals == pytest.approx(round(proposals), abs=0.02) and 100 < proposals < 1000
-
-
-def test_an_image_too_small_for_the_network_is_no_traceback(count_config, capsys):
-    with pytest.raises(SystemExit) as end:
-        count_config('dino_cvt13_coco', '64x64')
-    assert end.value.code == 2 and '64x64' in capsys.readouterr().err
-
-
 # Millions of parameters and GMACs in timm's results/benchmark-infer-*.csv; ConvNeXt-T is at 288x288 there.
-TIMM = {'resnet50': (25.56, 4.11, 224), 'deits': (22.05, 4.61, 224), 'swint': (28.29, 4.51, 224),
-        'pvtv2b2': (25.36, 4.05, 224), 'convnextt': (28.59, 7.39, 288)}
-
-
-@pytest.mark.parametrize('name', TIMM)
-def test_timms_networks_are_as_large_as_timm_says(get_flops, name):
-    parameters, gmacs, size = TIMM[name]
-    parts = get_flops.count_parts(get_flops.build(str(ROOT / f'configs/{name}_in1k.py')), (size, size))
-    assert sum(part[0] for part in parts.values()) / 1e6 == pytest.approx(parameters, rel=0.01)
-    assert sum(part[1] for part in parts.values()) / 1e9 == pytest.approx(gmacs, rel=0.01)

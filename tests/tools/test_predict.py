@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import supervision as sv
 import torch
 from _shapes import CLASSES
 from load_tool import load_tool
@@ -19,7 +18,6 @@ TASKS = ('classification', 'detection', 'segmentation')
 VAL = dict(classification='classification/val/ring', detection='detection/val',
            segmentation='segmentation/images/validation')
 tool = load_tool('predict')
-import _pictures
 
 
 @pytest.fixture
@@ -107,29 +105,7 @@ def test_a_list_gives_what_each_image_gives(models, shapes, task):
             assert (found == alone).mean() > 0.999
 
 
-def test_outputs_without_a_name_are_numbers(nano, tmp_path):
-    """A head that was trained with more outputs than there were class folders."""
-    config, checkpoint = nano['classification']
-    checkpoint = torch.load(checkpoint, weights_only=True)
-    checkpoint['meta']['dataset_meta']['classes'] = CLASSES[:2]
-    torch.save(checkpoint, tmp_path / 'old.pth')
-    pairs = api.predict(api.load(config, tmp_path / 'old.pth', device='cpu'), np.zeros((64, 64, 3), np.uint8))
-    assert {name for name, _ in pairs} == {*CLASSES[:2], *'234567'}
-
-
 # -- the pictures --------------------------------------------------------------------------------------
-
-
-def test_as_typed(nano, shapes, run_tool, tmp_path):
-    """Two folders with the same file names give two pictures each."""
-    folders = [shapes / 'classification/val' / name for name in ('arrow', 'star')]
-    output = run_tool('tools/predict.py', *nano['classification'], *folders, '--out-dir', tmp_path, '--ground-truth',
-                      '--data-root', shapes / 'classification').stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ['arrow_00000.png', 'overview.png', 'star_00000.png']
-    for folder in folders:
-        line, = re.findall(rf'^{folder}/00000.png -> {tmp_path}/{folder.name}_00000.png: (.*); annotated: '
-                           rf'{folder.name}$', output, re.M)
-        assert len(line.split(', ')) == 5
 
 
 @pytest.mark.parametrize('task', ('detection', 'segmentation'))
@@ -150,13 +126,6 @@ def test_dense(predict, nano, shapes, tmp_path, task):
         for label in set(labels.ravel().tolist()) - {0}:
             inside = labels == label
             assert (np.abs(annotation - tinted).max(2)[inside] <= 2).mean() > 0.5, (name, label)
-
-
-def test_pictures_have_a_sensible_size(models):
-    for shape, expected in (((12, 3000, 3), (12, 3000, 3)), ((128, 128, 3), (512, 512, 3)),
-                            ((100, 900, 3), (200, 1800, 3))):
-        found = sv.Detections(xyxy=np.array([[2., 2., 9., 9.]]), class_id=np.array([0]))
-        assert _pictures.annotate(models['detection'], np.zeros(shape, np.uint8), found).shape == expected
 
 
 @pytest.mark.parametrize('task', TASKS)
@@ -216,11 +185,6 @@ def test_mistakes(predict, nano, shapes, tmp_path, changes, words):
     assert words in output and 'Traceback' not in output and not (tmp_path / 'out').exists()
 
 
-def test_unknown_device(nano):
-    with pytest.raises(UserError, match='tpu7'):
-        api.load(*nano['classification'], device='tpu7')
-
-
 @pytest.mark.parametrize('task, shape, dtype, options', [
     ('classification', (32, 48), np.uint8, {}), ('classification', (32, 48, 4), np.uint8, {}),
     ('classification', (32, 48, 3), np.float32, {}), ('detection', (32, 48), np.uint8, {}),
@@ -229,12 +193,6 @@ def test_unknown_device(nano):
 def test_arrays_and_values_that_are_not_allowed(models, task, shape, dtype, options):
     with pytest.raises(UserError):
         api.predict(models[task], np.zeros(shape, dtype), **options)
-
-
-@pytest.mark.parametrize('amp', ['fp8', True])
-def test_unknown_precision(nano, amp):
-    with pytest.raises(UserError, match='amp'):
-        api.load(*nano['classification'], amp=amp)
 
 
 def test_folders_and_names(tmp_path):

@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 import supervision as sv
 from load_tool import load_tool
-from mmengine.config import Config
 from PIL import Image
 
 from cvt_dense import inference as api
-from cvt_dense.errors import UserError
-from cvt_dense.inference.slices import use_slices
 
 tool = load_tool('predict')
 FRAMES, RATE = 12, 10.
@@ -78,20 +75,6 @@ def test_video_of_a_segmentor(predict, nano, shapes, tmp_path):
     assert list(fractions) == ['0', '5', '10'] and list(fractions.values()) == pytest.approx([1, 1, 1], abs=1e-4)
 
 
-def test_a_broken_video_keeps_what_was_done(predict, nano, shapes, tmp_path):
-    """One that breaks off; one without a frame; one that is none. Images beside them are drawn."""
-    whole = write_video(tmp_path / 'whole.avi', shapes, 'MJPG', 40).read_bytes()
-    (tmp_path / 'half.avi').write_bytes(whole[:len(whole) // 2])
-    write_video(tmp_path / 'empty.avi', shapes, 'MJPG', 0)
-    (tmp_path / 'text.mp4').write_text('text')
-    image = next((shapes / 'segmentation/images/validation').glob('*.png'))
-    videos = [tmp_path / name for name in ('half.avi', 'empty.avi', 'text.mp4')]
-    output = predict(*nano['segmentation'], *videos, image, '--every', 4, '--out-dir', tmp_path / 'out', rc=1)
-    assert all(f'{path}: ' in output for path in videos) and '3 of 4' in output
-    assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == [image.name, 'half.csv', 'half.mp4']
-    assert 2 <= sv.VideoInfo.from_video_path(str(tmp_path / 'out/half.mp4')).total_frames < 9
-
-
 def test_ctrl_c_keeps_what_was_done_and_ends_the_tool(predict, nano, shapes, tmp_path, monkeypatch):
     import _video
     find, calls = _video._find, []
@@ -125,21 +108,6 @@ def test_large_image(predict, nano, shapes, tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / 'detection').iterdir()] == ['large.png']
 
 
-@pytest.mark.parametrize('task, name, flags, words', [
-    ('detection', 'clip.mp4', ['--every', 0], '--every'),
-    ('detection', 'image.png', ['--track'], '--track'),
-    ('segmentation', 'clip.mp4', ['--track'], '--track'),
-    ('classification', 'clip.mp4', [], 'clip.mp4'),
-    ('detection', 'clip.mp4', ['--ground-truth'], '--ground-truth'),
-    ('detection', 'image.png', ['--slice', 16], 'slice'),
-    ('detection', 'image.png', ['--slice', 512, '--overlap', 1], 'overlap'),
-])
-def test_mistakes(predict, nano, tmp_path, task, name, flags, words):
-    (tmp_path / name).touch()
-    output = predict(*nano[task], tmp_path / name, *flags, '--out-dir', tmp_path / 'out', rc=2)
-    assert words in output and 'Traceback' not in output and not (tmp_path / 'out').exists()
-
-
 def test_slices_in_a_test(nano, shapes, run_tool, tmp_path):
     """The scores and the saved predictions are those of the slices."""
     config, checkpoint = nano['detection']
@@ -150,13 +118,3 @@ def test_slices_in_a_test(nano, shapes, run_tool, tmp_path):
     expected = [api.predict(model, path, slice=64) for path in names]
     assert len(found) == sum(map(len, expected)) > 10
     assert sum(one['score'] for one in found) == pytest.approx(sum(one.confidence.sum() for one in expected), rel=1e-4)
-
-
-@pytest.mark.parametrize('config, size, words', [
-    ('cvt_nano_shapes.py', 64, 'default_scope'),
-    ('upernet_cvt_nano_shapes.py', 16, 'slice'),
-])
-def test_slices_that_cannot_be_tested(config, size, words):
-    cfg = Config.fromfile(Path(__file__).parents[2] / 'configs' / config)
-    with pytest.raises(UserError, match=words):
-        use_slices(cfg, size, 0.2)

@@ -3,8 +3,7 @@ import filecmp
 from pathlib import Path
 
 import numpy as np
-import pytest
-from _shapes import CLASSES, draw_scene, generate
+from _shapes import CLASSES, generate
 from PIL import Image
 from pycocotools.coco import COCO
 
@@ -45,30 +44,3 @@ def test_formats_agree(tmp_path):
             assert (x, y, x + w, y + h) == (xs.min(), ys.min(), xs.max() + 1, ys.max() + 1)
             assert annotation['area'] == mask.sum() > 0
         assert expected.any() and np.array_equal(label_map, expected)
-
-
-def test_colour_does_not_give_the_class_away():
-    rng = np.random.default_rng(0)
-    features, labels = [], []
-    for i in range(240):
-        image, ((label, mask), ) = draw_scene(rng, 64, [i % len(CLASSES)])
-        pixels = image[mask] / 255
-        features.append(np.concatenate((pixels.mean(0), pixels.std(0))))
-        labels.append(label)
-    features, labels = np.array(features), np.array(labels)
-    centres = np.stack([features[:120][labels[:120] == i].mean(0) for i in range(len(CLASSES))])
-    guess = np.linalg.norm(features[120:, None] - centres, axis=2).argmin(1)
-    assert (guess == labels[120:]).mean() < 0.25  # chance is 0.125
-
-
-def test_a_finished_folder_is_kept_and_another_one_refused(tmp_path):
-    out = generate(tmp_path / 'data', **SMALL)
-    image = out / 'detection/train/00000.png'
-    image.write_bytes(b'')
-    generate(out, **SMALL)
-    assert image.read_bytes() == b''
-    generate(out, **dict(SMALL, train=2))
-    assert len(list((out / 'detection/train').iterdir())) == 2
-    with pytest.raises(FileExistsError):
-        generate(tmp_path, **SMALL)
-    assert [path.name for path in tmp_path.iterdir()] == ['data']

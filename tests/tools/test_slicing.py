@@ -125,28 +125,8 @@ def test_tiff_is_read_by_window(models, image, tmp_path):
         assert isinstance(model.read(tmp_path / name, by_window=True), np.ndarray)
 
 
-@pytest.mark.parametrize('task, settings, name', [
-    ('detection', dict(slice=16), 'slice'),
-    ('segmentation', dict(slice=64, overlap=1), 'overlap'),
-    ('segmentation', dict(slice=64, overlap=-0.1), 'overlap'),
-    ('segmentation', dict(slice=64, overlap=float('nan')), 'overlap'),
-    ('classification', dict(slice=64), 'classification'),
-])
-def test_mistakes(models, image, task, settings, name):
-    with pytest.raises(UserError, match=name):
-        api.predict(models[task], image, **settings)
-
-
 @pytest.mark.parametrize('task', ('detection', 'segmentation'))
 def test_whole_images_that_exceed_the_memory(models, task):
     huge = np.broadcast_to(np.uint8(0), (10**6, 10**6, 3))
     with pytest.raises(UserError, match='--slice'):
         api.predict(models[task], huge)
-
-
-def test_one_pixel(models):
-    """A detector's pipeline enlarges it; a segmentor whose pipeline leaves it as it is names its size."""
-    pixel = np.zeros((1, 1, 3), np.uint8)
-    assert (api.predict(models['detection'], pixel, slice=64).xyxy <= 1).all()
-    with pytest.raises(ValueError, match='1x1'):
-        api.predict(models['segmentation'], pixel, slice=64)

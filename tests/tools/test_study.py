@@ -11,8 +11,6 @@ from _shapes import generate
 from load_tool import load_tool
 from PIL import Image
 
-from cvt_dense.errors import UserError
-
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = """
 config = 'cvt_nano_shapes.py'
@@ -72,26 +70,6 @@ def test_interrupted(tmp_path):
     assert process.returncode == 1 and 'interrupted' in output and 'Traceback' not in output
 
 
-@pytest.mark.parametrize('text, message', [
-    ('members = [dict(name="a", confg="cvt13_in1k.py")]', 'confg'),
-    ('members = [dict(name="a", config="cvt99.py")]', 'cvt99.py'),
-    ('config = "cvt13_in1k.py"\nmembers = [dict(name="a"), dict(name="a")]', 'different names'),
-    ('config = "cvt13_in1k.py"\nmembers = [dict(name="a", weights=dict(x="b"))]', r"weights of \['b'\]"),
-    ('config = "cvt13_in1k.py"\nmembers = [dict(name="a", size="9x9", options=["model.x=1"])]', 'model.x=1'),
-    ('members = []', 'members'),
-    ('config = "cvt13_in1k.py"\nmembers = [dict(name="a")]', '--only'),
-])
-def test_bad_studies(study, tmp_path, text, message):
-    (tmp_path / 'mine.py').write_text(text)
-    with pytest.raises(UserError, match=message):
-        study.read_study(str(tmp_path / 'mine.py'), ['b'] if message == '--only' else None)
-
-
-def test_unknown_study_lists_what_exists(study):
-    with pytest.raises(UserError, match='cifar_backbones.py.*cifar_variants.py'):
-        study.read_study('configs/studies/cifar.py')
-
-
 @pytest.mark.parametrize('name', ['cifar_backbones', 'cifar_variants', 'camvid_backbones', 'shapes'])
 def test_shipped_studies_build(study, tmp_path, name):
     """Each network takes its images; those that are compared have 0.9 to 1.1 times CvT-nano's parameters."""
@@ -109,45 +87,3 @@ def test_shipped_studies_build(study, tmp_path, name):
     assert len(sizes) >= 4
     if name.endswith('_backbones'):
         assert all(0.9 <= size / sizes['cvt_nano'] <= 1.1 for size in sizes.values()), sizes
-
-
-@pytest.mark.parametrize('file', sorted((ROOT / 'configs/studies').glob('*.py')), ids=lambda file: file.stem)
-def test_shipped_studies_take_their_options(study, tmp_path, file):
-    """Every option and every setting for weights has an effect; members without metrics are those that have none."""
-    from mmengine.config import Config
-
-    from cvt_dense.config.options import merge_options, parse_value
-    members = study.read_study(str(file))
-    seeds = {member.name: member.seeds for member in members}
-    for member in members:
-        run = study.runs_of(member, tmp_path, None, [], seeds)[0]
-        options = {key: parse_value(value)
-                   for key, value in (option.split('=', 1) for option in run.options)}
-        cfg = Config.fromfile(ROOT / run.config)
-        merge_options(cfg, {**options, **dict.fromkeys(run.weights, 'x.pth')})
-        assert run.evaluated == ('val_evaluator' in cfg), run
-
-
-def test_weights_of_a_member_with_fewer_seeds_are_its_first(study, tmp_path):
-    member = study.Member('student', str(ROOT / 'configs/cvt13_in1k.py'), seeds=[0, 3],
-                          weights={'model.backbone.init_cfg.checkpoint': 'teacher'})
-    runs = study.runs_of(member, tmp_path, None, [], {'teacher': [5, 3]})
-    assert [list(run.weights.values()) for run in runs] == [['teacher_seed5'], ['teacher_seed3']]
-
-
-def test_a_study_may_get_more_members(study, tmp_path):
-    from _study import record_settings
-    record_settings(tmp_path / 'work', 'study.json', dict(data_root=None, plain=1), 'study', may_grow=True)
-    record_settings(tmp_path / 'work', 'study.json', dict(data_root=None, other=2), 'study', may_grow=True)
-    assert json.loads((tmp_path / 'work/study.json').read_text()) == dict(data_root=None, plain=1, other=2)
-    with pytest.raises(UserError, match='plain'):
-        record_settings(tmp_path / 'work', 'study.json', dict(data_root=None, plain=3), 'study', may_grow=True)
-    with pytest.raises(UserError, match='other, plain'):
-        record_settings(tmp_path / 'work', 'study.json', dict(data_root=None), 'study')
-
-
-def test_a_metric_that_no_run_has_is_named_in_the_table(study, tmp_path):
-    (tmp_path / 'plain_seed0').mkdir()
-    (tmp_path / 'plain_seed0/finished').write_text('{"accuracy/top1": 50.0}')
-    row, = study.results([study.Member('plain', 'x.py', metrics=['top1'])], tmp_path, {})
-    assert "['accuracy/top1']" in row['failed'][0] and row['failed'][0] in study.table([row])

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from load_tool import load_tool
 from PIL import Image
 from tiny_training import differences, load, start
 
@@ -188,16 +187,6 @@ def test_mistakes_in_the_data(folder, tmp_path, mistake):
     assert 'n3' in mistake('train', config, '--data-root', data)
 
 
-@pytest.mark.parametrize('option, named', [
-    ('model.backbone.arch=cvt-14', 'cvt-14'), ('model.backbone.frozen_stages=3', 'frozen_stages=3'),
-    ('model.backbone.type=cvt_dense.Cvt', 'Cvt')])
-def test_mistakes_in_the_settings(folder, tmp_path, option, named):
-    with pytest.raises((ValueError, KeyError), match=named):
-        load_tool('train').main([str(folder / 'tiny.py'), '--data-root', str(folder / 'data'), '--work-dir',
-                                 str(tmp_path / 'work'), '--cfg-options', option])
-    assert not list(tmp_path.glob('work/*.pth'))
-
-
 def test_mistakes_with_checkpoints(folder, run, tmp_path, mistake):
     config, data = folder / 'tiny.py', ('--data-root', folder / 'data')
     checkpoint = run[0] / 'epoch_3.pth'
@@ -211,27 +200,3 @@ def test_mistakes_with_checkpoints(folder, run, tmp_path, mistake):
     (tmp_path / 'text.pth').write_text('no checkpoint')
     assert 'text.pth (13 bytes' in mistake('test', config, tmp_path / 'text.pth', *data)
     assert "config file 'gone.py' does not exist" in mistake('train', 'gone.py')
-
-
-def test_other_head_may_be_fine_tuned(folder, run, tmp_path, run_tool):
-    data = write_images(tmp_path / 'data', classes=2, train=4, val=2)
-    output = run_tool('tools/train.py', folder / 'tiny.py', '--data-root', data, '--work-dir',
-                      tmp_path / 'work', '--cfg-options', 'model.num_classes=2',
-                      f'load_from={run[0] / "epoch_3.pth"}',
-                      'train_cfg.max_epochs=1').stdout
-    assert "head: 2 of 2 classes kept by name (n00, n01), 0 new (none), 2 of the checkpoint's 4 left out." in output
-    tuned, base = load(tmp_path / 'work' / 'epoch_1.pth'), load(run[0] / 'epoch_3.pth')
-    assert tuned['state_dict']['head.weight'].shape == (2, 48)
-    name = 'backbone.stage2.blocks.0.mlp.fc1.weight'
-    torch.testing.assert_close(tuned['state_dict'][name], base['state_dict'][name], atol=1e-3, rtol=0)
-
-
-def test_real_imagenet(shared, tmp_path, run_tool):
-    flags = ('tools/train.py', 'configs/cvt13_in1k.py', '--data-root', shared / 'data' / 'imagenet_sample',
-             '--work-dir', tmp_path, '--cfg-options', 'default_hooks.logger.interval=1',
-             'train_dataloader.batch_size=10', 'val_dataloader.batch_size=25',
-             'train_dataloader.num_workers=1', 'val_dataloader.num_workers=1',
-             'train_dataloader.dataset.transform.input_size=64', 'model.num_classes=50',
-             'val_dataloader.dataset.transform.input_size=64')
-    output = run_tool(*flags, 'train_cfg.max_epochs=1').stdout
-    assert 'Epoch(val) [1][2/2]    accuracy/top1' in output

@@ -136,25 +136,3 @@ print('equal')
     for command in ('test', 'predict', 'export', 'convert-checkpoint', 'get-flops', 'benchmark', 'plot', 'attention',
                     'prune-heads'):
         assert (installed / f'cvt-{command}').is_file()
-
-
-def test_editable_install(tmp_path):
-    """Recipes and tools are the checkout's own. A config inherits one under a tool that imports nothing of ours."""
-    source = copy_sources(tmp_path / 'source')
-    commands = install(tmp_path, '-e', source)
-    (tmp_path / 'mine.py').write_text(CONFIG)
-    code = """
-import sys
-from mmengine.config import Config
-assert 'cvt_dense' not in sys.modules
-print(Config.fromfile('mine.py').model.type, sys.modules['cvt_dense'].recipe('cvt13_in1k.py'))
-"""
-    found = run(commands / 'python', '-c', code, cwd=tmp_path).split()
-    assert found[-2:] == ['MaskRCNN', str(source / 'configs/cvt13_in1k.py')]
-    assert (commands / 'cvt-train').is_file() and not (source / 'cvt_dense/.mim').exists()
-
-
-def test_unknown_recipe(tmp_path):
-    from cvt_dense import recipe
-    with pytest.raises(FileNotFoundError, match='maskrcnn_cvt13_coco.py'):
-        recipe('maskrcnn.py')

@@ -7,12 +7,10 @@ import pytest
 import tifffile
 import torch
 from mmengine.config import Config
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import init_default_scope
 from PIL import Image
 
-from cvt_dense.deploy.export import Exporter, Options
 from cvt_dense.deploy.fuse import fuse
-from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.flags import TrainFlags
@@ -79,24 +77,6 @@ def test_classifier_and_fuse(published):
         fused = model(image)
     for a, b in zip(expected, fused):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
-
-
-def test_onnx_of_four_channels(tmp_path):
-    pytest.importorskip('onnxruntime')
-    init_default_scope('mmseg')
-    model = MODELS.build(dict(
-        type='EncoderDecoder', backbone=dict(type='cvt_dense.CvT', arch=ARCH, in_channels=4),
-        data_preprocessor=dict(type='SegDataPreProcessor'),
-        decode_head=dict(type='FCNHead', in_channels=48, in_index=2, channels=8, num_classes=2)))
-    options, file = Options(size=(32, 64)), tmp_path / 'four.onnx'
-    assert Exporter(model.eval(), options, dict(classes=None, config='', config_hash='')).export(file)
-    image = torch.randn(1, 4, 32, 64)
-    found, = open_exported(file)(image).values()
-    with torch.no_grad():
-        expected = model.encode_decode(image, [dict(img_shape=(32, 64), ori_shape=(32, 64), pad_shape=(32, 64))])
-    torch.testing.assert_close(torch.as_tensor(found), expected, atol=1e-3, rtol=1e-3)
-    with pytest.raises(UserError, match='--raw-input'):
-        Exporter(model, options._replace(raw_input='NHWC'), {})
 
 
 def test_mistakes(published, tmp_path):
