@@ -1,5 +1,6 @@
 """Files are complete or as they were before."""
 import errno
+import resource
 
 import pytest
 
@@ -23,6 +24,15 @@ def test_an_error_leaves_the_old_file(tmp_path):
         partial.write_text('half of the n')
         raise KeyError
     assert path.read_text() == 'old' and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.fixture
+def no_more_than_a_kilobyte():
+    """Files of this process cannot grow beyond 1 KiB: the system refuses the write, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path, no_more_than_a_kilobyte):

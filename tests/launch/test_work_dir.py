@@ -76,9 +76,10 @@ def test_summary_and_its_commands(run):
     written, = {path for path in (folder / 'my run').glob('*')} - before
     assert written.name == 'test' and len(list(written.glob('*/*.log'))) == 1
     assert load(folder / 'my run' / 'epoch_2.pth')
-    call(*commands['predict'], output=folder / 'predict.txt')
+    images = folder / 'data' / 'val'
+    call(*(images if word == 'IMAGE_OR_FOLDER' else word for word in commands['predict']), output=folder / 'predict.txt')
     pictures = [path.name for path in (folder / 'my run' / 'predictions').glob('*_0*.png')]
-    assert len(pictures) == len(list((folder / 'data' / 'val').glob('*/*'))) == 100  # the root of the class folders
+    assert len(pictures) == len(list(images.glob('*/*'))) == 100
     call(*commands['plot'], output=folder / 'plot.txt')
     assert unexplained(folder / 'my run') == []
     assert missing(folder / 'my run') == ['preempted.pth', 'nonfinite_iterN_rankR.pth']
