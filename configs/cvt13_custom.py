@@ -9,20 +9,22 @@ pretrained = 'published'  # the authors' weights, of 'nano' this project's; None
 image_size = 64 if arch == 'nano' else 224  # side in pixels
 batch_size = 32 if arch == 'nano' else 64  # images a GPU
 max_iters = 800 if arch == 'nano' else 5000  # steps of batch_size images; nano: 3 minutes on a CPU core
+patience = None  # evaluations without a better result after which the training ends; None: after max_iters
 
 # ------------------------------------------------------------------------------------------------------
 # The learning rate is 1e-4 for 64 images a step ('nano': 1e-3 for 32), and scales with GPUs * batch_size.
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'datasets/imagenet_224', 'schedules/adamw_300e', 'cls_runtime')]
-import cvt_dense.templates as follow  # below _base_: upstream's MMEngine takes what imports first for pure Python
+# below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
+import cvt_dense.templates as templates
 
 model = dict(  # num_classes: as many as there are class folders
     type='cvt_dense.ImageClassifier',
     data_preprocessor=dict(type='cvt_dense.ClassificationPreprocessor', label_smoothing=0.1),
-    backbone=dict(type='cvt_dense.CvT', **follow.classifier(arch, pretrained)))
+    backbone=dict(type='cvt_dense.CvT', **templates.classifier(arch, pretrained)))
 num_workers = 2
 train_transform = dict(
-    _delete_=True, input_size=follow.side(image_size), is_training=True, scale=(0.4, 1.0), hflip=0.5,
+    _delete_=True, input_size=templates.check_image_size(image_size), is_training=True, scale=(0.4, 1.0), hflip=0.5,
     interpolation='bicubic', color_jitter=0.2)
 test_transform = dict(input_size=image_size, crop_pct=1.0)
 train_dataloader = dict(
@@ -39,7 +41,8 @@ test_dataloader = dict(
     num_workers=num_workers,
     dataset=dict(data_root=data_root, split=test_images, transform=test_transform))
 
-train_cfg, param_scheduler, default_hooks, log_processor = follow.run(max_iters, batch_size, best='accuracy/top1')
+train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
+    max_iters, batch_size, 'accuracy/top1', patience)
 optim_wrapper = dict(optimizer=dict(lr=1e-3 if arch == 'nano' else 1e-4), clip_grad=dict(max_norm=1.))
 auto_scale_lr = dict(enable=True, base_batch_size=32 if arch == 'nano' else 64)
 custom_hooks = [dict(type='cvt_dense.UnreadableImagesHook', max_share=0.05)]

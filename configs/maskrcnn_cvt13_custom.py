@@ -9,21 +9,24 @@ pretrained = 'published'  # the authors' weights, of 'nano' this project's; None
 image_size = 224 if arch == 'nano' else 800  # short side in pixels; the long one may be 5/3 of it
 batch_size = 8 if arch == 'nano' else 2  # images a GPU
 max_iters = 1000 if arch == 'nano' else 20000  # steps of batch_size images; nano: 52 minutes on a CPU core
+patience = None  # evaluations without a better result after which the training ends; None: after max_iters
 
 # ------------------------------------------------------------------------------------------------------
 # The learning rate is 1e-4 for 16 images a step ('nano': 1e-3 for 8), and scales with GPUs * batch_size.
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/maskrcnn_cvt', 'datasets/coco_instance', 'schedules/det_1x', 'det_runtime')]
-import cvt_dense.templates as follow  # below _base_: upstream's MMEngine takes one that imports first for pure Python
+# below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
+import cvt_dense.templates as templates
 
-model = follow.two_stage(classes, arch, pretrained, masks=True)
-test_pipeline = follow.resized(_base_.test_pipeline, image_size, 'detection')
-tta_pipeline = follow.resized(_base_.tta_pipeline, image_size, 'detection')
-train_dataloader, val_dataloader, test_dataloader, val_evaluator, test_evaluator = follow.coco(
+model = templates.two_stage(classes, arch, pretrained, masks=True)
+test_pipeline = templates.resized(_base_.test_pipeline, image_size, 'detection')
+tta_pipeline = templates.resized(_base_.tta_pipeline, image_size, 'detection')
+train_dataloader, val_dataloader, test_dataloader, val_evaluator, test_evaluator = templates.coco(
     classes, data_root, (train_ann, train_images), (val_ann, val_images), (test_ann, test_images),
-    follow.resized(_base_.train_pipeline, image_size, 'detection'), test_pipeline, batch_size)
+    templates.resized(_base_.train_pipeline, image_size, 'detection'), test_pipeline, batch_size)
 
-train_cfg, param_scheduler, default_hooks, log_processor = follow.run(max_iters, batch_size, best='coco/segm_mAP')
+train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
+    max_iters, batch_size, 'coco/segm_mAP', patience)
 optim_wrapper = dict(
     optimizer=dict(lr=1e-3 if arch == 'nano' else 1e-4),
     clip_grad=dict(max_norm=10.) if arch == 'nano' else None)

@@ -12,14 +12,16 @@ pretrained = 'published'  # the authors' weights, of 'nano' this project's; None
 image_size = 224 if arch == 'nano' else 512  # short side in pixels, and of the square crops trained on
 batch_size = 8 if arch == 'nano' else 2  # images a GPU
 max_iters = 1000 if arch == 'nano' else 40000  # steps of batch_size images; nano: 19 minutes on a CPU core
+patience = None  # evaluations without a better result after which the training ends; None: after max_iters
 
 # ------------------------------------------------------------------------------------------------------
 # The learning rate is 6e-5 for 16 images a step ('nano': 1e-3 for 8), and scales with GPUs * batch_size.
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/upernet_cvt', 'datasets/folders', 'schedules/seg_160k', 'seg_runtime')]
-import cvt_dense.templates as follow  # below _base_: upstream's MMEngine takes what imports first for pure Python
+# below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
+import cvt_dense.templates as templates
 
-model = follow.upernet(classes, arch, pretrained, image_size, ignore_index)
+model = templates.upernet(classes, arch, pretrained, image_size, ignore_index)
 dataset = dict(
     data_root=data_root,
     metainfo=dict(classes=classes),
@@ -27,9 +29,9 @@ dataset = dict(
     seg_map_suffix=seg_map_suffix,
     ignore_index=ignore_index)
 # A crop is drawn again where one class has more than three quarters of the pixels that count.
-train_pipeline = follow.resized(_base_.train_pipeline, image_size, 'segmentation', ignore_index=ignore_index)
-test_pipeline = follow.resized(_base_.test_pipeline, image_size, 'segmentation')
-tta_pipeline = follow.resized(_base_.tta_pipeline, image_size, 'segmentation')
+train_pipeline = templates.resized(_base_.train_pipeline, image_size, 'segmentation', ignore_index=ignore_index)
+test_pipeline = templates.resized(_base_.test_pipeline, image_size, 'segmentation')
+tta_pipeline = templates.resized(_base_.tta_pipeline, image_size, 'segmentation')
 train_dataloader = dict(
     batch_size=batch_size,
     dataset=dict(
@@ -41,7 +43,8 @@ test_dataloader = dict(
 val_evaluator = dict(ignore_index=ignore_index)
 test_evaluator = val_evaluator
 
-train_cfg, param_scheduler, default_hooks, log_processor = follow.run(max_iters, batch_size, best='mIoU')
+train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
+    max_iters, batch_size, 'mIoU', patience)
 optim_wrapper = dict(
     optimizer=dict(lr=1e-3 if arch == 'nano' else 6e-5), clip_grad=dict(max_norm=1.) if arch == 'nano' else None)
 auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'nano' else 16)

@@ -166,8 +166,11 @@ def draw(runs: dict[str, Curves], out: str | Path, metrics: Iterable[str] = (), 
     figure, axes = new_figure(1, len(values))
     for axis, value in zip(axes[0], values):
         for number, (name, curves) in enumerate(runs.items()):
-            draw_line(axis, curves, value, x, label=name, color=COLORS[number % len(COLORS)])
-        if len(runs) > 1:
+            style = dict(label=name, color=COLORS[number % len(COLORS)])
+            draw_line(axis, curves, value, x, **style)
+            if value == 'loss' and curves.evaluations('val/loss'):
+                draw_line(axis, curves, 'val/loss', x, **dict(style, label=f'{name}, validation', linestyle='--'))
+        if len(runs) > 1 or len(axis.lines) > 1:
             axis.legend()
     if len(runs) == 1:
         figure.suptitle(next(iter(runs)))

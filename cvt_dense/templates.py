@@ -164,10 +164,10 @@ def coco(classes: Sequence[str], data_root: str, train: tuple[str, str], val: tu
 
 def scale(image_size: int, kind: str) -> tuple[int, int]:
     """Return the longest long side and the short side for ``image_size``; ``kind`` is a key of :data:`LONGEST`."""
-    return round(side(image_size) * LONGEST[kind]), image_size
+    return round(check_image_size(image_size) * LONGEST[kind]), image_size
 
 
-def side(image_size: int) -> int:
+def check_image_size(image_size: int) -> int:
     """Return ``image_size`` itself.
 
     Raises:
@@ -210,7 +210,8 @@ def _at_ratio(view: dict[str, Any], ratio: float) -> dict[str, Any]:
 # -- the run ---------------------------------------------------------------------------------------
 
 
-def run(max_iters: int, batch_size: int, best: str) -> tuple[dict[str, Any], list[dict[str, Any]], dict, dict]:
+def run(max_iters: int, batch_size: int, best: str,
+        patience: int | None = None) -> tuple[dict[str, Any], list[dict[str, Any]], dict, dict]:
     """Return the settings that follow from a run's length: loop, checkpoints, learning rate over time.
 
     It is evaluated and saved ten times. The learning rate rises for a twentieth, at most 1000 iterations and not at all
@@ -220,6 +221,7 @@ def run(max_iters: int, batch_size: int, best: str) -> tuple[dict[str, Any], lis
         max_iters: iterations, of ``batch_size`` images a GPU.
         batch_size: only checked here.
         best: the metric whose best checkpoint is kept.
+        patience: evaluations without a better ``best`` after which the training ends; None: it goes on to its end.
 
     Returns:
         ``train_cfg``, ``param_scheduler``, ``default_hooks`` and ``log_processor`` of a config.
@@ -240,4 +242,6 @@ def run(max_iters: int, batch_size: int, best: str) -> tuple[dict[str, Any], lis
     hooks = dict(
         logger=dict(interval=min(50, interval), log_metric_by_epoch=False),
         checkpoint=dict(by_epoch=False, interval=interval, save_best=best, rule='greater'))
+    if patience is not None:
+        hooks['early_stopping'] = dict(type='cvt_dense.EarlyStoppingHook', monitor=best, patience=patience)
     return loop, schedule, hooks, dict(by_epoch=False)

@@ -37,6 +37,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate to the real total batch, where the config does not '
                              'anyway')
+    parser.add_argument('--val-loss', action='store_true', help='compute the loss of the validation images too, at '
+                        'each evaluation')
     parser.add_argument('--vis-backend', choices=sorted(VIS_BACKENDS),
                         help='send the training curves there too, besides vis_data/scalars.json')
     return parser

@@ -44,6 +44,7 @@ class TrainFlags(Flags):
         amp: mixed precision: 'fp16', 'bf16', or 'default' for the one that suits the model.
         auto_scale_lr: whether the learning rate is scaled to the total batch.
         vis_backend: 'tensorboard' or 'wandb', which get the curves too.
+        val_loss: whether evaluations compute the validation loss too.
     """
 
     resume: str | None = None
@@ -51,6 +52,7 @@ class TrainFlags(Flags):
     amp: str | None = None
     auto_scale_lr: bool = False
     vis_backend: str | None = None
+    val_loss: bool = False
 
 
 @dataclass(kw_only=True)

@@ -37,6 +37,8 @@ def read_training(flags: TrainFlags, change: Callable[[Config], None] | None = N
         use_amp(cfg, flags.amp)
     if flags.auto_scale_lr:
         enable_auto_scale_lr(cfg)
+    if flags.val_loss:
+        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.ValLossHook')]
     if flags.vis_backend:
         add_vis_backend(cfg, flags.vis_backend)
     return cfg

@@ -68,7 +68,7 @@ def reference(model: CvT, x: torch.Tensor):
                                 xb // step // size, yb // step // size):
                             scores[:, :, a, b] = -math.inf
             found[f'stage{i}.blocks.{j}'] = scores.softmax(dim=-1), *map(torch.tensor, places)
-            x, _ = block(x, (h, w))
+            x = block(x, (h, w))
         x = x[:, -h * w:].unflatten(1, (h, w)).permute(0, 3, 1, 2)
     return found
 

@@ -77,7 +77,8 @@ def test_summary_and_its_commands(run):
     assert written.name == 'test' and len(list(written.glob('*/*.log'))) == 1
     assert load(folder / 'my run' / 'epoch_2.pth')
     images = folder / 'data' / 'val'
-    call(*(images if word == 'IMAGE_OR_FOLDER' else word for word in commands['predict']), output=folder / 'predict.txt')
+    predict = [images if word == 'IMAGE_OR_FOLDER' else word for word in commands['predict']]
+    call(*predict, output=folder / 'predict.txt')
     pictures = [path.name for path in (folder / 'my run' / 'predictions').glob('*_0*.png')]
     assert len(pictures) == len(list(images.glob('*/*'))) == 100
     call(*commands['plot'], output=folder / 'plot.txt')

@@ -10,12 +10,18 @@ OPTIONS = ('num_workers', 'collate_fn', 'pin_memory', 'timeout', 'worker_init_fn
            'generator', 'prefetch_factor', 'persistent_workers')
 
 
-def copy_loader(loader: DataLoader, **order: Any) -> DataLoader:
+def copy_loader(loader: DataLoader, dataset: Any = None, **order: Any) -> DataLoader:
     """Return a data loader like ``loader`` with another ``batch_sampler``, or ``sampler`` and ``batch_size``.
 
     PyTorch allows no assignment to these attributes of an existing loader.
+
+    Args:
+        loader: the loader.
+        dataset: another data set. Default: the loader's.
+        order: what decides the order of samples.
     """
-    return DataLoader(loader.dataset, **{name: getattr(loader, name) for name in OPTIONS}, **order)
+    dataset = loader.dataset if dataset is None else dataset
+    return DataLoader(dataset, **{name: getattr(loader, name) for name in OPTIONS}, **order)
 
 
 def batch_size(loader: DataLoader) -> int:

@@ -1,4 +1,5 @@
 from .batch_norm_statistics import BatchNormStatisticsHook
+from .early_stopping import EarlyStoppingHook
 from .ema import EMAHook
 from .fuse import FuseHook
 from .head_classes import HeadClassesHook
@@ -8,8 +9,9 @@ from .raw_weights import RawWeightsHook
 from .seed import SeedHook
 from .summary import SummaryHook
 from .unreadable_images import UnreadableImagesHook
+from .val_loss import ValLossHook
 
 __all__ = [
-    'BatchNormStatisticsHook', 'EMAHook', 'FuseHook', 'HeadClassesHook', 'NonFiniteLossHook', 'ProgressiveSizeHook',
-    'RawWeightsHook', 'SeedHook', 'SummaryHook', 'UnreadableImagesHook'
+    'BatchNormStatisticsHook', 'EMAHook', 'EarlyStoppingHook', 'FuseHook', 'HeadClassesHook', 'NonFiniteLossHook',
+    'ProgressiveSizeHook', 'RawWeightsHook', 'SeedHook', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook'
 ]

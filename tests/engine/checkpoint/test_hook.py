@@ -44,7 +44,8 @@ class Scores(BaseMetric):
         return dict(score=score, loss=(score - 0.2)**2)
 
 
-def train(work_dir, scores, epochs, resume=False, lr=0.1, save_best='score', rule='greater', interval=1, **loader):
+def train(work_dir, scores, epochs, resume=False, lr=0.1, save_best='score', rule='greater', interval=1, hooks=(),
+          **loader):
     init_default_scope('mmengine')
     data = [dict(inputs=torch.ones(1))]
     runner = Runner(
@@ -56,7 +57,7 @@ def train(work_dir, scores, epochs, resume=False, lr=0.1, save_best='score', rul
         default_hooks=dict(logger=None, checkpoint=dict(
             type='cvt_dense.SafeCheckpointHook', interval=interval, max_keep_ckpts=1, save_best=save_best, rule=rule)),
         experiment_name=f'checkpoint_{next(RUNS)}', cfg=dict(optim_wrapper=dict(optimizer=dict(lr=lr))),
-        custom_hooks=[dict(type='cvt_dense.SummaryHook')])
+        custom_hooks=[dict(type='cvt_dense.SummaryHook'), *hooks])
     runner.train()
     return Path(runner.logger.log_file).read_text()
 
@@ -97,3 +98,17 @@ def test_an_evaluation_that_fails_costs_no_training(tmp_path):
     assert names(tmp_path) == ['preempted.pth']
     train(tmp_path, [0.5] * 3, epochs=3, interval=3, resume=True)
     assert names(tmp_path) == ['best_score_epoch_1.pth', 'epoch_3.pth']
+
+
+@pytest.mark.parametrize('stops', [(), (1, ), (2, 4), (5, )])
+def test_early_stopping_survives_resuming(tmp_path, stops):
+    """The best is the score after epoch 2; a run that has ended does not go on."""
+    scores, hooks = [0.5, 0.505, 0.4, 0.504, 0.505, 0.9, 0.9], [dict(
+        type='cvt_dense.EarlyStoppingHook', monitor='score', patience=3)]
+    done = 0
+    for epochs in (*stops, 7):
+        # A resumed run repeats the evaluation of its checkpoint, unless that was written again with the result.
+        repeated = done and not (tmp_path / f'best_score_epoch_{done}.pth').exists()
+        train(tmp_path, scores[done - repeated:], epochs, resume=bool(done), hooks=hooks)
+        done = epochs
+    assert [name for name in names(tmp_path) if name.startswith('epoch')] == ['epoch_5.pth']

@@ -1,0 +1,51 @@
+"""End a training whose metric no longer improves, also if it was resumed in between."""
+from typing import Any
+
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+
+from ...errors import UserError
+from ...registry import HOOKS
+
+
+@HOOKS.register_module()
+class EarlyStoppingHook(Hook):
+    """End a training after some evaluations without a better result.
+
+    MMEngine's ``EarlyStoppingHook`` counts an improvement by less than 0.1, which is much for a mAP, as none, and it
+    starts to count again when a run is resumed. This hook counts every improvement and keeps its state in the
+    checkpoints, so that a resumed run ends where an uninterrupted one does.
+
+    Args:
+        monitor: a metric of the evaluation, such as 'coco/bbox_mAP'. Smaller is better if its name contains 'loss'.
+        patience: evaluations without a better result after which the training ends, from 1.
+
+    Raises:
+        UserError: when an evaluation has no such metric.
+    """
+
+    priority = 'HIGH'  # before SafeCheckpointHook saves the state
+
+    def __init__(self, monitor: str, patience: int):
+        if patience < 1:
+            raise ValueError(f'EarlyStoppingHook: patience={patience}: allowed is a whole number from 1.')
+        self.monitor, self.patience = monitor, patience
+
+    def before_train(self, runner: Runner) -> None:
+        self._stop_if_due(runner)
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        if self.monitor not in (metrics or {}):
+            raise UserError(f'EarlyStoppingHook: monitor={self.monitor!r} is none of the metrics that were evaluated: '
+                            f'{list(metrics or {})}.')
+        score = metrics[self.monitor] if metrics[self.monitor] is not None else float('nan')
+        score = -score if 'loss' in self.monitor else score
+        best, waited = runner.message_hub.runtime_info.get('early_stopping', (float('-inf'), 0))
+        runner.message_hub.update_info('early_stopping', (score, 0) if score > best else (best, waited + 1))
+        self._stop_if_due(runner)
+
+    def _stop_if_due(self, runner: Runner) -> None:
+        waited: Any = runner.message_hub.runtime_info.get('early_stopping', (0., 0))[1]
+        if waited >= self.patience:
+            runner.logger.info(f'{self.monitor} has not improved in {waited} evaluations: the training ends.')
+            runner.train_loop.stop_training = True

@@ -1,0 +1,77 @@
+"""The validation loss is that of the evaluated weights on whole images, and the training does not notice it."""
+import json
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import DATASETS, init_default_scope
+from mmengine.runner import Runner
+from tiny_training import load, write_config
+
+from cvt_dense.engine.hooks.val_loss import loader_with_annotations
+
+CONFIGS = dict(detection='maskrcnn_cvt_nano_shapes', segmentation='upernet_cvt_nano_shapes')
+
+
+def evaluations(folder):
+    path, = folder.glob('*/vis_data/scalars.json')
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    return [record for record in records if 'lr' not in record]
+
+
+@pytest.fixture(scope='module')
+def shapes(tmp_path_factory):
+    from _shapes import generate
+    folder = tmp_path_factory.mktemp('shapes')
+    generate(folder, 0, train=4, val=3, train_per_class=1, val_per_class=1)
+    return folder
+
+
+@pytest.mark.parametrize('task', CONFIGS)
+def test_detection_and_segmentation(shapes, tmp_path, call_tool, task):
+    """The parts are those of the training; the weights are the same, bit for bit, without it."""
+    for name, flags in (('with', ['--val-loss']), ('without', [])):
+        call_tool('train', f'configs/{CONFIGS[task]}.py', '--data-root', shapes / task, '--work-dir', tmp_path / name,
+                  *flags, '--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=1',
+                  'train_dataloader.batch_size=2', 'val_dataloader.batch_size=2', 'visualizer.type=mmengine.Visualizer',
+                  f'visualizer.name={tmp_path.name}{name}')
+    first, second = evaluations(tmp_path / 'with')
+    parts = {'detection': ('loss_rpn_cls', 'loss_cls', 'loss_bbox', 'loss_mask'),
+             'segmentation': ('decode.loss_ce', 'aux.loss_ce')}[task]
+    assert all(0 < second[f'val/{part}'] < 10 for part in parts)
+    assert second['val/loss'] == pytest.approx(sum(
+        value for name, value in second.items() if name.startswith('val/') and 'loss' in name and name != 'val/loss'))
+    assert second['val/loss'] != first['val/loss'] and 'val/loss' not in evaluations(tmp_path / 'without')[0]
+    weights, expected = (load(tmp_path / name / 'iter_2.pth')['state_dict'] for name in ('with', 'without'))
+    assert all(torch.equal(value, expected[name]) for name, value in weights.items())
+
+
+@pytest.mark.parametrize('task', CONFIGS)
+def test_annotations_are_those_of_the_resized_image(shapes, task):
+    """MMDetection's test pipeline leaves them in the pixels of the original."""
+    cfg = Config.fromfile(f'configs/{CONFIGS[task]}.py')
+    init_default_scope(cfg.default_scope)
+    cfg.val_dataloader.update(num_workers=0, persistent_workers=False, batch_size=1)
+    cfg.val_dataloader.dataset.data_root = str(shapes / task)
+    for step in cfg.val_dataloader.dataset.pipeline:
+        if step.type == 'Resize':
+            step.scale = (400, 300)
+    loader = Runner.build_dataloader(dict(cfg.val_dataloader, dataset=DATASETS.build(cfg.val_dataloader.dataset)))
+    for late, early in zip(loader, loader_with_annotations(loader), strict=True):
+        before, after = late['data_samples'][0], early['data_samples'][0]
+        if task == 'segmentation':
+            assert after.gt_sem_seg.shape == after.img_shape == early['inputs'][0].shape[1:]
+        else:
+            boxes, expected = (getattr(sample.gt_instances.bboxes, 'tensor', sample.gt_instances.bboxes)
+                               for sample in (after, before))
+            torch.testing.assert_close(boxes, expected * torch.tensor(after.scale_factor).repeat(2).float())
+
+
+def test_classification(tmp_path, call_tool):
+    """It is the cross entropy that the metric computes of averaged weights."""
+    call_tool('train', write_config(tmp_path), '--work-dir', tmp_path / 'run', '--val-loss', '--cfg-options',
+              'train_cfg.max_epochs=2', 'train_cfg.val_interval=1', 'param_scheduler.1.end=2')
+    found = evaluations(tmp_path / 'run')
+    assert len(found) == 2 and found[0]['val/loss'] != found[1]['val/loss']
+    for record in found:
+        assert record['val/loss'] == pytest.approx(record['accuracy/loss'], rel=1e-4)
