@@ -23,7 +23,7 @@ from cvt_dense.launch.outputs import add_force_argument, check_report_folder
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description='Shows the errors of a trained network, in one page.')
-    parser.add_argument('config', help='config file')
+    parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     parser.add_argument('--split', choices=('train', 'val', 'test'), default='val', help='data to test (default: val)')
     parser.add_argument('--out-dir', type=Path, default=Path('report'), help='folder of the report (default: report)')
@@ -86,7 +86,7 @@ def test_on(cfg: Any, split: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Write a report of the mistakes of the checkpoint that the command line names."""
-    args = build_parser().parse_args(argv)
+    args = build_parser().parse_args(command_line.expand_published(argv))
     with command_line.report_errors():
         check_report_folder(args)
         for checkpoint in (args.checkpoint, *([args.compare] if args.compare else [])):

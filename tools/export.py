@@ -12,6 +12,7 @@ import copy
 import hashlib
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
@@ -43,7 +44,7 @@ SAMPLED = 32  # test images whose sizes are read
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('config', help='config file')
+    parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('file', type=Path, metavar='OUT', help='file to write: .onnx, .xml or .pt2')
     parser.add_argument('--size', metavar='HxW', help='the one height and width of images in pixels (default: that of '
@@ -219,9 +220,9 @@ def weight(file: Path) -> float:
     return sum(part.stat().st_size for part in parts(file)) / 1e6
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Export the checkpoint that the command line names."""
-    args = build_parser().parse_args()
+    args = build_parser().parse_args(command_line.expand_published(argv))
     with command_line.report_errors():
         sys.exit(run(args))
 

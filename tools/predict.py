@@ -30,7 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         description='Draws the predictions of a checkpoint: classes, boxes and masks, or a label map.')
-    parser.add_argument('config', help='config file')
+    parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     parser.add_argument('images', nargs='+', metavar='IMAGE',
                         help='image file, folder of images, folder of class folders, or video file')
@@ -54,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the checked arguments of the command line."""
     parser = build_parser()
-    args = parser.parse_args(argv)
+    args = parser.parse_args(command_line.expand_published(argv))
     if not 0 <= args.score_thr <= 1:
         parser.error(f'--score-thr {args.score_thr}: must be a number from 0 to 1')
     return args

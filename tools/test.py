@@ -28,7 +28,7 @@ def parse_severity(text: str) -> list[int]:
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description='Evaluates a checkpoint with the test data set of a config.')
-    parser.add_argument('config', help='config file')
+    parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     command_line.add_arguments(parser)
     command_line.add_inference_arguments(parser)
@@ -50,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
 @ends_in_order
 def main(argv: Sequence[str] | None = None) -> None:
     """Test the checkpoint that the command line names."""
-    args = build_parser().parse_args(argv)
+    args = build_parser().parse_args(command_line.expand_published(argv))
     with command_line.report_errors():
         start_test(TestFlags.of(args)).test()
 

@@ -8,22 +8,26 @@ from mmengine.fileio.backends import backends
 from ..errors import UserError
 from ..nodes import dicts, type_name
 from .options import merge_options
+from .published import fetch, is_published, read_published
 
 
 def read_config(file: str, options: dict[str, Any] | None = None, data_root: str | None = None) -> Config:
     """Return the config in a file, with some settings overridden.
 
     Args:
-        file: config file.
+        file: config file, or a published model: a folder, or ``hf://OWNER/NAME``.
         options: settings to override, by their dotted names.
         data_root: folder that takes the place of the config's data root; None keeps it.
 
     Raises:
         UserError: the file does not exist, an option has no effect, or ``data_root`` is no folder.
     """
-    if not os.path.isfile(file):
+    if is_published(file):
+        cfg = read_published(fetch(file))
+    elif os.path.isfile(file):
+        cfg = Config.fromfile(file)
+    else:
         raise UserError(f'config file {file!r} does not exist. Give a file of configs/ or one of your own.')
-    cfg = Config.fromfile(file)
     merge_options(cfg, options or {})
     if data_root:
         redirect_data_root(cfg, data_root)

@@ -18,6 +18,7 @@ from torch import nn
 from ..config.amp import use_autocast
 from ..config.class_folders import set_classes
 from ..config.data_sets import leaf_datasets, metainfo
+from ..config.published import fetch, is_published
 from ..config.read import check_exists, read_config
 from ..datasets import open_image
 from ..deploy.exported import ExportedBackbone, use_exported_backbone, use_exported_model
@@ -88,14 +89,15 @@ class Model:
         return image
 
 
-def load(config: str | Path, checkpoint: str | Path, *, device: str | None = None,
+def load(config: str | Path, checkpoint: str | Path | None = None, *, device: str | None = None,
          cfg_options: dict[str, Any] | None = None, backbone: str | None = None, runtime: str | None = None,
          amp: str | None = None, compile: bool = False, data_root: str | None = None) -> Model:
     """Load a trained classifier, detector, segmentor or masked image model.
 
     Args:
-        config: config file.
-        checkpoint: checkpoint file or URL, or a whole model of ``tools/export.py`` (.onnx, .xml, .pt2).
+        config: config file, or a published model: a folder of ``tools/publish.py``, or ``hf://OWNER/NAME``.
+        checkpoint: checkpoint file or URL, or a whole model of ``tools/export.py`` (.onnx, .xml, .pt2). Default: the
+            weights of the published model.
         device: device of the network. Default: 'cuda' if there is a GPU, or else 'cpu'.
         cfg_options: settings of the config to override, by their dotted names.
         backbone: file of an exported backbone, which replaces the checkpoint's.
@@ -115,6 +117,10 @@ def load(config: str | Path, checkpoint: str | Path, *, device: str | None = Non
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f'device={device!r} cannot be used here: {str(error).splitlines()[0]}') from error
+    if checkpoint is None:
+        if not is_published(config):
+            raise UserError(f'{config} is no published model. Give its folder or hf://OWNER/NAME, or a checkpoint.')
+        config = checkpoint = fetch(config)
     cfg = read_config(str(config), cfg_options, data_root)
     set_classes(cfg, str(checkpoint), runtime)
     scope = cfg.get('default_scope') or 'mmengine'

@@ -4,11 +4,12 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ..config.options import OptionsAction
+from ..config.published import fetch, is_published
 from ..errors import UserError
 
 TRACEBACK = 'CVT_DENSE_TRACEBACK'  # environment variable: '1' shows tracebacks
@@ -53,6 +54,22 @@ def check_value(flag: str, value: float, least: float, most: float = math.inf) -
     if not least <= value <= most:
         raise UserError(f'{flag}={value}: allowed is a number from {least}'
                         + (f' to {most}.' if most < math.inf else '.'))
+
+
+def expand_published(argv: Sequence[str] | None) -> list[str]:
+    """Return a command line in which a published model, its first argument, stands for config and checkpoint.
+
+    A model on the Hugging Face hub is downloaded; :func:`report_errors` ends the process if this fails.
+
+    Args:
+        argv: arguments. Default: those of this process.
+    """
+    first, *rest = [*(sys.argv[1:] if argv is None else argv), '']
+    if not first or not is_published(first):
+        return [first, *rest][:-1]
+    with report_errors():
+        folder = str(fetch(first))
+    return [folder, folder, *rest[:-1]]
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,5 +1,6 @@
 """Read weight files from any source and in any format, without running code in them."""
 import hashlib
+import json
 import os
 import pickle
 import re
@@ -123,7 +124,10 @@ def read_checkpoint(path: str | Path, map_location: Any = 'cpu') -> Any:
     try:
         if path.suffix == '.safetensors':
             device = str(map_location) if isinstance(map_location, (str, torch.device)) else 'cpu'
-            return safetensors.torch.load_file(path, device=device)
+            with safetensors.safe_open(path, 'pt') as file:
+                names = json.loads((file.metadata() or {}).get('dataset_meta', '{}'))
+            tensors = safetensors.torch.load_file(path, device=device)
+            return dict(state_dict=tensors, meta=dict(dataset_meta=names)) if names else tensors
         if os.environ.get(UNSAFE_VARIABLE, '').lower() in ('1', 'y', 'yes', 'true'):
             return torch.load(path, map_location=map_location, weights_only=False)
         _check_size(path)

@@ -1,0 +1,154 @@
+"""Publish a trained model as a folder, and open such a folder without trusting it.
+
+The folder holds ``mm_config.json``, the parts of the config that testing needs, and ``model.safetensors``, the weights
+and the class names. Both are data: a config in Python could run any code when it is opened.
+"""
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.registry import Registry
+
+from ..errors import UserError
+from ..fileio import atomic_path, write_atomically
+from ..nodes import walk
+
+CONFIG, WEIGHTS = 'mm_config.json', 'model.safetensors'
+KEPT = ('default_scope', 'model', 'test_dataloader', 'test_evaluator', 'test_cfg', 'tta_model', 'tta_pipeline')
+SCOPES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'cvt_dense')
+LARGEST = 5_000_000  # bytes of mm_config.json; the largest config of this project has 30,000
+
+
+def is_published(source: str | Path) -> bool:
+    """Return whether ``source`` names a published model: ``hf://OWNER/NAME``, or a folder with ``mm_config.json``."""
+    return str(source).startswith('hf://') or (Path(source) / CONFIG).is_file()
+
+
+def fetch(source: str | Path) -> Path:
+    """Return the folder of a published model; one on the Hugging Face hub is downloaded into its cache.
+
+    Args:
+        source: folder, or ``hf://OWNER/NAME[@REVISION]``.
+
+    Raises:
+        UserError: the files are not there, or are links to files outside of the folder.
+    """
+    import huggingface_hub
+    if str(source).startswith('hf://'):
+        name, _, revision = str(source).removeprefix('hf://').partition('@')
+        try:
+            files = [Path(huggingface_hub.hf_hub_download(name, file, revision=revision or None))
+                     for file in (CONFIG, WEIGHTS)]
+        except (huggingface_hub.errors.HfHubHTTPError, OSError, ValueError) as error:
+            raise UserError(f'{source}: {str(error).splitlines()[0]} A published model has {CONFIG} and {WEIGHTS}.'
+                            ) from error
+        return files[0].parent
+    folder = Path(source)
+    allowed = [folder.resolve(), Path(huggingface_hub.constants.HF_HUB_CACHE).resolve()]  # its snapshots are links
+    for file in (folder / CONFIG, folder / WEIGHTS):
+        if not file.is_file() or not any(file.resolve().is_relative_to(place) for place in allowed):
+            raise UserError(f'{file} is not a file of this folder. A published model has {CONFIG} and {WEIGHTS}.')
+    return folder
+
+
+def read_published(folder: Path) -> Config:
+    """Return the config of a published model, after a check that building it runs no other code than mm's types.
+
+    Raises:
+        UserError: the file is too large or no JSON; a type is not registered by MMEngine, MMCV, MMDetection,
+            MMSegmentation or this package; or a text is a path out of the current folder.
+    """
+    path = folder / CONFIG
+    if path.stat().st_size > LARGEST:
+        raise UserError(f'{path} has {path.stat().st_size:,} bytes; allowed are {LARGEST:,}.')
+    try:
+        content = json.loads(path.read_text(), object_hook=_decode)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f'{path} is not JSON: {error}.') from error
+    if not isinstance(content, dict) or set(content) - set(KEPT) or 'model' not in content:
+        raise UserError(f'{path} must hold the settings {", ".join(KEPT)}, and no others.')
+    scope = content.get('default_scope', 'mmengine')
+    if scope not in SCOPES:
+        raise UserError(f'{path}: default_scope={scope!r}; allowed are {", ".join(SCOPES)}.')
+    registered = _registered(scope)
+    for setting, node in walk(content):
+        prefix, _, name = str(node.get('type', 'nms')).rpartition('.')
+        if prefix not in ('', *SCOPES) or name not in registered:
+            raise UserError(f'{path}: {setting}.type={node["type"]!r} is no registered type of {", ".join(SCOPES)}.')
+    for setting, text in _texts(content):
+        if Path(text).is_absolute() or '..' in Path(text).parts:
+            raise UserError(f'{path}: {setting}={text!r} is a path out of the current folder.')
+    cfg = Config(content)
+    cfg._filename = str(folder)
+    return cfg
+
+
+def publish(cfg: Config, checkpoint: dict[str, Any], folder: Path) -> None:
+    """Write ``mm_config.json`` and ``model.safetensors``.
+
+    Args:
+        cfg: complete config. Its data root becomes ``data``, and pretrained weights are left out.
+        checkpoint: content of a checkpoint; its averaged weights are published.
+        folder: folder to write to.
+
+    Raises:
+        UserError: the config cannot be opened elsewhere: it has a path of this machine, a type that is not
+            registered, or values that JSON does not have.
+    """
+    import safetensors.torch
+
+    from ..weights import select_weights
+    content = {key: cfg[key] for key in KEPT if key in cfg}
+    roots = {node['data_root'].rstrip('/') for _, node in walk(content) if node.get('data_root')}
+    for _, node in walk(content):
+        node.pop('init_cfg', None)
+        for key, value in node.items():
+            for root in roots if isinstance(value, str) else ():
+                if value.rstrip('/') == root or value.startswith(root + '/'):
+                    node[key] = 'data' + value[len(root):].rstrip('/')
+    try:
+        write_atomically(folder / CONFIG, json.dumps(_encode(content), indent=1))
+    except TypeError as error:
+        raise UserError(f'{cfg.filename}: {error}; a published config has texts, numbers, lists and dicts.') from error
+    read_published(folder)
+    meta = (checkpoint.get('meta') or {}).get('dataset_meta') or {}
+    names = json.dumps({key: meta[key] for key in ('classes', 'palette') if meta.get(key)})
+    tensors = {key: value.contiguous() for key, value in select_weights(checkpoint).items()}
+    with atomic_path(folder / WEIGHTS) as partial:
+        safetensors.torch.save_file(tensors, partial, metadata=dict(format='pt', dataset_meta=names))
+        partial.chmod(0o644)  # safetensors lets no one else read it
+
+
+def _registered(scope: str) -> set[str]:
+    """Return the names of all types in the registries of MMEngine, of this package and of the default scope."""
+    names = set(import_module('mmcv.ops').__all__)  # of nms and of RoI layers, which are in no registry
+    for package in {'mmengine', 'cvt_dense', scope}:
+        for registry in vars(import_module(f'{package}.registry')).values():
+            if isinstance(registry, Registry):
+                registry.import_from_location()
+                names.update(registry.module_dict)
+    return names
+
+
+def _encode(value: Any) -> Any:
+    """Return ``value`` with its tuples as dicts: transforms of mm distinguish them from lists, and JSON does not."""
+    if isinstance(value, tuple):
+        return dict(__tuple__=[_encode(child) for child in value])
+    if isinstance(value, dict):
+        return {key: _encode(child) for key, child in value.items()}
+    return [_encode(child) for child in value] if isinstance(value, list) else value
+
+
+def _decode(value: dict[str, Any]) -> Any:
+    return tuple(value['__tuple__']) if set(value) == {'__tuple__'} else value
+
+
+def _texts(node: Any, path: str = '') -> Iterator[tuple[str, str]]:
+    if isinstance(node, str):
+        yield path, node
+    for key, child in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(
+            node, (list, tuple)) else ():
+        yield from _texts(child, f'{path}.{key}' if path else str(key))

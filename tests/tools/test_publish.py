@@ -1,0 +1,147 @@
+"""A published model predicts the same elsewhere, through a hub too; a hostile folder is refused."""
+import base64
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import publish
+import pytest
+import test as test_tool
+from PIL import Image
+
+from cvt_dense import inference
+from cvt_dense.config.published import CONFIG, LARGEST, WEIGHTS
+from cvt_dense.errors import UserError
+from cvt_dense.weights import load_weights_file
+
+TOOLS = Path(publish.__file__).parent
+
+
+@pytest.fixture(scope='module')
+def image(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp('image') / 'a.png'
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (96, 128, 3), np.uint8)).save(path)
+    return path
+
+
+@pytest.fixture(scope='module')
+def published(nano, tmp_path_factory) -> dict[str, Path]:
+    """By task, the folder of a published model, without a test."""
+    folders = {task: tmp_path_factory.mktemp('published') / task for task in nano}
+    for task, (config, checkpoint) in nano.items():
+        publish.main([str(config), str(checkpoint), str(folders[task]), '--license', 'mit', '--no-test'])
+    return folders
+
+
+@pytest.mark.parametrize('task', ['classification', 'detection', 'segmentation'])
+def test_predictions_are_equal_elsewhere(published, nano, image, task, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found, expected = (inference.predict(inference.load(*args, device='cpu'), image)
+                       for args in ((published[task],), nano[task]))
+    if task == 'detection':
+        assert len(found) and found == expected
+    else:
+        np.testing.assert_array_equal(found, expected)
+    assert set(load_weights_file(str(published[task]))) == {'state_dict', 'meta'}  # as load_from of a training
+
+
+def test_card_has_the_metrics_of_the_test(nano, shapes, image, tmp_path):
+    from huggingface_hub import ModelCard
+    config, checkpoint = nano['classification']
+    data = str(shapes / 'classification')
+    publish.main([str(config), str(checkpoint), str(tmp_path / 'mine'), '--license', 'mit', '--data-root', data,
+                  '--images', str(image)])
+    card = ModelCard.load(tmp_path / 'mine' / 'README.md')
+    top1 = {result.metric_type: result.metric_value for result in card.data.eval_results}['accuracy/top1']
+    test_tool.main([str(tmp_path / 'mine'), '--data-root', data, '--work-dir', str(tmp_path / 'test')])
+    tested = json.loads(next((tmp_path / 'test').glob('*/*.json')).read_text())
+    assert tested['accuracy/top1'] == pytest.approx(top1, abs=1e-4)
+    assert card.data.license == 'mit' and (tmp_path / 'mine' / 'predictions.png').is_file()
+
+
+HOSTILE = {
+    'a function of a module': dict(model=dict(type='os.system', command='true')),
+    'a function of MMEngine': dict(model=dict(type='mmengine.load', file='a.pkl')),
+    'text that mmcv evaluates': dict(model=dict(type='RetinaNet', test_cfg=dict(nms=dict(type='print(1)')))),
+    'an import': dict(model=dict(type='CvT'), custom_imports=dict(imports=['antigravity'])),
+    'another file': dict(model=dict(type='CvT'), _base_='other.py'),
+    'a path': dict(model=dict(type='CvT'), test_evaluator=dict(type='Accuracy', prefix='/etc/passwd')),
+    'a path upwards': dict(model=dict(type='CvT'), test_evaluator=dict(type='Accuracy', prefix='a/../../b')),
+    'a scope': dict(model=dict(type='CvT'), default_scope='os'),
+}
+
+
+@pytest.mark.parametrize('content', [*map(json.dumps, HOSTILE.values()), '[' * 100_000, ' ' * (LARGEST + 1), '[]'],
+                         ids=[*HOSTILE, 'depth', 'size', 'a list'])
+def test_hostile_config_is_refused(tmp_path, published, content):
+    (tmp_path / WEIGHTS).write_bytes((published['classification'] / WEIGHTS).read_bytes())
+    (tmp_path / CONFIG).write_text(content)
+    with pytest.raises(UserError, match=CONFIG):
+        inference.load(tmp_path)
+
+
+def test_links_and_pickles_are_refused(tmp_path, published):
+    (tmp_path / CONFIG).write_bytes((published['classification'] / CONFIG).read_bytes())
+    (tmp_path / 'pytorch_model.bin').write_bytes(b'a pickle')
+    with pytest.raises(UserError, match=WEIGHTS):
+        inference.load(tmp_path)
+    (tmp_path / WEIGHTS).symlink_to(published['classification'] / WEIGHTS)
+    with pytest.raises(UserError, match=WEIGHTS):
+        inference.load(tmp_path)
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The requests of ``create_repo``, ``upload_folder`` and ``hf_hub_download``, for one repository."""
+    files: dict[str, bytes] = {}
+
+    def answer(self, body: bytes, **headers: str) -> None:
+        self.send_response(200)
+        for name, value in dict(headers, Content_Length=str(len(body))).items():
+            self.send_header(name.replace('_', '-'), value)
+        self.end_headers()
+        if self.command != 'HEAD':
+            self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers['Content-Length']))
+        url = f'http://{self.headers["Host"]}/me/mine'
+        if '/preupload/' in self.path:
+            names = [file['path'] for file in json.loads(body)['files']]
+            answer = dict(files=[dict(path=name, uploadMode='regular', shouldIgnore=False) for name in names])
+        elif '/commit/' in self.path:
+            for line in map(json.loads, body.splitlines()):
+                if line['key'] == 'file':
+                    self.files[line['value']['path']] = base64.b64decode(line['value']['content'])
+            answer = dict(success=True, commitOid='0' * 40, commitUrl=f'{url}/commit/{"0" * 40}')
+        else:
+            answer = dict(url=url, name='me/mine')
+        self.answer(json.dumps(answer).encode(), Content_Type='application/json')
+
+    def do_GET(self) -> None:
+        content = self.files.get(self.path.rpartition('/')[2], b'{}')
+        self.answer(content, ETag=f'"{abs(hash(content))}"', X_Repo_Commit='0' * 40)
+
+    do_HEAD = do_GET
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def test_through_a_hub(nano, image, tmp_path):
+    server = ThreadingHTTPServer(('127.0.0.1', 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    env = dict(os.environ, HF_ENDPOINT=f'http://127.0.0.1:{server.server_port}', HF_HUB_OFFLINE='0', HF_TOKEN='hf_x',
+               HF_HOME=str(tmp_path / 'hf'), HF_HUB_DISABLE_XET='1')
+    for command in (['publish.py', *nano['classification'], 'hf://me/mine', '--license', 'mit', '--no-test'],
+                    ['predict.py', 'hf://me/mine', image, '--out-dir', tmp_path / 'drawn']):
+        ended = subprocess.run([sys.executable, *map(str, [TOOLS / command[0], *command[1:]])], env=env, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert ended.returncode == 0, ended.stdout
+    server.shutdown()
+    assert set(Hub.files) == {CONFIG, WEIGHTS, 'README.md'}
+    assert (tmp_path / 'drawn' / 'a.png').is_file()
