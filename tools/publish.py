@@ -77,7 +77,12 @@ def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence
 
 
 def write_folder(args: argparse.Namespace, folder: Path, name: str) -> None:
-    """Write the published model with its model card into ``folder``.
+    """Write the published model with its model card.
+
+    Args:
+        args: command line.
+        folder: new folder to write to.
+        name: name of the model.
 
     Raises:
         UserError: config, checkpoint or test data are missing or do not fit each other.
