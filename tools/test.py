@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cvt_dense.launch import command_line
-from cvt_dense.launch.distributed import ends_in_order
+from cvt_dense.launch.distributed import destroy_process_group_at_exit
 from cvt_dense.launch.flags import TestFlags
 from cvt_dense.launch.start import start_test
 
@@ -47,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@ends_in_order
+@destroy_process_group_at_exit
 def main(argv: Sequence[str] | None = None) -> None:
     """Test the checkpoint that the command line names."""
     args = build_parser().parse_args(command_line.expand_published(argv))

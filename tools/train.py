@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cvt_dense.config.amp import AMP_DTYPES
 from cvt_dense.launch import command_line
-from cvt_dense.launch.distributed import ends_in_order
+from cvt_dense.launch.distributed import destroy_process_group_at_exit
 from cvt_dense.launch.flags import TrainFlags
 from cvt_dense.launch.read import VIS_BACKENDS
 from cvt_dense.launch.start import start_training
@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@ends_in_order
+@destroy_process_group_at_exit
 def main(argv: Sequence[str] | None = None) -> None:
     """Train the network of the config that the command line names."""
     args = build_parser().parse_args(argv)

@@ -19,7 +19,7 @@ LEAVING = 20.  # seconds that a process may take to leave the group; less than t
 # torch is imported where it is used: a wrong command line is an error before that.
 
 
-def ends_in_order(main: Callable[..., None]) -> Callable[..., None]:
+def destroy_process_group_at_exit(main: Callable[..., None]) -> Callable[..., None]:
     """Decorate a tool's ``main``, so that its process leaves the process group before Python shuts down.
 
     Left to the shutdown, gloo's threads sometimes end the process with SIGABRT. Where ``main`` returns or exits

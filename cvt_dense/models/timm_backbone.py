@@ -45,7 +45,7 @@ class TimmBackbone(BaseModule):
         level_norms: gives each level a LayerNorm of its own, ``norm0``..., as MMDetection's Swin and ConvNeXt have.
         init_cfg: None: timm's initialisation. ``dict(type='Pretrained', checkpoint='timm')``: the weights that timm
             publishes, from its hub; a file or URL in place of ``'timm'``: timm's names, or a checkpoint of this
-            project whose ``backbone`` is the same network. Further tensors of the file are left over;
+            project whose ``backbone`` is the same network. Further tensors of the file are unused;
             a tensor of the network that the file lacks is an error.
         timm_args: further arguments of ``timm.create_model``, e.g. ``drop_path_rate``.
 
@@ -200,7 +200,7 @@ class TimmBackbone(BaseModule):
         own = self.network.state_dict()
         names = {_key(name): name for name in own}
         given = {names.get(_key(name), name): value for name, value in given.items()}
-        check(own, given, source, left_over=given)
+        check(own, given, source, unused=given)
         return {name: given[name] for name in own}
 
     def _through_timm(self, tensors: StateDict | None) -> StateDict:

@@ -1,4 +1,4 @@
-"""Compare a network with a checkpoint: tensors that are loaded, new, left over, or do not fit."""
+"""Compare a network with a checkpoint: tensors that are loaded, new, unused, or do not fit."""
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable
@@ -21,19 +21,19 @@ class Comparison:
     Attributes:
         loaded: in both, of the same shape.
         new: only in the network, which is allowed: they keep their initial values.
-        left_over: only in the checkpoint, which is allowed.
+        unused: only in the checkpoint, which is allowed.
         missing, unexpected, mismatched: differences that are not allowed.
     """
     loaded: list[str]
     new: list[str]
-    left_over: list[str]
+    unused: list[str]
     missing: list[str]
     unexpected: list[str]
     mismatched: list[str]
 
     def __str__(self) -> str:
         return (f'{len(self.loaded)} tensors loaded, {len(self.new)} new{_modules(self.new, self.loaded)}, '
-                f'{len(self.left_over)} left over{_modules(self.left_over, self.loaded)}')
+                f'{len(self.unused)} unused{_modules(self.unused, self.loaded)}')
 
 
 def _modules(names: Iterable[str], loaded: Iterable[str]) -> str:
@@ -48,7 +48,7 @@ def check(own: StateDict,
           given: StateDict,
           source: str,
           new: Collection[str] = (),
-          left_over: Collection[str] = (),
+          unused: Collection[str] = (),
           reason: Callable[[Comparison], str] = lambda result: 'Give weights of the same network.') -> Comparison:
     """Compare a network with a checkpoint of the same naming: names, shapes, types and values.
 
@@ -57,7 +57,7 @@ def check(own: StateDict,
         given: the checkpoint's tensors.
         source: where the checkpoint comes from, for the error.
         new: names of the network's tensors that keep their initial values.
-        left_over: names of the checkpoint's tensors that the network need not have.
+        unused: names of the checkpoint's tensors that the network need not have.
         reason: explains from the comparison why it may not fit, for the error.
 
     Raises:
@@ -68,9 +68,9 @@ def check(own: StateDict,
     result = Comparison(
         loaded=[name for name in both if own[name].shape == given[name].shape],
         new=[name for name in own if name in new],
-        left_over=[name for name in given if name in left_over and (name not in own or name in new)],
+        unused=[name for name in given if name in unused and (name not in own or name in new)],
         missing=[name for name in own if name not in given and name not in new],
-        unexpected=[name for name in given if name not in own and name not in left_over],
+        unexpected=[name for name in given if name not in own and name not in unused],
         mismatched=[name for name in both if own[name].shape != given[name].shape])
     wrong = {
         'missing in the file': result.missing,
@@ -99,24 +99,24 @@ def _problem(own: Tensor, given: Tensor) -> str | None:
     return None
 
 
-def check_cvt(own: StateDict, given: StateDict, source: str, left_over: Iterable[str] = ()) -> Comparison:
+def check_cvt(own: StateDict, given: StateDict, source: str, unused: Iterable[str] = ()) -> Comparison:
     """Compare a CvT with a checkpoint, both in the ``microsoft`` naming, by :func:`check`.
 
     These differences are allowed:
 
     - the tensors of options that the file was trained without (LayerScale, positions, hybrid and linear attention) are
       new, except a LayerScale that does not start at 1, which would make the file's weights almost ineffective;
-    - a dense network's per-level norms (``norm0``...) are new, the final ``norm`` is left over;
-    - a backbone leaves the ``head`` over; a classifier gets a new one where the number of classes
-      differs (both are then named: the file's is left over, the network's new);
-    - stages after the last one built, and the CLS token of a network without one, are left over;
-    - a distillation token and the head on it are new, or left over, where only one side has them.
+    - a dense network's per-level norms (``norm0``...) are new, the final ``norm`` is unused;
+    - a backbone does not use the ``head``; a classifier gets a new one where the number of classes
+      differs (both are then named: the file's is unused, the network's new);
+    - stages after the last one built, and the CLS token of a network without one, are unused;
+    - a distillation token and the head on it are new, or unused, where only one side has them.
 
     Args:
         own: the network's tensors.
         given: the checkpoint's tensors.
         source: where the checkpoint comes from, for the error.
-        left_over: names of the checkpoint's that are left over in any case (a neck's).
+        unused: names of the checkpoint's that are unused in any case (a neck's).
     """
     stages = len(measure_arch(own)['depths'])
     dense = any(re.match(r'norm\d+\.', name) for name in own)
@@ -130,7 +130,7 @@ def check_cvt(own: StateDict, given: StateDict, source: str, left_over: Iterable
             return not name.endswith('.gamma') or bool((own[name] == 1).all())
         return bool(re.match(r'norm\d+\.|head_dist\.|stage\d+\.dist_token$', name))
 
-    def may_be_left_over(name: str) -> bool:
+    def may_be_unused(name: str) -> bool:
         stage = re.match(r'stage(\d+)\.', name)
         if stage:
             return int(stage[1]) >= stages or name.endswith(('.cls_token', '.dist_token'))
@@ -141,7 +141,7 @@ def check_cvt(own: StateDict, given: StateDict, source: str, left_over: Iterable
     return check(
         own, given, source,
         new=other_head | {name for name in own if name not in given and may_be_new(name)},
-        left_over=other_head | {name for name in given if name not in own and may_be_left_over(name)} | set(left_over),
+        unused=other_head | {name for name in given if name not in own and may_be_unused(name)} | set(unused),
         reason=lambda result: _reason(own, given, result))
 
 

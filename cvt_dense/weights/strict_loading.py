@@ -110,15 +110,15 @@ class StrictLoading:
             CheckpointError: there is a difference that :func:`.compare.check_cvt` does not allow.
         """
         own = self.state_dict()
-        left_over = []
+        unused = []
         if recognise(tensors):
             if recognise(own) == 'microsoft' and recognise(tensors) == 'cvt_dense':  # a backbone from a whole model
-                left_over = [name for name in tensors if not name.startswith('backbone.')]
+                unused = [name for name in tensors if not name.startswith('backbone.')]
             tensors = convert(tensors, 'microsoft')
-        return check_cvt(convert(own, 'microsoft') if recognise(own) else own, tensors, source, left_over)
+        return check_cvt(convert(own, 'microsoft') if recognise(own) else own, tensors, source, unused)
 
     def load_strictly(self, tensors: StateDict, source: str) -> Comparison:
-        """Load a state dict of any naming and log one line: tensors loaded, new, left over.
+        """Load a state dict of any naming and log one line: tensors loaded, new, unused.
 
         Args, Raises:
             As :meth:`check_loading`.

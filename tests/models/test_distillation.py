@@ -153,13 +153,13 @@ def test_token(teacher, tmp_path):
     cls, dist = model.backbone(batch()['inputs'])
     torch.testing.assert_close(model(batch()['inputs']), (model.head(cls) + model.head_dist(dist)) / 2)
     assert (cls - dist).abs().max() > 0.1
-    # Published weights: token and head are new; into a plain backbone: left over, and maps do not depend on either.
+    # Published weights: token and head are new; into a plain backbone: unused, and maps do not depend on either.
     torch.save(build().state_dict(), tmp_path / 'plain.pth')
     torch.save(dict(state_dict=model.state_dict()), tmp_path / 'distilled.pth')
     assert str(model.load_strictly(torch.load(tmp_path / 'plain.pth'), 'plain')).endswith(
-        ' 3 new (head_dist, stage2.dist_token), 0 left over')
+        ' 3 new (head_dist, stage2.dist_token), 0 unused')
     dense = CvT(ARCH)
-    left = dense.load_strictly(torch.load(tmp_path / 'distilled.pth')['state_dict'], 'distilled').left_over
+    left = dense.load_strictly(torch.load(tmp_path / 'distilled.pth')['state_dict'], 'distilled').unused
     assert {'stage2.dist_token', 'head_dist.weight', 'head_dist.bias'} <= set(left) and len(left) == 7
     both = CvT(ARCH, with_dist_token=True)
     both.load_state_dict(dict(dense.state_dict(), **{'stage2.dist_token': torch.zeros(1, 1, 48)}))

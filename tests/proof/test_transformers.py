@@ -64,7 +64,7 @@ def test_weights_of_transformers_load_here(max_differences):
     theirs = randomise(transformers.CvtForImageClassification(transformers.CvtConfig(num_labels=11, **config))).eval()
     ours = build_ours(TINY).eval()
     result = ours.load_strictly(theirs.state_dict(), 'transformers')
-    assert (len(result.loaded), result.new, result.left_over) == (len(theirs.state_dict()), [], [])
+    assert (len(result.loaded), result.new, result.unused) == (len(theirs.state_dict()), [], [])
     x = torch.randn(2, 3, 65, 97)
     with torch.no_grad():
         max_differences.check('transformers to here, tiny, odd, logits', ours(x), theirs(x).logits, 1e-5)

@@ -72,7 +72,7 @@ def assert_backbone(backbone, weights):
 def test_every_format_loads_into_a_dense_backbone(files, weights, report, our_tool, file):
     backbone = CvT(ARCH, init_cfg=pretrained(files / file))
     backbone.init_weights()
-    assert report() == [f'CvT: {BACKBONE} tensors loaded, 6 new (norm0, norm1, norm2), 4 left over (head, norm)']
+    assert report() == [f'CvT: {BACKBONE} tensors loaded, 6 new (norm0, norm1, norm2), 4 unused (head, norm)']
     assert_backbone(backbone, weights)
     assert (backbone.norm2.weight == 1).all()
     detector = Detector()
@@ -85,7 +85,7 @@ def test_every_format_loads_into_a_classifier(files, weights, report, our_tool, 
     by_init_cfg, by_load_from, by_state_dict = (
         build_classifier(init_cfg=init_cfg) for init_cfg in (pretrained(files / file), None, None))
     by_init_cfg.init_weights()
-    assert report() == [f'ImageClassifier: {BACKBONE + 4} tensors loaded, 0 new, 0 left over']
+    assert report() == [f'ImageClassifier: {BACKBONE + 4} tensors loaded, 0 new, 0 unused']
     load_checkpoint(by_load_from, str(files / file))
     by_state_dict.load_state_dict(select_weights(read_checkpoint(files / file)))  # whatever its names
     for model in (by_init_cfg, by_load_from, by_state_dict):
@@ -99,22 +99,22 @@ def test_a_head_of_another_size_is_new(files, weights, report, our_tool):
     assert torch.equal(by_init_cfg.head.weight, before)
     by_load_from = build_classifier(7)
     check_model(by_load_from, select_weights(load_weights_file(str(files / 'CvT.pth'))), 'CvT.pth', strict=False)
-    assert report() == [f'ImageClassifier: {BACKBONE + 2} tensors loaded, 2 new (head), 2 left over (head)'] * 2
+    assert report() == [f'ImageClassifier: {BACKBONE + 2} tensors loaded, 2 new (head), 2 unused (head)'] * 2
     load_checkpoint(by_load_from, str(files / 'CvT.pth'))
     assert_backbone(by_load_from.backbone, weights)
 
 
 @pytest.mark.parametrize('options, expected', [
     (dict(out_type='avg_featmap', with_cls_token=False),
-     f'{BACKBONE + 1} tensors loaded, 0 new, 3 left over (head, stage2.cls_token)'),
-    (dict(with_cls_token=False), f'{BACKBONE - 1} tensors loaded, 6 new (norm0, norm1, norm2), 5 left over '
+     f'{BACKBONE + 1} tensors loaded, 0 new, 3 unused (head, stage2.cls_token)'),
+    (dict(with_cls_token=False), f'{BACKBONE - 1} tensors loaded, 6 new (norm0, norm1, norm2), 5 unused '
      '(head, norm, stage2.cls_token)'),
     (dict(out_indices=(0, 1)), f'{3 * 34 + 8} tensors loaded, 4 new (norm0, norm1), '
-     f'{34 + 4 + 1 + 4} left over (head, norm, stage2.blocks.0.attn.conv_proj_k.bn, '
+     f'{34 + 4 + 1 + 4} unused (head, norm, stage2.blocks.0.attn.conv_proj_k.bn, '
      'stage2.blocks.0.attn.conv_proj_k.conv, …)'),
-    (dict(out_indices=(2, 3)), f'{BACKBONE} tensors loaded, 4 new (norm2, norm3), 4 left over (head, norm)'),
+    (dict(out_indices=(2, 3)), f'{BACKBONE} tensors loaded, 4 new (norm2, norm3), 4 unused (head, norm)'),
 ])
-def test_what_is_new_and_left_over_follows_from_the_network(files, weights, report, options, expected):
+def test_what_is_new_and_unused_follows_from_the_network(files, weights, report, options, expected):
     backbone = CvT(ARCH, init_cfg=pretrained(files / 'CvT.pth'), **options)
     backbone.init_weights()
     assert report() == [f'CvT: {expected}']
@@ -146,7 +146,7 @@ def test_a_detectors_checkpoint_gives_its_backbone(tmp_path, report):
     torch.save(dict(state_dict=detector.state_dict(), meta={}), tmp_path / 'detector.pth')
     backbone = CvT(ARCH, init_cfg=pretrained(tmp_path / 'detector.pth'))
     backbone.init_weights()
-    assert report() == [f'CvT: {BACKBONE + 6} tensors loaded, 0 new, 2 left over (neck)']
+    assert report() == [f'CvT: {BACKBONE + 6} tensors loaded, 0 new, 2 unused (neck)']
     assert (backbone.norm1.weight == 5).all()
     with pytest.raises(CheckpointError, match="detector's"):
         build_classifier(init_cfg=pretrained(tmp_path / 'detector.pth')).init_weights()
