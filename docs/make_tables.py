@@ -157,6 +157,31 @@ def benchmark_table(measured: dict[str, Any]) -> str:
             f'{", ".join(machine.get("features", []))}:\n\n{table}')
 
 
+def cpu_table() -> str:
+    """Return how many times as fast this project's CvT-13 is as other networks and runtimes, by CPU."""
+    cpus = {'Intel Xeon with AMX': 'cpu2', 'AMD EPYC, Zen 4': 'amd2', 'Intel Xeon without AMX': 'cpu3'}
+    names = {'infer_224_fp32': '8 x 224x224, float32', 'infer_224_bf16': '8 x 224x224, bfloat16',
+             'windows_800x1344': '800x1344, float32, windows', 'train_512': 'training step, 2 x 512x512, float32'}
+    others = {'infer_224_fp32': ('transformers', 'openvino', 'onnxruntime'), 'infer_224_bf16': ('openvino-bf16',),
+              'windows_800x1344': ('convnext_tiny', 'swin_tiny_patch4_window7_224'), 'train_512': ('transformers',)}
+    ours = {'windows_800x1344': 'windowed+fused', 'train_512': 'eager'}
+    latencies = {}
+    for cpu, prefix in cpus.items():
+        whole = ROOT / f'benchmarks/{prefix}.json'
+        for what in names:
+            file = ROOT / f'benchmarks/{prefix}_{what}.json'
+            latencies[cpu, what] = json.loads(whole.read_text())[what] if whole.is_file() else {
+                row['name']: row['latency_ms'] for row in json.loads(file.read_text())['rows']}
+    fused = {cpu: latencies[cpu, 'infer_224_fp32']['fused'] / latencies[cpu, 'infer_224_bf16']['fused'] for cpu in cpus}
+    rows = [['8 x 224x224', 'bfloat16 over float32', *(f'{fused[cpu]:.2f}' for cpu in cpus)]]
+    for what, title in names.items():
+        for other in others[what]:
+            times = [latencies[cpu, what] for cpu in cpus]
+            rows.append([title, f'`{other}`', *(f'{found[other] / found[ours.get(what, "fused")]:.2f}'
+                                                if other in found else '–' for found in times)])
+    return markdown(['CvT-13', 'times as fast as', *cpus], rows)
+
+
 def transfer_table(rows: list[dict[str, Any]]) -> str:
     """Return what the packaged weights give, a value for each seed."""
 
@@ -230,7 +255,7 @@ def write_all(folder: Path) -> None:
     """Write all tables into ``folder``."""
     folder.mkdir(exist_ok=True)
     probes = [json.loads(path.read_text()) for path in sorted((ROOT / 'benchmarks').glob('probes_cifar*.json'))]
-    tables = {'recipes': recipes_table(), 'probes_cifar': probe_table(probes)}
+    tables = {'recipes': recipes_table(), 'cpus': cpu_table(), 'probes_cifar': probe_table(probes)}
     for path in sorted((ROOT / 'benchmarks').glob('*.json')):
         content = json.loads(path.read_text())
         if path.stem.startswith('study_cifar_data'):
