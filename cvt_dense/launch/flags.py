@@ -43,7 +43,7 @@ class TrainFlags(Flags):
         overwrite: whether another run in the work dir is moved aside.
         amp: mixed precision: 'fp16', 'bf16', or 'default' for the one that suits the model.
         auto_scale_lr: whether the learning rate is scaled to the total batch.
-        vis_backend: 'tensorboard' or 'wandb', which get the curves too.
+        vis_backend: package that gets the curves too, such as 'tensorboard' or 'mlflow'.
         val_loss: whether evaluations compute the validation loss too.
     """
 

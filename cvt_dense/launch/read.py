@@ -16,7 +16,9 @@ from ..errors import UserError
 from ..nodes import type_name
 from .flags import Flags, TestFlags, TrainFlags
 
-VIS_BACKENDS = dict(tensorboard=('TensorboardVisBackend', 'tensorboard'), wandb=('WandbVisBackend', 'wandb'))
+VIS_BACKENDS = dict(  # by the name of their package
+    aim='AimVisBackend', clearml='ClearMLVisBackend', dvclive='DVCLiveVisBackend', mlflow='MLflowVisBackend',
+    neptune='NeptuneVisBackend', tensorboard='TensorboardVisBackend', wandb='WandbVisBackend')
 
 
 def read_training(flags: TrainFlags, change: Callable[[Config], None] | None = None) -> Config:
@@ -75,15 +77,15 @@ def enable_auto_scale_lr(cfg: Config) -> None:
 
 
 def add_vis_backend(cfg: Config, name: str) -> None:
-    """Send the training curves to 'tensorboard' (files in the log folder) or 'wandb' too.
+    """Send the training curves to one of :data:`VIS_BACKENDS` too.
 
     Raises:
         UserError: the package for it is not installed.
     """
-    backend, package = VIS_BACKENDS[name]
-    if importlib.util.find_spec(package) is None:
-        raise UserError(f'--vis-backend {name} needs the package {package!r}, which is not installed: run '
-                        f'"pip install {package}", or leave the flag out (curves are always written to '
+    backend = VIS_BACKENDS[name]
+    if importlib.util.find_spec(name) is None:
+        raise UserError(f'--vis-backend {name} needs the package {name!r}, which is not installed: run '
+                        f'"pip install {name}", or leave the flag out (curves are always written to '
                         'vis_data/scalars.json in the log folder).')
     cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer')
     backends = cfg.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]

@@ -3,12 +3,14 @@ from pathlib import Path
 
 import pytest
 from mmengine.config import Config
+from mmengine.registry import VISBACKENDS
 from templates_edited import recipe
 
 from cvt_dense.config.read import read_config, redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.launch import read
 from cvt_dense.launch.machine import adapt_loaders
+from cvt_dense.launch.read import VIS_BACKENDS, add_vis_backend
 from cvt_dense.launch.tta import follow_test_size, use_tta
 from cvt_dense.nodes import dicts
 
@@ -135,3 +137,14 @@ def test_no_more_workers_than_cores(recwarn):
     finally:
         os.sched_setaffinity(0, cores)
     assert cfg.train_dataloader.num_workers == 1 and not recwarn
+
+
+@pytest.mark.parametrize('name', VIS_BACKENDS)
+def test_trackers(name, monkeypatch):
+    cfg = Config()
+    assert VISBACKENDS.get(VIS_BACKENDS[name]) is not None
+    monkeypatch.setattr('importlib.util.find_spec', lambda package: package == name)
+    add_vis_backend(cfg, name)
+    assert [backend['type'] for backend in cfg.visualizer.vis_backends] == ['LocalVisBackend', VIS_BACKENDS[name]]
+    with pytest.raises(UserError, match='aim' if name != 'aim' else 'wandb'):
+        add_vis_backend(cfg, 'aim' if name != 'aim' else 'wandb')
