@@ -143,7 +143,7 @@ def test_no_more_workers_than_cores(recwarn):
 def test_trackers(name, monkeypatch):
     cfg = Config()
     assert VISBACKENDS.get(VIS_BACKENDS[name]) is not None
-    monkeypatch.setattr('importlib.util.find_spec', lambda package: package == name)
+    monkeypatch.setattr('importlib.util.find_spec', lambda package: True if package == name else None)
     add_vis_backend(cfg, name)
     assert [backend['type'] for backend in cfg.visualizer.vis_backends] == ['LocalVisBackend', VIS_BACKENDS[name]]
     with pytest.raises(UserError, match='aim' if name != 'aim' else 'wandb'):
