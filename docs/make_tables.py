@@ -187,13 +187,13 @@ def transfer_table(rows: list[dict[str, Any]]) -> str:
 
     def values(row: dict[str, Any], start: str) -> str:
         digits = 3 if row['metric'].startswith('coco/') else 1
-        return ', '.join(f'{value:.{digits}f}' for value in row[start]) or '–'
+        return ', '.join(f'{value:.{digits}f}' for value in row.get(start, ())) or '–'
 
     names = {'mIoU': 'mIoU', 'coco/bbox_mAP': 'box mAP', 'accuracy/top1': 'top-1'}
     return markdown(
-        ['', 'iterations', '', 'from the weights', 'from scratch', 'from scratch, twice the iterations'],
+        ['', 'iterations', '', 'from the weights', "from 0.2.0's weights", 'from scratch', 'from scratch, twice as long'],
         [[row['title'], row['iterations'], names[row['metric']],
-          *(values(row, start) for start in ('weights', 'scratch', 'twice'))] for row in rows])
+          *(values(row, start) for start in ('weights', 'weights_0.2.0', 'scratch', 'twice'))] for row in rows])
 
 
 def feature_table(probes: list[dict[str, Any]]) -> str:
@@ -201,11 +201,11 @@ def feature_table(probes: list[dict[str, Any]]) -> str:
     rows = []
     for size in sorted({probe['size'] for probe in probes}):
         for method, title in (('knn', '20 nearest neighbours'), ('linear', 'linear probe')):
-            cells = [', '.join(f'{probe[method]:.1f}' for probe in probes
-                               if probe['size'] == size and (probe['checkpoint'] == 'scratch') == scratch)
-                     for scratch in (False, True)]
-            rows.append([f'{title}, {size} pixels', *cells])
-    return markdown(['top-1 on CIFAR-10', 'the weights', 'random weights'], rows)
+            rows.append([f'{title}, {size} pixels', *(
+                ', '.join(f'{probe[method]:.1f}' for probe in probes
+                          if probe['size'] == size and probe['checkpoint'] == checkpoint) or '–'
+                for checkpoint in ('cvt_dense://cvt-nano', '0.2.0', 'scratch'))])
+    return markdown(['top-1 on CIFAR-10', 'the weights', "0.2.0's weights", 'random weights'], rows)
 
 
 def large_images_table(rows: list[dict[str, Any]]) -> str:
