@@ -149,7 +149,7 @@ def draw_line(axis: Any, curves: Curves, value: str, x: str = 'iterations', **st
     axis.plot([positions(p) for p in points], [p.values[value] for p in points], marker=marker, markersize=4, **style)
     epochs = x == 'epochs' and any(p.epoch is not None for p in points)
     axis.set_xlabel('epoch' if epochs else 'hours of training' if x == 'time' else 'iteration')
-    axis.set_ylabel(value)
+    axis.set_ylabel(value.removeprefix('val/'))  # the validation's loss is beside the training's
     axis.grid(alpha=0.3)
 
 
