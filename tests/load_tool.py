@@ -1,17 +1,57 @@
-"""The tools as modules, so that a test may call their functions without starting a process."""
+"""Run the tools in this process."""
 import importlib.util
 import sys
+import tempfile
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+from unittest import mock
 
-TOOLS = Path(__file__).resolve().parents[1] / 'tools'
+from mmengine.logging import MessageHub, MMLogger
+from mmengine.visualization import Visualizer
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def load_tool(name: str) -> ModuleType:
     """``tools/<name>.py``, executed again; its folder stays on the path, as for a script."""
-    if str(TOOLS) not in sys.path:
-        sys.path.insert(0, str(TOOLS))
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f'{name}.py')
+    if str(ROOT / 'tools') not in sys.path:
+        sys.path.insert(0, str(ROOT / 'tools'))
+    spec = importlib.util.spec_from_file_location(name, ROOT / f'tools/{name}.py')
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def forget_runs() -> None:
+    """Forget MMEngine's loggers, message hubs and visualizers, of which a new process has none."""
+    kinds = [MMLogger, MessageHub, Visualizer]
+    for kind in kinds:  # grows meanwhile
+        kinds += kind.__subclasses__()
+        kind._instance_dict.clear()
+
+
+def run_tool(name: str, *args: Any, rc: int = 0, cwd: Path = ROOT) -> str:
+    """Run ``python tools/NAME.py ARGS`` in this process and return what it prints.
+
+    Args:
+        name: of the tool.
+        args: its flags.
+        rc: exit code that it must have.
+        cwd: its working directory.
+    """
+    forget_runs()
+    output = tempfile.TemporaryFile('w+', buffering=1)  # a file of the system, as tools expect of stderr
+    words = [str(arg) for arg in args]
+    with redirect_stdout(output), redirect_stderr(output), chdir(cwd), mock.patch('sys.argv', [f'{name}.py', *words]):
+        try:
+            code = load_tool(name).main() or 0
+        except SystemExit as end:
+            code = end.code or 0
+    output.seek(0)
+    printed = output.read()
+    if isinstance(code, str):  # Python prints it and exits with 1
+        printed, code = printed + code, 1
+    assert code == rc, f'exit code {code}, not {rc}:\n{printed[-8000:]}'
+    return printed

@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 import supervision as sv
 from _shapes import CLASSES, generate
-from forked import ROOT
-from load_tool import load_tool
+from load_tool import ROOT, run_tool
 from mmdet.testing import demo_mm_inputs
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from PIL import Image
-from tiny_training import call
 
 from cvt_dense.launch import checks
 from cvt_dense.registry import MODELS
@@ -47,8 +45,8 @@ class Checkout:
             if not line or only not in line:
                 continue
             if line.startswith('python '):
-                args = self.bash(f"printf '%s\\n' {line.removeprefix('python ')}").splitlines()
-                printed.append(call(*args, output=self.folder / f'{Path(args[0]).stem}.txt', cwd=self.folder))
+                tool, *args = self.bash(f"printf '%s\\n' {line.removeprefix('python ')}").splitlines()
+                printed.append(run_tool(Path(tool).stem, *args, cwd=self.folder))
             elif line.startswith('BEST='):
                 self.best = self.bash(f'{line}; echo $BEST').strip()
             else:
@@ -128,7 +126,7 @@ def test_mm_configs_train_all_of_their_parameters(tmp_path, document, heading, c
     assert not [name for name, parameter in trained.items() if parameter.grad is None]
 
 
-def test_an_attention_type_a_hook_and_a_check_of_ones_own(tmp_path, shapes, monkeypatch, capfd):
+def test_an_attention_type_a_hook_and_a_check_of_ones_own(tmp_path, shapes, monkeypatch):
     """The three blocks of the page: the file, the config, and the list of checks."""
     module, config, register = re.findall(
         r'```python\n(.*?)```', (ROOT / 'docs/guides/extending.md').read_text(), re.S)
@@ -136,16 +134,14 @@ def test_an_attention_type_a_hook_and_a_check_of_ones_own(tmp_path, shapes, monk
     (tmp_path / 'config.py').write_text(config)
     monkeypatch.syspath_prepend(tmp_path)
     kept = [*checks.CONFIG_CHECKS]
-    train = load_tool('train').main
-    args = [str(tmp_path / 'config.py'), '--data-root', str(shapes / 'classification'), '--work-dir',
-            str(tmp_path / 'run'), '--cfg-options', 'train_dataloader.batch_size=8', 'train_cfg.max_epochs=1',
-            'model.backbone.init_cfg=None', 'param_scheduler=[]']
+    args = ['train', tmp_path / 'config.py', '--data-root', shapes / 'classification', '--work-dir', tmp_path / 'run',
+            '--cfg-options', 'train_dataloader.batch_size=8', 'train_cfg.max_epochs=1', 'model.backbone.init_cfg=None',
+            'param_scheduler=[]']
     try:
         exec(register)
-        train(args)
+        run_tool(*args)
         assert '32 images seen' in next((tmp_path / 'run').glob('2*/*.log')).read_text()
-        with pytest.raises(SystemExit):
-            train([*args, 'train_cfg.max_epochs=1001', '--work-dir', str(tmp_path / 'other')])
-        assert 'train_cfg.max_epochs=1001' in capfd.readouterr().err
+        assert 'train_cfg.max_epochs=1001' in run_tool(
+            *args, 'train_cfg.max_epochs=1001', '--work-dir', tmp_path / 'other', rc=2)
     finally:
         checks.CONFIG_CHECKS[:] = kept

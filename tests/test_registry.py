@@ -2,24 +2,10 @@
 import subprocess
 import sys
 
-import pytest
-from mmengine import registry
 from mmengine.registry import HOOKS, LOOPS, OPTIMIZERS, DefaultScope
-
-import cvt_dense.registry as ours
-
-KINDS = [name for name, value in vars(registry).items() if isinstance(value, registry.Registry)]
-
-
-@pytest.mark.parametrize('kind', KINDS)
-def test_every_kind_can_be_built_in_our_scope(kind):
-    """MMEngine warns of an unexpected failure for each object of a kind that the default scope does not have."""
-    with getattr(registry, kind).switch_scope_and_registry('cvt_dense') as found:
-        assert found.scope == 'cvt_dense' and found.parent is getattr(registry, kind)
 
 
 def test_what_is_mmengines_is_found_in_our_scope_and_what_is_ours_from_any():
-    assert len(KINDS) > 20 and len(ours.EMPTY) == len(KINDS) - 9
     with DefaultScope.overwrite_default_scope('cvt_dense'):
         assert [LOOPS.get('TestLoop').__name__, OPTIMIZERS.get('AdamW').__name__] == ['TestLoop', 'AdamW']
     for scope in ('mmengine', 'mmdet', 'mmseg'):

@@ -1,18 +1,23 @@
-"""A training run of seconds, for tests that start, kill and compare whole runs."""
+"""A training run of seconds, for tests that start, stop, kill and compare whole runs."""
+import atexit
+import multiprocessing
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from forked import ROOT, Forked
+from load_tool import ROOT, forget_runs, load_tool
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
 from PIL import Image
 
 from cvt_dense.engine.checkpoint import find_checkpoint
@@ -79,21 +84,97 @@ def differences(first: Path, second: Path) -> list[str]:
         torch.equal(a[key], b[key]) if isinstance(a[key], torch.Tensor) else a[key] == b[key]))
 
 
+class Crash(Exception):
+    pass
+
+
+def crash() -> None:
+    raise Crash
+
+
+def stop() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+class Disturb(Hook):
+    """Call ``action`` before an iteration of the training, or with ``mode='val'`` in the evaluation after it."""
+
+    def __init__(self, action: Callable[[], None], iteration: int, mode: str = 'train'):
+        self.action, self.iteration, self.mode = action, iteration, mode
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        if self.mode == 'train' and runner.iter == self.iteration:
+            self.action()
+
+    def before_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        if self.mode == 'val' and runner.iter == self.iteration:
+            self.action()
+
+
+def free_port() -> str:
+    with socket.socket() as sock:
+        sock.bind(('127.0.0.1', 0))
+        return str(sock.getsockname()[1])
+
+
+class Fork(multiprocessing.get_context('fork').Process):
+    """``python tools/NAME.py ARGS`` in a fork of this process, which saves importing PyTorch again.
+
+    It has the methods of ``subprocess.Popen`` that the tests use.
+    """
+
+    def __init__(self, tool: str, args: list[str], output: Path, env: dict[str, str]):
+        super().__init__(target=self._main, args=(tool, args, str(output), env))
+        self.start()
+
+    @staticmethod
+    def _main(tool: str, args: list[str], output: str, env: dict[str, str]) -> None:
+        os.setsid()
+        file = os.open(output, os.O_WRONLY | os.O_APPEND)
+        for number, name in ((1, 'stdout'), (2, 'stderr')):
+            os.dup2(file, number)
+            setattr(sys, name, open(number, 'w', buffering=1, closefd=False))
+        os.environ.update(env)
+        os.chdir(ROOT)
+        atexit._clear()  # what the parent is to do at its end
+        torch.set_num_threads(1)
+        random.seed()
+        np.random.seed()
+        forget_runs()
+        try:
+            load_tool(tool).main(args)
+        finally:
+            atexit._run_exitfuncs()  # as at the end of Python; multiprocessing does so from Python 3.13 on
+
+    def poll(self) -> int | None:
+        return self.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self.join(timeout)
+        if self.exitcode is None:
+            raise subprocess.TimeoutExpired(self.name, timeout)
+        return self.exitcode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+
 class Process:
     """A command running in the project's root as a group of its own, with its output in a file.
 
-    A script without an interpreter before it (``'tools/train.py', ...``) is forked from the server of forked.py.
+    A tool without an interpreter before it (``'tools/train.py', ...``) is forked from this process.
     """
 
-    def __init__(self, *args: Any, output: Path, cwd: Path = ROOT, **env: str):
+    def __init__(self, *args: Any, output: Path, **env: str):
         self.output = output
+        words = [str(arg) for arg in args]
         env = {'PYTHON': sys.executable, 'OMP_NUM_THREADS': '1', **env}
         output.write_text('')
-        if str(args[0]).endswith('.py'):
-            self.popen = Forked(*args, output=output, cwd=cwd, **env)
+        if words[0].endswith('.py'):
+            self.popen = Fork(Path(words[0]).stem, words[1:], output, env)
             return
         with open(output, 'a') as file:
-            self.popen = subprocess.Popen([str(arg) for arg in args], cwd=cwd, stdout=file, stderr=subprocess.STDOUT,
+            self.popen = subprocess.Popen(words, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT,
                                           start_new_session=True, env={**os.environ, **env})
 
     def text(self) -> str:
@@ -155,6 +236,15 @@ def call(*args: Any, output: Path, rc: int = 0, timeout: float = 600., **options
     """Runs a command to its end and returns its output."""
     with start(*args, output=output, **options) as process:
         return process.finish(rc, timeout)
+
+
+@contextmanager
+def start_two(*args: Any, output: Path, **env: str) -> Iterator[list[Process]]:
+    """Start a command in two processes as torchrun does; the outputs are ``{output}0`` and ``{output}1``."""
+    env |= dict(WORLD_SIZE='2', MASTER_ADDR='127.0.0.1', MASTER_PORT=free_port())
+    with ExitStack() as stack:
+        yield [stack.enter_context(start(*args, '--launcher', 'pytorch', output=Path(f'{output}{rank}'), RANK=str(rank),
+                                         LOCAL_RANK=str(rank), **env)) for rank in range(2)]
 
 
 def kill_repeatedly(command: tuple, work_dir: Path, kills: int, within: float, seed: int = 0) -> int:

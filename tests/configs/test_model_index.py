@@ -14,16 +14,6 @@ INDEX = yaml.safe_load((ROOT / 'model-index.yml').read_text())
 MODELS = {model['Name']: model for model in INDEX['Models']}
 
 
-@pytest.fixture(scope='module')
-def authors() -> dict[str, list[float]]:
-    """{arch: top-1 at 224, at 384, at 384 from IN-22k} of the README's table."""
-    readme = (ROOT / 'README.md').read_text()
-    rows = re.findall(r'^\| (CvT-\w+) \|.*\| ([\d.]+ / [\d.]+|-) \| ([\d.]+) \|$', readme, re.M)
-    assert len(rows) == 3
-    return {name.lower(): [float(number) for number in (*small.split(' / '), large) if number != '-']
-            for name, small, large in rows}
-
-
 def test_is_what_mim_reads():
     """mim finds a model by its name in lower case, joins ``Weights`` and ``Config`` unless they are texts."""
     assert set(INDEX) == {'Collections', 'Models'} and len(MODELS) == len(INDEX['Models']) == 7
@@ -61,15 +51,3 @@ def test_weights_are_those_that_configs_load():
         assert url == f'https://huggingface.co/microsoft/{repository}/resolve/main' and file in HUB_FILES
         arch = metadata['Architecture'].replace('cvt-', 'CvT-')
         assert model['File'] == f'{arch}-{size}x{size}-IN-{"22k" if more else "1k"}.pth'
-
-
-def test_accuracies_are_those_of_the_documents(authors):
-    listed: dict[str, list[float]] = {}
-    for name, model in MODELS.items():
-        top1 = model['Results'][0]['Metrics']['Top 1 Accuracy']
-        listed.setdefault(model['Metadata']['Architecture'], []).append(top1)
-        assert f'authors: {top1} top-1' in (ROOT / model['Config']).read_text()
-    assert listed == authors
-    table = (ROOT / 'README.md').read_text()
-    assert all(' / '.join(map(str, numbers[:-1])) in table and f'| {numbers[-1]} |' in table
-               for numbers in authors.values())

@@ -52,10 +52,3 @@ def test_without_a_corruption_the_image_stays_itself(photo):
 def test_wrong_settings(change):
     with pytest.raises(ValueError, match='corruption|severity'):
         CorruptImage(**{'corruption': 'fog', 'severity': 1, **change})
-
-
-@pytest.mark.parametrize('image', [np.zeros((31, 64, 3), np.uint8), np.zeros((64, 64, 4), np.uint8),
-                                   np.zeros((64, 64, 3), np.float32), np.zeros((64, 64), np.uint8)])
-def test_images_that_cannot_be_corrupted(image):
-    with pytest.raises(ValueError, match='shape'):
-        corrupt(image, 'fog', 1)

@@ -1,5 +1,4 @@
 """ImageDataset: its layouts, what it makes of an image, and images that cannot be read."""
-import io
 import pickle
 import random
 import tarfile
@@ -8,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
-from mmengine.registry import DATASETS, FUNCTIONS
+from mmengine.registry import FUNCTIONS
 from PIL import Image
 from torch.utils.data import DataLoader
 
@@ -72,22 +70,17 @@ def test_class_folders(root):
     assert [dataset[i]['labels'] for i in range(12)] == [0] * 4 + [1] * 4 + [2] * 4
 
 
-@pytest.mark.parametrize('layout', ['list', 'list with byte-order mark', 'tar', 'tar files', 'tar file per class'])
+@pytest.mark.parametrize('layout', ['list', 'tar', 'tar file per class'])
 def test_every_layout_gives_the_same_samples(root, layout):
     """The numbers of the classes, the order of the images and their pixels."""
     options = dict(transform=dict(input_size=24), num_classes=3)
     folders = ImageDataset(str(root), 'val', **options)
-    if layout.startswith('list'):
-        lines = (root / 'meta/val.txt').read_text()
-        (root / 'meta/val.txt').write_text(lines, encoding='utf-8-sig' if 'mark' in layout else 'utf-8')
+    if layout == 'list':
         other = ImageDataset(str(root), 'val', ann_file='meta/val.txt', **options)
     else:
         (root / 'shards').mkdir()
         if layout == 'tar':
             pack(root / 'val', root / 'shards.tar', './val')
-        elif layout == 'tar files':
-            for name in CLASSES:
-                pack(root / 'val' / name, root / f'shards/{ord(name[0]) % 7}.tar', f'val/{name}')
         else:
             for name in CLASSES:
                 pack(root / 'val' / name, root / f'shards/{name}.tar', '')
@@ -113,58 +106,6 @@ def test_a_changed_tar_file_is_read_anew(root):
         ImageDataset(str(root), 'all.tar')
 
 
-def _header_damaged(tar: Path) -> None:
-    data = bytearray(tar.read_bytes())
-    with tarfile.open(tar) as file:
-        offset = file.getmembers()[5].offset
-    data[offset:offset + 100] = b'x' * 100
-    tar.write_bytes(data)
-
-
-def _cut_at_a_member(tar: Path) -> None:
-    with tarfile.open(tar) as file:
-        offset = file.getmembers()[5].offset
-    tar.write_bytes(tar.read_bytes()[:offset])
-
-
-def _twice(tar: Path) -> None:
-    tar.write_bytes(tar.read_bytes() * 2)
-
-
-def _with_a_link(tar: Path) -> None:
-    with tarfile.open(tar, 'a') as file:
-        member = tarfile.TarInfo('Bengal/link.png')
-        member.type, member.linkname = tarfile.SYMTYPE, 'Bengal_0.png'
-        file.addfile(member)
-
-
-def _with_a_tar(tar: Path) -> None:
-    with tarfile.open(tar, 'a') as file:
-        file.addfile(tarfile.TarInfo('more.tar'))
-
-
-@pytest.mark.parametrize('damage', [_header_damaged, _cut_at_a_member, _twice, _with_a_link, _with_a_tar])
-def test_a_tar_file_of_which_images_would_be_missing_is_refused(root, damage):
-    tar = pack(root / 'train', root / 'all.tar', '')
-    damage(tar)
-    with pytest.raises(ValueError, match='all.tar'):
-        ImageDataset(str(root), 'all.tar')
-
-
-def test_of_members_of_one_name_the_last_counts(root):
-    tar = pack(root / 'train', root / 'all.tar', '')
-    with tarfile.open(tar, 'a') as file:
-        file.add(root / 'train/Bengal/Bengal_1.JPEG', 'Bengal/Bengal_0.png')
-    dataset = ImageDataset(str(root), 'all.tar', transform=dict(input_size=24))
-    assert len(dataset) == 12 and torch.equal(dataset[0]['inputs'], dataset[1]['inputs'])
-
-
-def test_images_of_every_suffix(root):
-    for suffix in ('webp', 'bmp', 'tif'):
-        Image.new('RGB', (40, 30)).save(root / f'train/Bengal/new.{suffix}')
-    assert len(ImageDataset(str(root), 'train')) == 15
-
-
 @pytest.mark.parametrize('tar', [False, True])
 def test_classes_are_numbered_by_the_given_names(root, tar):
     """As of a checkpoint: with some of the folders only, and never by position."""
@@ -179,31 +120,7 @@ def test_classes_are_numbered_by_the_given_names(root, tar):
         ImageDataset(str(root), split, metainfo=dict(classes=CLASSES[:2]))
 
 
-def test_imagenet_a_has_some_of_imagenets_classes(tmp_path):
-    for name in ('n01498041', 'n12267677'):
-        (tmp_path / name).mkdir()
-        Image.new('RGB', (40, 40)).save(tmp_path / name / 'x.png')
-    cfg = Config.fromfile(ROOT / 'configs/cvt13_in1k_a.py').test_dataloader.dataset
-    dataset = DATASETS.build(dict(cfg, data_root=str(tmp_path), num_classes=1000))
-    assert [sample['labels'] for sample in dataset] == [6, 988] and len(dataset.metainfo['classes']) == 1000
-
-
-def test_memory_does_not_hold_python_objects_per_image(root):
-    dataset = pickle.loads(pickle.dumps(ImageDataset(str(root), 'train')))
-    assert dataset[7]['paths'].endswith('Siamese_3.JPEG')
-    for name, value in vars(dataset).items():
-        assert not isinstance(value, (list, dict)) or len(value) <= 3, name
-
-
 # -- images ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize('mode', ['L', 'CMYK', 'P', 'RGBA', 'LA', '1'])
-def test_every_colour_mode_becomes_rgb(mode):
-    file = io.BytesIO()
-    Image.new('RGB', (30, 30), 'white').convert(mode).save(file, 'TIFF')
-    image = open_image(file)
-    assert image.mode == 'RGB' and np.asarray(image).min() >= 250
 
 
 @pytest.mark.parametrize('mode, suffix', [('I;16', 'png'), ('I;16', 'tif'), ('I;16B', 'tif'), ('I', 'tif'),
@@ -262,8 +179,8 @@ def save_turned(folder: Path, orientation: int, suffix: str = 'jpg') -> Path:
     return folder / f'photo.{suffix}'
 
 
-@pytest.mark.parametrize('orientation', range(1, 9))
-@pytest.mark.parametrize('suffix', ['jpg', 'png', 'tif', 'webp'])
+@pytest.mark.parametrize('suffix, orientation', [
+    *(('jpg', orientation) for orientation in range(1, 9)), ('png', 6), ('tif', 6), ('webp', 6)])
 def test_a_photo_is_the_same_for_every_task(tmp_path, orientation, suffix):
     """In training, evaluation, prediction, slices and conversion, and as MMDetection and MMSegmentation read it."""
     from mmcv.transforms import LoadImageFromFile
@@ -294,10 +211,6 @@ def test_missing_folders_and_images(root):
     for arguments in (('nowhere', ), ('nowhere', 'train'), (root, 'test')):
         with pytest.raises(FileNotFoundError, match=str(arguments[-1])):
             ImageDataset(*map(str, arguments))
-    for labels in (True, False):
-        (root / 'empty/ant').mkdir(parents=True, exist_ok=True)
-        with pytest.raises(FileNotFoundError, match='empty'):
-            ImageDataset(str(root), 'empty', labels=labels)
     (root / 'train/dog').mkdir()
     with pytest.raises(ValueError, match='dog'):
         ImageDataset(str(root), 'train')
@@ -305,12 +218,8 @@ def test_missing_folders_and_images(root):
 
 @pytest.mark.parametrize('text, error, message', [
     ('Bengal/Bengal_1.JPEG 0\nBengal/gone.JPEG 1\nfar/away.JPEG 2\n', FileNotFoundError, '2 of .*gone.*away'),
-    ('Bengal/Bengal_1.JPEG 3\n', ValueError, 'label 3.*num_classes=3'),
-    ('Bengal/Bengal_1.JPEG 0\nBengal/Bengal_2.JPEG -1\n', ValueError, 'line 2'),
-    ('Bengal/Bengal_1.JPEG\n', ValueError, 'line 1'),
-    ('\n', ValueError, 'no image'),
-    (None, FileNotFoundError, 'val.txt'),
-])
+    ('Bengal/Bengal_1.JPEG 3\n', ValueError, 'num_classes=3'), ('Bengal/Bengal_1.JPEG\n', ValueError, 'line 1'),
+    (None, FileNotFoundError, 'val.txt')])
 def test_bad_list_files(root, text, error, message):
     (root / 'meta/val.txt').write_text(text) if text else (root / 'meta/val.txt').unlink()
     with pytest.raises(error, match=message):

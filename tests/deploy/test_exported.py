@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from load_tool import load_tool
+from load_tool import run_tool
 from mmengine.registry import MODELS
 from PIL import Image
 from timm.data import create_transform
@@ -89,31 +89,27 @@ def test_raw_images_give_what_normalised_ones_give(files, network):
                                    made.model(batch), rtol=1e-3, atol=1e-3)
 
 
-def test_predict_draws_from_a_file(data, tmp_path, files, network, monkeypatch, capsys):
+def test_predict_draws_from_a_file(data, tmp_path, files, network):
     """The same line as of the checkpoint."""
-    tool, made = load_tool('predict'), network('classification')
+    made = network('classification')
     config = tmp_path / 'tiny.py'
     made.cfg.dump(config)
     lines = []
     for i, given in enumerate((files['classifier'], made.checkpoint)):
-        monkeypatch.setattr('sys.argv', ['predict.py', *map(str, (
-            config, given, data / 'classification/val/star/00000.png', '--out-dir', tmp_path / f'{i}'))])
-        tool.main()
-        lines.append(re.search(r'00000.png -> .*', capsys.readouterr().out)[0].replace(f'{tmp_path}/{i}', ''))
+        output = run_tool('predict', config, given, data / 'classification/val/star/00000.png', '--out-dir',
+                          tmp_path / f'{i}')
+        lines.append(re.search(r'00000.png -> .*', output)[0].replace(f'{tmp_path}/{i}', ''))
         assert (tmp_path / f'{i}/00000.png').exists()
     assert lines[0] == lines[1]
 
 
 @pytest.mark.parametrize('task, name', [('classification', 'classifier'), ('segmentation', 'segmentor')])
-def test_diagnose_reports_of_a_file_what_it_reports_of_the_checkpoint(
-        data, tmp_path, files, network, monkeypatch, task, name):
+def test_diagnose_reports_of_a_file_what_it_reports_of_the_checkpoint(data, tmp_path, files, network, task, name):
     made, found = network(task), []
     made.cfg.dump(tmp_path / 'tiny.py')
     for i, given in enumerate((files[name], made.checkpoint)):
-        monkeypatch.setattr('sys.argv', ['diagnose.py', *map(str, (
-            tmp_path / 'tiny.py', given, '--data-root', data / task, '--out-dir', tmp_path / f'{i}', '--work-dir',
-            tmp_path / 'run', '--cfg-options', 'visualizer.type=mmengine.Visualizer', f'visualizer.name={name}{i}'))])
-        load_tool('diagnose').main()
+        run_tool('diagnose', tmp_path / 'tiny.py', given, '--data-root', data / task, '--out-dir', tmp_path / f'{i}',
+                 '--work-dir', tmp_path / 'run')
         content = json.loads((tmp_path / f'{i}/report.json').read_text())
         tables = [[[cell['value'] for cell in row] for row in block['rows']] for section in content['sections']
                   for block in section['blocks'] if block['kind'] == 'table']

@@ -49,15 +49,6 @@ def test_same_output(kwargs):
     assert not left & {'BatchNorm2d', 'SyncBatchNorm', 'LayerScale', 'QuickGELU'}
 
 
-def test_a_second_time_changes_nothing():
-    model = trained()
-    fuse(model)
-    once = copy.deepcopy(model)
-    fuse(model)
-    for a, b in zip(model.parameters(), once.parameters(), strict=True):
-        assert torch.equal(a, b)
-
-
 def test_misuse():
     with pytest.raises(RuntimeError, match='eval'):
         fuse(CvT(ARCH))
@@ -107,20 +98,6 @@ def test_changed_weights_are_packed_again(kernels):
         torch.testing.assert_close(model(x), model[0].plain(x))
 
 
-@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
-def test_low_precision(dtype):
-    model, x = trained(), torch.rand(2, 3, 64, 64)
-    fuse(model)
-    with torch.no_grad():
-        expected = model(x)
-        with torch.autocast('cpu', dtype):
-            autocast = model(x)
-        whole = model.to(dtype)(x.to(dtype))
-    for outs in (autocast, whole):
-        for a, b in zip(outs, expected):
-            assert a.dtype == dtype and (a.float() - b).abs().mean() < .03
-
-
 @pytest.mark.parametrize('kernels', ['onednn', 'pytorch', None])
 @pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
 def test_kernels(kernels, dtype):
@@ -142,36 +119,12 @@ def test_kernels(kernels, dtype):
         assert (a.float() - b).abs().max() < (1e-5 if dtype == torch.float32 else .1)
 
 
-def test_training_of_a_fused_model_is_refused():
-    model = trained()
-    fuse(model)
-    with pytest.raises(RuntimeError, match='fused'):
-        model.train()(torch.rand(1, 3, 32, 32))
-
-
 @pytest.mark.parametrize('block', [2**20, 700, 90, 1])
 def test_attention_in_blocks(monkeypatch, block):
     monkeypatch.setattr(cpu, 'BLOCK', block)
     q, k, v = torch.randn(2, 37, 24), torch.randn(2, 11, 24), torch.randn(2, 11, 24)
     torch.testing.assert_close(
         cpu.attend_in_blocks(q, k, v, 3, .3), softmax_attention(q, k, v, 3, .3), rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize('pack_weight', [lambda weight, rows: None, None], ids=['no operator', 'as it is'])
-def test_linear_layer_without_the_operator_and_under_gradients(monkeypatch, pack_weight):
-    if pack_weight:
-        monkeypatch.setattr(cpu, 'pack_weight', pack_weight)
-    plain = nn.Linear(8, 5)
-    layer, x = cpu.InferenceLinear(plain, cpu.Choices(), silu=True), torch.rand(3, 8, requires_grad=True)
-    expected = nn.functional.silu(plain(x))
-    with torch.no_grad():
-        torch.testing.assert_close(layer(x), expected)
-    out = layer(x)
-    torch.testing.assert_close(out, expected)
-    assert torch.equal(*(torch.autograd.grad(y.sum(), x)[0] for y in (out, expected)))
-    exported = torch.export.export(layer.requires_grad_(False), (x.detach(), ))
-    assert not any('mkldnn' in str(node.target) for node in exported.graph.nodes)
-    torch.testing.assert_close(exported.module()(x.detach()), expected)
 
 
 def test_compiled_for_images_of_all_sizes():

@@ -3,16 +3,17 @@
 Here with dict(backend='eager'), which traces the network as True does, but generates no code.
 """
 import torch
+from load_tool import run_tool
 from tiny_training import differences, load, write_config
 
 
-def test_a_compiled_run_is_resumed_with_the_same_bits(tmp_path, run_tool):
+def test_a_compiled_run_is_resumed_with_the_same_bits(tmp_path):
     config = write_config(tmp_path)
     config.write_text(config.read_text() + "compile = dict(backend='eager')\n")
     whole, resumed = tmp_path / 'whole', tmp_path / 'resumed'
-    args = 'tools/train.py', config, '--cfg-options', 'default_hooks.checkpoint.max_keep_ckpts=3'
-    output = run_tool(*args, '--work-dir', whole).stdout
-    output += run_tool(*args, '--work-dir', resumed, '--resume', whole / 'epoch_6.pth').stdout
+    args = 'train', config, '--cfg-options', 'default_hooks.checkpoint.max_keep_ckpts=3'
+    output = run_tool(*args, '--work-dir', whole)
+    output += run_tool(*args, '--work-dir', resumed, '--resume', whole / 'epoch_6.pth')
     assert 'recompile_limit' not in output
     assert not differences(whole / 'epoch_8.pth', resumed / 'epoch_8.pth')
     assert 'The backbone is compiled' in next(resumed.glob('*/*.log')).read_text()

@@ -1,8 +1,12 @@
-"""Runs that are killed, stopped, or out of disk end with the weights of a run that was not.
+"""Runs of three tasks that crash, are stopped, killed or out of disk end with the weights of a run that was not.
 
-``PYTHONPATH=.:tests python tests/engine/test_faults.py 20`` kills one run 20 times at random moments and compares its
-end with that of an undisturbed run, bit for bit; the tests below do the same with fewer kills.
-tests/engine/checkpoint/test_resume.py disturbs runs inside one process.
+``PYTHONPATH=.:tests:tools python tests/engine/test_faults.py 20 [detection]`` kills runs of each task, or of the named
+one, 20 times at random moments and compares their ends with that of an undisturbed run, bit for bit.
+tests/engine/checkpoint/test_resume.py disturbs the runs of a smaller network at more moments.
+
+All runs draw random numbers wherever the recipes do: in mmdet's and mmseg's pipelines, in the batch (mmdet), in the
+sampling of boxes, in dropout and drop path. Detection and segmentation accumulate 3 iterations, of which neither an
+epoch (4) nor the interval of checkpoints (4) is a multiple. Detection groups images by their shape.
 """
 import os
 import re
@@ -11,154 +15,202 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tiny_training import EPOCHS, call, differences, kill_repeatedly, load, start, write_config
+from _shapes import generate
+from load_tool import ROOT, forget_runs
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+from tiny_training import Crash, Disturb, call, crash, differences, kill_repeatedly, load, start, stop, write_config
 
 from cvt_dense.engine.checkpoint import find_checkpoint
+from cvt_dense.launch.flags import TrainFlags
+from cvt_dense.launch.start import start_training
 
-LAST = f'epoch_{EPOCHS}.pth'
-WITHIN = 0.9  # seconds: about one epoch and one evaluation
+COMMON = """
+_base_ = {base!r}
+arch = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
+optim_wrapper = dict(accumulative_counts=3)
+custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True)]
+val_dataloader = val_evaluator = val_cfg = test_dataloader = test_evaluator = test_cfg = None
+"""
+# Sampler and batch sampler as in the COCO recipes.
+DETECTION = COMMON + """
+model = dict(
+    data_preprocessor=dict(
+        batch_augments=[dict(type='BatchSyncRandomResize', random_size_range=(32, 64), interval=1)]),
+    backbone=dict(arch=dict(_delete_=True, **arch), drop_path_rate=0.2),
+    neck=dict(in_channels=[8, 24, 48]))
+train_dataloader = dict(
+    batch_size=2, num_workers=0,
+    sampler=dict(_delete_=True, type='DefaultSampler', shuffle=True),
+    batch_sampler=dict(type='AspectRatioBatchSampler'),
+    dataset=dict(data_root={data!r}, pipeline=[
+        dict(type='LoadImageFromFile'),
+        dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
+        dict(type='RandomChoiceResize', scales=[(96, 96), (128, 128)], keep_ratio=True),
+        dict(type='RandomCrop', crop_size=(80, 96), allow_negative_crop=False),
+        dict(type='PhotoMetricDistortion'), dict(type='RandomFlip', prob=0.5), dict(type='PackDetInputs')]))
+train_cfg = dict(_delete_=True, type='EpochBasedTrainLoop', max_epochs=6)
+param_scheduler = [dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=24)]
+default_hooks = dict(checkpoint=dict(by_epoch=True, interval=1), logger=dict(interval=1))
+log_processor = dict(by_epoch=True)
+"""
+SEGMENTATION = COMMON + """
+model = dict(
+    data_preprocessor=dict(size=(96, 96)),
+    backbone=dict(arch=dict(_delete_=True, **arch), drop_path_rate=0.2),
+    decode_head=dict(in_channels=[8, 24, 48]), auxiliary_head=dict(in_channels=48))
+train_dataloader = dict(batch_size=2, num_workers=0, dataset=dict(data_root={data!r}, pipeline=[
+    dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
+    dict(type='RandomResize', scale=(128, 128), ratio_range=(0.8, 1.5), keep_ratio=True),
+    dict(type='RandomCrop', crop_size=(96, 96), cat_max_ratio=0.75),
+    dict(type='RandomFlip', prob=0.5), dict(type='PhotoMetricDistortion'), dict(type='PackSegInputs')]))
+train_cfg = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=24)
+default_hooks = dict(checkpoint=dict(interval=4), logger=dict(interval=1))
+"""
+DENSE = dict(detection=('maskrcnn_cvt_nano_shapes', DETECTION), segmentation=('upernet_cvt_nano_shapes', SEGMENTATION))
+LAST = dict(classification='epoch_8.pth', detection='epoch_6.pth', segmentation='iter_24.pth')
+WITHIN = 4.  # seconds: some of a run's 24 iterations
 
 
-def train(folder: Path, work_dir: Path, *flags: str):
-    return ('tools/train.py', folder / 'tiny.py', '--work-dir', work_dir, *flags)
+def write_configs(folder: Path) -> dict[str, Path]:
+    """Write data and a config of each task; return the configs."""
+    configs = dict(classification=write_config(folder))
+    generate(folder / 'shapes', train=8, val=1, train_per_class=1, val_per_class=1)
+    for task, (base, text) in DENSE.items():
+        configs[task] = folder / f'{task}.py'
+        configs[task].write_text(text.format(base=f'{ROOT}/configs/{base}.py', data=f'{folder}/shapes/{task}'))
+    return configs
 
 
 @pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('faults')
-    write_config(folder)
-    return folder
+def configs(tmp_path_factory) -> dict[str, Path]:
+    return write_configs(tmp_path_factory.mktemp('faults'))
+
+
+def train(config: Path, work_dir: Path, disturb: Hook | None = None, workers: int = 0) -> None:
+    """Start a run in this process, or go on with it."""
+    forget_runs()
+    runner = start_training(TrainFlags(config=str(config), work_dir=str(work_dir), resume='auto', cfg_options={
+        'train_dataloader.num_workers': workers, 'train_dataloader.persistent_workers': workers > 0}))
+    if disturb is not None:
+        runner.register_hook(disturb, 'VERY_HIGH')
+    runner.train()
 
 
 @pytest.fixture(scope='module')
-def undisturbed(folder):
-    call(*train(folder, folder / 'undisturbed'), output=folder / 'undisturbed.txt')
-    return folder / 'undisturbed'
+def whole(configs) -> Callable[[str], Path]:
+    """Return the work dir of a task's undisturbed run."""
+
+    def run(task: str) -> Path:
+        work_dir = configs[task].parent / f'{task}_whole'
+        if not work_dir.exists():
+            train(configs[task], work_dir)
+        return work_dir
+
+    return run
 
 
-def test_killed_at_random_moments(folder, undisturbed):
-    work_dir = folder / 'killed'
-    # On a fast machine the run may end before the second.
-    assert kill_repeatedly(train(folder, work_dir, '--resume'), work_dir, kills=2, within=WITHIN) >= 1
-    assert differences(undisturbed / LAST, work_dir / LAST) == []
-    assert sorted(path.name for path in work_dir.glob('*.pth')) == sorted(
-        path.name for path in undisturbed.glob('*.pth'))
-    # One folder of logs, in which every epoch's end can be found, since the last start without a checkpoint.
-    logs = list(work_dir.glob('*/*.log'))
-    with_curves = sorted(work_dir.glob('*/vis_data/scalars.json'))
-    begun = sum('training from the beginning' in output.read_text() for output in folder.glob('killed_*.txt'))
-    assert 1 <= len(with_curves) <= begun and with_curves[-1].parts[-3] in {log.parent.name for log in logs}
-    curves = with_curves[-1].read_text()
-    assert all(f'"step": {step}}}' in curves for step in range(1, 25))
+def assert_same_end(work_dir: Path, expected: Path, task: str) -> None:
+    assert differences(expected / LAST[task], work_dir / LAST[task]) == []
+    files, wanted = (sorted(path.name for path in folder.glob('*.pth')) for folder in (work_dir, expected))
+    assert files == wanted and not list(work_dir.glob('.partial-*'))
 
 
-def test_killed_while_writing_a_checkpoint(folder, undisturbed):
-    work_dir = folder / 'writing'
-    with start(*train(folder, work_dir), output=folder / 'writing.txt') as process:
-        process.wait_for(lambda: (work_dir / 'last_checkpoint').exists())
-        process.wait_for(lambda: any(work_dir.glob('.partial-epoch_*')), pause=0.)
+@pytest.mark.parametrize('task, action', [('classification', stop), ('detection', crash), ('segmentation', stop)])
+def test_disturbed_inside_an_epoch(configs, whole, tmp_path, task, action):
+    """With workers, which have loaded batches in advance, and continued without."""
+    with pytest.raises(Crash if action is crash else SystemExit):
+        train(configs[task], tmp_path, Disturb(action, 10), workers=1)
+    assert (tmp_path / 'preempted.pth').exists() == (action is stop)
+    train(configs[task], tmp_path)
+    assert_same_end(tmp_path, whole(task), task)
+
+
+class FullDisk(Hook):
+    """From the third epoch on, no file of this process may grow beyond 64 KiB: a write fails half way."""
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        if runner.epoch == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def test_disk_full_while_writing_a_checkpoint(configs, whole, tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(OSError, match=r'epoch_3\.pth'):
+            train(configs['classification'], tmp_path, FullDisk())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert load(find_checkpoint(str(tmp_path)))['meta']['epoch'] == 2
+    train(configs['classification'], tmp_path)
+    assert_same_end(tmp_path, whole('classification'), 'classification')
+
+
+def test_killed_while_writing_a_checkpoint(configs, whole, tmp_path):
+    """The old checkpoint is deleted after the new one is complete, although only one is kept."""
+    command = 'tools/train.py', configs['classification'], '--work-dir', tmp_path / 'run', '--resume'
+    with start(*command, output=tmp_path / 'output.txt') as process:
+        process.wait_for(lambda: (tmp_path / 'run/last_checkpoint').exists())
+        process.wait_for(lambda: any((tmp_path / 'run').glob('.partial-epoch_*')), pause=0.)
         os.killpg(process.popen.pid, signal.SIGKILL)
-    # The old checkpoint is deleted after the new one is complete, although only one is kept.
-    saved = find_checkpoint(str(work_dir))
-    assert load(saved)['meta']['epoch'] >= 1
-    call(*train(folder, work_dir, '--resume'), output=folder / 'writing_end.txt')
-    assert differences(undisturbed / LAST, work_dir / LAST) == []
-    assert not list(work_dir.glob('.partial-*'))
+    assert load(find_checkpoint(str(tmp_path / 'run')))['meta']['epoch'] >= 1
+    train(configs['classification'], tmp_path / 'run')
+    assert_same_end(tmp_path / 'run', whole('classification'), 'classification')
 
 
-def test_killed_after_an_evaluation_that_was_made_up_for(folder, undisturbed):
-    """The checkpoint that both kills leave was written before that evaluation and does not contain the best score."""
-    work_dir = folder / 'made_up_for'
-    slowly = '--cfg-options', 'val_dataloader.batch_size=1'
-    with start(*train(folder, work_dir, *slowly), output=folder / 'made_up_for_0.txt') as process:
-        process.wait_for_text('Epoch(val) [4][  1/100]')
-        os.killpg(process.popen.pid, signal.SIGKILL)
-    with start(*train(folder, work_dir, *slowly, '--resume'), output=folder / 'made_up_for_1.txt') as process:
-        process.wait_for(lambda: (work_dir / 'last_evaluation').exists(), pause=0.)
-        os.killpg(process.popen.pid, signal.SIGKILL)
-    call(*train(folder, work_dir, *slowly, '--resume'), output=folder / 'made_up_for_2.txt')
-    assert differences(undisturbed / LAST, work_dir / LAST) == []
-    assert sorted(path.name for path in work_dir.glob('*.pth')) == sorted(
-        path.name for path in undisturbed.glob('*.pth'))
+DYING = """
+import os, signal
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
+@HOOKS.register_module()
+class Dying(Hook):
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and runner.rank == 1 and runner.epoch == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
-def test_disk_full_while_writing_a_checkpoint(folder, undisturbed):
-    work_dir = folder / 'full'
-    with start(*train(folder, work_dir), output=folder / 'full.txt') as process:
-        process.wait_for(lambda: (work_dir / 'epoch_1.pth').exists())
-        # From now on, no file of the process may grow beyond 64 KiB: its write fails half way.
-        resource.prlimit(process.popen.pid, resource.RLIMIT_FSIZE, (2**16, 2**16))
-        output = process.finish(rc=1)
-    assert re.search(r'OSError: .* \S+epoch_\d\.pth could not be written', output)
-    assert not list(work_dir.glob('.partial-*'))
-    saved = find_checkpoint(str(work_dir))
-    assert load(saved)['meta']['epoch'] >= 1
-    call(*train(folder, work_dir, '--resume'), output=folder / 'full_end.txt')
-    assert differences(undisturbed / LAST, work_dir / LAST) == []
-
-
-def test_told_to_stop_inside_an_epoch(folder, undisturbed):
-    """With worker processes, of which a signal to the whole group must not take any."""
-    work_dir = folder / 'stopped'
-    flags = ('--cfg-options', 'train_dataloader.num_workers=1')
-    with start(*train(folder, work_dir, *flags), output=folder / 'stopped.txt') as process:
-        process.wait_for_text('Epoch(train) [2][1/3]')
-        os.killpg(process.popen.pid, signal.SIGTERM)
-        output = process.finish()
-    saved = load(work_dir / 'preempted.pth')['meta']
-    assert f'SIGTERM: the run was saved after iteration {saved["iter"]} and ends' in output
-    assert (work_dir / 'last_checkpoint').read_text() == str(work_dir / 'preempted.pth')
-    output = call(*train(folder, work_dir, *flags, '--resume'), output=folder / 'stopped_end.txt')
-    assert len(re.findall(r'Epoch\(train\) ', output)) == 24 - saved['iter']
-    assert differences(undisturbed / LAST, work_dir / LAST) == []
-    assert sorted(path.name for path in work_dir.glob('*.pth')) == sorted(
-        path.name for path in undisturbed.glob('*.pth'))
-
-
-def test_torchrun_restarts_and_resumes_after_the_loss_of_a_process(folder, undisturbed, tmp_path):
-    (tmp_path / 'dying.py').write_text(
-        'import os, signal\n'
-        'from mmengine.hooks import Hook\n'
-        'from mmengine.registry import HOOKS\n'
-        '@HOOKS.register_module()\n'
-        'class Dying(Hook):\n'
-        '    def before_train_iter(self, runner, batch_idx, data_batch=None):\n'
-        "        first_start = os.environ['TORCHELASTIC_RESTART_COUNT'] == '0'\n"
-        '        if first_start and runner.rank == 1 and runner.epoch == 3:\n'
-        '            os.kill(os.getpid(), signal.SIGKILL)\n')
+def test_torchrun_restarts_and_resumes_after_the_loss_of_a_process(configs, tmp_path):
+    (tmp_path / 'dying.py').write_text(DYING)
     config = tmp_path / 'dying_config.py'
-    config.write_text(f'_base_ = {str(folder / "tiny.py")!r}\n'
+    config.write_text(f'_base_ = {str(configs["classification"])!r}\n'
                       "custom_imports = dict(imports=['dying'])\n"
                       "default_hooks = dict(dying=dict(type='Dying'))\n")
-    work_dir = tmp_path / 'work'
-    output = call('tools/dist_train.sh', config, 2, '--work-dir', work_dir, '--cfg-options',
+    output = call('tools/dist_train.sh', config, 2, '--work-dir', tmp_path / 'work', '--cfg-options',
                   'train_dataloader.batch_size=6', output=tmp_path / 'output.txt', MAX_RESTARTS='1',
                   PYTHONPATH=str(tmp_path))
     assert len(re.findall(r'resumed epoch: [23], iter: ', output)) == 1
-    end, reference = load(work_dir / LAST), load(undisturbed / LAST)
-    assert end['meta']['iter'] == reference['meta']['iter'] and end['meta']['world_size'] == 2
+    end = load(tmp_path / 'work' / LAST['classification'])['meta']
+    assert (end['iter'], end['world_size']) == (24, 2)
 
 
-def main(kills: int) -> None:
+def main(kills: int, tasks: list[str]) -> None:
     folder = Path(tempfile.mkdtemp(prefix='faults_'))
-    write_config(folder)
-    call(sys.executable, *train(folder, folder / 'undisturbed'), output=folder / 'undisturbed.txt')
-    done, runs = 0, 0
-    while done < kills:  # a run of seconds is over after some kills; then another one begins
-        work_dir = folder / f'killed{runs}'
-        command = sys.executable, *train(folder, work_dir, '--resume')
-        done += kill_repeatedly(command, work_dir, kills - done, WITHIN, seed=runs)
-        runs += 1
-        different = differences(folder / 'undisturbed' / LAST, work_dir / LAST)
-        print(f'{done} kills, {runs} runs: {len(different)} values of the last checkpoint differ', flush=True)
-        if different:
-            sys.exit(f'{folder}: {different[:5]}')
+    configs = write_configs(folder)
+    for task in tasks:
+        def command(work_dir: Path, workers: int = 0, task: str = task) -> tuple[Any, ...]:
+            return (sys.executable, ROOT / 'tools/train.py', configs[task], '--work-dir', work_dir, '--resume',
+                    '--cfg-options', f'train_dataloader.num_workers={workers}')
+
+        call(*command(folder / task), output=folder / f'{task}.txt')
+        done, runs = 0, 0
+        while done < kills:  # a run of seconds is over after some kills; then another one begins
+            work_dir = folder / f'{task}{runs}'
+            done += kill_repeatedly(command(work_dir, runs % 3), work_dir, min(5, kills - done), WITHIN, seed=runs)
+            runs += 1
+            different = differences(folder / task / LAST[task], work_dir / LAST[task])
+            print(f'{task}: {done} kills, {runs} runs, {len(different)} values of the last checkpoint differ',
+                  flush=True)
+            if different:
+                sys.exit(f'{folder}: {different[:5]}')
     shutil.rmtree(folder)
 
 
 if __name__ == '__main__':
     os.environ['CUDA_VISIBLE_DEVICES'] = ''
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2:] or list(LAST))

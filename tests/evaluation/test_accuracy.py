@@ -82,14 +82,3 @@ def test_real_labels(data, tmp_path):
     renamed = [dict(sample, path='n01/cat.JPEG') for sample in samples(*data)]
     with pytest.raises(ValueError, match='n01/cat.JPEG.*real_labels'):
         evaluate(renamed, real_labels=str(tmp_path / 'real.json'))
-
-
-def test_mistakes(tmp_path):
-    with pytest.raises(ValueError, match='topk'):
-        Accuracy(topk=(0, ))
-    with pytest.raises(ValueError, match='valid_classes'):
-        Accuracy(valid_classes=[])
-    with pytest.raises(ValueError, match='12.*10 outputs'):
-        evaluate(samples(torch.randn(1, 10), [3]), valid_classes=[3, 12])
-    with pytest.raises(FileNotFoundError, match='gone.json'):
-        Accuracy(real_labels=str(tmp_path / 'gone.json'))

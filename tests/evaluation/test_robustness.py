@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from _shapes import generate
+from load_tool import run_tool
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
@@ -42,11 +43,11 @@ def segmentor(tmp_path_factory) -> tuple[Path, Path, Path]:
     return folder, config, folder / 'random.pth'
 
 
-def test_each_corruption_reaches_the_network(run_tool, segmentor):
+def test_each_corruption_reaches_the_network(segmentor):
     folder, config, checkpoint = segmentor
     common = ('--data-root', folder / 'data/segmentation')
-    out = run_tool('tools/test.py', config, checkpoint, *common, '--work-dir', folder / 'all',
-                   '--corrupt', 'gaussian_noise,contrast', '--severity', '1,5').stdout
+    out = run_tool('test', config, checkpoint, *common, '--work-dir', folder / 'all',
+                   '--corrupt', 'gaussian_noise,contrast', '--severity', '1,5')
     found = json.loads((folder / 'all/test/corruptions.json').read_text())
     values = [found['clean']['mIoU'], *(found['corrupted'][name][severity]['mIoU']
                                         for name in ('gaussian_noise', 'contrast') for severity in '15')]

@@ -63,10 +63,3 @@ def test_a_cpu_that_is_slow_in_bfloat16_is_told_of(monkeypatch, slower):
     monkeypatch.setattr('torch.cuda.is_available', lambda: False)
     check_amp(Config(dict(model=dict(type='X'), default_scope='mmseg')), 'bf16')
     assert len(messages) == slower
-
-
-def test_recipes_train_in_float32_without_a_gpu():
-    cfg = Config(dict(optim_wrapper=dict(type='AmpOptimWrapper', dtype='bfloat16', loss_scale='dynamic',
-                                         optimizer=dict(lr=1.)), launcher='none'))
-    adapt_optimizer(cfg)
-    assert cfg.optim_wrapper == dict(type='OptimWrapper', optimizer=dict(lr=1.))

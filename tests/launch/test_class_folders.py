@@ -4,6 +4,7 @@ import tarfile
 
 import pytest
 import torch
+from load_tool import run_tool
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 from templates_edited import write_template
@@ -13,9 +14,6 @@ from cvt_dense.config.class_folders import set_classes
 from cvt_dense.config.read import read_config
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
-from cvt_dense.launch.checks.weights import check_weights
-from cvt_dense.launch.flags import TestFlags
-from cvt_dense.launch.start import start_test
 
 
 @pytest.fixture
@@ -74,21 +72,6 @@ def test_without_data_the_checkpoint_tells(data, tmp_path, load):
     assert load(None, checkpoint=str(tmp_path / 'mine.pth')).model.num_classes == 3
 
 
-def test_weights_to_start_from_are_compared_before_a_run(data, tmp_path, load):
-    def check(name):
-        cfg = load(data, dict(pretrained=str(tmp_path / name)))
-        check_weights(cfg, MODELS.build(cfg.model), dict(train=None))
-
-    other = MODELS.build(dict(type='cvt_dense.CvT', arch=dict(embed_dims=(8, 16, 32), depths=(1, 1, 1),
-                                                              num_heads=(1, 2, 4))))
-    torch.save(other.state_dict(), tmp_path / 'other.pth')
-    for name in ('none.pth', 'other.pth'):
-        with pytest.raises(UserError, match=name):
-            check(name)
-    torch.save(MODELS.build(load(data).model).backbone.state_dict(), tmp_path / 'right.pth')
-    check('right.pth')
-
-
 @pytest.fixture
 def trained(tmp_path):
     """A folder with test data of two classes, and a network that takes everything for the second."""
@@ -107,30 +90,9 @@ def trained(tmp_path):
     return tmp_path, config
 
 
-def test_a_test_numbers_the_folders_by_the_checkpoints_names(trained, run_tool):
+def test_a_test_numbers_the_folders_by_the_checkpoints_names(trained):
     folder, config = trained
     shutil.rmtree(folder / 'val/dark')  # 'light' alone would be class 0
-    out = run_tool('tools/test.py', config, folder / 'mine.pth', '--data-root', folder, '--work-dir',
-                   folder / 'work').stdout
+    out = run_tool('test', config, folder / 'mine.pth', '--data-root', folder, '--work-dir',
+                   folder / 'work')
     assert 'accuracy/top1: 100.0' in out
-
-
-def test_a_class_that_the_checkpoint_does_not_know_is_named(trained):
-    folder, config = trained
-    (folder / 'val/light').rename(folder / 'val/bright')
-    with pytest.raises(UserError, match='bright.*light'):
-        start_test(TestFlags(config=str(config), checkpoint=str(folder / 'mine.pth'), data_root=str(folder),
-                             work_dir=str(folder / 'work')))
-
-
-def test_a_checkpoints_names_number_the_folders_of_a_test(data, tmp_path, load):
-    """A subset keeps its numbers; what training reads, and a config's own names, stay."""
-    model = MODELS.build(load(data).model)
-    meta = dict(dataset_meta=dict(classes=['rain', 'snow', 'sun']))
-    torch.save(dict(state_dict=model.state_dict(), meta=meta), tmp_path / 'mine.pth')
-    for path in [*(data / 'val/rain').iterdir(), data / 'val/rain', *(data / 'val/snow').iterdir(), data / 'val/snow']:
-        path.unlink() if path.is_file() else path.rmdir()
-    cfg = load(data, checkpoint=str(tmp_path / 'mine.pth'))
-    dataset = load_datasets(cfg, ['test'])['test']
-    assert [dataset[i]['labels'] for i in range(len(dataset))] == [2]
-    assert 'metainfo' not in cfg.train_dataloader.dataset and cfg.model.num_classes == 3

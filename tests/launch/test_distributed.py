@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from forked import ROOT, free_port
+from load_tool import ROOT, run_tool
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
 from PIL import Image
-from tiny_training import EPOCHS, ITERATIONS, call, differences, load, start, write_config
+from tiny_training import EPOCHS, ITERATIONS, call, differences, free_port, load, start, start_two, write_config
 
 TWO = ('--cfg-options', 'train_dataloader.batch_size=6')
 
@@ -55,8 +57,7 @@ def slurm(folder):
 @pytest.fixture(scope='module')
 def one(folder):
     """Work dir of an undisturbed run of one process."""
-    call('tools/train.py', folder / 'tiny.py', '--work-dir', folder / 'one',
-         output=folder / 'one.txt')
+    run_tool('train', folder / 'tiny.py', '--work-dir', folder / 'one')
     return folder / 'one'
 
 
@@ -120,46 +121,45 @@ def test_slurm_trains_stops_and_continues_with_another_number_of_processes(folde
     assert saved['world_size'] == 2
 
     # The same total batch: the rest of the run is as if nothing had happened.
-    output = call('tools/train.py', folder / 'tiny.py', '--work-dir', work_dir, '--resume',
-                  output=folder / 'continued.txt')
+    output = run_tool('train', folder / 'tiny.py', '--work-dir', work_dir, '--resume')
     assert 'Continued with 1 x 12 images' in output and 'was saved with 2 x 6 x 1' in output
     assert not (work_dir / 'preempted.pth').exists()
     assert_close(one, work_dir)
 
 
+@HOOKS.register_module()
+class Counting(Hook):
+    """Write how many of the optimizer's averages each process has."""
+
+    def after_train(self, runner):
+        optimizer = runner.optim_wrapper.optimizer
+        state = getattr(optimizer, 'optim', optimizer).state
+        count = sum(average['exp_avg'].numel() for average in state.values())
+        Path(runner.work_dir, f'count{runner.rank}').write_text(str(count))
+
+
 def test_zero_trains_as_adamw_and_may_go_on_with_one_process(folder, one, two, tmp_path):
     """The optimizer's state spread over two processes; stopped inside an epoch and continued."""
-    (tmp_path / 'counting.py').write_text(
-        'from pathlib import Path\n'
-        'from mmengine.hooks import Hook\n'
-        'from mmengine.registry import HOOKS\n'
-        '@HOOKS.register_module()\n'
-        'class Counting(Hook):\n'
-        '    def after_train(self, runner):\n'
-        '        optimizer = runner.optim_wrapper.optimizer\n'
-        "        state = getattr(optimizer, 'optim', optimizer).state\n"
-        "        count = sum(average['exp_avg'].numel() for average in state.values())\n"
-        "        Path(runner.work_dir, f'count{runner.rank}').write_text(str(count))\n")
     config = tmp_path / 'zero.py'
     config.write_text(f'_base_ = {str(folder / "tiny.py")!r}\n'
-                      "custom_imports = dict(imports=['counting'])\n"
                       "default_hooks = dict(counting=dict(type='Counting'))\n"
                       "optim_wrapper = dict(optimizer=dict(type='ZeroRedundancyOptimizer', optimizer_type='AdamW'))\n")
-    work_dir, env = tmp_path / 'work', dict(PYTHONPATH=str(tmp_path))
-    command = ('tests/two_ranks.py', 'tools/train.py', config, '--work-dir', work_dir, *TWO)
-    with start(*command, output=tmp_path / 'stopped.txt', **env) as process:
-        process.wait_for_text('Epoch(train) [1][1/3]')
-        os.killpg(process.popen.pid, signal.SIGUSR1)
-        assert 'SIGUSR1: the run was saved' in process.finish()
+    work_dir = tmp_path / 'work'
+    command = 'tools/train.py', config, '--work-dir', work_dir, *TWO
+    with start_two(*command, output=tmp_path / 'stopped') as ranks:
+        ranks[0].wait_for_text('Epoch(train) [1][1/3]')
+        ranks[1].popen.send_signal(signal.SIGUSR1)
+        assert 'SIGUSR1: the run was saved' in [rank.finish() for rank in ranks][0]
     alone = tmp_path / 'alone'
     shutil.copytree(work_dir, alone)
 
-    call(*command[:-2], '--resume', *TWO, output=tmp_path / 'two.txt', **env)
+    with start_two(*command[:-2], '--resume', *TWO, output=tmp_path / 'two') as ranks:
+        assert all(rank.finish() for rank in ranks)
     different = differences(two / f'epoch_{EPOCHS}.pth', work_dir / f'epoch_{EPOCHS}.pth')
     assert [name for name in different if not name.startswith('optimizer.base_param_settings.')] == []
     counts = [int((work_dir / f'count{rank}').read_text()) for rank in range(2)]
 
-    call('tools/train.py', config, '--work-dir', alone, '--resume', output=tmp_path / 'one.txt', **env)
+    run_tool('train', config, '--work-dir', alone, '--resume')
     assert_close(one, alone)
     assert sum(counts) == int((alone / 'count0').read_text()) and max(counts) < 0.6 * sum(counts)
 
@@ -175,7 +175,7 @@ def test_evaluation_does_not_depend_on_the_number_of_processes(folder, slurm, on
         Image.fromarray(pixels.astype(np.uint8)).save(images / f'{number:03}.png')
     flags = ('--work-dir', folder / 'test', '--cfg-options', f'test_dataloader.dataset.data_root={tmp_path}')
     outputs = [
-        call('tools/test.py', folder / 'tiny.py', checkpoint, *flags, output=folder / 'test1.txt'),
+        run_tool('test', folder / 'tiny.py', checkpoint, *flags),
         call('tools/slurm_test.sh', 'gpus', 'cvt', folder / 'tiny.py', checkpoint, *flags,
              output=folder / 'test2.txt', **slurm)]
     metrics = [re.findall(r'Epoch\(test\) .*?(accuracy/top1: [\d.]+ .*raw/loss: [\d.]+)', text)
@@ -233,8 +233,8 @@ def test_mistakes_in_a_launcher_call(args, env, message):
     assert result.returncode == 2 and message in result.stderr and not result.stdout
 
 
-def test_curves_of_one_flag(run_tool, folder, tmp_path):
-    run_tool('tools/train.py', folder / 'tiny.py', '--work-dir', tmp_path, '--vis-backend', 'tensorboard',
+def test_curves_of_one_flag(folder, tmp_path):
+    run_tool('train', folder / 'tiny.py', '--work-dir', tmp_path, '--vis-backend', 'tensorboard',
              '--cfg-options', 'train_cfg.max_epochs=1')
     events, = tmp_path.glob('*/vis_data/events.out.tfevents.*')
     assert events.stat().st_size > 0

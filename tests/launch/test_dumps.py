@@ -3,8 +3,9 @@ import re
 from pathlib import Path
 
 import pytest
+from load_tool import run_tool
 from mmengine.config import Config
-from tiny_training import ROOT, call, differences, load, write_config
+from tiny_training import differences, load, write_config
 
 FLAGS = ('--auto-scale-lr', '--amp', 'bf16')
 
@@ -18,8 +19,7 @@ def generations(tmp_path_factory) -> tuple[Path, list[tuple[Path, str]]]:
                'auto_scale_lr.base_batch_size=96')
     for number in range(3):
         work_dir = folder / str(number) / 'work'
-        runs.append((work_dir, call('tools/train.py', config, '--work-dir', work_dir, *FLAGS, *options,
-                                    output=folder / f'{number}.txt')))
+        runs.append((work_dir, run_tool('train', config, '--work-dir', work_dir, *FLAGS, *options)))
         config, options = work_dir / 'tiny.py', ()
     return folder, runs
 
@@ -47,42 +47,8 @@ def test_testing_and_resuming_leave_the_dump_alone(generations):
     folder, runs = generations
     dump = runs[0][0] / 'tiny.py'
     before = dump.read_text()
-    call('tools/test.py', dump, runs[0][0] / 'epoch_2.pth', '--work-dir', runs[0][0], '--cfg-options',
-         'test_dataloader.batch_size=7', output=folder / 'test.txt')
+    run_tool('test', dump, runs[0][0] / 'epoch_2.pth', '--work-dir', runs[0][0], '--cfg-options',
+             'test_dataloader.batch_size=7')
     assert dump.read_text() == before
-    call('tools/train.py', dump, '--resume', output=folder / 'resume.txt')
+    run_tool('train', dump, '--resume')
     assert dump.read_text() == before
-
-
-RUNNER = """
-from mmengine.registry import RUNNERS
-from mmengine.runner import Runner
-
-@RUNNERS.register_module()
-class CountingRunner(Runner):
-    def train(self):
-        print('a runner of the user')
-        return super().train()
-"""
-
-
-def test_own_runner_sync_bn_and_two_processes(generations):
-    """With two processes on a CPU SyncBN is BN and DDP has no devices; the dump is not changed by that."""
-    folder, _ = generations
-    (folder / 'own_runner.py').write_text(RUNNER)
-    config = folder / 'own.py'
-    config.write_text(f"_base_ = {str(folder / 'tiny.py')!r}\ncustom_imports = dict(imports=['own_runner'])\n"
-                      "runner_type = 'CountingRunner'\n"
-                      "model = dict(backbone=dict(norm_cfg=dict(type='SyncBN')))\n")
-    for number in range(2):
-        work_dir = folder / f'own{number}'
-        output = call('tests/two_ranks.py', 'tools/train.py', config, '--work-dir', work_dir, '--cfg-options',
-                      'train_dataloader.batch_size=6', 'train_cfg.max_epochs=1',
-                      'optim_wrapper.accumulative_counts=2', 'auto_scale_lr.base_batch_size=96',
-                      output=folder / f'own{number}.txt', PYTHONPATH=f'{ROOT}:{folder}')
-        assert 'SyncBN has no CPU kernel and was replaced by BN' in output and 'a runner of the user' in output
-        assert 'Scaling the original LR by 0.25' in output  # 2 processes * 6 images * 2 accumulated of 96
-        config = work_dir / 'own.py'
-        dumped = Config.fromfile(config, import_custom_modules=False)
-        assert dumped.model.backbone.norm_cfg.type == 'SyncBN' and dumped.runner_type == 'CountingRunner'
-        assert 'model_wrapper_cfg' not in dumped and 'launcher' not in dumped

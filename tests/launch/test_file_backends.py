@@ -11,7 +11,6 @@ from mmengine.runner import Runner
 
 import cvt_dense  # noqa: F401
 from cvt_dense.config.read import read_config
-from cvt_dense.errors import UserError
 from cvt_dense.launch import build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,18 +57,3 @@ def test_lmdb_gives_the_same_samples(task, data, tmp_path):
         assert torch.equal(sample['inputs'][0], other['inputs'])
         if task == 'segmentation':
             assert torch.equal(sample['data_samples'][0].gt_sem_seg.data, other['data_samples'].gt_sem_seg.data)
-
-
-def test_annotations_too_through_a_backend_that_has_files(data):
-    args = dict(backend='petrel', path_mapping={str(data): 's3://shapes'})
-    cfg = load('detection', data, backend_args=args)
-    for node in (cfg.val_dataloader.dataset, cfg.val_dataloader.dataset.pipeline[0], cfg.val_evaluator):
-        assert node.backend_args == args
-    assert 'backend_args' not in cfg.model
-
-
-@pytest.mark.parametrize('task, stage, backend, named', [
-    ('classification', 'train', 'lmdb', 'ann_file'), ('detection', 'val', 'lmbd', 'backend_args')])
-def test_mistakes(data, tmp_path, task, stage, backend, named):
-    with pytest.raises(UserError, match=named):
-        build.load_datasets(load(task, data, backend_args=dict(backend=backend, db_path=str(tmp_path / 'x'))), [stage])

@@ -71,25 +71,6 @@ def test_data_root_in_wrappers_evaluators_and_below_the_old_one(tmp_path, monkey
     assert cfg.data_root == 'data/coco/mini/'
 
 
-def test_data_root_renames_no_class(tmp_path):
-    (tmp_path / 'classes.txt').touch()
-    meta = dict(classes=('ship', 'car'), thing_classes=['ship'])
-    dataset = dict(data_root='ship', metainfo=meta, others=dict(metainfo=dict(classes='ship/classes.txt')))
-    cfg = Config(dict(data_root='ship', test_dataloader=dict(dataset=dataset)))
-    redirect_data_root(cfg, str(tmp_path))
-    found = cfg.test_dataloader.dataset
-    assert found.data_root == str(tmp_path) and found.metainfo == meta
-    assert found.others.metainfo.classes == f'{tmp_path}/classes.txt'
-
-
-def test_data_root_mistakes(tmp_path):
-    cfg = Config(dict(train_dataloader=dict(dataset=dict(type='X'))))
-    with pytest.raises(UserError, match="--data-root '.*gone' is not a folder"):
-        redirect_data_root(cfg, str(tmp_path / 'gone'))
-    with pytest.raises(UserError, match='sets no data_root that it could replace'):
-        redirect_data_root(cfg, str(tmp_path))
-
-
 def test_auto_scale_lr_flag():
     cfg = Config(dict(optim_wrapper=dict(accumulative_counts=4), auto_scale_lr=dict(base_batch_size=64)))
     read.enable_auto_scale_lr(cfg)

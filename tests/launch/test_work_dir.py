@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from load_tool import load_tool
+from load_tool import load_tool, run_tool
 from mmengine.config import Config
 from run_folder import missing, unexplained
-from tiny_training import call, load, write_config
+from tiny_training import load, write_config
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import work_dir
@@ -25,8 +25,7 @@ def train_flags(**given):
 def run(tmp_path_factory) -> tuple[Path, str]:
     """(folder, output) of a training: its work dir is ``folder / 'my run'``."""
     folder = tmp_path_factory.mktemp('runs')
-    return folder, call('tools/train.py', write_config(folder), '--work-dir', folder / 'my run', *FLAGS,
-                        output=folder / 'first.txt')
+    return folder, run_tool('train', write_config(folder), '--work-dir', folder / 'my run', *FLAGS)
 
 
 def console_before_training(output: str) -> list[str]:
@@ -67,48 +66,27 @@ def test_summary_and_its_commands(run):
     assert float(value) == max(float(result) for _, result in results) and Path(file).is_file()
     commands = {name: shlex.split(line) for name, line in re.findall(
         r'^ +(test|predict|plot|browse|errors): +python (.*)$', text, re.M)}
+
+    def run_command(name, **words):
+        script, *arguments = [words.get(word, word) for word in commands[name]]
+        return run_tool(Path(script).stem, *arguments)
+
     for name, tool in (('browse', 'browse'), ('errors', 'diagnose')):  # which tests/tools/test_reports.py runs
         script, *arguments = commands[name]
         assert Path(script).stem == tool and load_tool(tool).build_parser().parse_args(arguments).config
     before = {path for path in (folder / 'my run').glob('*')}
-    tested = call(*commands['test'], output=folder / 'test.txt')
+    tested = run_command('test')
     assert f'accuracy/top1: {float(value):.4f}' in tested
     written, = {path for path in (folder / 'my run').glob('*')} - before
     assert written.name == 'test' and len(list(written.glob('*/*.log'))) == 1
     assert load(folder / 'my run' / 'epoch_2.pth')
     images = folder / 'data' / 'val'
-    predict = [images if word == 'IMAGE_OR_FOLDER' else word for word in commands['predict']]
-    call(*predict, output=folder / 'predict.txt')
+    run_command('predict', IMAGE_OR_FOLDER=str(images))
     pictures = [path.name for path in (folder / 'my run' / 'predictions').glob('*_0*.png')]
     assert len(pictures) == len(list(images.glob('*/*'))) == 100
-    call(*commands['plot'], output=folder / 'plot.txt')
+    run_command('plot')
     assert unexplained(folder / 'my run') == []
     assert missing(folder / 'my run') == ['preempted.pth', 'nonfinite_iterN_rankR.pth']
-
-
-def test_another_run_is_refused_by_restarts_too(run):
-    folder, _ = run
-    before = sorted(path for path in (folder / 'my run').rglob('*'))
-    output = call('tools/dist_train.sh', folder / 'tiny.py', 1, '--work-dir', folder / 'my run', *FLAGS,
-                  output=folder / 'refused.txt', rc=1, MAX_RESTARTS='1')
-    refusals = re.findall(r'error: .*/my run. holds another run \(last_checkpoint, .*', output)
-    assert len(refusals) == 2 and '--resume' in refusals[0] and '--work-dir' in refusals[0]
-    assert 'resumed epoch' not in output and sorted((folder / 'my run').rglob('*')) == before
-
-
-def test_overwrite_in_two_processes(run):
-    folder, _ = run
-    shutil.copytree(folder / 'my run', folder / 'twice')
-    saved = (folder / 'twice' / 'epoch_2.pth').read_bytes()
-    (folder / 'twice.old1').mkdir()
-    output = call('tests/two_ranks.py', 'tools/train.py', folder / 'tiny.py', '--work-dir', folder / 'twice',
-                  '--overwrite', '--cfg-options', 'train_cfg.max_epochs=1', 'train_dataloader.batch_size=6',
-                  output=folder / 'twice.txt')
-    assert output.count(f"--overwrite: the earlier run in '{folder}/twice' was moved to '{folder}/twice.old2'.") == 1
-    assert (folder / 'twice.old2' / 'epoch_2.pth').read_bytes() == saved
-    assert [path.name for path in (folder / 'twice').glob('epoch_*')] == ['epoch_1.pth']
-    console = console_before_training(output)
-    assert '2 x CPU' in '\n'.join(console)
 
 
 # -- what counts as another run ----------------------------------------------------------------------
@@ -126,6 +104,17 @@ def test_traces(tmp_path):
     (tmp_path / '2026' / 'vis_data' / 'scalars.json').write_text('{"loss": 1}')
     (tmp_path / 'iter_10.pth').touch()
     assert work_dir.traces_of_training(tmp_path) == ['iter_10.pth', '2026/vis_data/scalars.json']
+
+
+def test_overwrite_moves_the_other_run_aside(run, tmp_path):
+    folder, _ = run
+    shutil.copytree(folder / 'my run', tmp_path / 'twice')
+    (tmp_path / 'twice.old1').mkdir()
+    args = 'train', folder / 'tiny.py', '--work-dir', tmp_path / 'twice', '--cfg-options', 'train_cfg.max_epochs=1'
+    assert '--resume' in run_tool(*args, rc=2)
+    run_tool(*args[:4], '--overwrite', *args[4:])
+    assert (tmp_path / 'twice.old2/epoch_2.pth').read_bytes() == (folder / 'my run/epoch_2.pth').read_bytes()
+    assert [path.name for path in (tmp_path / 'twice').glob('epoch_*')] == ['epoch_1.pth']
 
 
 def test_who_is_refused(tmp_path):

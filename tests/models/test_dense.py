@@ -9,8 +9,6 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.structures import InstanceData, PixelData
 
-from cvt_dense.engine import AutocastOptimWrapper
-
 ROOT = Path(__file__).resolve().parents[2]
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
 DIMS = {0: 8, 1: 24, 2: 48, 3: 48}
@@ -83,17 +81,6 @@ def total_loss(model: torch.nn.Module, batch: dict) -> torch.Tensor:
     return loss
 
 
-def loss_in_bfloat16(model, batch) -> torch.Tensor:
-    wrapper = AutocastOptimWrapper(optimizer=torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.1))
-    with wrapper.optim_context(model):
-        loss = total_loss(model, batch)
-    assert loss.dtype == torch.float32
-    loss.backward()
-    assert all(param.grad.isfinite().all() for param in model.parameters() if param.requires_grad)
-    model.zero_grad()
-    return loss.detach()
-
-
 @pytest.mark.parametrize('name', DETECTORS + SEGMENTORS)
 def test_loss_gradients_and_prediction(name):
     """Images of different odd sizes in a batch; every parameter takes part, so DDP needs no find_unused_parameters."""
@@ -121,34 +108,3 @@ def test_loss_gradients_and_prediction(name):
     else:
         assert results[0].pred_sem_seg.data.shape == (1, 63, 97)
         assert 0 <= results[0].pred_sem_seg.data.min() and results[0].pred_sem_seg.data.max() < 150
-
-
-@pytest.mark.parametrize('name', [name for name in SEGMENTORS if not name.startswith('mask2former')])
-def test_bfloat16(name):
-    model, sizes = build(name, drop_path_rate=0.).train(), ((63, 97), (70, 81))
-    torch.manual_seed(0)
-    low = loss_in_bfloat16(model, segmentation_batch(*sizes))
-    torch.manual_seed(0)
-    loss = total_loss(model, segmentation_batch(*sizes))
-    assert 0 < abs(low - loss) < 0.05 * loss
-
-
-def test_padding_of_a_batch_is_for_the_head_to_ignore():
-    """mmdet pads on the right and at the bottom; what an image of a batch predicts lies inside it."""
-    model = build('retinanet_cvt13_coco').eval()
-    with torch.no_grad():
-        small, _ = model(**model.data_preprocessor(detection_batch((40, 64), (90, 120)), False), mode='predict')
-    boxes = small.pred_instances.bboxes
-    if len(boxes):
-        assert boxes[:, 0::2].max() <= 64 and boxes[:, 1::2].max() <= 40
-
-
-@pytest.mark.parametrize('name', ['maskrcnn_cvt13_coco', 'upernet_cvt13_ade20k'])
-def test_image_below_16_pixels(name):
-    """The pipelines enlarge it: mmdet's and mmseg's Resize to the recipe's size, then padding or a crop."""
-    from mmcv.transforms import Compose
-    cfg = Config.fromfile(ROOT / f'configs/{name}.py')
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        resize = Compose([step for step in cfg.test_dataloader.dataset.pipeline if step.type == 'Resize'])
-        image = resize(dict(img=np.zeros((9, 12, 3), np.uint8), img_shape=(9, 12)))['img']
-    assert min(image.shape[:2]) >= 512

@@ -1,12 +1,8 @@
 """Test-time augmentation of detectors: boxes of several views, their masks, and the files of tools/test.py."""
-import contextlib
-import io
-import json
 from pathlib import Path
 
 import pytest
 import torch
-from _shapes import generate
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 
@@ -64,53 +60,3 @@ def test_boxes_of_a_mirror_image_get_their_masks(tta):
         if len(x):
             assert x1 - 1 <= x.min() and x.max() <= x2 + 1 and y1 - 1 <= y.min() and y.max() <= y2 + 1
     assert both.masks[added].any()
-
-
-@pytest.mark.parametrize('name', ['retinanet_cvt13_coco', 'dino_cvt13_coco'])
-def test_box_detectors_take_mmdets_own(name):
-    cfg = Config.fromfile(ROOT / f'configs/{name}.py')
-    assert cfg.tta_model.type == 'DetTTAModel' and cfg.tta_model.tta_cfg.max_per_img == 100
-    assert [step.type for step in cfg.tta_pipeline] == ['LoadImageFromFile', 'TestTimeAug']
-
-
-def test_files_of_predictions(run_tool, tmp_path):
-    """tools/test.py --tta --out writes what pycocotools reads, with the scores that the tool printed."""
-    from pycocotools.coco import COCO
-    from pycocotools.cocoeval import COCOeval
-    data = generate(tmp_path / 'shapes', train=1, val=3, train_per_class=1, val_per_class=1) / 'detection'
-    truth = COCO(data / 'annotations' / 'instances_val.json')
-    config = tmp_path / 'config.py'
-    classes = tuple(category['name'] for category in truth.dataset['categories'])
-    text = (ROOT / 'configs/maskrcnn_cvt13_custom.py').read_text().replace("'_base_/", f"'{ROOT}/configs/_base_/")
-    for old, new in {"('cat', 'dog')": repr(classes), 'train.json': 'instances_train.json',
-                     'val.json': 'instances_val.json',
-                     "image_size = 224 if arch == 'nano' else 800": 'image_size = 128'}.items():
-        assert old in text
-        text = text.replace(old, new)
-    config.write_text(text + f"""
-model['backbone'] = dict(arch=dict(**{ARCH!r}), init_cfg=None)
-model.update(
-    neck=dict(in_channels=[8, 24, 48]),
-    roi_head=dict(bbox_head=dict(num_classes={len(classes)}, fc_out_channels=64),
-                  mask_head=dict(num_classes={len(classes)}, num_convs=1, conv_out_channels=16)),
-    test_cfg=dict(rpn=dict(max_per_img=20), rcnn=dict(score_thr=0., max_per_img=30)))
-tta_model = dict(tta_cfg=dict(max_per_img=30))
-""")
-    cfg = Config.fromfile(config)
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        torch.save(dict(state_dict=MODELS.build(cfg.model).state_dict(), meta={}), tmp_path / 'random.pth')
-    output = run_tool('tools/test.py', config, tmp_path / 'random.pth', '--data-root', data, '--work-dir',
-                      tmp_path / 'work', '--tta', '--out', tmp_path / 'out', '--cfg-options',
-                      'test_dataloader.num_workers=0').stdout
-    for kind in ('bbox', 'segm'):
-        path = tmp_path / 'out' / f'predictions.{kind}.json'
-        found = json.loads(path.read_text())
-        assert {row['image_id'] for row in found} == set(truth.getImgIds())
-        assert {row['category_id'] for row in found} <= set(truth.getCatIds())
-        assert len(found) == 3 * 30
-        with contextlib.redirect_stdout(io.StringIO()):
-            scores = COCOeval(truth, truth.loadRes(str(path)), kind)
-            scores.evaluate()
-            scores.accumulate()
-            scores.summarize()
-        assert f'coco/{kind}_mAP: {round(scores.stats[0], 3):.4f}' in output

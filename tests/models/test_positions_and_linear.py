@@ -72,11 +72,6 @@ def test_rotated_scores_depend_on_distances_only(stride):
     assert not torch.allclose(score((6, 8), (0, 1), (0, 2)), near)
 
 
-def test_odd_channels_of_a_head_cannot_be_rotated():
-    with pytest.raises(ValueError, match='head_dims=3'):
-        RotaryPositions(num_heads=1, head_dims=3, stride=2)
-
-
 def test_linear_attention_is_its_sum_over_keys():
     attn = FocusedLinearAttention(12, 3)
     nn.init.zeros_(attn.dwc.weight), nn.init.zeros_(attn.dwc.bias)

@@ -66,16 +66,6 @@ def test_kept_tokens_are_those_of_lowest_entropy_and_the_others_stay(cls_tokens,
         assert torch.equal(got[i, others], x[i, others])
 
 
-def test_other_scores():
-    """The largest tokens, or any."""
-    stage, block = pruned_block(8, 1, 0.25, 'norm')
-    x = torch.randn(1, 1 + 16, 8)
-    largest = (x[0, 1:].norm(dim=1).argsort()[-4:] + 1).tolist()
-    assert stage.run_block(block, x, (4, 4), None)[1].tolist() == [0, *sorted(largest)]
-    stage.score = 'random'
-    assert len({tuple(stage.run_block(block, x, (4, 4), None)[1].tolist()) for _ in range(20)}) > 10
-
-
 def test_tokens_are_chosen_anew_after_refresh_blocks(monkeypatch):
     chosen, taken = [], []
     monkeypatch.setattr(pruned, 'choose', lambda *args: chosen.append(choose(*args)) or chosen[-1])
@@ -84,22 +74,6 @@ def test_tokens_are_chosen_anew_after_refresh_blocks(monkeypatch):
     model.eval()(torch.rand(2, 3, 48, 64))
     assert len(chosen) == 2 and [rows is chosen[0] for rows in taken] == [True] * 4 + [False] * 2
     assert taken[-1] is chosen[1] and len(chosen[0]) == 2 * (1 + 24)
-
-
-def test_trains_under_autocast():
-    few, _ = pair(keep=0.5, refresh=2)
-    with torch.autocast('cpu', torch.bfloat16):
-        sum((y.float()**2).mean() for y in few(torch.rand(2, 3, 57, 66))).backward()
-    assert all(p.grad.isfinite().all() for p in few.parameters())
-
-
-@pytest.mark.parametrize('with_cp', [False, True])
-def test_ddp_without_unused_parameters_and_with_activation_checkpointing(with_cp):
-    few, _ = pair(keep=0.5, refresh=2)
-    for stage in few.stages:
-        stage.with_cp = with_cp
-    sum(y.square().mean() for y in few(torch.rand(2, 3, 57, 66))).backward()
-    assert all(parameter.grad is not None for parameter in few.parameters())
 
 
 def test_one_graph_and_onnx(tmp_path):

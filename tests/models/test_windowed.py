@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from cvt_dense.models import CvT
-from cvt_dense.models.attention import ConvAttention
-from cvt_dense.models.variants.windowed import WindowedAttention, window_attention
+from cvt_dense.models.variants.windowed import WindowedAttention
 
 ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 2], num_heads=[1, 3, 6])
 
@@ -51,21 +50,6 @@ def test_windows_are_masked_attention(method, cls_tokens, hw_shape, opaque):
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
 
 
-def test_neighbouring_windows_see_each_others_borders_only():
-    attn = WindowedAttention(window_size=4, embed_dims=12, num_heads=3).eval()
-    feature_map = torch.randn(1, 4, 12, 12)
-
-    def changes(columns):  # per column, when these columns of the map are another
-        other = feature_map.clone()
-        other[:, :, columns] += 1
-        a, b = (attn(y.flatten(1, 2), (4, 12)) for y in (feature_map, other))
-        return ((a - b).view(4, 12, 12).abs().amax((0, 2)) > 1e-4).tolist()
-
-    assert changes([0, 1, 2]) == [True] * 4 + [False] * 8
-    # The next window's first keys are convolved of column 3, too.
-    assert changes([0, 1, 2, 3]) == [True] * 8 + [False] * 4
-
-
 @pytest.mark.parametrize('window_size, equal', [(24, True), (4, False)])
 def test_one_window_over_the_map_is_global_attention(window_size, equal):
     x = torch.rand(2, 3, 65, 97)
@@ -73,10 +57,3 @@ def test_one_window_over_the_map_is_global_attention(window_size, equal):
     windowed = CvT(ARCH, attn_cfg=dict(type='cvt_dense.WindowedAttention', window_size=window_size)).eval()
     windowed.load_state_dict(plain.state_dict())
     assert all(torch.allclose(a, b, rtol=0, atol=1e-5) == equal for a, b in zip(windowed(x), plain(x)))
-
-
-def test_the_windows_own_code_with_one_window():
-    attn = ConvAttention(12, 3).eval()
-    q, k, v = (torch.rand(2, n, 12) for n in (1 + 7 * 8, 1 + 4 * 4, 1 + 4 * 4))
-    got = window_attention(attn.attend, q, k, v, (7, 8), 8, 2)
-    torch.testing.assert_close(got, attn.attend(q, k, v, (7, 8)), rtol=0, atol=1e-5)

@@ -93,12 +93,6 @@ def test_each_kind_of_error_is_found_with_what_it_costs(kind):
     assert sum(gains.values()) == pytest.approx(gain, abs=0.01)
 
 
-def test_one_error_of_each_kind_is_found_in_one_set():
-    records = [record for group, _ in ERRORS.values() for record in group]
-    _, places = detection.tide(records, CLASSES)
-    assert places == {kind: [[r is group[0] for r in records].index(True)] for kind, (group, _) in ERRORS.items()}
-
-
 @pytest.fixture(scope='module')
 def shifted() -> tuple[list[dict], Report]:
     """20 images with an object of each class, found 8 pixels beside, except on every fourth image; and their report."""
@@ -143,29 +137,6 @@ def test_shifted_boxes_are_localisation_errors_and_numbers_lead_to_their_images(
         assert confusion[k][k + 1]['value'] == 5 and confusion[k][k + 1]['images'] == [0, 4, 8, 12, 16]
 
 
-def test_swapped_labels_of_two_classes_are_seen_in_the_confusion(shifted):
-    records = [dict(record, labels=np.array([0, 2, 1])) for record in shifted[0][::4]]
-    report = images(5)
-    detection.diagnose(report, records, CLASSES)
-    matrix = np.array([[cell['value'] for cell in row[1:4]] for row in table(report, 'Confusion')['rows'][:3]])
-    assert matrix[1, 2] and matrix[2, 1] and not matrix[[1, 2, 0, 0, 1, 2], [1, 2, 1, 2, 0, 0]].any()
-
-
-def test_a_class_that_training_lacked_is_named(shifted):
-    records = [dict(record, boxes=record['boxes'][:2], labels=np.array([0, 1]), scores=record['scores'][:2])
-               for record in shifted[0]]
-    report = images(20)
-    detection.diagnose(report, records, CLASSES)
-    assert 'dog' in report.summary[-1] and 'cat' not in report.summary[-1]
-
-
-def test_a_detector_that_finds_nothing_has_a_report():
-    report = images(2)
-    found = detection.diagnose(report, [detected([HERE], [0]), detected()], CLASSES)
-    assert found['missed'].sum() == 1
-    assert any('0 detections' in sentence for sentence in report.summary)
-
-
 def test_segmentation_counts_what_is_wrong_and_where():
     annotation = np.zeros((64, 96), np.uint8)
     annotation[:, 48:] = 1
@@ -192,37 +163,6 @@ def test_segmentation_agrees_with_mmsegmentation():
     rows = table(report, 'Classes')['rows']
     assert [row[1]['value'] for row in rows] == pytest.approx(100 * expected['IoU'])
     assert [row[2]['value'] for row in rows] == pytest.approx(100 * expected['Acc'])
-
-
-def test_one_class_has_a_report():
-    report = images(20)
-    classification.diagnose(report, [dict(label=0, feature=np.random.rand(4), probabilities=np.ones(1))] * 20, ['cat'])
-    assert '100.00 %' in report.summary[0]
-    report = images(20)
-    more = dict(label=0, feature=np.random.rand(4), probabilities=np.array([0.2, 0.5, 0.3]))
-    classification.diagnose(report, [more] * 20, ['cat'])
-    assert [row[0]['text'] for row in table(report, 'Confusion')['rows']] == ['cat', '1', '2'], 'outputs without a name'
-    report = images(1)
-    detection.diagnose(report, [detected([HERE], [0], [HERE], [0], [.9])], ['cat'])
-    assert '100.0 %' in report.summary[0]
-    report = images(1)
-    segmentation.diagnose(report, [segmentation.count(*np.zeros((2, 8, 8), int), 1, 255)], ['cat'])
-    assert '100.00 %' in report.summary[0]
-
-
-@pytest.mark.parametrize('feature', (np.zeros(4), np.full(4, np.nan)), ids=('constant', 'nan'))
-def test_features_without_an_embedding(feature):
-    """t-SNE would end the process."""
-    report = images(120)
-    classification.diagnose(report, [dict(record, feature=feature) for record in classified()], CLASSES)
-    assert [section['title'] for section in report.sections][-1] == 'Mistakes and suspects'
-
-
-def test_boundaries_between_classes_beyond_8_bits():
-    annotation = np.full((40, 40), 44, np.uint16)
-    annotation[:, 20:] = 300  # 44 modulo 256
-    record = segmentation.count(annotation, annotation, 301, 65535)
-    assert record['band'][300, 300] and record['band'][44, 44]
 
 
 def image_files(folder: Path, *arrays: np.ndarray) -> list[dict]:

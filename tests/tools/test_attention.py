@@ -1,12 +1,12 @@
 """tools/attention.py on classifiers and segmentors, and wrong input."""
-import argparse
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from load_tool import load_tool
+from load_tool import load_tool, run_tool
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
@@ -42,24 +42,10 @@ def photo(tmp_path_factory) -> Path:
     return path
 
 
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the tool in this process; return what it printed, or the error's text."""
-
-    def run(*args, fails: bool = False) -> str:
-        monkeypatch.setattr('sys.argv', ['attention.py', *map(str, args), '--device', 'cpu'])
-        if fails:
-            with pytest.raises(SystemExit) as end:
-                attention.main()
-            assert end.value.code == 2
-            return capsys.readouterr().err
-        attention.main()
-        return capsys.readouterr().out
-
-    return run
+run = partial(run_tool, 'attention')
 
 
-def test_picture_and_numbers(run, photo, tmp_path):
+def test_picture_and_numbers(photo, tmp_path):
     """The numbers equal those of the functions, for the whole photo at the config's size; CLS has a panel."""
     pytest.importorskip('pytorch_grad_cam')
     command = [*save_model(tmp_path, with_cls_token=True), photo, '--point', '80,10', '--point', '3,60',
@@ -80,17 +66,17 @@ def test_picture_and_numbers(run, photo, tmp_path):
         for key, measure in (('distance_px', attention_distance), ('entropy', attention_entropy),
                              ('rank', effective_rank)):
             assert found['blocks'][name][key] == pytest.approx(measure(record).tolist(), rel=1e-3, abs=1e-3)
-    assert '--force' in run(*command, fails=True)  # nothing is overwritten
+    assert '--force' in run(*command, rc=2)  # nothing is overwritten
 
 
 @pytest.mark.parametrize('attn_cfg, blocks', [
     ([LINEAR, ROPE, None], ['stage2']), ([None, LINEAR, ROPE], ['stage0']), (LINEAR, [])], ids=str)
-def test_blocks_that_cannot_be_recorded_are_left_out(run, photo, tmp_path, attn_cfg, blocks):
+def test_blocks_that_cannot_be_recorded_are_left_out(photo, tmp_path, attn_cfg, blocks):
     pytest.importorskip('pytorch_grad_cam')
     command = [*save_model(tmp_path, attn_cfg=attn_cfg), photo, '--point', '80,10', '--cam',
                '--out-dir', tmp_path / 'out']
     if not blocks:
-        assert 'attn_cfg' in run(*command, fails=True)
+        assert 'attn_cfg' in run(*command, rc=2)
         return
     assert 'stage1.blocks.0' in run(*command)
     found = json.loads((tmp_path / 'out/attention.json').read_text())['images'][str(photo)]
@@ -140,30 +126,10 @@ def test_segmentors_have_class_activations(name):
     assert attention.class_activation(model, x, scores, index).shape == (50, 70)
 
 
-def test_normalisation_of_the_pipeline():
-    cfg = Config.fromfile(ROOT / 'configs/semfpn_cvt13_ade20k.py')
-    cfg.model.backbone.init_cfg = None
-    cfg.model.data_preprocessor.update(mean=None, std=None)
-    cfg.test_dataloader.dataset.pipeline.insert(1, dict(type='Normalize', mean=[1., 2., 3.], std=[2., 2., 2.]))
-    with DefaultScope.overwrite_default_scope(cfg.default_scope), torch.device('meta'):
-        model = torch.nn.Module()
-        model.data_preprocessor = MODELS.build(cfg.model.data_preprocessor)
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        x = attention.network_input(model, cfg, np.full((20, 30, 3), (5, 6, 7), np.uint8))
-    assert x[0, :, 0, 0].sort().values.tolist() == [2., 2., 2.]
-
-
-def test_mistakes(run, photo, tmp_path):
-    missing = ['no.py', 'no.pth', photo, '--point']
-    assert '--point 90,10' in run(*missing, '90,10', fails=True)  # before config and checkpoint are read
-    (tmp_path / 'broken.jpg').write_bytes(b'no image')
-    assert 'broken.jpg' in run('no.py', 'no.pth', tmp_path / 'broken.jpg', fails=True)
-    with pytest.raises(argparse.ArgumentTypeError, match='X,Y'):
-        attention.parse_point('3')
+def test_mistakes(photo, tmp_path):
+    assert '--point 90,10' in run('no.py', 'no.pth', photo, '--point', '90,10', rc=2)  # before these are read
     config, checkpoint = save_model(tmp_path)
-    config.write_text(config.read_text().replace('backbone=dict(', 'backbone=dict(arch=dict(depths=[1, 1, 1]), '))
-    assert 'arch' in run(config, checkpoint, photo, '--out-dir', tmp_path / 'out', fails=True)
     config.write_text(f"_base_ = {str(CONFIG)!r}\nmodel = dict(backbone=dict(_delete_=True, "
                       "type='cvt_dense.TimmBackbone', model_name='resnet18', out_type='pooled'))\n")
     torch.save(dict(state_dict=MODELS.build(Config.fromfile(config).model).state_dict()), checkpoint)
-    assert 'contains no cvt_dense.CvT' in run(config, checkpoint, photo, '--out-dir', tmp_path / 'out', fails=True)
+    assert 'cvt_dense.CvT' in run(config, checkpoint, photo, '--out-dir', tmp_path / 'out', rc=2)

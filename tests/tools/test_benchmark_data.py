@@ -3,6 +3,7 @@ import re
 import tarfile
 
 import pytest
+from load_tool import run_tool
 from tiny_training import write_config
 
 
@@ -11,14 +12,14 @@ def config(tmp_path_factory):
     return write_config(tmp_path_factory.mktemp('benchmark'))
 
 
-def test_folders_and_tar_beside_the_model(call_tool, config):
+def test_folders_and_tar_beside_the_model(config):
     train = config.parent / 'data' / 'train'
     with tarfile.open(f'{train}.tar', 'w') as tar:
         tar.add(train, '.')
     for options in ((), ('train_dataloader.dataset.split=train.tar', )):
         flags = ('--cfg-options', *options) if options else ()
         command = ('benchmark', 'data', config, '--workers', '0,1', '--steps', '2')
-        output = call_tool(*command, *flags)
+        output = run_tool(*command, *flags)
         found = re.findall(r'^(data, \d workers|training step, cpu) +([\d.]+)$', output, re.M)
         rates = {name: float(rate) for name, rate in found}
         assert list(rates) == ['data, 0 workers', 'data, 1 workers', 'training step, cpu']

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from load_tool import load_tool
+from load_tool import load_tool, run_tool
 
 from cvt_dense.models import CvT, ImageClassifier
 
@@ -74,24 +74,12 @@ def read_table(output):
     return rows
 
 
-@pytest.fixture
-def count_config(get_flops, monkeypatch, capsys):
-    """Run the tool in this process."""
-
-    def run(name, size):
-        monkeypatch.setattr('sys.argv', ['get_flops.py', str(ROOT / f'configs/{name}.py'), '--size', size])
-        get_flops.main()
-        return read_table(capsys.readouterr().out)
-
-    return run
-
-
-def test_a_detector_and_a_segmentor(count_config):
-    rows = count_config('maskrcnn_cvt13_coco', '128x160')
+def test_a_detector_and_a_segmentor():
+    rows = read_table(run_tool('get_flops', 'configs/maskrcnn_cvt13_coco.py', '--size', '128x160'))
     stages = [rows[f'backbone.stage{i}'][1] * 1e9 for i in range(3)]
     assert stages == pytest.approx(closed_form(CvT.arch_zoo['cvt-13'], (128, 160)), abs=1e6)
     assert all(rows[name][1] > 0 for name in ('neck', 'rpn_head', 'roi_head'))
-    rows = count_config('semfpn_cvt13_ade20k', '64x96')
+    rows = read_table(run_tool('get_flops', 'configs/semfpn_cvt13_ade20k.py', '--size', '64x96'))
     assert rows['neck'][1] > 0 and rows['decode_head'][1] > 0 and 'other' not in rows
 
 

@@ -1,36 +1,22 @@
 """tools/predict.py with large images and videos, and tools/test.py --slice."""
 import csv
 import json
+from functools import partial
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 import supervision as sv
-from load_tool import load_tool
+from load_tool import run_tool
 from PIL import Image
 
 from cvt_dense import inference as api
 
-tool = load_tool('predict')
 FRAMES, RATE = 12, 10.
 
 
-@pytest.fixture
-def predict(monkeypatch, capfd):
-    """Runs the tool in this process; returns what it printed, or fails if its exit code is not ``rc``."""
-
-    def run(*args, rc=0):
-        monkeypatch.setattr('sys.argv', ['predict.py', *map(str, args), '--device', 'cpu'])
-        try:
-            code = tool.main()
-        except SystemExit as end:
-            code = end.code
-        text = ''.join(capfd.readouterr())
-        assert code == rc, text
-        return text
-
-    return run
+predict = partial(run_tool, 'predict')
 
 
 def write_video(path: Path, shapes: Path, codec: str, frames: int = FRAMES) -> Path:
@@ -47,7 +33,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_video_of_a_detector(predict, nano, shapes, tmp_path):
+def test_video_of_a_detector(nano, shapes, tmp_path):
     clip = write_video(tmp_path / 'clip.mp4', shapes, 'mp4v')
     output = predict(*nano['detection'], clip, '--track', '--score-thr', '0.05', '--out-dir', tmp_path / 'out')
     assert f'{FRAMES} frames' in output and f'{clip} -> {tmp_path}/out/clip.mp4' in output
@@ -63,7 +49,7 @@ def test_video_of_a_detector(predict, nano, shapes, tmp_path):
     assert tracks and max(tracks.count(track) for track in tracks) > FRAMES // 2
 
 
-def test_video_of_a_segmentor(predict, nano, shapes, tmp_path):
+def test_video_of_a_segmentor(nano, shapes, tmp_path):
     """Every fifth frame, in slices."""
     clip = write_video(tmp_path / 'clip.avi', shapes, 'MJPG')
     predict(*nano['segmentation'], clip, '--every', 5, '--slice', 64, '--out-dir', tmp_path / 'out')
@@ -75,7 +61,7 @@ def test_video_of_a_segmentor(predict, nano, shapes, tmp_path):
     assert list(fractions) == ['0', '5', '10'] and list(fractions.values()) == pytest.approx([1, 1, 1], abs=1e-4)
 
 
-def test_ctrl_c_keeps_what_was_done_and_ends_the_tool(predict, nano, shapes, tmp_path, monkeypatch):
+def test_ctrl_c_keeps_what_was_done_and_ends_the_tool(nano, shapes, tmp_path, monkeypatch):
     import _video
     find, calls = _video._find, []
 
@@ -91,7 +77,7 @@ def test_ctrl_c_keeps_what_was_done_and_ends_the_tool(predict, nano, shapes, tmp
     assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['a.csv', 'a.mp4'] and len(calls) == 3
 
 
-def test_large_image(predict, nano, shapes, tmp_path, monkeypatch):
+def test_large_image(nano, shapes, tmp_path, monkeypatch):
     """The label map has the image's size, the picture less; an image that fits into a slice has none."""
     import _pictures
     monkeypatch.setattr(_pictures, 'LARGEST_PICTURE', 100)
@@ -108,10 +94,10 @@ def test_large_image(predict, nano, shapes, tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / 'detection').iterdir()] == ['large.png']
 
 
-def test_slices_in_a_test(nano, shapes, run_tool, tmp_path):
+def test_slices_in_a_test(nano, shapes, tmp_path):
     """The scores and the saved predictions are those of the slices."""
     config, checkpoint = nano['detection']
-    run_tool('tools/test.py', config, checkpoint, '--data-root', shapes / 'detection', '--work-dir', tmp_path / 'w',
+    run_tool('test', config, checkpoint, '--data-root', shapes / 'detection', '--work-dir', tmp_path / 'w',
              '--out', tmp_path / 'out', '--slice', 64)
     found = json.loads((tmp_path / 'out/predictions.bbox.json').read_text())
     model, names = api.load(config, checkpoint, device='cpu'), sorted((shapes / 'detection/val').glob('*.png'))

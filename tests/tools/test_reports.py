@@ -2,37 +2,14 @@
 import json
 import shutil
 import subprocess
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from load_tool import load_tool
+from load_tool import run_tool
 from mmengine.config import Config
-from PIL import Image
-
-from cvt_dense.launch.flags import TestFlags
-from cvt_dense.launch.read import read_test
 
 TASKS = ('classification', 'detection', 'segmentation')
 CHROMIUM = shutil.which('chromium') or shutil.which('google-chrome')
-
-
-def run(name: str, *args: object, rc: int = 0) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv('CVT_DENSE_TRACEBACK', '1')
-        try:
-            load_tool(name).main([*map(str, args)])
-        except SystemExit as end:
-            assert end.code == rc
-        else:
-            assert rc == 0
-
-
-def own_visualizer(name: str) -> list[str]:
-    """Options without which MMEngine would take the visualizer of an earlier run in this process."""
-    return ['visualizer.type=mmengine.Visualizer', f'visualizer.name={name}']
 
 
 @pytest.fixture(scope='module')
@@ -42,10 +19,9 @@ def reports(nano, shapes, tmp_path_factory) -> dict[str, Path]:
     for task in TASKS:
         config, checkpoint = nano[task]
         data, out = ('--data-root', shapes / task), {tool: folder / f'{tool} {task}' for tool in ('browse', 'diagnose')}
-        run('browse', config, *data, '--out-dir', out['browse'], '--number', 3, '--cfg-options',
-            'train_dataloader.batch_size=2', *own_visualizer(f'browse_{task}'))
-        run('diagnose', config, checkpoint, *data, '--out-dir', out['diagnose'], '--work-dir', folder / 'runs',
-            '--cfg-options', *own_visualizer(f'diagnose_{task}'))
+        run_tool('browse', config, *data, '--out-dir', out['browse'], '--number', 3, '--cfg-options',
+                 'train_dataloader.batch_size=2')
+        run_tool('diagnose', config, checkpoint, *data, '--out-dir', out['diagnose'], '--work-dir', folder / 'runs')
     return {path.name: path for path in folder.iterdir()}
 
 
@@ -89,26 +65,7 @@ def test_a_click_on_a_confusion_cell_lists_pictures_that_the_browser_can_show(re
     assert 'id="shown" style="display: block' in result.stdout
 
 
-@pytest.mark.parametrize('split', ('train', 'val'))
-def test_class_folders_are_numbered_as_in_the_checkpoint(nano, tmp_path, split):
-    checkpoint, classes = tmp_path / 'classes.pth', ['nothing', 'circle', 'star']
-    torch.save(dict(state_dict={}, meta=dict(dataset_meta=dict(classes=classes))), checkpoint)
-    flags = TestFlags(config=str(nano['classification'][0]), checkpoint=str(checkpoint))
-    cfg = read_test(flags, partial(load_tool('diagnose').test_on, split=split))
-    assert cfg.test_dataloader.dataset.metainfo.classes == classes
-    assert cfg.test_dataloader.dataset.split == cfg[f'{split}_dataloader'].dataset.split
-
-
 # -- kinds of data -----------------------------------------------------------------------------------------
-
-
-def _listed(cfg, data: Path) -> None:
-    names = sorted(path.name for path in (data / 'val').iterdir())
-    lines = [f'{path.relative_to(data / "val")} {names.index(path.parent.name)}'
-             for path in (data / 'val').rglob('*.png')]
-    (data / 'val.txt').write_text('\n'.join(lines))
-    for stage in ('train', 'val'):
-        cfg[f'{stage}_dataloader'].dataset.update(split='val', ann_file='val.txt', metainfo=None)
 
 
 def _in_tars(cfg, data: Path) -> None:
@@ -122,56 +79,16 @@ def _joined(cfg, data: Path) -> None:
     cfg.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[one, one])
 
 
-def _edited(change):
-    def edit_file(cfg, data: Path) -> None:
-        edit(data / 'annotations/instances_val.json', change)
-    return edit_file
+def _an_image_without_objects(cfg, data: Path) -> None:
+    def change(content) -> None:
+        first = content['images'][0]['id']
+        content['annotations'] = [one for one in content['annotations'] if one['image_id'] != first]
 
-
-def _one_image(content) -> None:
-    content['images'] = content['images'][:1]
-    content['annotations'] = [one for one in content['annotations'] if one['image_id'] == content['images'][0]['id']]
-
-
-def _one_file_twice(content) -> None:
-    content['images'].append(dict(content['images'][0], id=999))
-    content['annotations'].append(dict(content['annotations'][0], id=9999, image_id=999))
-
-
-def _an_image_without_objects(content) -> None:
-    first = content['images'][0]['id']
-    content['annotations'] = [one for one in content['annotations'] if one['image_id'] != first]
-
-
-def _a_polygon_without_points(content) -> None:
-    content['annotations'][0]['segmentation'] = [[1, 1, 2, 2]]
-
-
-def _arrays(cfg, data: Path) -> None:
-    for file in data.glob('images/*/*.png'):
-        np.save(file.with_suffix('.npy'), np.asarray(Image.open(file)))
-    load = dict(type='LoadImageFromNpyFile')
-    for stage in ('train', 'val'):
-        data_set = cfg[f'{stage}_dataloader'].dataset
-        data_set.img_suffix = '.npy'
-        data_set.pipeline = [load if step['type'] == 'LoadImageFromFile' else step for step in data_set.pipeline]
-
-
-def _names(cfg, data: Path) -> None:
-    new = ['a $x$', "it's", '"b"', '猫', *(f'c{i}' for i in range(20))]
-    files = [data / f'annotations/instances_{split}.json' for split in ('train', 'val')]
-    old = [category['name'] for category in json.loads(files[0].read_text())['categories']]
-    for file in files:
-        edit(file, lambda content: [category.update(name=name) for category, name in zip(content['categories'], new)])
-    for stage in ('train', 'val'):
-        cfg[f'{stage}_dataloader'].dataset.metainfo = dict(classes=new[:len(old)])
+    edit(data / 'annotations/instances_val.json', change)
 
 
 @pytest.mark.parametrize('task, change', [
-    ('classification', _listed), ('classification', _in_tars), ('classification', _joined), ('detection', _joined),
-    ('detection', _edited(_one_image)), ('detection', _edited(_one_file_twice)), ('detection', _names),
-    ('detection', _edited(_an_image_without_objects)),
-    ('detection', _edited(_a_polygon_without_points)), ('segmentation', _joined), ('segmentation', _arrays)])
+    ('classification', _in_tars), ('detection', _an_image_without_objects), ('segmentation', _joined)])
 def test_kinds_of_data(nano, shapes, tmp_path, task, change):
     """Each gives both pages, without images that cannot be read, and two equal networks are equal on it."""
     config, checkpoint = nano[task]
@@ -181,33 +98,15 @@ def test_kinds_of_data(nano, shapes, tmp_path, task, change):
     change(cfg, data)
     cfg.test_dataloader = cfg.val_dataloader
     cfg.dump(tmp_path / 'config.py')
-    if change is _names:
-        saved = torch.load(checkpoint)
-        saved['meta']['dataset_meta']['classes'] = cfg.val_dataloader.dataset.metainfo.classes
-        checkpoint = tmp_path / 'names.pth'
-        torch.save(saved, checkpoint)
-    name = f'{task}{tmp_path.name}'
     common = '--data-root', data, '--no-check'
-    run('browse', tmp_path / 'config.py', *common, '--out-dir', tmp_path / 'browse', '--number', 2, '--cfg-options',
-        'train_dataloader.batch_size=2', *own_visualizer(f'browse_{name}'))
-    run('diagnose', tmp_path / 'config.py', checkpoint, '--compare', checkpoint, *common, '--out-dir',
-        tmp_path / 'diagnose', '--work-dir', tmp_path / 'run', '--cfg-options', *own_visualizer(f'diagnose_{name}'))
+    run_tool('browse', tmp_path / 'config.py', *common, '--out-dir', tmp_path / 'browse', '--number', 2,
+             '--cfg-options', 'train_dataloader.batch_size=2')
+    run_tool('diagnose', tmp_path / 'config.py', checkpoint, '--compare', checkpoint, *common, '--out-dir',
+             tmp_path / 'diagnose', '--work-dir', tmp_path / 'run')
     for tool in ('browse', 'diagnose'):
         summary = json.loads((tmp_path / tool / 'report.json').read_text())['summary']
         assert not any('cannot be read' in line for line in summary), summary
     assert 'is +0.00 points' in summary[0]
-
-
-def test_other_folders_stay(nano, shapes, tmp_path):
-    """A report that replaces an older one leaves the user's folders with similar names as they are."""
-    config, _ = nano['classification']
-    for name in ('report.old', 'report.partial'):
-        (tmp_path / name).mkdir()
-    for force in ((), ('--force', )):
-        run('browse', config, '--data-root', shapes / 'classification', '--out-dir', tmp_path / 'report', *force,
-            '--number', 1, '--cfg-options', 'train_dataloader.batch_size=2',
-            *own_visualizer(f'browse_again{len(force)}'))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ['report', 'report.old', 'report.partial']
 
 
 @pytest.fixture
@@ -225,40 +124,25 @@ def test_unreadable_images_are_named_and_the_others_reported(nano, detection_dat
     for split in ('train', 'val'):
         (detection_data / split / '00000.png').write_bytes(b'no image')
     config, checkpoint = nano['detection']
-    run('browse', config, '--data-root', detection_data, '--out-dir', tmp_path / 'browse', '--cfg-options',
-        *own_visualizer('browse_unreadable'))
-    run('diagnose', config, checkpoint, '--data-root', detection_data, '--out-dir', tmp_path / 'diagnose',
-        '--work-dir', tmp_path, '--cfg-options', *own_visualizer('diagnose_unreadable'))
+    run_tool('browse', config, '--data-root', detection_data, '--out-dir', tmp_path / 'browse')
+    run_tool('diagnose', config, checkpoint, '--data-root', detection_data, '--out-dir', tmp_path / 'diagnose',
+             '--work-dir', tmp_path)
     for tool, number in (('browse', 2), ('diagnose', 1)):
         summary = json.loads((tmp_path / tool / 'report.json').read_text())['summary']
         assert any(f'{number} images cannot be read' in line and '00000.png' in line for line in summary), tool
 
 
-def test_wrong_arguments_and_data_end_before_anything_is_written(nano, detection_data, tmp_path, capsys):
+def test_wrong_arguments_and_data_end_before_anything_is_written(nano, detection_data, tmp_path):
     config, checkpoint = nano['detection']
     out = tmp_path / 'report'
     args = config, checkpoint, '--data-root', detection_data, '--out-dir', out, '--work-dir', tmp_path / 'run'
-
-    def refused(tool: str, *args: object, names: str) -> None:
-        run(tool, *args, rc=2)
-        assert names in capsys.readouterr().err.splitlines()[-1]
-        assert not out.exists()
-
-    refused('diagnose', *args, '--split', 'other', names='--split')
-    refused('browse', config, '--data-root', detection_data, '--number', 0, names='--number')
-    refused('diagnose', *args, '--compare', 'no.pth', names='no.pth')
-    refused('diagnose', *args, '--launcher', 'pytorch', names='--launcher')
-    refused('diagnose', *args, '--split', 'train', '--cfg-options', 'train_dataloader=None', names='--split')
-    for tool, rest in (('diagnose', args[1:]), ('browse', args[2:])):
-        refused(tool, config, *rest, '--out-dir', detection_data, names='--out-dir')
-        refused(tool, config, *rest, '--out-dir', config / 'report', names='--out-dir')
-    annotations = detection_data / 'annotations' / 'instances_val.json'
-    edit(annotations, lambda content: content.update(annotations=[]))
-    refused('diagnose', *args, '--no-check', '--cfg-options', *own_visualizer('none'), names='annotation')
-    edit(annotations, lambda content: content.update(images=[]))
-    refused('diagnose', *args, names='test_dataloader')
+    for more, named in ((('--split', 'other'), '--split'), (('--compare', 'no.pth'), 'no.pth'),
+                        (('--out-dir', detection_data), '--out-dir')):
+        assert named in run_tool('diagnose', *args, *more, rc=2) and not out.exists()
+    edit(detection_data / 'annotations/instances_val.json', lambda content: content.update(images=[]))
+    assert 'test_dataloader' in run_tool('diagnose', *args, rc=2) and not out.exists()
     out.mkdir()
     (out / 'thesis.tex').write_text('no report')
     for force in ((), ('--force', )):
-        run('diagnose', *args, *force, rc=2)
+        run_tool('diagnose', *args, *force, rc=2)
     assert [path.name for path in out.iterdir()] == ['thesis.tex']

@@ -81,9 +81,3 @@ def test_a_folder_of_something_else_is_not_emptied(tmp_path):
     kept.write_text('mine')
     assert str(tmp_path) in _setup(VENV=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / 'cache'))
     assert kept.read_text() == 'mine'
-
-
-def test_no_compiler(tmp_path):
-    """It is named before anything is downloaded."""
-    message = _setup(VENV=str(tmp_path / 'venv'), XDG_CACHE_HOME=str(tmp_path), CXX='/nowhere/c++', OPS='compiled')
-    assert '/nowhere/c++' in message and 'Python' in message and 'installing torch' not in message

@@ -1,14 +1,10 @@
 """tools/study.py from its command line, on very little data; its common functions with the demo are tested there."""
 import json
-import signal
-import subprocess
-import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
 from _shapes import generate
-from load_tool import load_tool
+from load_tool import load_tool, run_tool
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,14 +27,14 @@ def study():
     return load_tool('study')
 
 
-def test_members_that_fail_do_not_stop_the_others(run_tool, tmp_path):
+def test_members_that_fail_do_not_stop_the_others(tmp_path):
     """Table, picture and reasons; paths with blanks; the command again trains what failed, and nothing else."""
     data = generate(tmp_path / 'my data', size=64, train=1, val=1, train_per_class=4, val_per_class=1)
     (tmp_path / 'mine.py').write_text(STUDY)
     work_dir = tmp_path / 'my, work'
-    command = ['tools/study.py', tmp_path / 'mine.py', '--data-root', data / 'classification', '--work-dir', work_dir,
+    command = ['study', tmp_path / 'mine.py', '--data-root', data / 'classification', '--work-dir', work_dir,
                '--cfg-options', 'train_dataloader.num_workers=0', 'val_dataloader.num_workers=0']
-    out = run_tool(*command, rc=1).stdout
+    out = run_tool(*command, rc=1)
     row, = json.loads((work_dir / 'results.json').read_text())[:1]
     found = row['metrics']['accuracy/top1']
     assert len(found['values']) == row['finished'] == 2 and row['failed'] == []
@@ -50,24 +46,10 @@ def test_members_that_fail_do_not_stop_the_others(run_tool, tmp_path):
     assert 'orphan_seed0 takes the weights of broken_seed0, which failed' in lines[4]
     assert "out_type='tokens'" in out and '3 failed' in out
     assert min(Image.open(work_dir / 'study.png').size) > 300
-    again = run_tool(*command, '--only', 'small').stdout
+    again = run_tool(*command, '--only', 'small')
     assert again.count('finished before') == 2 and '$ python' not in again and lines[2] in again
-    changed = run_tool(*command, 'randomness.deterministic=True', rc=2).stdout
+    changed = run_tool(*command, 'randomness.deterministic=True', rc=2)
     assert 'cfg_options' in changed and 'study.json' in changed
-
-
-def test_interrupted(tmp_path):
-    """Ctrl-C ends what it started, with a line instead of a traceback."""
-    (tmp_path / 'mine.py').write_text("members = [dict(name='a', config='cvt_nano_shapes.py')]")
-    process = subprocess.Popen(
-        [sys.executable, 'tools/study.py', tmp_path / 'mine.py', '--work-dir', tmp_path / 'work'], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL))  # a shell's background jobs ignore it
-    line = process.stdout.readline()
-    assert '$ python tools/train.py' in line
-    process.send_signal(signal.SIGINT)
-    output = process.communicate(timeout=120)[0]
-    assert process.returncode == 1 and 'interrupted' in output and 'Traceback' not in output
 
 
 @pytest.mark.parametrize('name', ['cifar_backbones', 'cifar_variants', 'camvid_backbones', 'shapes'])

@@ -1,15 +1,13 @@
 """tools/train.py and tools/test.py on classification, as users call them."""
-import os
 import re
-import signal
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from load_tool import run_tool
 from PIL import Image
-from tiny_training import differences, load, start
+from tiny_training import load
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
@@ -53,14 +51,14 @@ def folder(tmp_path_factory):
 
 
 def train(folder, work_dir, *flags):
-    return ('tools/train.py', folder / 'tiny.py', '--data-root', folder / 'data', '--work-dir', work_dir,
+    return ('train', folder / 'tiny.py', '--data-root', folder / 'data', '--work-dir', work_dir,
             *flags)
 
 
 @pytest.fixture(scope='module')
-def run(folder, run_tool):
+def run(folder):
     """An undisturbed run of the full recipe on a tiny network: (work dir, output)."""
-    return folder / 'run', run_tool(*train(folder, folder / 'run')).stdout
+    return folder / 'run', run_tool(*train(folder, folder / 'run'))
 
 
 def test_trains_evaluates_and_saves(run):
@@ -79,50 +77,25 @@ def test_trains_evaluates_and_saves(run):
     assert len(list(work_dir.glob('best_accuracy_top1_epoch_*.pth'))) == 1
 
 
-def test_testing_gives_what_training_gave(folder, run, run_tool):
+def test_testing_gives_what_training_gave(folder, run):
     work_dir, output = run
     metrics = r'accuracy/top1: .*raw/loss: [\d.]+'
     in_training = re.findall(metrics, output)[-1]
-    tested = run_tool('tools/test.py', folder / 'tiny.py', work_dir / 'epoch_3.pth', '--data-root',
+    tested = run_tool('test', folder / 'tiny.py', work_dir / 'epoch_3.pth', '--data-root',
                       folder / 'data', '--work-dir', folder / 'test', '--cfg-options',
-                      'test_dataloader.num_workers=0', 'test_dataloader.batch_size=5').stdout
+                      'test_dataloader.num_workers=0', 'test_dataloader.batch_size=5')
     assert re.findall(metrics, tested) == [in_training]
-
-
-def test_killed_run_continues_to_the_same_bits(folder, run, run_tool):
-    """SIGKILL inside the second epoch, with workers, RandAugment, erasing, Mixup, drop path and averaging."""
-    work_dir = folder / 'killed'
-    with start(sys.executable, *train(folder, work_dir), output=folder / 'killed.txt') as process:
-        process.wait_for_text('Epoch(train) [2][2/6]')
-        os.killpg(process.popen.pid, signal.SIGKILL)
-        assert process.popen.wait(30) == -signal.SIGKILL
-    assert not (work_dir / 'epoch_3.pth').exists()
-    last = 2 if (work_dir / 'epoch_2.pth').exists() else 1  # on a busy machine the signal may come late
-    output = run_tool(*train(
-        folder, work_dir, '--resume', '--cfg-options', 'train_dataloader.num_workers=0')).stdout
-    assert f'resumed epoch: {last}, iter: {6 * last}' in output
-    for epoch in range(last + 1, 4):
-        assert differences(run[0] / f'epoch_{epoch}.pth', work_dir / f'epoch_{epoch}.pth') == []
-
-
-def test_gradient_accumulation_counts_for_the_learning_rate(folder, run_tool):
-    output = run_tool(*train(
-        folder, folder / 'accumulated', '--cfg-options', 'optim_wrapper.accumulative_counts=3',
-        'train_cfg.max_epochs=1', 'train_dataloader.sampler.num_repeats=3')).stdout
-    # 4 images * 3 = 12 of 2048.
-    assert f'Scaling the original LR by {4 / (2048 / 3)}' in output
-    assert '[1][6/6]' in output
 
 
 # -- during training -------------------------------------------------------------------------------
 
 
-def test_unreadable_images_are_skipped_named_and_counted(tmp_path, folder, run_tool):
+def test_unreadable_images_are_skipped_named_and_counted(tmp_path, folder):
     data = write_images(tmp_path / 'data')
     for path in (data / 'train' / 'n01' / '2.JPEG', data / 'val' / 'n02' / '1.JPEG'):
         path.write_bytes(path.read_bytes()[:300])
     flags = ('--data-root', data, '--cfg-options', 'train_cfg.max_epochs=2', 'custom_hooks.2.max_share=0.1')
-    output = run_tool(*train(folder, tmp_path / 'work')[:2], '--work-dir', tmp_path / 'work', *flags).stdout
+    output = run_tool(*train(folder, tmp_path / 'work')[:2], '--work-dir', tmp_path / 'work', *flags)
     for name in ('train/n01/2.JPEG (OSError', 'val/n02/1.JPEG (OSError'):
         assert len(re.findall(f'skipped an image that cannot be read: .*{re.escape(name)}', output)) == 1
     assert '1 images for train could not be read so far' in output
@@ -130,12 +103,12 @@ def test_unreadable_images_are_skipped_named_and_counted(tmp_path, folder, run_t
     assert (tmp_path / 'work' / 'epoch_2.pth').exists()
 
     output = run_tool(*train(folder, tmp_path / 'work')[:2], '--work-dir', tmp_path / 'stopped', *flags[:-1],
-                      'custom_hooks.2.max_share=0.01', rc=2).stdout
+                      'custom_hooks.2.max_share=0.01', rc=2)
     assert 'error: 1 of the 24 images for train cannot be read, more than the allowed fraction' in output
     assert 'Traceback' not in output
 
 
-def test_nonfinite_loss_stops_and_keeps_the_last_checkpoint(folder, tmp_path, run, run_tool):
+def test_nonfinite_loss_stops_and_keeps_the_last_checkpoint(folder, tmp_path, run):
     work_dir = tmp_path / 'work'
     flags = ('--cfg-options', 'auto_scale_lr.enable=False', 'param_scheduler=[]',
              'optim_wrapper.optimizer.lr=0.001')
@@ -144,7 +117,7 @@ def test_nonfinite_loss_stops_and_keeps_the_last_checkpoint(folder, tmp_path, ru
     state = load(work_dir / 'epoch_1.pth')
     state['ema_state_dict']['module.head.bias'][0] = float('inf')  # raw weights: training goes on with them
     torch.save(state, tmp_path / 'broken.pth')
-    output = run_tool(*train(folder, work_dir, '--resume', tmp_path / 'broken.pth', *flags), rc=2).stdout
+    output = run_tool(*train(folder, work_dir, '--resume', tmp_path / 'broken.pth', *flags), rc=2)
     assert 'error: the loss is not finite at iteration 7 (epoch 2)' in output and 'Traceback' not in output
     assert (work_dir / 'epoch_1.pth').read_bytes() == before and not (work_dir / 'epoch_2.pth').exists()
     saved = load(work_dir / 'nonfinite_iter7_rank0.pth')
@@ -154,49 +127,3 @@ def test_nonfinite_loss_stops_and_keeps_the_last_checkpoint(folder, tmp_path, ru
 
 
 # -- mistakes before training ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def mistake(tmp_path, call_tool):
-    """Calls a tool in this process; returns its paragraph after checking that no checkpoint was written."""
-
-    def call(tool, *args):
-        printed = call_tool(tool, *args, '--work-dir', tmp_path / 'work', rc=2)
-        assert not list(tmp_path.glob('work/*.pth'))
-        return next(line for line in printed.splitlines() if line.startswith('error: '))
-
-    return call
-
-
-def test_mistakes_in_the_data(folder, tmp_path, mistake):
-    config = folder / 'tiny.py'
-    data = write_images(tmp_path / 'data', train=2, val=2)
-    assert '--data-root' in mistake('train', config, '--data-root', '/nowhere')
-    assert 'data/imagenet' in mistake('train', config)
-    (tmp_path / 'empty' / 'train').mkdir(parents=True)
-    assert str(tmp_path / 'empty') in mistake('train', config, '--data-root', tmp_path / 'empty')
-    options = ('--data-root', data, '--cfg-options')
-    for number in (3, 5):
-        assert 'model.num_classes=4' in mistake('train', config, *options, f'model.num_classes={number}')
-    (data / 'list.txt').write_text('n00/0.JPEG 0\nn00/9.JPEG 1\n')
-    listed = (*options, 'val_dataloader.dataset.ann_file=list.txt')
-    assert 'n00/9.JPEG' in mistake('train', config, *listed)
-    (data / 'list.txt').write_text('n00/0.JPEG 0\nn00/1.JPEG 4\n')
-    assert 'n00/1.JPEG' in mistake('train', config, *listed)
-    (data / 'val' / 'n03').rename(data / 'val' / 'n3')
-    assert 'n3' in mistake('train', config, '--data-root', data)
-
-
-def test_mistakes_with_checkpoints(folder, run, tmp_path, mistake):
-    config, data = folder / 'tiny.py', ('--data-root', folder / 'data')
-    checkpoint = run[0] / 'epoch_3.pth'
-    for tool, args in (('test', (config, checkpoint)), ('train', (config, '--resume', checkpoint)),
-                       ('train', (config, ))):
-        options = ['model.backbone.arch.depths=1,1,3']
-        options += [] if len(args) > 1 else [f'load_from={checkpoint}']
-        error = mistake(tool, *args, *data, '--cfg-options', *options)
-        assert 'stage2.blocks.2' in error and 'depths (1, 1, 2)' in error, error
-    assert "checkpoint 'gone.pth' does not exist" in mistake('test', config, 'gone.pth', *data)
-    (tmp_path / 'text.pth').write_text('no checkpoint')
-    assert 'text.pth (13 bytes' in mistake('test', config, tmp_path / 'text.pth', *data)
-    assert "config file 'gone.py' does not exist" in mistake('train', 'gone.py')

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from _shapes import CLASSES, generate
+from _shapes import generate
 from PIL import Image
 from templates_edited import write_template
 
@@ -14,33 +14,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ('cvt_dense', 'configs', 'tools', 'pyproject.toml', 'setup.py', 'MANIFEST.in', 'README.md', 'LICENSE',
            'model-index.yml')
 PIP = (sys.executable, '-m', 'pip', '--disable-pip-version-check')
-# A network and images that are smaller than the recipe's.
-CONFIG = f"""
-_base_ = __import__('cvt_dense').recipe('maskrcnn_cvt13_coco.py')
-classes = {CLASSES}
-model = dict(
-    backbone=dict(
-        arch=dict(_delete_=True, embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6)), init_cfg=None),
-    neck=dict(in_channels=[8, 24, 48]),
-    roi_head=dict(bbox_head=dict(num_classes=8, fc_out_channels=64),
-                  mask_head=dict(num_classes=8, num_convs=1, conv_out_channels=16)),
-    train_cfg=dict(rpn_proposal=dict(max_per_img=50), rcnn=dict(sampler=dict(num=32))),
-    test_cfg=dict(rpn=dict(max_per_img=20), rcnn=dict(max_per_img=5)))
-for pipeline in (_base_.train_pipeline, _base_.test_pipeline):
-    for step in pipeline:
-        if step['type'] == 'Resize':
-            step['scale'] = (64, 64)
-loader = dict(num_workers=0, persistent_workers=False)
-train_dataloader = dict(**loader, dataset=dict(
-    metainfo=dict(classes=classes), ann_file='annotations/instances_train.json', data_prefix=dict(img='train/'),
-    pipeline=_base_.train_pipeline))
-val_dataloader = dict(**loader, dataset=dict(
-    metainfo=dict(classes=classes), ann_file='annotations/instances_val.json', data_prefix=dict(img='val/'),
-    pipeline=_base_.test_pipeline))
-test_dataloader = val_dataloader
-val_evaluator = test_evaluator = dict(ann_file=_base_.data_root + 'annotations/instances_val.json')
-train_cfg = dict(max_epochs=1)
-"""
 
 
 def run(*args, cwd, **env):
@@ -87,15 +60,6 @@ def installed(tmp_path_factory):
     run(*PIP, 'wheel', '--no-deps', '--no-build-isolation', '--no-index', '-w', folder, sdist, cwd=folder)
     wheel, = folder.glob('*.whl')
     return install(folder, wheel)
-
-
-def test_strangers_config_trains(installed, tmp_path):
-    data = generate(tmp_path / 'shapes', train=2, val=1, train_per_class=1, val_per_class=1) / 'detection'
-    (tmp_path / 'mine.py').write_text(CONFIG)
-    output = run(installed / 'python', '-m', 'cvt_dense.commands', 'train', 'mine.py', '--data-root', data,
-                 cwd=tmp_path)
-    assert 'coco/bbox_mAP' in output
-    assert (tmp_path / 'work_dirs/mine/epoch_1.pth').is_file()
 
 
 def test_packaged_weights(installed, tmp_path):

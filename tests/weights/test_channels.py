@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import tifffile
 import torch
+from load_tool import run_tool
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from PIL import Image
+from templates_edited import write_template
 
 from cvt_dense.deploy.fuse import fuse
 from cvt_dense.errors import UserError
@@ -23,7 +25,6 @@ from timm.models import adapt_input_conv  # isort: skip  after cvt_dense
 ROOT = Path(__file__).resolve().parents[2]
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
 FIRST = 'stage0.patch_embed.proj.weight'
-EDITED = dict(classes=('dark', 'bright'), arch='nano', image_size=32, batch_size=4, max_iters=40)
 
 
 @pytest.fixture(scope='module')
@@ -115,24 +116,20 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope='module')
 def config(data, published) -> Path:
-    text = (ROOT / 'configs/upernet_cvt13_multichannel.py').read_text()
-    lines = dict(EDITED, data_root=str(data), mean=(500., ) * 4, std=(300., ) * 4)
-    for name, value in lines.items():
-        text, found = re.subn(rf'(?m)^{name} = .*$', f'{name} = {value!r}', text)
-        assert found == 1, name
-    (data / 'mine.py').write_text(text)
-    return data / 'mine.py'
+    return write_template(data, 'upernet_cvt13_multichannel', data_root=str(data), mean=(500., ) * 4,
+                          std=(300., ) * 4, classes=('dark', 'bright'), arch='nano', image_size=32, batch_size=4,
+                          max_iters=40)
 
 
-def test_trained_and_drawn(data, config, run_tool, tmp_path):
+def test_trained_and_drawn(data, config, tmp_path):
     options = {'train_dataloader.num_workers': 0, 'val_dataloader.num_workers': 0, 'train_cfg.val_interval': 40}
     runner = start_training(TrainFlags(config=str(config), work_dir=str(tmp_path / 'run'), cfg_options=options))
     runner.train()
     log = Path(runner.logger.log_file).read_text()
     assert 'was made one of 4 (R, G, B in turn, times 3/4)' in log
     assert float(re.findall(r'mIoU: ([\d.]+)', log)[-1]) > 60, log[-3000:]  # all 'dark': 39
-    out = run_tool('tools/predict.py', config, next((tmp_path / 'run').glob('best_*.pth')), data / 'images/val/0.tif',
-                   data / 'arrays/val/1.npy', '--out-dir', tmp_path / 'drawn').stdout
+    out = run_tool('predict', config, next((tmp_path / 'run').glob('best_*.pth')), data / 'images/val/0.tif',
+                   data / 'arrays/val/1.npy', '--out-dir', tmp_path / 'drawn')
     assert out.count('bright') == 2 and (tmp_path / 'drawn/1.png').exists()
 
 
@@ -146,16 +143,9 @@ def test_numbers_that_disagree(data, config):
     arrays = dict(img_path='arrays/train', seg_map_path='labels/train')
     assert len(check(train_dataloader__dataset__data_prefix=arrays, train_dataloader__dataset__img_suffix='.npy')[
         'train']) == 8
-    with pytest.raises(UserError, match=r"0.tif' is loaded by LoadImageFromNpyFile with 4 channels .*in_channels is 5"):
-        check(model__backbone__in_channels=5, train_dataloader__dataset__pipeline__4__mean=[0.] * 5)
-    with pytest.raises(UserError, match='Normalize.mean has 4 values, but model.backbone.in_channels is 3'):
-        check(model__backbone__in_channels=3)
-    with pytest.raises(UserError, match='model.data_preprocessor.mean has 3 values, but .* is 4'):
-        check(model__data_preprocessor__mean=[0.] * 3)
-    cfg = Config.fromfile(ROOT / 'configs/cvt_nano_cifar10.py')
-    cfg.model.backbone.in_channels = 4
-    cfg.model.data_preprocessor.update(mean=[0.] * 4, std=[1.] * 4)
-    cfg.train_dataloader.dataset.update(data_root=str(data), split='labels')
-    with pytest.raises(UserError, match='loads images as RGB, with 3 channels, but .* is 4: ImageDataset'):
-        init_default_scope('cvt_dense')
-        load_datasets(cfg, ['train'])
+    for options, named in (
+            (dict(model__backbone__in_channels=5, train_dataloader__dataset__pipeline__4__mean=[0.] * 5), 'channels'),
+            (dict(model__backbone__in_channels=3), 'Normalize.mean'),
+            (dict(model__data_preprocessor__mean=[0.] * 3), 'model.data_preprocessor.mean')):
+        with pytest.raises(UserError, match=named):
+            check(**options)

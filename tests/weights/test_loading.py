@@ -7,7 +7,7 @@ import safetensors.torch
 import torch
 from mmengine.hooks import EMAHook
 from mmengine.model import BaseModule, ExponentialMovingAverage
-from mmengine.runner import CheckpointLoader, load_checkpoint
+from mmengine.runner import load_checkpoint
 from torch import nn
 
 from cvt_dense.models import CvT, ImageClassifier
@@ -109,10 +109,6 @@ def test_a_head_of_another_size_is_new(files, weights, report, our_tool):
      f'{BACKBONE + 1} tensors loaded, 0 new, 3 unused (head, stage2.cls_token)'),
     (dict(with_cls_token=False), f'{BACKBONE - 1} tensors loaded, 6 new (norm0, norm1, norm2), 5 unused '
      '(head, norm, stage2.cls_token)'),
-    (dict(out_indices=(0, 1)), f'{3 * 34 + 8} tensors loaded, 4 new (norm0, norm1), '
-     f'{34 + 4 + 1 + 4} unused (head, norm, stage2.blocks.0.attn.conv_proj_k.bn, '
-     'stage2.blocks.0.attn.conv_proj_k.conv, …)'),
-    (dict(out_indices=(2, 3)), f'{BACKBONE} tensors loaded, 4 new (norm2, norm3), 4 unused (head, norm)'),
 ])
 def test_what_is_new_and_unused_follows_from_the_network(files, weights, report, options, expected):
     backbone = CvT(ARCH, init_cfg=pretrained(files / 'CvT.pth'), **options)
@@ -150,13 +146,6 @@ def test_a_detectors_checkpoint_gives_its_backbone(tmp_path, report):
     assert (backbone.norm1.weight == 5).all()
     with pytest.raises(CheckpointError, match="detector's"):
         build_classifier(init_cfg=pretrained(tmp_path / 'detector.pth')).init_weights()
-
-
-def test_other_initialisers_still_run_before_the_checkpoint(files, weights):
-    backbone = CvT(ARCH, init_cfg=[pretrained(files / 'CvT.pth'), dict(type='Constant', layer='LayerNorm', val=0.5)])
-    backbone.init_weights()
-    assert_backbone(backbone, weights)
-    assert (backbone.norm0.weight == 0.5).all()
 
 
 # -- the hub -----------------------------------------------------------------------------------------
@@ -218,65 +207,27 @@ def test_other_names_shapes_and_networks(weights, tmp_path):
 
 
 @pytest.mark.parametrize('change', [
-    lambda value: torch.full_like(value, torch.nan), lambda value: value.index_fill(0, torch.tensor(0), torch.inf),
-    lambda value: value + 1j, lambda value: value.long(), lambda value: value.to('meta'),
-    lambda value: value.to_sparse(), lambda value: 'text', lambda value: [1.]])
+    lambda value: value.index_fill(0, torch.tensor(0), torch.inf), lambda value: value.long(), lambda value: 'text'])
 @pytest.mark.parametrize('name', ['backbone.stage0.patch_embed.proj.weight', 'head.bias'])
 def test_tensors_that_are_no_weights(weights, tmp_path, change, name):
     refused(dict(weights, **{name: change(weights[name])}), tmp_path, name.removeprefix('backbone.'))
 
 
-@pytest.mark.parametrize('content', ['text', [1], dict(state_dict='text'), dict(state_dict={}), {1: torch.zeros(1)},
-                                     dict(meta=dict(epoch=1))])
-def test_files_without_a_state_dict(tmp_path, content):
-    torch.save(content, tmp_path / 'file.pth')
-    with pytest.raises(CheckpointError, match='file.pth'):
-        select_weights(load_weights_file(str(tmp_path / 'file.pth')), source='file.pth')
-
-
 def test_damaged_and_missing_files(files, tmp_path):
-    (tmp_path / 'empty').mkdir()
     for name in ('CvT.pth', 'hub/model.safetensors'):
         torn = tmp_path / name.rpartition('/')[2]
         torn.write_bytes((files / name).read_bytes()[:20000])
         with pytest.raises(CheckpointError, match=torn.name):
             read_checkpoint(torn)
-    for text, message in (('', 'file.pth'), ('<html>Sign in</html>', 'web page'), ('words', 'file.pth')):
+    for text in ('', '<html>Sign in</html>'):
         (tmp_path / 'file.pth').write_text(text)
-        with pytest.raises(CheckpointError, match=message):
+        with pytest.raises(CheckpointError, match='file.pth'):
             read_checkpoint(tmp_path / 'file.pth')
     with pytest.raises(FileNotFoundError, match='absent.pth'):
         read_checkpoint(tmp_path / 'absent.pth')
-    with pytest.raises(FileNotFoundError, match='model.safetensors'):
-        read_checkpoint(tmp_path / 'empty')
 
 
 # -- what must not change ------------------------------------------------------------------------------
-
-
-def test_checkpoints_of_other_networks_and_training_states_pass_through(tmp_path, files, our_tool):
-    state = dict(state_dict={'conv1.weight': torch.zeros(1)}, meta=dict(epoch=3),
-                 optimizer=dict(state={0: dict(step=torch.tensor(3.))}))
-    torch.save(state, tmp_path / 'epoch_3.pth')
-    assert CheckpointLoader.load_checkpoint(str(tmp_path / 'epoch_3.pth')) == state
-    assert CheckpointLoader.load_checkpoint(str(files / 'ours.pth'))['meta'] == dict(epoch=1)
-
-
-def test_a_classifier_of_another_backbone(tmp_path, our_tool):
-
-    class Pool(nn.Module):
-        out_channels = (3, )
-
-        def forward(self, x):
-            return (x.mean(dim=(2, 3)), )
-
-    torch.save(ImageClassifier(Pool(), num_classes=2).state_dict(), tmp_path / 'pool.pth')
-    models = [ImageClassifier(Pool(), num_classes=2, init_cfg=init_cfg)
-              for init_cfg in (None, pretrained(tmp_path / 'pool.pth'))]
-    load_checkpoint(models[0], str(tmp_path / 'pool.pth'))
-    models[1].init_weights()
-    for model in models:
-        assert torch.equal(model.head.weight, torch.load(tmp_path / 'pool.pth')['head.weight'])
 
 
 def test_a_file_of_cuda_tensors_opens_on_a_machine_without_cuda(weights, tmp_path):

@@ -1,10 +1,9 @@
 """A run that is stopped or crashes at any place ends, resumed, with the bits of a run that was not disturbed.
 
-Here with runs of milliseconds in this process; tests/engine/test_faults*.py kill and stop whole processes.
+Here with runs of milliseconds; tests/engine/test_faults.py disturbs the three tasks.
 """
 import itertools
 import signal
-from collections.abc import Callable
 from math import cos, pi
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
-from mmengine.hooks import Hook
 from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, METRICS, MODELS, init_default_scope
 from mmengine.runner import Runner
+from tiny_training import Crash, Disturb, crash, stop
 from torch import Tensor, nn
 
 import cvt_dense  # noqa: F401
@@ -68,33 +67,6 @@ class QuickRunner(Runner):
 
     def _log_env(self, env_cfg: dict[str, Any]) -> None:
         pass
-
-
-class Crash(Exception):
-    pass
-
-
-class Disturb(Hook):
-    """Call ``action`` before an iteration of training, or before the first one of the evaluation after it."""
-
-    def __init__(self, action: Callable[[], None], iteration: int, mode: str):
-        self.action, self.iteration, self.mode = action, iteration, mode
-
-    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        if self.mode == 'train' and runner.iter == self.iteration:
-            self.action()
-
-    def before_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        if self.mode == 'val' and runner.iter == self.iteration:
-            self.action()
-
-
-def crash() -> None:
-    raise Crash
-
-
-def stop() -> None:
-    signal.raise_signal(signal.SIGTERM)
 
 
 @pytest.fixture(autouse=True)
@@ -165,43 +137,20 @@ def undisturbed(request, tmp_path_factory) -> tuple[str, int, dict[str, Any]]:
     return loop, accumulated, end_of(folder)
 
 
+@pytest.mark.parametrize('mode, iterations', [('train', (2, 4, 7, 11)), ('val', (4, 12))])
 @pytest.mark.parametrize('action', [stop, crash])
-def test_disturbed_before_an_iteration(undisturbed, tmp_path, action):
+def test_disturbed_in_the_training_or_an_evaluation(undisturbed, tmp_path, action, mode, iterations):
+    """A stop waits for the optimizer's next step."""
     loop, accumulated, expected = undisturbed
-    for iteration in (2, 4, 7, 11):
-        folder = tmp_path / str(iteration)
+    for iteration in iterations:
+        folder, done = tmp_path / str(iteration), iteration + (mode == 'train')
         with pytest.raises(SystemExit if action is stop else Crash):
-            run(folder, loop, accumulated, Disturb(action, iteration, 'train'))
+            run(folder, loop, accumulated, Disturb(action, iteration, mode))
         if action is stop:
             meta = torch.load(folder / 'preempted.pth', weights_only=False)['meta']
-            assert meta['iter'] == -(-(iteration + 1) // accumulated) * accumulated
+            assert meta['iter'] == -(-done // accumulated) * accumulated
         run(folder, loop, accumulated)
         assert end_of(folder) == expected, iteration
-
-
-@pytest.mark.parametrize('action', [stop, crash])
-def test_disturbed_in_an_evaluation(undisturbed, tmp_path, action):
-    loop, accumulated, expected = undisturbed
-    for iteration in (4, 12):
-        folder = tmp_path / str(iteration)
-        at_step = iteration % accumulated == 0
-        with pytest.raises(SystemExit if action is stop else Crash):
-            run(folder, loop, accumulated, Disturb(action, iteration, 'val'))
-        if action is stop:  # with gradients to come, after the evaluation and the optimizer's next step
-            meta = torch.load(folder / 'preempted.pth', weights_only=False)['meta']
-            assert meta['iter'] == iteration if at_step else iteration < meta['iter'] <= iteration + accumulated
-        run(folder, loop, accumulated)
-        assert end_of(folder) == expected, iteration
-
-
-def test_with_workers(tmp_path):
-    """They have loaded batches in advance when the run stops."""
-    workers = {'train_dataloader.num_workers': 1, 'train_dataloader.persistent_workers': True}
-    run(tmp_path / 'whole')
-    with pytest.raises(SystemExit):
-        run(tmp_path / 'stopped', disturb=Disturb(stop, 5, 'train'), **workers)
-    run(tmp_path / 'stopped', **workers)
-    assert end_of(tmp_path / 'stopped') == end_of(tmp_path / 'whole')
 
 
 @pytest.mark.parametrize('schedule', [True, False])

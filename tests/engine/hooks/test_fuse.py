@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from load_tool import run_tool
 from mmengine.config import Config
 from tiny_training import write_config
 from torch import nn
@@ -29,7 +30,7 @@ def losses(output: str):
     return {name: float(value) for name, value in re.findall(r'(raw/loss|accuracy/loss): ([\d.]+)', output)}
 
 
-def test_same_metrics(tmp_path, run_tool):
+def test_same_metrics(tmp_path):
     config = write_config(tmp_path)
     # A network that is compiled in seconds, for the one shape that all batches have.
     config.write_text(config.read_text() + """
@@ -40,12 +41,12 @@ test_dataloader['batch_size'] = 50
     raw = {f'module.{key}': value for key, value in weights(cfg, 1).items()}
     torch.save(dict(state_dict=weights(cfg, 2), ema_state_dict=dict(raw, steps=torch.tensor(9)), meta={}),
                tmp_path / 'model.pth')
-    args = ('tools/test.py', config, tmp_path / 'model.pth', '--work-dir', tmp_path / 'work')
-    plain, fused = run_tool(*args).stdout, run_tool(*args, '--fuse').stdout
+    args = ('test', config, tmp_path / 'model.pth', '--work-dir', tmp_path / 'work')
+    plain, fused = run_tool(*args), run_tool(*args, '--fuse')
     assert 'fused for the test' in fused and 'fused for the test' not in plain
     assert losses(plain) == pytest.approx(losses(fused), abs=1e-4)
     assert set(losses(plain)) == {'raw/loss', 'accuracy/loss'} and len(set(losses(plain).values())) == 2
-    compiled = run_tool(*args, '--compile', '--amp', 'bf16').stdout
+    compiled = run_tool(*args, '--compile', '--amp', 'bf16')
     assert losses(plain) == pytest.approx(losses(compiled), rel=0.02)
 
 

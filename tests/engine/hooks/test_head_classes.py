@@ -11,7 +11,6 @@ from tiny_training import ROOT
 from torch import nn
 
 from cvt_dense.engine.hooks import HeadClassesHook
-from cvt_dense.engine.hooks.head_classes import rows_by_name
 from cvt_dense.models import ImageClassifier
 from cvt_dense.nodes import walk
 
@@ -45,33 +44,23 @@ def load(caplog):
     logger.removeHandler(caplog.handler)
 
 
-@pytest.mark.parametrize('outputs, new, rows, line', [
-    (3, THREE, [0, 1, 2], '3 of 3 classes kept by name'),
-    (3, ['dog', 'truck', 'bird'], [None] * 3, '0 of 3 classes kept by name (none), 3 new (dog, truck, bird), 3'),
-    (3, ['ship', 'cat', 'frog'], [2, 0, 1], '3 of 3 classes kept by name (ship, cat, frog)'),
-    (3, ['bird', 'cat', 'frog', 'ship'], [None, 0, 1, 2], '3 of 4 classes kept by name (cat, frog, ship), 1 new'),
-    (7, THREE, [0, 1, 2], '3 of 3 classes kept by name'),  # trained with more outputs than classes
-    (7, ['bird', 'frog'], [None, 1], '1 of 2 classes kept by name (frog), 1 new (bird), 2 of the'),
-])
-def test_rows_follow_names(load, outputs, new, rows, line):
+@pytest.mark.parametrize('outputs, new, rows', [
+    (3, THREE, [0, 1, 2]), (3, ['dog', 'truck', 'bird'], [None] * 3), (3, ['ship', 'cat', 'frog'], [2, 0, 1]),
+    (3, ['bird', 'cat', 'frog', 'ship'], [None, 0, 1, 2]),
+    (7, ['bird', 'frog'], [None, 1])])  # trained with more outputs than classes
+def test_rows_follow_names(load, outputs, new, rows):
     own, given, loaded, log = load(THREE, new, classifier(len(new)), classifier(outputs))
     for key in ('head.weight', 'head.bias'):
         assert loaded[key].shape == own[key].shape
         for i, row in enumerate(rows):
             assert torch.equal(loaded[key][i], own[key][i] if row is None else given[key][row])
     assert all(torch.equal(loaded[key], given[key]) for key in given if not key.startswith('head.'))
-    assert line in log
+    assert f'{len(rows) - rows.count(None)} of {len(new)} classes kept by name' in log
 
 
 def test_a_resumed_run_is_left_alone(load):
     _, given, loaded, log = load(THREE, THREE[::-1], classifier(3), classifier(3), resume=True)
     assert torch.equal(loaded['head.weight'], given['head.weight']) and 'head: ' not in log
-
-
-def test_heads_of_other_models_are_loaded_as_they_are(load):
-    _, given, loaded, log = load(THREE, ['dog', 'cat'], nn.Linear(2, 2), nn.Linear(2, 2))
-    assert torch.equal(loaded['weight'], given['weight'])
-    assert "3 classes (cat, frog, ship) are not the training set's 2 (dog, cat): a head of equal shape" in log
 
 
 # Per recipe: for tensors of its heads, the rows of class c of n, or of the background with c = n.
@@ -139,20 +128,3 @@ def test_layers_that_all_classes_share_are_kept(load):
     own, given, loaded, _ = load(['cat'], ['dog'], Heads(), Heads())
     for key in given:
         assert torch.equal(loaded[key], given[key]) == ('fc_cls' not in key), key
-
-
-def test_many_classes_are_compared_once():
-    """A step for each pair of names would be 4e8 comparisons."""
-
-    class Name(str):
-        compared = 0
-        __hash__ = str.__hash__
-
-        def __eq__(self, other):
-            Name.compared += 1
-            return str.__eq__(self, other)
-
-    old, new = [Name(i) for i in range(3000)], [Name(i) for i in reversed(range(3000))]
-    given = torch.randn(3000, 2)
-    assert torch.equal(rows_by_name('head.weight', torch.zeros(3000, 2), given, old, new), given.flip(0))
-    assert Name.compared < 10 * 3000

@@ -3,6 +3,7 @@ import json
 
 import pytest
 import torch
+from load_tool import run_tool
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
@@ -28,10 +29,10 @@ def shapes(tmp_path_factory):
 
 
 @pytest.mark.parametrize('task', CONFIGS)
-def test_detection_and_segmentation(shapes, tmp_path, call_tool, task):
+def test_detection_and_segmentation(shapes, tmp_path, task):
     """The parts are those of the training; the weights are the same, bit for bit, without it."""
     for name, flags in (('with', ['--val-loss']), ('without', [])):
-        call_tool('train', f'configs/{CONFIGS[task]}.py', '--data-root', shapes / task, '--work-dir', tmp_path / name,
+        run_tool('train', f'configs/{CONFIGS[task]}.py', '--data-root', shapes / task, '--work-dir', tmp_path / name,
                   *flags, '--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=1',
                   'train_dataloader.batch_size=2', 'val_dataloader.batch_size=2', 'visualizer.type=mmengine.Visualizer',
                   f'visualizer.name={tmp_path.name}{name}')
@@ -67,9 +68,9 @@ def test_annotations_are_those_of_the_resized_image(shapes, task):
             torch.testing.assert_close(boxes, expected * torch.tensor(after.scale_factor).repeat(2).float())
 
 
-def test_classification(tmp_path, call_tool):
+def test_classification(tmp_path):
     """It is the cross entropy that the metric computes of averaged weights."""
-    call_tool('train', write_config(tmp_path), '--work-dir', tmp_path / 'run', '--val-loss', '--cfg-options',
+    run_tool('train', write_config(tmp_path), '--work-dir', tmp_path / 'run', '--val-loss', '--cfg-options',
               'train_cfg.max_epochs=2', 'train_cfg.val_interval=1', 'param_scheduler.1.end=2')
     found = evaluations(tmp_path / 'run')
     assert len(found) == 2 and found[0]['val/loss'] != found[1]['val/loss']
