@@ -1,8 +1,5 @@
-"""The documents name existing files, links, recipes, targets and flags; public definitions have docstrings."""
-import importlib
-import inspect
+"""The documents name existing files, links, recipes, targets and flags."""
 import io
-import pkgutil
 import re
 import runpy
 import shlex
@@ -15,8 +12,6 @@ from unittest import mock
 
 import pytest
 from load_tool import load_tool
-
-import cvt_dense
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ('', 'configs', 'tools', 'benchmarks', 'cvt_dense/weights', 'docs', 'docs/get_started', 'docs/guides',
@@ -110,36 +105,3 @@ def test_commands_are_accepted():
 
 def test_the_front_page_is_short():
     assert len((ROOT / 'README.md').read_text().splitlines()) <= 115
-
-
-def definitions():
-    """Yield (name, definition) of every public class, and every public function that overrides none of a base class."""
-    names = [*(info.name for info in pkgutil.walk_packages(cvt_dense.__path__, 'cvt_dense.')),
-             *(info.name for info in pkgutil.walk_packages([str(ROOT / 'tools')]) if info.name != '_torchvision_shim')]
-    with mock.patch('sys.path', [str(ROOT / 'tools'), *sys.path]):
-        modules = [importlib.import_module(name) for name in names]
-    for module in modules:
-        for name, value in vars(module).items():
-            value = inspect.unwrap(value) if callable(value) else value
-            if not name.startswith('_') and getattr(value, '__module__', None) == module.__name__ and callable(value):
-                yield f'{module.__name__}.{name}', value
-                for key, method in vars(value).items() if inspect.isclass(value) else ():
-                    for wrapper in ('fget', 'func', '__func__', '__wrapped__'):  # properties, static and class methods
-                        method = getattr(method, wrapper, method)
-                    inherited = any(hasattr(base, key) for base in value.__mro__[1:])
-                    if inspect.isfunction(method) and not (inherited or key.startswith('_')):
-                        yield f'{module.__name__}.{name}.{key}', method
-
-
-def test_public_definitions_are_documented():
-    """Functions with three or more parameters also describe them under ``Args:``.
-
-    The gradients of operators have the parameters of the operators, whose documentation they name.
-    """
-    found = {name: value for name, value in definitions() if value.__name__ != '<lambda>'}
-    assert len(found) > 500
-    assert not [name for name, value in found.items() if not value.__doc__]
-    functions = {name: value for name, value in found.items() if inspect.isfunction(value)}
-    parameters = {name: set(inspect.signature(value).parameters) - {'self', 'cls'} for name, value in functions.items()}
-    assert not [name for name, names in parameters.items() if len(names) > 2 and 'Args:' not in functions[name].__doc__
-                and not (name.startswith('cvt_dense.ops.') and ':func:' in functions[name].__doc__)]

@@ -23,71 +23,41 @@ def imports_of(file: Path):
             yield from (f'{module.rstrip(".")}.{alias.name}' for alias in node.names)
 
 
-def under(name: str, *packages: str) -> bool:
+def under(name: str, packages: list[str]) -> bool:
     return any(name == package or name.startswith(package + '.') for package in packages)
 
 
-def files_under(*folders: str):
-    found = [f for f in FILES for folder in folders if f == PACKAGE / folder or PACKAGE / folder in f.parents]
-    assert found, folders
-    return found
+ATTENTION, CHECKPOINTS = 'cvt_dense.models.attention', ['cvt_dense.weights', 'cvt_dense.errors']
+# Folder or file: the packages that it may import, besides Python's own.
+ALLOWED = {
+    'models/attention.py': ['torch', 'timm', 'mmengine.model', 'mmcv.cnn', 'cvt_dense.registry'],
+    'models/cvt.py': ['torch', 'timm', 'mmengine.model', 'mmcv.cnn', 'cvt_dense.registry', 'cvt_dense.weights',
+                      ATTENTION],
+    'models/variants': ['torch', 'timm', 'cvt_dense.registry', ATTENTION, 'cvt_dense.models.cvt',
+                        'cvt_dense.analysis.entropy', 'cvt_dense.models.variants'],
+    'models/timm_backbone.py': ['torch', 'timm', 'mmengine', 'cvt_dense.registry', ATTENTION, *CHECKPOINTS],
+    'weights/formats.py': ['torch', *CHECKPOINTS],
+    'weights/compare.py': ['torch', *CHECKPOINTS],
+    # What writes and opens exported files recognises networks by their attributes, not by their package.
+    'deploy': ['torch', 'timm', 'mmengine', 'mmcv.cnn', 'mmcv.ops', 'mmcv._ext', 'onnx', 'onnxscript', 'onnxruntime',
+               'openvino', 'nncf', 'cvt_dense.models', 'cvt_dense.deploy', 'cvt_dense.errors', 'cvt_dense.nodes',
+               'cvt_dense.registry'],
+    'analysis': ['torch', 'pytorch_grad_cam', 'cvt_dense.models.cvt', ATTENTION, 'cvt_dense.models.variants',
+                 'cvt_dense.analysis']}
+PARTS = 'datasets', 'evaluation', 'models/classifier.py', 'engine'  # which do not import each other
+FORBIDDEN = {'': ['mmdet', 'mmseg'], **{part: [
+    f'cvt_dense.{other.removesuffix(".py").replace("/", ".")}' for other in PARTS if other != part] for part in PARTS}}
+FORBIDDEN |= {path.name: ['cvt_dense.launch'] + FORBIDDEN.get(path.name, []) for path in PACKAGE.iterdir()
+              if path.name not in ('launch', '__pycache__', '__init__.py') and (path.is_dir() or path.suffix == '.py')}
 
 
-def offenders(files, allowed):
-    return [(str(file.relative_to(PACKAGE)), name) for file in files for name in imports_of(file)
-            if name.split('.')[0] not in sys.stdlib_module_names and not allowed(name)]
-
-
-def test_nothing_imports_mmdet_or_mmseg():
-    assert not offenders(FILES, lambda name: not under(name, 'mmdet', 'mmseg'))
-
-
-def test_the_network_needs_torch_timm_and_what_a_registered_backbone_needs_only():
-    """The network imports no variant; a variant imports the network's attention."""
-    network = files_under('models/attention.py', 'models/cvt.py')
-    needed = ('torch', 'timm', 'mmengine.model', 'mmcv.cnn', 'cvt_dense.registry', 'cvt_dense.weights',
-              'cvt_dense.models.attention')
-    assert not offenders(network, lambda name: under(name, *needed))
-    assert not offenders(files_under('models/variants'), lambda name: under(
-        name, 'torch', 'timm', 'cvt_dense.registry', 'cvt_dense.models.attention', 'cvt_dense.models.cvt',
-        'cvt_dense.analysis.entropy', 'cvt_dense.models.variants'))
-
-
-def test_backbones_of_timm_need_the_weights_only():
-    assert not offenders(files_under('models/timm_backbone.py'), lambda name: under(
-        name, 'torch', 'timm', 'mmengine', 'cvt_dense.registry', 'cvt_dense.models.attention', 'cvt_dense.weights',
-        'cvt_dense.errors'))
-
-
-def test_names_and_comparison_of_weights_need_torch_only():
-    files = files_under('weights/formats.py', 'weights/compare.py')
-    assert not offenders(files, lambda name: under(name, 'torch', 'cvt_dense.weights', 'cvt_dense.errors'))
-
-
-def test_nothing_in_the_package_imports_launch():
-    files = [file for file in FILES if PACKAGE / 'launch' not in file.parents]
-    assert not offenders(files, lambda name: not under(name, 'cvt_dense.launch'))
-
-
-@pytest.mark.parametrize('part', ['datasets', 'evaluation', 'models/classifier.py', 'engine'])
-def test_data_evaluation_classifier_and_engine_do_not_import_each_other(part):
-    others = {'datasets', 'evaluation', 'models/classifier.py', 'engine'} - {part}
-    names = [f'cvt_dense.{other.removesuffix(".py").replace("/", ".")}' for other in others]
-    assert not offenders(files_under(part), lambda name: not under(name, *names))
-
-
-def test_deploy_needs_models_mmengine_mmcv_and_the_runtimes_only():
-    """The code that writes and opens exported files recognises networks by their attributes, not by their package."""
-    assert not offenders(files_under('deploy'), lambda name: under(
-        name, 'torch', 'timm', 'mmengine', 'mmcv.cnn', 'mmcv.ops', 'mmcv._ext', 'onnx', 'onnxscript', 'onnxruntime',
-        'openvino', 'nncf', 'cvt_dense.models', 'cvt_dense.deploy', 'cvt_dense.errors', 'cvt_dense.nodes',
-        'cvt_dense.registry'))
-
-
-def test_analysis_needs_torch_and_models_only():
-    """It looks into any model that runs, whoever built it."""
-    models = ('cvt_dense.models.cvt', 'cvt_dense.models.attention', 'cvt_dense.models.variants', 'cvt_dense.analysis')
-    assert not offenders(files_under('analysis'), lambda name: under(name, 'torch', 'pytorch_grad_cam', *models))
+@pytest.mark.parametrize('part, packages, allowed', [*((*item, True) for item in ALLOWED.items()),
+                                                     *((*item, False) for item in FORBIDDEN.items())])
+def test_imports_of_each_part(part, packages, allowed):
+    files = [file for file in FILES if PACKAGE / part in (file, *file.parents)]
+    names = [(file.name, name) for file in files for name in imports_of(file)
+             if name.split('.')[0] not in sys.stdlib_module_names]
+    assert files and not [found for found in names if under(found[1], packages) != allowed]
 
 
 # What a process has that an import could replace: functions, classes and their methods, of modules that are loaded.

@@ -84,8 +84,8 @@ def test_processes_share_the_images(monkeypatch):
     assert set(epoch) == set(range(10)) and len({index.seed for index in epoch}) == 12
 
 
-@pytest.mark.parametrize('plain, seeded', [(DefaultSampler, SeededSampler), (InfiniteSampler, SeededInfiniteSampler)])
-@pytest.mark.parametrize('own_batches', [False, True])
+@pytest.mark.parametrize('plain, seeded, own_batches', [
+    (DefaultSampler, SeededSampler, False), (InfiniteSampler, SeededInfiniteSampler, True)])
 def test_seed_hook_replaces_mmengines_samplers(plain, seeded, own_batches):
     from cvt_dense.engine import SeedHook
 

@@ -94,13 +94,6 @@ def test_decay_rate_one_leaves_two_groups():
     assert [(group['lr'], group['weight_decay']) for group in groups] == [(LR, 0.), (LR, WEIGHT_DECAY)]
 
 
-def test_names_without_decay_can_be_added():
-    model = model_of('mmengine')
-    values = by_name(model, build(model, decay_rate=RATE, no_decay_keys=['head']))
-    assert values['head.weight'] == (LR, 0.)
-    assert values['backbone.stage2.blocks.1.mlp.fc1.weight'][1] == WEIGHT_DECAY
-
-
 @pytest.mark.parametrize('paramwise, setting', [
     (dict(decay_rate=0.9, decay_type='layer_wise'), 'decay_type'), (dict(no_decay_keys=['x']), 'decay_rate'),
     (dict(decay_rate=1.1), 'decay_rate'), (dict(decay_rate=0), 'decay_rate')])

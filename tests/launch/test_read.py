@@ -9,7 +9,6 @@ from templates_edited import recipe
 from cvt_dense.config.read import read_config, redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.launch import read
-from cvt_dense.launch.machine import adapt_loaders
 from cvt_dense.launch.read import VIS_BACKENDS, add_vis_backend
 from cvt_dense.launch.tta import follow_test_size, use_tta
 from cvt_dense.nodes import dicts
@@ -79,9 +78,6 @@ def test_auto_scale_lr_flag():
         read.enable_auto_scale_lr(Config(dict(optim_wrapper=dict())))
 
 
-# -- what is written down --------------------------------------------------------------------------
-
-
 # -- test-time augmentation ------------------------------------------------------------------------
 
 
@@ -101,23 +97,6 @@ def test_tta_sizes_follow_the_test_size():
                                                  for scale in ((1333, 800), (666, 400), (2000, 1200))]])]
     follow_test_size(tta, [dict(type='Resize', scale=(500, 300))])
     assert [view['scale'] for view in tta[0]['transforms'][0]] == [(500, 300), (250, 150), (750, 450)]
-
-
-def test_no_more_workers_than_cores(recwarn):
-    """PyTorch warns of every loader that has more."""
-    import os
-
-    from torch.utils.data import DataLoader
-    cores = os.sched_getaffinity(0)
-    cfg = Config(dict(train_dataloader=dict(num_workers=8, persistent_workers=True), val_dataloader=dict(batch_size=1)))
-    try:
-        os.sched_setaffinity(0, {min(cores)})
-        adapt_loaders(cfg)
-        for loader in (cfg.train_dataloader, cfg.val_dataloader):
-            DataLoader(range(3), **loader)
-    finally:
-        os.sched_setaffinity(0, cores)
-    assert cfg.train_dataloader.num_workers == 1 and not recwarn
 
 
 @pytest.mark.parametrize('name', VIS_BACKENDS)

@@ -8,8 +8,6 @@ from torch import nn
 from cvt_dense.deploy.fuse import fuse
 from cvt_dense.errors import CheckpointError
 from cvt_dense.models import CvT
-from cvt_dense.models.attention import ConvAttention
-from cvt_dense.registry import MODELS
 
 ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 1], num_heads=[1, 3, 6])
 HYBRID = dict(proj_cfg=dict(type='cvt_dense.HybridProjection'))
@@ -56,33 +54,6 @@ def test_types_of_stages_and_blocks(attn_cfg, expected):
 def test_wrong_values(attn_cfg, setting):
     with pytest.raises((ValueError, KeyError, TypeError), match=setting):
         CvT(ARCH, attn_cfg=attn_cfg)
-
-
-def test_a_new_type_is_one_registered_class(tmp_path):
-    """It runs, trains, fuses and loads published weights, which lack its own parameters."""
-
-    @MODELS.register_module(force=True)
-    class GatedAttention(ConvAttention):
-
-        def __init__(self, start: float, **kwargs):
-            super().__init__(**kwargs)
-            self.gate = nn.Parameter(torch.tensor(start))
-
-        def attend(self, q, k, v, hw_shape):
-            return self.gate * super().attend(q, k, v, hw_shape)
-
-    plain = moved(CvT(ARCH)).eval()
-    torch.save(plain.state_dict(), tmp_path / 'plain.pth')
-    model = CvT(ARCH, attn_cfg=dict(type='cvt_dense.GatedAttention', start=1., **HYBRID),
-                init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'plain.pth')))
-    model.init_weights()
-    x = torch.rand(2, 3, 49, 90)
-    for got, expected in zip(model.eval()(x), plain(x)):
-        torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
-    sum(y.square().sum() for y in model(x)).backward()
-    assert all(block.attn.gate.grad for stage in model.stages for block in stage.blocks)
-    fuse(model)
-    torch.testing.assert_close(model(x)[2], plain(x)[2], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize('options', NEUTRAL.values(), ids=NEUTRAL)

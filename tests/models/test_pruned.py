@@ -76,20 +76,6 @@ def test_tokens_are_chosen_anew_after_refresh_blocks(monkeypatch):
     assert taken[-1] is chosen[1] and len(chosen[0]) == 2 * (1 + 24)
 
 
-def test_one_graph_and_onnx(tmp_path):
-    onnxruntime = pytest.importorskip('onnxruntime')
-    pytest.importorskip('onnxscript')
-    model, x = pair(keep=[None, 0.5], refresh=2)[0].eval(), torch.rand(1, 3, 49, 64)
-    with torch.no_grad():
-        expected = model(x)
-        for a, b in zip(torch.compile(model, fullgraph=True, backend='eager')(x), expected):
-            torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
-        torch.onnx.export(model, (x, ), tmp_path / 'cvt.onnx', dynamo=True, verbose=False)
-    session = onnxruntime.InferenceSession(tmp_path / 'cvt.onnx')
-    for a, b in zip(session.run(None, {session.get_inputs()[0].name: x.numpy()}), expected):
-        torch.testing.assert_close(torch.from_numpy(a), b, rtol=0, atol=1e-4)
-
-
 @pytest.mark.parametrize('options', [dict(keep=0.), dict(keep=1.5), dict(keep=0.5, refresh=0),
                                      dict(keep=0.5, score='size'), dict(keep=[0.5])])
 def test_wrong_options(options):

@@ -61,22 +61,6 @@ def test_video_of_a_segmentor(nano, shapes, tmp_path):
     assert list(fractions) == ['0', '5', '10'] and list(fractions.values()) == pytest.approx([1, 1, 1], abs=1e-4)
 
 
-def test_ctrl_c_keeps_what_was_done_and_ends_the_tool(nano, shapes, tmp_path, monkeypatch):
-    import _video
-    find, calls = _video._find, []
-
-    def interrupted(*args):
-        calls.append(args)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return find(*args)
-
-    monkeypatch.setattr(_video, '_find', interrupted)
-    clips = [write_video(tmp_path / name, shapes, 'MJPG') for name in ('a.avi', 'b.avi')]
-    predict(*nano['segmentation'], *clips, '--out-dir', tmp_path / 'out', rc=130)
-    assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['a.csv', 'a.mp4'] and len(calls) == 3
-
-
 def test_large_image(nano, shapes, tmp_path, monkeypatch):
     """The label map has the image's size, the picture less; an image that fits into a slice has none."""
     import _pictures

@@ -10,8 +10,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from setuptools.config.pyprojecttoml import read_configuration
 
-import cvt_dense
-
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = read_configuration(ROOT / 'pyproject.toml', expand=False)['project']
 
@@ -42,15 +40,6 @@ def test_declared_ranges_hold_the_tested_versions(extra, name):
     for line in PROJECT['dependencies'] + PROJECT['optional-dependencies'][extra]:
         declared = Requirement(line)
         assert pins[canonicalize_name(declared.name)] in declared.specifier, line
-
-
-def test_distribution_has_the_version_and_every_module():
-    configuration = read_configuration(ROOT / 'pyproject.toml')
-    packages = configuration['tool']['setuptools']['packages']
-    assert configuration['project']['version'] == cvt_dense.__version__
-    folders = {path.parent.relative_to(ROOT) for kind in ('*.py', '*.safetensors')
-               for path in (ROOT / 'cvt_dense').rglob(kind)}
-    assert {'.'.join(folder.parts) for folder in folders} == set(packages)
 
 
 def test_torchvision_shim():

@@ -7,8 +7,7 @@ import rasterio
 import torch
 from mmdet.structures import DetDataSample
 from mmengine.config import ConfigDict
-from mmengine.dataset import Compose, pseudo_collate
-from mmengine.registry import DefaultScope
+from mmengine.dataset import Compose
 from mmengine.structures import InstanceData
 from PIL import Image
 from rasterio.transform import from_origin
@@ -54,28 +53,6 @@ def test_an_image_that_fits_is_predicted_as_without_slices(models, image, task):
             np.testing.assert_array_equal(found, expected)
         else:
             assert len(found) and found == expected
-
-
-@pytest.mark.parametrize('task', ('detection', 'segmentation'))
-def test_test_model_predicts_as_the_api(models, image, task):
-    """Cut images, and one that fits; what the data set put into the sample stays."""
-    model = models[task]
-    pipeline = model.cfg.test_dataloader.dataset.pipeline
-    with DefaultScope.overwrite_default_scope(model.cfg.default_scope):
-        pack = Compose(pipeline[-1:])
-        sliced = slicing.SlicedModel(model.network, 128, 0.2, [
-            step for step in pipeline[1:] if step.type != 'LoadAnnotations'])
-    for part in (image, image[:100, :120]):
-        data = pseudo_collate([pack(dict(slicing.as_loaded(part), img_id=7))])
-        result, = sliced.test_step(data)
-        expected = api.predict(model, part, slice=128)
-        assert result.metainfo['ori_shape'] == part.shape[:2]
-        if task == 'segmentation':
-            np.testing.assert_array_equal(result.pred_sem_seg.data[0], expected)
-        else:
-            assert result.metainfo['img_id'] == 7 and len(expected)
-            np.testing.assert_array_equal(result.pred_instances.bboxes, expected.xyxy)
-            assert len(result.pred_instances.masks) == len(expected)
 
 
 def bright_rectangles(window):

@@ -1,6 +1,5 @@
 """tools/test.py --fuse and --compile on a checkpoint with averaged weights."""
 import re
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,8 +8,6 @@ from mmengine.config import Config
 from tiny_training import write_config
 from torch import nn
 
-from cvt_dense.engine.hooks.fuse import FuseHook
-from cvt_dense.models import CvT
 from cvt_dense.registry import MODELS
 
 
@@ -48,19 +45,3 @@ test_dataloader['batch_size'] = 50
     assert set(losses(plain)) == {'raw/loss', 'accuracy/loss'} and len(set(losses(plain).values())) == 2
     compiled = run_tool(*args, '--compile', '--amp', 'bf16')
     assert losses(plain) == pytest.approx(losses(compiled), rel=0.02)
-
-
-def test_tests_of_equal_weights_share_the_copy():
-    """As the passes of --corrupt; EMAHook writes into the data of the same parameters."""
-    model, hook, copies = CvT(dict(embed_dims=[8], depths=[1], num_heads=[1])).eval(), FuseHook(), []
-    runner = SimpleNamespace(model=model, logger=SimpleNamespace(info=lambda text: None))
-    for added in (0., 0., 1.):
-        next(model.parameters()).data.add_(added)
-        hook.before_test_epoch(runner)
-        copies.append(runner.model)
-        hook.after_test_epoch(runner)
-        assert runner.model is model
-    assert copies[0] is copies[1] is not copies[2] is not model
-    x = torch.rand(1, 3, 32, 32)
-    with torch.no_grad():
-        torch.testing.assert_close(copies[2](x), model(x), rtol=1e-4, atol=1e-5)
