@@ -1,6 +1,5 @@
 """A classifier without a number of classes has as many as there are class folders."""
 import shutil
-import tarfile
 
 import pytest
 import torch
@@ -43,27 +42,14 @@ def test_number_of_folders(data, load):
     assert load(data, **{'model.num_classes': 5}).model.num_classes == 5  # the checks compare it with the folders
 
 
-@pytest.mark.parametrize('left', [1, 0])
-def test_too_few_folders(data, left, load):
-    for path in sorted((data / 'train').rglob('*'), reverse=True)[:6 - 2 * left]:
-        path.unlink() if path.is_file() else path.rmdir()
+def test_training_and_validation_must_have_the_same_classes(data, load):
+    (data / 'val/sun').rename(data / 'val/hail')
+    with pytest.raises(UserError, match='hail'):
+        load_datasets(load(data), ['train', 'val'])
+    shutil.rmtree(data / 'train')
+    (data / 'train/rain').mkdir(parents=True)
     with pytest.raises(UserError, match='train_dataloader'):
         load(data)
-
-
-@pytest.mark.parametrize('tar', [False, True])
-def test_training_and_validation_must_have_the_same_classes(data, tar, load):
-    (data / 'val/sun').rename(data / 'val/hail')
-    splits = dict(train='train', val='val')
-    if tar:
-        for split in ('train', 'val'):
-            splits[split] = f'{split}.tar'
-            with tarfile.open(data / splits[split], 'w') as file:
-                file.add(data / split, '')
-    cfg = load(data, **{f'{split}_dataloader.dataset.split': name for split, name in splits.items()})
-    assert cfg.model.num_classes == 3
-    with pytest.raises(UserError, match='hail'):
-        load_datasets(cfg, ['train', 'val'])
 
 
 def test_without_data_the_checkpoint_tells(data, tmp_path, load):

@@ -60,9 +60,8 @@ def test_what_its_runs_leave(demo):
         assert unexplained(work_dir / name) == ['finished']  # the demo's own
 
 
-def test_again_trains_nothing_and_an_unfinished_step_goes_on(demo):
+def test_again_only_an_unfinished_step_goes_on(demo):
     work_dir, output = demo
-    assert table(run_tool('demo', '--work-dir', work_dir, *TINY)) == table(output)
     (work_dir / 'pretraining' / 'finished').unlink()
     result = run_tool('demo', '--work-dir', work_dir, *TINY)
     command, = re.findall(r'^  \$ python (.*)$', result, re.M)
