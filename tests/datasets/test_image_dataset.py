@@ -253,20 +253,6 @@ def test_unreadable_image_in_evaluation_keeps_its_place(root):
 # -- with worker processes -------------------------------------------------------------------------
 
 
-def test_images_depend_on_seed_and_epoch_alone(root):
-    dataset = ImageDataset(str(root), 'train', transform=TRAIN)
-    images, paths = load(dataset, num_workers=0)
-    torch.manual_seed(99)
-    again, same_paths = load(dataset, num_workers=2)
-    assert torch.equal(images, again) and paths == same_paths
-    assert len(paths) == len(set(paths)) == 12
-    for other in (dict(epoch=1), dict(seed=4)):
-        changed, other_paths = load(dataset, num_workers=0, **other)
-        assert other_paths != paths and sorted(other_paths) == sorted(paths)
-        for path in paths:  # another augmentation of every image
-            assert not torch.equal(images[paths.index(path)], changed[other_paths.index(path)])
-
-
 def test_workers_share_no_position_in_a_tar_file(root):
     """Neither with each other nor with the process that read an image before it started them."""
     pack(root / 'val', root / 'val.tar', '')

@@ -24,7 +24,9 @@ def nano(tmp_path_factory) -> dict[str, tuple[Path, Path]]:
     """By task, config and checkpoint of an untrained network."""
     folder, found = tmp_path_factory.mktemp('checkpoints'), {}
     for task, name in NANO.items():
-        config = CONFIGS / f'{name}_nano_shapes.py'
+        config = folder / f'{name}_nano_shapes.py'
+        config.write_text(f"_base_ = '{CONFIGS / config.name}'\n"
+                          'train_dataloader = val_dataloader = test_dataloader = dict(num_workers=0)\n')
         cfg = Config.fromfile(config)
         with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
             torch.manual_seed(0)

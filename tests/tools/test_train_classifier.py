@@ -16,7 +16,7 @@ tiny = dict(
     _delete_=True, embed_dims=(8, 24, 48), depths=(1, 1, 2), num_heads=(1, 3, 6),
     drop_path_rates=(0., 0., 0.3))
 model = dict(backbone=dict(arch=tiny), num_classes=4)
-loader = dict(batch_size=4, num_workers=2, dataset=dict(transform=dict(input_size=32)))
+loader = dict(batch_size=4, num_workers=0, dataset=dict(transform=dict(input_size=32)))
 train_dataloader = loader
 val_dataloader = loader
 test_dataloader = loader
@@ -82,7 +82,7 @@ def test_testing_gives_what_training_gave(folder, run):
     in_training = re.findall(metrics, output)[-1]
     tested = run_tool('test', folder / 'tiny.py', work_dir / 'epoch_3.pth', '--data-root',
                       folder / 'data', '--work-dir', folder / 'test', '--cfg-options',
-                      'test_dataloader.num_workers=0', 'test_dataloader.batch_size=5')
+                      'test_dataloader.batch_size=5')
     assert re.findall(metrics, tested) == [in_training]
 
 
