@@ -17,7 +17,7 @@ else
   $(error STACK=$(STACK): give STACK=onedl (default) or STACK=upstream)
 endif
 
-# test workers (one more than cores, because tests wait for processes that they stop), and the threads each may use
+# test workers (one more than cores, because tests wait for processes), and the threads each may use
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 WORKERS := $(shell n=$$(($(CORES) + 1)); [ $$n -gt 8 ] && n=8; echo $$n)
 THREADS := $(shell n=$$(($(CORES) / $(WORKERS))); [ $$n -lt 1 ] && n=1; echo $$n)
