@@ -40,7 +40,7 @@ def load(task: str, data: Path, **options):
     return cfg
 
 
-@pytest.mark.parametrize('task', CONFIGS)
+@pytest.mark.parametrize('task', ['classification', 'segmentation'])
 def test_lmdb_gives_the_same_samples(task, data, tmp_path):
     expected = list(build.load_datasets(load(task, data), ['val'])['val'])
     files = list((data / task).rglob('*.png'))

@@ -1,6 +1,6 @@
 """MMDetection's and MMSegmentation's own configs pass the checks that need no data.
 
-The test checks one in five, which has configs of nearly every model and data set.
+The test checks one in fifteen.
 """
 import importlib.util
 from pathlib import Path
@@ -23,7 +23,7 @@ DATA_SETS = ('CocoDataset', 'CocoPanopticDataset', 'ADE20KDataset', 'ADE20KPanop
 def test_stock_configs_pass(package):
     refused, checked = [], 0
     folder = Path(importlib.util.find_spec(package).origin).parent / '.mim/configs'
-    for path in [path for path in sorted(folder.rglob('*.py')) if '_base_' not in path.parts][::5]:
+    for path in [path for path in sorted(folder.rglob('*.py')) if '_base_' not in path.parts][::15]:
         try:
             cfg = Config.fromfile(path, import_custom_modules=False)
         except Exception:  # some inherit files that are not there
@@ -40,4 +40,4 @@ def test_stock_configs_pass(package):
                     check_heads(cfg, [stage])
         except UserError as error:
             refused.append(f'{path}: {error}')
-    assert checked > 120 and not refused, '\n'.join(refused)
+    assert checked > 40 and not refused, '\n'.join(refused)

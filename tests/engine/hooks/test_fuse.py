@@ -1,4 +1,4 @@
-"""tools/test.py --fuse and --compile on a checkpoint with averaged weights."""
+"""tools/test.py --fuse on a checkpoint with averaged weights."""
 import re
 
 import pytest
@@ -29,11 +29,6 @@ def losses(output: str):
 
 def test_same_metrics(tmp_path):
     config = write_config(tmp_path)
-    # A network that is compiled in seconds, for the one shape that all batches have.
-    config.write_text(config.read_text() + """
-model['backbone']['arch'] = dict(embed_dims=(8, ), depths=(1, ), num_heads=(1, ))
-test_dataloader['batch_size'] = 50
-""")
     cfg = Config.fromfile(config)
     raw = {f'module.{key}': value for key, value in weights(cfg, 1).items()}
     torch.save(dict(state_dict=weights(cfg, 2), ema_state_dict=dict(raw, steps=torch.tensor(9)), meta={}),
@@ -43,5 +38,3 @@ test_dataloader['batch_size'] = 50
     assert 'fused for the test' in fused and 'fused for the test' not in plain
     assert losses(plain) == pytest.approx(losses(fused), abs=1e-4)
     assert set(losses(plain)) == {'raw/loss', 'accuracy/loss'} and len(set(losses(plain).values())) == 2
-    compiled = run_tool(*args, '--compile', '--amp', 'bf16')
-    assert losses(plain) == pytest.approx(losses(compiled), rel=0.02)
