@@ -1,4 +1,4 @@
-"""Test-time augmentation of detectors: boxes of several views, their masks, and the files of tools/test.py."""
+"""Test-time augmentation of detectors: boxes of several views, and their masks."""
 from pathlib import Path
 
 import pytest

@@ -1,4 +1,4 @@
-"""tools/attention.py on classifiers and segmentors, and wrong input."""
+"""tools/attention.py on classifiers, and wrong input."""
 import json
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The package without a checkout: a wheel made as `python -m build` does, and a stranger's config on a recipe."""
+"""The package without a checkout: a wheel made as `python -m build` does, and the weights inside it."""
 import os
 import shutil
 import subprocess
