@@ -196,6 +196,22 @@ class Process:
         assert code == rc, f'exit code {code}, not {rc}:\n{self.text()[-8000:]}'
         return self.text()
 
+    def kill(self) -> None:
+        """SIGKILL to the command and all below it: torchrun gives each of its processes a group of its own."""
+        found = [self.popen.pid]
+        for pid in found:  # grows meanwhile
+            for children in Path(f'/proc/{pid}/task').glob('*/children'):
+                try:
+                    found += map(int, children.read_text().split())
+                except (FileNotFoundError, ProcessLookupError):  # it has ended since
+                    pass
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.popen.wait()
+
     def group_is_alive(self) -> bool:
         try:
             os.killpg(self.popen.pid, 0)
@@ -254,8 +270,7 @@ def kill_repeatedly(command: tuple, work_dir: Path, kills: int, within: float, s
             time.sleep(rng.uniform(0., within))
             if process.popen.poll() is not None:  # the run is finished
                 return kill
-            os.killpg(process.popen.pid, signal.SIGKILL)
-            process.popen.wait()
+            process.kill()
         saved = find_checkpoint(str(work_dir))
         iteration = load(Path(saved))['meta']['iter'] if saved else 0
         assert iteration >= saved_before, f'iteration {saved_before} had been saved, {iteration} is left'
