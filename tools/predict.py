@@ -4,7 +4,8 @@
 
 Writes one PNG and prints one line for each image, and an overview of several. Small images are drawn enlarged. With
 --ground-truth the annotation is to the left of each prediction. With --slice large images are predicted in slices,
-and label maps are written in full size. A video becomes a video and a table. An image that cannot be read or predicted
+and label maps are written in full size. A video becomes a video and a table. With --save the predictions become
+annotations to correct and to train on. An image that cannot be read or predicted
 is named, the others are drawn, and the exit code is 1. cvt_dense.inference has the same predictions for programs.
 """
 import argparse
@@ -39,6 +40,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_force_argument(parser)
     parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
                         help='detections below this score are not drawn (default: %(default)s)')
+    parser.add_argument('--save', choices=('coco', 'masks', 'yolo', 'labelme'), metavar='FORMAT',
+                        help='also write images and predictions as annotated data into the folder DIR/FORMAT, which '
+                        'tools/convert_data.py reads: coco, masks (label maps), or for detectors yolo or labelme')
     command_line.add_slice_arguments(parser)
     parser.add_argument('--every', type=int, default=1, metavar='N', help='of a video, predict every N-th frame')
     parser.add_argument('--track', action='store_true', help='number the objects of a video')
@@ -142,6 +146,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if (args.track or args.every > 1) and not videos:
             raise UserError(f'--track and --every: allowed for videos ({", ".join(VIDEO_SUFFIXES)}), which none of '
                             f'{", ".join(args.images)} is.')
+        if args.save and videos:
+            raise UserError(f'--save: allowed for images, and {videos[0]} is a video.')
         if args.ground_truth and videos:
             raise UserError(f'--ground-truth: allowed for images, and {videos[0]} is a video.')
         pictures = name_pictures(images, args.out_dir)
@@ -162,16 +168,92 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UserError(f'{videos[0]}: videos are for detection and segmentation, this model does {model.task}.')
         if args.track and model.task != 'detection':
             raise UserError(f'--track: allowed for detection, this model does {model.task}.')
+        data = saved = None
+        if args.save:
+            data, saved = prepare_saving(args, model, images)
         annotations = [None] * len(images)
         if args.ground_truth:
             from _annotations import find_annotations
             annotations = find_annotations(model, images)
         args.out_dir.mkdir(parents=True, exist_ok=True)
-    return draw_all(args, model, images, annotations, pictures)
+    failed = draw_all(args, model, images, annotations, pictures, data)
+    if saved:
+        with command_line.report_errors(ValueError):
+            save_annotations(args, data, saved)
+    return failed
+
+
+def prepare_saving(args: argparse.Namespace, model: object, images: Sequence[Path]) -> tuple:
+    """Return data without objects for ``--save``, and the paths of its images in the result.
+
+    Args:
+        args: command line.
+        model: result of :func:`cvt_dense.inference.load`.
+        images: files to read.
+
+    Raises:
+        UserError: the format is not for this model, two images have one name, or a file of the result exists.
+    """
+    from cvt_dense.datasets import convert
+    allowed = dict(detection=tuple(convert.WRITERS), segmentation=('coco', 'masks')).get(model.task, ())
+    if args.save not in allowed:
+        raise UserError(f'--save {args.save}: for {model.task} allowed is {" or ".join(allowed) or "no --save"}.')
+    origin = dict(predicted_by=args.checkpoint)
+    if model.task == 'detection':
+        origin['score_thr'] = args.score_thr
+    data = convert.Data(list(model.classes), [convert.Sample(path, 'train', 0, 0) for path in images],
+                        background=model.task == 'detection', origin=origin)
+    folder = args.out_dir / args.save
+    try:
+        saved = convert.output_files(data, folder, args.save)
+    except ValueError as error:
+        raise UserError(f'--save {args.save}: {error}') from error
+    check_outputs([*saved, *convert.annotation_files(saved, folder, args.save)], args.force, images)
+    return data, saved
+
+
+def add_annotations(data: object, sample: object, image: object, found: object) -> None:
+    """Add a prediction to a sample of :func:`prepare_saving`, without objects whose mask is empty.
+
+    Args:
+        data, sample: changed in place.
+        image: the image that was read, whose shape begins with height and width.
+        found: label map (H, W), or ``supervision.Detections``.
+    """
+    import numpy as np
+    sample.height, sample.width = image.shape[:2]
+    if isinstance(found, np.ndarray):
+        data.add_label_map(sample, found)
+        return
+    if found.mask is not None:
+        filled = np.array([np.any(mask) for mask in found.mask], bool)
+        data.notes['objects with an empty mask were left out'] += [str(sample.path)] * int((~filled).sum())
+        found = found[filled]
+    data.add_detections(sample, found)
+
+
+def save_annotations(args: argparse.Namespace, data: object, saved: dict) -> None:
+    """Write the predictions of ``--save``.
+
+    Args:
+        args: command line.
+        data, saved: results of :func:`prepare_saving`, the samples with their objects.
+    """
+    from cvt_dense.commands import command
+    from cvt_dense.datasets import convert
+    saved = {path: sample for path, sample in saved.items() if sample.width}  # without images that failed
+    folder = args.out_dir / args.save
+    convert.write(data, saved, folder, args.save)
+    for note, places in data.notes.items():
+        if places:
+            print(f'note: {note} ({len(places)} times, first: {places[0]})')
+    print(f'{sum(len(sample.objects) for sample in saved.values())} objects in {len(saved)} images -> {folder}; when '
+          f'they are corrected: {command("convert_data")} {folder} DST --from {args.save} --to '
+          f'{"masks" if args.save == "masks" else "coco"}')
 
 
 def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], annotations: Sequence,
-             pictures: Sequence[Path]) -> int:
+             pictures: Sequence[Path], data: object = None) -> int:
     """Draw each image and the overview, and return the exit code.
 
     Args:
@@ -180,6 +262,7 @@ def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], an
         images: files to read.
         annotations: functions that read the annotation, one for each image, or None.
         pictures: files to write.
+        data: gets the predictions as objects of its samples, one for each image, or None.
     """
     import numpy as np
     from _pictures import draw, grid, save
@@ -206,6 +289,8 @@ def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], an
                 elif args.slice and model.task == 'segmentation':
                     save(found if len(model.classes) <= 256 else found.astype(np.uint16), labels_of(out))
                 save(picture, out)
+                if data:
+                    add_annotations(data, data.samples[i], image, found)
         except (UserError, ValueError, RuntimeError, OSError, MemoryError) as error:
             if os.environ.get(command_line.TRACEBACK):
                 raise

@@ -1,4 +1,4 @@
-"""Detection and segmentation data from YOLO, Pascal VOC, LabelMe, COCO and label maps, as COCO or label maps.
+"""Detection and segmentation data from YOLO, Pascal VOC, LabelMe, COCO and label maps, and to all but VOC.
 
 Supervision reads the annotations of an image, pycocotools encodes masks.
 """
@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import cv2
 import numpy as np
 import yaml
-from PIL import Image
+from PIL import Image, PngImagePlugin
 from pycocotools import mask as coco_mask
 
 from ..fileio import write_atomically
@@ -50,6 +51,7 @@ class Data:
     classes: list[str] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     background: bool = True  # whether pixels without an object are background, not unlabelled
+    origin: dict[str, Any] = field(default_factory=dict)  # what made the annotations; the written files contain it
     notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def add_image(self, path: Path, root: Path) -> Sample:
@@ -94,6 +96,14 @@ class Data:
             if detections.mask is not None and detections.mask[i].any():
                 new['segmentation'] = encode(detections.mask[i])
             self.add_object(sample, new)
+
+    def add_label_map(self, sample: Sample, pixels: np.ndarray) -> None:
+        """Add one object for each class of a label map (H, W), without the pixels that are ``IGNORED``."""
+        for value in np.unique(pixels[pixels != IGNORED]).tolist():
+            self.classes += [str(number) for number in range(len(self.classes), value + 1)]
+            mask = encode(pixels == value)
+            self.add_object(sample, dict(category_id=value, bbox=coco_mask.toBbox(mask).tolist(), iscrowd=0,
+                                         segmentation=mask))
 
     def add_object(self, sample: Sample, new: dict[str, Any]) -> None:
         """Add an object whose box is cut to the image, unless nothing is left of it."""
@@ -347,11 +357,7 @@ def read_masks(src: Path, data: Data) -> None:
         if pixels.shape != (sample.height, sample.width) or max(values, default=0) >= allowed:
             raise ValueError(f'{label}, shape {pixels.shape}, values {values[-5:]}: allowed are the shape '
                              f'{(sample.height, sample.width)} and values below {allowed}.')
-        for value in values:
-            data.classes += [str(number) for number in range(len(data.classes), value + 1)]
-            mask = encode(pixels == value)
-            data.add_object(sample, dict(category_id=value, bbox=coco_mask.toBbox(mask).tolist(), iscrowd=0,
-                                         segmentation=mask))
+        data.add_label_map(sample, pixels)
     data.notes['label maps do not separate objects: each class became one object of its image'].append(str(src))
 
 
@@ -445,7 +451,7 @@ def output_files(data: Data, dst: Path, target: str) -> dict[Path, Sample]:
     Args:
         data: the samples.
         dst: folder of the result.
-        target: 'coco' or 'masks'.
+        target: format, one of ``WRITERS``.
 
     Raises:
         ValueError: two images of a split would get the same name, or label maps cannot hold as many classes.
@@ -453,7 +459,7 @@ def output_files(data: Data, dst: Path, target: str) -> dict[Path, Sample]:
     if target == 'masks' and len(data.classes) >= IGNORED:
         raise ValueError(f'{len(data.classes)} classes do not fit into 8-bit label maps, which have {IGNORED} with '
                          'the background.')
-    folder = dst / 'images' if target == 'masks' else dst
+    folder = dst / 'images' if target in ('masks', 'yolo') else dst
     files, stems = {}, {}
     for sample in data.samples:
         other = stems.setdefault((sample.split, sample.path.stem), sample)
@@ -469,15 +475,18 @@ def annotation_files(files: dict[Path, Sample], dst: Path, target: str) -> list[
     Args:
         files: what :func:`output_files` returned.
         dst: folder of the result.
-        target: 'coco' or 'masks'.
+        target: format, one of ``WRITERS``.
     """
     if target == 'coco':
         return [dst / 'annotations' / f'{part}.json' for part in sorted({sample.split for sample in files.values()})]
-    return [_label_file(path, sample, dst) for path, sample in files.items()] + [dst / 'classes.txt']
+    lists = dict(masks=[dst / 'classes.txt'], yolo=[dst / 'data.yaml'], labelme=[])
+    return [_label_file(path, sample, dst, target) for path, sample in files.items()] + lists[target]
 
 
-def _label_file(path: Path, sample: Sample, dst: Path) -> Path:
-    return dst / 'labels' / sample.split / f'{path.stem}.png'
+def _label_file(path: Path, sample: Sample, dst: Path, target: str) -> Path:
+    """Return the annotation file of one image, whose path in the result is ``path``."""
+    folder = path.parent if target == 'labelme' else dst / 'labels' / sample.split
+    return folder / f'{path.stem}.{dict(labelme="json", masks="png", yolo="txt")[target]}'
 
 
 def write(data: Data, files: dict[Path, Sample], dst: Path, target: str) -> None:
@@ -487,18 +496,20 @@ def write(data: Data, files: dict[Path, Sample], dst: Path, target: str) -> None
         data: samples and classes; notes are added.
         files: what :func:`output_files` returned.
         dst: folder.
-        target: 'coco' for ``annotations/<split>.json`` or 'masks' for ``labels/<split>/*.png`` and ``classes.txt``.
+        target: 'coco' for ``annotations/<split>.json``, 'masks' for ``labels/<split>/*.png`` and ``classes.txt``,
+            'yolo' for ``labels/<split>/*.txt`` and ``data.yaml``, or 'labelme' for a JSON file beside each image.
     """
     for path, sample in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(sample.path, path)
-    (_write_coco if target == 'coco' else _write_masks)(data, files, dst)
+    for path in annotation_files(files, dst, target):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    WRITERS[target](data, files, dst)
 
 
 def _write_coco(data: Data, files: dict[Path, Sample], dst: Path) -> None:
-    (dst / 'annotations').mkdir(parents=True, exist_ok=True)
     categories = [dict(id=i, name=name) for i, name in enumerate(data.classes, 1)]
-    info = {} if data.background else dict(description=UNLABELLED_IGNORED)
+    info = data.origin | ({} if data.background else dict(description=UNLABELLED_IGNORED))
     for part in sorted({sample.split for sample in files.values()}):
         images, annotations = [], []
         for i, (path, sample) in enumerate(((p, s) for p, s in files.items() if s.split == part), 1):
@@ -517,6 +528,9 @@ def _write_masks(data: Data, files: dict[Path, Sample], dst: Path) -> None:
     fill = classes.index('background') if data.background else IGNORED
     if len({path.suffix for path in files}) > 1:
         data.notes['images have several suffixes, of which MMSegmentation reads one (img_suffix)'].append(str(dst))
+    text = PngImagePlugin.PngInfo()
+    for key, value in data.origin.items():
+        text.add_text(key, str(value))
     for path, sample in files.items():
         label_map = np.full((sample.height, sample.width), fill, np.uint8)
         for one in sorted(sample.objects, key=lambda one: -one['area']):  # small ones in front
@@ -526,8 +540,50 @@ def _write_masks(data: Data, files: dict[Path, Sample], dst: Path) -> None:
             if (label_map[mask] != fill).any():
                 data.notes['objects cover others, of which the smaller ones are kept in front'].append(str(sample.path))
             label_map[mask] = one['category_id']
-        label = _label_file(path, sample, dst)
-        label.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(label_map).save(label)
+        Image.fromarray(label_map).save(_label_file(path, sample, dst, 'masks'), pnginfo=text)
     (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in classes), encoding='utf-8')
     data.classes = classes
+
+
+def _write_yolo(data: Data, files: dict[Path, Sample], dst: Path) -> None:
+    splits = {part: f'images/{part}' for part in SPLITS if any(sample.split == part for sample in files.values())}
+    content = dict(splits, names=dict(enumerate(data.classes))) | (dict(origin=data.origin) if data.origin else {})
+    write_atomically(dst / 'data.yaml', yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    for path, sample in files.items():
+        lines = []
+        for one in sample.objects:
+            x, y, w, h = one['bbox']
+            points = _outline(one, sample, data)
+            numbers = np.array([[x + w / 2, y + h / 2], [w, h]] if points is None else points)
+            numbers = (numbers / (sample.width, sample.height)).ravel()
+            lines.append(' '.join([str(one['category_id']), *(f'{number:.6f}' for number in numbers)]) + '\n')
+        write_atomically(_label_file(path, sample, dst, 'yolo'), ''.join(lines))
+
+
+def _write_labelme(data: Data, files: dict[Path, Sample], dst: Path) -> None:
+    for path, sample in files.items():
+        shapes = []
+        for one in sample.objects:
+            x, y, w, h = one['bbox']
+            points = _outline(one, sample, data)
+            shapes.append(dict(
+                label=data.classes[one['category_id']], points=[[x, y], [x + w, y + h]] if points is None else points,
+                shape_type='rectangle' if points is None else 'polygon', group_id=None, description='', flags={}))
+        content = dict(version='5.5.0', flags={}, shapes=shapes, imagePath=path.name, imageData=None,
+                       imageHeight=sample.height, imageWidth=sample.width)
+        content |= dict(origin=data.origin) if data.origin else {}
+        write_atomically(_label_file(path, sample, dst, 'labelme'), json.dumps(content, indent=2))
+
+
+def _outline(one: dict[str, Any], sample: Sample, data: Data) -> list[list[float]] | None:
+    """Return the polygon around the largest piece of an object's mask, to one pixel, or None if it has only a box."""
+    if not one.get('segmentation'):
+        return None
+    found, _ = cv2.findContours(coco_mask.decode(rle(one, sample)), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    if len(found) > 1:
+        data.notes['pieces of masks other than the largest were left out'].append(str(sample.path))
+    polygon = cv2.approxPolyDP(max(found, key=cv2.contourArea), 1., True)[:, 0] if found else ()
+    return polygon.tolist() if len(polygon) > 2 else None
+
+
+WRITERS = dict(coco=_write_coco, masks=_write_masks, yolo=_write_yolo, labelme=_write_labelme)

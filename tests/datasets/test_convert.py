@@ -98,6 +98,30 @@ def test_boxes_polygons_names_and_splits_are_kept(tmp_path, source):
     assert (mask & wanted).sum() / (mask | wanted).sum() > 0.85  # supervision's polygons reach half a pixel further
 
 
+@pytest.mark.parametrize('target', ('yolo', 'labelme'))
+def test_boxes_and_polygons_are_written_for_other_programs(tmp_path, target):
+    """A mask in two pieces keeps the larger one, and an image without objects its file."""
+    write_coco(tmp_path / 'src')
+    data = convert.read(tmp_path / 'src', 'coco')
+    data.origin = dict(score_thr=0.3)
+    data.samples[0].objects[1]['segmentation'].append([30., 1., 32., 1., 32., 3., 30., 3.])
+    files = convert.output_files(data, tmp_path / 'dst', target)
+    convert.write(data, files, tmp_path / 'dst', target)
+    assert any('largest' in note for note in data.notes)
+    written = {path for path in (tmp_path / 'dst').rglob('*') if path.is_file()}
+    assert written == {*files, *convert.annotation_files(files, tmp_path / 'dst', target)}
+    again = convert.read(tmp_path / 'dst', target)
+    assert [(sample.split, len(sample.objects)) for sample in again.samples] == [('train', 2), ('val', 0)]
+    dog, cat = sorted(again.samples[0].objects, key=lambda one: 'segmentation' in one)
+    assert [again.classes[one['category_id']] for one in (dog, cat)] == ['dog', 'cat']
+    assert dog['bbox'] == pytest.approx(BOX, abs=1e-3) and 'segmentation' not in dog
+    mask = coco_mask.decode(cat['segmentation'])
+    wanted = coco_mask.decode(coco_mask.frPyObjects([POLYGON], 30, 40))[..., 0]
+    assert np.array_equal(mask, wanted)  # pixel for pixel: both ends draw the outline's own pixels
+    sources = dict(yolo=[tmp_path / 'dst/data.yaml'], labelme=sorted((tmp_path / 'dst').rglob('*.json')))
+    assert all('score_thr' in path.read_text() for path in sources[target])
+
+
 def test_label_maps_come_back_as_they_were(tmp_path):
     rng = np.random.default_rng(0)
     maps = {f'{split}/{i}': rng.choice([0, 1, 2, convert.IGNORED], (30, 40)).astype(np.uint8)

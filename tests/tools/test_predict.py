@@ -11,8 +11,10 @@ from load_tool import load_tool, run_tool
 from mmengine.config import Config
 from mmengine.registry import DATASETS
 from PIL import Image
+from pycocotools import mask as coco_mask
 
 from cvt_dense import inference as api
+from cvt_dense.datasets import convert
 from cvt_dense.errors import UserError
 
 TASKS = ('classification', 'detection', 'segmentation')
@@ -121,6 +123,60 @@ def test_images_that_fail_are_named_and_the_others_drawn(nano, shapes, tmp_path)
     good = next((shapes / VAL['segmentation']).glob('*.png'))
     output = predict(*nano['segmentation'], tmp_path, good, '--out-dir', tmp_path / 'out', rc=1)
     assert re.findall(r'/([ab]).png: failed', output) == ['a', 'b'] and (tmp_path / 'out' / good.name).is_file()
+
+
+# -- predictions as annotations ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('task, target', [
+    ('detection', 'coco'), ('detection', 'yolo'), ('detection', 'labelme'), ('detection', 'masks'),
+    ('segmentation', 'coco'), ('segmentation', 'masks')])
+def test_saved_predictions_are_read_back_as_annotations(predict, models, nano, shapes, tmp_path, task, target):
+    """Boxes and masks are those of the prediction; the threshold is in the files."""
+    folder, images = tmp_path / target, sorted((shapes / VAL[task]).glob('*.png'))
+    threshold = 0.15 if task == 'detection' else 0.
+    output = predict(*nano[task], *images, '--out-dir', tmp_path, '--save', target, '--score-thr', threshold)
+    assert f'in 2 images -> {folder};' in output and f'--from {target}' in output
+    data = convert.read(folder, target)
+    assert [sample.split for sample in data.samples] == ['train', 'train']
+    total = 0
+    for sample, path in zip(data.samples, images):
+        assert sample.path.read_bytes() == path.read_bytes()
+        found = api.predict(models[task], path, score_thr=threshold)
+        if task == 'detection':
+            found = found[found.mask.any((1, 2))]
+        masks = [coco_mask.decode(convert.rle(one, sample)).astype(bool) for one in sample.objects]
+        if task == 'segmentation' or target == 'masks':
+            label_map = np.full(masks[0].shape, -1)
+            for one, mask in zip(sample.objects, masks):
+                label_map[mask] = one['category_id']
+            expected = found if task == 'segmentation' else np.where(found.mask.any(0), label_map, len(CLASSES))
+            np.testing.assert_array_equal(label_map, expected)
+            continue
+        names = [data.classes[one['category_id']] for one in sample.objects]
+        total += len(names)
+        assert sorted(names) == sorted(found['class_name']), output
+        if target == 'coco':
+            np.testing.assert_allclose([one['bbox'] for one in sample.objects],
+                                       [[x, y, r - x, b - y] for x, y, r, b in found.xyxy], atol=1e-3)
+            np.testing.assert_array_equal(masks, found.mask)
+        elif target == 'yolo':  # in the order of the objects
+            assert [one['category_id'] for one in sample.objects] == found.class_id.tolist()
+    assert target == 'masks' or task == 'segmentation' or total > 2
+    text = dict(coco='annotations/train.json', yolo='data.yaml', labelme=f'train/{images[0].stem}.json',
+                masks=f'labels/train/{images[0].stem}.png')[target]
+    origin = b'score_thr' if task == 'detection' else b'predicted_by'
+    assert origin in (folder / text).read_bytes()
+
+
+def test_save_is_for_dense_images_only_once(predict, nano, shapes, tmp_path):
+    image = next((shapes / VAL['detection']).glob('*.png'))
+    assert 'coco or masks' in predict(*nano['segmentation'], image, '--out-dir', tmp_path, '--save', 'yolo', rc=2)
+    ring = next((shapes / VAL['classification']).glob('*.png'))
+    assert 'no --save' in predict(*nano['classification'], ring, '--out-dir', tmp_path, '--save', 'coco', rc=2)
+    predict(*nano['detection'], image, '--out-dir', tmp_path, '--save', 'coco')
+    (tmp_path / image.name).unlink()
+    assert 'exists already' in predict(*nano['detection'], image, '--out-dir', tmp_path, '--save', 'coco', rc=2)
 
 
 # -- mistakes ------------------------------------------------------------------------------------------
