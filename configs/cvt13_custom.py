@@ -10,6 +10,8 @@ image_size = 64 if arch == 'nano' else 224  # side in pixels
 batch_size = 32 if arch == 'nano' else 64  # images a GPU
 max_iters = 800 if arch == 'nano' else 5000  # steps of batch_size images; nano: 3 minutes on a CPU core
 patience = None  # evaluations without a better result after which the training ends; None: after max_iters
+balance = None  # or 'images': images of rare classes are drawn more often
+augment = 'standard'  # of the training images; or 'none', 'strong'
 
 # ------------------------------------------------------------------------------------------------------
 # The learning rate is 1e-4 for 64 images a step ('nano': 1e-3 for 32), and scales with GPUs * batch_size.
@@ -23,15 +25,14 @@ model = dict(  # num_classes: as many as there are class folders
     data_preprocessor=dict(type='cvt_dense.ClassificationPreprocessor', label_smoothing=0.1),
     backbone=dict(type='cvt_dense.CvT', **templates.classifier(arch, pretrained)))
 num_workers = 2
-train_transform = dict(
-    _delete_=True, input_size=templates.check_image_size(image_size), is_training=True, scale=(0.4, 1.0), hflip=0.5,
-    interpolation='bicubic', color_jitter=0.2)
 test_transform = dict(input_size=image_size, crop_pct=1.0)
 train_dataloader = dict(
     batch_size=batch_size,
     num_workers=num_workers,
     sampler=dict(_delete_=True, type='cvt_dense.SeededInfiniteSampler'),
-    dataset=dict(data_root=data_root, split=train_images, transform=train_transform))
+    dataset=templates.balanced(
+        _base_.train_dataloader.dataset, balance, data_root=data_root, split=train_images,
+        transform=templates.train_transform(image_size, augment)))
 val_dataloader = dict(
     batch_size=batch_size,
     num_workers=num_workers,

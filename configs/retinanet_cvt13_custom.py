@@ -10,6 +10,8 @@ image_size = 224 if arch == 'nano' else 800  # short side in pixels; the long on
 batch_size = 8 if arch == 'nano' else 2  # images a GPU
 max_iters = 1000 if arch == 'nano' else 20000  # steps of batch_size images; nano: 31 minutes on a CPU core
 patience = None  # evaluations without a better result after which the training ends; None: after max_iters
+balance = None  # or 'images': images of rare classes are drawn more often
+augment = 'standard'  # of the training images; or 'none', 'strong'
 
 # ------------------------------------------------------------------------------------------------------
 # The learning rate is 1e-4 for 16 images a step ('nano': 1e-3 for 8), and scales with GPUs * batch_size.
@@ -23,7 +25,8 @@ test_pipeline = templates.resized(_base_.test_pipeline, image_size, 'detection')
 tta_pipeline = templates.resized(_base_.tta_pipeline, image_size, 'detection')
 train_dataloader, val_dataloader, test_dataloader, val_evaluator, test_evaluator = templates.coco(
     classes, data_root, (train_ann, train_images), (val_ann, val_images), (test_ann, test_images),
-    templates.resized(_base_.train_pipeline, image_size, 'detection'), test_pipeline, batch_size)
+    templates.augmented(templates.resized(_base_.train_pipeline, image_size, 'detection'), augment), test_pipeline,
+    batch_size, _base_.train_dataloader.dataset, balance)
 
 train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
     max_iters, batch_size, 'coco/bbox_mAP', patience)

@@ -13,6 +13,8 @@ image_size = 224 if arch == 'nano' else 512  # short side in pixels, and of the 
 batch_size = 8 if arch == 'nano' else 2  # images a GPU
 max_iters = 1000 if arch == 'nano' else 40000  # steps of batch_size images; nano: 19 minutes on a CPU core
 patience = None  # evaluations without a better result after which the training ends; None: after max_iters
+balance = None  # or 'loss': rare classes weigh more in the loss
+augment = 'standard'  # of the training images; or 'none', 'strong'
 
 # ------------------------------------------------------------------------------------------------------
 # The learning rate is 6e-5 for 16 images a step ('nano': 1e-3 for 8), and scales with GPUs * batch_size.
@@ -29,7 +31,9 @@ dataset = dict(
     seg_map_suffix=seg_map_suffix,
     ignore_index=ignore_index)
 # A crop is drawn again where one class has more than three quarters of the pixels that count.
-train_pipeline = templates.resized(_base_.train_pipeline, image_size, 'segmentation', ignore_index=ignore_index)
+train_pipeline = templates.augmented(
+    templates.resized(_base_.train_pipeline, image_size, 'segmentation', ignore_index=ignore_index),
+    augment, seg_pad_val=ignore_index)
 test_pipeline = templates.resized(_base_.test_pipeline, image_size, 'segmentation')
 tta_pipeline = templates.resized(_base_.tta_pipeline, image_size, 'segmentation')
 train_dataloader = dict(
@@ -44,7 +48,7 @@ val_evaluator = dict(ignore_index=ignore_index)
 test_evaluator = val_evaluator
 
 train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
-    max_iters, batch_size, 'mIoU', patience)
+    max_iters, batch_size, 'mIoU', patience, balance)
 optim_wrapper = dict(
     optimizer=dict(lr=1e-3 if arch == 'nano' else 6e-5), clip_grad=dict(max_norm=1.) if arch == 'nano' else None)
 auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'nano' else 16)

@@ -135,8 +135,8 @@ def _count(classes: Sequence[str]) -> int:
 
 
 def coco(classes: Sequence[str], data_root: str, train: tuple[str, str], val: tuple[str, str], test: tuple[str, str],
-         train_pipeline: list[dict[str, Any]], test_pipeline: list[dict[str, Any]],
-         batch_size: int) -> tuple[dict[str, Any], ...]:
+         train_pipeline: list[dict[str, Any]], test_pipeline: list[dict[str, Any]], batch_size: int,
+         base: dict[str, Any] | None = None, balance: str | None = None) -> tuple[dict[str, Any], ...]:
     """Return loaders and evaluators of data in COCO's format.
 
     Args:
@@ -145,6 +145,9 @@ def coco(classes: Sequence[str], data_root: str, train: tuple[str, str], val: tu
         train, val, test: annotation file and folder of images of each, in ``data_root``.
         train_pipeline, test_pipeline: transforms of training, and of validation and test.
         batch_size: images a GPU.
+        base: settings of the training set in the template's ``_base_``; None: only changes to them are returned, as
+            copies of older templates need them.
+        balance: see :func:`balanced`.
 
     Returns:
         train_dataloader, val_dataloader, test_dataloader, val_evaluator and test_evaluator.
@@ -153,13 +156,88 @@ def coco(classes: Sequence[str], data_root: str, train: tuple[str, str], val: tu
         return dict(ann_file=files[0], data_prefix=dict(img=files[1]), pipeline=pipeline, data_root=data_root,
                     metainfo=dict(classes=classes))
 
+    train_set = dataset(train, train_pipeline)
     loader = dict(
         batch_size=batch_size,
         sampler=dict(_delete_=True, type='InfiniteSampler'),
         batch_sampler=None,
-        dataset=dataset(train, train_pipeline))
+        dataset=balanced(base, balance, **train_set) if base else train_set)
     return (loader, *(dict(dataset=dataset(files, test_pipeline)) for files in (val, test)),
             *(dict(ann_file=os.path.join(data_root, files[0])) for files in (val, test)))
+
+
+def balanced(base: dict[str, Any], balance: str | None, **changes: Any) -> dict[str, Any]:
+    """Return a whole training set, in place of the one in ``_base_``.
+
+    Args:
+        base: settings of that one.
+        balance: 'images' draws images of rare classes more often, see :class:`cvt_dense.BalancedDataset`; None: all
+            images are drawn equally often.
+        **changes: settings that replace those of ``base``.
+
+    Raises:
+        UserError: ``balance`` is neither.
+    """
+    if balance not in (None, 'images'):
+        raise UserError(f"balance={balance!r}: allowed are None and 'images' (images of rare classes are drawn more "
+                        'often).')
+    dataset = {**base, **changes}
+    if balance:
+        dataset = dict(type='cvt_dense.BalancedDataset', dataset=dataset)
+    return dict(_delete_=True, **dataset)
+
+
+def augmented(pipeline: Sequence[dict[str, Any]], augment: str, **rotate: Any) -> list[dict[str, Any]]:
+    """Return a training pipeline with another augmentation, made of MMDetection's or MMSegmentation's transforms.
+
+    Args:
+        pipeline: steps of the recipe's pipeline, which are not changed.
+        augment: 'standard': as they are; 'none': without flips, colours and random sizes, but crops of label maps stay;
+            'strong': a detector also gets crops, sizes from half of the usual one, and other colours, a segmentor
+            rotations and hidden squares.
+        **rotate: further arguments of a segmentor's ``RandomRotate``.
+
+    Raises:
+        UserError: no such ``augment``.
+    """
+    _check_augment(augment)
+    if augment == 'none':
+        return [dict(type='Resize', scale=step['scale'], keep_ratio=True) if step['type'] == 'RandomResize' else step
+                for step in pipeline if step['type'] not in ('RandomFlip', 'PhotoMetricDistortion')]
+    steps = list(pipeline)
+    if augment == 'strong' and steps[-1]['type'] == 'PackDetInputs':
+        i = next(i for i, step in enumerate(steps) if step['type'] == 'Resize')
+        # A crop of half to all of each side, resized to half to all of the usual size: no image needs more memory.
+        steps[i:i + 1] = [dict(type='RandomCrop', crop_type='relative_range', crop_size=(0.5, 0.5)),
+                          dict(type='RandomResize', scale=steps[i]['scale'], ratio_range=(0.5, 1.), keep_ratio=True),
+                          dict(type='PhotoMetricDistortion')]
+    elif augment == 'strong':
+        steps[-1:-1] = [dict(type='RandomRotate', prob=0.5, degree=20., **rotate),
+                        dict(type='RandomCutOut', prob=0.5, n_holes=(1, 3), cutout_ratio=[(0.1, 0.1), (0.2, 0.2)])]
+    return steps
+
+
+def train_transform(image_size: int, augment: str) -> dict[str, Any]:
+    """Return the arguments of timm's ``create_transform`` for the training of a classifier.
+
+    Args:
+        image_size: side in pixels.
+        augment: 'standard': crops, flips and colours; 'none': the centre of the image; 'strong': smaller crops, flips
+            and RandAugment.
+
+    Raises:
+        UserError: one of them is not allowed.
+    """
+    _check_augment(augment)
+    settings = dict(input_size=check_image_size(image_size), is_training=True, interpolation='bicubic')
+    kinds = dict(none=dict(no_aug=True), standard=dict(scale=(0.4, 1.0), hflip=0.5, color_jitter=0.2),
+                 strong=dict(scale=(0.2, 1.0), hflip=0.5, auto_augment='rand-m9-mstd0.5-inc1'))
+    return settings | kinds[augment]
+
+
+def _check_augment(augment: str) -> None:
+    if augment not in ('none', 'standard', 'strong'):
+        raise UserError(f"augment={augment!r}: allowed are 'none', 'standard' and 'strong'.")
 
 
 def scale(image_size: int, kind: str) -> tuple[int, int]:
@@ -210,8 +288,8 @@ def _at_ratio(view: dict[str, Any], ratio: float) -> dict[str, Any]:
 # -- the run ---------------------------------------------------------------------------------------
 
 
-def run(max_iters: int, batch_size: int, best: str,
-        patience: int | None = None) -> tuple[dict[str, Any], list[dict[str, Any]], dict, dict]:
+def run(max_iters: int, batch_size: int, best: str, patience: int | None = None,
+        balance: str | None = None) -> tuple[dict[str, Any], list[dict[str, Any]], dict, dict]:
     """Return the settings that follow from a run's length: loop, checkpoints, learning rate over time.
 
     It is evaluated and saved ten times. The learning rate rises for a twentieth, at most 1000 iterations and not at all
@@ -222,12 +300,14 @@ def run(max_iters: int, batch_size: int, best: str,
         batch_size: only checked here.
         best: the metric whose best checkpoint is kept.
         patience: evaluations without a better ``best`` after which the training ends; None: it goes on to its end.
+        balance: of a segmentor, 'loss' weighs rare classes more, see :class:`cvt_dense.ClassWeightsHook`; None: all
+            pixels weigh the same.
 
     Returns:
         ``train_cfg``, ``param_scheduler``, ``default_hooks`` and ``log_processor`` of a config.
 
     Raises:
-        UserError: a number is not a whole one from 1.
+        UserError: a number is not a whole one from 1, or ``balance`` is neither.
     """
     for name, value in dict(max_iters=max_iters, batch_size=batch_size).items():
         if not isinstance(value, int) or value < 1:
@@ -244,4 +324,8 @@ def run(max_iters: int, batch_size: int, best: str,
         checkpoint=dict(by_epoch=False, interval=interval, save_best=best, rule='greater'))
     if patience is not None:
         hooks['early_stopping'] = dict(type='cvt_dense.EarlyStoppingHook', monitor=best, patience=patience)
+    if balance not in (None, 'loss'):
+        raise UserError(f"balance={balance!r}: allowed are None and 'loss' (rare classes weigh more in the loss).")
+    if balance:
+        hooks['class_weights'] = dict(type='cvt_dense.ClassWeightsHook')
     return loop, schedule, hooks, dict(by_epoch=False)

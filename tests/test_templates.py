@@ -1,12 +1,18 @@
 """The lines at the top of configs/*_custom.py are all one edits: what follows from each."""
+import copy
 
+import numpy as np
 import pytest
 import torch
+from mmdet.structures.bbox import HorizontalBoxes
+from mmdet.structures.mask import BitmapMasks
 from mmengine.config import Config
+from mmengine.dataset import Compose
 from mmengine.registry import MODELS, DefaultScope
 from templates_edited import ROOT, edit_head, write_template
 
 from cvt_dense import templates
+from cvt_dense.datasets.transforms import build_transform
 from cvt_dense.errors import UserError
 
 COCO = tuple(f'{name}_cvt13_custom' for name in ('maskrcnn', 'fasterrcnn', 'retinanet'))
@@ -102,6 +108,54 @@ def test_arch_and_pretrained(read, arch, weights, channels, width):
     assert cfg.model.backbone.init_cfg is None and not cfg.model.backbone.norm_eval
 
 
+@pytest.mark.parametrize('template', TEMPLATES)
+def test_augment(read, template):
+    """None has no random step but crops; strong samples are no larger than standard ones."""
+    cfgs = {name: read(template, arch='nano', augment=name, ignore_index=7) if template.startswith('upernet') else
+            read(template, arch='nano', augment=name) for name in ('none', 'standard', 'strong')}
+    if template == 'cvt13_custom':
+        transforms = {name: cfg.train_dataloader.dataset.transform for name, cfg in cfgs.items()}
+        assert transforms['standard'] == dict(input_size=64, is_training=True, scale=(0.4, 1.0), hflip=0.5,
+                                              interpolation='bicubic', color_jitter=0.2)
+        built = {name: [type(step).__name__ for step in build_transform(**found)[1]]
+                 for name, found in transforms.items()}
+        assert not [step for step in built['none'] if 'Random' in step or 'Jitter' in step]
+        assert 'RandAugment' in built['strong'] and 'RandAugment' not in built['standard']
+        return
+    types = {name: [step.type for step in cfg.train_dataloader.dataset.pipeline] for name, cfg in cfgs.items()}
+    seg = template.startswith('upernet')
+    assert [name for name in types['none'] if 'Random' in name] == (['RandomCrop'] if seg else [])
+    assert 'RandomFlip' in types['standard'] and set(types['standard']) < set(types['strong']) | {'Resize'}
+    rng = np.random.default_rng(0)
+    image = dict(img=rng.integers(0, 256, (60, 80, 3), dtype=np.uint8), img_path='', img_shape=(60, 80),
+                 ori_shape=(60, 80))
+    with DefaultScope.overwrite_default_scope(cfgs['strong'].default_scope):
+        steps = Compose(cfgs['strong'].train_dataloader.dataset.pipeline[2:])
+    np.random.seed(0)
+    for _ in range(8):
+        if seg:
+            labels = dict(gt_seg_map=np.ones((60, 80), np.uint8), seg_fields=['gt_seg_map'])
+            sample = steps(copy.deepcopy(image | labels))
+            assert max(sample['inputs'].shape[1:]) <= 224
+            assert set(sample['data_samples'].gt_sem_seg.data.unique().tolist()) <= {1, 7}
+        else:
+            masks = BitmapMasks(np.pad(np.ones((1, 20, 30), np.uint8), ((0, 0), (20, 20), (20, 30))), 60, 80)
+            sample = steps(copy.deepcopy(dict(
+                image, gt_bboxes=HorizontalBoxes(np.float32([[20, 20, 50, 40]])), gt_bboxes_labels=np.zeros(1, int),
+                gt_ignore_flags=np.zeros(1, bool), gt_masks=masks)))
+            assert sample is None or max(sample['inputs'].shape[1:]) <= 373 and min(sample['inputs'].shape[1:]) <= 224
+
+
+def test_balance(read):
+    """Wraps the whole training set, and names the weights' hook."""
+    for template in (*COCO, 'cvt13_custom'):
+        plain, cfg = (read(template, balance=value).train_dataloader.dataset for value in (None, 'images'))
+        assert cfg.type == 'cvt_dense.BalancedDataset' and cfg.dataset == plain and set(cfg) == {'type', 'dataset'}
+    assert 'class_weights' not in read('upernet_cvt13_custom').default_hooks
+    cfg = read('upernet_cvt13_custom', balance='loss')
+    assert cfg.default_hooks.class_weights.type == 'cvt_dense.ClassWeightsHook'
+
+
 def test_ignored_label(read):
     cfg = read('upernet_cvt13_custom', ignore_index=7)
     assert [head.ignore_index for head in (cfg.model.decode_head, cfg.model.auxiliary_head)] == [7, 7]
@@ -113,6 +167,9 @@ def test_ignored_label(read):
     ('upernet_cvt13_custom', dict(arch='cvt13')), ('cvt13_custom', dict(pretrained=True)),
     ('cvt13_custom', dict(image_size=0)), ('upernet_cvt13_custom', dict(image_size=(512, 1024))),
     ('cvt13_custom', dict(batch_size=0)), ('cvt13_custom', dict(max_iters=-1)),
+    ('cvt13_custom', dict(balance='loss')), ('maskrcnn_cvt13_custom', dict(balance='loss')),
+    ('upernet_cvt13_custom', dict(balance='images')), ('cvt13_custom', dict(augment='more')),
+    ('retinanet_cvt13_custom', dict(augment='more')), ('upernet_cvt13_custom', dict(augment=None)),
     ('upernet_cvt13_custom', dict(classes='cell')), ('upernet_cvt13_custom', dict(classes=[]))])
 def test_values_that_cannot_be(read, template, line):
     with pytest.raises(UserError, match=next(iter(line))):

@@ -74,7 +74,7 @@ def count_class_folders(cfg: Config) -> None:
         return
     from ..datasets.listing import find_classes  # imports PyTorch
     for stage in ('train', 'val', 'test'):
-        dataset = (cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}
+        dataset = next(leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}))
         root = os.path.join(dataset.get('data_root') or '', dataset.get('split') or '')
         if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not os.path.exists(root):
             continue

@@ -110,6 +110,10 @@ class ImageDataset(BaseDataset):
                              f'num_classes={self.num_classes} allows 0 to {self.num_classes - 1}.')
         return images
 
+    def get_cat_ids(self, idx: int) -> list[int]:
+        """Return the label of an image, as wrappers that balance classes ask for it."""
+        return [self.get_data_info(idx)['label']]
+
     def __getitem__(self, idx: int) -> dict[str, Any]:
         unreadable: list[str] = []
         for _ in range(1 if self.test_mode else self.max_refetch + 1):

@@ -271,3 +271,18 @@ def test_repeated_augmentation(root):
         assert not torch.equal(images[i], images[i + 1]) and not torch.equal(images[i + 1], images[i + 2])
     with pytest.raises(ValueError, match='num_repeats'):
         SeededSampler(range(4), num_repeats=0)
+
+
+def test_images_of_rare_classes_are_drawn_more_often(tmp_path):
+    """Ten images of three classes: each of a class with one image is repeated ceil(sqrt(1 / (3 * 0.1))) = 2 times."""
+    for name, number in dict(many=8, one=1, other=1).items():
+        (tmp_path / name).mkdir()
+        for i in range(number):
+            Image.new('RGB', (8, 8)).save(tmp_path / name / f'{i}.png')
+    plain = dict(type='cvt_dense.ImageDataset', data_root=str(tmp_path), transform=TRAIN)
+    dataset = DATASETS.build(dict(type='cvt_dense.BalancedDataset', dataset=plain))
+    assert [dataset[i]['labels'] for i in range(len(dataset))] == [0] * 8 + [1] * 2 + [2] * 2
+    assert dataset.metainfo['classes'] == ('many', 'one', 'other')
+    images, paths = load(dataset, num_workers=0)
+    again, same_paths = load(dataset, num_workers=2)
+    assert torch.equal(images, again) and paths == same_paths  # the wrapper is seeded as the data set would be

@@ -1,4 +1,5 @@
 from .batch_norm_statistics import BatchNormStatisticsHook
+from .class_weights import ClassWeightsHook
 from .early_stopping import EarlyStoppingHook
 from .ema import EMAHook
 from .fuse import FuseHook
@@ -12,6 +13,7 @@ from .unreadable_images import UnreadableImagesHook
 from .val_loss import ValLossHook
 
 __all__ = [
-    'BatchNormStatisticsHook', 'EMAHook', 'EarlyStoppingHook', 'FuseHook', 'HeadClassesHook', 'NonFiniteLossHook',
-    'ProgressiveSizeHook', 'RawWeightsHook', 'SeedHook', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook'
+    'BatchNormStatisticsHook', 'ClassWeightsHook', 'EMAHook', 'EarlyStoppingHook', 'FuseHook', 'HeadClassesHook',
+    'NonFiniteLossHook', 'ProgressiveSizeHook', 'RawWeightsHook', 'SeedHook', 'SummaryHook', 'UnreadableImagesHook',
+    'ValLossHook'
 ]

@@ -1,0 +1,27 @@
+"""Draw images of rare classes more often."""
+from typing import Any
+
+from mmengine.dataset import BaseDataset, ClassBalancedDataset
+
+from ..registry import DATASETS
+
+
+@DATASETS.register_module()
+class BalancedDataset(ClassBalancedDataset):
+    """MMEngine's ``ClassBalancedDataset`` with a threshold that follows from the number of classes.
+
+    A class is rare if less than 1 / C of the images contain it, where C is the number of classes. An image is repeated
+    ``ceil(sqrt(1 / (C f)))`` times, where f is the fraction of the images that contain its rarest class. All other
+    images occur once.
+
+    Args:
+        dataset: data set with ``metainfo['classes']`` and ``get_cat_ids``, such as MMDetection's and
+            :class:`cvt_dense.ImageDataset`, or its config.
+        lazy_init: leave reading the annotations to ``full_init``.
+    """
+
+    def __init__(self, dataset: BaseDataset | dict[str, Any], lazy_init: bool = False):
+        super().__init__(dataset, oversample_thr=1., lazy_init=True)
+        self.oversample_thr = 1 / max(len(self.metainfo['classes']), 1)
+        if not lazy_init:
+            self.full_init()

@@ -1,0 +1,48 @@
+"""Weigh rare classes more in a segmentor's loss."""
+import numpy as np
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+
+from ...errors import UserError
+from ...registry import HOOKS
+
+
+@HOOKS.register_module()
+class ClassWeightsHook(Hook):
+    """Weigh each class of a segmentor's loss by ``1 / sqrt(f)``, where f is its fraction of the training's pixels.
+
+    The pixels are counted before the first iteration, also of a resumed run, in label maps that are spaced evenly over
+    the training set. Every loss with ``class_weight`` gets the weights, whose mean over the counted pixels is 1. A
+    class without pixels has the weight 1.
+
+    Args:
+        images: the most label maps to count.
+
+    Raises:
+        UserError: the training set loads no label maps, or no loss has ``class_weight``.
+    """
+
+    def __init__(self, images: int = 1000):
+        self.images = images
+
+    def before_train(self, runner: Runner) -> None:
+        dataset = runner.train_dataloader.dataset
+        steps = getattr(getattr(dataset, 'pipeline', None), 'transforms', ())
+        load = next((step for step in steps if type(step).__name__ == 'LoadAnnotations'), None)
+        losses = [module for module in runner.model.modules() if hasattr(module, 'class_weight')]
+        if load is None or not losses or not hasattr(dataset, 'ignore_index'):
+            raise UserError('ClassWeightsHook: allowed for a training set of label maps, and a network whose loss has '
+                            'class_weight. Leave the hook out.')
+        classes = dataset.metainfo['classes']
+        counts = np.zeros(len(classes))
+        for i in range(0, len(dataset), -(-len(dataset) // self.images)):
+            labels = load(dataset.get_data_info(i))['gt_seg_map']
+            known = labels[(labels != dataset.ignore_index) & (labels < len(classes))]
+            counts += np.bincount(known, minlength=len(classes))
+        fractions = counts / max(counts.sum(), 1)
+        weights = 1 / np.sqrt(np.where(counts, fractions, 1))
+        weights = np.where(counts, weights / max((fractions * weights).sum(), 1e-12), 1)
+        for loss in losses:
+            loss.class_weight = weights.tolist()
+        runner.logger.info('Weights of the classes in the loss: '
+                           + ', '.join(f'{name} {weight:.2f}' for name, weight in zip(classes, weights)))

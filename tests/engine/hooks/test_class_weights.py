@@ -1,0 +1,27 @@
+"""Rare classes weigh more in a segmentor's loss, by the pixels of the training's label maps."""
+import re
+
+import numpy as np
+import pytest
+from _shapes import CLASSES, generate
+from PIL import Image
+
+
+def test_weights_are_those_of_the_label_maps(tmp_path, call_tool):
+    shapes = generate(tmp_path / 'shapes', 0, size=64, train=4, val=1, train_per_class=1, val_per_class=1)
+    maps = [np.asarray(Image.open(path)) for path in (shapes / 'segmentation').glob('annotations/training/*.png')]
+    counts = np.bincount(np.concatenate(maps, axis=None), minlength=len(CLASSES) + 1)
+    rare = np.flatnonzero(counts)
+    expected = np.ones(len(counts))
+    expected[rare] = 1 / np.sqrt(counts[rare] / counts.sum())
+    expected[rare] /= (expected * counts).sum() / counts.sum()
+    call_tool('train', 'configs/upernet_cvt_nano_shapes.py', '--data-root', shapes / 'segmentation', '--work-dir',
+              tmp_path / 'run', '--cfg-options', 'train_cfg.max_iters=1', 'train_cfg.val_interval=5',
+              'train_dataloader.batch_size=2', 'default_hooks.logger.interval=1',
+              'default_hooks.class_weights.type=cvt_dense.ClassWeightsHook')
+    log = next((tmp_path / 'run').glob('2*/*.log')).read_text()
+    line = re.search('Weights of the classes in the loss: (.*)', log)[1]
+    assert line.startswith('background 0.') and len(counts) == len(line.split(', '))
+    assert [float(part.split()[-1]) for part in line.split(', ')] == pytest.approx(expected, abs=0.006)
+    losses = [float(value) for value in re.findall(r'decode.loss_ce: ([\d.]+)', log)]
+    assert losses and np.isfinite(losses).all()
