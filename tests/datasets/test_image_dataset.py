@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mmengine.registry import FUNCTIONS
+from mmengine.registry import DATASETS, FUNCTIONS
 from PIL import Image
 from torch.utils.data import DataLoader
 

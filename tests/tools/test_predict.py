@@ -131,7 +131,7 @@ def test_images_that_fail_are_named_and_the_others_drawn(nano, shapes, tmp_path)
 @pytest.mark.parametrize('task, target', [
     ('detection', 'coco'), ('detection', 'yolo'), ('detection', 'labelme'), ('detection', 'masks'),
     ('segmentation', 'coco'), ('segmentation', 'masks')])
-def test_saved_predictions_are_read_back_as_annotations(predict, models, nano, shapes, tmp_path, task, target):
+def test_saved_predictions_are_read_back_as_annotations(models, nano, shapes, tmp_path, task, target):
     """Boxes and masks are those of the prediction; the threshold is in the files."""
     folder, images = tmp_path / target, sorted((shapes / VAL[task]).glob('*.png'))
     threshold = 0.15 if task == 'detection' else 0.
@@ -169,7 +169,7 @@ def test_saved_predictions_are_read_back_as_annotations(predict, models, nano, s
     assert origin in (folder / text).read_bytes()
 
 
-def test_save_is_for_dense_images_only_once(predict, nano, shapes, tmp_path):
+def test_save_is_for_dense_images_only_once(nano, shapes, tmp_path):
     image = next((shapes / VAL['detection']).glob('*.png'))
     assert 'coco or masks' in predict(*nano['segmentation'], image, '--out-dir', tmp_path, '--save', 'yolo', rc=2)
     ring = next((shapes / VAL['classification']).glob('*.png'))

@@ -4,10 +4,11 @@ import re
 import numpy as np
 import pytest
 from _shapes import CLASSES, generate
+from load_tool import run_tool
 from PIL import Image
 
 
-def test_weights_are_those_of_the_label_maps(tmp_path, call_tool):
+def test_weights_are_those_of_the_label_maps(tmp_path):
     shapes = generate(tmp_path / 'shapes', 0, size=64, train=4, val=1, train_per_class=1, val_per_class=1)
     maps = [np.asarray(Image.open(path)) for path in (shapes / 'segmentation').glob('annotations/training/*.png')]
     counts = np.bincount(np.concatenate(maps, axis=None), minlength=len(CLASSES) + 1)
@@ -15,10 +16,10 @@ def test_weights_are_those_of_the_label_maps(tmp_path, call_tool):
     expected = np.ones(len(counts))
     expected[rare] = 1 / np.sqrt(counts[rare] / counts.sum())
     expected[rare] /= (expected * counts).sum() / counts.sum()
-    call_tool('train', 'configs/upernet_cvt_nano_shapes.py', '--data-root', shapes / 'segmentation', '--work-dir',
-              tmp_path / 'run', '--cfg-options', 'train_cfg.max_iters=1', 'train_cfg.val_interval=5',
-              'train_dataloader.batch_size=2', 'default_hooks.logger.interval=1',
-              'default_hooks.class_weights.type=cvt_dense.ClassWeightsHook')
+    run_tool('train', 'configs/upernet_cvt_nano_shapes.py', '--data-root', shapes / 'segmentation', '--work-dir',
+             tmp_path / 'run', '--cfg-options', 'train_cfg.max_iters=1', 'train_cfg.val_interval=5',
+             'train_dataloader.batch_size=2', 'default_hooks.logger.interval=1',
+             'default_hooks.class_weights.type=cvt_dense.ClassWeightsHook')
     log = next((tmp_path / 'run').glob('2*/*.log')).read_text()
     line = re.search('Weights of the classes in the loss: (.*)', log)[1]
     assert line.startswith('background 0.') and len(counts) == len(line.split(', '))
