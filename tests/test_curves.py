@@ -7,7 +7,7 @@ import pytest
 from load_tool import run_tool
 from PIL import Image
 
-from cvt_dense.curves import Curves, draw_line, table
+from cvt_dense.curves import Curves, table
 
 
 def write(folder: Path, start: str, *records: dict | str) -> None:
@@ -55,16 +55,6 @@ def test_runs_that_count_iterations(tmp_path):
         (40, None, 3.), (80, None, 7.)]
     assert curves.main_metrics() == ['mine']
     assert table({'x': curves}).splitlines()[2].split() == ['x', 'mine', '7', 'iteration', '80', '7', 'iteration', '80']
-
-
-def test_lines_are_the_values(run):
-    from matplotlib.figure import Figure
-    axis = Figure().subplots()
-    for x, expected in (('iterations', [4, 8, 12]), ('epochs', [1, 2, 3]), ('time', [0.004, 0.008, 0.012])):
-        draw_line(axis, Curves(run), 'accuracy/top1', x, label='a')
-        line = axis.lines[-1]
-        np.testing.assert_allclose(line.get_xdata(), expected)
-        assert list(line.get_ydata()) == [50., 70., 60.] and line.get_label() == 'a'
 
 
 def test_tool(run, tmp_path):

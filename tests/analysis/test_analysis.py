@@ -154,7 +154,7 @@ def test_rollout_and_average():
 
 
 def test_nothing_changes_and_nothing_stays():
-    """In a classifier, compiled, fused, in low precision: the same outputs, and no hook left."""
+    """In a classifier, fused, in low precision: the same outputs, and no hook left."""
     model = ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token', attn_cfg=WINDOWS), 5).eval()
     x = torch.rand(1, 3, 64, 64)
     with torch.no_grad():
@@ -165,11 +165,9 @@ def test_nothing_changes_and_nothing_stays():
         record = records['stage1.blocks.1']
         assert record.queries.tolist() == [0, 1 + 5]  # row 0, column 5: pixel 41
         fuse(model)
-        compiled = torch.compile(model, backend='eager', fullgraph=True)
-        compiled(x)
-        with record_attention(compiled, 'stage1.blocks.1', ['cls', (40.2, 3)]) as fused:
+        with record_attention(model, 'stage1.blocks.1', ['cls', (40.2, 3)]) as fused:
             with torch.autocast('cpu', torch.bfloat16):
-                compiled(x)
+                model(x)
     assert fused['stage1.blocks.1'].weights.dtype == torch.float32
     torch.testing.assert_close(fused['stage1.blocks.1'].weights, record.weights, rtol=0, atol=.02)
 
@@ -185,16 +183,3 @@ def test_mistakes():
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
     with pytest.raises(ValueError, match='cvt_dense.CvT'):
         record_attention(torch.nn.Linear(1, 1)).__enter__()
-
-
-@pytest.mark.parametrize('attn_cfg', [
-    dict(type='cvt_dense.LinearAttention'), dict(rel_pos_cfg=dict(type='cvt_dense.RelPosBias')),
-    dict(WINDOWS, rel_pos_cfg=dict(type='cvt_dense.RotaryPositions'))], ids=str)
-def test_what_is_no_softmax_of_q_and_k_is_not_recorded(attn_cfg):
-    model = CvT(ARCH, attn_cfg=[attn_cfg, None])
-    with pytest.raises(ValueError, match='stage0.blocks.0'):
-        record_attention(model).__enter__()
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-    with record_attention(model.eval(), 'stage1') as records:
-        model(torch.rand(1, 3, 32, 32))
-    assert list(records) == ['stage1.blocks.0', 'stage1.blocks.1']

@@ -111,18 +111,6 @@ def test_parameter_groups(name):
     assert (rate < 1) == (name != 'maskrcnn_cvt21_coco')
 
 
-def levels(file: Path) -> int:
-    """Config files from this one to the farthest it inherits from; another package's counts as one."""
-    bases = Config._get_base_files(str(file))
-    return max((1 if '::' in base else 1 + levels(file.parent / base) for base in bases), default=0)
-
-
-def test_three_levels_of_inheritance():
-    depths = {file.stem: levels(file) for file in (ROOT / 'configs').glob('*.py')}
-    assert {name: depth for name, depth in depths.items() if depth > 3} == {}
-    assert depths['maskrcnn_cvt13_coco_win'] == 3 and depths['cvt13_in1k'] == 2
-
-
 @pytest.mark.parametrize('name', [name for name in CONFIGS if name not in DENSE])
 def test_classification_recipes_share_a_runtime(name):
     cfg = recipe(name)

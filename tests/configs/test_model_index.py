@@ -2,11 +2,8 @@
 import re
 from pathlib import Path
 
-import pytest
 import yaml
-from mmengine.config import Config
 
-from cvt_dense.models import CvT
 from cvt_dense.weights import HUB_FILES
 
 ROOT = Path(__file__).parents[2]
@@ -26,15 +23,6 @@ def test_is_what_mim_reads():
             assert set(result) == {'Task', 'Dataset', 'Source', 'Metrics'}
             assert all(isinstance(value, float) for value in result['Metrics'].values())
     assert all((ROOT / collection['Code']).is_file() for collection in INDEX['Collections'])
-
-
-@pytest.mark.parametrize('name', MODELS)
-def test_network_and_size_are_the_configs(name):
-    metadata, cfg = MODELS[name]['Metadata'], Config.fromfile(ROOT / MODELS[name]['Config'])
-    backbone = cfg.model.backbone
-    assert backbone.type == 'cvt_dense.CvT' and backbone.arch == metadata['Architecture'] in CvT.arch_zoo
-    assert cfg.val_dataloader.dataset.transform.input_size == metadata['Image Size']
-    assert ('in22k' in name) == ('ImageNet-22k' in metadata['Training Data'])
 
 
 def test_weights_are_those_that_configs_load():

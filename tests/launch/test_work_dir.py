@@ -10,7 +10,6 @@ from mmengine.config import Config
 from run_folder import missing, unexplained
 from tiny_training import load, write_config
 
-from cvt_dense.errors import UserError
 from cvt_dense.launch import work_dir
 from cvt_dense.launch.flags import TestFlags, TrainFlags
 
@@ -115,17 +114,6 @@ def test_overwrite_moves_the_other_run_aside(run, tmp_path):
     run_tool(*args[:4], '--overwrite', *args[4:])
     assert (tmp_path / 'twice.old2/epoch_2.pth').read_bytes() == (folder / 'my run/epoch_2.pth').read_bytes()
     assert [path.name for path in (tmp_path / 'twice').glob('epoch_*')] == ['epoch_1.pth']
-
-
-def test_who_is_refused(tmp_path):
-    (tmp_path / 'run').mkdir()
-    (tmp_path / 'run' / 'epoch_1.pth').touch()
-    cfg = Config(dict(work_dir=str(tmp_path / 'run')))
-    with pytest.raises(UserError, match=r'holds another run \(epoch_1.pth\)'):
-        work_dir.check_work_dir(cfg, train_flags())
-    work_dir.check_work_dir(cfg, train_flags(resume='auto'))
-    work_dir.check_work_dir(Config(dict(work_dir=str(tmp_path / 'run'), resume=True)), train_flags())
-    work_dir.check_work_dir(cfg, train_flags(overwrite=True))
 
 
 def test_restarts_go_on_with_what_the_first_start_began(tmp_path, monkeypatch):

@@ -69,20 +69,6 @@ def test_keeps_less_and_does_not_repeat_attention():
     assert len(kernels.names) == 2 and all(name.endswith('backward') for name in kernels.names)
 
 
-def test_compiled():
-    """It keeps less, for the same result. Inductor takes minutes; what recomputes comes before it."""
-    results, sizes = {}, {}
-    arch, backend = dict(embed_dims=[8], depths=[1], num_heads=[1]), 'aot_eager_decomp_partition'
-
-    def run(with_cp):
-        results[with_cp] = trained_once(with_cp, backend=backend, arch=arch)
-
-    for with_cp in (True, False):
-        sizes[with_cp] = saved_bytes(lambda: run(with_cp))
-    assert_equal(results[True], trained_once(False, arch=arch))
-    assert sizes[True] < .7 * sizes[False]
-
-
 @pytest.fixture
 def process_group():
     torch.distributed.init_process_group('gloo', store=torch.distributed.HashStore(), rank=0, world_size=1)

