@@ -44,7 +44,8 @@ def run_tool(name: str, *args: Any, rc: int = 0, cwd: Path = ROOT) -> str:
     forget_runs()
     output = tempfile.TemporaryFile('w+', buffering=1)  # a file of the system, as tools expect of stderr
     words = [str(arg) for arg in args]
-    with redirect_stdout(output), redirect_stderr(output), chdir(cwd), mock.patch('sys.argv', [f'{name}.py', *words]):
+    with (redirect_stdout(output), redirect_stderr(output), chdir(cwd), mock.patch.dict('os.environ'),
+          mock.patch('sys.argv', [f'{name}.py', *words])):
         try:
             code = load_tool(name).main() or 0
         except SystemExit as end:

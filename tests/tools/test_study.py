@@ -43,7 +43,7 @@ def test_members_that_fail_do_not_stop_the_others(tmp_path):
     assert lines[2].startswith(f'| small | 1/1 | {found["mean"]:.4g}')
     assert '| broken | 0/1 |' in lines[3] and 'broken_seed0 failed with exit code' in lines[3]
     assert 'orphan_seed0 takes the weights of broken_seed0, which failed' in lines[4]
-    assert "out_type='tokens'" in out and '2 failed' in out
+    assert "out_type='tokens'" in out and '3 failed' in out
     assert min(Image.open(work_dir / 'study.png').size) > 300
     again = run_tool(*command, '--only', 'small')
     assert again.count('finished before') == 1 and '$ python' not in again and lines[2] in again
