@@ -191,7 +191,8 @@ def transfer_table(rows: list[dict[str, Any]]) -> str:
 
     names = {'mIoU': 'mIoU', 'coco/bbox_mAP': 'box mAP', 'accuracy/top1': 'top-1'}
     return markdown(
-        ['', 'iterations', '', 'from the weights', "from 0.2.0's weights", 'from scratch', 'from scratch, twice as long'],
+        ['', 'iterations', '', 'from the weights', "from 0.2.0's weights", 'from scratch',
+         'from scratch, twice as long'],
         [[row['title'], row['iterations'], names[row['metric']],
           *(values(row, start) for start in ('weights', 'weights_0.2.0', 'scratch', 'twice'))] for row in rows])
 
