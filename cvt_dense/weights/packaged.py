@@ -10,7 +10,7 @@ from ..errors import CheckpointError
 
 SCHEME = 'cvt_dense://'
 FOLDER = Path(__file__).parent / 'files'
-SHA256 = {'cvt-nano': '8c011a81f9108f17bfc5d6a618c9a65e462f17064ee556ecc8851a886c328710'}  # of the files in FOLDER
+SHA256 = {'cvt-nano': '87ef44f7f482f8f3aad47f7468427a064356d27879b835758b5903713804a9ee'}  # of the files in FOLDER
 
 
 def load_packaged(url: str) -> dict[str, Any]:
