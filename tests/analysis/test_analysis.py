@@ -149,7 +149,7 @@ def test_rollout_and_average():
     torch.testing.assert_close(rollout(records, eye[:1]), got[:, :1], rtol=0, atol=1e-12)
     wanted = sum(expected[r.block][0].mean(1) for r in records) / 2 @ spread
     torch.testing.assert_close(average_attention(records), wanted, rtol=0, atol=1e-9)
-    with pytest.raises(ValueError, match='stage1.blocks.1: rollout needs all queries'):
+    with pytest.raises(ValueError, match='stage1.blocks.1'):
         rollout([records[0], sampled])
 
 

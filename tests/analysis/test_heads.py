@@ -82,7 +82,7 @@ def test_a_pruned_network_is_the_whole_one_without_these_heads(kwargs):
             torch.testing.assert_close(model(x), whole(x), rtol=0, atol=1e-5)
     assert arch['num_heads'] == [[1], [2, 1]] and arch['head_dims'] == [4, 6]
     assert model.backbone.stage1.blocks[0].attn.scale == 24**-0.5
-    with pytest.raises(ValueError, match='heads were pruned: stage0.blocks.0.attn.proj_q.weight is'):
+    with pytest.raises(ValueError, match='stage0.blocks.0.attn.proj_q.weight'):
         huggingface_config(state, (2, 4))
     with pytest.raises(ValueError, match='heads were pruned'):
         CvT(ARCH if 'attn_cfg' in kwargs else kwargs.get('arch', ARCH)).load_strictly(state, 'pruned.pth')
