@@ -6,6 +6,7 @@ os.environ.update(HF_HUB_OFFLINE='1', WANDB_MODE='offline', MPLBACKEND='Agg', CU
 
 import pytest
 import torch
+from _shapes import generate
 from load_tool import ROOT, forget_runs
 
 SHARED = ROOT.parent / 'shared'
@@ -17,6 +18,13 @@ def _as_a_process_of_its_own(caplog):
     torch.manual_seed(0)
     caplog.handler.setLevel(0)  # nncf.set_log_level sets pytest's handler to ERROR, for good
     forget_runs()
+
+
+@pytest.fixture(scope='session')
+def shapes(tmp_path_factory) -> Path:
+    """Drawn data of the three tasks: a folder for each. Tests do not change it."""
+    return generate(tmp_path_factory.mktemp('shapes') / 'data', size=64, train=8, val=4, train_per_class=4,
+                    val_per_class=1)
 
 
 @pytest.fixture(scope='session')

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import supervision as sv
-from _shapes import CLASSES, generate
+from _shapes import CLASSES
 from load_tool import ROOT, run_tool
 from mmdet.testing import demo_mm_inputs
 from mmengine.config import Config
@@ -61,12 +61,6 @@ class Checkout:
             text, found = re.subn(rf'^{name} = .*$', lambda _: f'{name} = {value}', text, flags=re.M)
             assert found == 1, name
         config.write_text(text)
-
-
-@pytest.fixture(scope='module')
-def shapes(tmp_path_factory) -> Path:
-    return generate(tmp_path_factory.mktemp('shapes') / 'data', size=64, train=8, val=4, train_per_class=4,
-                    val_per_class=1)
 
 
 def test_ten_minutes_with_photographs(shapes, tmp_path):

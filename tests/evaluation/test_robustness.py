@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from _shapes import generate
 from load_tool import run_tool
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
@@ -30,9 +29,8 @@ def test_means_by_hand():
 
 @pytest.fixture(scope='module')
 def segmentor(tmp_path_factory) -> tuple[Path, Path, Path]:
-    """A folder with data, a config that keeps workers, and a checkpoint with random weights."""
+    """A folder, a config that keeps workers, and a checkpoint with random weights."""
     folder = tmp_path_factory.mktemp('corrupt')
-    generate(folder / 'data', size=64, train=1, val=3, train_per_class=1, val_per_class=1)
     config = folder / 'upernet.py'
     config.write_text(f"_base_ = {str(ROOT / 'configs/upernet_cvt_nano_shapes.py')!r}\n"
                       'test_dataloader = dict(num_workers=1, persistent_workers=True)\n')
@@ -43,10 +41,9 @@ def segmentor(tmp_path_factory) -> tuple[Path, Path, Path]:
     return folder, config, folder / 'random.pth'
 
 
-def test_each_corruption_reaches_the_network(segmentor):
+def test_each_corruption_reaches_the_network(segmentor, shapes):
     folder, config, checkpoint = segmentor
-    common = ('--data-root', folder / 'data/segmentation')
-    out = run_tool('test', config, checkpoint, *common, '--work-dir', folder / 'all',
+    out = run_tool('test', config, checkpoint, '--data-root', shapes / 'segmentation', '--work-dir', folder / 'all',
                    '--corrupt', 'gaussian_noise,contrast', '--severity', '1,5')
     found = json.loads((folder / 'all/test/corruptions.json').read_text())
     values = [found['clean']['mIoU'], *(found['corrupted'][name][severity]['mIoU']

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _shapes import CLASSES, generate
+from _shapes import CLASSES
 from load_tool import run_tool
 from mmengine.registry import init_default_scope
 from PIL import Image
@@ -20,12 +20,6 @@ from cvt_dense.launch.build import load_datasets
 
 TRAIN, VAL = (f'detection/annotations/instances_{split}.json' for split in ('train', 'val'))
 MAPS = 'segmentation/annotations/training'
-
-
-@pytest.fixture(scope='module')
-def shapes(tmp_path_factory) -> Path:
-    return generate(tmp_path_factory.mktemp('shapes') / 'data', size=64, train=4, val=3, train_per_class=1,
-                    val_per_class=1)
 
 
 @pytest.fixture
@@ -88,7 +82,7 @@ DETECTION = [
     (lambda data: (data / VAL).unlink(), {}, 'instances_val.json'),
     (lambda data: (data / TRAIN).write_text('{"images": ['), {}, 'instances_train.json'),
     (None, dict(train_dataloader__dataset__data_prefix__img='pictures/'), 'pictures'),
-    (remove_first('detection/train'), {}, 'train_dataloader.* 1 of 4 .*data_prefix'),
+    (remove_first('detection/train'), {}, 'train_dataloader.* 1 of 8 .*data_prefix'),
     (edited(TRAIN, 'categories', name='moon'), {}, 'classes.*moon'),
     (None, {CLASSES_OF_TRAINING: (CLASSES[1], CLASSES[0], *CLASSES[2:])}, 'order'),  # would be numbered by the file
     (None, {CLASSES_OF_TRAINING: 'star'}, "classes='star'"),
@@ -98,14 +92,14 @@ DETECTION = [
     (edited(VAL, 'annotations', area=None), {}, "'area'"),
     (edited(VAL, 'annotations', iscrowd=None), {}, "'iscrowd'"),
     (edited(VAL, 'annotations', segmentation=[[]]), {}, 'val_dataloader'),
-    (lambda data: edit(lambda content: content.update(annotations=[]), data), {}, 'none of the 4 images'),
+    (lambda data: edit(lambda content: content.update(annotations=[]), data), {}, 'none of the 8 images'),
     (None, dict(val_evaluator__ann_file='{data}/' + TRAIN), r'val_evaluator\.ann_file'),
     *((without_masks(mask), {}, 'train_dataloader.* mask') for mask in (None, [[1, 2, 3, 4]]))]
 SEGMENTATION = [
     (lambda data: fill(data, 9), {}, r'train_dataloader.*\[9\]'),
     (lambda data: fill(data, 9, folder='segmentation/annotations/validation'), {}, r'val_dataloader.*\[9\]'),
     (lambda data: Image.new('RGB', (64, 64)).save(next((data / MAPS).glob('*.png'))), {}, "mode 'RGB'"),
-    (remove_first(MAPS), {}, '1 of 4 files .*data_prefix'),
+    (remove_first(MAPS), {}, '1 of 8 files .*data_prefix'),
     (lambda data: fill(data, 255, (64, 64), number=None), {}, 'ignored'),
     (None, dict(model__decode_head__num_classes=5), r'model\.decode_head\.num_classes')]
 
@@ -126,11 +120,11 @@ def test_good_data_pass(data):
         image = content['images'][0]['id']
         content['annotations'] = [one for one in content['annotations'] if one['image_id'] != image]
 
-    assert {stage: len(dataset) for stage, dataset in build('segmentation', data).items()} == dict(train=4, val=3)
+    assert {stage: len(dataset) for stage, dataset in build('segmentation', data).items()} == dict(train=8, val=4)
     edit(remove, data), edit(remove, data, VAL)
-    assert {stage: len(dataset) for stage, dataset in build('detection', data).items()} == dict(train=3, val=3)
+    assert {stage: len(dataset) for stage, dataset in build('detection', data).items()} == dict(train=7, val=4)
     assert len(build('detection', data, 'val', val_dataloader__dataset__metainfo__classes=CLASSES[:7],
-                     model__roi_head__bbox_head__num_classes=7, model__roi_head__mask_head__num_classes=7)['val']) == 3
+                     model__roi_head__bbox_head__num_classes=7, model__roi_head__mask_head__num_classes=7)['val']) == 4
 
 
 def test_zero_label_reduced(data):
@@ -150,7 +144,7 @@ def test_file_of_test_images(data, tmp_path):
     with pytest.raises(UserError, match='test_evaluator'):
         build('detection', data, 'test')
     written = dict(test_evaluator__format_only=True, test_evaluator__outfile_prefix=str(tmp_path / 'results'))
-    assert len(build('detection', data, 'test', **written)['test']) == 3
+    assert len(build('detection', data, 'test', **written)['test']) == 4
 
 
 def test_evaluators_file_may_have_more_images(data):

@@ -20,14 +20,6 @@ def evaluations(folder):
     return [record for record in records if 'lr' not in record]
 
 
-@pytest.fixture(scope='module')
-def shapes(tmp_path_factory):
-    from _shapes import generate
-    folder = tmp_path_factory.mktemp('shapes')
-    generate(folder, 0, train=4, val=3, train_per_class=1, val_per_class=1)
-    return folder
-
-
 @pytest.mark.parametrize('task', CONFIGS)
 def test_detection_and_segmentation(shapes, tmp_path, task):
     """The parts are those of the training; the weights are the same, bit for bit, without it."""
