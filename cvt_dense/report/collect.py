@@ -23,6 +23,7 @@ from ..datasets.listing import image_name, open_file
 from ..errors import UserError
 from ..palette import choose_palette, find_font
 from . import classification, detection, segmentation
+from .label_quality import of_label_map
 from .page import SIDE, Report, side_by_side
 
 
@@ -147,7 +148,12 @@ class CollectHook(Hook):
     def _add_segmentation(self, sample: Any) -> None:
         prediction = sample.pred_sem_seg.data[0].cpu().numpy()
         annotation = sample.gt_sem_seg.data[0].cpu().numpy()
-        record = segmentation.count(prediction, annotation, len(self.classes), leaves(self.data_set)[0].ignore_index)
+        ignored = leaves(self.data_set)[0].ignore_index
+        record = segmentation.count(prediction, annotation, len(self.classes), ignored)
+        logits, labels = sample.get('seg_logits'), sample.gt_sem_seg.data[0].long()
+        if logits is not None and len(logits.data) == len(self.classes):
+            known = (labels != ignored) & (labels < len(self.classes))
+            record['quality'] = of_label_map(logits.data, labels, known)
         # Compressed, because the label maps of thousands of images do not fit into memory.
         record.update(path=sample.img_path, info=self._infos[sample.img_path, None],
                       prediction=cv2.imencode('.png', prediction.astype(np.uint16))[1],

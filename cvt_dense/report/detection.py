@@ -14,6 +14,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval, Params
 from sklearn.metrics import precision_recall_curve
 
+from .label_quality import add_suspects, of_objects
 from .page import Cell, Report, largest
 
 RECALLS = Params('bbox').recThrs  # where pycocotools reads precision
@@ -147,7 +148,8 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
 
     Returns:
         dict with ``hit``, ``missed`` and ``false``, numbers of objects (images, classes), and ``detections`` of
-        :func:`match`, which :mod:`cvt_dense.report.compare` needs.
+        :func:`match`, which :mod:`cvt_dense.report.compare` needs, and ``suspects``, the images in the order of
+        :func:`.label_quality.add_suspects`.
     """
     with_masks = any(record['masks'] for record in records) and any(record['gt_masks'] for record in records)
     evaluations = {name: evaluate(records, classes, name) for name in ('bbox', *(['segm'] if with_masks else []))}
@@ -162,7 +164,8 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     _add_kinds(report, records, list(evaluations), classes)
     _add_confusion(report, records, threshold, classes)
     _add_worst(report, counts)
-    return counts | dict(detections=detections)
+    suspects = add_suspects(report, [of_objects(record) for record in records])
+    return counts | dict(detections=detections, suspects=suspects)
 
 
 def _add_summary(report: Report, records: Sequence[dict[str, Any]], evaluations: dict[str, COCOeval],

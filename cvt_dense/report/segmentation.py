@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 from matplotlib.figure import Figure
 
+from .label_quality import add_suspects
 from .page import Cell, Report, largest
 
 BAND = 3  # pixels on each side of an annotated boundary that belong to its trimap band
@@ -64,11 +65,13 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
 
     Args:
         report: image ``i`` of it is record ``i``.
-        records: one dict per image as :func:`count` returns it.
+        records: one dict per image as :func:`count` returns it, and ``quality``, the score of its label map by
+            :func:`.label_quality.of_label_map`, unless the network gives no scores.
         classes: class names.
 
     Returns:
-        dict with ``matrices`` (images, C, C), which :mod:`cvt_dense.report.compare` needs.
+        dict with ``matrices`` (images, C, C), which :mod:`cvt_dense.report.compare` needs, and ``suspects``, the images
+        in the order of :func:`.label_quality.add_suspects`, or None.
     """
     matrices = np.stack([record['matrix'] for record in records])
     total, band = matrices.sum(0), sum(record['band'].astype(np.int64) for record in records)
@@ -96,6 +99,8 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     report.add_confusion(total, classes, lambda row, column: largest(matrices[:, row, column]), percent=True)
     report.add_section('Worst images')
     report.add_pictures(largest(np.nan_to_num(loss)), 'Annotation and prediction of images that cost the most mIoU.')
+    qualities = [record['quality'] for record in records if 'quality' in record]
+    suspects = add_suspects(report, qualities) if len(qualities) == len(records) else None
     report.add_section('Places')
     figure = Figure((5, 4))
     axes = figure.subplots()
@@ -104,4 +109,4 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     axes.set(xlabel='x of the image', ylabel='y of the image')
     figure.colorbar(shown)
     report.add_figure(figure, 'Fraction of wrong pixels by their place in the image.')
-    return dict(matrices=matrices)
+    return dict(matrices=matrices, suspects=suspects)
