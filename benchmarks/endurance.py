@@ -1,4 +1,4 @@
-"""Start-up, speed and memory of ImageNet-shaped data: many small JPEGs as folders, list file, tar files and LMDB.
+"""Start-up, speed and memory of ImageNet-shaped data: folders, list file, tar files, WebDataset shards and LMDB.
 
     python benchmarks/endurance.py OUT [--images 200000] [--iterations 10000] [--workers 0,2,8]
 
@@ -31,11 +31,12 @@ READERS = dict(
     folders=dict(split='train'),
     list=dict(split='train', ann_file='train.txt'),
     tar=dict(split='shards'),
+    webdataset=dict(split='webdataset'),
     lmdb=dict(split='train', ann_file='train.txt'))
 
 
 def write(root: Path, images: int) -> None:
-    """Write ``train/<class>/*.jpg``, ``train.txt``, ``shards/*.tar`` and ``train.lmdb`` of the same images."""
+    """Write ``train/<class>/*.jpg``, ``train.txt``, ``{shards,webdataset}/*.tar``, ``train.lmdb`` of the same data."""
     import lmdb
     import numpy as np
     from PIL import Image
@@ -66,6 +67,14 @@ def write(root: Path, images: int) -> None:
             for label in range(shard, CLASSES, SHARDS):
                 for number in range(label * per_class, (label + 1) * per_class):
                     tar.add(root / 'train' / names[number], names[number])
+    (root / 'webdataset').mkdir(exist_ok=True)
+    for shard in range(100):
+        with tarfile.open(root / 'webdataset' / f'train-{shard:04d}.tar', 'w') as tar:
+            for number in range(shard, len(names), 100):
+                for suffix, content in ('cls', b'%d' % (number // per_class)), ('jpg', contents[number % DISTINCT]):
+                    member = tarfile.TarInfo(f'{number:08d}.{suffix}')
+                    member.size = len(content)
+                    tar.addfile(member, BytesIO(content))
     with lmdb.open(str(root / 'train.lmdb'), map_size=2**36) as database, database.begin(write=True) as transaction:
         for number, name in enumerate(names):
             transaction.put(f'{root}/train/{name}'.encode(), contents[number % DISTINCT])

@@ -222,11 +222,13 @@ class Process:
 
 @contextmanager
 def start(*args: Any, output: Path, **options: Any) -> Iterator[Process]:
-    """Starts a command; whatever is left of its group at the end is killed."""
+    """Starts a command; whatever is left of its group, and of what it has started, is killed at the end."""
     process = Process(*args, output=output, **options)
     try:
         yield process
     finally:
+        if process.popen.poll() is None:
+            process.kill()
         if process.group_is_alive():
             os.killpg(process.popen.pid, signal.SIGKILL)
         process.popen.wait()

@@ -15,17 +15,24 @@ check_count() {
 
 # launch GPUS SCRIPT ARGS...: GPUS processes on this host through torchrun
 launch() {
-    local gpus=$1 nnodes=${NNODES:-1} cores
+    local gpus=$1 nnodes=${NNODES:-1} restarts=${MAX_RESTARTS:-0} cores
     shift
     check_count GPUS "$gpus"
-    check_count NNODES "$nnodes"
     local rendezvous=(--standalone --local-addr 127.0.0.1)  # finds a free port
     # Otherwise a restarted group finds its dead predecessor's addresses in the store, and may wait for them forever.
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
-    if [ "$nnodes" -gt 1 ] || [ -n "${PORT:-}" ]; then
+    if [ -n "${RDZV:-}" ]; then
+        if ! [[ $nnodes =~ ^[1-9][0-9]*(:[1-9][0-9]*)?$ ]]; then
+            echo "NNODES is '$nnodes', but must be a number of hosts (2), or the fewest and the most of them (1:4)." >&2
+            exit 2
+        fi
+        export PET_RDZV_BACKEND=c10d  # torchrun's option, as a variable, which SafeCheckpointHook reads
+        rendezvous=(--nnodes "$nnodes" --rdzv-endpoint "$RDZV" --rdzv-id "$RDZV")
+        restarts=${MAX_RESTARTS:-3}
+    elif check_count NNODES "$nnodes" && [ "$nnodes" -gt 1 ] || [ -n "${PORT:-}" ]; then
         if [ "$nnodes" -gt 1 ] && { [ -z "${NODE_RANK:-}" ] || [ -z "${MASTER_ADDR:-}" ]; }; then
-            echo "NNODES=$nnodes needs NODE_RANK (0 to $((nnodes - 1)), this host's number) and" \
-                "MASTER_ADDR (address of host 0, the same on every host); PORT defaults to 29500." >&2
+            echo "NNODES=$nnodes needs RDZV=ADDRESS:PORT of one of the hosts, the same on every host; or NODE_RANK (0 to" \
+                "$((nnodes - 1)), this host's number) and MASTER_ADDR (address of host 0); PORT defaults to 29500." >&2
             exit 2
         fi
         rendezvous=(--nnodes "$nnodes" --node-rank "${NODE_RANK:-0}"
@@ -34,18 +41,29 @@ launch() {
     cores=$(nproc)
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > gpus ? cores / gpus : 1))}
     exec "${PYTHON:-python}" -m torch.distributed.run \
-        "${rendezvous[@]}" --nproc-per-node "$gpus" --max-restarts "${MAX_RESTARTS:-0}" "$@"
+        "${rendezvous[@]}" --nproc-per-node "$gpus" --max-restarts "$restarts" "$@"
 }
 
-# launch_slurm PARTITION JOB_NAME SCRIPT ARGS...: GPUS tasks through srun
+# launch_slurm PARTITION JOB_NAME SCRIPT ARGS...: GPUS tasks through srun; REQUEUE=1 queues a stopped job again
 launch_slurm() {
-    local partition=$1 job_name=$2 gpus=${GPUS:-8} per_node=${GPUS_PER_NODE:-8} srun_args=()
+    local partition=$1 job_name=$2 gpus=${GPUS:-8} per_node=${GPUS_PER_NODE:-8} srun_args=() command
     shift 2
     check_count GPUS "$gpus"
     check_count GPUS_PER_NODE "$per_node"
     per_node=$((gpus < per_node ? gpus : per_node))
     read -ra srun_args <<< "${SRUN_ARGS:-}"
-    exec srun --partition="$partition" --job-name="$job_name" --gres="gpu:$per_node" \
-        --ntasks="$gpus" --ntasks-per-node="$per_node" --cpus-per-task="${CPUS_PER_TASK:-5}" \
-        --kill-on-bad-exit=1 "${srun_args[@]}" "${PYTHON:-python}" -u "$@"
+    command=(srun --partition="$partition" --job-name="$job_name" --gres="gpu:$per_node"
+        --ntasks="$gpus" --ntasks-per-node="$per_node" --cpus-per-task="${CPUS_PER_TASK:-5}"
+        --kill-on-bad-exit=1 "${srun_args[@]}" "${PYTHON:-python}" -u "$@")
+    [ "${REQUEUE:-0}" = 1 ] || exec "${command[@]}"
+    if [ -z "${SLURM_JOB_ID:-}" ]; then
+        echo "REQUEUE=1 queues the job of an sbatch script again: call this script in one, and submit it by sbatch." >&2
+        exit 2
+    fi
+    [ -z "${SLURM_RESTART_COUNT:-}" ] || command+=(--resume)
+    "${command[@]}"  # a failure ends this script too
+    # The last checkpoint of a run that a signal has stopped is preempted.pth, that of a complete run is another.
+    if grep -qs 'preempted\.pth$' "$WORK_DIR/last_checkpoint"; then
+        exec scontrol requeue "$SLURM_JOB_ID"
+    fi
 }

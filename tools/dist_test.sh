@@ -2,11 +2,12 @@
 # Evaluates with several processes: tools/dist_test.sh CONFIG CHECKPOINT GPUS [flags of tools/test.py]
 #
 # Without CUDA the same command runs GPUS processes on the CPU (gloo).
-# Environment: NNODES, NODE_RANK, MASTER_ADDR, PORT   one call per host, as in mmdet and mmseg
+# Environment: NNODES, RDZV        the same call on every host: their number, and ADDRESS:PORT of one of them
+#              NNODES, NODE_RANK, MASTER_ADDR, PORT   one call per host, as in mmdet and mmseg
 #              PYTHON (python)     interpreter
 set -euo pipefail
 if [ $# -lt 3 ]; then
-    sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
 CONFIG=$1

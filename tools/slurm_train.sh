@@ -5,10 +5,12 @@
 # Environment: GPUS (8)  all GPUs of the job       GPUS_PER_NODE (8)  CPUS_PER_TASK (5)
 #              SRUN_ARGS  more options of srun, such as --signal=USR1@120: 120 s before the time limit every
 #                         task saves and ends; submit the same command with --resume to go on
+#              REQUEUE=1  in an sbatch script: the job that was stopped is queued again and resumes, until the
+#                         training is complete or fails
 #              PYTHON (python)  interpreter
 set -euo pipefail
 if [ $# -lt 4 ]; then
-    sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
 PARTITION=$1

@@ -23,9 +23,9 @@ def is_image(path: str) -> bool:
 
 
 def find_classes(root: str) -> list[str]:
-    """Return the names of the classes in a folder of class folders or of tar files, or in a tar file, sorted."""
+    """Return the names of the classes in a folder of class folders or of tar files, or in a tar file, by number."""
     tars = _tar_files(root)
-    return sorted({name for name, _ in _images_in_tars(tars)}) if tars else _folders(root)
+    return _class_names({name for name, _ in _images_in_tars(tars)}) if tars else _folders(root)
 
 
 def list_images(root: str, classes: Sequence[str] | None = None,
@@ -33,9 +33,9 @@ def list_images(root: str, classes: Sequence[str] | None = None,
     """List the images of class folders, of a tar file, or of a folder of tar files.
 
     The class is the folder directly below ``root``; in a tar file it is the innermost folder, or else the name of
-    the tar file. Classes are numbered in sorted order, images are sorted by class and path. Hidden files and folders
-    (``.ipynb_checkpoints``, ``._a.png``) are left out, and a folder that symbolic links lead to several times is read
-    once.
+    the tar file; in a WebDataset shard it is the number in ``KEY.cls`` beside ``KEY.jpg``. Names of classes are
+    numbered in sorted order, images are sorted by class and path. Hidden files and folders (``.ipynb_checkpoints``,
+    ``._a.png``) are left out, and a folder that symbolic links lead to several times is read once.
 
     Args:
         root: a folder, or a file whose name ends with '.tar'.
@@ -54,7 +54,7 @@ def list_images(root: str, classes: Sequence[str] | None = None,
                                 'data_root and split in the config.')
     if os.path.isfile(root) and not root.endswith('.tar'):
         raise ValueError(f'{root!r} is a file. Give a folder of class folders, or an uncompressed .tar file of them.')
-    by_class: dict[str, list[Image]] = {}
+    by_class: dict[str | int, list[Image]] = {}
     tars = _tar_files(root)
     if tars:
         for name, image in _images_in_tars(tars):
@@ -66,14 +66,15 @@ def list_images(root: str, classes: Sequence[str] | None = None,
     if not any(by_class.values()):
         raise FileNotFoundError(f'{root!r} holds no image{" in class folders" if labelled else ""}. The allowed '
                                 f'suffixes are {", ".join(IMAGES)}.')
-    names = list(classes or sorted(by_class)) if labelled else []
-    unknown, empty = sorted(by_class.keys() - names), [name for name in by_class if not by_class[name]]
+    found = _class_names(by_class)
+    names = list(classes or found) if labelled else []
+    numbers: dict[str | int, int] = {key: number for number, name in enumerate(names) for key in (name, number)}
+    unknown, empty = sorted(by_class.keys() - numbers), [name for name in by_class if not by_class[name]]
     if labelled and unknown:
         raise ValueError(f'{root!r} holds {len(unknown)} classes that are none of the {len(names)} in '
                          f'metainfo.classes: {_join(unknown)}. The allowed ones are {_join(names)}.')
     if empty:
         raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {_join(empty)}. Remove or fill them.')
-    numbers = {name: number for number, name in enumerate(names)}
     return [dict(image, label=numbers.get(name, -1)) for name in sorted(by_class)
             for image in sorted(by_class[name], key=image_name)], names
 
@@ -165,14 +166,27 @@ def images_below(folder: str) -> Iterator[Image]:
                 yield dict(img_path=os.path.join(inside, name))
 
 
-def _images_in_tars(paths: list[str]) -> Iterator[tuple[str, Image]]:
+def _class_names(found: Iterable[str | int]) -> list[str]:
+    """Return the names of classes by number; classes that have only a number are named by it."""
+    numbers = {name for name in found if isinstance(name, int)}
+    if numbers and not numbers >= set(found):
+        raise ValueError('Some images in tar files have a class number in KEY.cls, others have none: write a KEY.cls '
+                         'for every KEY.jpg, or for none.')
+    return [str(number) for number in range(max(numbers) + 1)] if numbers else sorted(map(str, found))
+
+
+def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
     """Yield (class, image) of each image in tar files; of members of one name the last counts, as for ``tar``.
 
+    The class is a number where a file has ``KEY.cls`` beside an image ``KEY.jpg``.
+
     Raises:
-        ValueError: a file is damaged, or has a member that cannot be read: a link, or a tar file.
+        ValueError: a file is damaged, or has a member that cannot be read: a link, a tar file, or no number in
+            ``KEY.cls``.
     """
     for path in paths:
         found: dict[str, tuple[str, Image]] = {}
+        numbers: dict[str, int] = {}  # by path without the suffix
         try:
             with tarfile.open(path, mode='r:') as tar:
                 for member in tar:
@@ -182,6 +196,11 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str, Image]]:
                     if inside.lower().endswith('.tar') or is_image(inside) and not member.isreg():
                         raise ValueError(f'{path!r} has the member {inside!r}, a link or a tar file, which cannot be '
                                          'read: unpack it.')
+                    if inside.endswith('.cls'):
+                        text = tar.extractfile(member).read().strip()
+                        if not text.isdigit():
+                            raise ValueError(f'{path!r} has {text!r} in {inside!r}: allowed is a class number from 0.')
+                        numbers[os.path.join(path[:-4], inside[:-4])] = int(text)
                     if is_image(inside):
                         place = os.path.join(path[:-4], inside)
                         found[place] = os.path.basename(os.path.dirname(place)), dict(
@@ -190,7 +209,8 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str, Image]]:
                 _check_end(path, tar.offset)
         except tarfile.TarError as error:
             raise ValueError(f'{path!r} is not a complete, uncompressed tar file: {error}') from error
-        yield from found.values()
+        for place, (name, image) in found.items():
+            yield numbers.get(os.path.splitext(place)[0], name), image
 
 
 def _check_end(path: str, offset: int) -> None:

@@ -1,4 +1,5 @@
 """ImageDataset: its layouts, what it makes of an image, and images that cannot be read."""
+import io
 import pickle
 import random
 import tarfile
@@ -93,6 +94,48 @@ def test_every_layout_gives_the_same_samples(root, layout):
     for a, b in zip(other, folders):
         assert torch.equal(a['inputs'], b['inputs']) and a['labels'] == b['labels']
         assert Path(a['paths']).name == Path(b['paths']).name and not a['unreadable']
+
+
+def write_shard(path: Path, members: dict[str, bytes]) -> Path:
+    with tarfile.open(path, 'w') as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def test_webdataset_shards(root):
+    """Twelve images of classes 0, 4 and 10 in three shards, with the members in both orders."""
+    images = [path.read_bytes() for path in sorted((root / 'val').rglob('*.*'))]
+    (root / 'shards').mkdir()
+    for shard in range(3):
+        members = {}
+        for number in range(shard, 12, 3):
+            pair = {f'{number:04}.cls': b'%d\n' % (0, 4, 10)[number // 4], f'{number:04}.jpg': images[number]}
+            members.update(reversed(pair.items()) if shard else pair, **{f'{number:04}.json': b'{}'})
+        write_shard(root / f'shards/train-{shard}.tar', members)
+    dataset = ImageDataset(str(root), 'shards', transform=dict(input_size=24), num_classes=11)
+    folders = ImageDataset(str(root), 'val', transform=dict(input_size=24))
+    assert dataset.metainfo['classes'] == tuple(map(str, range(11))) and len(dataset) == 12
+    samples = {sample['paths'][-8:-4]: sample for sample in dataset}
+    for number, expected in enumerate(folders):
+        sample = samples[f'{number:04}']
+        assert torch.equal(sample['inputs'], expected['inputs']) and sample['labels'] == (0, 4, 10)[expected['labels']]
+    named = ImageDataset(str(root), 'shards', metainfo=dict(classes='imagenet-1k'), transform=dict(input_size=24))
+    assert len(named.metainfo['classes']) == 1000
+    assert sorted(sample['labels'] for sample in named) == [0] * 4 + [4] * 4 + [10] * 4
+    with pytest.raises(ValueError, match=r"shards' holds 1 classes that are none of the 10 .*: 10\."):
+        ImageDataset(str(root), 'shards', metainfo=dict(classes=list('abcdefghij')))
+
+
+@pytest.mark.parametrize('members, message', [
+    ({'1.jpg': b'', '1.cls': b'cat'}, r"has b'cat' in '1.cls': allowed is a class number"),
+    ({'1.jpg': b'', '1.cls': b'0', '2.jpg': b''}, 'others have none: write a KEY.cls for every KEY.jpg')])
+def test_webdataset_shards_with_mistakes(root, members, message):
+    write_shard(root / 'shard.tar', members)
+    with pytest.raises(ValueError, match=message):
+        ImageDataset(str(root), 'shard.tar')
 
 
 def test_a_changed_tar_file_is_read_anew(root):

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -70,6 +71,11 @@ def two(folder):
     return folder / 'two'
 
 
+def port_is_used(address: str) -> bool:
+    with socket.socket() as connection:
+        return not connection.connect_ex((address.split(':')[0], int(address.split(':')[1])))
+
+
 def assert_close(first: Path, second: Path) -> None:
     """Weights and averaged gradients agree to float32's precision: sums were taken in another order."""
     a, b = (load(path / f'epoch_{EPOCHS}.pth') for path in (first, second))
@@ -106,6 +112,47 @@ def test_two_hosts_train_as_one_host(folder, two):
     assert differences(two / f'epoch_{EPOCHS}.pth', work_dir / f'epoch_{EPOCHS}.pth') == []
 
 
+def elastic(conf: str, **env: str) -> dict[str, str]:
+    """Variables of a host in an elastic run; ``conf``: what torchrun waits for, in seconds instead of minutes."""
+    return dict(RDZV=f'127.0.0.1:{free_port()}', PET_LOCAL_ADDR='127.0.0.1',
+                PET_RDZV_CONF=f'keep_alive_interval=2,keep_alive_max_attempt=3,{conf}', **env)
+
+
+def test_a_host_that_died_comes_back_to_an_elastic_run(folder, two):
+    work_dir, env = folder / 'elastic', elastic('join_timeout=120', NNODES='2')
+    command = ('tools/dist_train.sh', folder / 'tiny.py', 1, '--work-dir', work_dir, '--resume', *TWO)
+    with start(*command, output=folder / 'elastic0.txt', **env) as host0:
+        host0.wait_for(lambda: port_is_used(env['RDZV']))
+        with start(*command, output=folder / 'elastic1.txt', **env) as host1:
+            host0.wait_for(lambda: 'Epoch(train) [3]' in host0.text() + host1.text())
+            host1.kill()
+        with start(*command, output=folder / 'elastic2.txt', **env) as host2:
+            host0.finish()
+            host2.finish()
+        output = host0.text() + host2.text()
+    assert len(re.findall('resumed epoch: ', output)) == 1 and 'The run in' in output
+    assert differences(two / f'epoch_{EPOCHS}.pth', work_dir / f'epoch_{EPOCHS}.pth') == []
+
+
+def test_hosts_join_and_leave_an_elastic_run(folder):
+    work_dir, env = folder / 'joined', elastic('last_call_timeout=1', NNODES='1:2')
+    command = ('tools/dist_train.sh', folder / 'tiny.py', 1, '--work-dir', work_dir, '--resume', '--auto-scale-lr',
+               *TWO, 'train_cfg.max_epochs=1000')
+    with start(*command, output=folder / 'joined0.txt', **env) as host0:
+        host0.wait_for_text('[2][1/6]')
+        with start(*command, output=folder / 'joined1.txt', **env) as host1:
+            both = lambda: host0.text() + host1.text()  # noqa: E731
+            host0.wait_for(lambda: 'Epoch(train)' in both().partition('Continued with 2 x 6')[2])
+            os.kill(host1.popen.pid, signal.SIGTERM)
+            host0.wait_for_text('Continued with 1 x 6')
+    saved, continued = re.findall(r'run was saved after iteration (\d+)', both()), re.findall(
+        r'Iteration (\d+) became (\d+) of \d+; learning rates were multiplied by ([\d.]*\d)', both())
+    # Each time the run goes on from where it stopped; two processes need half the iterations.
+    assert [iteration for iteration, _, _ in continued] == saved[:2]
+    assert [factor for _, _, factor in continued] == ['2', '0.5']
+    assert 'Another host was told to stop' in host0.text()
+
+
 def test_slurm_trains_stops_and_continues_with_another_number_of_processes(folder, slurm, one):
     work_dir = folder / 'slurm'
     with start('tools/slurm_train.sh', 'gpus', 'cvt', folder / 'tiny.py', work_dir, *TWO,
@@ -125,6 +172,26 @@ def test_slurm_trains_stops_and_continues_with_another_number_of_processes(folde
     assert 'Continued with 1 x 12 images' in output and 'was saved with 2 x 6 x 1' in output
     assert not (work_dir / 'preempted.pth').exists()
     assert_close(one, work_dir)
+
+
+@pytest.mark.parametrize('env, last, code, calls', [
+    ({}, 'preempted.pth', 2, []),  # not in an sbatch script
+    (dict(SLURM_JOB_ID='7'), 'preempted.pth', 0, ['srun', 'scontrol requeue 7']),
+    (dict(SLURM_JOB_ID='7', SLURM_RESTART_COUNT='1'), 'preempted.pth', 0, ['srun --resume']),
+    (dict(SLURM_JOB_ID='7'), 'epoch_8.pth', 0, ['srun']),
+    (dict(SLURM_JOB_ID='7'), 'preempted.pth', 3, ['srun'])])
+def test_slurm_queues_again_what_a_signal_has_stopped_and_nothing_else(tmp_path, env, last, code, calls):
+    """In place of the tasks, srun names the last checkpoint as SafeCheckpointHook does; --resume completes the run."""
+    srun = (f'cd {tmp_path}\n'
+            '[[ $* != *--resume ]] || { echo srun --resume; echo epoch_8.pth > last_checkpoint; exit; }\n'
+            f'echo srun; echo {last} > last_checkpoint; exit {code}\n')
+    for name, lines in dict(srun=srun, scontrol='echo scontrol "$@"\n').items():
+        (tmp_path / name).write_text('#!/usr/bin/env bash\n' + lines)
+        (tmp_path / name).chmod(0o755)
+    result = subprocess.run(
+        ['tools/slurm_train.sh', 'gpus', 'cvt', 'tiny.py', tmp_path], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+        env={**os.environ, 'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'REQUEUE': '1', **env})
+    assert result.stdout.splitlines() == calls and result.returncode == code
 
 
 @HOOKS.register_module()
@@ -223,7 +290,9 @@ def test_ctrl_c_ends_all_processes(folder, tmp_path):
 @pytest.mark.parametrize('args, env, message', [
     (('tools/dist_train.sh', 'tiny.py'), {}, 'tools/dist_train.sh CONFIG GPUS [flags'),
     (('tools/dist_train.sh', 'tiny.py', 'two'), {}, "GPUS is 'two', but must be a number of processes"),
-    (('tools/dist_train.sh', 'tiny.py', '1'), dict(NNODES='2'), 'NNODES=2 needs NODE_RANK (0 to 1'),
+    (('tools/dist_train.sh', 'tiny.py', '1'), dict(NNODES='2'), 'NNODES=2 needs RDZV=ADDRESS:PORT'),
+    (('tools/dist_train.sh', 'tiny.py', '1', '--resume'), dict(RDZV='a:1', NNODES='1-2'), "NNODES is '1-2', but"),
+    (('tools/dist_train.sh', 'tiny.py', '1', '--resume', 'a.pth'), dict(RDZV='a:1'), 'needs --resume without a file'),
     (('tools/dist_test.sh', 'tiny.py', '2'), {}, 'tools/dist_test.sh CONFIG CHECKPOINT GPUS'),
     (('tools/slurm_train.sh', 'gpus', 'cvt'), {}, 'tools/slurm_train.sh PARTITION JOB_NAME CONFIG WORK_DIR'),
     (('tools/slurm_test.sh', 'gpus', 'cvt', 'tiny.py'), {}, 'PARTITION JOB_NAME CONFIG CHECKPOINT'),

@@ -1,4 +1,5 @@
 """Write checkpoints atomically, and let runs stop and continue at any moment."""
+import os
 import signal
 import sys
 from pathlib import Path
@@ -24,7 +25,8 @@ class SafeCheckpointHook(CheckpointHook):
     - Local checkpoints and ``last_checkpoint`` are written atomically; an old or less good checkpoint is deleted
       after that, not before.
     - SIGTERM and SIGUSR1 (Slurm's ``--signal=USR1@120``) save ``preempted.pth`` after the next iteration, with
-      several processes at most 10 iterations later whichever of them got it, and end the run with exit code 0. An
+      several processes at most 10 iterations later whichever of them got it, and end the run with exit code 0; with
+      ``RDZV`` of tools/dist_train.sh, processes that did not get it end with 1, and torchrun restarts them. An
       evaluation is interrupted, and repeated by the resumed run; only metrics that are being computed are
       completed. The resumed run continues with the next batch of the same epoch. Batches are neither repeated
       nor left out, since the samplers depend on seed and epoch alone; only samplers that ignore the seed would
@@ -241,7 +243,9 @@ class SafeCheckpointHook(CheckpointHook):
         barrier()
         runner.logger.warning(f'{signal.Signals(received).name}: the run was saved after iteration {iteration} '
                               'and ends; continue it with --resume.')
-        sys.exit(0)
+        # Hosts of an elastic run that got no signal go on without the one that did: torchrun restarts what fails.
+        goes_on = os.environ.get('PET_RDZV_BACKEND') == 'c10d' and not self.stop_signals.received
+        sys.exit('Another host was told to stop.' if goes_on else 0)
 
     def after_train(self, runner: Runner) -> None:
         self.stop_signals.unwatch()
