@@ -5,7 +5,8 @@ callable with ``metadata``. ``exported.py`` puts a file in the place of a config
 sections define the format, for both sides and for programs without this package.
 
 **Suffixes.** ``.onnx`` files run in ONNX Runtime, OpenVINO and TensorRT (which has not been tried), ``.xml`` files with
-a ``.bin`` file beside them in OpenVINO, and ``.pt2`` files in PyTorch (``torch.export``).
+a ``.bin`` file beside them in OpenVINO, and ``.pt2`` files in PyTorch (``torch.export``). Whole detectors with NMS or
+RoIAlign have operators in a ``.pt2`` that only this package has: import :mod:`cvt_dense.deploy.operators` first.
 
 **Input.** A file has one input, ``image``. Without ``raw_input`` it is float32 (B, 3, H, W) and normalised, as the
 config's data preprocessor returns a batch. With ``raw_input`` it is uint8, RGB, from 0 to 255, in ``layout``
@@ -44,6 +45,7 @@ OpenVINO, and in ``extra_files`` of ``.pt2`` as ``cvt_dense.json``. All of these
   resized by ``interpolation`` to ``input_size`` / ``crop_pct`` (the short side in mode 'center', both sides in
   'squash'), then the middle is cut out. These are null for other tasks.
 - ``out_indices``, ``out_channels``, ``out_strides``: those of the backbone.
-- ``argmax``: bool. ``mask_thr``: float or null.
+- ``argmax``: bool. ``mask_thr``: float or null. ``score_thr``: the score from which objects are worth drawing (as
+  ``tools/predict.py`` does), 0.3, or null of what is no whole detector.
 - ``config``: file name of the config. ``config_hash``: SHA-256 of its resolved text, hexadecimal.
 """

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..models.cvt import CvT
-from . import detectors, formats, int8, memory, wrappers
+from . import detectors, formats, int8, memory, operators, wrappers
 from .check import check, random_images
 from .runtime import MIN_SIDE, file_input, open_exported, takes_bgr
 
@@ -75,6 +75,7 @@ class Exporter:
         self.normalise = wrappers.Normalise(self.about['mean'], self.about['std'],
                                             self.channels == 3 and takes_bgr(self.about))
         self.images, self.tests = images, tests
+        self.traced: dict[torch.dtype | None, torch.export.ExportedProgram] = {}  # by the network's precision
 
     # -- inputs and outputs ----------------------------------------------------------------------------------
 
@@ -91,7 +92,8 @@ class Exporter:
             crop_pct=None, crop_mode=None, interpolation=None, outputs=self.names,
             out_indices=list(getattr(backbone, 'out_indices', [])), out_channels=list(backbone.out_channels),
             out_strides=list(backbone.out_strides) if maps else [], argmax=options.argmax,
-            mask_thr=getattr(self.network, 'mask_thr', None))
+            mask_thr=getattr(self.network, 'mask_thr', None),
+            score_thr=0.3 if isinstance(self.network, detectors.Detector) else None)
 
     def metadata(self, precision: str) -> dict[str, Any]:
         """Return a file's metadata, see :mod:`cvt_dense.deploy`."""
@@ -122,10 +124,9 @@ class Exporter:
 
     def reference(self, images: Tensor) -> dict[str, Tensor]:
         """Run the model itself, as it was trained, on what the network gets of images."""
+        network = wrappers.wrap(self.model, self.options.part, self.options.argmax, exportable=False)
         with torch.no_grad():
-            if isinstance(self.network, detectors.Detector):
-                return dict(zip(self.names, detectors.reference(self.network, self.model, images)))
-            return dict(zip(self.names, wrappers.plain(self.model, self.options.part, self.options.argmax)(images)))
+            return dict(zip(self.names, network(images)))
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -144,6 +145,8 @@ class Exporter:
 
     def _trace(self, dtype: torch.dtype | None = None) -> torch.export.ExportedProgram:
         """Trace the network, for images of any size and number as far as it goes; see ``dynamic`` and ``batch``."""
+        if dtype in self.traced:
+            return self.traced[dtype]
         is_cvt = isinstance(self.model.backbone, CvT)  # others may take PyTorch's tracer hours
         attempts = [(True, self.batch)] if self.dynamic or self.dynamic is None and is_cvt else []
         if not self.dynamic:
@@ -157,12 +160,15 @@ class Exporter:
                 size = tuple(max(side, TRACED_SIDE) for side in size)
             images = self.normalise(random_images(size, self.batch or 2, channels=self.channels))
             try:
-                return formats.trace(self._program(dtype), file_input(images, self.about), self._free_dimensions())
+                self.traced[dtype] = formats.trace(self._program(dtype), file_input(images, self.about),
+                                                   self._free_dimensions())
+                return self.traced[dtype]
             except Exception as error:
                 failure, reason = error, ' '.join(str(error).split())[:200]
             self.report(f'The network cannot be exported for images of any {"size" if self.dynamic else "number"}: '
                         f'{reason}')
-        hint = ' Leave --dynamic out.' if self.dynamic else ''
+        hint = ' Leave --dynamic out.' if self.dynamic else (
+            ' Or export its backbone: --part backbone.' if self.options.part == 'model' else '')
         raise UserError(f'this network cannot be exported: {reason}.{hint}') from failure
 
     @cached_property
@@ -171,13 +177,13 @@ class Exporter:
         opset = getattr(self.network, 'opset', formats.OPSET)
         program = self._trace()
         return formats.to_onnx(program, self.names, self._free_dimensions(), self.layers, opset,
-                               detectors.translations(opset))
+                               operators.translations(opset))
 
     def _write(self, path: Path, precision: str) -> None:
         if path.suffix == '.pt2':
-            if isinstance(self.network, detectors.Detector):
-                raise UserError('torch.export has no operators for what a whole detector does after its heads: write '
-                                '.onnx or .xml, or export --part backbone.')
+            if isinstance(self.network, detectors.Detector) and precision != 'fp32':
+                raise UserError(f'--precision {precision}: of a whole detector a .pt2 file is in fp32 only, because '
+                                'boxes need it; an .xml file can be in bf16.')
             formats.save_pt2(self._trace(DTYPES.get(precision)), path, self.metadata(precision))
             return
         model = formats.to_openvino(self._onnx) if path.suffix == '.xml' else copy.deepcopy(self._onnx)

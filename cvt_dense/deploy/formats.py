@@ -14,6 +14,7 @@ from torch.export import Dim, ExportedProgram
 
 from ..errors import UserError
 from .runtime import METADATA, openvino_core
+from .tracing import traceable
 
 PRECISIONS = {'.onnx': ('fp32', 'fp16', 'int8'), '.xml': ('fp32', 'fp16', 'bf16', 'int8'),
               '.pt2': ('fp32', 'fp16', 'bf16')}
@@ -64,7 +65,7 @@ def trace(network: torch.nn.Module, example: torch.Tensor, free: Iterable[int]) 
         example: inputs whose free dimensions are larger than 1: export takes a size of 1 for a constant.
         free: dimensions of the input that may have any size.
     """
-    with quiet(), torch.no_grad():
+    with quiet(), torch.no_grad(), traceable(network):
         return torch.export.export(network, (example, ), dynamic_shapes=(dict.fromkeys(free, Dim.DYNAMIC), ),
                                    strict=False)
 

@@ -203,6 +203,7 @@ def _openvino(path: Path) -> tuple[str, Run]:
 
 
 def _torch(path: Path) -> tuple[str, Run]:
+    from . import operators  # noqa: F401  whole detectors have them
     with zipfile.ZipFile(path) as archive:
         texts = [name for name in archive.namelist() if name.endswith(f'/extra/{METADATA}.json')]
         if not texts:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..models.cvt import CvT
-from .detectors import Detector
+from .detectors import Detector, TraceableDetector
 from .fuse import fuse
 
 
@@ -159,26 +159,14 @@ def _make_exportable(model: nn.Module) -> nn.Module:
     return fuse_conv_bn(model)  # of necks and heads; exporters would, too, and lose the layers' names
 
 
-def plain(model: nn.Module, part: str, argmax: bool = False) -> nn.Module:
-    """Wrap the model itself as :func:`wrap` wraps its fused copy: the reference with which files are compared.
-
-    Args:
-        model: classifier, segmentor or any model with a backbone.
-        part: 'model' or 'backbone'.
-        argmax: whether a segmentor returns its label map instead of logits.
-    """
-    if part == 'backbone':
-        return Backbone(model.backbone)
-    return Segmentor(model, argmax) if task_of(model) == 'segmentation' else Classifier(model)
-
-
-def wrap(model: nn.Module, part: str, argmax: bool = False) -> nn.Module:
-    """Wrap a fused copy of a model, or of its backbone, that takes normalised images.
+def wrap(model: nn.Module, part: str, argmax: bool = False, exportable: bool = True) -> nn.Module:
+    """Wrap a model, or its backbone, as a network of normalised images to tensors.
 
     Args:
         model: classifier, segmentor or detector, see :func:`task_of`.
         part: 'model' or 'backbone'.
         argmax: a segmentor gives its label map instead of logits.
+        exportable: wrap a fused copy for exporters; False: wrap the model itself, with which files are compared.
 
     Raises:
         UserError: there is no way to export this model, or this part of it.
@@ -187,13 +175,17 @@ def wrap(model: nn.Module, part: str, argmax: bool = False) -> nn.Module:
     if argmax and (task != 'segmentation' or part != 'model'):
         raise UserError(f'--argmax turns the logits of a whole segmentor into its label map; this is '
                         f'the {part} of a model for {task or "another task"}: leave it out.')
-    if part == 'backbone':
-        return Backbone(_make_exportable(model.backbone))
-    if task == 'detection':
-        preprocessor = model.data_preprocessor
-        return Detector(_make_exportable(model), getattr(preprocessor, 'pad_size_divisor', 1),
-                        float(getattr(preprocessor, 'pad_value', 0)))
-    if task is None:
+    if part == 'model' and task is None:
         raise UserError(f'a {type(model).__name__} is no classifier, segmentor or detector that could be exported as a '
                         'whole: export its backbone with --part backbone.')
-    return plain(_make_exportable(model), part, argmax)
+    preprocessor = getattr(model, 'data_preprocessor', None)
+    if part == 'backbone':
+        model = model.backbone
+    if exportable:
+        model = _make_exportable(model)
+    if part == 'backbone':
+        return Backbone(model)
+    if task == 'detection':
+        return (TraceableDetector if exportable else Detector)(
+            model, getattr(preprocessor, 'pad_size_divisor', 1), float(getattr(preprocessor, 'pad_value', 0)))
+    return Segmentor(model, argmax) if task == 'segmentation' else Classifier(model)

@@ -21,6 +21,7 @@ from cvt_dense.deploy.export import Exporter, Options
 ROOT = Path(__file__).resolve().parents[2]
 shapes = load_tool('_shapes')
 TWO_STAGES = dict(_delete_=True, embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2))
+THREE_STAGES = dict(_delete_=True, embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2))
 CONFIGS = dict(
     classification=('cvt_nano_shapes.py', {
         'model.backbone.arch': dict(_delete_=True, embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2)),
@@ -40,7 +41,30 @@ CONFIGS = dict(
         'model.backbone.arch': TWO_STAGES, 'model.neck.in_channels': [16, 16], 'model.neck.out_channels': 8,
         'model.neck.num_outs': 2, 'model.bbox_head.in_channels': 8,
         'model.bbox_head.anchor_generator.strides': [8, 16], 'model.bbox_head.feat_channels': 8,
-        'model.bbox_head.num_classes': 8, 'model.bbox_head.stacked_convs': 1, 'model.test_cfg.nms_pre': 40}))
+        'model.bbox_head.num_classes': 8, 'model.bbox_head.stacked_convs': 1, 'model.test_cfg.nms_pre': 40}),
+    dino=('dino_cvt13_coco.py', {
+        'model.backbone.arch': THREE_STAGES, 'model.neck.in_channels': [16, 16, 16], 'model.num_queries': 30,
+        'model.encoder.num_layers': 1, 'model.decoder.num_layers': 1, 'model.bbox_head.num_classes': 8,
+        'model.encoder.layer_cfg.ffn_cfg.feedforward_channels': 16, 'model.test_cfg.max_per_img': 20,
+        'model.decoder.layer_cfg.ffn_cfg.feedforward_channels': 16}),
+    mask2former=('mask2former_cvt13_ade20k.py', {
+        'model.backbone.arch': THREE_STAGES, 'model.decode_head.in_channels': [8, 16, 16, 16],
+        'model.decode_head.num_queries': 10, 'model.decode_head.num_classes': 9,
+        'model.decode_head.loss_cls.class_weight': [1.] * 10,
+        'model.decode_head.pixel_decoder.encoder.num_layers': 1,
+        'model.decode_head.transformer_decoder.num_layers': 1}),
+    cascade=('cascademaskrcnn_cvt13_coco_3x.py', {
+        'model.backbone.arch': THREE_STAGES, 'model.neck.in_channels': [8, 16, 16], 'model.neck.out_channels': 8,
+        'model.rpn_head.in_channels': 8, 'model.rpn_head.feat_channels': 8,
+        'model.roi_head.bbox_roi_extractor.out_channels': 8, 'model.roi_head.mask_roi_extractor.out_channels': 8,
+        'model.roi_head.mask_head.in_channels': 8, 'model.roi_head.mask_head.conv_out_channels': 8,
+        'model.roi_head.mask_head.num_classes': 8, 'model.roi_head.mask_head.num_convs': 1,
+        'model.test_cfg.rpn.max_per_img': 100, 'model.test_cfg.rcnn.score_thr': 0.12}))
+# Dense heads of mmdet, whose own settings replace RetinaNet's.
+DENSE = dict(atss=('atss/atss_r50_fpn_1x_coco', {'anchor_generator.strides': [8, 16]}),
+             fcos=('fcos/fcos_r50-caffe_fpn_gn-head_1x_coco', {
+                 'strides': [8, 16], 'regress_ranges': ((-1, 64), (64, 1e8))}),
+             gfl=('gfl/gfl_r50_fpn_1x_coco', {'anchor_generator.strides': [8, 16]}))
 
 
 @dataclass
@@ -86,25 +110,40 @@ def randomise(model: torch.nn.Module) -> torch.nn.Module:
                 value.data.normal_(std=0.2)
             elif name == 'running_var' or (name == 'weight' and value.dim() == 1):
                 value.data.uniform_(0.7, 1.4)
-            elif name == 'weight':
+            elif name in ('weight', 'level_embed'):  # the latter comes uninitialised
                 value.data.normal_(std=value[0].numel()**-0.5)
     return model.eval()
 
 
+def use_dense_head(cfg: Config, name: str, options: dict[str, Any]) -> None:
+    """Replace RetinaNet's head by that of one of mmdet's stock configs."""
+    import mmdet
+    stock = Config.fromfile(Path(mmdet.__file__).parent / '.mim/configs' / f'{name}.py').model
+    cfg.model.type, cfg.model.train_cfg = stock.type, stock.get('train_cfg')
+    cfg.model.test_cfg = dict(stock.test_cfg, nms_pre=40)
+    cfg.model.bbox_head = dict(stock.bbox_head, in_channels=8, feat_channels=8, stacked_convs=1, num_classes=8,
+                               norm_cfg=dict(type='GN', num_groups=4))
+    cfg.merge_from_dict({f'model.bbox_head.{key}': value for key, value in options.items()})
+
+
 @pytest.fixture(scope='session')
 def network(tmp_path_factory):
-    """Build a network once: ``network(task)``, where 'retinanet' is a task too."""
+    """Build a network once: ``network(task)``, where a key of ``CONFIGS`` or ``DENSE`` is a task too."""
     folder, built = tmp_path_factory.mktemp('networks'), {}
 
     def get(task: str) -> Network:
-        name, options = CONFIGS[task]
+        name, options = CONFIGS['retinanet' if task in DENSE else task]
         cfg = Config.fromfile(ROOT / 'configs' / name)
         cfg.merge_from_dict(copy.deepcopy(options))
+        if task in DENSE:
+            use_dense_head(cfg, *DENSE[task])
+        for node in cfg.model.roi_head.bbox_head if task == 'cascade' else ():
+            node.update(in_channels=8, fc_out_channels=16, num_classes=8)
         init_default_scope(cfg.get('default_scope') or 'mmengine')
         if task not in built:
             torch.manual_seed(0)
-            model = randomise(MODELS.build(cfg.model))
-            classes = ['background'] * (task == 'segmentation') + list(shapes.CLASSES)
+            model = randomise(MODELS.build(copy.deepcopy(cfg.model)))  # DINO changes it
+            classes = ['background'] * (task in ('segmentation', 'mask2former')) + list(shapes.CLASSES)
             torch.save(dict(state_dict=model.state_dict(), meta=dict(dataset_meta=dict(classes=classes))),
                        folder / f'{task}.pth')
             built[task] = Network(ROOT / 'configs' / name, task, cfg, model, folder / f'{task}.pth')

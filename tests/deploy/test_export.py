@@ -1,12 +1,17 @@
 """Exported files of every format and precision give the model's outputs and describe themselves in metadata."""
 import copy
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from mmengine.logging import MMLogger
 from mmengine.registry import MODELS
+from PIL import Image
 
 from cvt_dense.deploy import int8, memory, runtime, wrappers
 from cvt_dense.deploy.check import random_images
@@ -113,19 +118,30 @@ def test_upernet_in_int8(segmentor, tmp_path):
     assert not int8.int8_layers(model, kept)
 
 
+def test_mask2former(network, tmp_path):
+    """A file of any format gives the logits of Mask2Former, for any number of images of one size."""
+    exporter = network('mask2former').exporter((64, 96))
+    for name in ('a.onnx', 'a.xml', 'a.pt2'):
+        assert exporter.export(tmp_path / name) and exporter.batch is None, exporter.lines
+
+
 # -- detectors -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('task, dynamic', [('detection', None), ('retinanet', False)])
+@pytest.mark.parametrize('task, dynamic', [
+    ('detection', None), ('cascade', False), ('dino', False), ('atss', False)])
 def test_whole_detector(network, tmp_path, caplog, task, dynamic):
     """A file in the place of the model gives its boxes and masks; a file for one size warns when it pads by more."""
+    import onnx
     from mmdet.structures import DetDataSample
     MMLogger.get_current_instance().addHandler(caplog.handler)
     made = network(task)
     exporter = made.exporter((64, 96), dynamic=dynamic)
     assert exporter.export(tmp_path / 'a.onnx'), exporter.lines
     assert all('is detected' not in line for line in exporter.lines)
-    assert set(int8.nodes(exporter._onnx, exporter.layers).values()) == set(exporter.layers)
+    onnx.checker.check_model(tmp_path / 'a.onnx', full_check=True)  # with shape inference
+    if task != 'dino':  # PyTorch's own attention calls no layers
+        assert set(int8.nodes(exporter._onnx, exporter.layers).values()) == set(exporter.layers)
     opened = open_exported(tmp_path / 'a.onnx')
     assert opened.metadata['batch'] == 1 and opened.metadata['dynamic'] == (dynamic is None)
     file = MODELS.build(dict(made.cfg.model, type='cvt_dense.ExportedModel', replaces=made.cfg.model.type,
@@ -141,12 +157,44 @@ def test_whole_detector(network, tmp_path, caplog, task, dynamic):
             for key in ('bboxes', 'scores', 'labels'):
                 torch.testing.assert_close(found[key], expected[key], rtol=1e-3, atol=1e-3)
             assert 'masks' not in expected or (found.masks != expected.masks).float().mean() < 1e-3
-    if dynamic is None:
+    if task in ('detection', 'cascade', 'dino'):
         assert exporter.export(tmp_path / 'a.xml'), exporter.lines
+    if dynamic is None:
         exporter.export(tmp_path / 'half.onnx', 'fp16')  # its boxes may differ, since the weights are random
         assert not any('does not run' in line for line in exporter.lines)
-        with pytest.raises(UserError, match='torch.export'):
-            exporter.export(tmp_path / 'a.pt2')
+        with pytest.raises(UserError, match='--precision bf16'):
+            exporter.export(tmp_path / 'a.pt2', 'bf16')
+    else:
+        assert exporter.export(tmp_path / 'a.pt2'), exporter.lines
+    if task == 'atss':
+        run_documented_program(tmp_path, opened)
+
+
+def run_documented_program(folder, opened):
+    """The program in the documentation prints the objects that the file finds; the picture has half its size."""
+    text = (Path(__file__).resolve().parents[2] / 'docs/guides/exporting.md').read_text()
+    program = re.findall(r'^```python\n(import json\n.*?)^```', text, re.M | re.S)[1]
+    assert len(program.splitlines()) <= 26
+    image = Image.fromarray(random_images((32, 48))[0].permute(1, 2, 0).numpy())
+    image.save(folder / 'photo.png')
+    (folder / 'a.onnx').rename(folder / 'detector.onnx')
+    done = subprocess.run([sys.executable, '-c', program, 'photo.png'], cwd=folder, capture_output=True, text=True)
+    assert not done.returncode and (folder / 'found.png').exists(), done.stderr
+    pixels = torch.from_numpy(np.asarray(image.resize((96, 64), Image.Resampling.BILINEAR)).copy())
+    mean, std = (torch.tensor(opened.metadata[key]) for key in ('mean', 'std'))
+    found = opened(((pixels - mean) / std).permute(2, 0, 1)[None])
+    printed = [[float(number) for number in line.split()[-5:]] for line in done.stdout.splitlines()]
+    expected = torch.cat([found['scores'][:, None], found['boxes'] / 2], dim=1)[found['scores'] >= 0.3]
+    torch.testing.assert_close(torch.tensor(printed), expected, rtol=0, atol=0.06)
+    assert printed
+
+
+@pytest.mark.parametrize('task', ['retinanet', 'fcos', 'gfl'])
+def test_dense_heads(network, tmp_path, task):
+    """Heads with ``predict_by_feat`` need nothing of their own; each export compares boxes with mmdet's."""
+    exporter = network(task).exporter((64, 96))
+    assert exporter.export(tmp_path / 'a.pt2'), exporter.lines
+    assert all('is detected' not in line for line in exporter.lines)
 
 
 # -- what cannot be exported -----------------------------------------------------------------------------------
@@ -178,7 +226,7 @@ def test_what_cannot_be_exported(windows, network):
     with pytest.raises(UserError, match='--size 12x64'):
         Exporter(windows, Options((12, 64)), ABOUT)
     detector = copy.deepcopy(network('retinanet').model)
-    detector.bbox_head.bbox_coder = None
+    detector.bbox_head.test_cfg.nms.type = 'soft_nms'
     with pytest.raises(UserError, match='--part backbone'):
         Exporter(detector, Options((48, 64)), ABOUT)
 

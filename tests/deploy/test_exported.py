@@ -135,7 +135,7 @@ def test_program_without_torch_or_this_package(tmp_path, files, network):
         prop.value = prop.value.replace('"crop_pct": 1.0', '"crop_pct": 0.8').replace('"bilinear"', '"bicubic"')
     onnx.save(model, tmp_path / 'classifier.onnx')
     text = (ROOT / 'docs/guides/exporting.md').read_text()
-    program, = re.findall(r'^```python\n(import json\n.*?)^```', text, re.M | re.S)
+    program = re.findall(r'^```python\n(import json\n.*?)^```', text, re.M | re.S)[0]
     assert len(program.splitlines()) <= 22
     subprocess.run([sys.executable, '-m', 'venv', '--without-pip', tmp_path / 'venv'], check=True)
     packages, = (tmp_path / 'venv').glob('lib/python*/site-packages')

@@ -1,0 +1,155 @@
+"""Trace the prediction methods of mmdet and mmseg, whose graph must not depend on the values in tensors.
+
+While a network is traced, the modules of its heads find other functions under a few names: those whose results have a
+length that values decide, which is limited beforehand instead, and containers that copy or compare sizes. Sizes of maps
+stay numbers where mmdet puts them into tensors.
+"""
+import builtins
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from . import operators
+
+UNLIMITED = 2**31 - 1
+
+
+class Results(SimpleNamespace):
+    """Stands in for ``InstanceData``, which compares lengths."""
+
+    def __getitem__(self, index: Any) -> 'Results':
+        return Results(**{name: value[index] for name, value in vars(self).items()})
+
+    def pop(self, name: str) -> Tensor:
+        """Remove an entry and return it."""
+        return vars(self).pop(name)
+
+
+def length(thing: Any) -> Any:
+    """Return ``len(thing)``, of tensors as a symbol of the tracer."""
+    while isinstance(thing, Results):
+        thing = next(iter(vars(thing).values()))
+    return thing.shape[0] if isinstance(thing, Tensor) else builtins.len(thing)
+
+
+def best_scores(scores: Tensor, score_thr: float, topk: int, results: Any = None) -> tuple[Tensor, Tensor, Tensor, Any]:
+    """Compute mmdet's ``filter_scores_and_topk``, but give scores below the threshold -1 instead of removing them."""
+    number, classes = scores.shape
+    scores = scores.reshape(-1)
+    scores, chosen = scores.topk(torch.sym_min(topk, number * classes) if topk > 0 else number * classes)
+    scores, places = scores.where(scores > score_thr, -1.), chosen // classes
+    if isinstance(results, dict):
+        results = {name: value[places] for name, value in results.items()}
+    elif results is not None:
+        results = results[places] if isinstance(results, Tensor) else [value[places] for value in results]
+    return scores, chosen % classes, places, results
+
+
+def suppress(boxes: Tensor, scores: Tensor, iou_threshold: float, score_threshold: float = 0., max_num: int = -1,
+             min_size: float | None = None) -> tuple[Tensor, Tensor]:
+    """Compute mmcv's ``nms``, without boxes whose sides are not larger than ``min_size``: boxes (N, 5), indices."""
+    if min_size is not None:
+        scores = scores.where((boxes[:, 2:] - boxes[:, :2] > min_size).all(dim=1), -1.)
+    keep = operators.nms(boxes, scores, iou_threshold, score_threshold, max_num if max_num > 0 else UNLIMITED)
+    return torch.cat([boxes[keep], scores[keep, None]], dim=1), keep
+
+
+def suppress_classes(multi_bboxes: Tensor, multi_scores: Tensor, score_thr: float, nms_cfg: dict[str, Any],
+                     max_num: int = -1, box_dim: int = 4) -> tuple[Tensor, Tensor]:
+    """Compute mmdet's ``multiclass_nms``: boxes with scores (N, 5) and labels (N, )."""
+    from mmcv.ops import batched_nms
+    number, classes = multi_scores.shape[0], multi_scores.shape[1] - 1
+    boxes = multi_bboxes.view(number, -1, box_dim).expand(number, classes, box_dim).reshape(-1, box_dim)
+    labels = torch.arange(classes, device=boxes.device).expand(number, classes).reshape(-1)
+    boxes, keep = batched_nms(boxes, multi_scores[:, :-1].reshape(-1), labels,
+                              dict(nms_cfg, score_threshold=score_thr, max_num=max_num))
+    return boxes, labels[keep]
+
+
+REPLACED = dict(InstanceData=Results, filter_scores_and_topk=best_scores, multiclass_nms=suppress_classes,
+                SegDataSample=SimpleNamespace)
+
+
+def to_tensor(values: Any) -> Tensor:
+    """Return nested sequences of integers, some of which may be symbols of the tracer, as a tensor."""
+    values = np.array(values, dtype=object)
+    return torch.stack([torch.scalar_tensor(value, dtype=torch.long) for value in values.flat]).view(values.shape)
+
+
+class Sizes:
+    """Numbers in an array that has the methods of a tensor that mmdet calls on sizes of maps."""
+
+    def __init__(self, values: Any):
+        self.values = np.array(values, dtype=object)
+
+    def __getitem__(self, index: Any) -> Any:
+        values = self.values[index]
+        return Sizes(values) if isinstance(values, np.ndarray) else values
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values.tolist())
+
+    def __mul__(self, other: 'Sizes') -> 'Sizes':
+        return Sizes(self.values * other.values)
+
+    def to(self, *_: Any) -> 'Sizes':
+        """Return the sizes."""
+        return self
+
+    def view(self, *shape: int) -> 'Sizes':
+        """Return the sizes in another shape."""
+        return Sizes(self.values.reshape(shape))
+
+    def sum(self) -> Any:
+        """Return the sum of all."""
+        return self.values.sum()
+
+    def prod(self, dim: int) -> Tensor:
+        """Return products along a dimension."""
+        return to_tensor(self.values.prod(dim))
+
+    def unsqueeze(self, dim: int) -> Tensor:
+        """Return a tensor with another dimension."""
+        return to_tensor(self.values).unsqueeze(dim)
+
+    def new_zeros(self, shape: Sequence[int]) -> Tensor:
+        """Return zeros."""
+        return torch.zeros(shape, dtype=torch.long)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        if func is torch.cat:
+            return Sizes(np.concatenate([sizes.values for sizes in args[0]]))
+        return func([to_tensor(sizes.values) for sizes in args[0]], *args[1:], **(kwargs or {}))
+
+
+class KeepSizes(TorchFunctionMode):
+    """Keep sizes of maps as numbers."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        if func is torch._shape_as_tensor:
+            return Sizes(list(args[0].shape))
+        if func is Tensor.new_tensor and any(isinstance(value, torch.SymInt) for value in np.ravel(args[1])):
+            return to_tensor(args[1]).to(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def traceable(network: nn.Module) -> Iterator[None]:
+    """Replace, for as long as it is traced, what the modules of a network's mm classes find under some names."""
+    modules = {cls.__module__ for part in network.modules() for cls in type(part).__mro__}
+    with contextlib.ExitStack() as stack:
+        for module in (sys.modules[name] for name in modules if name.startswith(('mmdet.', 'mmseg.'))):
+            stack.enter_context(mock.patch.object(module, 'len', length, create=True))
+            for name in REPLACED.keys() & vars(module).keys():
+                stack.enter_context(mock.patch.object(module, name, REPLACED[name]))
+        stack.enter_context(KeepSizes())
+        yield
