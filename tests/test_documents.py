@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import yaml
 from load_tool import load_tool
 
 ROOT = Path(__file__).parents[1]
@@ -64,6 +65,17 @@ def test_files_links_and_targets_exist(document):
     missing += [target for span in code(document) for target in re.findall(r'^make (\w+)', span)
                 if target not in targets]
     assert not missing
+
+
+@pytest.mark.parametrize('example', sorted((ROOT / 'docs/examples').iterdir()), ids=lambda path: path.name)
+def test_examples_for_clusters_call_scripts_that_exist(example):
+    text = example.read_text()
+    names = re.findall(r'(?:configs|tools|docs)/[\w./-]+', text)
+    assert {Path(name).suffix for name in names} >= {'.py', '.sh'}
+    assert not [name for name in names if not (ROOT / name).exists()]
+    assert set(re.findall(r'(?<=\s)--[a-z][a-z-]*(?=[\s=])', re.sub('^#.*', '', text, flags=re.M))) <= flags_of('train')
+    if example.suffix == '.yaml':
+        assert isinstance(yaml.safe_load(text), dict)
 
 
 def test_flags_exist():
