@@ -137,7 +137,8 @@ class KeepSizes(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         if func is torch._shape_as_tensor:
             return Sizes(list(args[0].shape))
-        if func is Tensor.new_tensor and any(isinstance(value, torch.SymInt) for value in np.ravel(args[1])):
+        if func is Tensor.new_tensor and isinstance(args[1], (list, tuple)) and any(
+                isinstance(value, torch.SymInt) for value in args[1]):
             return to_tensor(args[1]).to(args[0])
         if func is torch.linspace and isinstance(args[2], torch.SymInt):  # mmdet's grids of places, one apart
             return torch.arange(args[2], **kwargs) + args[0]
