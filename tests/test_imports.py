@@ -39,9 +39,9 @@ ALLOWED = {
     'weights/formats.py': ['torch', *CHECKPOINTS],
     'weights/compare.py': ['torch', *CHECKPOINTS],
     # What writes and opens exported files recognises networks by their attributes, not by their package.
-    'deploy': ['torch', 'timm', 'mmengine', 'mmcv.cnn', 'mmcv.ops', 'mmcv._ext', 'onnx', 'onnxscript', 'onnxruntime',
-               'openvino', 'nncf', 'cvt_dense.models', 'cvt_dense.deploy', 'cvt_dense.errors', 'cvt_dense.nodes',
-               'cvt_dense.registry'],
+    'deploy': ['torch', 'numpy', 'timm', 'mmengine', 'mmcv.cnn', 'mmcv.ops', 'mmcv._ext', 'onnx', 'onnxscript',
+               'onnxruntime', 'openvino', 'nncf', 'cvt_dense.models', 'cvt_dense.deploy', 'cvt_dense.errors',
+               'cvt_dense.nodes', 'cvt_dense.ops', 'cvt_dense.registry'],
     'analysis': ['torch', 'pytorch_grad_cam', 'cvt_dense.models.cvt', ATTENTION, 'cvt_dense.models.variants',
                  'cvt_dense.analysis']}
 PARTS = 'datasets', 'evaluation', 'models/classifier.py', 'engine'  # which do not import each other

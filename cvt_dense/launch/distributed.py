@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
@@ -65,6 +66,8 @@ def _leave_group(error: BaseException | None) -> None:
             dist.barrier(async_op=True).wait(timedelta(seconds=EXIT_TIMEOUT))
         except RuntimeError as failure:
             warnings.warn(f'Another process ended before the run was complete: {failure}')
+    elif 'TORCHELASTIC_ERROR_FILE' in os.environ:
+        time.sleep(1.)  # torchrun notes errors by the second: those that follow in other processes come later
     gc.collect()  # DDP and its Runner are cycles that keep the group, and its threads, alive
     # Leaving waits for communication that has begun. After an error the other side may never take part in it.
     leaving = threading.Thread(target=dist.destroy_process_group, daemon=True)
