@@ -35,7 +35,7 @@ PHOTOGRAPHS = dict(cat='chelsea', coffee='coffee')  # of scikit-image's wheel, a
 PACKAGED = 'cvt_dense://cvt-nano'
 VAL_IMAGES = dict(classification='classification/val', detection='detection/val',
                   segmentation='segmentation/images/validation')
-SCORE_THR = 0.5  # close to the best F1 of the detector's classes, as tools/diagnose.py finds it
+SCORE_THR = 0.5  # of detections that are drawn; below it are second boxes of one shape
 NUM_PICTURES = 6  # of each task
 ROWS = 2  # of them in one picture
 
