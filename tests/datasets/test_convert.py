@@ -225,3 +225,148 @@ def test_command_line(tmp_path):
     assert '--force' in run_tool(*command, rc=2) and [path.read_bytes() for path in written] == before
     again = ('convert_data', tmp_path / 'dst', tmp_path / 'dst', '--from', 'coco', '--to', 'coco', '--force')
     assert 'would overwrite an input' in run_tool(*again, rc=2)
+
+
+def test_bad_input(tmp_path):
+    write_yolo(tmp_path / 'yolo')
+    label = tmp_path / 'yolo/labels/train/a.txt'
+    label.write_text('7 0.5 0.5 0.1 0.1\n')
+    with pytest.raises(ValueError, match='a.txt.*class 7'):
+        convert.read(tmp_path / 'yolo', 'yolo')
+    label.write_text('0 0.9 0.5 0.6 0.4\n1 1.5 0.5 0.2 0.2\n')
+    data = convert.read(tmp_path / 'yolo', 'yolo')
+    assert data.samples[0].objects[0]['bbox'] == pytest.approx([24, 9, 16, 12], abs=1e-4)
+    assert {key.split(' were')[0] for key in data.notes} == {
+        'boxes that reach beyond the image', 'objects without an area in the image',
+        'images without annotations have no objects'}
+    write_labelme(tmp_path / 'labelme')
+    content = json.loads((tmp_path / 'labelme/train/a.json').read_text())
+    content['shapes'] += [dict(label='x', shape_type='polygon', points=[[0, 0], [3, 3]]),
+                          dict(label='x', shape_type='circle', points=[[0, 0], [3, 3]])]
+    (tmp_path / 'labelme/train/a.json').write_text(json.dumps(content))
+    data = convert.read(tmp_path / 'labelme', 'labelme')
+    assert len(data.notes) == 2 and data.classes == ['cat', 'dog']
+    for fractions in ((1., ), (0.5, 0.6), (1., 0.)):
+        with pytest.raises(ValueError, match='fractions'):
+            convert.split(data, fractions)
+    data = convert.Data(CLASSES, samples=[convert.Sample(tmp_path / f'v{i % 3}_{i}.png', 'train', 40, 30)
+                                          for i in range(30)])
+    with pytest.raises(ValueError, match='val'):  # a video is more than a tenth
+        convert.split(data, (0.9, 0.1), group='v.')
+    with pytest.raises(ValueError, match=r'\('):
+        convert.split(data, (0.5, 0.5), group='(')
+    for folder in ('yolo', 'missing'):
+        with pytest.raises(FileNotFoundError, match=folder):
+            convert.read(tmp_path / folder, 'coco')
+
+
+def edited(path: Path, **changes) -> None:
+    """Change the first image's or object's values in a COCO file."""
+    content = json.loads(path.read_text())
+    for key, value in changes.items():
+        place, key = key.split('__')
+        content[place][0][key] = value
+    path.write_text(json.dumps(content))
+
+
+COCO_FILE = 'annotations/instances_train2017.json'
+
+
+@pytest.mark.parametrize('changes, wrong', [
+    (dict(images__width=41), '41x30'), (dict(annotations__segmentation=dict(size=[3, 3], counts='1')), r'\[3, 3\]')])
+def test_coco_files_that_do_not_fit_their_images(tmp_path, changes, wrong):
+    write_coco(tmp_path)
+    edited(tmp_path / COCO_FILE, **changes)
+    with pytest.raises(ValueError, match=f'instances_train2017.json.*{wrong}'):
+        convert.read(tmp_path, 'coco')
+
+
+@pytest.mark.parametrize('name, new', [
+    ('IMG[2024].png', 'IMG[2024].png'), ('a.png', r'train2017\a.png'), ('a.png', '../train2017/a.png'),
+    ('a.png', '/data/coco/train2017/a.png')])
+def test_file_names_in_coco_files(tmp_path, name, new):
+    write_coco(tmp_path)
+    (tmp_path / 'train2017/a.png').rename(tmp_path / 'train2017' / name)
+    edited(tmp_path / COCO_FILE, images__file_name=new)
+    assert len(convert.read(tmp_path, 'coco').samples[0].objects) == 2
+
+
+@pytest.mark.parametrize('changes, note', [
+    (dict(annotations__segmentation=[[1, 1, 2, 2]]), 'polygons without an area'),
+    (dict(annotations__segmentation=[[]]), 'polygons without an area'),
+    (dict(annotations__image_id=99), 'unknown image_id')])
+def test_coco_objects_that_are_changed_are_listed(tmp_path, changes, note):
+    write_coco(tmp_path)
+    edited(tmp_path / COCO_FILE, **changes)
+    (tmp_path / 'annotations/captions_train2017.json').write_text('{"images": [], "annotations": []}')
+    notes = convert.read(tmp_path, 'coco').notes
+    assert any(note in text for text in notes) and any('JSON files' in text for text in notes)
+
+
+def test_two_images_of_one_id(tmp_path):
+    write_coco(tmp_path)
+    file = tmp_path / COCO_FILE
+    content = json.loads(file.read_text())
+    content['images'].append(content['images'][0])
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match='id 7'):
+        convert.read(tmp_path, 'coco')
+
+
+def test_files_of_other_encodings(tmp_path):
+    write_yolo(tmp_path / 'yolo')
+    label = tmp_path / 'yolo/labels/train/a.txt'
+    label.write_text(label.read_text(), encoding='utf-8-sig')
+    assert len(convert.read(tmp_path / 'yolo', 'yolo').samples[0].objects) == 2
+    label.write_bytes('0 .5 .5 .1 .1 \xe9'.encode('latin-1'))
+    with pytest.raises(ValueError, match='a.txt'):
+        convert.read(tmp_path / 'yolo', 'yolo')
+
+
+def test_links_to_image_folders_are_followed(tmp_path):
+    write_coco(tmp_path / 'src')
+    (tmp_path / 'src/train2017').rename(tmp_path / 'elsewhere')
+    (tmp_path / 'src/train2017').symlink_to(tmp_path / 'elsewhere')
+    assert len(convert.read(tmp_path / 'src', 'coco').samples) == 2
+
+
+def test_shapes_of_a_group_stay_apart(tmp_path):
+    write_labelme(tmp_path)
+    file = tmp_path / 'train/a.json'
+    content = json.loads(file.read_text())
+    for shape in content['shapes']:
+        shape.update(group_id=1, label='dog', shape_type='rectangle', points=[[1, 1], [9, 9]])
+    file.write_text(json.dumps(content))
+    assert len(convert.read(tmp_path, 'labelme').samples[0].objects) == 2
+
+
+@pytest.mark.parametrize('source, suffix', (('labelme', 'json'), ('voc', 'xml')))
+def test_images_of_the_same_name_keep_their_own_annotations(tmp_path, source, suffix):
+    WRITERS[source](tmp_path / 'train')
+    annotated, = (tmp_path / 'train').rglob(f'a.{suffix}')
+    (tmp_path / 'val').mkdir()
+    for name in ('a', 'c'):
+        write_image(tmp_path / f'val/{name}.png')
+    (tmp_path / f'val/a.{suffix}').write_text(annotated.read_text().replace('dog', 'eel'))
+    found = {sample.path.relative_to(tmp_path).parts[0]: {data.classes[one['category_id']] for one in sample.objects}
+             for data in [convert.read(tmp_path, source)] for sample in data.samples if sample.path.stem == 'a'}
+    assert found == dict(train={'cat', 'dog'}, val={'cat', 'eel'})
+
+
+def test_what_is_left_out_is_listed(tmp_path):
+    write_yolo(tmp_path / 'yolo')
+    (tmp_path / 'yolo/data.yaml').write_text(f'names: {CLASSES}\nkpt_shape: [2, 3]\n')
+    (tmp_path / 'yolo/labels/train/a.txt').write_text('0 .5 .5 .2 .2 .1 .1 2 .3 .3 2\n')
+    data = convert.read(tmp_path / 'yolo', 'yolo')
+    assert data.notes['keypoints were left out'] and data.samples[0].objects[0]['bbox'] == pytest.approx([16, 12, 8, 6])
+    write_voc(tmp_path / 'voc')
+    xml = tmp_path / 'voc/a.xml'
+    xml.write_text(xml.read_text().replace('<name>dog</name>', '<name>dog</name><difficult>1</difficult>'))
+    write_labelme(tmp_path / 'labelme', group_id=3)
+    write_coco(tmp_path / 'coco')
+    write_image(tmp_path / 'coco/train2017/more.png')
+    file = tmp_path / 'coco/annotations/instances_train2017.json'
+    file.write_text(file.read_text().replace('"iscrowd": 1', '"iscrowd": 1, "attributes": {}'))
+    for source, words in dict(voc=['difficult'], labelme=['group_id'], coco=['attributes', 'images']).items():
+        notes = convert.read(tmp_path / source, source).notes
+        assert len(notes) == len(words) and all(word in note for word, note in zip(words, notes)), notes

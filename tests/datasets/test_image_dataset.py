@@ -329,3 +329,55 @@ def test_images_of_rare_classes_are_drawn_more_often(tmp_path):
     images, paths = load(dataset, num_workers=0)
     again, same_paths = load(dataset, num_workers=2)
     assert torch.equal(images, again) and paths == same_paths  # the wrapper is seeded as the data set would be
+
+
+def _header_damaged(tar: Path) -> None:
+    data = bytearray(tar.read_bytes())
+    with tarfile.open(tar) as file:
+        offset = file.getmembers()[5].offset
+    data[offset:offset + 100] = b'x' * 100
+    tar.write_bytes(data)
+
+
+def _cut_at_a_member(tar: Path) -> None:
+    with tarfile.open(tar) as file:
+        offset = file.getmembers()[5].offset
+    tar.write_bytes(tar.read_bytes()[:offset])
+
+
+def _twice(tar: Path) -> None:
+    tar.write_bytes(tar.read_bytes() * 2)
+
+
+def _with_a_link(tar: Path) -> None:
+    with tarfile.open(tar, 'a') as file:
+        member = tarfile.TarInfo('Bengal/link.png')
+        member.type, member.linkname = tarfile.SYMTYPE, 'Bengal_0.png'
+        file.addfile(member)
+
+
+def _with_a_tar(tar: Path) -> None:
+    with tarfile.open(tar, 'a') as file:
+        file.addfile(tarfile.TarInfo('more.tar'))
+
+
+@pytest.mark.parametrize('damage', [_header_damaged, _cut_at_a_member, _twice, _with_a_link, _with_a_tar])
+def test_a_tar_file_of_which_images_would_be_missing_is_refused(root, damage):
+    tar = pack(root / 'train', root / 'all.tar', '')
+    damage(tar)
+    with pytest.raises(ValueError, match='all.tar'):
+        ImageDataset(str(root), 'all.tar')
+
+
+def test_of_members_of_one_name_the_last_counts(root):
+    tar = pack(root / 'train', root / 'all.tar', '')
+    with tarfile.open(tar, 'a') as file:
+        file.add(root / 'train/Bengal/Bengal_1.JPEG', 'Bengal/Bengal_0.png')
+    dataset = ImageDataset(str(root), 'all.tar', transform=dict(input_size=24))
+    assert len(dataset) == 12 and torch.equal(dataset[0]['inputs'], dataset[1]['inputs'])
+
+
+def test_images_of_every_suffix(root):
+    for suffix in ('webp', 'bmp', 'tif'):
+        Image.new('RGB', (40, 30)).save(root / f'train/Bengal/new.{suffix}')
+    assert len(ImageDataset(str(root), 'train')) == 15

@@ -138,3 +138,10 @@ def test_compiled_for_images_of_all_sizes():
             for a, b in zip(compiled(x), eager(x), strict=True):
                 torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
                 assert not a.requires_grad and a.is_contiguous()
+
+
+def test_training_of_a_fused_model_is_refused():
+    model = trained()
+    fuse(model)
+    with pytest.raises(RuntimeError, match='fused'):
+        model.train()(torch.rand(1, 3, 32, 32))

@@ -76,3 +76,9 @@ def test_real_labels(data, tmp_path):
     renamed = [dict(sample, path='n01/cat.JPEG') for sample in samples(*data)]
     with pytest.raises(ValueError, match='n01/cat.JPEG.*real_labels'):
         evaluate(renamed, real_labels=str(tmp_path / 'real.json'))
+
+
+def test_outputs_that_are_not_finite_are_wrong():
+    logits = torch.full((20, 10), float('nan'))
+    result = evaluate(samples(logits, torch.arange(20) % 10))
+    assert result['accuracy/top1'] == result['accuracy/top5'] == 0

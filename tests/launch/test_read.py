@@ -108,3 +108,14 @@ def test_trackers(name, monkeypatch):
     assert [backend['type'] for backend in cfg.visualizer.vis_backends] == ['LocalVisBackend', VIS_BACKENDS[name]]
     with pytest.raises(UserError, match='aim' if name != 'aim' else 'wandb'):
         add_vis_backend(cfg, 'aim' if name != 'aim' else 'wandb')
+
+
+def test_data_root_renames_no_class(tmp_path):
+    (tmp_path / 'classes.txt').touch()
+    meta = dict(classes=('ship', 'car'), thing_classes=['ship'])
+    dataset = dict(data_root='ship', metainfo=meta, others=dict(metainfo=dict(classes='ship/classes.txt')))
+    cfg = Config(dict(data_root='ship', test_dataloader=dict(dataset=dataset)))
+    redirect_data_root(cfg, str(tmp_path))
+    found = cfg.test_dataloader.dataset
+    assert found.data_root == str(tmp_path) and found.metainfo == meta
+    assert found.others.metainfo.classes == f'{tmp_path}/classes.txt'

@@ -296,3 +296,26 @@ def test_label_map_quality_is_the_softmin_of_the_annotated_classes():
     assert of_label_map(logits, labels, labels < 2) == pytest.approx(expected)
     labels[0, 0] = 255
     assert of_label_map(logits, labels, labels != 255) == pytest.approx(0.75)
+
+
+def test_a_detector_that_finds_nothing_has_a_report():
+    report = images(2)
+    found = detection.diagnose(report, [detected([HERE], [0]), detected()], CLASSES)
+    assert found['missed'].sum() == 1
+    assert any('0 detections' in sentence for sentence in report.summary)
+
+
+def test_one_class_has_a_report():
+    report = images(20)
+    classification.diagnose(report, [dict(label=0, feature=np.random.rand(4), probabilities=np.ones(1))] * 20, ['cat'])
+    assert '100.00 %' in report.summary[0]
+    report = images(20)
+    more = dict(label=0, feature=np.random.rand(4), probabilities=np.array([0.2, 0.5, 0.3]))
+    classification.diagnose(report, [more] * 20, ['cat'])
+    assert [row[0]['text'] for row in table(report, 'Confusion')['rows']] == ['cat', '1', '2'], 'outputs without a name'
+    report = images(1)
+    detection.diagnose(report, [detected([HERE], [0], [HERE], [0], [.9])], ['cat'])
+    assert '100.0 %' in report.summary[0]
+    report = images(1)
+    segmentation.diagnose(report, [segmentation.count(*np.zeros((2, 8, 8), int), 1, 255)], ['cat'])
+    assert '100.00 %' in report.summary[0]

@@ -146,3 +146,14 @@ def test_wrong_arguments_and_data_end_before_anything_is_written(nano, detection
     for force in ((), ('--force', )):
         run_tool('diagnose', *args, *force, rc=2)
     assert [path.name for path in out.iterdir()] == ['thesis.tex']
+
+
+def test_other_folders_stay(nano, shapes, tmp_path):
+    """A report that replaces an older one leaves the user's folders with similar names as they are."""
+    config, _ = nano['classification']
+    for name in ('report.old', 'report.partial'):
+        (tmp_path / name).mkdir()
+    for force in ((), ('--force', )):
+        run_tool('browse', config, '--data-root', shapes / 'classification', '--out-dir', tmp_path / 'report', *force,
+                 '--number', 1, '--cfg-options', 'train_dataloader.batch_size=2')
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['report', 'report.old', 'report.partial']

@@ -7,6 +7,7 @@ import pickle
 import struct
 import tarfile
 import zipfile
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -98,9 +99,47 @@ def objects_in_an_array(state_dict, path: Path, marker: Path) -> None:
     save(state_dict, np.array([{}, touch(marker)], dtype=object), path)
 
 
+def history_without_numbers(state_dict, path: Path, marker: Path) -> None:
+    history = HistoryBuffer.__new__(HistoryBuffer)
+    history.__dict__.update(max_length=1, _log_history=OrderedDict(), _count_history=np.ones(1))
+    save(state_dict, history, path)
+
+
 def array_over_any_memory(state_dict, path: Path, marker: Path) -> None:
     """An object array whose bytes are taken for pointers, which building the set follows while the file is read."""
     save(state_dict, Call(set, Call(np.ndarray, (1,), 'O', b'A' * 8)), path)
+
+
+def array_of_uninitialised_memory(state_dict, path: Path, marker: Path) -> None:
+    save(state_dict, Call(np.ndarray, (1000,), 'u1'), path)
+
+
+def class_names_in_an_array(state_dict, path: Path, marker: Path) -> None:
+    names = Call(np.ndarray, (1,), 'O', b'A' * 8)
+    torch.save(dict(state_dict=state_dict, meta=dict(dataset_meta=dict(classes=names))), path)
+
+
+def array_longer_than_its_bytes(state_dict, path: Path, marker: Path) -> None:
+    reconstruct = np.zeros(1).__reduce__()[0]
+    state = (1, (1000,), np.dtype('f8'), False, b'12345678')
+    save(state_dict, Call(reconstruct, np.ndarray, (0,), b'b', state=state), path)
+
+
+def array_without_a_state(state_dict, path: Path, marker: Path) -> None:
+    save(state_dict, Call(np.zeros(1).__reduce__()[0], np.ndarray, (0,), b'b'), path)
+
+
+def array_in_a_set(state_dict, path: Path, marker: Path) -> None:
+    save(state_dict, Call(set, [Call(np.zeros(1).__reduce__()[0], np.ndarray, (0,), b'b')]), path)
+
+
+def dtype_of_objects(state_dict, path: Path, marker: Path) -> None:
+    dtype = Call(np.dtype, 'O', False, True, state=(3, '|', None, None, None, -1, -1, 63))
+    save(state_dict, Call(np.float64(1).__reduce__()[0], dtype, b'A' * 8), path)
+
+
+def scalar_longer_than_its_bytes(state_dict, path: Path, marker: Path) -> None:
+    save(state_dict, Call(np.float64(1).__reduce__()[0], np.dtype('f8'), b'1'), path)
 
 
 def compressed_archive(state_dict, path: Path, marker: Path) -> None:
@@ -116,5 +155,7 @@ def compressed_archive(state_dict, path: Path, marker: Path) -> None:
 
 
 ATTACKS = [builtin_call, builtin_call_in_an_old_file, builtin_call_in_a_tar_file, chain_of_getattr,
-           call_through_a_tensor_subclass, bytes_as_objects, objects_in_an_array,
-           array_over_any_memory, compressed_archive]
+           call_through_a_tensor_subclass, bytes_as_objects, objects_in_an_array, history_without_numbers,
+           array_over_any_memory, array_of_uninitialised_memory, class_names_in_an_array, array_longer_than_its_bytes,
+           array_without_a_state, array_in_a_set, dtype_of_objects, scalar_longer_than_its_bytes,
+           compressed_archive]
