@@ -14,7 +14,7 @@ class ProgressiveSizeHook(Hook):
     with it.
 
     Sizes are meant to be at most those of the training pipeline. Larger ones enlarge its crops bilinearly, and a
-    network that learns such images does worse on those of the evaluation, which are sharper (see cvt-nano's model card).
+    network that learns such images does worse on sharper ones (see the model card of cvt-nano).
 
     Args:
         sizes: the side of the images in pixels by the epoch, counted from 0, from which on it holds: ``{0: 32, 10: 48,
