@@ -21,3 +21,12 @@ def walk(node: Any, path: str = '') -> Iterator[tuple[str, dict[str, Any]]]:
 def dicts(node: Any) -> Iterator[dict[str, Any]]:
     """Yield every dict at any depth of dicts and lists."""
     return (found for _, found in walk(node))
+
+
+def values(node: Any, path: str = '') -> Iterator[tuple[str, Any]]:
+    """Yield the path, as --cfg-options writes it, and the value of every entry at any depth of dicts and lists."""
+    for key, child in node.items() if isinstance(node, dict) else enumerate(node):
+        here = f'{path}.{key}' if path else str(key)
+        yield here, child
+        if isinstance(child, (dict, list, tuple)):
+            yield from values(child, here)

@@ -5,8 +5,8 @@
 Writes one PNG and prints one line for each image, and an overview of several. Small images are drawn enlarged. With
 --ground-truth the annotation is to the left of each prediction. With --slice large images are predicted in slices,
 and label maps are written in full size. A video becomes a video and a table. With --save the predictions become
-annotations to correct and to train on. An image that cannot be read or predicted
-is named, the others are drawn, and the exit code is 1. cvt_dense.inference has the same predictions for programs.
+annotations to correct and to train on. An image that cannot be read or predicted is named, the others are drawn, and
+the exit code is 1. cvt_dense.inference has the same predictions for programs.
 """
 import argparse
 import os

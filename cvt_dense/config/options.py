@@ -3,12 +3,13 @@ import argparse
 import ast
 import difflib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mmengine.config import Config, DictAction
 
 from ..errors import UserError
+from ..nodes import values
 
 # Keys that MMEngine and this package read from a config besides the arguments of MMEngine's Runner.
 READ_FROM_CONFIG = {
@@ -95,16 +96,8 @@ def _check_option(cfg: dict[str, Any], option: str) -> None:
 
 def _places(settings: dict[str, Any], name: str, value: Any = None) -> list[str]:
     """Return the settings of that name, or else those with the same list, dict or text as value."""
-    found = list(_values(settings))
+    found = list(values(settings))
     places = [path for path, _ in found if path.split('.')[-1] == name]
     if not places and isinstance(value, (str, list, tuple, dict)) and value:
         places = [path for path, other in found if other == value]
     return places
-
-
-def _values(node: Any, path: str = '') -> Iterator[tuple[str, Any]]:
-    for key, child in node.items() if isinstance(node, dict) else enumerate(node):
-        here = f'{path}.{key}' if path else str(key)
-        yield here, child
-        if isinstance(child, (dict, list, tuple)):
-            yield from _values(child, here)

@@ -4,7 +4,6 @@ The folder holds ``mm_config.json``, the parts of the config that testing needs,
 and the class names. Both are data: a config in Python could run any code when it is opened.
 """
 import json
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from mmengine.registry import Registry
 
 from ..errors import UserError
 from ..fileio import atomic_path, write_atomically
-from ..nodes import walk
+from ..nodes import dicts, values, walk
 
 CONFIG, WEIGHTS = 'mm_config.json', 'model.safetensors'
 KEPT = ('default_scope', 'model', 'test_dataloader', 'test_evaluator', 'test_cfg', 'tta_model', 'tta_pipeline')
@@ -78,8 +77,8 @@ def read_published(folder: Path) -> Config:
         prefix, _, name = str(node.get('type', 'nms')).rpartition('.')
         if prefix not in ('', *SCOPES) or name not in registered:
             raise UserError(f'{path}: {setting}.type={node["type"]!r} is no registered type of {", ".join(SCOPES)}.')
-    for setting, text in _texts(content):
-        if Path(text).is_absolute() or '..' in Path(text).parts:
+    for setting, text in values(content):
+        if isinstance(text, str) and (Path(text).is_absolute() or '..' in Path(text).parts):
             raise UserError(f'{path}: {setting}={text!r} is a path out of the current folder.')
     cfg = Config(content)
     cfg._filename = str(folder)
@@ -101,16 +100,14 @@ def publish(cfg: Config, checkpoint: dict[str, Any], folder: Path) -> None:
     import safetensors.torch
 
     from ..weights import select_weights
-    content = {key: cfg[key] for key in KEPT if key in cfg}
-    roots = {node['data_root'].rstrip('/') for _, node in walk(content) if node.get('data_root')}
-    for _, node in walk(content):
+    from .read import redirect_data_root  # that module imports this one
+    content = Config({key: value for key, value in cfg.to_dict().items() if key in KEPT})
+    if any(node.get('data_root') for node in dicts(content.to_dict())):
+        redirect_data_root(content, 'data')
+    for node in dicts(content._cfg_dict):
         node.pop('init_cfg', None)
-        for key, value in node.items():
-            for root in roots if isinstance(value, str) else ():
-                if value.rstrip('/') == root or value.startswith(root + '/'):
-                    node[key] = 'data' + value[len(root):].rstrip('/')
     try:
-        write_atomically(folder / CONFIG, json.dumps(_encode(content), indent=1))
+        write_atomically(folder / CONFIG, json.dumps(_encode(content.to_dict()), indent=1))
     except TypeError as error:
         raise UserError(f'{cfg.filename}: {error}; a published config has texts, numbers, lists and dicts.') from error
     read_published(folder)
@@ -144,11 +141,3 @@ def _encode(value: Any) -> Any:
 
 def _decode(value: dict[str, Any]) -> Any:
     return tuple(value['__tuple__']) if set(value) == {'__tuple__'} else value
-
-
-def _texts(node: Any, path: str = '') -> Iterator[tuple[str, str]]:
-    if isinstance(node, str):
-        yield path, node
-    for key, child in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(
-            node, (list, tuple)) else ():
-        yield from _texts(child, f'{path}.{key}' if path else str(key))

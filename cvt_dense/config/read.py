@@ -30,6 +30,8 @@ def read_config(file: str, options: dict[str, Any] | None = None, data_root: str
         raise UserError(f'config file {file!r} does not exist. Give a file of configs/ or one of your own.')
     merge_options(cfg, options or {})
     if data_root:
+        if not os.path.isdir(data_root):
+            raise UserError(f'--data-root {data_root!r} is not a folder. Give the folder of the data set.')
         redirect_data_root(cfg, data_root)
     if cfg.get('backend_args'):
         set_file_backend(cfg, cfg.backend_args)
@@ -49,10 +51,8 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
     ``*_evaluator`` that starts with one of the old ones (such as an evaluator's ``ann_file``).
 
     Raises:
-        UserError: ``data_root`` is not a folder, or ``cfg`` names no data root.
+        UserError: ``cfg`` names no data root.
     """
-    if not os.path.isdir(data_root):
-        raise UserError(f'--data-root {data_root!r} is not a folder. Give the folder of the data set.')
     parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator')) and cfg[key] is not None]
     roots = [node.get('data_root') for node in dicts(parts)] + [cfg.get('data_root')]
     files = {node['ann_file'] for node in dicts(parts) if node.get('data_root') and node.get('ann_file')}

@@ -12,10 +12,12 @@ import numpy as np
 import publish
 import pytest
 import test as test_tool
+from mmengine.config import Config
 from PIL import Image
 
 from cvt_dense import inference
 from cvt_dense.config.published import CONFIG, LARGEST, WEIGHTS
+from cvt_dense.config.read import redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.weights import load_weights_file
 
@@ -54,7 +56,10 @@ def test_card_has_the_metrics_of_the_test(nano, shapes, image, tmp_path):
     from huggingface_hub import ModelCard
     config, checkpoint = nano['classification']
     data = str(shapes / 'classification')
-    publish.main([str(config), str(checkpoint), str(tmp_path / 'mine'), '--license', 'mit', '--data-root', data,
+    dumped = Config.fromfile(config)
+    redirect_data_root(dumped, data)  # the data root of the config is tested without --data-root
+    dumped.dump(tmp_path / 'dumped.py')
+    publish.main([str(tmp_path / 'dumped.py'), str(checkpoint), str(tmp_path / 'mine'), '--license', 'mit',
                   '--images', str(image)])
     card = ModelCard.load(tmp_path / 'mine' / 'README.md')
     top1 = {result.metric_type: result.metric_value for result in card.data.eval_results}['accuracy/top1']
