@@ -33,20 +33,15 @@ def fetch(source: str | Path) -> Path:
         source: folder, or ``hf://OWNER/NAME[@REVISION]``.
 
     Raises:
-        UserError: the files are not there, or are links to files outside of the folder.
+        UserError: the files are not there, cannot be downloaded, or are links to files outside of the folder.
     """
-    import huggingface_hub
     if str(source).startswith('hf://'):
-        name, _, revision = str(source).removeprefix('hf://').partition('@')
-        try:
-            files = [Path(huggingface_hub.hf_hub_download(name, file, revision=revision or None))
-                     for file in (CONFIG, WEIGHTS)]
-        except (huggingface_hub.errors.HfHubHTTPError, OSError, ValueError) as error:
-            raise UserError(f'{source}: {str(error).splitlines()[0]} A published model has {CONFIG} and {WEIGHTS}.'
-                            ) from error
-        return files[0].parent
+        from ..weights.files import from_hub  # imports PyTorch
+        name, at, revision = str(source).partition('@')
+        return [from_hub(f'{name}/{file}{at}{revision}') for file in (CONFIG, WEIGHTS)][0].parent
+    from huggingface_hub.constants import HF_HUB_CACHE
     folder = Path(source)
-    allowed = [folder.resolve(), Path(huggingface_hub.constants.HF_HUB_CACHE).resolve()]  # its snapshots are links
+    allowed = [folder.resolve(), Path(HF_HUB_CACHE).resolve()]  # its snapshots are links
     for file in (folder / CONFIG, folder / WEIGHTS):
         if not file.is_file() or not any(file.resolve().is_relative_to(place) for place in allowed):
             raise UserError(f'{file} is not a file of this folder. A published model has {CONFIG} and {WEIGHTS}.')

@@ -64,12 +64,11 @@ def expand_published(argv: Sequence[str] | None) -> list[str]:
     Args:
         argv: arguments. Default: those of this process.
     """
-    first, *rest = [*(sys.argv[1:] if argv is None else argv), '']
-    if not first or not is_published(first):
-        return [first, *rest][:-1]
-    with report_errors():
-        folder = str(fetch(first))
-    return [folder, folder, *rest[:-1]]
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if argv and is_published(argv[0]):
+        with report_errors():
+            argv[:1] = [str(fetch(argv[0]))] * 2
+    return argv
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:

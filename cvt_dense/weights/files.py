@@ -70,7 +70,7 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
     with ExitStack() as stack:
         try:
             if source.startswith('hf://'):
-                path = _from_hub(source)
+                path = from_hub(source)
             elif source.startswith(('http://', 'https://')):
                 path = _download(source)
             elif any(re.match(bucket, source) for bucket in BUCKETS):
@@ -203,7 +203,7 @@ def _download(url: str) -> Path:
     return path
 
 
-def _from_hub(source: str) -> Path:
+def from_hub(source: str) -> Path:
     """Return ``hf://OWNER/REPOSITORY[/FILE][@REVISION]`` from ``huggingface_hub``'s cache, else from the hub.
 
     Raises:

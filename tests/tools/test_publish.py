@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import publish
 import pytest
-import test as test_tool
+from load_tool import run_tool
 from mmengine.config import Config
 from PIL import Image
 
@@ -59,11 +59,10 @@ def test_card_has_the_metrics_of_the_test(nano, shapes, image, tmp_path):
     dumped = Config.fromfile(config)
     redirect_data_root(dumped, data)  # the data root of the config is tested without --data-root
     dumped.dump(tmp_path / 'dumped.py')
-    publish.main([str(tmp_path / 'dumped.py'), str(checkpoint), str(tmp_path / 'mine'), '--license', 'mit',
-                  '--images', str(image)])
+    run_tool('publish', tmp_path / 'dumped.py', checkpoint, tmp_path / 'mine', '--license', 'mit', '--images', image)
     card = ModelCard.load(tmp_path / 'mine' / 'README.md')
     top1 = {result.metric_type: result.metric_value for result in card.data.eval_results}['accuracy/top1']
-    test_tool.main([str(tmp_path / 'mine'), '--data-root', data, '--work-dir', str(tmp_path / 'test')])
+    run_tool('test', tmp_path / 'mine', '--data-root', data, '--work-dir', tmp_path / 'test')
     tested = json.loads(next((tmp_path / 'test').glob('*/*.json')).read_text())
     assert tested['accuracy/top1'] == pytest.approx(top1, abs=1e-4)
     assert card.data.license == 'mit' and (tmp_path / 'mine' / 'predictions.png').is_file()
