@@ -22,7 +22,6 @@ import cvt_dense.templates as templates
 
 model = templates.two_stage(classes, arch, pretrained, masks=True)
 test_pipeline = templates.resized(_base_.test_pipeline, image_size, 'detection')
-tta_pipeline = templates.resized(_base_.tta_pipeline, image_size, 'detection')
 train_dataloader, val_dataloader, test_dataloader, val_evaluator, test_evaluator = templates.coco(
     classes, data_root, (train_ann, train_images), (val_ann, val_images), (test_ann, test_images),
     templates.augmented(templates.resized(_base_.train_pipeline, image_size, 'detection'), augment), test_pipeline,

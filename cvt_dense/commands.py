@@ -13,7 +13,7 @@ from functools import partial
 from .recipes import folder
 
 NAMES = ('train', 'test', 'predict', 'export', 'convert_checkpoint', 'get_flops', 'benchmark', 'plot', 'attention',
-         'prune_heads', 'convert_data', 'browse', 'diagnose', 'publish')
+         'convert_data', 'browse', 'diagnose', 'publish')
 
 
 def run(name: str) -> None:
@@ -33,8 +33,8 @@ def command(name: str) -> str:
 
 
 # pyproject.toml makes commands of these: cvt-train, ...
-(train, test, predict, export, convert_checkpoint, get_flops, benchmark, plot, attention, prune_heads, convert_data,
- browse, diagnose, publish) = (partial(run, name) for name in NAMES)
+(train, test, predict, export, convert_checkpoint, get_flops, benchmark, plot, attention, convert_data, browse,
+ diagnose, publish) = (partial(run, name) for name in NAMES)
 
 
 def main() -> None:

@@ -10,9 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cvt_dense.analysis.measures import average_attention
-from cvt_dense.analysis.observe import find_cvt, recordable_blocks
-from cvt_dense.analysis.record import record_attention
+from cvt_dense.analysis import attention_map, find_cvt, record_attention, recordable_blocks
 
 from .subject import BATCH, Finding, Subject
 
@@ -49,12 +47,10 @@ def patch_attention(subject: Subject, images: Tensor) -> Tensor | None:
     blocks = [name for name in recordable_blocks(backbone) if name.startswith(last)]
     found = []
     for batch in images.split(BATCH) if blocks else ():
-        with record_attention(subject.network, blocks, 'all', average_heads=True) as records:
+        with record_attention(subject.network, blocks, ['cls', 'all']) as records:
             subject.forward(batch)
-        first = records[blocks[0]]
-        weights = average_attention(list(records.values()))
-        weights = weights[:, 0] if first.num_cls else weights.mean(dim=1)
-        heat = weights[:, None, first.num_cls:].unflatten(2, first.hw_shape)
+        chosen = [record.select('cls' if record.num_cls else 'all') for record in records.values()]
+        heat = torch.stack([attention_map(record).mean(dim=(1, 2)) for record in chosen]).mean(dim=0)[:, None]
         found.append(F.interpolate(heat, (GRID, GRID), mode='bilinear').flatten(1).cpu())
     return torch.cat(found) if found else None
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from .observe import find_cvt
+from .attention import find_cvt
 
 
 def cam_layer(model: nn.Module) -> nn.Module:

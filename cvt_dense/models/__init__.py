@@ -3,12 +3,11 @@ from .autocast import autocast_model
 from .classifier import ImageClassifier
 from .cvt import CvT
 from .data_preprocessor import ClassificationPreprocessor
-from .mask_tta import MaskTTAModel
 from .masked_image_model import MaskedImageModel
 from .teachers import classifier_teacher, timm_teacher
 from .timm_backbone import TimmBackbone
 
 __all__ = [
-    'ClassificationPreprocessor', 'CvT', 'ImageClassifier', 'MaskTTAModel', 'MaskedImageModel',
+    'ClassificationPreprocessor', 'CvT', 'ImageClassifier', 'MaskedImageModel',
     'TimmBackbone', 'autocast_model', 'classifier_teacher', 'timm_teacher',
 ]

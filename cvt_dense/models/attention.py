@@ -51,6 +51,12 @@ def has_statistics(module: nn.Module) -> bool:
     return getattr(module, 'running_mean', None) is not None
 
 
+def keep_statistics(model: nn.Module) -> None:
+    """Let every BatchNorm of ``model`` use its stored statistics, and leave them as they are."""
+    for module in filter(has_statistics, model.modules()):
+        module.eval()
+
+
 def for_convolution(feature_map: Tensor) -> Tensor:
     """Return the map itself, or under ``torch.compile`` a copy of it for inference and of a single image's map.
 
@@ -93,8 +99,7 @@ class ConvAttention(nn.Module):
 
     Args:
         embed_dims: channels of the tokens.
-        num_heads: attention heads.
-        head_dims: channels of a head. Default: ``embed_dims`` over ``num_heads``, which then divides it.
+        num_heads: attention heads, a divisor of ``embed_dims``.
         qkv_bias: whether the q, k and v linear layers have a bias.
         qkv_proj_method: ``'dw_bn'``: depth-wise convolution and BatchNorm for q, k and v; ``'avg'``: average pooling
             (``ceil_mode``) for k and v, nothing for q; ``'linear'``: nothing for all three.
@@ -108,13 +113,13 @@ class ConvAttention(nn.Module):
         rel_pos_cfg: type of relative positions, e.g. ``cvt_dense.RotaryPositions``; see :class:`RelativePositions`.
 
     Raises:
-        ValueError: q's projection changes the map's size, or ``rel_pos_cfg`` is given with keys that lie on no grid.
+        ValueError: ``num_heads`` does not divide ``embed_dims``, q's projection changes the map's size, or
+            ``rel_pos_cfg`` is given with keys that lie on no grid.
     """
 
     def __init__(self,
                  embed_dims: int,
                  num_heads: int,
-                 head_dims: int | None = None,
                  qkv_bias: bool = True,
                  qkv_proj_method: str = 'dw_bn',
                  kernel_qkv: int = 3,
@@ -128,6 +133,8 @@ class ConvAttention(nn.Module):
                  proj_cfg: dict[str, Any] | None = None,
                  rel_pos_cfg: dict[str, Any] | None = None):
         super().__init__()
+        if embed_dims % num_heads:
+            raise ValueError(f'embed_dims={embed_dims} is not divisible by num_heads={num_heads}.')
         if qkv_proj_method not in ('dw_bn', 'avg', 'linear'):
             raise ValueError(f"qkv_proj_method={qkv_proj_method!r}: allowed are 'dw_bn', 'avg' and 'linear'.")
         if qkv_proj_method == 'dw_bn' and (stride_q != 1 or 2 * padding_q + 1 != kernel_qkv):
@@ -136,7 +143,7 @@ class ConvAttention(nn.Module):
         self.num_heads = num_heads
         self.scale = embed_dims**-0.5
         self.attn_drop_rate = attn_drop_rate
-        self.softmax_attention = softmax_attention  # exchanged by fuse()
+        self.softmax_attention = softmax_attention  # exchanged by deploy.cpu
         self.stride_kv = 1 if qkv_proj_method == 'linear' else stride_kv
         # Whether k's map is exactly stride_kv times smaller than q's, rounded up, as positions and windows need it.
         self.has_aligned_keys = qkv_proj_method == 'linear' or (
@@ -157,35 +164,27 @@ class ConvAttention(nn.Module):
         self.conv_proj_k = conv_proj(stride_kv, padding_kv)
         self.conv_proj_v = conv_proj(stride_kv, padding_kv)
 
-        dims = num_heads * (head_dims or embed_dims // num_heads)  # less than embed_dims once heads were pruned
-        self.proj_q = nn.Linear(embed_dims, dims, bias=qkv_bias)
-        self.proj_k = nn.Linear(embed_dims, dims, bias=qkv_bias)
-        self.proj_v = nn.Linear(embed_dims, dims, bias=qkv_bias)
-        self.proj = nn.Linear(dims, embed_dims)
+        self.proj_q = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
+        self.proj_k = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
+        self.proj_v = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
+        self.proj = nn.Linear(embed_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
 
-        self.rel_pos: RelativePositions | None = None
         if rel_pos_cfg is not None:
             self.check_aligned_keys()
-            self.rel_pos = MODELS.build(dict(rel_pos_cfg, num_heads=num_heads, head_dims=dims // num_heads,
-                                             stride=self.stride_kv))
+        self.rel_pos = MODELS.build(dict(rel_pos_cfg or dict(type=RelativePositions), num_heads=num_heads,
+                                         head_dims=embed_dims // num_heads, stride=self.stride_kv))
 
     def forward(self, x: Tensor, hw_shape: Shape) -> Tensor:
         """Map tokens (B, [1 +] H * W, C) to tokens of the same shape; an additional first one is the CLS token."""
         q, k, v = self.convolve(x, hw_shape)
-        q, k, v = self.proj_q(q), self.proj_k(k), self.proj_v(v)
-        if self.rel_pos is not None:
-            q, k = self.rel_pos.rotate(q, k, hw_shape)
-        return self.proj_drop(self.proj(self.attend(q, k, v, hw_shape)))
+        q, k = self.rel_pos.rotate(self.proj_q(q), self.proj_k(k), hw_shape)
+        return self.proj_drop(self.proj(self.attend(q, k, self.proj_v(v), hw_shape)))
 
     def convolve(self, x: Tensor, hw_shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
         """Map tokens (B, [1 +] H * W, C) to those of q (the same shape), k and v (B, [1 +] H' * W', C)."""
         b, n, c = x.shape
         h, w = hw_shape
-        norm = getattr(self.conv_proj_k, 'bn', None)
-        if b == 1 and max(h, w) <= self.stride_kv and has_statistics(norm) and norm.training:
-            raise ValueError('one image whose map is a single token: BatchNorm cannot take statistics of one value per '
-                             'channel. Train with norm_eval=True (stored statistics), a larger batch or larger images.')
         cls_token, tokens = x.split([n - h * w, h * w], dim=1)
         # A channels-last map is the token sequence seen as an image, without a copy either way. The one copy here
         # closes the gaps that CLS tokens leave between images; without it each convolution would make its own.
@@ -211,9 +210,7 @@ class ConvAttention(nn.Module):
             The shape of ``q``.
         """
         dropout = self.attn_drop_rate if self.training else 0.
-        if self.rel_pos is not None and hw_shape is not None:
-            return self.rel_pos.attend(q, k, v, hw_shape, self.scale, dropout)
-        return self.softmax_attention(q, k, v, self.num_heads, self.scale, dropout)
+        return self.rel_pos.attend(q, k, v, hw_shape, self.scale, dropout, self.softmax_attention)
 
     def kv_shape(self, hw_shape: Shape) -> Shape:
         """Return the shape of k's and v's map for a map of queries."""
@@ -233,8 +230,9 @@ class ConvAttention(nn.Module):
 
 
 class RelativePositions(nn.Module):
-    """Base class of the types of ``rel_pos_cfg``: what attention learns from the distance of a query to a key.
+    """Attention without relative positions, and the base class of the types of ``rel_pos_cfg``.
 
+    A type is what attention learns from the distance of a query to a key, and overrides one of the two methods.
     Distances are in tokens of the map, ``p_q - stride * p_k``, so that they hold for any size, in windows and for
     strided keys. The CLS token has no place and takes no part.
 
@@ -261,16 +259,17 @@ class RelativePositions(nn.Module):
         """
         return q, k
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape, scale: float, dropout: float) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape | None, scale: float, dropout: float,
+               attention: Callable[..., Tensor] = softmax_attention) -> Tensor:
         """Compute attention inside a map or window.
 
         Args:
-            q, k, v: as in :meth:`ConvAttention.attend`.
-            hw_shape: height and width of the map or window in tokens.
+            q, k, v, hw_shape: as in :meth:`ConvAttention.attend`.
             scale: factor of the products of q and k.
             dropout: probability with which an attention weight is dropped.
+            attention: :func:`softmax_attention`, or a faster function with the same arguments.
         """
-        return softmax_attention(q, k, v, self.num_heads, scale, dropout)
+        return attention(q, k, v, self.num_heads, scale, dropout)
 
 
 class Block(nn.Module):

@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from mmengine.model import BaseModel
 from torch import Tensor, nn
 
-from ..errors import UserError
 from ..nodes import type_name
 from ..registry import MODELS
 from ..weights import StrictLoading
+from .cvt import init_linear
 from .distillation import Distillation
 
 
@@ -46,25 +46,15 @@ class ImageClassifier(StrictLoading, BaseModel):
         super().__init__(data_preprocessor, init_cfg)
         self.distillation = Distillation(**distillation) if distillation else None
         token = self.distillation is not None and self.distillation.token
-        if token and isinstance(backbone, dict):
-            if type_name(backbone) not in ('CvT', 'ExportedBackbone'):
-                raise UserError(f'model.distillation.token=True needs a CvT, and model.backbone is a '
-                                f'{type_name(backbone)}: set token=False, where one head learns both.')
-            if type_name(backbone) == 'CvT':  # an exported one returns both features as it is
-                backbone = dict(backbone, with_dist_token=True)
+        if token and type_name(backbone) not in ('', 'ExportedBackbone'):  # an exported one returns both as it is
+            backbone = dict(backbone, with_dist_token=True)
         self.backbone = backbone if isinstance(backbone, nn.Module) else MODELS.build(backbone)
         if getattr(self.backbone, 'out_type', None) == 'featmap':
             raise ValueError("model.backbone.out_type='featmap' returns maps; a classifier needs one vector "
                              "per image: use 'cls_token' or 'avg_featmap', of a TimmBackbone 'pooled'.")
         self.num_classes = num_classes
-        self.head = nn.Linear(self.backbone.out_channels[-1], num_classes)
-        nn.init.trunc_normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
-        self.head_dist = None
-        if token:
-            self.head_dist = nn.Linear(self.backbone.out_channels[-1], num_classes)
-            nn.init.trunc_normal_(self.head_dist.weight, std=0.02)
-            nn.init.zeros_(self.head_dist.bias)
+        self.head = init_linear(nn.Linear(self.backbone.out_channels[-1], num_classes))
+        self.head_dist = init_linear(nn.Linear(self.backbone.out_channels[-1], num_classes)) if token else None
 
     def forward(self,
                 inputs: Tensor,
@@ -98,11 +88,9 @@ class ImageClassifier(StrictLoading, BaseModel):
         logits = logits.float()
         if mode == 'loss':
             return dict(loss=F.cross_entropy(logits, labels))
-        if mode == 'predict':
-            columns = dict(logits=logits, pred_label=logits.argmax(dim=1).tolist())
-            if labels is not None:
-                columns['label'] = labels.tolist()
-            if paths is not None:
-                columns['path'] = paths
-            return [dict(zip(columns, row)) for row in zip(*columns.values())]
-        raise ValueError(f"mode={mode!r}: allowed are 'tensor', 'loss' and 'predict'.")
+        columns = dict(logits=logits, pred_label=logits.argmax(dim=1).tolist())
+        if labels is not None:
+            columns['label'] = labels.tolist()
+        if paths is not None:
+            columns['path'] = paths
+        return [dict(zip(columns, row)) for row in zip(*columns.values())]

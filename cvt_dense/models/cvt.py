@@ -2,7 +2,6 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 from ..registry import MODELS
 from ..weights import StrictLoading
-from .attention import Block, LayerNorm, Shape, for_convolution, has_statistics
+from .attention import Block, LayerNorm, Shape, for_convolution, has_statistics, keep_statistics
 
 MIN_INPUT_SIZE = 16
 # Devices on which an image is laid out channels-last for the first convolution, because that was measured to be faster
@@ -44,108 +43,50 @@ ARCH_ZOO: dict[str, dict[str, Any]] = {
     'cvt-nano':
     dict(embed_dims=(32, 64, 128), depths=(1, 2, 6), num_heads=(1, 2, 4), cls_token=False),
 }
-REQUIRED = ('embed_dims', 'depths', 'num_heads')
-ARGUMENTS = ('attn_cfg', 'layer_scale_init_value', 'pos_embed', 'dist_token')  # of CvT, no keys of arch
-
-
-@dataclass(frozen=True, kw_only=True)
-class StageArch:
-    """Options of one stage: the keys of :class:`~cvt_dense.models.CvT`'s ``arch``, then :data:`ARGUMENTS` of CvT.
-
-    ``num_heads``, ``drop_path_rates`` and ``attn_cfg`` may be lists with one value per block.
-    """
-
-    embed_dims: int
-    depths: int
-    num_heads: int | Sequence[int]
-    patch_sizes: int
-    patch_strides: int
-    patch_paddings: int
-    mlp_ratios: float = 4.
-    qkv_bias: bool = True
-    qkv_proj_method: str = 'dw_bn'
-    kernel_qkv: int = 3
-    stride_q: int = 1
-    padding_q: int = 1
-    stride_kv: int = 2
-    padding_kv: int = 1
-    head_dims: int | None = None
-    cls_token: bool = False
-    drop_rates: float = 0.
-    attn_drop_rates: float = 0.
-    drop_path_rates: float | Sequence[float] = 0.
-    attn_cfg: Mapping[str, Any] | None | Sequence[Mapping[str, Any] | None] = None
-    layer_scale_init_value: float | None = None
-    pos_embed: int | None = None
-    dist_token: bool = False
-
-    @property
-    def block_heads(self) -> list[int]:
-        """Return ``num_heads`` of each block."""
-        heads = spread('num_heads of a stage', self.num_heads, self.depths, 'blocks')
-        if self.head_dims is None and any(self.embed_dims % number for number in heads):
-            raise ValueError(f'embed_dims={self.embed_dims} is not divisible by num_heads={self.num_heads}; give '
-                             'head_dims, the channels of a head, if heads were pruned.')
-        return heads
-
-    @property
-    def block_attn_cfgs(self) -> list[Mapping[str, Any]]:
-        """Return ``attn_cfg`` of each block, with its type."""
-        cfgs = spread('attn_cfg of a stage', self.attn_cfg, self.depths, 'blocks')
-        return [{'type': 'cvt_dense.ConvAttention', **(cfg or {})} for cfg in cfgs]
-
-    @property
-    def block_drop_paths(self) -> list[float]:
-        """Return the drop path rate of each block: one value grows linearly from 0 at the first block."""
-        rates = self.drop_path_rates
-        if not isinstance(rates, (list, tuple)):
-            rates = torch.linspace(0, rates, self.depths, device='cpu').tolist()
-        return list(rates)
 
 
 def resolve_arch(arch: str | Mapping[str, Any],
-                 with_cls_token: bool | None = None,
-                 with_dist_token: bool = False,
-                 drop_rate: float | Sequence[float] | None = None,
-                 attn_drop_rate: float | Sequence[float] | None = None,
-                 drop_path_rate: float | Sequence[float] | None = None,
-                 **arguments: Any) -> list[StageArch]:
-    """Return the options of each stage.
+                 with_cls_token: bool | None,
+                 with_dist_token: bool,
+                 drop_rate: float | Sequence[float] | None,
+                 attn_drop_rate: float | Sequence[float] | None,
+                 drop_path_rate: float | Sequence[float] | None,
+                 **arguments: Any) -> list[dict[str, Any]]:
+    """Return the options of each stage, arguments of :class:`CvTStage`.
 
     Args:
         arch: a name in :data:`ARCH_ZOO`, or a dict.
-        arguments: further arguments of :class:`~cvt_dense.models.CvT`, each one value or a list with one per stage.
+        with_cls_token, with_dist_token, drop_rate, attn_drop_rate, drop_path_rate: those of
+            :class:`~cvt_dense.models.CvT`, which replace what ``arch`` has.
+        arguments: further options of a stage, each one value or a list with one per stage.
 
     Raises:
-        ValueError: ``arch`` is unknown, lacks a key or has an unknown one; a list is not one value per stage.
+        ValueError: ``arch`` is unknown, or a list is not one value per stage.
     """
     if isinstance(arch, str):
         if arch.lower() not in ARCH_ZOO:
-            raise ValueError(f'arch={arch!r}: allowed are {", ".join(ARCH_ZOO)}, or a dict with {", ".join(REQUIRED)}.')
+            raise ValueError(f'arch={arch!r}: allowed are {", ".join(ARCH_ZOO)}, or a dict with embed_dims, depths and '
+                             'num_heads.')
         arch = ARCH_ZOO[arch.lower()]
-    allowed = [field.name for field in fields(StageArch) if field.name not in ARGUMENTS]
-    missing, unknown = [key for key in REQUIRED if key not in arch], [key for key in arch if key not in allowed]
-    if missing or unknown:
-        raise ValueError(f'arch lacks {missing} and has unknown keys {unknown}; allowed are {allowed}.')
-
     number = len(arch['embed_dims'])
     rest = number - 1
-    columns = dict(patch_sizes=[7] + [3] * rest, patch_strides=[4] + [2] * rest, patch_paddings=[2] + [1] * rest,
-                   cls_token=[False] * rest + [True])
-    columns.update(arch)
-    if with_cls_token is not None:
-        tokens = spread('arch.cls_token', columns['cls_token'], number)
-        columns['cls_token'] = [*tokens[:-1], True] if with_cls_token else [False] * number
-    columns['dist_token'] = [False] * rest + [with_dist_token]
-    if isinstance(drop_path_rate, (int, float)):  # grows through the whole network
-        depths = spread('arch.depths', arch['depths'], number)
-        rates = torch.linspace(0, drop_path_rate, sum(depths), device='cpu')
-        drop_path_rate = [part.tolist() for part in rates.split(depths)]
     rates = dict(drop_rates=drop_rate, attn_drop_rates=attn_drop_rate, drop_path_rates=drop_path_rate)
+    columns = dict(patch_sizes=[7] + [3] * rest, patch_strides=[4] + [2] * rest, patch_paddings=[2] + [1] * rest,
+                   cls_token=[False] * rest + [True], drop_path_rates=0.)
+    columns.update(arch)
     columns.update({name: value for name, value in rates.items() if value is not None})
-    columns.update(arguments)
+    columns = dict(**columns, **arguments, dist_token=[False] * rest + [with_dist_token])
     columns = {name: spread(name, value, number) for name, value in columns.items()}
-    return [StageArch(**dict(zip(columns, row))) for row in zip(*columns.values())]
+    if with_cls_token is not None:
+        columns['cls_token'] = [*columns['cls_token'][:-1], True] if with_cls_token else [False] * number
+    depths = columns['depths']
+    if isinstance(drop_path_rate, (int, float)):  # grows through the whole network
+        block_rates = torch.linspace(0, drop_path_rate, sum(depths), device='cpu').split(depths)
+    else:
+        block_rates = [torch.linspace(0, rate, depth, device='cpu')
+                       for rate, depth in zip(columns['drop_path_rates'], depths)]
+    columns['drop_path_rates'] = [stage_rates.tolist() for stage_rates in block_rates]
+    return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
 
 def spread(name: str, value: Any, number: int, what: str = 'stages') -> list[Any]:
@@ -197,32 +138,52 @@ class CvTStage(nn.Module):
 
     Args:
         in_channels: channels of the map that comes in.
-        arch: the stage's options.
         with_cp: recompute each block, except its attention kernel, in the backward pass instead of keeping its
             activations.
         norm_layer: ``channels -> module``, the norm of the convolutional projections.
         act_layer: ``() -> module``, the MLPs' activation; may work in place.
+        drop_path_rates: a value for each block.
+        attn_cfg: as in :class:`CvT`, of all blocks or a list with one for each block.
+        embed_dims, depths, num_heads, patch_sizes, patch_strides, patch_paddings, cls_token, mlp_ratios, drop_rates,
+            attn_drop_rates: the keys of ``arch`` of :class:`CvT`.
+        dist_token, layer_scale_init_value, pos_embed: as in :class:`CvT`.
+        projections: the other keys of ``arch``, arguments of the attention.
     """
 
-    def __init__(self, in_channels: int, arch: StageArch, with_cp: bool,
-                 norm_layer: Callable[[int], nn.Module], act_layer: Callable[[], nn.Module]):
+    def __init__(self,
+                 in_channels: int,
+                 with_cp: bool,
+                 norm_layer: Callable[[int], nn.Module],
+                 act_layer: Callable[[], nn.Module],
+                 *,
+                 embed_dims: int,
+                 depths: int,
+                 num_heads: int,
+                 patch_sizes: int,
+                 patch_strides: int,
+                 patch_paddings: int,
+                 cls_token: bool,
+                 dist_token: bool,
+                 drop_path_rates: Sequence[float],
+                 attn_cfg: Mapping[str, Any] | None | Sequence[Mapping[str, Any] | None],
+                 layer_scale_init_value: float | None,
+                 pos_embed: int | None,
+                 mlp_ratios: float = 4.,
+                 drop_rates: float = 0.,
+                 attn_drop_rates: float = 0.,
+                 **projections: Any):
         super().__init__()
-        dims = arch.embed_dims
         blocks = []  # built before the embedding, so that a seed gives the same weights as in earlier versions
-        for num_heads, attn_cfg, drop_path in zip(arch.block_heads, arch.block_attn_cfgs, arch.block_drop_paths):
+        for cfg, drop_path in zip(spread('attn_cfg of a stage', attn_cfg, depths, 'blocks'), drop_path_rates):
             attn = MODELS.build(dict(
-                **attn_cfg,
-                embed_dims=dims, num_heads=num_heads, head_dims=arch.head_dims,
-                qkv_bias=arch.qkv_bias, qkv_proj_method=arch.qkv_proj_method, kernel_qkv=arch.kernel_qkv,
-                stride_q=arch.stride_q, padding_q=arch.padding_q, stride_kv=arch.stride_kv, padding_kv=arch.padding_kv,
-                attn_drop_rate=arch.attn_drop_rates, proj_drop_rate=arch.drop_rates, norm_layer=norm_layer))
-            blocks.append(Block(
-                dims, attn, arch.mlp_ratios, arch.drop_rates, drop_path, act_layer, arch.layer_scale_init_value))
-        self.patch_embed = ConvEmbed(in_channels, dims, arch.patch_sizes, arch.patch_strides, arch.patch_paddings)
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, dims)) if arch.cls_token else None
-        self.dist_token = nn.Parameter(torch.zeros(1, 1, dims)) if arch.dist_token else None
-        self.pos_embed = nn.Parameter(torch.zeros(1, dims, arch.pos_embed, arch.pos_embed)) if arch.pos_embed else None
-        self.pos_drop = nn.Dropout(arch.drop_rates)
+                **{'type': 'cvt_dense.ConvAttention', **(cfg or {})}, **projections, embed_dims=embed_dims,
+                num_heads=num_heads, attn_drop_rate=attn_drop_rates, proj_drop_rate=drop_rates, norm_layer=norm_layer))
+            blocks.append(Block(embed_dims, attn, mlp_ratios, drop_rates, drop_path, act_layer, layer_scale_init_value))
+        self.patch_embed = ConvEmbed(in_channels, embed_dims, patch_sizes, patch_strides, patch_paddings)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, embed_dims)) if cls_token else None
+        self.dist_token = nn.Parameter(torch.zeros(1, 1, embed_dims)) if dist_token else None
+        self.pos_embed = nn.Parameter(torch.zeros(1, embed_dims, pos_embed, pos_embed)) if pos_embed else None
+        self.pos_drop = nn.Dropout(drop_rates)
         self.blocks = nn.ModuleList(blocks)
         self.with_cp = with_cp
 
@@ -242,27 +203,13 @@ class CvTStage(nn.Module):
         prefix = [token for token in (self.cls_token, self.dist_token) if token is not None]
         if prefix:
             x = torch.cat((*(token.expand(x.shape[0], -1, -1).to(x.dtype) for token in prefix), x), dim=1)
-        x = self.run_blocks(self.pos_drop(x), hw_shape)
-        return x[:, len(prefix):], x[:, :len(prefix)] if prefix else None, hw_shape
-
-    def run_blocks(self, x: Tensor, hw_shape: Shape) -> Tensor:
-        """Map tokens (B, [1 +] H' * W', embed_dims) to tokens of the same shape."""
+        x = self.pos_drop(x)
         for block in self.blocks:
-            x = self.run(block, block, x, hw_shape)
-        return x
-
-    def run(self, block: Block, forward: Callable[..., Any], x: Tensor, *args: Any) -> Any:
-        """Return ``forward(x, *args)``, with activation checkpointing where ``with_cp`` asks for it.
-
-        Args:
-            block: the block that is run, whose BatchNorms gather statistics once.
-            forward: the block, or what a variant runs in its place.
-            x: tokens.
-            args: further arguments of ``forward``.
-        """
-        if not self.with_cp or not x.requires_grad:
-            return forward(x, *args)
-        return checkpoint(forward, x, *args, use_reentrant=False, context_fn=partial(_checkpoint_contexts, block))
+            if self.with_cp and x.requires_grad:
+                x = checkpoint(block, x, hw_shape, use_reentrant=False, context_fn=partial(_checkpoint_contexts, block))
+            else:
+                x = block(x, hw_shape)
+        return x[:, len(prefix):], x[:, :len(prefix)] if prefix else None, hw_shape
 
 
 @MODELS.register_module()
@@ -275,16 +222,14 @@ class CvT(StrictLoading, BaseModule):
 
     Args:
         arch: ``'cvt-13'``, ``'cvt-21'``, ``'cvt-w24'``, ``'cvt-micro'``, ``'cvt-nano'``, or a dict with ``embed_dims``,
-            ``depths`` and ``num_heads`` (lists with one value per stage). The dict may also have the following keys, each with a list
-            or one value for all stages. Their defaults are the authors':
+            ``depths`` and ``num_heads`` (lists with one value per stage). The dict may also have the following keys,
+            each with a list or one value for all stages. Their defaults are the authors':
 
             - ``patch_sizes`` (7, 3, 3), ``patch_strides`` (4, 2, 2), ``patch_paddings`` (2, 1, 1): the convolutions of
               the token embeddings.
             - ``mlp_ratios`` (4): hidden channels of the MLPs over ``embed_dims``.
             - ``qkv_bias`` (True), ``qkv_proj_method`` ('dw_bn'), ``kernel_qkv`` (3), ``stride_q`` (1), ``padding_q``
               (1), ``stride_kv`` (2), ``padding_kv`` (1): the projections, see :class:`ConvAttention`.
-            - ``head_dims`` (``embed_dims`` over ``num_heads``): channels of a head. If it is given, a stage's
-              ``num_heads`` may be a list with one number per block, as ``tools/prune_heads.py`` writes it.
             - ``cls_token`` (True for the last stage): whether the stage has a CLS token.
             - ``drop_rates`` (0), ``attn_drop_rates`` (0), ``drop_path_rates`` (0): a stage's drop path grows linearly
               from 0 at its first block to this value at its last.
@@ -337,7 +282,6 @@ class CvT(StrictLoading, BaseModule):
     """
 
     arch_zoo = ARCH_ZOO
-    stage_type = CvTStage
 
     def __init__(self,
                  arch: str | dict[str, Any] = 'cvt-13',
@@ -369,20 +313,19 @@ class CvT(StrictLoading, BaseModule):
         if not -1 <= frozen_stages < len(stages):
             raise ValueError(f'frozen_stages={frozen_stages}: allowed are -1 (freeze nothing) to {len(stages) - 1} '
                              f'(freeze stages 0 to {len(stages) - 1}).')
-        if (out_type == 'cls_token' or with_dist_token) and not stages[-1].cls_token:
+        if (out_type == 'cls_token' or with_dist_token) and not stages[-1]['cls_token']:
             raise ValueError("out_type='cls_token' and with_dist_token=True need a CLS token in the last stage: set "
                              "with_cls_token=True.")
 
         stages = stages[:max(self.out_indices) + 1]  # stages that no output needs are neither built nor run
-        self.depths = tuple(stage.depths for stage in stages)
+        self.depths = tuple(stage['depths'] for stage in stages)
         channels, strides = [in_channels], [1]
         for i, stage in enumerate(stages):
-            self.add_module(f'stage{i}', self.stage_type(
-                channels[-1], stage, with_cp,
-                norm_layer=lambda c: build_norm_layer(dict(norm_cfg), c)[1],
-                act_layer=lambda: build_activation_layer(dict(act_cfg))))
-            channels.append(stage.embed_dims)
-            strides.append(strides[-1] * stage.patch_strides)
+            self.add_module(f'stage{i}', CvTStage(
+                channels[-1], with_cp, lambda c: build_norm_layer(dict(norm_cfg), c)[1],
+                lambda: build_activation_layer(dict(act_cfg)), **stage))
+            channels.append(stage['embed_dims'])
+            strides.append(strides[-1] * stage['patch_strides'])
         channels.append(channels[-1])  # the pooled level after the last stage
         strides.append(strides[-1] * 2)
 
@@ -409,9 +352,7 @@ class CvT(StrictLoading, BaseModule):
         """Initialise linear layers and CLS tokens (truncated normal, std 0.02); convolutions keep PyTorch's default."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+                init_linear(module)
             elif isinstance(module, CvTStage):
                 for token in (module.cls_token, module.dist_token):
                     if token is not None:
@@ -423,9 +364,7 @@ class CvT(StrictLoading, BaseModule):
         for stage in self.stages[:self.frozen_stages + 1]:
             stage.eval().requires_grad_(False)
         if mode and self.norm_eval:
-            for module in self.modules():
-                if has_statistics(module):
-                    module.eval()
+            keep_statistics(self)
         return self
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
@@ -443,15 +382,13 @@ class CvT(StrictLoading, BaseModule):
             (layer, number of layers); the first layer is 0.
         """
         num_layers = sum(self.depths) + 2
-        name = param_name[len(prefix):] if param_name.startswith(prefix) else ''
-        found = re.match(r'stage(\d+)\.(?:blocks\.(\d+)\.)?', name)
+        found = re.match(re.escape(prefix) + r'stage(\d+)\.(?:blocks\.(\d+)\.)?', param_name)
         if not found:
             return num_layers - 1, num_layers
         stage, block = int(found[1]), found[2]
-        first_block = sum(self.depths[:stage]) + 1
-        if block is not None:
-            return first_block + int(block), num_layers
-        return (first_block if stage else 0), num_layers
+        if stage == 0 and block is None:
+            return 0, num_layers
+        return sum(self.depths[:stage]) + 1 + int(block or 0), num_layers
 
     def no_weight_decay(self) -> set[str]:
         """Return the names of parameters of several dimensions that do not decay: tokens and positions."""
@@ -486,6 +423,14 @@ class CvT(StrictLoading, BaseModule):
         return tuple(out.contiguous() for out in outs)
 
 
+def init_linear(linear: nn.Linear) -> nn.Linear:
+    """Draw the weights from a truncated normal distribution (std 0.02), set the bias to 0, and return the layer."""
+    nn.init.trunc_normal_(linear.weight, std=0.02)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
+    return linear
+
+
 def to_map(tokens: Tensor, hw_shape: Shape) -> Tensor:
     """View tokens (B, H * W, C) as a map (B, C, H, W), which is channels-last."""
     return tokens.unflatten(1, hw_shape).permute(0, 3, 1, 2)
@@ -495,18 +440,16 @@ def _resolve_out_indices(out_type: str, out_indices: Sequence[int] | None, stage
     """Return the stages whose output is returned, ascending and not negative."""
     if out_type not in OUT_TYPES:
         raise ValueError(f'out_type={out_type!r}: allowed are {OUT_TYPES}.')
-    if out_type != 'featmap':
-        if out_indices is not None and [i % stages for i in out_indices] != [stages - 1]:
-            raise ValueError(f'out_indices={out_indices!r} with out_type={out_type!r}: only the last stage is '
-                             'returned; leave out_indices out.')
-        return (stages - 1, )
     if out_indices is None:
-        return tuple(range(stages))
-    resolved = tuple(i + stages if i < 0 else i for i in out_indices)
-    if not resolved or list(resolved) != sorted(set(resolved)) or not 0 <= resolved[0] <= resolved[-1] <= stages:
-        raise ValueError(f'out_indices={out_indices!r}: allowed are ascending numbers from {-stages} to {stages} '
-                         f'({stages} is a max-pooled level after the last stage).')
-    return resolved
+        return tuple(range(stages)) if out_type == 'featmap' else (stages - 1, )
+    resolved = [i + stages if i < 0 else i for i in out_indices]
+    allowed = resolved == [stages - 1] or out_type == 'featmap' and resolved and resolved[0] >= 0 and (
+        resolved[-1] <= stages and resolved == sorted(set(resolved)))
+    if not allowed:
+        raise ValueError(f"out_indices={out_indices!r} with out_type={out_type!r}: 'featmap' allows ascending numbers "
+                         f'from {-stages} to {stages}, which is a max-pooled level after the last stage; the other '
+                         'types return the last stage only, so leave out_indices out.')
+    return tuple(resolved)
 
 
 # -- activation checkpointing ------------------------------------------------------------------------

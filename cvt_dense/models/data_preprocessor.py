@@ -43,8 +43,6 @@ class ClassificationPreprocessor(BaseDataPreprocessor):
                  non_blocking: bool = False,
                  image_size: int | None = None):
         super().__init__(non_blocking)
-        if not 0. <= label_smoothing < 1.:
-            raise ValueError(f'label_smoothing={label_smoothing}: allowed is 0 up to, but not including, 1.')
         self.num_classes = num_classes
         self.image_size = image_size
         self.label_smoothing = label_smoothing

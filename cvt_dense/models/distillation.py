@@ -1,6 +1,5 @@
 """Train a classifier on a teacher's outputs beside the labels."""
-import json
-from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -10,9 +9,6 @@ from torch import Tensor
 from ..errors import UserError
 from ..registry import MODELS
 from .teachers import Teacher
-
-MODES = ('hard', 'soft')
-_LOADED: dict[str, Teacher] = {}  # by config: a process loads a teacher once, however often the model is built
 
 
 def hard_loss(student: Tensor, teacher: Tensor) -> Tensor:
@@ -41,7 +37,7 @@ class Distillation:
 
     Args:
         teacher: ``dict(type='cvt_dense.TimmTeacher', ...)``, or ``dict(config=..., checkpoint=...)`` for
-            :class:`~cvt_dense.models.teachers.ClassifierTeacher`.
+            :func:`~cvt_dense.models.teachers.classifier_teacher`.
         mode: 'hard', :func:`hard_loss`, or 'soft', :func:`soft_loss`.
         alpha: fraction of the teacher's loss, 0 to 1: (1 - alpha) cross entropy with the labels + alpha the teacher's.
         temperature: temperature of 'soft', above 0.
@@ -54,27 +50,22 @@ class Distillation:
 
     def __init__(self, teacher: dict[str, Any], mode: str = 'hard', alpha: float = 0.5, temperature: float = 3.,
                  token: bool = False):
-        def refuse(name: str, value: Any, allowed: str) -> None:
-            raise UserError(f'model.distillation.{name}={value!r}: allowed is {allowed}. Set it in the config or after '
-                            '--cfg-options.')
-
-        if mode not in MODES:
-            refuse('mode', mode, ' or '.join(map(repr, MODES)))
-        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
-            refuse('alpha', alpha, 'a number from 0 (labels only) to 1 (the teacher only)')
-        if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not 0 < temperature < 1e4:
-            refuse('temperature', temperature, 'a number above 0; 1 to 4 are usual')
-        if not isinstance(teacher, dict) or not teacher:
-            refuse('teacher', teacher, "dict(type='cvt_dense.TimmTeacher', model_name=..., checkpoint=...) or "
-                   'dict(config=..., checkpoint=...)')
+        if mode not in ('hard', 'soft') or not 0 <= alpha <= 1 or temperature <= 0:
+            raise UserError(f"model.distillation has mode={mode!r}, alpha={alpha!r} and temperature={temperature!r}: "
+                            "allowed are 'hard' or 'soft', 0 (labels only) to 1 (the teacher only), and above 0.")
         self.teacher_cfg = {'type': 'cvt_dense.ClassifierTeacher', **teacher}
         self.mode = mode
-        self.alpha = float(alpha)
-        self.temperature = float(temperature)
+        self.alpha = alpha
+        self.temperature = temperature
         self.token = token
 
     def __deepcopy__(self, memo: dict) -> 'Distillation':
         return self  # an averaged copy of the model needs no teacher of its own
+
+    @cached_property
+    def _teacher(self) -> Teacher:
+        with torch.random.fork_rng(devices=[]):  # loading must not change a run's random numbers
+            return MODELS.build(self.teacher_cfg)
 
     def teacher(self, num_classes: int) -> Teacher:
         """Return the teacher, built and loaded at the first access, which happens before a training starts.
@@ -83,18 +74,14 @@ class Distillation:
             num_classes: outputs of the student.
 
         Raises:
-            UserError, CheckpointError: it cannot be built or loaded, or has other classes.
+            CheckpointError: its weights cannot be read or do not fit.
+            UserError: it has another number of classes.
         """
-        key = json.dumps(self.teacher_cfg, sort_keys=True, default=str)
-        if key not in _LOADED:
-            with torch.random.fork_rng(devices=[]):  # loading must not change a run's random numbers
-                _LOADED[key] = MODELS.build(self.teacher_cfg)
-        teacher = _LOADED[key]
-        if teacher.num_classes != num_classes:
-            raise UserError(f'the teacher ({teacher.source}) has {teacher.num_classes} classes, the classifier '
-                            f'{num_classes}: take a teacher that was trained on the same classes, or set '
+        if self._teacher.num_classes != num_classes:
+            raise UserError(f'the teacher ({self._teacher.source}) has {self._teacher.num_classes} classes, the '
+                            f'classifier {num_classes}: take a teacher that was trained on the same classes, or set '
                             'model.num_classes.')
-        return teacher
+        return self._teacher
 
     def losses(self, outputs: tuple[Tensor, Tensor], labels: Tensor, inputs: Tensor,
                normalisation: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
@@ -110,14 +97,11 @@ class Distillation:
             ``loss_cls`` and ``loss_distill``, each with its weight, and ``teacher_top1``: the percentage of images for
             which the teacher predicts the label (for mixed images the label with the larger fraction).
         """
-        teacher = self.teacher(outputs[0].shape[1])
-        targets = teacher.to(inputs.device)(inputs, *normalisation)
-        learned: Callable[..., Tensor] = hard_loss
-        options = {}
-        if self.mode == 'soft':
-            learned, options = soft_loss, dict(temperature=self.temperature)
+        targets = self.teacher(outputs[0].shape[1]).to(inputs.device)(inputs, *normalisation)
+        soft = self.mode == 'soft'
+        learned = soft_loss(outputs[1], targets, self.temperature) if soft else hard_loss(outputs[1], targets)
         hard_labels = labels if labels.ndim == 1 else labels.argmax(dim=1)
         return dict(
             loss_cls=(1 - self.alpha) * F.cross_entropy(outputs[0], labels),
-            loss_distill=self.alpha * learned(outputs[1], targets, **options),
+            loss_distill=self.alpha * learned,
             teacher_top1=100. * (targets.argmax(dim=1) == hard_labels).float().mean())

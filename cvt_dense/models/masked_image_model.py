@@ -43,13 +43,11 @@ class MaskedImageModel(StrictLoading, BaseModel):
                  data_preprocessor: dict[str, Any] | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         super().__init__(dict(data_preprocessor or dict(type='cvt_dense.ClassificationPreprocessor')), init_cfg)
-        if not 0 < mask_ratio < 1:
-            raise UserError(f'model.mask_ratio={mask_ratio!r}: allowed is a fraction between 0 and 1; 0.6 is usual.')
         self.backbone = MODELS.build(dict(backbone, out_type='avg_featmap', with_cls_token=False))
         self.stride = self.backbone.out_strides[-1]
-        if mask_unit < 1 or mask_unit % self.stride:
-            raise UserError(f'model.mask_unit={mask_unit!r}: allowed are multiples of {self.stride}, the stride of the '
-                            "backbone's last map.")
+        if not 0 < mask_ratio < 1 or mask_unit % self.stride:
+            raise UserError(f'model.mask_ratio={mask_ratio!r}, model.mask_unit={mask_unit!r}: allowed are a fraction '
+                            f"between 0 and 1, and multiples of {self.stride}, the stride of the backbone's last map.")
         self.mask_ratio = mask_ratio
         self.mask_unit = mask_unit
         self.mask_token = nn.Parameter(torch.zeros(self.backbone.stage0.patch_embed.norm.weight.shape[0]))
@@ -75,8 +73,6 @@ class MaskedImageModel(StrictLoading, BaseModel):
         """
         if mode == 'tensor':
             return self.reconstruct(inputs)
-        if mode not in ('loss', 'predict'):
-            raise ValueError(f"mode={mode!r}: allowed are 'tensor', 'loss' and 'predict'.")
         mask = self.draw(inputs, None if mode == 'loss' else torch.Generator().manual_seed(0))
         reconstruction = self.reconstruct(inputs, mask).float()
         hidden = self._pixels(mask)
@@ -88,11 +84,11 @@ class MaskedImageModel(StrictLoading, BaseModel):
     def draw(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draw which squares are hidden, bool (B, H / mask_unit, W / mask_unit), equally many in each image."""
         height, width = (side // self.mask_unit for side in inputs.shape[2:])
-        if (height * self.mask_unit, width * self.mask_unit) != inputs.shape[2:] or height * width < 2:
-            raise UserError(f'images of {inputs.shape[2]}x{inputs.shape[3]} pixels (height x width): '
-                            f'model.mask_unit={self.mask_unit} needs sides that are multiples of it, and two squares '
-                            "or more. Set the data's input_size, or mask_unit.")
         units = height * width
+        if any(side % self.mask_unit for side in inputs.shape[2:]) or units < 2:
+            raise UserError(f'images of {inputs.shape[2]}x{inputs.shape[3]} pixels (height x width): their sides must '
+                            f"be multiples of model.mask_unit={self.mask_unit}, with two squares or more. Set the "
+                            "data's input_size, or mask_unit.")
         number = min(max(round(self.mask_ratio * units), 1), units - 1)
         # On the CPU, so that a seed hides the same squares on any device.
         order = torch.rand(len(inputs), units, generator=generator, device='cpu').argsort(dim=1)

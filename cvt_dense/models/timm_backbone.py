@@ -12,18 +12,14 @@ from timm.layers import LayerNorm2d, PatchEmbed
 from timm.models import group_parameters
 from torch import Tensor, nn
 
-from ..errors import CheckpointError
 from ..registry import MODELS
 from ..weights import StateDict, check, load_weights_file, select_weights
-from .attention import has_statistics
+from .attention import keep_statistics
 
-OUT_TYPES = ('featmap', 'pooled')
+OUTPUTS = dict(featmap=dict(features_only=True), pooled=dict(num_classes=0))  # timm's arguments for each out_type
 PUBLISHED = 'timm'  # of init_cfg: the weights that timm publishes for model_name
-RESERVED = {'pretrained', 'checkpoint_path', 'in_chans', 'features_only', 'num_classes'}  # set by this class
-# For images of any size, where a network has these arguments. Of maps, Swin's last stage shifts its windows too, as in
-# MMDetection; at 224x224, where one window is the map, its classifier does not.
+# For images of any size, where a network has these arguments.
 ANY_SIZE = dict(strict_img_size=False, dynamic_img_size=True, dynamic_img_pad=True)
-ANY_SIZE_MAPS = dict(ANY_SIZE, always_partition=True)
 
 
 @MODELS.register_module()
@@ -54,8 +50,8 @@ class TimmBackbone(BaseModule):
         out_strides: the stride of each map in pixels.
 
     Raises:
-        ValueError: an argument's value is not allowed, or the network gives no maps.
-        CheckpointError: on ``init_weights()``: weights that cannot be read or do not fit.
+        KeyError: ``out_type`` is not allowed. Other arguments' errors are timm's.
+        CheckpointError: on ``init_weights()``: a file that cannot be read or does not fit.
 
     Shapes:
         Input (B, in_channels, H, W). Always returns a tuple; maps are NCHW and contiguous.
@@ -71,57 +67,41 @@ class TimmBackbone(BaseModule):
                  init_cfg: dict[str, Any] | None = None,
                  **timm_args: Any):
         super().__init__(init_cfg)
-        if out_type not in OUT_TYPES:
-            raise ValueError(f'out_type={out_type!r}: allowed are {OUT_TYPES}.')
-        if out_type != 'featmap' and out_indices is not None:
-            raise ValueError(f"out_indices={out_indices!r}: allowed with out_type='featmap' only.")
-        if RESERVED & set(timm_args):
-            raise ValueError(f'{sorted(RESERVED & set(timm_args))} cannot be given: init_cfg names the weights, and '
-                             'in_channels, out_type and the classifier set the rest.')
-        if init_cfg and (init_cfg.get('type') != 'Pretrained' or 'checkpoint' not in init_cfg):
-            raise ValueError(f"init_cfg={init_cfg!r}: allowed are None and dict(type='Pretrained', checkpoint=...).")
         self.model_name = model_name
+        self.in_channels = in_channels
         self.out_type = out_type
         self.norm_eval = norm_eval
+        self.level_norms = level_norms
         self._timm_args = dict(timm_args, in_chans=in_channels)
-        with torch.device('meta'):  # costs nothing
-            bases = type(self._create(num_classes=0)).__mro__
-        accepted = {name for base in bases for name in inspect.signature(base.__init__).parameters}
-        any_size = ANY_SIZE_MAPS if out_type == 'featmap' else ANY_SIZE
-        self._timm_args = {**{key: value for key, value in any_size.items() if key in accepted}, **self._timm_args}
-        self.in_channels = in_channels
+        accepted = {name for base in type(self._bare()).__mro__ for name in inspect.signature(base.__init__).parameters}
+        # Swin's last stage shifts its windows where maps are wanted, as MMDetection's does. At 224x224, where one
+        # window is the map, timm's classifier does not.
+        any_size = dict(ANY_SIZE, always_partition=True) if out_type == 'featmap' else ANY_SIZE
+        self._timm_args = {**{key: any_size[key] for key in accepted.intersection(any_size)}, **self._timm_args}
+        levels = {} if out_indices is None else dict(out_indices=tuple(out_indices))
+        self.network = timm.create_model(model_name, **self._timm_args, **OUTPUTS[out_type], **levels)
         if out_type == 'featmap':
-            given = {} if out_indices is None else dict(out_indices=tuple(out_indices))
-            self.network = self._create(features_only=True, **given)
             self.out_channels = tuple(self.network.feature_info.channels())
             self.out_strides = tuple(self.network.feature_info.reduction())
-            self._channels_last = getattr(self.network, 'output_fmt', 'NCHW') == 'NHWC'
         else:
-            self.network = self._create(num_classes=0)
             self.out_channels = (getattr(self.network, 'head_hidden_size', None) or self.network.num_features, )
         for module in self.network.modules():
             if isinstance(module, PatchEmbed) and not module.strict_img_size:
                 module.dynamic_img_pad = True  # Swin has no argument for it
         for i, channels in enumerate(self.out_channels if level_norms else ()):
             self.add_module(f'norm{i}', LayerNorm2d(channels, eps=1e-5))  # as CvT's own
-        self.level_norms = level_norms
         self.train()
 
-    def _create(self, **options: Any) -> nn.Module:
-        try:
-            return timm.create_model(self.model_name, **self._timm_args, **options)
-        except (TypeError, AssertionError, RuntimeError, IndexError, KeyError, AttributeError) as error:
-            # timm has no specific error for arguments that a network does not accept.
-            raise ValueError(f'timm builds no {self.model_name!r} with {dict(self._timm_args, **options)}: '
-                             f'{type(error).__name__}: {error}') from error
+    def _bare(self) -> nn.Module:
+        """Return the network without outputs and without memory."""
+        with torch.device('meta'):
+            return timm.create_model(self.model_name, **self._timm_args, num_classes=0)
 
     def train(self, mode: bool = True) -> 'TimmBackbone':
         """Set the mode, except, with ``norm_eval``, for BatchNorm."""
         super().train(mode)
         if mode and self.norm_eval:
-            for module in self.modules():
-                if has_statistics(module):
-                    module.eval()
+            keep_statistics(self)
         return self
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -129,7 +109,7 @@ class TimmBackbone(BaseModule):
         if self.out_type == 'pooled':
             return (self.network(x), )
         outs = self.network(x)
-        if self._channels_last:
+        if getattr(self.network, 'output_fmt', 'NCHW') == 'NHWC':
             outs = [out.permute(0, 3, 1, 2) for out in outs]
         if self.level_norms:
             outs = [getattr(self, f'norm{i}')(out) for i, out in enumerate(outs)]
@@ -141,8 +121,7 @@ class TimmBackbone(BaseModule):
     @cached_property
     def _layers(self) -> tuple[dict[str, int], set[str]]:
         """Return the layer of each parameter and the names that timm exempts from decay, both as :func:`_key`."""
-        with torch.device('meta'):
-            bare = timm.create_model(self.model_name, **dict(self._timm_args, num_classes=0))
+        bare = self._bare()
         layers = group_parameters(bare, bare.group_matcher(coarse=False), reverse=True)
         free = getattr(bare, 'no_weight_decay', set)() or ()
         return {_key(name): layer for name, layer in layers.items()}, {_key(name) for name in free}
@@ -153,16 +132,14 @@ class TimmBackbone(BaseModule):
         Every parameter outside of the network is the last layer. Arguments and result as those of
         :meth:`cvt_dense.models.CvT.get_layer_depth`.
         """
-        layers = self._layers[0]
-        num_layers = max(layers.values()) + 2
-        name = param_name.removeprefix(f'{prefix}network.')
-        inside = param_name.startswith(f'{prefix}network.')
-        return (layers.get(_key(name), num_layers - 1) if inside else num_layers - 1), num_layers
+        layers, prefix = self._layers[0], f'{prefix}network.'
+        last = max(layers.values()) + 1
+        inside = param_name.startswith(prefix)
+        return layers.get(_key(param_name.removeprefix(prefix)), last) if inside else last, last + 1
 
     def no_weight_decay(self) -> set[str]:
         """Return the names of parameters that timm exempts from decay: position embeddings and tables, CLS tokens."""
-        free = self._layers[1]
-        return {f'network.{name}' for name, _ in self.network.named_parameters() if _key(name) in free}
+        return {f'network.{name}' for name, _ in self.network.named_parameters() if _key(name) in self._layers[1]}
 
     # -- weights -------------------------------------------------------------------------------------
 
@@ -186,35 +163,21 @@ class TimmBackbone(BaseModule):
 
     def _read(self) -> StateDict:
         """Return the tensors that ``init_cfg`` names under the names of this network's."""
-        source, tensors, given = self.init_cfg['checkpoint'], None, {}
-        if source != PUBLISHED:
-            tensors = select_weights(load_weights_file(source, rename=False), source=source)
-            start = 'backbone.network.'  # of this project's checkpoints
-            given = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
-        if not given:
-            try:
-                given = self._through_timm(tensors)
-            except Exception as error:  # errors of the connection, of the hub and of timm's filters have many types
-                raise CheckpointError(f'{source} gives no weights of {self.model_name!r}: {type(error).__name__}: '
-                                      f'{" ".join(str(error).split())[:400]}') from error
+        source = self.init_cfg['checkpoint']
+        if source == PUBLISHED:
+            given = timm.create_model(self.model_name, pretrained=True, **self._timm_args).state_dict()
+        else:
+            given = select_weights(load_weights_file(source, rename=False), source=source)
         own = self.network.state_dict()
         names = {_key(name): name for name in own}
         given = {names.get(_key(name), name): value for name, value in given.items()}
         check(own, given, source, unused=given)
         return {name: given[name] for name in own}
 
-    def _through_timm(self, tensors: StateDict | None) -> StateDict:
-        """Return published weights (None), or a file's, as timm converts them for this network."""
-        overlay, args = {}, dict(self._timm_args)
-        if tensors is not None:
-            names = timm.get_pretrained_cfg(self.model_name).classifier or ()
-            heads = [tensors.get(f'{name}.weight') for name in ((names, ) if isinstance(names, str) else names)]
-            # With as many outputs as the file has, timm compares strictly.
-            args['num_classes'] = len(heads[0]) if heads and heads[0] is not None else 0
-            overlay = dict(pretrained_cfg_overlay=dict(state_dict=tensors, num_classes=args['num_classes']))
-        return timm.create_model(self.model_name, pretrained=True, **overlay, **args).state_dict()
-
 
 def _key(name: str) -> str:
-    """Return a parameter's name, the same in timm's classifier and in its networks of maps, which flatten modules."""
-    return name.removeprefix('model.').replace('.', '_')
+    """Return a parameter's name, the same in timm's classifiers, its networks of maps, and this project's checkpoints.
+
+    Networks of maps flatten modules.
+    """
+    return name.removeprefix('backbone.network.').removeprefix('model.').replace('.', '_')

@@ -162,8 +162,6 @@ def _reason(own: StateDict, given: StateDict, result: Comparison) -> str:
     if 'stage0.patch_embed.proj.weight' in result.mismatched:
         return ("It was trained with another in_channels: init_cfg=dict(type='Pretrained', checkpoint=..., "
                 "in_channels='adapt') makes it fit.")
-    if result.mismatched and all('.attn.proj' in name for name in result.mismatched):
-        return 'Its heads were pruned: give the arch that tools/prune_heads.py wrote beside it.'
     if any(re.match(r'norm\d+\.', name) for name in given) and any(re.match(r'(norm|head)\.', name)
                                                                   for name in result.missing):
         return "It is a detector's or segmentor's checkpoint, which has no classifier's norm or head."

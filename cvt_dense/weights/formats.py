@@ -200,15 +200,11 @@ def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[
         num_heads: attention heads of each stage, which the tensors do not show.
 
     Raises:
-        ValueError: a tensor that the network needs is missing, or heads were pruned.
+        ValueError: a tensor that the network needs is missing.
     """
     weights = convert(state_dict, 'microsoft')
     arch = measure_arch(weights)
     n = len(arch['depths'])
-    for key, value in weights.items():
-        if key.endswith('attn.proj_q.weight') and value.shape[0] != value.shape[1]:
-            raise ValueError(f"heads were pruned: {key} is {tuple(value.shape)}, and transformers' network has as many "
-                             'channels as tokens have. Use another format.')
     options = [key for key in weights if OPTIONS.match(key) or key.endswith('dist_token')]
     if options:
         raise ValueError(f"transformers' network lacks {options[0]}, and {len(options) - 1} more tensors of options of "

@@ -88,7 +88,7 @@ def tta_sizes(name, *options):
 
 
 def test_tta_sizes_follow_the_test_size():
-    assert tta_sizes('maskrcnn_cvt13_coco', ('test_dataloader.dataset.pipeline.1.scale', (320, 240))) == [
+    assert tta_sizes('retinanet_cvt13_coco', ('test_dataloader.dataset.pipeline.1.scale', (320, 240))) == [
         (320, 240), (256, 192), (384, 288)]
     assert tta_sizes('upernet_cvt13_ade20k', ('test_dataloader.dataset.pipeline.1.scale', (640, 320))) == [
         (320, 160), (480, 240), (640, 320), (800, 400), (960, 480), (1120, 560)]

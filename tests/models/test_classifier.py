@@ -99,10 +99,6 @@ def test_erasing_replaces_a_rectangle_by_noise():
         assert mask.any() and mask[rows.min():rows.max() + 1, columns.min():columns.max() + 1].all()
 
 
-def test_mistakes():
+def test_a_backbone_that_returns_maps():
     with pytest.raises(ValueError, match='out_type'):
         build('featmap')
-    with pytest.raises(ValueError, match='label_smoothing'):
-        ClassificationPreprocessor(label_smoothing=1.)
-    with pytest.raises(ValueError, match='mode'):
-        build().eval()(torch.zeros(1, 3, 32, 32), mode='logits')

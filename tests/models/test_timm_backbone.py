@@ -118,14 +118,3 @@ def test_weights_that_do_not_fit(tmp_path):
     for file in ('timm.pth', 'ours.pth'):
         with pytest.raises(CheckpointError, match=rf'{file}.*blocks\.2'):
             TimmBackbone(**VIT, **pretrained(tmp_path / file)).check_init_weights()
-    with pytest.raises(CheckpointError, match='convnext_atto'):
-        TimmBackbone('convnext_atto', **pretrained('timm')).init_weights()  # the tests run offline
-
-
-@pytest.mark.parametrize('options, match', [
-    (dict(model_name='resnet5'), 'resnet5'), (dict(model_name='test_resnet', out_indices=(7, )), 'out_indices'),
-    (dict(model_name='test_resnet', out_type='map'), 'out_type'),
-    (dict(model_name='test_resnet', pretrained=True), 'pretrained')])
-def test_bad_options(options, match):
-    with pytest.raises(ValueError, match=match):
-        TimmBackbone(**options)

@@ -145,7 +145,6 @@ TOOLS = [
     ['predict', '{config}', '{evil}', '{folder}/data/val/dark', '--out-dir', '{folder}/new'],
     ['export', '{config}', '{evil}', '{folder}/new.onnx'],
     ['attention', '{config}', '{evil}', '{folder}/data/val/dark', '--out-dir', '{folder}/new'],
-    ['prune_heads', '{config}', '{evil}', '{folder}/new.pth', '--keep', '0.5'],
     ['convert_checkpoint', '{evil}', '{folder}/new.pth', '--to', 'microsoft'],
 ]
 

@@ -21,4 +21,19 @@ test_dataloader = val_dataloader
 val_evaluator = dict(metric='bbox')
 test_evaluator = val_evaluator
 
-tta_model = dict(type='DetTTAModel')  # mmdet's own: boxes only
+# Test-time augmentation (tools/test.py --tta): three sizes, each with its mirror image.
+# MMDetection merges the boxes of all; it has no such model for masks.
+tta_model = dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100))
+tta_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(
+        type='TestTimeAug',
+        transforms=[
+            [dict(type='Resize', scale=(1333, side), keep_ratio=True) for side in (800, 640, 960)],
+            [dict(type='RandomFlip', prob=0.), dict(type='RandomFlip', prob=1.)],
+            [dict(type='LoadAnnotations', with_bbox=True)],
+            [dict(type='PackDetInputs',
+                  meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor', 'flip',
+                             'flip_direction'))]
+        ])
+]

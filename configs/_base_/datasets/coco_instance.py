@@ -53,21 +53,3 @@ val_evaluator = dict(
     classwise=True,
     format_only=False)
 test_evaluator = val_evaluator
-
-# Test-time augmentation (tools/test.py --tta): three sizes, each with its mirror image. Boxes of all are
-# merged; masks come from the first.
-tta_model = dict(
-    type='cvt_dense.MaskTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100))
-tta_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(
-        type='TestTimeAug',
-        transforms=[
-            [dict(type='Resize', scale=(1333, side), keep_ratio=True) for side in (800, 640, 960)],
-            [dict(type='RandomFlip', prob=0.), dict(type='RandomFlip', prob=1.)],
-            [dict(type='LoadAnnotations', with_bbox=True)],
-            [dict(type='PackDetInputs',
-                  meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor', 'flip',
-                             'flip_direction'))]
-        ])
-]

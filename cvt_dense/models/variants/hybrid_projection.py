@@ -18,17 +18,11 @@ class HybridProjection(nn.Module):
         embed_dims: channels.
         kernel_size, stride, padding: settings of ``conv``; ``padding`` must be (kernel_size - 1) / 2.
         norm_layer: ``channels -> module``.
-
-    Raises:
-        ValueError: ``padding`` is another number.
     """
 
     def __init__(self, embed_dims: int, kernel_size: int, stride: int, padding: int,
                  norm_layer: Callable[[int], nn.Module]):
         super().__init__()
-        if 2 * padding + 1 != kernel_size:
-            raise ValueError(f'padding {padding} with kernel_qkv={kernel_size}: HybridProjection needs padding '
-                             '(kernel_qkv - 1) / 2.')
         self.conv = nn.Conv2d(embed_dims, embed_dims, kernel_size, stride, padding, groups=embed_dims, bias=False)
         self.bn = norm_layer(embed_dims)
         self.dilated = nn.Conv2d(embed_dims, embed_dims, 5, stride, 4, dilation=2, groups=embed_dims, bias=False)

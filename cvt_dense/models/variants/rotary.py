@@ -18,17 +18,11 @@ class RotaryPositions(RelativePositions):
     weights keep their function.
 
     Args:
-        kwargs: arguments of :class:`RelativePositions`; ``head_dims`` must be even.
-
-    Raises:
-        ValueError: ``head_dims`` is odd.
+        kwargs: arguments of :class:`RelativePositions`; ``head_dims`` must be even, because pairs of channels rotate.
     """
 
     def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
-        if self.head_dims % 2:
-            raise ValueError(f'head_dims={self.head_dims}: RotaryPositions rotates pairs of channels, so embed_dims '
-                             'over num_heads must be even.')
         self.freqs = nn.Parameter(torch.zeros(2, self.num_heads, self.head_dims // 2))
 
     def rotate(self, q: Tensor, k: Tensor, hw_shape: Shape) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...registry import MODELS
-from ..attention import ConvAttention, Shape, softmax_attention
+from ..attention import ConvAttention, RelativePositions, Shape, softmax_attention
 
 Band = tuple[int, int, int]  # windows along one side of the map: where they start, the size of each, their number
 
@@ -39,7 +39,7 @@ class WindowedAttention(ConvAttention):
         self.opaque = False  # to torch.compile, in inference; see cvt_dense.deploy.fuse.compile_backbone
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape | None) -> Tensor:
-        if self.opaque and self.rel_pos is None:
+        if self.opaque and type(self.rel_pos) is RelativePositions:
             return opaque_window_attention(q, k, v, *hw_shape, self.window_size, self.stride_kv, self.num_heads,
                                            self.scale)
         if max(hw_shape) <= self.window_size:
