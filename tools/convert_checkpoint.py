@@ -8,9 +8,10 @@ suffix), which transformers' from_pretrained reads. A user's mistake ends with o
 and exit code 2.
 """
 import argparse
-import hashlib
 import json
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -42,11 +43,9 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def find_num_heads(state_dict) -> tuple:
-    """Return the attention heads of the known architecture that has the shapes of these weights."""
+def find_num_heads(measured: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the attention heads of the known architecture with these ``embed_dims`` and ``depths``."""
     from cvt_dense.models import CvT
-    from cvt_dense.weights import convert, measure_arch
-    measured = measure_arch(convert(state_dict, 'microsoft'))
     for arch in CvT.arch_zoo.values():
         if all(tuple(arch[key]) == value for key, value in measured.items()):
             return arch['num_heads']
@@ -54,51 +53,37 @@ def find_num_heads(state_dict) -> tuple:
                      'attention heads: give --num-heads, one per stage.')
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Convert the checkpoint that the command line names."""
-    args = build_parser().parse_args()
+    args = build_parser().parse_args(argv)
     import safetensors.torch
     import torch
 
-    from cvt_dense.weights import (
-        HUB_FILES,
-        backbone_only,
-        convert,
-        huggingface_config,
-        map_head,
-        read_checkpoint,
-        recognise,
-        select_weights,
-    )
+    from cvt_dense import weights
     with report_errors(ValueError, OSError):
-        state_dict = select_weights(read_checkpoint(args.src), args.weights, args.src)
-        source = recognise(state_dict)
-        if source is None:
-            raise ValueError(f'{args.src} holds no CvT weights: its first keys are {list(state_dict)[:5]}.')
+        state_dict = weights.select_weights(weights.read_checkpoint(args.src), args.weights, args.src)
         if args.map_head:
-            state_dict = map_head(state_dict, *(path.read_text().splitlines() for path in args.map_head))
-        converted = backbone_only(state_dict) if args.to == 'backbone' else convert(state_dict, args.to)
-        others = [key for key in state_dict if key.split('.')[0] not in ('backbone', 'head')]
-        if source == 'cvt_dense' and args.to in ('microsoft', 'huggingface') and others:
-            raise ValueError(f"{args.src} is a detector's, segmentor's or distilled classifier's ({others[0]}...), "
-                             f'for which {args.to} has no names: use --to backbone.')
-        dst, config = args.dst, None
+            state_dict = weights.map_head(state_dict, *(path.read_text().splitlines() for path in args.map_head))
+        authors = weights.convert(state_dict, 'microsoft')
+        others = [key for key in authors if not re.match(r'(stage|norm)\d*\.|head\.', key)]
+        if others and args.to in ('microsoft', 'huggingface'):
+            raise ValueError(f'{args.to} has no name for {others[0]} of {args.src}: use --to backbone.')
+        converted = weights.backbone_only(state_dict) if args.to == 'backbone' else weights.convert(state_dict, args.to)
+        dst, config = args.dst, {}
         if args.to == 'huggingface' and not dst.suffix:
-            config = huggingface_config(state_dict, args.num_heads or find_num_heads(state_dict))
-            dst = dst / HUB_FILES[0]
-        outputs = [dst] if config is None else [dst, dst.parent / 'config.json']
-        check_outputs(outputs, args.force, inputs=[args.src, *Path(args.src).glob('*')])
+            num_heads = args.num_heads or find_num_heads(weights.measure_arch(authors))
+            config[dst / 'config.json'] = json.dumps(weights.huggingface_config(state_dict, num_heads), indent=2) + '\n'
+            dst = dst / weights.HUB_FILES[0]
+        check_outputs([dst, *config], args.force, inputs=[args.src, *Path(args.src).glob('*')])
         with atomic_path(dst) as partial:
             if dst.suffix == '.safetensors':
                 converted = {key: value.contiguous() for key, value in converted.items()}
                 safetensors.torch.save_file(converted, partial, metadata=dict(format='pt'))
             else:
                 torch.save(dict(state_dict=converted, meta={}) if args.to == 'cvt_dense' else converted, partial)
-        if config is not None:
-            write_atomically(outputs[1], json.dumps(config, indent=2) + '\n')
-    sha256 = hashlib.sha256(dst.read_bytes()).hexdigest()
-    print(f'{len(converted)} tensors from {args.src} ({source}, {len(state_dict)} tensors) to {dst} ({args.to}); '
-          f'sha256 {sha256}')
+        for path, text in config.items():
+            write_atomically(path, text)
+    print(f'{len(converted)} of {len(state_dict)} tensors from {args.src} to {dst} ({args.to})')
     if args.to == 'huggingface':
         print('transformers runs CvT with the exact GELU; this project and the authors with QuickGELU: logits differ.')
 

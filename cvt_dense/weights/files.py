@@ -15,7 +15,6 @@ import huggingface_hub
 import safetensors.torch
 import torch
 from filelock import FileLock
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 from mmengine.fileio import get_file_backend
 from mmengine.runner import CheckpointLoader
 from torch import Tensor
@@ -68,20 +67,14 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
     if source.startswith(SCHEME):
         return load_packaged(source)
     with ExitStack() as stack:
-        try:
-            if source.startswith('hf://'):
-                path = from_hub(source)
-            elif source.startswith(('http://', 'https://')):
-                path = _download(source)
-            elif any(re.match(bucket, source) for bucket in BUCKETS):
-                backend = get_file_backend(source, backend_args=dict(backend='petrel'))
-                path = stack.enter_context(backend.get_local_path(source))
-            else:
-                path = source
-        except FileNotFoundError:
-            raise
-        except OSError as error:  # of the network
-            raise CheckpointError(f'{source} cannot be downloaded: {error}.') from error
+        path = source
+        if source.startswith('hf://'):
+            path = from_hub(source)
+        elif source.startswith(('http://', 'https://')):
+            path = _download(source)
+        elif any(re.match(bucket, source) for bucket in BUCKETS):
+            backend = get_file_backend(source, backend_args=dict(backend='petrel'))
+            path = stack.enter_context(backend.get_local_path(source))
         checkpoint = read_checkpoint(path, map_location)
     if not isinstance(checkpoint, Mapping):
         raise CheckpointError(f'{source} holds a {type(checkpoint).__name__}: a checkpoint is a dict.')
@@ -113,10 +106,7 @@ def read_checkpoint(path: str | Path, map_location: Any = 'cpu') -> Any:
     """
     path = Path(path).expanduser()
     if path.is_dir():
-        found = [path / name for name in HUB_FILES if (path / name).is_file()]
-        if not found:
-            raise FileNotFoundError(f'The folder {path} has none of {", ".join(HUB_FILES)}.')
-        path = found[0]
+        path = next((path / name for name in HUB_FILES if (path / name).is_file()), path / HUB_FILES[0])
     if not path.is_file():
         raise FileNotFoundError(f'The checkpoint {path} does not exist.')
     if map_location is None and not torch.cuda.is_available():
@@ -150,18 +140,14 @@ def _check_size(path: Path) -> None:
 
 def _why_unreadable(path: Path, error: Exception) -> str:
     with path.open('rb') as file:
-        start = file.read(16)
-    if start.lstrip()[:1] == b'<':
-        return f'{path} is a web page, not a checkpoint.'
+        named = f'{path} ({path.stat().st_size:,} bytes, starting with {file.read(16)!r})'
     text = ' '.join(str(error).split())
-    named = f'{path} ({path.stat().st_size:,} bytes, starting with {start!r})'
     if isinstance(error, pickle.UnpicklingError):
         wanted = re.search(r'GLOBAL ([\w.]+)', text)
         what = f'opening it would run {wanted[1]}' if wanted else 'it is no checkpoint, or holds more than weights'
         return (f'{named} is refused: {what}. If you trust whoever made the file, set the environment variable '
                 f'{UNSAFE_VARIABLE}=1.')
-    return (f'{named} cannot be read as a checkpoint: '
-            f'{type(error).__name__}: {text[:300]}')
+    return f'{named} cannot be read as a checkpoint: {type(error).__name__}: {text[:300]}'
 
 
 def select_weights(checkpoint: Any, weights: str = 'ema', source: str = 'the checkpoint') -> StateDict:
@@ -199,30 +185,30 @@ def _download(url: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f'{path}.lock'):  # several processes may need it
         if not path.exists():
-            torch.hub.download_url_to_file(url, str(path), progress=os.isatty(0))
+            try:
+                torch.hub.download_url_to_file(url, str(path), progress=os.isatty(0))
+            except OSError as error:
+                raise CheckpointError(f'{url} cannot be downloaded: {error}.') from error
     return path
 
 
 def from_hub(source: str) -> Path:
-    """Return ``hf://OWNER/REPOSITORY[/FILE][@REVISION]`` from ``huggingface_hub``'s cache, else from the hub.
+    """Return ``hf://OWNER/REPOSITORY[/FILE][@REVISION]`` from the hub, or from ``huggingface_hub``'s cache.
 
     Raises:
         CheckpointError: the name is malformed, or the file is neither cached nor reachable.
     """
-    name, _, revision = source.removeprefix('hf://').partition('@')
-    owner, _, rest = name.partition('/')
-    repository, _, file = rest.partition('/')
-    if not owner or not repository:
+    found = re.fullmatch(r'hf://([^/@]+/[^/@]+)(?:/([^@]+))?(?:@(.+))?', source)
+    if not found:
         raise CheckpointError(f'{source!r} is not of the form hf://OWNER/REPOSITORY[/FILE][@REVISION].')
-    reason: Exception | None = None
+    repository, file, revision = found.groups()
     for cached in (True, False):
         for candidate in [file] if file else HUB_FILES:
             try:
                 return Path(huggingface_hub.hf_hub_download(
-                    f'{owner}/{repository}', candidate, revision=revision or None, local_files_only=cached))
-            except (EntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
-                reason = error
+                    repository, candidate, revision=revision, local_files_only=cached))
+            except (OSError, ValueError) as error:  # all errors of the hub are one of these
+                reason = ' '.join(str(error).split())
     raise CheckpointError(f'{source} is neither in the cache of huggingface_hub '
-                          f'({huggingface_hub.constants.HF_HUB_CACHE}) nor can it be downloaded: '
-                          f'{str(reason).strip().splitlines()[0]} Offline, run "hf download {owner}/{repository}" '
-                          'before, or give a file.') from reason
+                          f'({huggingface_hub.constants.HF_HUB_CACHE}) nor can it be downloaded: {reason} Offline, run '
+                          f'"hf download {repository}" before, or give a file.')

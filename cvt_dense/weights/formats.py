@@ -14,6 +14,7 @@ Only names change: tensors are passed through untouched, in the order given.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -25,7 +26,10 @@ OPTIONS = re.compile(r'stage\d+\.(pos_embed$|blocks\.\d+\.(ls[12]\.|attn\.(?!'
 
 StateDict = Mapping[str, Tensor]
 
-_HF_BLOCK = {
+_TOP = {'norm': 'layernorm', 'head': 'classifier'}  # Hugging Face's modules for the authors'
+_INNER = {
+    'patch_embed.proj': 'embedding.convolution_embeddings.projection',
+    'patch_embed.norm': 'embedding.convolution_embeddings.normalization',
     'norm1': 'layernorm_before',
     'norm2': 'layernorm_after',
     'attn.proj': 'attention.output.dense',
@@ -33,76 +37,49 @@ _HF_BLOCK = {
     'mlp.fc2': 'output.dense',
 }
 for _short, _long in (('q', 'query'), ('k', 'key'), ('v', 'value')):
-    _HF_BLOCK[f'attn.proj_{_short}'] = f'attention.attention.projection_{_long}'
+    _INNER[f'attn.proj_{_short}'] = f'attention.attention.projection_{_long}'
     for _ours, _theirs in (('conv', 'convolution'), ('bn', 'normalization')):
-        _HF_BLOCK[f'attn.conv_proj_{_short}.{_ours}'] = (
+        _INNER[f'attn.conv_proj_{_short}.{_ours}'] = (
             f'attention.attention.convolution_projection_{_long}.convolution_projection.{_theirs}')
-_HF_EMBED = {
-    'patch_embed.proj': 'embedding.convolution_embeddings.projection',
-    'patch_embed.norm': 'embedding.convolution_embeddings.normalization',
-}
-_HF_TOP = {'norm': 'layernorm', 'head': 'classifier'}
+
+
+def _rename(pattern: str, stage_name: str, block_name: str, top: Mapping[str, str], inner: Mapping[str, str],
+            key: str) -> str:
+    """Return a key in another naming; one that ``pattern`` and the tables do not have stays as it is."""
+    module, _, leaf = key.rpartition('.')
+    if module in top:
+        return f'{top[module]}.{leaf}'
+    found = re.fullmatch(pattern, module)
+    if not found:
+        return key
+    stage, block, name = found.groups()
+    place = f'{stage_name}{stage}' if block is None else f'{stage_name}{stage}.{block_name}{block}'
+    if name is None and leaf == 'cls_token':
+        return f'{place}.{leaf}'
+    return f'{place}.{inner[name]}.{leaf}' if name in inner else key
 
 
 def _inverted(names: dict[str, str]) -> dict[str, str]:
     return {theirs: ours for ours, theirs in names.items()}
 
 
-def _huggingface_name(key: str) -> str | None:
-    module, _, leaf = key.rpartition('.')
-    if module in _HF_TOP:
-        return f'{_HF_TOP[module]}.{leaf}'
-    found = re.fullmatch(r'stage(\d+)(?:\.blocks\.(\d+))?(?:\.(.+))?', module)
-    if not found:
-        return None
-    stage, block, inner = found.groups()
-    if block is None and inner is None and leaf == 'cls_token':
-        return f'cvt.encoder.stages.{stage}.cls_token'
-    names = _HF_EMBED if block is None else _HF_BLOCK
-    if inner not in names:
-        return None
-    layer = '' if block is None else f'layers.{block}.'
-    return f'cvt.encoder.stages.{stage}.{layer}{names[inner]}.{leaf}'
-
-
-def _microsoft_name(key: str) -> str | None:
-    module, _, leaf = key.rpartition('.')
-    if module in _HF_TOP.values():
-        return f'{_inverted(_HF_TOP)[module]}.{leaf}'
-    # A bare CvtModel has no leading 'cvt.'.
-    found = re.fullmatch(r'(?:cvt\.)?encoder\.stages\.(\d+)(?:\.layers\.(\d+))?(?:\.(.+))?', module)
-    if not found:
-        return None
-    stage, block, inner = found.groups()
-    if block is None and inner is None and leaf == 'cls_token':
-        return f'stage{stage}.cls_token'
-    names = _inverted(_HF_EMBED if block is None else _HF_BLOCK)
-    if inner not in names:
-        return None
-    layer = '' if block is None else f'blocks.{block}.'
-    return f'stage{stage}.{layer}{names[inner]}.{leaf}'
-
-
-def _classifier_name(key: str) -> str:
-    return f'backbone.{key}' if re.match(r'(stage|norm)\d*\.', key) else key
-
-
 class _Naming(NamedTuple):
-    """A pattern that most keys of a naming match, and functions that translate keys to and from the authors' naming.
-
-    The functions return None for a key that does not belong to the naming.
-    """
+    """A pattern that most keys of a naming match, and functions that translate keys to and from the authors' naming."""
     pattern: str
-    to_authors: Callable[[str], str | None]
-    from_authors: Callable[[str], str | None]
+    to_authors: Callable[[str], str]
+    from_authors: Callable[[str], str]
 
 
 _NAMINGS = {
     'microsoft': _Naming(r'stage\d+\.(patch_embed|blocks)\.', str, str),
-    'huggingface': _Naming(r'(cvt\.)?encoder\.stages\.\d+\.(embedding\.convolution_embeddings|layers)\.',
-                           _microsoft_name, _huggingface_name),
-    'cvt_dense': _Naming(r'backbone\.stage\d+\.(patch_embed|blocks)\.',
-                         lambda key: key.removeprefix('backbone.'), _classifier_name),
+    'huggingface': _Naming(  # a bare CvtModel has no leading 'cvt.'
+        r'(cvt\.)?encoder\.stages\.\d+\.(embedding\.convolution_embeddings|layers)\.',
+        partial(_rename, r'(?:cvt\.)?encoder\.stages\.(\d+)(?:\.layers\.(\d+))?(?:\.(.+))?', 'stage', 'blocks.',
+                _inverted(_TOP), _inverted(_INNER)),
+        partial(_rename, r'stage(\d+)(?:\.blocks\.(\d+))?(?:\.(.+))?', 'cvt.encoder.stages.', 'layers.', _TOP,
+                _INNER)),
+    'cvt_dense': _Naming(r'backbone\.stage\d+\.(patch_embed|blocks)\.', lambda key: key.removeprefix('backbone.'),
+                         lambda key: f'backbone.{key}' if re.match(r'(stage|norm)\d*\.', key) else key),
 }
 FORMATS = tuple(_NAMINGS)
 
@@ -128,26 +105,23 @@ def convert(state_dict: StateDict, to: str) -> dict[str, Tensor]:
         (a neck's, a renamed one) keeps its name, so that a comparison with a network shows it.
 
     Raises:
-        ValueError: ``state_dict`` is not CvT's, or ``to`` is unknown.
+        ValueError: ``state_dict`` is not CvT's.
+        KeyError: ``to`` is unknown.
     """
     source = recognise(state_dict)
     if source is None:
         raise ValueError(f'not a CvT state dict: no key is named as in any of {FORMATS}; the first keys are '
                          f'{list(state_dict)[:5]}.')
-    if to not in FORMATS:
-        raise ValueError(f'unknown format {to!r}: allowed are {FORMATS}.')
     if source == to:
         return dict(state_dict)
-    authors = {_NAMINGS[source].to_authors(key) or key: value for key, value in state_dict.items()}
-    return {_NAMINGS[to].from_authors(key) or key: value for key, value in authors.items()}
+    authors = {_NAMINGS[source].to_authors(key): value for key, value in state_dict.items()}
+    return {_NAMINGS[to].from_authors(key): value for key, value in authors.items()}
 
 
 def backbone_only(state_dict: StateDict) -> dict[str, Tensor]:
     """Return the backbone's tensors of any CvT state dict, named as ``CvT.state_dict()`` names them."""
-    return {
-        key: value
-        for key, value in convert(state_dict, 'microsoft').items() if re.match(r'(stage|norm)\d*\.', key)
-    }
+    return {key: value for key, value in convert(state_dict, 'microsoft').items()
+            if re.match(r'(stage|norm)\d*\.', key)}
 
 
 def map_head(state_dict: StateDict, source: Sequence[str], target: Sequence[str]) -> dict[str, Tensor]:
@@ -180,13 +154,10 @@ def measure_arch(state_dict: StateDict) -> dict[str, tuple[int, ...]]:
     A stage whose embedding is missing has 0 for its ``embed_dims``.
     """
     stages = sorted({int(found[1]) for key in state_dict if (found := re.match(r'stage(\d+)\.', key))})
-    dims, depths = [], []
-    for i in stages:
-        weight = state_dict.get(f'stage{i}.patch_embed.proj.weight')
-        dims.append(0 if weight is None else weight.shape[0])
-        blocks = {found[1] for key in state_dict if (found := re.match(rf'stage{i}\.blocks\.(\d+)\.', key))}
-        depths.append(len(blocks))
-    return dict(embed_dims=tuple(dims), depths=tuple(depths))
+    embeddings = [state_dict.get(f'stage{i}.patch_embed.proj.weight') for i in stages]
+    blocks = {found.groups() for key in state_dict if (found := re.match(r'stage(\d+)\.blocks\.(\d+)\.', key))}
+    return dict(embed_dims=tuple(0 if weight is None else weight.shape[0] for weight in embeddings),
+                depths=tuple(sum(stage == str(i) for stage, _ in blocks) for i in stages))
 
 
 def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[str, Any]:
@@ -219,10 +190,8 @@ def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[
             embed_dim=list(arch['embed_dims']),
             depth=list(arch['depths']),
             num_heads=list(num_heads),
-            mlp_ratio=[
-                weights[f'stage{i}.blocks.0.mlp.fc1.weight'].shape[0] / dims
-                for i, dims in enumerate(arch['embed_dims'])
-            ],
+            mlp_ratio=[weights[f'stage{i}.blocks.0.mlp.fc1.weight'].shape[0] / dims
+                       for i, dims in enumerate(arch['embed_dims'])],
             patch_sizes=[weights[f'stage{i}.patch_embed.proj.weight'].shape[-1] for i in range(n)],
             patch_stride=[4] + [2] * (n - 1),
             patch_padding=[2] + [1] * (n - 1),

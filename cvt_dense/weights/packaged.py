@@ -20,14 +20,12 @@ def load_packaged(url: str) -> dict[str, Any]:
         url: ``cvt_dense://cvt-nano``.
 
     Raises:
-        CheckpointError: there are no such weights, or their file is missing or is not the one that was published.
+        CheckpointError: there are no such weights, or their file is not the one that was published.
     """
     name = url.removeprefix(SCHEME)
     if name not in SHA256:
         raise CheckpointError(f'{url}: the weights in this package are {", ".join(map(repr, SHA256))}.')
     path = FOLDER / f'{name.replace("-", "_")}.safetensors'
-    if not path.is_file():
-        raise CheckpointError(f'{url}: {path} is missing; install cvt_dense again.')
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != SHA256[name]:
         raise CheckpointError(f'{url}: {path} does not have its published checksum; install cvt_dense again.')

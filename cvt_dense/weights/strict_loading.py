@@ -32,8 +32,7 @@ class StrictPretrainedInit(PretrainedInit):
     def __init__(self, checkpoint: str, prefix: str | None = None, map_location: Any = 'cpu', weights: str = 'ema',
                  in_channels: str | None = None):
         if in_channels not in (None, 'adapt'):
-            raise ValueError(f"init_cfg.in_channels={in_channels!r}: allowed are 'adapt' (the file's first convolution "
-                             "is made to fit the network's in_channels) and None (it must fit as it is).")
+            raise ValueError(f"init_cfg.in_channels={in_channels!r}: allowed are 'adapt' and None.")
         super().__init__(checkpoint, prefix, map_location)
         self.weights = weights
         self.in_channels = in_channels
