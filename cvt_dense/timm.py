@@ -3,7 +3,7 @@
 Importing this module registers ``cvt_13``, ``cvt_21`` and ``cvt_w24``, whose published weights come from the Hub, and
 ``cvt_nano``, whose weights are part of this package.
 """
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, register_mo
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
-from .models.cvt import CvT, to_map
+from .models.cvt import CvT, init_linear, to_map
 from .weights import convert
 from .weights.packaged import FOLDER
 
@@ -33,10 +33,9 @@ class CvTClassifier(nn.Module):
         pooled = CvT.arch_zoo[arch].get('cls_token') is False
         self.backbone = CvT(arch, in_channels=in_chans, out_type='avg_featmap' if pooled else 'cls_token', **kwargs)
         self.num_features = self.head_hidden_size = self.backbone.out_channels[-1]
-        stages = self.backbone.stages
         self.feature_info = [
             dict(num_chs=stage.patch_embed.proj.out_channels, reduction=4 * 2**i, module=f'backbone.stage{i}')
-            for i, stage in enumerate(stages)]
+            for i, stage in enumerate(self.backbone.stages)]
         self.head_drop = nn.Dropout(drop_rate)
         self.reset_classifier(num_classes)
 
@@ -47,10 +46,7 @@ class CvTClassifier(nn.Module):
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
         """Give the network a new classifier; ``global_pool`` is there for timm and has no effect."""
         self.num_classes = num_classes
-        self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
-        if num_classes:
-            nn.init.trunc_normal_(self.head.weight, std=0.02)
-            nn.init.zeros_(self.head.bias)
+        self.head = init_linear(nn.Linear(self.num_features, num_classes)) if num_classes else nn.Identity()
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Map images (B, in_chans, H, W) to the normalised tokens of the last stage (B, [1 +] H' * W', C)."""
@@ -78,14 +74,12 @@ class CvTClassifier(nn.Module):
             indices: numbers of the stages, or how many of the last ones. Default: all.
             norm: whether the last stage's map goes through the final norm.
             stop_early: whether later stages than the last of ``indices`` are left out.
-            output_fmt: 'NCHW'.
+            output_fmt: 'NCHW', the only layout.
             intermediates_only: whether the maps alone are returned.
 
         Returns:
             A list of maps; or, without ``intermediates_only``, the tokens of :meth:`forward_features` and that list.
         """
-        if output_fmt != 'NCHW':
-            raise ValueError(f"output_fmt={output_fmt!r}: allowed is 'NCHW'.")
         stages = self.backbone.stages
         taken, last = feature_take_indices(len(stages), indices)
         maps = []
@@ -165,31 +159,16 @@ def _filter(state_dict: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor
             for name, value in convert(state_dict, 'cvt_dense').items()}
 
 
-def _create(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    return build_model_with_cfg(CvTClassifier, name, pretrained, arch=name.replace('_', '-'),
-                                pretrained_filter_fn=_filter, kwargs_filter=('global_pool', 'img_size'),
-                                feature_cfg=dict(out_indices=(0, 1, 2), feature_cls='getter'), **kwargs)
+def _entrypoint(name: str) -> Callable[..., nn.Module]:
+    """Register and return the function that ``timm.create_model`` calls for a network."""
+    def create(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+        """Build the network; ``kwargs`` are arguments of :class:`CvTClassifier`."""
+        return build_model_with_cfg(CvTClassifier, name, pretrained, arch=name.replace('_', '-'),
+                                    pretrained_filter_fn=_filter, kwargs_filter=('global_pool', 'img_size'),
+                                    feature_cfg=dict(out_indices=(0, 1, 2), feature_cls='getter'), **kwargs)
+
+    create.__name__ = name
+    return register_model(create)
 
 
-@register_model
-def cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """Build CvT-13."""
-    return _create('cvt_13', pretrained, **kwargs)
-
-
-@register_model
-def cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """Build CvT-21."""
-    return _create('cvt_21', pretrained, **kwargs)
-
-
-@register_model
-def cvt_w24(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """Build CvT-W24."""
-    return _create('cvt_w24', pretrained, **kwargs)
-
-
-@register_model
-def cvt_nano(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """Build CvT-nano."""
-    return _create('cvt_nano', pretrained, **kwargs)
+cvt_13, cvt_21, cvt_w24, cvt_nano = map(_entrypoint, ('cvt_13', 'cvt_21', 'cvt_w24', 'cvt_nano'))

@@ -88,40 +88,29 @@ def count_parts(model: nn.Module, size: tuple[int, int]) -> dict[str, tuple[int,
     model = model.eval()
     backbone = model if isinstance(model, CvT) else model.backbone
     parts = {f'backbone.{name}': module for name, module in backbone.named_children()}
-    alone = model
-    if isinstance(model, MaskedImageModel):  # takes its features from inside the backbone
-        parts['decoder'] = model.decoder
-    elif backbone is not model:
-        alone = backbone
+    # A masked image model takes its features from inside the backbone, so all of it runs there.
+    alone = model if isinstance(model, MaskedImageModel) else backbone
     twin = copy.deepcopy(alone).to('meta')
-    prefix = '' if alone is not backbone else 'backbone.'
-    macs, features = count({name: twin.get_submodule(name.removeprefix(prefix)) for name in parts},
-                           partial(twin, torch.empty(1, backbone.in_channels, *size, device='meta')))
+    inside = {f'backbone.{name}': module
+              for name, module in getattr(twin, 'backbone', twin).named_children()}
+    if alone is not backbone:
+        parts['decoder'], inside['decoder'] = model.decoder, twin.decoder
+    macs, features = count(inside, partial(twin, torch.empty(1, backbone.in_channels, *size, device='meta')))
     if alone is not model:
         others = {name: module for name, module in model.named_children() if name != 'backbone'}
         model.backbone = RandomFeatures([feature.shape for feature in features])
         batch = random_batch(model, 1, size)
+        run = partial(forward, model, batch)
         if hasattr(model, 'roi_head'):
             # mmdet's forward without post-processing sends 1000 boxes through Cascade R-CNN's mask heads.
             model.roi_head.test_cfg.score_thr = 0.  # random weights give low scores only
             run = partial(model.predict, batch['inputs'], batch['data_samples'])
-        else:
-            run = partial(forward, model, batch)
         macs.update(count(others, run)[0])
         model.backbone = backbone
         parts.update(others)
     parameters = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
     parameters['other'] = sum(p.numel() for p in model.parameters()) - sum(parameters.values())
     return {name: (number, macs[name]) for name, number in parameters.items()}
-
-
-def build(name: str) -> nn.Module:
-    """Return the network of an architecture's name (a classifier of 1000 classes) or of a config."""
-    if name in CvT.arch_zoo:
-        return ImageClassifier(dict(type='cvt_dense.CvT', arch=name, out_type='cls_token'))
-    if not Path(name).is_file():
-        raise ValueError(f'{name!r} is neither a config file nor one of {", ".join(CvT.arch_zoo)}.')
-    return build_model(name)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -137,13 +126,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print the parameters and multiply-accumulate operations of a network."""
     args = build_parser().parse_args(argv)
     torch.manual_seed(0)
-    with report_errors(ValueError):
-        model = build(args.network)
-        try:
-            parts = count_parts(model, args.size)
-        except RuntimeError as error:  # DINO chooses 900 places of its maps, and a small image has fewer
-            raise ValueError(f'{args.network} does not run on {args.size[0]}x{args.size[1]} pixels '
-                             f'({error}); is that too small for it?') from error
+    with report_errors(ValueError, FileNotFoundError):
+        if args.network in CvT.arch_zoo:
+            pooled = CvT.arch_zoo[args.network].get('cls_token') is False
+            model = ImageClassifier(dict(type='cvt_dense.CvT', arch=args.network,
+                                         out_type='avg_featmap' if pooled else 'cls_token'))
+        else:
+            model = build_model(args.network)
+    parts = count_parts(model, args.size)
     parts['total'] = tuple(map(sum, zip(*parts.values())))
     print(f'{args.network} at {args.size[0]}x{args.size[1]}')
     print(f'{"":<20}{"parameters":>14}{"GMACs":>12}')
