@@ -21,14 +21,6 @@ MIN_INPUT_SIZE = 16
 # there. All later maps are tokens seen as an image, which is channels-last without a copy on any device.
 CHANNELS_LAST = ('cpu', )
 OUT_TYPES = ('featmap', 'cls_token', 'avg_featmap')
-# Kernels whose output activation checkpointing keeps: on large maps attention is most of a block's time, while its
-# output is about a twentieth of the block's activations.
-ATTENTION_KERNELS = [
-    getattr(torch.ops.aten, name).default
-    for name in ('_scaled_dot_product_flash_attention', '_scaled_dot_product_flash_attention_for_cpu',
-                 '_scaled_dot_product_efficient_attention', '_scaled_dot_product_cudnn_attention')
-    if hasattr(torch.ops.aten, name)
-]
 
 ARCH_ZOO: dict[str, dict[str, Any]] = {
     'cvt-13':
@@ -43,70 +35,6 @@ ARCH_ZOO: dict[str, dict[str, Any]] = {
     'cvt-nano':
     dict(embed_dims=(32, 64, 128), depths=(1, 2, 6), num_heads=(1, 2, 4), cls_token=False),
 }
-
-
-def resolve_arch(arch: str | Mapping[str, Any],
-                 with_cls_token: bool | None,
-                 with_dist_token: bool,
-                 drop_rate: float | Sequence[float] | None,
-                 attn_drop_rate: float | Sequence[float] | None,
-                 drop_path_rate: float | Sequence[float] | None,
-                 **arguments: Any) -> list[dict[str, Any]]:
-    """Return the options of each stage, arguments of :class:`CvTStage`.
-
-    Args:
-        arch: a name in :data:`ARCH_ZOO`, or a dict.
-        with_cls_token, with_dist_token, drop_rate, attn_drop_rate, drop_path_rate: those of
-            :class:`~cvt_dense.models.CvT`, which replace what ``arch`` has.
-        arguments: further options of a stage, each one value or a list with one per stage.
-
-    Raises:
-        ValueError: ``arch`` is unknown, or a list is not one value per stage.
-    """
-    if isinstance(arch, str):
-        if arch.lower() not in ARCH_ZOO:
-            raise ValueError(f'arch={arch!r}: allowed are {", ".join(ARCH_ZOO)}, or a dict with embed_dims, depths and '
-                             'num_heads.')
-        arch = ARCH_ZOO[arch.lower()]
-    number = len(arch['embed_dims'])
-    rest = number - 1
-    rates = dict(drop_rates=drop_rate, attn_drop_rates=attn_drop_rate, drop_path_rates=drop_path_rate)
-    columns = dict(patch_sizes=[7] + [3] * rest, patch_strides=[4] + [2] * rest, patch_paddings=[2] + [1] * rest,
-                   cls_token=[False] * rest + [True], drop_path_rates=0.)
-    columns.update(arch)
-    columns.update({name: value for name, value in rates.items() if value is not None})
-    columns = dict(**columns, **arguments, dist_token=[False] * rest + [with_dist_token])
-    columns = {name: spread(name, value, number) for name, value in columns.items()}
-    if with_cls_token is not None:
-        columns['cls_token'] = [*columns['cls_token'][:-1], True] if with_cls_token else [False] * number
-    depths = columns['depths']
-    if isinstance(drop_path_rate, (int, float)):  # grows through the whole network
-        block_rates = torch.linspace(0, drop_path_rate, sum(depths), device='cpu').split(depths)
-    else:
-        block_rates = [torch.linspace(0, rate, depth, device='cpu')
-                       for rate, depth in zip(columns['drop_path_rates'], depths)]
-    columns['drop_path_rates'] = [stage_rates.tolist() for stage_rates in block_rates]
-    return [dict(zip(columns, row)) for row in zip(*columns.values())]
-
-
-def spread(name: str, value: Any, number: int, what: str = 'stages') -> list[Any]:
-    """Return a list of ``number`` values.
-
-    Args:
-        name: name of the setting, for the message.
-        value: one value, which is repeated, or a list.
-        number: the number of values.
-        what: what there are ``number`` of, for the message.
-
-    Raises:
-        ValueError: a list has another length.
-    """
-    if not isinstance(value, (list, tuple)):
-        return [value] * number
-    if len(value) != number:
-        raise ValueError(f'{name}={value!r} has {len(value)} values for {number} {what}: give one value, or a list '
-                         f'with one for each.')
-    return list(value)
 
 
 class ConvEmbed(nn.Module):
@@ -175,9 +103,10 @@ class CvTStage(nn.Module):
         super().__init__()
         blocks = []  # built before the embedding, so that a seed gives the same weights as in earlier versions
         for cfg, drop_path in zip(spread('attn_cfg of a stage', attn_cfg, depths, 'blocks'), drop_path_rates):
+            cfg = {'type': 'cvt_dense.ConvAttention', **(cfg or {})}
             attn = MODELS.build(dict(
-                **{'type': 'cvt_dense.ConvAttention', **(cfg or {})}, **projections, embed_dims=embed_dims,
-                num_heads=num_heads, attn_drop_rate=attn_drop_rates, proj_drop_rate=drop_rates, norm_layer=norm_layer))
+                **cfg, **projections, embed_dims=embed_dims, num_heads=num_heads, attn_drop_rate=attn_drop_rates,
+                proj_drop_rate=drop_rates, norm_layer=norm_layer))
             blocks.append(Block(embed_dims, attn, mlp_ratios, drop_rates, drop_path, act_layer, layer_scale_init_value))
         self.patch_embed = ConvEmbed(in_channels, embed_dims, patch_sizes, patch_strides, patch_paddings)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, embed_dims)) if cls_token else None
@@ -436,6 +365,73 @@ def to_map(tokens: Tensor, hw_shape: Shape) -> Tensor:
     return tokens.unflatten(1, hw_shape).permute(0, 3, 1, 2)
 
 
+# -- options -----------------------------------------------------------------------------------------
+
+
+def resolve_arch(arch: str | Mapping[str, Any],
+                 with_cls_token: bool | None,
+                 with_dist_token: bool,
+                 drop_rate: float | Sequence[float] | None,
+                 attn_drop_rate: float | Sequence[float] | None,
+                 drop_path_rate: float | Sequence[float] | None,
+                 **arguments: Any) -> list[dict[str, Any]]:
+    """Return the options of each stage, arguments of :class:`CvTStage`.
+
+    Args:
+        arch: a name in :data:`ARCH_ZOO`, or a dict.
+        with_cls_token, with_dist_token, drop_rate, attn_drop_rate, drop_path_rate: those of
+            :class:`~cvt_dense.models.CvT`, which replace what ``arch`` has.
+        arguments: further options of a stage, each one value or a list with one per stage.
+
+    Raises:
+        ValueError: ``arch`` is unknown, or a list is not one value per stage.
+    """
+    if isinstance(arch, str):
+        if arch.lower() not in ARCH_ZOO:
+            raise ValueError(f'arch={arch!r}: allowed are {", ".join(ARCH_ZOO)}, or a dict with embed_dims, depths and '
+                             'num_heads.')
+        arch = ARCH_ZOO[arch.lower()]
+    number = len(arch['embed_dims'])
+    rest = number - 1
+    rates = dict(drop_rates=drop_rate, attn_drop_rates=attn_drop_rate, drop_path_rates=drop_path_rate)
+    columns = dict(patch_sizes=[7] + [3] * rest, patch_strides=[4] + [2] * rest, patch_paddings=[2] + [1] * rest,
+                   cls_token=[False] * rest + [True], drop_path_rates=0.)
+    columns.update(arch)
+    columns.update({name: value for name, value in rates.items() if value is not None})
+    columns = dict(**columns, **arguments, dist_token=[False] * rest + [with_dist_token])
+    columns = {name: spread(name, value, number) for name, value in columns.items()}
+    if with_cls_token is not None:
+        columns['cls_token'] = [*columns['cls_token'][:-1], True] if with_cls_token else [False] * number
+    depths = columns['depths']
+    if isinstance(drop_path_rate, (int, float)):  # grows through the whole network
+        block_rates = torch.linspace(0, drop_path_rate, sum(depths), device='cpu').split(depths)
+    else:
+        block_rates = [torch.linspace(0, rate, depth, device='cpu')
+                       for rate, depth in zip(columns['drop_path_rates'], depths)]
+    columns['drop_path_rates'] = [stage_rates.tolist() for stage_rates in block_rates]
+    return [dict(zip(columns, row)) for row in zip(*columns.values())]
+
+
+def spread(name: str, value: Any, number: int, what: str = 'stages') -> list[Any]:
+    """Return a list of ``number`` values.
+
+    Args:
+        name: name of the setting, for the message.
+        value: one value, which is repeated, or a list.
+        number: the number of values.
+        what: what there are ``number`` of, for the message.
+
+    Raises:
+        ValueError: a list has another length.
+    """
+    if not isinstance(value, (list, tuple)):
+        return [value] * number
+    if len(value) != number:
+        raise ValueError(f'{name}={value!r} has {len(value)} values for {number} {what}: give one value, or a list '
+                         f'with one for each.')
+    return list(value)
+
+
 def _resolve_out_indices(out_type: str, out_indices: Sequence[int] | None, stages: int) -> tuple[int, ...]:
     """Return the stages whose output is returned, ascending and not negative."""
     if out_type not in OUT_TYPES:
@@ -443,8 +439,10 @@ def _resolve_out_indices(out_type: str, out_indices: Sequence[int] | None, stage
     if out_indices is None:
         return tuple(range(stages)) if out_type == 'featmap' else (stages - 1, )
     resolved = [i + stages if i < 0 else i for i in out_indices]
-    allowed = resolved == [stages - 1] or out_type == 'featmap' and resolved and resolved[0] >= 0 and (
-        resolved[-1] <= stages and resolved == sorted(set(resolved)))
+    if out_type == 'featmap':
+        allowed = resolved and resolved == sorted(set(resolved)) and 0 <= resolved[0] and resolved[-1] <= stages
+    else:
+        allowed = resolved == [stages - 1]
     if not allowed:
         raise ValueError(f"out_indices={out_indices!r} with out_type={out_type!r}: 'featmap' allows ascending numbers "
                          f'from {-stages} to {stages}, which is a max-pooled level after the last stage; the other '
@@ -453,6 +451,15 @@ def _resolve_out_indices(out_type: str, out_indices: Sequence[int] | None, stage
 
 
 # -- activation checkpointing ------------------------------------------------------------------------
+
+# Kernels whose output activation checkpointing keeps: on large maps attention is most of a block's time, while its
+# output is about a twentieth of the block's activations.
+ATTENTION_KERNELS = [
+    getattr(torch.ops.aten, name).default
+    for name in ('_scaled_dot_product_flash_attention', '_scaled_dot_product_flash_attention_for_cpu',
+                 '_scaled_dot_product_efficient_attention', '_scaled_dot_product_cudnn_attention')
+    if hasattr(torch.ops.aten, name)
+]
 
 
 def _checkpoint_contexts(block: nn.Module) -> tuple[AbstractContextManager, AbstractContextManager]:
