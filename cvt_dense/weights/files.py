@@ -169,12 +169,12 @@ def select_weights(checkpoint: Any, weights: str = 'ema', source: str = 'the che
     if weights == 'raw' and isinstance(state_dict, Mapping) and isinstance(checkpoint.get('ema_state_dict'), Mapping):
         state_dict = {name.removeprefix('module.'): value for name, value in checkpoint['ema_state_dict'].items()
                       if str(name).startswith('module.')}
-    if not isinstance(state_dict, Mapping) or not any(isinstance(value, Tensor) for value in state_dict.values()):
+    if not isinstance(state_dict, Mapping) or not state_dict:
         raise CheckpointError(f'{source} holds no state dict (tensors by name).')
-    for name, value in state_dict.items():
-        if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise CheckpointError(f'{source}: the entry {name!r} of its state dict is a {type(value).__name__}; '
-                                  'allowed are tensors by name.')
+    others = [name for name, value in state_dict.items() if not isinstance(name, str) or not isinstance(value, Tensor)]
+    if others:
+        raise CheckpointError(f'{source} holds no state dict of tensors by name alone: its entries {others[:3]} are '
+                              'others.')
     return {name.removeprefix('module.'): value for name, value in state_dict.items()}
 
 

@@ -136,15 +136,10 @@ def map_head(state_dict: StateDict, source: Sequence[str], target: Sequence[str]
         ValueError: the head does not have ``source``'s number of rows, or lacks a class of ``target``.
     """
     keys = [key for key in state_dict if key.split('.')[0] in ('head', 'head_dist', 'classifier')]
-    if not keys or len(state_dict[keys[0]]) != len(source):
-        rows = len(state_dict[keys[0]]) if keys else 'no'
-        raise ValueError(f'the head has {rows} rows, but the list of its classes has {len(source)} names.')
-    row = {name: i for i, name in enumerate(source)}
-    missing = [name for name in target if name not in row]
-    if missing:
-        raise ValueError(f'{len(missing)} of the {len(target)} requested classes are not among the {len(source)} of '
-                         f'the head: {", ".join(missing[:5])}.')
-    rows = [row[name] for name in target]
+    numbers = {len(state_dict[key]) for key in keys}
+    if numbers != {len(source)}:
+        raise ValueError(f'the head has {sorted(numbers)} rows, but the list of its classes has {len(source)} names.')
+    rows = [source.index(name) for name in target]
     return {key: value[rows] if key in keys else value for key, value in state_dict.items()}
 
 
@@ -171,7 +166,8 @@ def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[
         num_heads: attention heads of each stage, which the tensors do not show.
 
     Raises:
-        ValueError: a tensor that the network needs is missing.
+        ValueError: transformers' network lacks an option.
+        KeyError: a tensor that the network needs is missing.
     """
     weights = convert(state_dict, 'microsoft')
     arch = measure_arch(weights)
@@ -180,27 +176,22 @@ def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[
     if options:
         raise ValueError(f"transformers' network lacks {options[0]}, and {len(options) - 1} more tensors of options of "
                          'this backbone. Use another format.')
-    try:
-        convs = [weights[f'stage{i}.blocks.0.attn.conv_proj_k.conv.weight'] for i in range(n)]
-        return dict(
-            architectures=['CvtForImageClassification'],
-            model_type='cvt',
-            num_channels=weights['stage0.patch_embed.proj.weight'].shape[1],
-            num_labels=weights['head.weight'].shape[0],
-            embed_dim=list(arch['embed_dims']),
-            depth=list(arch['depths']),
-            num_heads=list(num_heads),
-            mlp_ratio=[weights[f'stage{i}.blocks.0.mlp.fc1.weight'].shape[0] / dims
-                       for i, dims in enumerate(arch['embed_dims'])],
-            patch_sizes=[weights[f'stage{i}.patch_embed.proj.weight'].shape[-1] for i in range(n)],
-            patch_stride=[4] + [2] * (n - 1),
-            patch_padding=[2] + [1] * (n - 1),
-            qkv_bias=[f'stage{i}.blocks.0.attn.proj_q.bias' in weights for i in range(n)],
-            qkv_projection_method=['dw_bn'] * n,
-            kernel_qkv=[conv.shape[-1] for conv in convs],
-            padding_q=[1] * n, padding_kv=[1] * n, stride_q=[1] * n, stride_kv=[2] * n,
-            cls_token=[f'stage{i}.cls_token' in weights for i in range(n)],
-            drop_rate=[0.] * n, attention_drop_rate=[0.] * n, drop_path_rate=[0.] * n)
-    except KeyError as e:
-        raise ValueError(f"transformers' network needs {e.args[0]}, which these weights lack: convert a "
-                         'classifier with dw_bn projections, or use another format.') from None
+    return dict(
+        architectures=['CvtForImageClassification'],
+        model_type='cvt',
+        num_channels=weights['stage0.patch_embed.proj.weight'].shape[1],
+        num_labels=weights['head.weight'].shape[0],
+        embed_dim=list(arch['embed_dims']),
+        depth=list(arch['depths']),
+        num_heads=list(num_heads),
+        mlp_ratio=[weights[f'stage{i}.blocks.0.mlp.fc1.weight'].shape[0] / dims
+                   for i, dims in enumerate(arch['embed_dims'])],
+        patch_sizes=[weights[f'stage{i}.patch_embed.proj.weight'].shape[-1] for i in range(n)],
+        patch_stride=[4] + [2] * (n - 1),
+        patch_padding=[2] + [1] * (n - 1),
+        qkv_bias=[f'stage{i}.blocks.0.attn.proj_q.bias' in weights for i in range(n)],
+        qkv_projection_method=['dw_bn'] * n,
+        kernel_qkv=[weights[f'stage{i}.blocks.0.attn.conv_proj_k.conv.weight'].shape[-1] for i in range(n)],
+        padding_q=[1] * n, padding_kv=[1] * n, stride_q=[1] * n, stride_kv=[2] * n,
+        cls_token=[f'stage{i}.cls_token' in weights for i in range(n)],
+        drop_rate=[0.] * n, attention_drop_rate=[0.] * n, drop_path_rate=[0.] * n)
