@@ -50,10 +50,7 @@ class CvTClassifier(nn.Module):
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Map images (B, in_chans, H, W) to the normalised tokens of the last stage (B, [1 +] H' * W', C)."""
-        for stage in self.backbone.stages:
-            tokens, cls_token, hw_shape = stage(x)
-            x = to_map(tokens, hw_shape)
-        return self.backbone.norm(tokens if cls_token is None else torch.cat((cls_token, tokens), dim=1))
+        return self.forward_intermediates(x, indices=1)[0]
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Map tokens of :meth:`forward_features` to logits (B, num_classes), or to pooled features (B, C)."""
