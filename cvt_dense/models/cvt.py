@@ -204,6 +204,7 @@ class CvT(StrictLoading, BaseModule):
 
     Raises:
         ValueError: an option's value is not allowed; the message names the option and its allowed values.
+        TypeError: ``arch`` lacks a key or has an unknown one.
 
     Shapes:
         The input is (B, in_channels, H, W) with H and W of at least 16. The map of stage 0 is
