@@ -8,7 +8,6 @@ from PIL import Image
 from timm.data import ImageNetInfo
 
 from ..registry import DATASETS
-from .corruption import CorruptImage
 from .listing import image_name, list_from_file, list_images, open_file
 from .transforms import build_transform, open_image
 
@@ -40,8 +39,6 @@ class ImageDataset(BaseDataset):
         num_classes: outputs of the classifier's head; labels must be below. None: not checked (``tools/train.py`` and
             ``tools/test.py`` fill it in).
         labels: False takes the images at any depth, with label -1.
-        corruption: arguments of :class:`cvt_dense.CorruptImage`, which changes the image after crop and resize; None:
-            no corruption.
         backend_args: arguments of MMEngine's file backend that images, but not the list file, are read through, e.g.
             ``dict(backend='lmdb', db_path='imagenet.lmdb')`` with the keys ``<data_root>/<split>/<path>``. It needs
             ``ann_file``. None: files.
@@ -65,7 +62,6 @@ class ImageDataset(BaseDataset):
                  transform: dict[str, Any] = dict(input_size=224),
                  num_classes: int | None = None,
                  labels: bool = True,
-                 corruption: dict[str, Any] | None = None,
                  backend_args: dict[str, Any] | None = None,
                  max_refetch: int = 10,
                  **kwargs: Any):
@@ -82,8 +78,6 @@ class ImageDataset(BaseDataset):
         super().__init__(ann_file, metainfo, data_root, dict(img_path=split), max_refetch=max_refetch,
                          test_mode=not transform.get('is_training', False), **kwargs)
         self.crop, transforms = build_transform(**transform)
-        if corruption is not None:
-            transforms.insert(-1, CorruptImage(**corruption))  # the last one makes it a tensor
         self.pipeline = Compose(transforms)
 
     @property

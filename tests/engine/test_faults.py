@@ -4,8 +4,8 @@
 one, 20 times at random moments and compares their ends with that of an undisturbed run, bit for bit.
 tests/engine/checkpoint/test_resume.py disturbs the runs of a smaller network at more moments.
 
-All runs draw random numbers wherever the recipes do: in mmdet's and mmseg's pipelines, in the batch (mmdet), in the
-sampling of boxes, in dropout and drop path. Detection and segmentation accumulate 3 iterations, of which neither an
+All runs draw random numbers wherever the recipes do: in mmdet's and mmseg's pipelines, in the sampling of boxes, in
+dropout and drop path. Detection and segmentation accumulate 3 iterations, of which neither an
 epoch (4) nor the interval of checkpoints (4) is a multiple. Detection groups images by their shape.
 """
 import os
@@ -40,8 +40,6 @@ val_dataloader = val_evaluator = val_cfg = test_dataloader = test_evaluator = te
 # Sampler and batch sampler as in the COCO recipes.
 DETECTION = COMMON + """
 model = dict(
-    data_preprocessor=dict(
-        batch_augments=[dict(type='BatchSyncRandomResize', random_size_range=(32, 64), interval=1)]),
     backbone=dict(arch=dict(_delete_=True, **arch), drop_path_rate=0.2),
     neck=dict(in_channels=[8, 24, 48]))
 train_dataloader = dict(
@@ -125,7 +123,7 @@ def assert_same_end(work_dir: Path, expected: Path, task: str) -> None:
 def test_disturbed_inside_an_epoch(configs, whole, tmp_path, task, action):
     """With workers, which have loaded batches in advance, and continued without."""
     with pytest.raises(Crash if action is crash else SystemExit):
-        train(configs[task], tmp_path, Disturb(action, 10), workers=1)
+        train(configs[task], tmp_path, Disturb(action, 13), workers=1)
     assert (tmp_path / 'preempted.pth').exists() == (action is stop)
     train(configs[task], tmp_path)
     assert_same_end(tmp_path, whole(task), task)

@@ -7,7 +7,6 @@ import torch
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop, Runner
-from torch.utils.data import BatchSampler
 
 from ...registry import DATA_SAMPLERS, HOOKS
 from ..checkpoint.loaders import copy_loader
@@ -33,8 +32,7 @@ class SeedHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         loader = runner.train_dataloader
-        batches = loader.batch_sampler
-        old = getattr(batches, 'sampler', loader.sampler)  # a loader with a batch sampler does not use its own sampler
+        old = loader.batch_sampler.sampler
         if type(old) is DefaultSampler:
             settings = dict(type='cvt_dense.SeededSampler', round_up=old.round_up)
         elif type(old) is InfiniteSampler:
@@ -47,12 +45,8 @@ class SeedHook(Hook):
                     'cvt_dense.SeededInfiniteSampler do not depend on what ran before.')
             return
         new = DATA_SAMPLERS.build(dict(settings, dataset=old.dataset, shuffle=old.shuffle, seed=old.seed))
-        if type(batches) is BatchSampler:
-            order = dict(sampler=new, batch_size=batches.batch_size, drop_last=batches.drop_last)
-        else:
-            batches.sampler = new
-            order = dict(batch_sampler=batches)
-        runner.train_loop.dataloader = copy_loader(loader, **order)
+        loader.batch_sampler.sampler = new
+        runner.train_loop.dataloader = copy_loader(loader, loader.batch_sampler)
 
     def before_train_epoch(self, runner: Runner) -> None:
         loop = runner.train_loop
