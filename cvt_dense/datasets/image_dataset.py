@@ -47,7 +47,7 @@ class ImageDataset(BaseDataset):
 
     Raises:
         FileNotFoundError: folder, list file or images are missing.
-        ValueError: more classes, or a larger label, than ``num_classes``; ``backend_args`` without ``ann_file``.
+        ValueError: more classes, or a larger label, than ``num_classes``.
 
     Samples:
         dict with ``inputs`` uint8 (3, H, W), ``labels`` int, ``paths`` str and ``unreadable`` str: a line
@@ -65,9 +65,6 @@ class ImageDataset(BaseDataset):
                  backend_args: dict[str, Any] | None = None,
                  max_refetch: int = 10,
                  **kwargs: Any):
-        if backend_args and not ann_file:
-            raise ValueError(f'backend_args={dict(backend_args)} reads images, but cannot list them: set ann_file to a '
-                             'list with lines "path label".')
         metainfo = dict(metainfo or {})
         if isinstance(metainfo.get('classes'), str) and not os.path.isfile(metainfo['classes']):
             metainfo['classes'] = ImageNetInfo(metainfo['classes']).label_names()
