@@ -47,7 +47,7 @@ class ImageDataset(BaseDataset):
 
     Raises:
         FileNotFoundError: folder, list file or images are missing.
-        ValueError: more classes, or a larger label, than ``num_classes``.
+        ValueError: a label is not below ``num_classes``.
 
     Samples:
         dict with ``inputs`` uint8 (3, H, W), ``labels`` int, ``paths`` str and ``unreadable`` str: a line
@@ -90,15 +90,11 @@ class ImageDataset(BaseDataset):
         else:
             images, classes = list_images(root, super().metainfo.get('classes'), self.labels)
             self.classes = tuple(classes)
-        if self.num_classes is None or not self.labels:
-            return images
-        if len(self.classes) > self.num_classes:
-            raise ValueError(f'{root!r} holds {len(self.classes)} classes, but num_classes={self.num_classes}: set '
-                             f'model.num_classes={len(self.classes)}, or point the data root elsewhere.')
         largest = max(images, key=lambda image: image['label'])
-        if largest['label'] >= self.num_classes:
-            raise ValueError(f'{self.ann_file!r} gives {largest["img_path"]!r} the label {largest["label"]}, but '
-                             f'num_classes={self.num_classes} allows 0 to {self.num_classes - 1}.')
+        if self.num_classes is not None and largest['label'] >= self.num_classes:
+            raise ValueError(f'{largest["img_path"]!r} has the label {largest["label"]}, but num_classes='
+                             f'{self.num_classes} allows 0 to {self.num_classes - 1}. Correct the data root or '
+                             f'{self.ann_file or root!r}, or set model.num_classes.')
         return images
 
     def get_cat_ids(self, idx: int) -> list[int]:

@@ -65,14 +65,10 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             free_name = name.endswith(('cls_token', 'dist_token')) or name in free
             decays = param.ndim > 1 and not free_name and not any(key in name for key in self.no_decay_keys)
             weight_decay = self.base_wd if decays else 0.
-            group = groups.setdefault(
-                (lr, weight_decay), dict(params=[], lr=lr, weight_decay=weight_decay, names=[]))
+            group = groups.setdefault((lr, weight_decay), dict(params=[], lr=lr, weight_decay=weight_decay))
             group['params'].append(param)
-            group['names'].append(name)
-        lines = [f'{len(groups)} parameter groups, learning rate times {self.decay_rate:g} a layer:',
-                 '         lr  weight decay  tensors  first ... last parameter']
-        for key in sorted(groups):
-            names = groups[key].pop('names')
-            params.append(groups[key])
-            lines.append(f'  {key[0]:9.3e}  {key[1]:12g}  {len(names):7}  {names[0]} ... {names[-1]}')
+        params += [groups[key] for key in sorted(groups)]
+        lines = [f'{len(groups)} parameter groups, learning rate times {self.decay_rate:g} a layer:']
+        lines += [f'  lr {lr:.3e}, weight decay {weight_decay:g}: {len(groups[lr, weight_decay]["params"])} tensors'
+                  for lr, weight_decay in sorted(groups)]
         MMLogger.get_current_instance().info('\n'.join(lines), extra=FILE_ONLY)

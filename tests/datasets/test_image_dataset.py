@@ -137,17 +137,6 @@ def test_webdataset_shards_with_mistakes(root, members, message):
         ImageDataset(str(root), 'shard.tar')
 
 
-def test_a_changed_tar_file_is_read_anew(root):
-    tar = pack(root / 'train', root / 'all.tar', '')
-    assert len(ImageDataset(str(root), 'all.tar')) == 12
-    (root / 'train/Bengal/Bengal_0.png').unlink()
-    pack(root / 'train', tar, '')
-    assert not any(sample['unreadable'] for sample in ImageDataset(str(root), 'all.tar'))
-    tar.write_bytes(tar.read_bytes()[:-30000])
-    with pytest.raises(ValueError, match='all.tar'):
-        ImageDataset(str(root), 'all.tar')
-
-
 @pytest.mark.parametrize('tar', [False, True])
 def test_classes_are_numbered_by_the_given_names(root, tar):
     """As of a checkpoint: with some of the folders only, and never by position."""
@@ -351,14 +340,6 @@ def test_a_tar_file_of_which_images_would_be_missing_is_refused(root, damage):
     damage(tar)
     with pytest.raises(ValueError, match='all.tar'):
         ImageDataset(str(root), 'all.tar')
-
-
-def test_of_members_of_one_name_the_last_counts(root):
-    tar = pack(root / 'train', root / 'all.tar', '')
-    with tarfile.open(tar, 'a') as file:
-        file.add(root / 'train/Bengal/Bengal_1.JPEG', 'Bengal/Bengal_0.png')
-    dataset = ImageDataset(str(root), 'all.tar', transform=dict(input_size=24))
-    assert len(dataset) == 12 and torch.equal(dataset[0]['inputs'], dataset[1]['inputs'])
 
 
 def test_images_of_every_suffix(root):

@@ -1,7 +1,5 @@
 """Runs of three tasks that crash, are stopped, killed or out of disk end with the weights of a run that was not.
 
-``PYTHONPATH=.:tests:tools python tests/engine/test_faults.py 20 [detection]`` kills runs of each task, or of the named
-one, 20 times at random moments and compares their ends with that of an undisturbed run, bit for bit.
 tests/engine/checkpoint/test_resume.py disturbs the runs of a smaller network at more moments.
 
 All runs draw random numbers wherever the recipes do: in mmdet's and mmseg's pipelines, in the sampling of boxes, in
@@ -11,20 +9,16 @@ epoch (4) nor the interval of checkpoints (4) is a multiple. Detection groups im
 import os
 import re
 import resource
-import shutil
 import signal
-import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from _shapes import generate
 from load_tool import ROOT, forget_runs
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
-from tiny_training import Crash, Disturb, call, crash, differences, kill_repeatedly, load, start, stop, write_config
+from tiny_training import Crash, Disturb, call, crash, differences, load, start, stop, write_config
 
 from cvt_dense.engine.checkpoint import find_checkpoint
 from cvt_dense.launch.flags import TrainFlags
@@ -72,7 +66,6 @@ default_hooks = dict(checkpoint=dict(interval=4), logger=dict(interval=1))
 """
 DENSE = dict(detection=('maskrcnn_cvt_nano_shapes', DETECTION), segmentation=('upernet_cvt_nano_shapes', SEGMENTATION))
 LAST = dict(classification='epoch_8.pth', detection='epoch_6.pth', segmentation='iter_24.pth')
-WITHIN = 4.  # seconds: some of a run's 24 iterations
 
 
 def write_configs(folder: Path) -> dict[str, Path]:
@@ -185,30 +178,3 @@ def test_torchrun_restarts_and_resumes_after_the_loss_of_a_process(configs, tmp_
     assert len(re.findall(r'resumed epoch: [23], iter: ', output)) == 1
     end = load(tmp_path / 'work' / LAST['classification'])['meta']
     assert (end['iter'], end['world_size']) == (24, 2)
-
-
-def main(kills: int, tasks: list[str]) -> None:
-    folder = Path(tempfile.mkdtemp(prefix='faults_'))
-    configs = write_configs(folder)
-    for task in tasks:
-        def command(work_dir: Path, workers: int = 0, task: str = task) -> tuple[Any, ...]:
-            return (sys.executable, ROOT / 'tools/train.py', configs[task], '--work-dir', work_dir, '--resume',
-                    '--cfg-options', f'train_dataloader.num_workers={workers}')
-
-        call(*command(folder / task), output=folder / f'{task}.txt')
-        done, runs = 0, 0
-        while done < kills:  # a run of seconds is over after some kills; then another one begins
-            work_dir = folder / f'{task}{runs}'
-            done += kill_repeatedly(command(work_dir, runs % 3), work_dir, min(5, kills - done), WITHIN, seed=runs)
-            runs += 1
-            different = differences(folder / task / LAST[task], work_dir / LAST[task])
-            print(f'{task}: {done} kills, {runs} runs, {len(different)} values of the last checkpoint differ',
-                  flush=True)
-            if different:
-                sys.exit(f'{folder}: {different[:5]}')
-    shutil.rmtree(folder)
-
-
-if __name__ == '__main__':
-    os.environ['CUDA_VISIBLE_DEVICES'] = ''
-    main(int(sys.argv[1]), sys.argv[2:] or list(LAST))

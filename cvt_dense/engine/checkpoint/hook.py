@@ -60,7 +60,7 @@ class SafeCheckpointHook(CheckpointHook):
         self.stop_signals = StopSignals()
         self.saved_meta: dict[str, Any] = {}
         self.due: int | None = None  # epoch or iteration of a checkpoint that waits for the optimizer's step
-        self.saved = 0  # iterations that the last checkpoint of this process has
+        self.saved = False  # whether this process has saved a checkpoint
         self.stopping = 0  # the signal after which the run ends with the optimizer's next step
 
     # -- resuming ------------------------------------------------------------------------------------
@@ -87,6 +87,9 @@ class SafeCheckpointHook(CheckpointHook):
             runner.logger.info('The checkpoint lacks the result of the evaluation that was due with it. This '
                                'evaluation runs now.')
             runner.val_loop.run()
+            if runner.iter == runner.max_iters:  # no later checkpoint takes the place of preempted.pth
+                self._save_checkpoint_with_step(runner, runner.epoch if self.by_epoch else runner.iter,
+                                                dict(epoch=runner.epoch, iter=runner.iter))
 
     # -- saving --------------------------------------------------------------------------------------
 
@@ -133,7 +136,7 @@ class SafeCheckpointHook(CheckpointHook):
     def _save(self, runner: Runner, filename: str, epoch: int, iteration: int) -> None:
         """Write a checkpoint of the whole run; from then on ``last_checkpoint`` names it."""
         share_buffers(runner)
-        self.saved = iteration
+        self.saved = True
         if self.save_optimizer and not is_main_process():
             # The Runner saves in the main process alone, where ZeroRedundancyOptimizer waits for all others.
             runner.optim_wrapper.state_dict()
@@ -185,9 +188,11 @@ class SafeCheckpointHook(CheckpointHook):
     # -- stopping ------------------------------------------------------------------------------------
 
     def _stop(self, runner: Runner, received: int, iteration: int) -> None:
-        """Save the run, which has done ``iteration`` iterations, unless that was just done, and end it."""
-        if self.saved != iteration:
-            self._save(runner, self.PREEMPTED, runner.epoch, iteration)
+        """Save the run, which has done ``iteration`` iterations, and end it.
+
+        tools/_launch.sh and tools/study.py take a run whose ``last_checkpoint`` names this file for incomplete.
+        """
+        self._save(runner, self.PREEMPTED, runner.epoch, iteration)
         barrier()
         runner.logger.warning(f'{signal.Signals(received).name}: the run was saved after iteration {iteration} '
                               'and ends; continue it with --resume.')

@@ -9,6 +9,8 @@ from torch.utils.data import DataLoader
 
 from ...registry import HOOKS
 
+IMAGES = 1024  # at most; at least one batch
+
 
 @HOOKS.register_module()
 class BatchNormStatisticsHook(Hook):
@@ -16,16 +18,11 @@ class BatchNormStatisticsHook(Hook):
 
     After masked pretraining the statistics are those of images with hidden squares, which a network in eval mode or
     with ``norm_eval=True`` would use. This hook recomputes them on whole images of the training set, with its
-    augmentation and equal weights. Only the last checkpoint contains the result. Weights and EMA do not change.
-
-    Args:
-        images: number of images, evenly spread over the training set; at least one batch.
+    augmentation and equal weights: on ``IMAGES`` of them, evenly spread. Only the last checkpoint contains the result.
+    Weights and EMA do not change.
     """
 
     priority = 'LOW'  # before CheckpointHook
-
-    def __init__(self, images: int = 1024):
-        self.images = images
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: dict[str, Any] | None = None) -> None:
@@ -34,7 +31,7 @@ class BatchNormStatisticsHook(Hook):
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         loader, dataset = runner.train_dataloader, runner.train_dataloader.dataset
         size = loader.batch_sampler.batch_size
-        number = min(max(self.images, size), len(dataset))
+        number = min(max(IMAGES, size), len(dataset))
         batches = DataLoader(dataset, size, sampler=[i * len(dataset) // number for i in range(number)],
                              collate_fn=loader.collate_fn, drop_last=number > size)
         # All processes do the same: no statistics need to be shared.

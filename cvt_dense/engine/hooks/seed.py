@@ -39,10 +39,8 @@ class SeedHook(Hook):
             settings = dict(type='cvt_dense.SeededInfiniteSampler')
         else:
             if not type(old).__name__.startswith('Seeded'):
-                runner.logger.warning(
-                    f'SeedHook: the order and the augmentation of the images come from {type(old).__name__}: a '
-                    'resumed run may see others than an uninterrupted one. cvt_dense.SeededSampler and '
-                    'cvt_dense.SeededInfiniteSampler do not depend on what ran before.')
+                runner.logger.warning(f'SeedHook: {type(old).__name__} is kept: a resumed run may see other images, or '
+                                      'other augmentations, than with cvt_dense.SeededSampler.')
             return
         new = DATA_SAMPLERS.build(dict(settings, dataset=old.dataset, shuffle=old.shuffle, seed=old.seed))
         loader.batch_sampler.sampler = new

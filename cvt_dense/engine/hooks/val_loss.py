@@ -2,7 +2,6 @@
 import copy
 import re
 from collections import defaultdict
-from itertools import islice
 
 import torch
 from mmengine.dataset import Compose
@@ -28,17 +27,11 @@ class ValLossHook(Hook):
     loaded before an image is resized, as in training; MMDetection's and MMSegmentation's test pipelines load them
     afterwards. Boxes and queries that a loss draws at random are the same in each evaluation.
 
-    Args:
-        batches: batches of the validation set, from its first, for each process. Default: all of them.
-
     Raises:
         AttributeError: the validation set joins several, which have no common pipeline.
     """
 
     priority = 'HIGHEST'  # adds its metrics before other hooks read them, and before EMAHook takes its weights away
-
-    def __init__(self, batches: int | None = None):
-        self.batches = batches
 
     def before_train(self, runner: Runner) -> None:
         # MMEngine logs the mean over the last values of everything with 'loss' in its name, as is right for iterations.
@@ -59,7 +52,7 @@ class ValLossHook(Hook):
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(0)
-            for batch in islice(loader_with_annotations(runner.val_dataloader), self.batches):
+            for batch in loader_with_annotations(runner.val_dataloader):
                 data = preprocessor(batch, pads)
                 sums['images'] += len(data['inputs'])
                 for name, value in model.parse_losses(model(**data, mode='loss'))[1].items():

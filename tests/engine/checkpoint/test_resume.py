@@ -147,7 +147,7 @@ def test_disturbed_in_the_training_or_an_evaluation(undisturbed, tmp_path, actio
         with pytest.raises(SystemExit if action is stop else Crash):
             run(folder, loop, accumulated, Disturb(action, iteration, mode))
         if action is stop:
-            meta = torch.load(find_checkpoint(str(folder)), weights_only=False)['meta']
+            meta = torch.load(folder / 'preempted.pth', weights_only=False)['meta']
             assert meta['iter'] == -(-done // accumulated) * accumulated
         run(folder, loop, accumulated)
         assert end_of(folder) == expected, iteration
