@@ -51,12 +51,12 @@ def adapt_schedules(runner: Runner, saved: dict[str, Any]) -> None:
         ratio = _images_of_a_step(new) / _images_of_a_step(saved)
     if ratio != 1 or runner.iter != saved['iter']:
         _replay_schedules(runner, ratio)
-    shape = '{world_size} x {batch_size} images per iteration x {accumulative_counts} accumulated'
     runner.logger.warning(
-        f'Continued with {shape.format(**new)}; the checkpoint was saved with {shape.format(**saved)}. Iteration '
-        f'{saved["iter"]} became {runner.iter} of {runner.max_iters}; learning rates were multiplied by {ratio:g} '
-        '(--auto-scale-lr scales them to the total batch). The momentum of averaged weights (EMAHook) is still per '
-        'step.')
+        'Continued with {world_size} x {batch_size} images per iteration x {accumulative_counts} accumulated; the '
+        'checkpoint was saved with '.format(**new) + '{world_size} x {batch_size} x {accumulative_counts}. '
+        'Iteration {iter} became '.format(**saved) + f'{runner.iter} of {runner.max_iters}; learning rates were '
+        f'multiplied by {ratio:g} (--auto-scale-lr scales them to the total batch). The momentum of averaged weights '
+        '(EMAHook) is still per step.')
 
 
 def _images_of_a_step(shape: dict[str, int]) -> int:
