@@ -40,8 +40,9 @@ def rows_by_name(name: str, own: Tensor, given: Tensor, old: Sequence[str], new:
     if ours is None or theirs is None or (len(ours), ours.shape[2:]) != (len(theirs), theirs.shape[2:]):
         return None
     ours = ours.detach().cpu().clone()
-    kept = [i for i, one in enumerate(new) if one in old]
-    ours[:, kept] = theirs[:, [old.index(new[i]) for i in kept]].to(ours)
+    place = {one: i for i, one in enumerate(old)}
+    kept = [i for i, one in enumerate(new) if one in place]
+    ours[:, kept] = theirs[:, [place[new[i]] for i in kept]].to(ours)
     if ours.shape[1] > len(new) and theirs.shape[1] > len(old):
         ours[:, -1] = theirs[:, -1]
     return ours.reshape(own.shape)
@@ -74,7 +75,8 @@ class HeadClassesHook(Hook):
         rows = {key: rows_by_name(key, own[key], given[key], old, new) for key in own.keys() & given.keys()}
         rows = {key: tensor for key, tensor in rows.items() if tensor is not None}
         given.update(rows)
-        kept, added = [name for name in new if name in old], [name for name in new if name not in old]
+        known = set(old)
+        kept, added = [name for name in new if name in known], [name for name in new if name not in known]
         runner.logger.warning(
             f'head: {len(kept)} of {len(new)} classes kept by name ({_list(kept)}), {len(added)} new ({_list(added)}), '
             f"{len(old) - len(kept)} of the checkpoint's {len(old)} left out." if rows else
