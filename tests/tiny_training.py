@@ -20,8 +20,6 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from PIL import Image
 
-from cvt_dense.engine.checkpoint import find_checkpoint
-
 EPOCHS, ITERATIONS = 8, 24  # of the config below: 36 images, 12 a batch
 
 CONFIG = """
@@ -247,37 +245,3 @@ def start_two(*args: Any, output: Path, **env: str) -> Iterator[list[Process]]:
     with ExitStack() as stack:
         yield [stack.enter_context(start(*args, '--launcher', 'pytorch', output=Path(f'{output}{rank}'), RANK=str(rank),
                                          LOCAL_RANK=str(rank), **env)) for rank in range(2)]
-
-
-def kill_repeatedly(command: tuple, work_dir: Path, kills: int, within: float, seed: int = 0) -> int:
-    """Starts and resumes a run until it ends; the first ``kills`` starts get SIGKILL at a random moment.
-
-    After each kill every checkpoint can be read, and none that had been saved is lost.
-
-    Args:
-        command: what starts the run in ``work_dir`` or resumes it.
-        kills: how many.
-        within: seconds from the beginning of a start's training in which the kill comes.
-        seed: of the moments.
-
-    Returns how often the run was killed, which is less than ``kills`` if it ended before.
-    """
-    rng = random.Random(seed)
-    saved_before = 0
-    for kill in range(kills):
-        output = work_dir.parent / f'{work_dir.name}_{kill}.txt'
-        with start(*command, output=output) as process:
-            # From the moment that training starts, so that it moves on at all.
-            process.wait_for(lambda: 'Checkpoints will be saved' in process.text())
-            time.sleep(rng.uniform(0., within))
-            if process.popen.poll() is not None:  # the run is finished
-                return kill
-            process.kill()
-        saved = find_checkpoint(str(work_dir))
-        iteration = load(Path(saved))['meta']['iter'] if saved else 0
-        assert iteration >= saved_before, f'iteration {saved_before} had been saved, {iteration} is left'
-        torn = [path for path in work_dir.glob('*.pth') if not load(path)['state_dict']]
-        assert not torn, torn
-        saved_before = iteration
-    call(*command, output=work_dir.parent / f'{work_dir.name}_end.txt')
-    return kills

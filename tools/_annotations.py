@@ -26,7 +26,7 @@ def find_annotations(model: Model, images: Sequence[Path]) -> list[Annotation]:
     wanted, searched = {path.resolve() for path in images}, []
     names = {path.name for path in wanted}
     found: dict[Path, Annotation] = {}
-    for stage, dataset in _data_sets(model.cfg, searched):
+    for stage, dataset in _data_sets(model.cfg):
         searched.append(f'{stage} ({len(dataset)} images)')
         for path, annotation in _annotations(model, dataset, names):
             found.setdefault(path, annotation)
@@ -38,8 +38,8 @@ def find_annotations(model: Model, images: Sequence[Path]) -> list[Annotation]:
                     '--data-root DIR if they lie elsewhere.')
 
 
-def _data_sets(cfg: Config, searched: list[str]) -> Iterator[tuple[str, Any]]:
-    """Yield each data set with all of its images; one that cannot be read is named in ``searched``."""
+def _data_sets(cfg: Config) -> Iterator[tuple[str, Any]]:
+    """Yield each data set with all of its images."""
     seen: list[dict[str, Any]] = []
     for stage in ('test', 'val', 'train'):
         for node in leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}):
@@ -48,10 +48,7 @@ def _data_sets(cfg: Config, searched: list[str]) -> Iterator[tuple[str, Any]]:
                 node.pop(key, None)
             if node and dict(node, pipeline=None) not in seen:
                 seen.append(dict(node, pipeline=None))
-                try:
-                    yield stage, DATASETS.build(node)
-                except FileNotFoundError as error:
-                    searched.append(f'{stage} (does not exist: {error})')
+                yield stage, DATASETS.build(node)
 
 
 def _annotations(model: Model, dataset: Any, names: set[str]) -> Iterator[tuple[Path, Annotation]]:

@@ -1,4 +1,4 @@
-"""Convert detection or segmentation data to COCO files or label maps, and divide it into splits.
+"""Convert annotations to COCO files or label maps, and divide them into splits.
 
     python tools/convert_data.py my_yolo data/mine --from yolo --to coco --split 0.8,0.1,0.1
     python tools/convert_data.py my_labelme data/mine --from labelme --to masks --split 0.9,0.1 --group '(.*)_frame'
@@ -7,6 +7,7 @@ The tool lists what it cannot convert at the end, with the lines for the top of 
 result. A mistake ends with one paragraph on stderr and exit code 2.
 """
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -14,9 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cvt_dense.commands import command
 from cvt_dense.launch.command_line import report_errors
-from cvt_dense.launch.outputs import add_force_argument, check_outputs
-
-FORMATS = ('yolo', 'voc', 'labelme', 'coco', 'masks')
+from cvt_dense.launch.outputs import add_force_argument, check_folder
 
 
 def fractions(text: str) -> list[float]:
@@ -29,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('src', type=Path, help='folder of images and annotations')
     parser.add_argument('dst', type=Path, help='folder to write')
-    parser.add_argument('--from', dest='source', required=True, choices=FORMATS)
+    parser.add_argument('--from', dest='source', required=True, choices=('yolo', 'voc', 'labelme', 'coco'))
     parser.add_argument('--to', dest='target', required=True, choices=('coco', 'masks'))
     parser.add_argument('--split', type=fractions,
                         metavar='TRAIN,VAL[,TEST]', help='divide all images into these fractions, e.g. '
@@ -67,22 +66,19 @@ def main() -> None:
     """Convert the data set that the command line names."""
     args = build_parser().parse_args()
     from cvt_dense.datasets import convert
-    with report_errors(ValueError, OSError, KeyError):
+    with report_errors(ValueError, OSError, re.error):
+        check_folder(args.dst, args.force, args.src)
         data = convert.read(args.src, args.source)
         if args.split:
             convert.split(data, args.split, args.seed, args.group)
-        files = convert.output_files(data, args.dst, args.target)
-        outputs = [*files, *convert.annotation_files(files, args.dst, args.target)]
-        check_outputs(outputs, args.force, inputs=[path for path in args.src.rglob('*') if path.is_file()])
-        convert.write(data, files, args.dst, args.target)
-    splits = [name for name in ('train', 'val', 'test') if any(sample.split == name for sample in data.samples)]
+        convert.write(data, args.dst, args.target)
+    splits = [name for name in convert.SPLITS if any(sample.split == name for sample in data.samples)]
     for name in splits:
         objects = [len(sample.objects) for sample in data.samples if sample.split == name]
         print(f'{name}: {len(objects)} images, {sum(objects)} objects')
-    for note, places in data.notes.items():
-        print(f'note: {note} ({len(places)} times, first: {places[0]})')
+    convert.print_notes(data)
     masks = all(one.get('segmentation') for sample in data.samples for one in sample.objects)
-    suffix = next(iter(files)).suffix
+    suffix = data.samples[0].path.suffix
     template, lines = template_lines(data.classes, splits, args.dst, args.target, masks, suffix).split('\n', 1)
     print(f'\nTo train, copy the template {template}, put these lines at its top, and run '
           f'{command("train")} COPY:\n{lines}')

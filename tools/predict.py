@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cvt_dense.config.read import check_exists
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
-from cvt_dense.launch.outputs import add_force_argument, check_outputs
+from cvt_dense.launch.outputs import add_force_argument, check_folder, check_outputs
 
 IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.npy', '.png', '.tif', '.tiff', '.webp')
 VIDEO_SUFFIXES = ('.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.ts', '.webm', '.wmv')
@@ -40,9 +40,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_force_argument(parser)
     parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
                         help='detections below this score are not drawn (default: %(default)s)')
-    parser.add_argument('--save', choices=('coco', 'masks', 'yolo', 'labelme'), metavar='FORMAT',
+    parser.add_argument('--save', choices=('coco', 'masks', 'labelme'), metavar='FORMAT',
                         help='also write images and predictions as annotated data into the folder DIR/FORMAT, which '
-                        'tools/convert_data.py reads: coco, masks (label maps), or for detectors yolo or labelme')
+                        'tools/convert_data.py reads: coco or labelme for detectors, masks (label maps) for all')
     command_line.add_slice_arguments(parser)
     parser.add_argument('--every', type=int, default=1, metavar='N', help='of a video, predict every N-th frame')
     parser.add_argument('--track', action='store_true', help='number the objects of a video')
@@ -168,23 +168,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UserError(f'{videos[0]}: videos are for detection and segmentation, this model does {model.task}.')
         if args.track and model.task != 'detection':
             raise UserError(f'--track: allowed for detection, this model does {model.task}.')
-        data = saved = None
-        if args.save:
-            data, saved = prepare_saving(args, model, images)
+        data = prepare_saving(args, model, images) if args.save else None
         annotations = [None] * len(images)
         if args.ground_truth:
             from _annotations import find_annotations
             annotations = find_annotations(model, images)
         args.out_dir.mkdir(parents=True, exist_ok=True)
     failed = draw_all(args, model, images, annotations, pictures, data)
-    if saved:
+    if data:
         with command_line.report_errors(ValueError):
-            save_annotations(args, data, saved)
+            save_annotations(args, data)
     return failed
 
 
-def prepare_saving(args: argparse.Namespace, model: object, images: Sequence[Path]) -> tuple:
-    """Return data without objects for ``--save``, and the paths of its images in the result.
+def prepare_saving(args: argparse.Namespace, model: object, images: Sequence[Path]) -> object:
+    """Return data without objects for ``--save``.
 
     Args:
         args: command line.
@@ -192,24 +190,20 @@ def prepare_saving(args: argparse.Namespace, model: object, images: Sequence[Pat
         images: files to read.
 
     Raises:
-        UserError: the format is not for this model, two images have one name, or a file of the result exists.
+        UserError: the format is not for this model, two images have one name, or the result's folder holds files.
     """
     from cvt_dense.datasets import convert
-    allowed = dict(detection=tuple(convert.WRITERS), segmentation=('coco', 'masks')).get(model.task, ())
+    allowed = dict(detection=tuple(convert.WRITERS), segmentation=('masks', )).get(model.task, ())
     if args.save not in allowed:
         raise UserError(f'--save {args.save}: for {model.task} allowed is {" or ".join(allowed) or "no --save"}.')
-    origin = dict(predicted_by=args.checkpoint)
-    if model.task == 'detection':
-        origin['score_thr'] = args.score_thr
     data = convert.Data(list(model.classes), [convert.Sample(path, 'train', 0, 0) for path in images],
-                        background=model.task == 'detection', origin=origin)
-    folder = args.out_dir / args.save
+                        background=model.task == 'detection')
     try:
-        saved = convert.output_files(data, folder, args.save)
+        convert.check(data, args.save)
     except ValueError as error:
         raise UserError(f'--save {args.save}: {error}') from error
-    check_outputs([*saved, *convert.annotation_files(saved, folder, args.save)], args.force, images)
-    return data, saved
+    check_folder(args.out_dir / args.save, args.force)
+    return data
 
 
 def add_annotations(data: object, sample: object, image: object, found: object) -> None:
@@ -232,24 +226,22 @@ def add_annotations(data: object, sample: object, image: object, found: object) 
     data.add_detections(sample, found)
 
 
-def save_annotations(args: argparse.Namespace, data: object, saved: dict) -> None:
+def save_annotations(args: argparse.Namespace, data: object) -> None:
     """Write the predictions of ``--save``.
 
     Args:
         args: command line.
-        data, saved: results of :func:`prepare_saving`, the samples with their objects.
+        data: result of :func:`prepare_saving`, the samples with their objects.
     """
     from cvt_dense.commands import command
     from cvt_dense.datasets import convert
-    saved = {path: sample for path, sample in saved.items() if sample.width}  # without images that failed
+    data.samples = [sample for sample in data.samples if sample.width]  # without images that failed
     folder = args.out_dir / args.save
-    convert.write(data, saved, folder, args.save)
-    for note, places in data.notes.items():
-        if places:
-            print(f'note: {note} ({len(places)} times, first: {places[0]})')
-    print(f'{sum(len(sample.objects) for sample in saved.values())} objects in {len(saved)} images -> {folder}; when '
-          f'they are corrected: {command("convert_data")} {folder} DST --from {args.save} --to '
-          f'{"masks" if args.save == "masks" else "coco"}')
+    convert.write(data, folder, args.save)
+    convert.print_notes(data)
+    print(f'{sum(len(sample.objects) for sample in data.samples)} objects in {len(data.samples)} images -> {folder}')
+    if args.save != 'masks':
+        print(f'When they are corrected: {command("convert_data")} {folder} DST --from {args.save} --to coco')
 
 
 def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], annotations: Sequence,

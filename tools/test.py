@@ -19,12 +19,6 @@ from cvt_dense.launch.flags import TestFlags
 from cvt_dense.launch.start import start_test
 
 
-def parse_severity(text: str) -> list[int]:
-    """Parse '1-3' as [1, 2, 3] and '1,5' as [1, 5]."""
-    first, dash, last = text.partition('-')
-    return list(range(int(first), int(last) + 1)) if dash else [int(part) for part in text.split(',')]
-
-
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description='Evaluates a checkpoint with the test data set of a config.')
@@ -40,10 +34,6 @@ def build_parser() -> argparse.ArgumentParser:
                              'use faster implementations of layers: same result up to rounding')
     parser.add_argument('--out', metavar='DIR', help='save predictions in DIR: detections as COCO JSON '
                         '(predictions.bbox.json, predictions.segm.json), segmentations as PNG label maps')
-    parser.add_argument('--corrupt', nargs='?', const='all', metavar='NAME,...|all',
-                        help="also test on corrupted images: gaussian_noise,fog,... or all, the benchmarks' fifteen")
-    parser.add_argument('--severity', type=parse_severity, default=[1, 2, 3, 4, 5], metavar='1-5',
-                        help='severities of --corrupt: 3, 1,3,5 or 1-5 (default: 1-5)')
     return parser
 
 

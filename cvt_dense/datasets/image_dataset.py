@@ -8,7 +8,6 @@ from PIL import Image
 from timm.data import ImageNetInfo
 
 from ..registry import DATASETS
-from .corruption import CorruptImage
 from .listing import image_name, list_from_file, list_images, open_file
 from .transforms import build_transform, open_image
 
@@ -40,8 +39,6 @@ class ImageDataset(BaseDataset):
         num_classes: outputs of the classifier's head; labels must be below. None: not checked (``tools/train.py`` and
             ``tools/test.py`` fill it in).
         labels: False takes the images at any depth, with label -1.
-        corruption: arguments of :class:`cvt_dense.CorruptImage`, which changes the image after crop and resize; None:
-            no corruption.
         backend_args: arguments of MMEngine's file backend that images, but not the list file, are read through, e.g.
             ``dict(backend='lmdb', db_path='imagenet.lmdb')`` with the keys ``<data_root>/<split>/<path>``. It needs
             ``ann_file``. None: files.
@@ -50,7 +47,7 @@ class ImageDataset(BaseDataset):
 
     Raises:
         FileNotFoundError: folder, list file or images are missing.
-        ValueError: more classes, or a larger label, than ``num_classes``; ``backend_args`` without ``ann_file``.
+        ValueError: a label is not below ``num_classes``.
 
     Samples:
         dict with ``inputs`` uint8 (3, H, W), ``labels`` int, ``paths`` str and ``unreadable`` str: a line
@@ -65,13 +62,9 @@ class ImageDataset(BaseDataset):
                  transform: dict[str, Any] = dict(input_size=224),
                  num_classes: int | None = None,
                  labels: bool = True,
-                 corruption: dict[str, Any] | None = None,
                  backend_args: dict[str, Any] | None = None,
                  max_refetch: int = 10,
                  **kwargs: Any):
-        if backend_args and not ann_file:
-            raise ValueError(f'backend_args={dict(backend_args)} reads images, but cannot list them: set ann_file to a '
-                             'list with lines "path label".')
         metainfo = dict(metainfo or {})
         if isinstance(metainfo.get('classes'), str) and not os.path.isfile(metainfo['classes']):
             metainfo['classes'] = ImageNetInfo(metainfo['classes']).label_names()
@@ -82,8 +75,6 @@ class ImageDataset(BaseDataset):
         super().__init__(ann_file, metainfo, data_root, dict(img_path=split), max_refetch=max_refetch,
                          test_mode=not transform.get('is_training', False), **kwargs)
         self.crop, transforms = build_transform(**transform)
-        if corruption is not None:
-            transforms.insert(-1, CorruptImage(**corruption))  # the last one makes it a tensor
         self.pipeline = Compose(transforms)
 
     @property
@@ -99,15 +90,11 @@ class ImageDataset(BaseDataset):
         else:
             images, classes = list_images(root, super().metainfo.get('classes'), self.labels)
             self.classes = tuple(classes)
-        if self.num_classes is None or not self.labels:
-            return images
-        if len(self.classes) > self.num_classes:
-            raise ValueError(f'{root!r} holds {len(self.classes)} classes, but num_classes={self.num_classes}: set '
-                             f'model.num_classes={len(self.classes)}, or point the data root elsewhere.')
         largest = max(images, key=lambda image: image['label'])
-        if largest['label'] >= self.num_classes:
-            raise ValueError(f'{self.ann_file!r} gives {largest["img_path"]!r} the label {largest["label"]}, but '
-                             f'num_classes={self.num_classes} allows 0 to {self.num_classes - 1}.')
+        if self.num_classes is not None and largest['label'] >= self.num_classes:
+            raise ValueError(f'{largest["img_path"]!r} has the label {largest["label"]}, but num_classes='
+                             f'{self.num_classes} allows 0 to {self.num_classes - 1}. Correct the data root or '
+                             f'{self.ann_file or root!r}, or set model.num_classes.')
         return images
 
     def get_cat_ids(self, idx: int) -> list[int]:

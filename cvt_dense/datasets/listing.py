@@ -6,6 +6,7 @@ that worker processes share no open file and nothing is written beside the data.
 """
 import os
 import tarfile
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -52,31 +53,27 @@ def list_images(root: str, classes: Sequence[str] | None = None,
     if not os.path.exists(root):
         raise FileNotFoundError(f'{root!r} does not exist. Give the right data root with --data-root DIR, or set '
                                 'data_root and split in the config.')
-    if os.path.isfile(root) and not root.endswith('.tar'):
-        raise ValueError(f'{root!r} is a file. Give a folder of class folders, or an uncompressed .tar file of them.')
-    by_class: dict[str | int, list[Image]] = {}
+    by_class: dict[str | int, list[Image]] = defaultdict(list)
     tars = _tar_files(root)
-    if tars:
-        for name, image in _images_in_tars(tars):
-            by_class.setdefault(name if labelled else '', []).append(image)
-    elif labelled:
-        by_class = {name: list(images_below(os.path.join(root, name))) for name in _folders(root)}
-    else:
-        by_class = {'': list(images_below(root))}
+    for name, image in _images_in_tars(tars):
+        by_class[name if labelled else ''].append(image)
+    for name in () if tars else _folders(root) if labelled else ('', ):
+        by_class[name] = [dict(img_path=path) for path in images_below(os.path.join(root, name))]
     if not any(by_class.values()):
         raise FileNotFoundError(f'{root!r} holds no image{" in class folders" if labelled else ""}. The allowed '
                                 f'suffixes are {", ".join(IMAGES)}.')
-    found = _class_names(by_class)
-    names = list(classes or found) if labelled else []
-    numbers: dict[str | int, int] = {key: number for number, name in enumerate(names) for key in (name, number)}
-    unknown, empty = sorted(by_class.keys() - numbers), [name for name in by_class if not by_class[name]]
-    if labelled and unknown:
-        raise ValueError(f'{root!r} holds {len(unknown)} classes that are none of the {len(names)} in '
-                         f'metainfo.classes: {_join(unknown)}. The allowed ones are {_join(names)}.')
+    empty = [name for name in by_class if not by_class[name]]
     if empty:
         raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {_join(empty)}. Remove or fill them.')
-    return [dict(image, label=numbers.get(name, -1)) for name in sorted(by_class)
-            for image in sorted(by_class[name], key=image_name)], names
+    found = _class_names(by_class)
+    names = list(classes or found) if labelled else ['']
+    numbers: dict[str | int, int] = {key: number for number, name in enumerate(names) for key in (name, number)}
+    unknown = sorted(by_class.keys() - numbers)
+    if unknown:
+        raise ValueError(f'{root!r} holds {len(unknown)} classes that are none of the {len(names)} in '
+                         f'metainfo.classes: {_join(unknown)}. The allowed ones are {_join(names)}.')
+    return [dict(image, label=numbers[name] if labelled else -1) for name in sorted(by_class)
+            for image in sorted(by_class[name], key=image_name)], names if labelled else []
 
 
 def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[Image]:
@@ -149,21 +146,15 @@ def _tar_files(root: str) -> list[str]:
     return [os.path.join(root, name) for name in names if name.endswith('.tar') and not name.startswith('.')]
 
 
-def images_below(folder: str) -> Iterator[Image]:
-    """Yield the images at any depth below a folder, through links, without hidden ones."""
+def images_below(folder: str | Path) -> Iterator[str]:
+    """Yield the paths of the images at any depth below a folder, through links, without hidden ones."""
     here = Path(folder).resolve()
     visited = {here, *here.parents}  # a link upwards would make a loop
     for inside, folders, files in os.walk(folder, followlinks=True):
-        unvisited = []
-        for name in sorted(folders):
-            target = Path(inside, name).resolve()
-            if not name.startswith('.') and target not in visited:
-                visited.add(target)
-                unvisited.append(name)
-        folders[:] = unvisited
-        for name in files:
-            if not name.startswith('.') and is_image(name):
-                yield dict(img_path=os.path.join(inside, name))
+        targets = {name: Path(inside, name).resolve() for name in sorted(folders) if not name.startswith('.')}
+        folders[:] = [name for name, target in targets.items() if target not in visited]
+        visited |= set(targets.values())
+        yield from (os.path.join(inside, name) for name in files if not name.startswith('.') and is_image(name))
 
 
 def _class_names(found: Iterable[str | int]) -> list[str]:
@@ -181,8 +172,7 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
     The class is a number where a file has ``KEY.cls`` beside an image ``KEY.jpg``.
 
     Raises:
-        ValueError: a file is damaged, or has a member that cannot be read: a link, a tar file, or no number in
-            ``KEY.cls``.
+        ValueError: a file is damaged, or has a member that cannot be read: a link, or no number in ``KEY.cls``.
     """
     for path in paths:
         found: dict[str, tuple[str, Image]] = {}
@@ -193,22 +183,18 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
                     inside = os.path.normpath(member.name)
                     if member.isdir() or any(part.startswith('.') for part in inside.split('/')):
                         continue
-                    if inside.lower().endswith('.tar') or is_image(inside) and not member.isreg():
-                        raise ValueError(f'{path!r} has the member {inside!r}, a link or a tar file, which cannot be '
-                                         'read: unpack it.')
+                    if is_image(inside) and not member.isreg():
+                        raise ValueError(f'{inside!r} is a link, which would be missing: unpack the file.')
                     if inside.endswith('.cls'):
-                        text = tar.extractfile(member).read().strip()
-                        if not text.isdigit():
-                            raise ValueError(f'{path!r} has {text!r} in {inside!r}: allowed is a class number from 0.')
-                        numbers[os.path.join(path[:-4], inside[:-4])] = int(text)
+                        numbers[os.path.join(path[:-4], inside[:-4])] = int(tar.extractfile(member).read())
                     if is_image(inside):
                         place = os.path.join(path[:-4], inside)
                         found[place] = os.path.basename(os.path.dirname(place)), dict(
                             img_path=path, name=path + place[len(path) - 4:], offset=member.offset_data,
                             size=member.size)
                 _check_end(path, tar.offset)
-        except tarfile.TarError as error:
-            raise ValueError(f'{path!r} is not a complete, uncompressed tar file: {error}') from error
+        except (tarfile.TarError, ValueError) as error:
+            raise ValueError(f'{path!r} cannot be read as a complete, uncompressed tar file: {error}') from error
         for place, (name, image) in found.items():
             yield numbers.get(os.path.splitext(place)[0], name), image
 
@@ -219,8 +205,7 @@ def _check_end(path: str, offset: int) -> None:
         file.seek(offset)
         rest = file.read(2**20)
         if not rest or rest.strip(b'\0') or file.read(1):
-            raise ValueError(f'{path!r} is damaged after {offset} bytes, cut off, or several tar files one after the '
-                             'other: images would be missing. Make the file again.')
+            raise ValueError(f'it is damaged after {offset} bytes, so images would be missing. Make it again.')
 
 
 def _join(names: Sequence[str]) -> str:

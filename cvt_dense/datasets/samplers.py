@@ -59,38 +59,16 @@ class SeededSampler(DefaultSampler):
         shuffle: another order each epoch.
         seed: seed of the order and of the samples, the same in every process; None draws one.
         round_up: repeat samples so that every process gets as many.
-        num_repeats: augmented copies of an image in one epoch (repeated augmentation, 3 in DeiT). They are
-            neighbours, so they go to different processes where there are several. An epoch keeps its length and so has
-            fewer different images.
-
-    Raises:
-        ValueError: ``num_repeats`` is below 1.
     """
 
-    def __init__(self,
-                 dataset: Sized,
-                 shuffle: bool = True,
-                 seed: int | None = None,
-                 round_up: bool = True,
-                 num_repeats: int = 1):
+    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None, round_up: bool = True):
         super().__init__(dataset, shuffle, seed, round_up)
-        if num_repeats < 1:
-            raise ValueError(f'sampler.num_repeats={num_repeats}: allowed is 1 (no repetition) or more.')
-        self.num_repeats = num_repeats
         _use_seeds(dataset)
 
     def __iter__(self) -> Iterator[SeededIndex]:
-        n = len(self.dataset)
-        order = torch.arange(n)
-        if self.shuffle:
-            order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed + self.epoch))
-        if self.num_repeats > 1:
-            order = order.repeat_interleave(self.num_repeats)[:n]
-        # Positions beyond n are the copies that round_up adds.
         draw = torch.Generator().manual_seed(2**32 + self.seed + self.epoch)
-        seeds = torch.randint(2**31, (self.total_size, ), generator=draw)
-        for position in range(self.rank, self.total_size, self.world_size):
-            yield SeededIndex(int(order[position % n]), int(seeds[position]))
+        seeds = torch.randint(2**31, (self.total_size, ), generator=draw)[self.rank::self.world_size]
+        yield from map(SeededIndex, super().__iter__(), seeds.tolist())
 
 
 @DATA_SAMPLERS.register_module()

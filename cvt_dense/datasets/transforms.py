@@ -5,19 +5,14 @@ from typing import Any
 
 import numpy as np
 from PIL import ExifTags, Image
+from PIL.Image import Transpose
 from timm.data import auto_augment, create_transform
 from timm.data.transforms import RandomResizedCropAndInterpolation
 
 # The operation that undoes each EXIF orientation; 1 and unknown ones need none.
-UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90
-}
+UPRIGHT = dict(zip(range(2, 9), (
+    Transpose.FLIP_LEFT_RIGHT, Transpose.ROTATE_180, Transpose.FLIP_TOP_BOTTOM, Transpose.TRANSPOSE,
+    Transpose.ROTATE_270, Transpose.TRANSVERSE, Transpose.ROTATE_90)))
 
 
 def open_image(file: Any) -> Image.Image:

@@ -1,10 +1,24 @@
-from . import hooks
 from .amp import AutocastOptimWrapper
 from .checkpoint import SafeCheckpointHook
-from .hooks import *  # noqa: F403
+from .hooks.batch_norm_statistics import BatchNormStatisticsHook
+from .hooks.class_weights import ClassWeightsHook
+from .hooks.early_stopping import EarlyStoppingHook
+from .hooks.ema import EMAHook
+from .hooks.fuse import FuseHook
+from .hooks.head_classes import HeadClassesHook
+from .hooks.non_finite import NonFiniteLossHook
+from .hooks.progressive_size import ProgressiveSizeHook
+from .hooks.raw_weights import RawWeightsHook
+from .hooks.seed import SeedHook
+from .hooks.summary import SummaryHook
+from .hooks.unreadable_images import UnreadableImagesHook
+from .hooks.val_loss import ValLossHook
 from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import CvTRunner
 
-__all__ = hooks.__all__ + [
-    'AutocastOptimWrapper', 'CvTRunner', 'LayerDecayOptimWrapperConstructor', 'SafeCheckpointHook',
+__all__ = [
+    'AutocastOptimWrapper', 'BatchNormStatisticsHook', 'ClassWeightsHook', 'CvTRunner', 'EMAHook',
+    'EarlyStoppingHook', 'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook',
+    'ProgressiveSizeHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook', 'SummaryHook',
+    'UnreadableImagesHook', 'ValLossHook',
 ]

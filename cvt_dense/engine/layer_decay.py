@@ -1,4 +1,5 @@
 """Layer-wise learning rate decay for any model whose backbone has ``get_layer_depth``."""
+from collections.abc import Sequence
 from typing import Any
 
 from mmengine.logging import MMLogger
@@ -7,8 +8,6 @@ from torch import nn
 
 from ..console import FILE_ONLY
 from ..registry import OPTIM_WRAPPER_CONSTRUCTORS
-
-PARAMWISE_KEYS = ('decay_rate', 'no_decay_keys')
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
@@ -36,36 +35,26 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             weight decay either, for example a head's ``['query_embed']``.
 
     Raises:
-        ValueError: a key of ``paramwise_cfg`` or its ``decay_rate`` is not allowed, or the optimizer has no ``lr`` or
-            ``weight_decay``.
-        TypeError: the model has no ``backbone`` with ``get_layer_depth``.
+        ValueError: ``decay_rate`` is not allowed, or the optimizer has no ``lr`` or ``weight_decay``.
+        TypeError: ``paramwise_cfg`` has other keys.
+        AttributeError: the model has no ``backbone`` with ``get_layer_depth``.
     """
 
     def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None):
         super().__init__(optim_wrapper_cfg, paramwise_cfg)
-        name = type(self).__name__
-        unknown = sorted(set(self.paramwise_cfg) - set(PARAMWISE_KEYS))
-        if unknown:
-            raise ValueError(f'{name}: paramwise_cfg has unknown keys {unknown}; allowed are '
-                             f'{list(PARAMWISE_KEYS)}.')
-        rate = self.paramwise_cfg.get('decay_rate')
-        if not isinstance(rate, (int, float)) or not 0 < rate <= 1:
-            raise ValueError(f'{name}: paramwise_cfg.decay_rate={rate!r}, but must be a number above 0 and '
-                             'at most 1, for example paramwise_cfg=dict(decay_rate=0.9).')
         if self.base_lr is None or self.base_wd is None:
-            raise ValueError(f'{name}: optimizer={dict(self.optimizer_cfg)!r} needs lr and weight_decay.')
-        self.decay_rate = float(rate)
-        self.no_decay_keys = tuple(self.paramwise_cfg.get('no_decay_keys', ()))
+            raise ValueError(f'{type(self).__name__}: optimizer={dict(self.optimizer_cfg)!r} needs lr and '
+                             'weight_decay.')
+        self._set_decay(**self.paramwise_cfg)
+
+    def _set_decay(self, decay_rate: float, no_decay_keys: Sequence[str] = ()) -> None:
+        if not 0 < decay_rate <= 1:
+            raise ValueError(f'paramwise_cfg.decay_rate={decay_rate!r}: allowed is a number above 0 and at most 1.')
+        self.decay_rate, self.no_decay_keys = decay_rate, no_decay_keys
 
     def add_params(self, params: list[dict[str, Any]], module: nn.Module, **kwargs) -> None:
         """Append a model's parameter groups: lowest learning rate first, without weight decay before with."""
-        backbone = getattr(module, 'backbone', None)
-        if not hasattr(backbone, 'get_layer_depth'):
-            raise TypeError(
-                f'{type(self).__name__} needs a model whose backbone has get_layer_depth(param_name, '
-                f'prefix); {type(module).__name__}.backbone is {type(backbone).__name__}. Use cvt_dense.CvT or '
-                'cvt_dense.TimmBackbone, or the '
-                'default constructor.')
+        backbone = module.backbone
         free = {f'backbone.{name}' for name in getattr(backbone, 'no_weight_decay', set)()}
         groups: dict[tuple[float, float], dict[str, Any]] = {}
         for name, param in module.named_parameters():
@@ -74,17 +63,12 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             layer, num_layers = backbone.get_layer_depth(name, 'backbone.')
             lr = self.base_lr * self.decay_rate**(num_layers - 1 - layer)
             free_name = name.endswith(('cls_token', 'dist_token')) or name in free
-            decays = param.ndim > 1 and not free_name and not any(
-                key in name for key in self.no_decay_keys)
+            decays = param.ndim > 1 and not free_name and not any(key in name for key in self.no_decay_keys)
             weight_decay = self.base_wd if decays else 0.
-            group = groups.setdefault(
-                (lr, weight_decay), dict(params=[], lr=lr, weight_decay=weight_decay, names=[]))
+            group = groups.setdefault((lr, weight_decay), dict(params=[], lr=lr, weight_decay=weight_decay))
             group['params'].append(param)
-            group['names'].append(name)
-        lines = [f'{len(groups)} parameter groups, learning rate times {self.decay_rate:g} a layer:',
-                 '         lr  weight decay  tensors  first ... last parameter']
-        for key in sorted(groups):
-            names = groups[key].pop('names')
-            params.append(groups[key])
-            lines.append(f'  {key[0]:9.3e}  {key[1]:12g}  {len(names):7}  {names[0]} ... {names[-1]}')
+        params += [groups[key] for key in sorted(groups)]
+        lines = [f'{len(groups)} parameter groups, learning rate times {self.decay_rate:g} a layer:']
+        lines += [f'  lr {lr:.3e}, weight decay {weight_decay:g}: {len(groups[lr, weight_decay]["params"])} tensors'
+                  for lr, weight_decay in sorted(groups)]
         MMLogger.get_current_instance().info('\n'.join(lines), extra=FILE_ONLY)

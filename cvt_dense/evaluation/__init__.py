@@ -1,4 +1,3 @@
 from .accuracy import Accuracy
-from .robustness import RobustnessTestLoop
 
-__all__ = ['Accuracy', 'RobustnessTestLoop']
+__all__ = ['Accuracy']

@@ -1,6 +1,5 @@
 """The flags of a training and of a test."""
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -70,8 +69,6 @@ class TestFlags(Flags):
         slice: side in pixels of the slices that larger images are cut into.
         overlap: fraction of their side by which neighbouring slices overlap.
         out: folder for the predictions.
-        corrupt: names of corruptions with commas between them, or 'all'.
-        severity: severities of the corruptions, 1 to 5.
     """
 
     checkpoint: str
@@ -84,7 +81,5 @@ class TestFlags(Flags):
     slice: int | None = None
     overlap: float = 0.2
     out: str | None = None
-    corrupt: str | None = None
-    severity: Sequence[int] = (1, 2, 3, 4, 5)
 
     __test__ = False  # pytest takes a class of this name for one of tests

@@ -33,6 +33,21 @@ def check_outputs(paths: Iterable[str | Path], force: bool = False, inputs: Iter
             raise UserError(f'The output file {path} exists already. Give another name, or --force to overwrite it.')
 
 
+def check_folder(folder: Path, force: bool, source: Path | None = None) -> None:
+    """Check that a tool may write into a folder: there are no files in it, or ``force`` allows to overwrite them.
+
+    Raises:
+        UserError: it may not, or the folder and ``source``, which the tool reads, lie in each other.
+    """
+    written, read = folder.resolve(), source and source.resolve()
+    if read is not None and (written.is_relative_to(read) or read.is_relative_to(written)):
+        raise UserError(f'{folder} and {source} lie in each other, and files would overwrite an input. Give another '
+                        'folder.')
+    if folder.exists() and any(folder.iterdir()) and not force:
+        raise UserError(f'The folder {folder} exists already and holds files. Give another one, or --force to '
+                        'overwrite them.')
+
+
 def check_report_folder(args: argparse.Namespace) -> None:
     """Check that a tool may write its folder of a report, ``args.out_dir``.
 

@@ -73,9 +73,6 @@ def start_test(flags: TestFlags, change: 'Callable[[Config], None] | None' = Non
     if flags.slice is not None:
         from ..inference.slices import use_slices
         use_slices(cfg, flags.slice, flags.overlap)
-    if flags.corrupt:
-        from ..datasets.corruption import use_corruptions
-        use_corruptions(cfg, flags.corrupt, flags.severity)
     adapt_to_machine(cfg, flags.launcher)
     if flags.tta or flags.slice is not None:  # last, because all before are settings of the model inside
         cfg.model = dict(**cfg.tta_model, module=cfg.model)
@@ -98,9 +95,6 @@ def check_test_flags(flags: TestFlags, whole: bool) -> None:
     file = flags.checkpoint if whole else flags.backbone
     if flags.tta and flags.slice is not None:
         raise UserError('--slice with --tta: both decide what the network sees of an image; leave one of them out.')
-    if flags.out and flags.corrupt:
-        raise UserError('--out with --corrupt: the predictions of each corruption would replace those before; leave '
-                        'one of them out.')
     if file and (flags.fuse or flags.compile):
         raise UserError(f'--{"fuse" if flags.fuse else "compile"}: {file} was fused when it was exported; leave the '
                         'flag out.')

@@ -130,23 +130,11 @@ def test_webdataset_shards(root):
 
 
 @pytest.mark.parametrize('members, message', [
-    ({'1.jpg': b'', '1.cls': b'cat'}, r"has b'cat' in '1.cls': allowed is a class number"),
-    ({'1.jpg': b'', '1.cls': b'0', '2.jpg': b''}, 'others have none: write a KEY.cls for every KEY.jpg')])
+    ({'1.jpg': b'', '1.cls': b'cat'}, 'shard.tar'), ({'1.jpg': b'', '1.cls': b'0', '2.jpg': b''}, 'KEY.cls')])
 def test_webdataset_shards_with_mistakes(root, members, message):
     write_shard(root / 'shard.tar', members)
     with pytest.raises(ValueError, match=message):
         ImageDataset(str(root), 'shard.tar')
-
-
-def test_a_changed_tar_file_is_read_anew(root):
-    tar = pack(root / 'train', root / 'all.tar', '')
-    assert len(ImageDataset(str(root), 'all.tar')) == 12
-    (root / 'train/Bengal/Bengal_0.png').unlink()
-    pack(root / 'train', tar, '')
-    assert not any(sample['unreadable'] for sample in ImageDataset(str(root), 'all.tar'))
-    tar.write_bytes(tar.read_bytes()[:-30000])
-    with pytest.raises(ValueError, match='all.tar'):
-        ImageDataset(str(root), 'all.tar')
 
 
 @pytest.mark.parametrize('tar', [False, True])
@@ -306,16 +294,6 @@ def test_workers_share_no_position_in_a_tar_file(root):
     assert torch.equal(torch.cat([batch['inputs'] for batch in loader]), expected)
 
 
-def test_repeated_augmentation(root):
-    images, paths = load(ImageDataset(str(root), 'train', transform=TRAIN), num_workers=0, num_repeats=3)
-    assert len(paths) == 12 and len(set(paths)) == 4
-    for i in range(0, 12, 3):
-        assert len(set(paths[i:i + 3])) == 1
-        assert not torch.equal(images[i], images[i + 1]) and not torch.equal(images[i + 1], images[i + 2])
-    with pytest.raises(ValueError, match='num_repeats'):
-        SeededSampler(range(4), num_repeats=0)
-
-
 def test_images_of_rare_classes_are_drawn_more_often(tmp_path):
     """Ten images of three classes: each of a class with one image is repeated ceil(sqrt(1 / (3 * 0.1))) = 2 times."""
     for name, number in dict(many=8, one=1, other=1).items():
@@ -356,25 +334,12 @@ def _with_a_link(tar: Path) -> None:
         file.addfile(member)
 
 
-def _with_a_tar(tar: Path) -> None:
-    with tarfile.open(tar, 'a') as file:
-        file.addfile(tarfile.TarInfo('more.tar'))
-
-
-@pytest.mark.parametrize('damage', [_header_damaged, _cut_at_a_member, _twice, _with_a_link, _with_a_tar])
+@pytest.mark.parametrize('damage', [_header_damaged, _cut_at_a_member, _twice, _with_a_link])
 def test_a_tar_file_of_which_images_would_be_missing_is_refused(root, damage):
     tar = pack(root / 'train', root / 'all.tar', '')
     damage(tar)
     with pytest.raises(ValueError, match='all.tar'):
         ImageDataset(str(root), 'all.tar')
-
-
-def test_of_members_of_one_name_the_last_counts(root):
-    tar = pack(root / 'train', root / 'all.tar', '')
-    with tarfile.open(tar, 'a') as file:
-        file.add(root / 'train/Bengal/Bengal_1.JPEG', 'Bengal/Bengal_0.png')
-    dataset = ImageDataset(str(root), 'all.tar', transform=dict(input_size=24))
-    assert len(dataset) == 12 and torch.equal(dataset[0]['inputs'], dataset[1]['inputs'])
 
 
 def test_images_of_every_suffix(root):

@@ -1,30 +1,24 @@
 """Runs of three tasks that crash, are stopped, killed or out of disk end with the weights of a run that was not.
 
-``PYTHONPATH=.:tests:tools python tests/engine/test_faults.py 20 [detection]`` kills runs of each task, or of the named
-one, 20 times at random moments and compares their ends with that of an undisturbed run, bit for bit.
 tests/engine/checkpoint/test_resume.py disturbs the runs of a smaller network at more moments.
 
-All runs draw random numbers wherever the recipes do: in mmdet's and mmseg's pipelines, in the batch (mmdet), in the
-sampling of boxes, in dropout and drop path. Detection and segmentation accumulate 3 iterations, of which neither an
+All runs draw random numbers wherever the recipes do: in mmdet's and mmseg's pipelines, in the sampling of boxes, in
+dropout and drop path. Detection and segmentation accumulate 3 iterations, of which neither an
 epoch (4) nor the interval of checkpoints (4) is a multiple. Detection groups images by their shape.
 """
 import os
 import re
 import resource
-import shutil
 import signal
-import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from _shapes import generate
 from load_tool import ROOT, forget_runs
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
-from tiny_training import Crash, Disturb, call, crash, differences, kill_repeatedly, load, start, stop, write_config
+from tiny_training import Crash, Disturb, call, crash, differences, load, start, stop, write_config
 
 from cvt_dense.engine.checkpoint import find_checkpoint
 from cvt_dense.launch.flags import TrainFlags
@@ -40,8 +34,6 @@ val_dataloader = val_evaluator = val_cfg = test_dataloader = test_evaluator = te
 # Sampler and batch sampler as in the COCO recipes.
 DETECTION = COMMON + """
 model = dict(
-    data_preprocessor=dict(
-        batch_augments=[dict(type='BatchSyncRandomResize', random_size_range=(32, 64), interval=1)]),
     backbone=dict(arch=dict(_delete_=True, **arch), drop_path_rate=0.2),
     neck=dict(in_channels=[8, 24, 48]))
 train_dataloader = dict(
@@ -74,7 +66,6 @@ default_hooks = dict(checkpoint=dict(interval=4), logger=dict(interval=1))
 """
 DENSE = dict(detection=('maskrcnn_cvt_nano_shapes', DETECTION), segmentation=('upernet_cvt_nano_shapes', SEGMENTATION))
 LAST = dict(classification='epoch_8.pth', detection='epoch_6.pth', segmentation='iter_24.pth')
-WITHIN = 4.  # seconds: some of a run's 24 iterations
 
 
 def write_configs(folder: Path) -> dict[str, Path]:
@@ -125,7 +116,7 @@ def assert_same_end(work_dir: Path, expected: Path, task: str) -> None:
 def test_disturbed_inside_an_epoch(configs, whole, tmp_path, task, action):
     """With workers, which have loaded batches in advance, and continued without."""
     with pytest.raises(Crash if action is crash else SystemExit):
-        train(configs[task], tmp_path, Disturb(action, 10), workers=1)
+        train(configs[task], tmp_path, Disturb(action, 13), workers=1)
     assert (tmp_path / 'preempted.pth').exists() == (action is stop)
     train(configs[task], tmp_path)
     assert_same_end(tmp_path, whole(task), task)
@@ -187,30 +178,3 @@ def test_torchrun_restarts_and_resumes_after_the_loss_of_a_process(configs, tmp_
     assert len(re.findall(r'resumed epoch: [23], iter: ', output)) == 1
     end = load(tmp_path / 'work' / LAST['classification'])['meta']
     assert (end['iter'], end['world_size']) == (24, 2)
-
-
-def main(kills: int, tasks: list[str]) -> None:
-    folder = Path(tempfile.mkdtemp(prefix='faults_'))
-    configs = write_configs(folder)
-    for task in tasks:
-        def command(work_dir: Path, workers: int = 0, task: str = task) -> tuple[Any, ...]:
-            return (sys.executable, ROOT / 'tools/train.py', configs[task], '--work-dir', work_dir, '--resume',
-                    '--cfg-options', f'train_dataloader.num_workers={workers}')
-
-        call(*command(folder / task), output=folder / f'{task}.txt')
-        done, runs = 0, 0
-        while done < kills:  # a run of seconds is over after some kills; then another one begins
-            work_dir = folder / f'{task}{runs}'
-            done += kill_repeatedly(command(work_dir, runs % 3), work_dir, min(5, kills - done), WITHIN, seed=runs)
-            runs += 1
-            different = differences(folder / task / LAST[task], work_dir / LAST[task])
-            print(f'{task}: {done} kills, {runs} runs, {len(different)} values of the last checkpoint differ',
-                  flush=True)
-            if different:
-                sys.exit(f'{folder}: {different[:5]}')
-    shutil.rmtree(folder)
-
-
-if __name__ == '__main__':
-    os.environ['CUDA_VISIBLE_DEVICES'] = ''
-    main(int(sys.argv[1]), sys.argv[2:] or list(LAST))

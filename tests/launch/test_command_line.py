@@ -22,7 +22,7 @@ def test_a_mistake_of_the_code_keeps_its_traceback():
 
 
 @pytest.mark.parametrize('flags, named', [
-    (dict(slice=64, tta=True), '--tta'), (dict(out='folder', corrupt='fog'), '--out'),
+    (dict(slice=64, tta=True), '--tta'),
     (dict(backbone='a.onnx', fuse=True), '--fuse'), (dict(checkpoint='a.onnx', compile=True), '--compile'),
     (dict(checkpoint='a.onnx', backbone='b.onnx'), '--backbone'), (dict(checkpoint='a.xml', autocast='bf16'), '--amp')])
 def test_flags_that_do_not_go_together(flags, named):

@@ -11,7 +11,7 @@ train_dataloader = dict(
     pin_memory=True,
     drop_last=True,
     collate_fn=dict(type='default_collate'),
-    sampler=dict(type='cvt_dense.SeededSampler', shuffle=True),  # num_repeats=3: repeated augmentation
+    sampler=dict(type='cvt_dense.SeededSampler', shuffle=True),
     dataset=dict(
         type='cvt_dense.ImageDataset',
         data_root=data_root,

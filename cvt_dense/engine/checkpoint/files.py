@@ -1,5 +1,4 @@
 """Files of checkpoints: written atomically, and found again when a run is resumed."""
-import re
 import zipfile
 from pathlib import Path
 
@@ -28,16 +27,12 @@ def find_checkpoint(work_dir: str) -> str | None:
     folder = Path(work_dir)
     if (folder / 'last_checkpoint').is_file():
         named = (folder / 'last_checkpoint').read_text().strip()
-        if '://' in named:
-            return named
         for path in (folder / Path(named).name, Path(named)):  # a copied folder names the original's file
             if _is_complete(path):
                 return str(path)
-    newest = []
-    for pattern in ('epoch_*.pth', 'iter_*.pth', 'preempted.pth'):
-        saved = [path for path in folder.glob(pattern) if _is_complete(path)]
-        newest += sorted(saved, key=lambda path: int(re.search(r'\d*$', path.stem)[0] or 0))[-1:]
-    return str(max(newest, key=_iterations)) if newest else None
+    saved = [path for pattern in ('epoch_*.pth', 'iter_*.pth', 'preempted.pth') for path in folder.glob(pattern)]
+    complete = [path for path in saved if _is_complete(path)]
+    return str(max(complete, key=_iterations)) if complete else None
 
 
 def _is_complete(path: Path) -> bool:

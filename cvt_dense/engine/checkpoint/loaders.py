@@ -10,23 +10,13 @@ OPTIONS = ('num_workers', 'collate_fn', 'pin_memory', 'timeout', 'worker_init_fn
            'generator', 'prefetch_factor', 'persistent_workers')
 
 
-def copy_loader(loader: DataLoader, dataset: Any = None, **order: Any) -> DataLoader:
-    """Return a data loader like ``loader`` with another ``batch_sampler``, or ``sampler`` and ``batch_size``.
+def copy_loader(loader: DataLoader, batch_sampler: Any, dataset: Any = None) -> DataLoader:
+    """Return a data loader like ``loader`` with another batch sampler, and another data set if one is given.
 
     PyTorch allows no assignment to these attributes of an existing loader.
-
-    Args:
-        loader: the loader.
-        dataset: another data set. Default: the loader's.
-        order: what decides the order of samples.
     """
-    dataset = loader.dataset if dataset is None else dataset
-    return DataLoader(dataset, **{name: getattr(loader, name) for name in OPTIONS}, **order)
-
-
-def batch_size(loader: DataLoader) -> int:
-    """Return the batch size of a loader, with or without its own batch sampler."""
-    return loader.batch_size or getattr(loader.batch_sampler, 'batch_size', 1)
+    options = {name: getattr(loader, name) for name in OPTIONS}
+    return DataLoader(loader.dataset if dataset is None else dataset, batch_sampler=batch_sampler, **options)
 
 
 class SkippingBatchSampler:

@@ -3,11 +3,9 @@ import copy
 import warnings
 from typing import Any
 
-from mmengine.hooks import EMAHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
-from torch import nn
 
-from .loaders import SkippingBatchSampler, batch_size, copy_loader
+from .loaders import SkippingBatchSampler, copy_loader
 
 
 def data_shape(runner: Runner) -> dict[str, int]:
@@ -15,7 +13,7 @@ def data_shape(runner: Runner) -> dict[str, int]:
     loader = runner.train_dataloader
     return dict(
         world_size=runner.world_size,
-        batch_size=batch_size(loader),
+        batch_size=loader.batch_sampler.batch_size,
         accumulative_counts=(runner.cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1),
         batches_per_epoch=len(loader))
 
@@ -33,8 +31,6 @@ def move_to_same_data(runner: Runner, meta: dict[str, Any]) -> None:
     new = data_shape(runner)
     images = (meta['iter'] - meta['epoch'] * meta['batches_per_epoch']) * meta['world_size'] * meta['batch_size']
     batches = images // (new['world_size'] * new['batch_size'])
-    if runner.train_dataloader.batch_sampler is None:
-        batches = 0  # a stream starts from its beginning
     meta['iter'] = meta['epoch'] * new['batches_per_epoch'] + batches
 
 
@@ -50,35 +46,31 @@ def adapt_schedules(runner: Runner, saved: dict[str, Any]) -> None:
     new = data_shape(runner)
     if 'world_size' not in saved or all(saved[key] == value for key, value in new.items()):
         return
-    steps = [shape['world_size'] * shape['batch_size'] * shape['accumulative_counts'] for shape in (saved, new)]
-    growth = steps[1] / steps[0]
-    ratio = growth if (runner.auto_scale_lr or {}).get('enable', False) else 1.
+    ratio = 1.
+    if (runner.auto_scale_lr or {}).get('enable', False):
+        ratio = _images_of_a_step(new) / _images_of_a_step(saved)
     if ratio != 1 or runner.iter != saved['iter']:
         _replay_schedules(runner, ratio)
     runner.logger.warning(
-        'Continued with {world_size} x {batch_size} images per iteration x {accumulative_counts} '
-        'accumulated; the checkpoint was saved with '.format(**new) +
-        '{world_size} x {batch_size} x {accumulative_counts}. '.format(**saved) +
-        f'Iteration {saved["iter"]} became {runner.iter} of {runner.max_iters}; learning rates were '
-        f'multiplied by {ratio:g}'
-        f'{"" if ratio != 1 else " (--auto-scale-lr scales them to the total batch)"}.')
-    if growth != 1 and any(isinstance(hook, EMAHook) for hook in runner.hooks):
-        runner.logger.warning(
-            f'A step of the optimizer now has {growth:g} times as many images: averaged weights (EMA) keep their '
-            f'momentum for each step, so from here on they average over {growth:g} times as many images. To average '
-            f'over as many as before, multiply the momentum of the EMAHook in custom_hooks by {growth:g}.')
+        'Continued with {world_size} x {batch_size} images per iteration x {accumulative_counts} accumulated; the '
+        'checkpoint was saved with '.format(**new) + '{world_size} x {batch_size} x {accumulative_counts}. '
+        'Iteration {iter} became '.format(**saved) + f'{runner.iter} of {runner.max_iters}; learning rates were '
+        f'multiplied by {ratio:g} (--auto-scale-lr scales them to the total batch). The momentum of averaged weights '
+        '(EMAHook) is still per step.')
+
+
+def _images_of_a_step(shape: dict[str, int]) -> int:
+    return shape['world_size'] * shape['batch_size'] * shape['accumulative_counts']
 
 
 def _replay_schedules(runner: Runner, lr_ratio: float) -> None:
     """Build the schedules again, whose saved state counts the old iterations, and step them to now."""
-    if not runner.param_schedulers:
-        for group in runner.optim_wrapper.param_groups:
-            group['lr'] *= lr_ratio
-        return
     for group in runner.optim_wrapper.param_groups:
-        group['initial_lr'] *= lr_ratio
+        group['initial_lr'] = group.get('initial_lr', group['lr']) * lr_ratio
         for key in [key for key in group if key.startswith('initial_')]:
             group[key[len('initial_'):]] = group[key]
+    if not runner.param_schedulers:
+        return
     runner.param_schedulers = runner.build_param_scheduler(copy.deepcopy(runner.cfg.param_scheduler))
     batches_per_epoch = len(runner.train_dataloader)
     with warnings.catch_warnings():
@@ -95,29 +87,11 @@ def skip_seen_batches(runner: Runner) -> None:
     MMEngine's iteration-based loop does so without this function.
     """
     loop, loader = runner.train_loop, runner.train_dataloader
-    sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
+    sampler = loader.batch_sampler.sampler
     if getattr(sampler, 'seed', runner.seed) != runner.seed:
         sampler.seed = runner.seed  # without a seed in the config, the sampler has drawn a new one
     if not isinstance(loop, EpochBasedTrainLoop):
         return
     seen = runner.iter - runner.epoch * len(loader)
     if seen > 0:
-        loop.dataloader = copy_loader(loader, batch_sampler=SkippingBatchSampler(loader.batch_sampler, seen))
-    elif loader.batch_sampler is None:
-        runner.logger.warning(f'The data set is a stream: epoch {runner.epoch + 1} starts from its beginning.')
-
-
-def _resizers(runner: Runner) -> list[nn.Module]:
-    """Return MMDetection's ``BatchSyncRandomResize``, which draws the size of the next batch in advance."""
-    return [module for module in runner.model.modules() if hasattr(module, '_input_size')]
-
-
-def next_sizes(runner: Runner) -> list[Any]:
-    """Return (height, width) in pixels for each of the model's resizers, None before a first batch."""
-    return [module._input_size for module in _resizers(runner)]
-
-
-def restore_sizes(runner: Runner, sizes: list[Any]) -> None:
-    """Set what :func:`next_sizes` returned when the checkpoint was saved."""
-    for module, size in zip(_resizers(runner), sizes):
-        module._input_size = size
+        loop.dataloader = copy_loader(loader, SkippingBatchSampler(loader.batch_sampler, seen))

@@ -11,8 +11,7 @@ import torch
 from mmengine.dist import all_reduce
 from mmengine.runner import Runner
 
-# Windows has no SIGUSR1.
-SIGNALS = [getattr(signal, name) for name in ('SIGTERM', 'SIGUSR1') if hasattr(signal, name)]
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class StopSignals:
@@ -55,7 +54,9 @@ class StopSignals:
         done = runner.iter + 1
         if done == runner.max_iters:
             return 0
-        return self.received if runner.world_size == 1 else self._agree() if done % self.PERIOD == 0 else 0
+        if runner.world_size == 1:
+            return self.received
+        return _reduce(self.received, 'max') if done % self.PERIOD == 0 else 0
 
     def after_val_iter(self, runner: Runner, batch_idx: int) -> int:
         """Return the same after an evaluation's batch ``batch_idx``, or with -1 before the first one."""
@@ -63,15 +64,15 @@ class StopSignals:
             return self.received
         done = batch_idx + 1
         if done == 0:  # a process may have one batch fewer than another
-            batches = torch.tensor(len(runner.val_dataloader))
-            all_reduce(batches, 'min')
-            self._batches = batches.item()
-        return self._agree() if done % self.PERIOD == 0 and done <= self._batches else 0
+            self._batches = _reduce(len(runner.val_dataloader), 'min')
+        return _reduce(self.received, 'max') if done % self.PERIOD == 0 and done <= self._batches else 0
 
-    def _agree(self) -> int:
-        received = torch.tensor(self.received)
-        all_reduce(received, 'max')
-        return received.item()
+
+def _reduce(value: int, how: str) -> int:
+    """Return the 'min' or the 'max' of all processes' values."""
+    values = torch.tensor(value)
+    all_reduce(values, how)
+    return values.item()
 
 
 def _init_worker(init: Callable[[int], None] | None, exiting: Any, worker_id: int) -> None:

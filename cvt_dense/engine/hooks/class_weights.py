@@ -6,6 +6,8 @@ from mmengine.runner import Runner
 from ...errors import UserError
 from ...registry import HOOKS
 
+IMAGES = 1000  # label maps that are counted at most
+
 
 @HOOKS.register_module()
 class ClassWeightsHook(Hook):
@@ -15,15 +17,9 @@ class ClassWeightsHook(Hook):
     the training set. Every loss with ``class_weight`` gets the weights, whose mean over the counted pixels is 1. A
     class without pixels has the weight 1.
 
-    Args:
-        images: the most label maps to count.
-
     Raises:
         UserError: the training set loads no label maps, or no loss has ``class_weight``.
     """
-
-    def __init__(self, images: int = 1000):
-        self.images = images
 
     def before_train(self, runner: Runner) -> None:
         dataset = runner.train_dataloader.dataset
@@ -35,7 +31,7 @@ class ClassWeightsHook(Hook):
                             'class_weight. Leave the hook out.')
         classes = dataset.metainfo['classes']
         counts = np.zeros(len(classes))
-        for i in range(0, len(dataset), -(-len(dataset) // self.images)):
+        for i in range(0, len(dataset), -(-len(dataset) // IMAGES)):
             labels = load(dataset.get_data_info(i))['gt_seg_map']
             known = labels[(labels != dataset.ignore_index) & (labels < len(classes))]
             counts += np.bincount(known, minlength=len(classes))

@@ -4,7 +4,6 @@ from typing import Any
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from ...errors import UserError
 from ...registry import HOOKS
 
 
@@ -21,23 +20,18 @@ class EarlyStoppingHook(Hook):
         patience: evaluations without a better result after which the training ends, from 1.
 
     Raises:
-        UserError: when an evaluation has no such metric.
+        KeyError: an evaluation has no such metric.
     """
 
     priority = 'HIGH'  # before SafeCheckpointHook saves the state
 
     def __init__(self, monitor: str, patience: int):
-        if patience < 1:
-            raise ValueError(f'EarlyStoppingHook: patience={patience}: allowed is a whole number from 1.')
         self.monitor, self.patience = monitor, patience
 
     def before_train(self, runner: Runner) -> None:
         self._stop_if_due(runner)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        if self.monitor not in (metrics or {}):
-            raise UserError(f'EarlyStoppingHook: monitor={self.monitor!r} is none of the metrics that were evaluated: '
-                            f'{list(metrics or {})}.')
         score = metrics[self.monitor] if metrics[self.monitor] is not None else float('nan')
         score = -score if 'loss' in self.monitor else score
         best, waited = runner.message_hub.runtime_info.get('early_stopping', (float('-inf'), 0))

@@ -19,14 +19,9 @@ class ProgressiveSizeHook(Hook):
     Args:
         sizes: the side of the images in pixels by the epoch, counted from 0, from which on it holds: ``{0: 32, 10: 48,
             20: None}``. None keeps the size of the training pipeline.
-
-    Raises:
-        ValueError: ``sizes`` does not begin with epoch 0.
     """
 
     def __init__(self, sizes: dict[int, int | None]):
-        if 0 not in sizes:
-            raise ValueError(f'sizes={sizes!r} must give a size for epoch 0.')
         self.sizes = sizes
 
     def before_train_epoch(self, runner: Runner) -> None:

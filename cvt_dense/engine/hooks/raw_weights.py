@@ -1,5 +1,4 @@
 """Evaluate the weights of the optimizer beside the averaged weights of an ``EMAHook``, in the same pass."""
-from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
 
@@ -29,10 +28,8 @@ class RawWeightsHook(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         # A training has both sets of weights in its model and EMAHook's; only a test needs them from the file.
         if 'ema_state_dict' in checkpoint and isinstance(runner.optim_wrapper, dict | None):
-            prefix = 'module.'
-            self.raw_state = {name[len(prefix):]: value.clone()
-                              for name, value in checkpoint['ema_state_dict'].items()
-                              if name.startswith(prefix)}
+            self.raw_state = {name.removeprefix('module.'): value.clone()
+                              for name, value in checkpoint['ema_state_dict'].items() if name != 'steps'}
 
     def before_val_epoch(self, runner: Runner) -> None:
         # During evaluation EMAHook has swapped the weights: its copy holds the raw ones.
@@ -55,8 +52,7 @@ class RawWeightsHook(Hook):
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         if self.model is not None:
-            # The context must not be entered for nothing: some devices have no autocast.
-            with torch.no_grad(), autocast() if self.loop.fp16 else nullcontext():
+            with torch.no_grad(), autocast(enabled=self.loop.fp16):
                 outputs = self.model.test_step(data_batch)
             self.evaluator.process(data_samples=outputs, data_batch=data_batch)
 

@@ -7,7 +7,6 @@ import torch
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop, Runner
-from torch.utils.data import BatchSampler
 
 from ...registry import DATA_SAMPLERS, HOOKS
 from ..checkpoint.loaders import copy_loader
@@ -33,26 +32,19 @@ class SeedHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         loader = runner.train_dataloader
-        batches = loader.batch_sampler
-        old = getattr(batches, 'sampler', loader.sampler)  # a loader with a batch sampler does not use its own sampler
+        old = loader.batch_sampler.sampler
         if type(old) is DefaultSampler:
             settings = dict(type='cvt_dense.SeededSampler', round_up=old.round_up)
         elif type(old) is InfiniteSampler:
             settings = dict(type='cvt_dense.SeededInfiniteSampler')
         else:
             if not type(old).__name__.startswith('Seeded'):
-                runner.logger.warning(
-                    f'SeedHook: the order and the augmentation of the images come from {type(old).__name__}: a '
-                    'resumed run may see others than an uninterrupted one. cvt_dense.SeededSampler and '
-                    'cvt_dense.SeededInfiniteSampler do not depend on what ran before.')
+                runner.logger.warning(f'SeedHook: {type(old).__name__} is kept: a resumed run may see other images, or '
+                                      'other augmentations, than with cvt_dense.SeededSampler.')
             return
         new = DATA_SAMPLERS.build(dict(settings, dataset=old.dataset, shuffle=old.shuffle, seed=old.seed))
-        if type(batches) is BatchSampler:
-            order = dict(sampler=new, batch_size=batches.batch_size, drop_last=batches.drop_last)
-        else:
-            batches.sampler = new
-            order = dict(batch_sampler=batches)
-        runner.train_loop.dataloader = copy_loader(loader, **order)
+        loader.batch_sampler.sampler = new
+        runner.train_loop.dataloader = copy_loader(loader, loader.batch_sampler)
 
     def before_train_epoch(self, runner: Runner) -> None:
         loop = runner.train_loop

@@ -21,8 +21,6 @@ class UnreadableImagesHook(Hook):
     """
 
     def __init__(self, max_share: float = 0.05):
-        if not 0. <= max_share <= 1.:
-            raise ValueError(f'UnreadableImagesHook: max_share={max_share}: allowed is 0 to 1.')
         self.max_share = max_share
         self.reasons: dict[str, dict[str, str]] = dict(train={}, val={}, test={})  # by stage and file
 
@@ -40,23 +38,14 @@ class UnreadableImagesHook(Hook):
                 f'{self.max_share:g}. Repair or remove the files named in the warnings above, or raise max_share of '
                 'UnreadableImagesHook in the config.')
 
-    def _add_other_ranks(self, runner: Runner, stage: str) -> None:
-        for reasons in all_gather_object(self.reasons[stage]):
-            self._add(runner, stage, reasons)
-        if self.reasons[stage]:
-            runner.logger.warning(f'{len(self.reasons[stage])} images for {stage} could not be read so far and were '
-                                  'skipped.')
-
     def _before_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, mode: str = 'train') -> None:
         if isinstance(data_batch, dict) and any(data_batch.get('unreadable', ())):
             lines = '\n'.join(filter(None, data_batch['unreadable'])).split('\n')
             self._add(runner, mode, dict(line.split('\t', 1) for line in lines))
 
-    def after_train_epoch(self, runner: Runner) -> None:
-        self._add_other_ranks(runner, 'train')
-
-    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        self._add_other_ranks(runner, 'val')
-
-    def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        self._add_other_ranks(runner, 'test')
+    def _after_epoch(self, runner: Runner, mode: str = 'train') -> None:
+        for reasons in all_gather_object(self.reasons[mode]):
+            self._add(runner, mode, reasons)
+        if self.reasons[mode]:
+            runner.logger.warning(f'{len(self.reasons[mode])} images for {mode} could not be read so far and were '
+                                  'skipped.')

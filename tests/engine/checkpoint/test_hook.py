@@ -1,8 +1,6 @@
 """Which files the checkpoint hook writes and deletes; test_resume.py stops and resumes runs."""
 import itertools
-import re
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -57,9 +55,8 @@ def train(work_dir, scores, epochs, resume=False, lr=0.1, save_best='score', rul
         default_hooks=dict(logger=None, checkpoint=dict(
             type='cvt_dense.SafeCheckpointHook', interval=interval, max_keep_ckpts=1, save_best=save_best, rule=rule)),
         experiment_name=f'checkpoint_{next(RUNS)}', cfg=dict(optim_wrapper=dict(optimizer=dict(lr=lr))),
-        custom_hooks=[dict(type='cvt_dense.SummaryHook'), *hooks])
+        custom_hooks=list(hooks))
     runner.train()
-    return Path(runner.logger.log_file).read_text()
 
 
 def names(folder):
@@ -73,12 +70,10 @@ def test_a_better_one_replaces_the_best_of_its_own_folder(tmp_path, copied):
     assert names(first) == ['best_score_epoch_1.pth', 'epoch_2.pth']
     run = shutil.copytree(first, tmp_path / 'copy') if copied else first
     assert find_checkpoint(str(run)) == str(run / 'epoch_2.pth')
-    log = train(run, [0.4, 0.9], epochs=3, resume=True)  # the checkpoint was written before epoch 2's evaluation
+    train(run, [0.4, 0.9], epochs=3, resume=True)  # the checkpoint was written before epoch 2's evaluation
     assert names(run) == ['best_score_epoch_3.pth', 'epoch_3.pth']
     if copied:
         assert names(first) == ['best_score_epoch_1.pth', 'epoch_2.pth']
-    deleted = re.findall(r'previous best checkpoint (\S+)', log)
-    assert deleted == [str(run / 'best_score_epoch_1.pth')] and not Path(deleted[0]).exists()
 
 
 def test_the_first_metric_and_several_metrics(tmp_path):

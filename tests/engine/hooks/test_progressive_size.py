@@ -1,7 +1,6 @@
 """ProgressiveSizeHook: the size of the training images follows from the epoch, also after a resume."""
 from types import SimpleNamespace
 
-import pytest
 import torch
 
 from cvt_dense.engine import ProgressiveSizeHook
@@ -18,8 +17,3 @@ def test_size_follows_from_the_epoch():
         hook.before_train_epoch(SimpleNamespace(model=model, epoch=epoch))
         assert preprocessor(BATCH, training=True)['inputs'].shape[-2:] == (side, side)
         assert preprocessor(BATCH)['inputs'].shape[-2:] == (64, 64)
-
-
-def test_first_epoch_needs_a_size():
-    with pytest.raises(ValueError, match='sizes'):
-        ProgressiveSizeHook({1: 32})

@@ -3,7 +3,7 @@ import json
 
 import pytest
 import torch
-from load_tool import run_tool
+from load_tool import ROOT, run_tool
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
@@ -12,6 +12,9 @@ from tiny_training import load, write_config
 from cvt_dense.engine.hooks.val_loss import loader_with_annotations
 
 CONFIGS = dict(detection='maskrcnn_cvt_nano_shapes', segmentation='upernet_cvt_nano_shapes')
+# Only the training's batches are augmented.
+AUGMENTS = dict(segmentation='', detection="model = dict(data_preprocessor=dict(batch_augments=[dict("
+                "type='BatchSyncRandomResize', random_size_range=(64, 128), interval=1)]))\n")
 
 
 def evaluations(folder):
@@ -23,8 +26,10 @@ def evaluations(folder):
 @pytest.mark.parametrize('task', CONFIGS)
 def test_detection_and_segmentation(shapes, tmp_path, task):
     """The parts are those of the training; the weights are the same, bit for bit, without it."""
+    config = tmp_path / 'config.py'
+    config.write_text(f"_base_ = '{ROOT}/configs/{CONFIGS[task]}.py'\n" + AUGMENTS[task])
     for name, flags in (('with', ['--val-loss']), ('without', [])):
-        run_tool('train', f'configs/{CONFIGS[task]}.py', '--data-root', shapes / task, '--work-dir', tmp_path / name,
+        run_tool('train', config, '--data-root', shapes / task, '--work-dir', tmp_path / name,
                   *flags, '--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=1',
                   'train_dataloader.batch_size=2', 'val_dataloader.batch_size=2', 'train_dataloader.num_workers=0',
                   'val_dataloader.num_workers=0')
