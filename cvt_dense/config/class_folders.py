@@ -2,17 +2,11 @@
 import os
 
 from mmengine.config import Config
-from mmengine.logging import print_log
 
 from ..errors import UserError
 from ..nodes import type_name
 from .data_sets import leaf_datasets
 from .read import check_exists
-
-
-def needs_classes(cfg: Config) -> bool:
-    """Return whether ``cfg`` is of a classifier that gives no ``num_classes``."""
-    return type_name(cfg.get('model')) == 'ImageClassifier' and cfg.model.get('num_classes') is None
 
 
 def set_classes(cfg: Config, checkpoint: str | None = None, runtime: str | None = None) -> None:
@@ -28,22 +22,19 @@ def set_classes(cfg: Config, checkpoint: str | None = None, runtime: str | None 
     """
     if checkpoint is not None:
         check_exists(checkpoint)
-        use_checkpoint_classes(cfg, checkpoint, runtime)
-    count_class_folders(cfg)
-
-
-def use_checkpoint_classes(cfg: Config, checkpoint: str, runtime: str | None = None) -> None:
-    """Set the numbers of the test data's class folders to those of a classifier's checkpoint or exported file.
-
-    ``model.num_classes`` is the checkpoint's too, where the config leaves it open.
-
-    Args:
-        cfg: changed in place; configs of other models stay as they are.
-        checkpoint: checkpoint file or URL, or an exported file.
-        runtime: see :func:`cvt_dense.deploy.runtime.open_exported`.
-    """
     if type_name(cfg.get('model')) != 'ImageClassifier':
         return
+    if checkpoint is not None:
+        use_checkpoint_classes(cfg, checkpoint, runtime)
+    if cfg.model.get('num_classes') is None:
+        count_class_folders(cfg)
+
+
+def use_checkpoint_classes(cfg: Config, checkpoint: str, runtime: str | None) -> None:
+    """Number the test data's class folders as a checkpoint or exported file does; see :func:`set_classes`.
+
+    ``model.num_classes`` is the checkpoint's too, where the config leaves it open.
+    """
     from ..deploy.runtime import is_exported, open_exported  # imports PyTorch
     if is_exported(checkpoint):
         classes = open_exported(checkpoint, runtime).metadata['classes']
@@ -54,7 +45,7 @@ def use_checkpoint_classes(cfg: Config, checkpoint: str, runtime: str | None = N
         classes = ((content.get('meta') or {}).get('dataset_meta') or {}).get('classes')
         weights = content.get('state_dict', content)
         number = len(weights['head.weight']) if 'head.weight' in weights else None
-    if needs_classes(cfg):
+    if cfg.model.get('num_classes') is None:
         cfg.model.num_classes = number
     loader = cfg.get('test_dataloader') or {}
     for dataset in leaf_datasets(loader.get('dataset') or {}) if classes else ():
@@ -63,15 +54,13 @@ def use_checkpoint_classes(cfg: Config, checkpoint: str, runtime: str | None = N
 
 
 def count_class_folders(cfg: Config) -> None:
-    """Set ``model.num_classes`` where the config leaves it out: the folders that the training set, or another, has.
+    """Set ``model.num_classes`` to the number of class folders that the training set, or another, has.
 
-    Where no data set of ``cfg`` is on this machine, the number stays open until a checkpoint sets it.
+    Where no data set of ``cfg`` is on this machine, the number stays open.
 
     Raises:
         UserError: there are fewer than two folders.
     """
-    if not needs_classes(cfg):
-        return
     from ..datasets.listing import find_classes  # imports PyTorch
     for stage in ('train', 'val', 'test'):
         dataset = next(leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}))
@@ -80,11 +69,7 @@ def count_class_folders(cfg: Config) -> None:
             continue
         classes = (dataset.get('metainfo') or {}).get('classes') or find_classes(root)
         if len(classes) < 2:
-            raise UserError(f'{stage}_dataloader: {root!r} holds {len(classes) or "no"} class folder'
-                            f'{f" ({classes[0]!r})" if classes else "s"}; a classifier needs two or more, one for each '
-                            f'class: {os.path.join(root, "<class>", "<name>.jpg")}. Correct data_root or the folder '
-                            'of the images, or give --data-root DIR.')
+            raise UserError(f'{stage}_dataloader: {root!r} holds {len(classes)} class folders {classes}; a classifier '
+                            'needs two or more. Correct data_root, or give --data-root DIR.')
         cfg.model.num_classes = len(classes)
-        print_log(f'{len(classes)} classes, the folders in {root!r}: {", ".join(classes[:10])}'
-                  f'{", ..." if len(classes) > 10 else ""}.', logger='current')
         return

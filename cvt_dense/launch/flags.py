@@ -16,7 +16,6 @@ class Flags:
         data_root: folder that takes the place of the config's data root.
         no_check: whether the checks are left out.
         launcher: what started the processes of a distributed run: 'none', 'pytorch' (torchrun) or 'slurm'.
-        local_rank: rank of the process on its host, where the environment does not set it.
     """
 
     config: str
@@ -25,7 +24,6 @@ class Flags:
     data_root: str | None = None
     no_check: bool = False
     launcher: str = 'none'
-    local_rank: int = 0
 
     @classmethod
     def of(cls, args: argparse.Namespace, **changes: Any) -> Self:

@@ -3,7 +3,6 @@
 The result of a training is written into its work dir and its checkpoints, and a training from it is the same training.
 :mod:`.machine` applies changes for this machine to a copy.
 """
-import importlib.util
 import os
 from collections.abc import Callable
 
@@ -38,7 +37,7 @@ def read_training(flags: TrainFlags, change: Callable[[Config], None] | None = N
     if flags.amp:
         use_amp(cfg, flags.amp)
     if flags.auto_scale_lr:
-        enable_auto_scale_lr(cfg)
+        cfg.auto_scale_lr = dict(cfg.get('auto_scale_lr') or {}, enable=True)
     if flags.val_loss:
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.ValLossHook')]
     if flags.vis_backend:
@@ -64,33 +63,12 @@ def _read(flags: Flags, change: Callable[[Config], None] | None) -> Config:
     return cfg
 
 
-def enable_auto_scale_lr(cfg: Config) -> None:
-    """Let the Runner scale the learning rate to the real total batch.
-
-    Raises:
-        UserError: the config does not set the total batch that its learning rate is for.
-    """
-    if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
-        raise UserError('--auto-scale-lr: the config does not set the total batch that its learning rate is '
-                        'for; set auto_scale_lr.base_batch_size with --cfg-options.')
-    cfg.auto_scale_lr.enable = True
-
-
 def add_vis_backend(cfg: Config, name: str) -> None:
-    """Send the training curves to one of :data:`VIS_BACKENDS` too.
-
-    Raises:
-        UserError: the package for it is not installed.
-    """
-    backend = VIS_BACKENDS[name]
-    if importlib.util.find_spec(name) is None:
-        raise UserError(f'--vis-backend {name} needs the package {name!r}, which is not installed: run '
-                        f'"pip install {name}", or leave the flag out (curves are always written to '
-                        'vis_data/scalars.json in the log folder).')
+    """Send the training curves to one of :data:`VIS_BACKENDS` too; MMEngine reports a package that is missing."""
     cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer')
     backends = cfg.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
-    if backend not in map(type_name, backends):
-        cfg.visualizer.vis_backends = [*backends, dict(type=backend)]
+    if VIS_BACKENDS[name] not in map(type_name, backends):
+        cfg.visualizer.vis_backends = [*backends, dict(type=VIS_BACKENDS[name])]
 
 
 def save_predictions(cfg: Config, folder: str) -> None:

@@ -11,7 +11,7 @@ from mmengine.registry import MODELS, init_default_scope
 
 from cvt_dense.datasets.corruption import use_corruptions
 from cvt_dense.evaluation.robustness import summarise, table
-from cvt_dense.launch.tta import use_tta
+from cvt_dense.launch.start import use_tta
 from cvt_dense.nodes import type_name
 
 ROOT = Path(__file__).resolve().parents[2]
