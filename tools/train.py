@@ -15,7 +15,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cvt_dense.launch import command_line
 from cvt_dense.launch.distributed import destroy_process_group_at_exit
 from cvt_dense.launch.flags import TrainFlags
-from cvt_dense.launch.read import VIS_BACKENDS
 from cvt_dense.launch.start import start_training
 
 
@@ -38,8 +37,6 @@ def build_parser() -> argparse.ArgumentParser:
                              'anyway')
     parser.add_argument('--val-loss', action='store_true', help='compute the loss of the validation images too, at '
                         'each evaluation')
-    parser.add_argument('--vis-backend', choices=sorted(VIS_BACKENDS),
-                        help='send the training curves there too, besides vis_data/scalars.json')
     return parser
 
 

@@ -9,32 +9,22 @@ from .data_sets import leaf_datasets
 from .read import check_exists
 
 
-def set_classes(cfg: Config, checkpoint: str | None = None, runtime: str | None = None) -> None:
-    """Set the number and the order of a classifier's classes where its config does not give them.
+def set_classes(cfg: Config, checkpoint: str, runtime: str | None = None) -> None:
+    """Number the test data's class folders as a classifier's checkpoint or exported file does.
+
+    ``model.num_classes`` is the checkpoint's too, where the config leaves it open.
 
     Args:
         cfg: changed in place; configs of other models stay as they are.
-        checkpoint: checkpoint or exported file whose classes the test data gets. Default: none.
+        checkpoint: checkpoint file or URL, or an exported file.
         runtime: see :func:`cvt_dense.deploy.runtime.open_exported`.
 
     Raises:
         UserError: the checkpoint does not exist, or there are fewer than two class folders.
     """
-    if checkpoint is not None:
-        check_exists(checkpoint)
+    check_exists(checkpoint)
     if type_name(cfg.get('model')) != 'ImageClassifier':
         return
-    if checkpoint is not None:
-        use_checkpoint_classes(cfg, checkpoint, runtime)
-    if cfg.model.get('num_classes') is None:
-        count_class_folders(cfg)
-
-
-def use_checkpoint_classes(cfg: Config, checkpoint: str, runtime: str | None) -> None:
-    """Number the test data's class folders as a checkpoint or exported file does; see :func:`set_classes`.
-
-    ``model.num_classes`` is the checkpoint's too, where the config leaves it open.
-    """
     from ..deploy.runtime import is_exported, open_exported  # imports PyTorch
     if is_exported(checkpoint):
         classes = open_exported(checkpoint, runtime).metadata['classes']
@@ -51,16 +41,19 @@ def use_checkpoint_classes(cfg: Config, checkpoint: str, runtime: str | None) ->
     for dataset in leaf_datasets(loader.get('dataset') or {}) if classes else ():
         if type_name(dataset) == 'ImageDataset' and not dataset.get('ann_file'):
             dataset['metainfo'] = dict(dict(classes=list(classes)), **(dataset.get('metainfo') or {}))
+    count_class_folders(cfg)
 
 
 def count_class_folders(cfg: Config) -> None:
-    """Set ``model.num_classes`` to the number of class folders that the training set, or another, has.
+    """Set ``model.num_classes`` of a classifier that gives none: the folders that the training set, or another, has.
 
     Where no data set of ``cfg`` is on this machine, the number stays open.
 
     Raises:
         UserError: there are fewer than two folders.
     """
+    if type_name(cfg.get('model')) != 'ImageClassifier' or cfg.model.get('num_classes') is not None:
+        return
     from ..datasets.listing import find_classes  # imports PyTorch
     for stage in ('train', 'val', 'test'):
         dataset = next(leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}))

@@ -70,8 +70,6 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
             continue
         try:
             dataset = DATASETS.build(copy.deepcopy(loader.dataset))
-            if hasattr(dataset, 'full_init'):
-                dataset.full_init()
             if not len(dataset):
                 raise ValueError('it is empty.')
         except (ValueError, OSError) as error:  # MMEngine's data sets raise ValueError where they are empty

@@ -41,7 +41,6 @@ class TrainFlags(Flags):
         overwrite: whether another run in the work dir is moved aside.
         amp: mixed precision: 'fp16', 'bf16', or 'default' for the one that suits the model.
         auto_scale_lr: whether the learning rate is scaled to the total batch.
-        vis_backend: package that gets the curves too, such as 'tensorboard' or 'mlflow'.
         val_loss: whether evaluations compute the validation loss too.
     """
 
@@ -49,7 +48,6 @@ class TrainFlags(Flags):
     overwrite: bool = False
     amp: str | None = None
     auto_scale_lr: bool = False
-    vis_backend: str | None = None
     val_loss: bool = False
 
 

@@ -9,15 +9,11 @@ from collections.abc import Callable
 from mmengine.config import Config
 
 from ..config.amp import use_amp
-from ..config.class_folders import set_classes
+from ..config.class_folders import count_class_folders, set_classes
 from ..config.read import check_exists, read_config
 from ..errors import UserError
 from ..nodes import type_name
 from .flags import Flags, TestFlags, TrainFlags
-
-VIS_BACKENDS = dict(  # by the name of their package
-    aim='AimVisBackend', clearml='ClearMLVisBackend', dvclive='DVCLiveVisBackend', mlflow='MLflowVisBackend',
-    neptune='NeptuneVisBackend', tensorboard='TensorboardVisBackend', wandb='WandbVisBackend')
 
 
 def read_training(flags: TrainFlags, change: Callable[[Config], None] | None = None) -> Config:
@@ -33,15 +29,13 @@ def read_training(flags: TrainFlags, change: Callable[[Config], None] | None = N
     cfg = _read(flags, change)
     if flags.resume not in (None, 'auto'):
         check_exists(flags.resume)
-    set_classes(cfg)
+    count_class_folders(cfg)
     if flags.amp:
         use_amp(cfg, flags.amp)
     if flags.auto_scale_lr:
         cfg.auto_scale_lr = dict(cfg.get('auto_scale_lr') or {}, enable=True)
     if flags.val_loss:
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.ValLossHook')]
-    if flags.vis_backend:
-        add_vis_backend(cfg, flags.vis_backend)
     return cfg
 
 
@@ -63,28 +57,17 @@ def _read(flags: Flags, change: Callable[[Config], None] | None) -> Config:
     return cfg
 
 
-def add_vis_backend(cfg: Config, name: str) -> None:
-    """Send the training curves to one of :data:`VIS_BACKENDS` too; MMEngine reports a package that is missing."""
-    cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer')
-    backends = cfg.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
-    if VIS_BACKENDS[name] not in map(type_name, backends):
-        cfg.visualizer.vis_backends = [*backends, dict(type=VIS_BACKENDS[name])]
-
-
 def save_predictions(cfg: Config, folder: str) -> None:
     """Let the test metrics save predictions in ``folder``: COCO JSON (detection), label maps (segmentation).
 
     Raises:
         UserError: the config has no metric that can.
     """
-    options = dict(
-        CocoMetric=dict(outfile_prefix=os.path.join(folder, 'predictions')),
-        IoUMetric=dict(output_dir=folder))
+    options = dict(CocoMetric=dict(outfile_prefix=os.path.join(folder, 'predictions')),
+                   IoUMetric=dict(output_dir=folder))
     evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, list) else [cfg.test_evaluator]
-    savers = [(evaluator, options[type_name(evaluator)]) for evaluator in evaluators
-              if type_name(evaluator) in options]
-    if not savers:
-        raise UserError(f'--out {folder!r}: the metrics {[type_name(e) for e in evaluators]} cannot save predictions; '
-                        f'{list(options)} can.')
-    for evaluator, option in savers:
-        evaluator.update(option)
+    if not {type_name(evaluator) for evaluator in evaluators} & set(options):
+        raise UserError(f'--out {folder!r}: none of the metrics {list(map(type_name, evaluators))} can save '
+                        f'predictions; {list(options)} can.')
+    for evaluator in evaluators:
+        evaluator.update(options.get(type_name(evaluator), {}))

@@ -3,6 +3,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ..config.data_sets import leaf_datasets
 from ..errors import UserError
 from .checks.config import check_config
 from .distributed import is_first_process, setup_distributed
@@ -91,12 +92,9 @@ def use_tta(cfg: 'Config') -> None:
         UserError: the config has no test-time augmentation.
     """
     if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
-        raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline, which define how the '
-                        'predictions for several sizes and mirror images are put together.')
-    dataset = cfg.test_dataloader.dataset
-    while 'dataset' in dataset:
-        dataset = dataset.dataset
-    dataset.pipeline = cfg.tta_pipeline
+        raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline.')
+    for dataset in leaf_datasets(cfg.test_dataloader.dataset):
+        dataset['pipeline'] = cfg.tta_pipeline
 
 
 def check_test_flags(flags: TestFlags, whole: bool) -> None:

@@ -9,7 +9,7 @@ from PIL import Image
 from templates_edited import write_template
 
 import cvt_dense  # noqa: F401
-from cvt_dense.config.class_folders import set_classes
+from cvt_dense.config.class_folders import count_class_folders, set_classes
 from cvt_dense.config.read import read_config
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
@@ -21,7 +21,7 @@ def load(tmp_path_factory):
     def load(data, lines=(), checkpoint=None, **options):
         config = write_template(tmp_path_factory.mktemp('template'), 'cvt13_custom', arch='nano', **dict(lines))
         cfg = read_config(str(config), options, data and str(data))
-        set_classes(cfg, checkpoint)
+        set_classes(cfg, checkpoint) if checkpoint else count_class_folders(cfg)
         return cfg
 
     return load
@@ -66,7 +66,7 @@ def trained(tmp_path):
         Image.new('RGB', (8, 8)).save(tmp_path / 'val' / name / '0.png')
     config = write_template(tmp_path, 'cvt13_custom', arch='nano')
     cfg = read_config(str(config), data_root=str(tmp_path))
-    set_classes(cfg)
+    count_class_folders(cfg)
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     model = MODELS.build(cfg.model)
     torch.nn.init.zeros_(model.head.weight)

@@ -29,20 +29,16 @@ model = dict(
                   out_type='cls_token', norm_eval=True),
     num_classes=2,
     data_preprocessor=dict(type=ClassificationPreprocessor, mean=[124., 116., 104.], std=[58., 57., 57.]))
-train_dataloader = dict(
-    batch_size=6, num_workers=0, persistent_workers=False, collate_fn=dict(type=default_collate),
-    sampler=dict(type=DefaultSampler, shuffle=True),
-    dataset=dict(type=ImageDataset, data_root=data_root, split='train', transform=dict(input_size=32)))
-val_dataloader = dict(
-    batch_size=50, num_workers=0, collate_fn=dict(type=default_collate),
-    sampler=dict(type=DefaultSampler, shuffle=False),
-    dataset=dict(type=ImageDataset, data_root=data_root, split='val', transform=dict(input_size=32)))
+train_dataloader, val_dataloader = (dict(
+    batch_size=6, num_workers=0, collate_fn=dict(type=default_collate),
+    sampler=dict(type=DefaultSampler, shuffle=split == 'train'),
+    dataset=dict(type=ImageDataset, data_root=data_root, split=split, transform=dict(input_size=32)))
+    for split in ('train', 'val'))
 val_evaluator = dict(type=Accuracy)
 train_cfg = dict(type=EpochBasedTrainLoop, max_epochs=1)
 val_cfg = dict(type=ValLoop)
 optim_wrapper = dict(
-    type=AmpOptimWrapper, dtype='bfloat16', loss_scale=dict(enabled=False),
-    optimizer=dict(type=AdamW, lr=1e-3, weight_decay=0.05),
+    type=AmpOptimWrapper, dtype='bfloat16', loss_scale=dict(enabled=False), optimizer=dict(type=AdamW, lr=1e-3),
     constructor=LayerDecayOptimWrapperConstructor, paramwise_cfg=dict(decay_rate=1.))
 param_scheduler = [dict(type=ConstantLR, factor=0.5, end=9)]
 default_hooks = dict(checkpoint=dict(type=SafeCheckpointHook), logger=dict(type=LoggerHook, interval=1))

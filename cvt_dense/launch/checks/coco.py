@@ -1,7 +1,8 @@
 """Check annotation files in COCO's format before a data set is built."""
 import json
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mmengine.config import Config
@@ -53,8 +54,10 @@ def _read(file: str, where: str) -> dict[str, list[dict[str, Any]]]:
             content = json.load(f)
         content.setdefault('annotations', [])  # COCO's files of test images have none
         for name, keys in NEEDED.items():
-            # Only scores need iscrowd.
-            _check_items(content[name], [key for key in keys if key != 'iscrowd' or where != 'train_dataloader'], name)
+            scored = where != 'train_dataloader'  # only scores need iscrowd
+            for problem, found in _problems(content[name], [key for key in keys if key != 'iscrowd' or scored]):
+                if found:
+                    raise ValueError(f'{len(found)} {name} {problem}, e.g. {str(found[0])[:200]}')
     except OSError as error:
         raise UserError(f'{where}: the annotation file {file!r} cannot be read: {error.strerror}.') from error
     except (ValueError, AttributeError, TypeError, KeyError) as error:
@@ -65,19 +68,14 @@ def _read(file: str, where: str) -> dict[str, list[dict[str, Any]]]:
     return content
 
 
-def _check_items(items: list[dict[str, Any]], keys: Sequence[str], name: str) -> None:
-    """Raise ValueError for items that would end a worker or an evaluation, or be lost silently."""
+def _problems(items: list[dict[str, Any]], keys: Sequence[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield what would end a worker or an evaluation, or lose an object silently, and the items for which it is so."""
     for key in keys:
-        bare = [item for item in items if key not in item]
-        if bare:
-            raise ValueError(f'{len(bare)} of {len(items)} {name} have no {key!r}, e.g. {str(bare[0])[:200]}')
-    twice = len(items) - len({item['id'] for item in items})
-    if twice:
-        raise ValueError(f'{twice} of {len(items)} {name} have the id of another one and would be lost')
-    wrong = [item for item in items if 'bbox' in keys and not _is_box(item['bbox'])]
-    if wrong:
-        raise ValueError(f'{len(wrong)} of {len(items)} {name} have no box of four numbers, [left, top, width, height],'
-                         f' e.g. annotation {wrong[0]["id"]} with {wrong[0]["bbox"]!r}')
+        yield f'have no {key!r}', [item for item in items if key not in item]
+    ids = Counter(item['id'] for item in items)
+    yield 'have the id of another one, and would be lost', [item for item in items if ids[item['id']] > 1]
+    if 'bbox' in keys:
+        yield 'have no bbox of four numbers', [item for item in items if not _is_box(item['bbox'])]
 
 
 def _is_box(box: Any) -> bool:

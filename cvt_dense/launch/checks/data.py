@@ -27,13 +27,11 @@ def check_class_folders(cfg: Config, datasets: dict[str, Any]) -> None:
         return
     if val and train != val:
         odd = sorted(set(train) ^ set(val))
-        raise UserError(f'the class folders for training ({len(train)}) and validation ({len(val)}) differ, so '
-                        f'their classes would be numbered differently: only one of them has {odd[:5]}. Give both the '
-                        'same folders.')
+        raise UserError(f'the {len(train)} class folders for training and {len(val)} for validation differ, by which '
+                        f'classes are numbered: only one of them has {odd[:5]}. Give both the same folders.')
     if len(train) < outputs and not cfg.get('resume'):  # a run that was started with --no-check may go on
-        raise UserError(f'the head has {outputs} outputs, but the training set has {len(train)} class folders '
-                        f'({", ".join(train[:5])}{", ..." if len(train) > 5 else ""}): set model.num_classes='
-                        f'{len(train)}, correct the data root, or train anyway with --no-check.')
+        raise UserError(f'model.num_classes={outputs}, but the training set has {len(train)} class folders, '
+                        f'{train[:5]}: set it to {len(train)}, correct data_root, or train anyway with --no-check.')
 
 
 def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
