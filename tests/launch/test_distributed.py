@@ -204,11 +204,11 @@ def test_zero_trains_as_adamw_and_may_go_on_with_one_process(folder, one, two, t
     """The optimizer's state is spread over two processes; one process continues from a checkpoint of them."""
     config = tmp_path / 'zero.py'
     config.write_text(f'_base_ = {str(folder / "tiny.py")!r}\n'
-                      "default_hooks = dict(counting=dict(type='Counting'))\n"
+                      "default_hooks = dict(counting=dict(type='Counting'), checkpoint=dict(max_keep_ckpts=2))\n"
                       "optim_wrapper = dict(optimizer=dict(type='ZeroRedundancyOptimizer', optimizer_type='AdamW'))\n")
     work_dir, alone = tmp_path / 'work', tmp_path / 'alone'
     with start_two('tools/train.py', config, '--work-dir', work_dir, *TWO, output=tmp_path / 'two') as ranks:
-        assert all(rank.finish() for rank in ranks)
+        assert 'is complete' in [rank.finish() for rank in ranks][0]
     different = differences(two / f'epoch_{EPOCHS}.pth', work_dir / f'epoch_{EPOCHS}.pth')
     assert [name for name in different if not name.startswith('optimizer.base_param_settings.')] == []
     run_tool('train', config, '--work-dir', alone, '--resume', work_dir / f'epoch_{EPOCHS - 1}.pth')
