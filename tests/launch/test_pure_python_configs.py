@@ -38,7 +38,8 @@ val_evaluator = dict(type=Accuracy)
 train_cfg = dict(type=EpochBasedTrainLoop, max_epochs=1)
 val_cfg = dict(type=ValLoop)
 optim_wrapper = dict(
-    type=AmpOptimWrapper, dtype='bfloat16', loss_scale=dict(enabled=False), optimizer=dict(type=AdamW, lr=1e-3, weight_decay=0.),
+    type=AmpOptimWrapper, dtype='bfloat16', loss_scale=dict(enabled=False),
+    optimizer=dict(type=AdamW, lr=1e-3, weight_decay=0.05),
     constructor=LayerDecayOptimWrapperConstructor, paramwise_cfg=dict(decay_rate=1.))
 param_scheduler = [dict(type=ConstantLR, factor=0.5, end=9)]
 default_hooks = dict(checkpoint=dict(type=SafeCheckpointHook), logger=dict(type=LoggerHook, interval=1))
