@@ -10,7 +10,7 @@ from .read import check_exists
 
 
 def set_classes(cfg: Config, checkpoint: str, runtime: str | None = None) -> None:
-    """Number the test data's class folders as a classifier's checkpoint or exported file does.
+    """Give the test data's class folders the numbers that they have in a classifier's checkpoint or exported file.
 
     ``model.num_classes`` is the checkpoint's too, where the config leaves it open.
 
@@ -45,9 +45,9 @@ def set_classes(cfg: Config, checkpoint: str, runtime: str | None = None) -> Non
 
 
 def count_class_folders(cfg: Config) -> None:
-    """Set ``model.num_classes`` of a classifier that gives none: the folders that the training set, or another, has.
+    """Set the ``num_classes`` of a classifier that gives none to the number of class folders of its training set.
 
-    Where no data set of ``cfg`` is on this machine, the number stays open.
+    The validation or test set counts where there is no training set; without any of them the number stays open.
 
     Raises:
         UserError: there are fewer than two folders.
