@@ -47,10 +47,10 @@ def add_console_filter(logger: logging.Logger, level: int = logging.WARNING) -> 
 
 @contextmanager
 def prints_to_log() -> Iterator[None]:
-    """Write what other packages print to the log file instead of the console, and ignore their warnings."""
+    """Write what other packages print to the log file, if there is one, and ignore their warnings."""
     logger = MMLogger.get_current_instance()  # whose handler would otherwise be made for the redirected output
     with redirect_stdout(StringIO()) as printed, warnings.catch_warnings():
         warnings.simplefilter('ignore')
         yield
-    if printed.getvalue():
+    if printed.getvalue() and any(isinstance(handler, logging.FileHandler) for handler in logger.handlers):
         logger.info(printed.getvalue(), extra=FILE_ONLY)

@@ -13,7 +13,7 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from PIL import Image
 
-from cvt_dense.launch import checks
+from cvt_dense.launch.checks.config import CONFIG_CHECKS
 from cvt_dense.registry import MODELS
 
 
@@ -127,7 +127,7 @@ def test_an_attention_type_a_hook_and_a_check_of_ones_own(tmp_path, shapes, monk
     (tmp_path / 'my_extensions.py').write_text(module)
     (tmp_path / 'config.py').write_text(config)
     monkeypatch.syspath_prepend(tmp_path)
-    kept = [*checks.CONFIG_CHECKS]
+    kept = [*CONFIG_CHECKS]
     args = ['train', tmp_path / 'config.py', '--data-root', shapes / 'classification', '--work-dir', tmp_path / 'run',
             '--cfg-options', 'train_dataloader.batch_size=8', 'train_cfg.max_epochs=1', 'model.backbone.init_cfg=None',
             'param_scheduler=[]']
@@ -138,4 +138,4 @@ def test_an_attention_type_a_hook_and_a_check_of_ones_own(tmp_path, shapes, monk
         assert 'train_cfg.max_epochs=1001' in run_tool(
             *args, 'train_cfg.max_epochs=1001', '--work-dir', tmp_path / 'other', rc=2)
     finally:
-        checks.CONFIG_CHECKS[:] = kept
+        CONFIG_CHECKS[:] = kept

@@ -71,8 +71,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE',
                         help='override settings of the config')
     add_force_argument(parser)
-    parser.add_argument('--traceback', action=command_line.ShowTraceback, nargs=0,
-                        help='show where in the code an error came from')
     return parser
 
 

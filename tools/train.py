@@ -12,11 +12,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from cvt_dense.config.amp import AMP_DTYPES
 from cvt_dense.launch import command_line
 from cvt_dense.launch.distributed import destroy_process_group_at_exit
 from cvt_dense.launch.flags import TrainFlags
-from cvt_dense.launch.read import VIS_BACKENDS
 from cvt_dense.launch.start import start_training
 
 
@@ -32,15 +30,13 @@ def build_parser() -> argparse.ArgumentParser:
     known.add_argument('--overwrite', action='store_true',
                        help='if the work dir holds another run, move that one aside, to WORK_DIR.old1 or the next '
                             'that is free')
-    parser.add_argument('--amp', nargs='?', const='default', choices=sorted(AMP_DTYPES),
+    parser.add_argument('--amp', nargs='?', const='default', choices=('bf16', 'fp16'),
                         help='mixed precision (default: fp16 for detectors, bf16 for others)')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate to the real total batch, where the config does not '
                              'anyway')
     parser.add_argument('--val-loss', action='store_true', help='compute the loss of the validation images too, at '
                         'each evaluation')
-    parser.add_argument('--vis-backend', choices=sorted(VIS_BACKENDS),
-                        help='send the training curves there too, besides vis_data/scalars.json')
     return parser
 
 

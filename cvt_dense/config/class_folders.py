@@ -2,7 +2,6 @@
 import os
 
 from mmengine.config import Config
-from mmengine.logging import print_log
 
 from ..errors import UserError
 from ..nodes import type_name
@@ -10,30 +9,8 @@ from .data_sets import leaf_datasets
 from .read import check_exists
 
 
-def needs_classes(cfg: Config) -> bool:
-    """Return whether ``cfg`` is of a classifier that gives no ``num_classes``."""
-    return type_name(cfg.get('model')) == 'ImageClassifier' and cfg.model.get('num_classes') is None
-
-
-def set_classes(cfg: Config, checkpoint: str | None = None, runtime: str | None = None) -> None:
-    """Set the number and the order of a classifier's classes where its config does not give them.
-
-    Args:
-        cfg: changed in place; configs of other models stay as they are.
-        checkpoint: checkpoint or exported file whose classes the test data gets. Default: none.
-        runtime: see :func:`cvt_dense.deploy.runtime.open_exported`.
-
-    Raises:
-        UserError: the checkpoint does not exist, or there are fewer than two class folders.
-    """
-    if checkpoint is not None:
-        check_exists(checkpoint)
-        use_checkpoint_classes(cfg, checkpoint, runtime)
-    count_class_folders(cfg)
-
-
-def use_checkpoint_classes(cfg: Config, checkpoint: str, runtime: str | None = None) -> None:
-    """Set the numbers of the test data's class folders to those of a classifier's checkpoint or exported file.
+def set_classes(cfg: Config, checkpoint: str, runtime: str | None = None) -> None:
+    """Give the test data's class folders the numbers that they have in a classifier's checkpoint or exported file.
 
     ``model.num_classes`` is the checkpoint's too, where the config leaves it open.
 
@@ -41,7 +18,11 @@ def use_checkpoint_classes(cfg: Config, checkpoint: str, runtime: str | None = N
         cfg: changed in place; configs of other models stay as they are.
         checkpoint: checkpoint file or URL, or an exported file.
         runtime: see :func:`cvt_dense.deploy.runtime.open_exported`.
+
+    Raises:
+        UserError: the checkpoint does not exist, or there are fewer than two class folders.
     """
+    check_exists(checkpoint)
     if type_name(cfg.get('model')) != 'ImageClassifier':
         return
     from ..deploy.runtime import is_exported, open_exported  # imports PyTorch
@@ -54,23 +35,24 @@ def use_checkpoint_classes(cfg: Config, checkpoint: str, runtime: str | None = N
         classes = ((content.get('meta') or {}).get('dataset_meta') or {}).get('classes')
         weights = content.get('state_dict', content)
         number = len(weights['head.weight']) if 'head.weight' in weights else None
-    if needs_classes(cfg):
+    if cfg.model.get('num_classes') is None:
         cfg.model.num_classes = number
     loader = cfg.get('test_dataloader') or {}
     for dataset in leaf_datasets(loader.get('dataset') or {}) if classes else ():
         if type_name(dataset) == 'ImageDataset' and not dataset.get('ann_file'):
             dataset['metainfo'] = dict(dict(classes=list(classes)), **(dataset.get('metainfo') or {}))
+    count_class_folders(cfg)
 
 
 def count_class_folders(cfg: Config) -> None:
-    """Set ``model.num_classes`` where the config leaves it out: the folders that the training set, or another, has.
+    """Set the ``num_classes`` of a classifier that gives none to the number of class folders of its training set.
 
-    Where no data set of ``cfg`` is on this machine, the number stays open until a checkpoint sets it.
+    The validation or test set counts where there is no training set; without any of them the number stays open.
 
     Raises:
         UserError: there are fewer than two folders.
     """
-    if not needs_classes(cfg):
+    if type_name(cfg.get('model')) != 'ImageClassifier' or cfg.model.get('num_classes') is not None:
         return
     from ..datasets.listing import find_classes  # imports PyTorch
     for stage in ('train', 'val', 'test'):
@@ -80,11 +62,7 @@ def count_class_folders(cfg: Config) -> None:
             continue
         classes = (dataset.get('metainfo') or {}).get('classes') or find_classes(root)
         if len(classes) < 2:
-            raise UserError(f'{stage}_dataloader: {root!r} holds {len(classes) or "no"} class folder'
-                            f'{f" ({classes[0]!r})" if classes else "s"}; a classifier needs two or more, one for each '
-                            f'class: {os.path.join(root, "<class>", "<name>.jpg")}. Correct data_root or the folder '
-                            'of the images, or give --data-root DIR.')
+            raise UserError(f'{stage}_dataloader: {root!r} holds {len(classes)} class folders {classes}; a classifier '
+                            'needs two or more. Correct data_root, or give --data-root DIR.')
         cfg.model.num_classes = len(classes)
-        print_log(f'{len(classes)} classes, the folders in {root!r}: {", ".join(classes[:10])}'
-                  f'{", ..." if len(classes) > 10 else ""}.', logger='current')
         return

@@ -69,35 +69,24 @@ def _check_option(cfg: dict[str, Any], option: str) -> None:
     from mmengine.runner import Runner
     top, *rest = option.split('.')
     read = READ_FROM_CONFIG | set(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'}
-    settings = {key: value for key, value in cfg.items() if key in read}
-    if top not in read and top in cfg:
-        places = _places(settings, top, cfg[top])
-        names = ', '.join('.'.join([path, *rest]) for path in places[:5]) or 'what is computed from it'
-        raise UserError(f'--cfg-options {option}: {top!r} is a variable of the config file, which is computed before '
-                        f'options are merged. Set {names}, or edit the line in the file or a copy of it.')
     if top not in read:
-        near = difflib.get_close_matches(top, read, 1, 0.7) or _places(settings, top)[:3]
-        names = ' or '.join('.'.join([name, *rest]) for name in near)
-        raise UserError(f'--cfg-options {option}: nothing reads {top!r}. '
-                        + (f'Did you mean {names}?' if near else f'Allowed at the top: {", ".join(sorted(read))}.'))
-    node: Any = cfg[top] if top in cfg else {}
-    for depth, part in enumerate(rest, 1):
+        settings = values({key: value for key, value in cfg.items() if key in read})
+        near = difflib.get_close_matches(top, read, 1, 0.7) or [
+            path for path, _ in settings if path.split('.')[-1] == top][:5]
+        meant = ' or '.join('.'.join([name, *rest]) for name in near)
+        raise UserError(f'--cfg-options {option}: nothing reads {top!r}'
+                        + (', from which the config file has computed its settings before options are merged. '
+                           'Edit the line in a copy of the file.' if top in cfg else '.')
+                        + (f' Did you mean {meant}?' if near else ''))
+    node: Any = cfg
+    for depth, part in enumerate([top, *rest]):
         if isinstance(node, (list, tuple)) and part.isdigit() and int(part) < len(node):
             node = node[int(part)]
         elif isinstance(node, dict) and part in node:
             node = node[part]
         else:
-            near = difflib.get_close_matches(part, node, 1, 0.8) if isinstance(node, dict) else []
+            near = difflib.get_close_matches(part, node, 1, 0.8) if isinstance(node, dict) and depth else []
             if near:
-                meant = '.'.join([top, *rest[:depth - 1], *near, *rest[depth:]])
+                meant = '.'.join([*option.split('.')[:depth], *near, *rest[depth:]])
                 raise UserError(f'--cfg-options {option}: the config has no {part!r} there. Did you mean {meant}?')
             return
-
-
-def _places(settings: dict[str, Any], name: str, value: Any = None) -> list[str]:
-    """Return the settings of that name, or else those with the same list, dict or text as value."""
-    found = list(values(settings))
-    places = [path for path, _ in found if path.split('.')[-1] == name]
-    if not places and isinstance(value, (str, list, tuple, dict)) and value:
-        places = [path for path, other in found if other == value]
-    return places

@@ -56,17 +56,14 @@ def read_published(folder: Path) -> Config:
             MMSegmentation or this package; or a text is a path out of the current folder.
     """
     path = folder / CONFIG
-    if path.stat().st_size > LARGEST:
-        raise UserError(f'{path} has {path.stat().st_size:,} bytes; allowed are {LARGEST:,}.')
     try:
-        content = json.loads(path.read_text(), object_hook=_decode)
+        content = json.loads(path.read_text(), object_hook=_decode) if path.stat().st_size <= LARGEST else None
     except (ValueError, RecursionError) as error:
         raise UserError(f'{path} is not JSON: {error}.') from error
-    if not isinstance(content, dict) or set(content) - set(KEPT) or 'model' not in content:
-        raise UserError(f'{path} must hold the settings {", ".join(KEPT)}, and no others.')
-    scope = content.get('default_scope', 'mmengine')
-    if scope not in SCOPES:
-        raise UserError(f'{path}: default_scope={scope!r}; allowed are {", ".join(SCOPES)}.')
+    scope = content.get('default_scope', 'mmengine') if isinstance(content, dict) else None
+    if scope not in SCOPES or set(content) - set(KEPT) or 'model' not in content:
+        raise UserError(f'{path} must hold the settings {", ".join(KEPT)}, and no others, in at most {LARGEST:,} '
+                        f'bytes, with a default_scope of {", ".join(SCOPES)}.')
     registered = _registered(scope)
     for setting, node in walk(content):
         prefix, _, name = str(node.get('type', 'nms')).rpartition('.')
@@ -89,8 +86,8 @@ def publish(cfg: Config, checkpoint: dict[str, Any], folder: Path) -> None:
         folder: folder to write to.
 
     Raises:
-        UserError: the config cannot be opened elsewhere: it has a path of this machine, a type that is not
-            registered, or values that JSON does not have.
+        UserError: the config cannot be opened elsewhere: it has a path of this machine or a type that is not
+            registered.
     """
     import safetensors.torch
 
@@ -101,10 +98,7 @@ def publish(cfg: Config, checkpoint: dict[str, Any], folder: Path) -> None:
         redirect_data_root(content, 'data')
     for node in dicts(content._cfg_dict):
         node.pop('init_cfg', None)
-    try:
-        write_atomically(folder / CONFIG, json.dumps(_encode(content.to_dict()), indent=1))
-    except TypeError as error:
-        raise UserError(f'{cfg.filename}: {error}; a published config has texts, numbers, lists and dicts.') from error
+    write_atomically(folder / CONFIG, json.dumps(_encode(content.to_dict()), indent=1))
     read_published(folder)
     meta = (checkpoint.get('meta') or {}).get('dataset_meta') or {}
     names = json.dumps({key: meta[key] for key in ('classes', 'palette') if meta.get(key)})

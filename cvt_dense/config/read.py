@@ -55,7 +55,6 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
     """
     parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator')) and cfg[key] is not None]
     roots = [node.get('data_root') for node in dicts(parts)] + [cfg.get('data_root')]
-    files = {node['ann_file'] for node in dicts(parts) if node.get('data_root') and node.get('ann_file')}
     old = {root.rstrip('/') for root in roots if root}
     if not old:
         raise UserError(f'--data-root {data_root!r}: {cfg.filename!r} sets no data_root that it could '
@@ -70,11 +69,8 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
         if isinstance(value, (list, tuple)):
             return type(value)(child if names and isinstance(child, str) else redirect(child, names) for child in value)
         for root in sorted(old, key=len, reverse=True) if isinstance(value, str) else ():
-            # A root without a slash at its end that the config has put before a name: 'data/mineannotations/val.json'.
-            joined = value[len(root):].lstrip('/') in files and value.startswith(root)
-            if value == root or value.startswith(root + '/') or joined:
-                rest = value[len(root):]
-                return data_root.rstrip('/') + ('/' if joined and not rest.startswith('/') else '') + rest
+            if value == root or value.startswith(root + '/'):
+                return data_root.rstrip('/') + value[len(root):]
         return value
 
     redirect(parts)
@@ -90,14 +86,9 @@ def set_file_backend(cfg: Config, backend_args: dict[str, Any]) -> None:
     Args:
         cfg: changed in place, except where a data set or transform has ``backend_args`` of its own.
         backend_args: arguments of ``mmengine.fileio.get_file_backend``.
-
-    Raises:
-        UserError: MMEngine has no such backend.
     """
-    name = backend_args.get('backend', 'local')
-    if name not in backends:
-        raise UserError(f'backend_args.backend={name!r}: allowed are {sorted(backends)}.')
-    keys = ('data_prefix', 'ann_file') if hasattr(backends[name], 'get_local_path') else ()
+    backend = backends.get(backend_args.get('backend', 'local'))  # MMEngine reports one that it does not have
+    keys = ('data_prefix', 'ann_file') if hasattr(backend, 'get_local_path') else ()
     parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator', '_pipeline'))]
     for node in dicts(parts):
         reads = type_name(node) in ('LoadImageFromFile', 'LoadAnnotations', 'ImageDataset')

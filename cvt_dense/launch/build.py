@@ -2,12 +2,11 @@
 import copy
 import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.dist import broadcast_object_list, is_main_process
+from mmengine.dist import is_main_process
 from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.registry import DATASETS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
@@ -17,56 +16,34 @@ from ..engine.runner import CvTRunner, RunnerMixin
 from ..errors import UserError
 from ..weights import register_safe_loading
 from .announce import announce
-from .checks import CONFIG_CHECKS, DATASET_CHECKS, WEIGHT_CHECKS
+from .checks.data import DATASET_CHECKS
+from .checks.weights import check_weights
 from .distributed import is_first_process
 
 
-def build(cfg: Config, user_cfg: Config, stages: Sequence[str], check: bool, lock: Callable[[], None] | None = None,
-          summary: bool = True) -> Runner:
+def build(cfg: Config, user_cfg: Config, stages: Sequence[str], check: bool, summary: bool = True) -> Runner:
     """Build the Runner of a config.
 
     Args:
         cfg: adapted to this machine.
         user_cfg: as the user gave it; the work dir and the checkpoints keep this one.
         stages: data loaders that the run uses, of 'train', 'val' and 'test'.
-        check: whether the first process checks config, data and weights.
-        lock: takes the work dir for a training before the Runner writes into it.
+        check: whether the first process checks the data, and each process the weights that it loads.
         summary: whether a summary of the run is logged.
 
     Raises:
-        UserError: a check has found a mistake. It is raised in every process.
+        UserError: a check has found a mistake. In one of several processes it ends the others too.
     """
-    check = check and is_first_process()
-    with raised_in_all_processes():
-        datasets = load_datasets(cfg, stages, check)
-    if lock is not None:
-        lock()
+    datasets = load_datasets(cfg, stages, check and is_first_process())
     runner = build_runner(cfg, user_cfg, datasets)
-    with raised_in_all_processes():
+    if check:
         model = runner.model
         while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
             model = model.module
-        for check_one in WEIGHT_CHECKS if check else ():
-            check_one(cfg, model, datasets)
+        check_weights(cfg, model, datasets)
     if summary:
         announce(runner, cfg, datasets)
     return runner
-
-
-@contextmanager
-def raised_in_all_processes() -> Iterator[None]:
-    """Raise a ``UserError`` of the first process in every process."""
-    error = None
-    try:
-        yield
-    except UserError as caught:
-        error = caught
-    errors = [error and str(error)]
-    broadcast_object_list(errors)
-    if error is not None:
-        raise error
-    if errors[0] is not None:
-        raise UserError(errors[0])
 
 
 @prints_to_log()  # pycocotools and mmdet
@@ -76,7 +53,7 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
     Args:
         cfg: whole config.
         stages: any of 'train', 'val' and 'test'.
-        check: whether to check the config before its data sets are built, and the data sets afterwards.
+        check: whether to check the data sets.
 
     Returns:
         The data set of each stage that the config has.
@@ -86,8 +63,6 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
     """
     register_safe_loading()
     init_default_scope(cfg.get('default_scope') or 'mmengine')
-    for check_one in CONFIG_CHECKS if check else ():
-        check_one(cfg, stages)
     datasets: dict[str, Any] = {}
     for stage in stages:
         loader = cfg.get(f'{stage}_dataloader')
@@ -95,14 +70,11 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
             continue
         try:
             dataset = DATASETS.build(copy.deepcopy(loader.dataset))
-            if hasattr(dataset, 'full_init'):
-                dataset.full_init()
+            if not len(dataset):
+                raise ValueError('it is empty.')
         except (ValueError, OSError) as error:  # MMEngine's data sets raise ValueError where they are empty
             raise UserError(f'{stage}_dataloader: the data set cannot be built, {error} Its settings are '
                             f'{dict(loader.dataset)}.') from error
-        if not len(dataset):
-            raise UserError(f'the data set of {stage}_dataloader is empty: {dict(loader.dataset)}. Check its '
-                            'data_root and annotation file.')
         datasets[stage] = dataset
     for check_one in DATASET_CHECKS if check else ():
         check_one(cfg, datasets)
@@ -116,8 +88,9 @@ def build_runner(cfg: Config, user_cfg: Config, datasets: dict[str, Any]) -> Run
         cfg, user_cfg: see :func:`build`.
         datasets: by stage, those that the run uses.
     """
-    training = 'train' in datasets
-    runner_class = _runner_class(cfg)
+    named = cfg.get('runner_type', 'Runner')
+    base = RUNNERS.get(named) if isinstance(named, str) else named
+    runner_class = CvTRunner if base is Runner else type(base.__name__, (RunnerMixin, base), {})
     names = [name for name in inspect.signature(runner_class.__init__).parameters if name in cfg]
     arguments = {name: copy.deepcopy(cfg[name]) for name in names}
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
@@ -127,16 +100,6 @@ def build_runner(cfg: Config, user_cfg: Config, datasets: dict[str, Any]) -> Run
     runner.cfg = Config(dict(user_cfg.items()), user_cfg.text, user_cfg.filename, user_cfg.env_variables,
                         format_python_code=False)
     runner.visualizer.add_config(user_cfg)
-    if training and is_main_process():
+    if 'train' in datasets and is_main_process():
         user_cfg.dump(os.path.join(runner.work_dir, os.path.basename(user_cfg.filename)))
     return runner
-
-
-def _runner_class(cfg: Config) -> type:
-    named = cfg.get('runner_type')
-    if named is None:
-        return CvTRunner
-    base = RUNNERS.get(named) if isinstance(named, str) else named
-    if base is None:
-        raise UserError(f"runner_type={named!r} is not registered in MMEngine's RUNNERS.")
-    return type(base.__name__, (RunnerMixin, base), {})

@@ -1,12 +1,10 @@
 """The flags that the tools have in common, and how errors are reported."""
 import argparse
-import math
 import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from ..config.options import OptionsAction
 from ..config.published import fetch, is_published
@@ -15,19 +13,12 @@ from ..errors import UserError
 TRACEBACK = 'CVT_DENSE_TRACEBACK'  # environment variable: '1' shows tracebacks
 
 
-class ShowTraceback(argparse.Action):
-    """Action of ``--traceback``, which also applies to processes that this one starts."""
-
-    def __call__(self, *args: Any) -> None:
-        os.environ[TRACEBACK] = '1'
-
-
 @contextmanager
 def report_errors(*errors: type[Exception]) -> Iterator[None]:
     """End the process with the message of a ``UserError``, or of one of ``errors``, on stderr, and exit code 2.
 
-    Other exceptions are mistakes of the code and keep their traceback. ``--traceback``, or ``CVT_DENSE_TRACEBACK=1`` in
-    the environment, prints the traceback of these errors too.
+    Other exceptions are mistakes of the code and keep their traceback. ``CVT_DENSE_TRACEBACK=1`` in the environment
+    prints the traceback of these errors too.
     """
     try:
         yield
@@ -40,20 +31,10 @@ def report_errors(*errors: type[Exception]) -> Iterator[None]:
         sys.exit(2)
 
 
-def check_value(flag: str, value: float, least: float, most: float = math.inf) -> None:
-    """Check that the value of a flag is between two bounds, which are both allowed.
-
-    Args:
-        flag: name of the flag, for the message.
-        value: value to check.
-        least, most: the bounds.
-
-    Raises:
-        UserError: the value is outside of the bounds.
-    """
-    if not least <= value <= most:
-        raise UserError(f'{flag}={value}: allowed is a number from {least}'
-                        + (f' to {most}.' if most < math.inf else '.'))
+def check_value(flag: str, value: float, least: float) -> None:
+    """Raise ``UserError`` if the value of a flag is less than ``least``."""
+    if value < least:
+        raise UserError(f'{flag}={value}: allowed is a number from {least}.')
 
 
 def expand_published(argv: Sequence[str] | None) -> list[str]:
@@ -75,8 +56,6 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of every tool that takes a config."""
     parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE',
                         help='override settings, e.g. train_dataloader.batch_size=32 model.num_classes=50')
-    parser.add_argument('--traceback', action=ShowTraceback, nargs=0,
-                        help=f'show where in the code an error came from (also {TRACEBACK}=1)')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +69,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help='start without the checks of settings, data and weights that can be skipped')
     parser.add_argument('--launcher', choices=('none', 'pytorch', 'slurm'), default='none',
                         help='what started the processes of a distributed run (tools/dist_*.sh pass pytorch)')
-    parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
 
 
 def add_inference_arguments(parser: argparse.ArgumentParser) -> None:

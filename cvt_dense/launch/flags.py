@@ -15,7 +15,6 @@ class Flags:
         data_root: folder that takes the place of the config's data root.
         no_check: whether the checks are left out.
         launcher: what started the processes of a distributed run: 'none', 'pytorch' (torchrun) or 'slurm'.
-        local_rank: rank of the process on its host, where the environment does not set it.
     """
 
     config: str
@@ -24,7 +23,6 @@ class Flags:
     data_root: str | None = None
     no_check: bool = False
     launcher: str = 'none'
-    local_rank: int = 0
 
     @classmethod
     def of(cls, args: argparse.Namespace, **changes: Any) -> Self:
@@ -42,7 +40,6 @@ class TrainFlags(Flags):
         overwrite: whether another run in the work dir is moved aside.
         amp: mixed precision: 'fp16', 'bf16', or 'default' for the one that suits the model.
         auto_scale_lr: whether the learning rate is scaled to the total batch.
-        vis_backend: package that gets the curves too, such as 'tensorboard' or 'mlflow'.
         val_loss: whether evaluations compute the validation loss too.
     """
 
@@ -50,7 +47,6 @@ class TrainFlags(Flags):
     overwrite: bool = False
     amp: str | None = None
     auto_scale_lr: bool = False
-    vis_backend: str | None = None
     val_loss: bool = False
 
 

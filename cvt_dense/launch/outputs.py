@@ -1,6 +1,5 @@
 """Check the files that tools write: no existing file is overwritten without ``--force``."""
 import argparse
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -52,20 +51,11 @@ def check_report_folder(args: argparse.Namespace) -> None:
     """Check that a tool may write its folder of a report, ``args.out_dir``.
 
     Raises:
-        UserError: there is a file of that name or in its path, or a folder that is not empty, unless it is an older
-            report, which ``args.force`` replaces; or ``args.launcher`` starts several processes.
+        UserError: there is a file of that name, or a folder that is not empty, unless it is an older report, which
+            ``args.force`` replaces.
     """
     folder = args.out_dir
-    if args.launcher != 'none':
-        raise UserError(f'--launcher {args.launcher}: a report is made by one process. Leave the flag out.')
-    parent = next(path for path in folder.absolute().parents if path.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise UserError(f'--out-dir {folder}: {parent} is not a folder that can be written to. Give another one.')
-    if not folder.exists() or folder.is_dir() and not any(folder.iterdir()):
-        return
-    if not (folder / 'report.json').is_file():
-        raise UserError(f'--out-dir {folder}: the folder exists and holds other files than a report. Give '
-                        'the name of a new folder.')
-    if not args.force:
-        raise UserError(f'--out-dir {folder}: a report is there already. Give another folder, or --force to '
-                        'replace it.')
+    replaced = args.force and (folder / 'report.json').is_file()
+    if folder.exists() and not replaced and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f'--out-dir {folder} exists already. Give the name of a new folder, or --force if it holds an '
+                        'older report.')

@@ -3,22 +3,17 @@
 The result of a training is written into its work dir and its checkpoints, and a training from it is the same training.
 :mod:`.machine` applies changes for this machine to a copy.
 """
-import importlib.util
 import os
 from collections.abc import Callable
 
 from mmengine.config import Config
 
 from ..config.amp import use_amp
-from ..config.class_folders import set_classes
+from ..config.class_folders import count_class_folders, set_classes
 from ..config.read import check_exists, read_config
 from ..errors import UserError
 from ..nodes import type_name
 from .flags import Flags, TestFlags, TrainFlags
-
-VIS_BACKENDS = dict(  # by the name of their package
-    aim='AimVisBackend', clearml='ClearMLVisBackend', dvclive='DVCLiveVisBackend', mlflow='MLflowVisBackend',
-    neptune='NeptuneVisBackend', tensorboard='TensorboardVisBackend', wandb='WandbVisBackend')
 
 
 def read_training(flags: TrainFlags, change: Callable[[Config], None] | None = None) -> Config:
@@ -34,15 +29,13 @@ def read_training(flags: TrainFlags, change: Callable[[Config], None] | None = N
     cfg = _read(flags, change)
     if flags.resume not in (None, 'auto'):
         check_exists(flags.resume)
-    set_classes(cfg)
+    count_class_folders(cfg)
     if flags.amp:
         use_amp(cfg, flags.amp)
     if flags.auto_scale_lr:
-        enable_auto_scale_lr(cfg)
+        cfg.auto_scale_lr = dict(cfg.get('auto_scale_lr') or {}, enable=True)
     if flags.val_loss:
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.ValLossHook')]
-    if flags.vis_backend:
-        add_vis_backend(cfg, flags.vis_backend)
     return cfg
 
 
@@ -64,49 +57,17 @@ def _read(flags: Flags, change: Callable[[Config], None] | None) -> Config:
     return cfg
 
 
-def enable_auto_scale_lr(cfg: Config) -> None:
-    """Let the Runner scale the learning rate to the real total batch.
-
-    Raises:
-        UserError: the config does not set the total batch that its learning rate is for.
-    """
-    if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
-        raise UserError('--auto-scale-lr: the config does not set the total batch that its learning rate is '
-                        'for; set auto_scale_lr.base_batch_size with --cfg-options.')
-    cfg.auto_scale_lr.enable = True
-
-
-def add_vis_backend(cfg: Config, name: str) -> None:
-    """Send the training curves to one of :data:`VIS_BACKENDS` too.
-
-    Raises:
-        UserError: the package for it is not installed.
-    """
-    backend = VIS_BACKENDS[name]
-    if importlib.util.find_spec(name) is None:
-        raise UserError(f'--vis-backend {name} needs the package {name!r}, which is not installed: run '
-                        f'"pip install {name}", or leave the flag out (curves are always written to '
-                        'vis_data/scalars.json in the log folder).')
-    cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer')
-    backends = cfg.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
-    if backend not in map(type_name, backends):
-        cfg.visualizer.vis_backends = [*backends, dict(type=backend)]
-
-
 def save_predictions(cfg: Config, folder: str) -> None:
     """Let the test metrics save predictions in ``folder``: COCO JSON (detection), label maps (segmentation).
 
     Raises:
         UserError: the config has no metric that can.
     """
-    options = dict(
-        CocoMetric=dict(outfile_prefix=os.path.join(folder, 'predictions')),
-        IoUMetric=dict(output_dir=folder))
+    options = dict(CocoMetric=dict(outfile_prefix=os.path.join(folder, 'predictions')),
+                   IoUMetric=dict(output_dir=folder))
     evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, list) else [cfg.test_evaluator]
-    savers = [(evaluator, options[type_name(evaluator)]) for evaluator in evaluators
-              if type_name(evaluator) in options]
-    if not savers:
-        raise UserError(f'--out {folder!r}: the metrics {[type_name(e) for e in evaluators]} cannot save predictions; '
-                        f'{list(options)} can.')
-    for evaluator, option in savers:
-        evaluator.update(option)
+    if not {type_name(evaluator) for evaluator in evaluators} & set(options):
+        raise UserError(f'--out {folder!r}: none of the metrics {list(map(type_name, evaluators))} can save '
+                        f'predictions; {list(options)} can.')
+    for evaluator in evaluators:
+        evaluator.update(options.get(type_name(evaluator), {}))

@@ -1,13 +1,13 @@
 """Start a training or a test: read the config, check it, build the Runner. The tool then runs it."""
 import copy
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ..config.data_sets import leaf_datasets
 from ..errors import UserError
+from .checks.config import check_config
 from .distributed import is_first_process, setup_distributed
-from .flags import Flags, TestFlags, TrainFlags
-from .paths import check_paths
+from .flags import TestFlags, TrainFlags
 from .read import read_test, read_training
 from .work_dir import check_work_dir, lock_work_dir, resume_from, test_folder
 
@@ -31,24 +31,28 @@ def start_training(flags: TrainFlags, change: 'Callable[[Config], None] | None' 
         UserError: a mistake in flags, config, data or weights; no checkpoint has been written then.
     """
     user_cfg = read_training(flags, change)
-    if is_first_process():
+    first = is_first_process()
+    if first:
         check_work_dir(user_cfg, flags)
-    _prepare(user_cfg, flags, stages)
-    from ..config.amp import check_amp
+    if first and not flags.no_check:
+        check_config(user_cfg, stages)
+    setup_distributed(flags.launcher)
     from .build import build
     from .machine import adapt_to_machine
     cfg = copy.deepcopy(user_cfg)
+    if first:
+        lock_work_dir(cfg, flags)
     resume_from(cfg, flags.resume)
-    if flags.amp:
-        check_amp(cfg, flags.amp)
     adapt_to_machine(cfg, flags.launcher)
-    return build(cfg, user_cfg, stages, not flags.no_check, lambda: lock_work_dir(cfg, flags), summary)
+    return build(cfg, user_cfg, stages, not flags.no_check, summary)
 
 
 def start_test(flags: TestFlags, change: 'Callable[[Config], None] | None' = None) -> 'Runner':
     """Return the Runner of a test; see :func:`start_training`."""
     user_cfg = read_test(flags, change)
-    _prepare(user_cfg, flags, ['test'])
+    if is_first_process() and not flags.no_check:
+        check_config(user_cfg, ['test'])
+    setup_distributed(flags.launcher)
     from ..deploy.runtime import is_exported
     from .build import build
     from .machine import adapt_to_machine
@@ -68,7 +72,6 @@ def start_test(flags: TestFlags, change: 'Callable[[Config], None] | None' = Non
     if flags.fuse or flags.compile:
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.FuseHook', compile=flags.compile)]
     if flags.tta:
-        from .tta import use_tta
         use_tta(cfg)
     if flags.slice is not None:
         from ..inference.slices import use_slices
@@ -79,15 +82,16 @@ def start_test(flags: TestFlags, change: 'Callable[[Config], None] | None' = Non
     return build(cfg, user_cfg, ['test'], not flags.no_check)
 
 
-def _prepare(cfg: 'Config', flags: Flags, stages: Sequence[str]) -> None:
-    """Check the config's paths in the first process, limit what the console shows, and set up the processes."""
-    if is_first_process() and not flags.no_check:
-        check_paths(cfg, stages)
-    from mmengine.logging import MMLogger
+def use_tta(cfg: 'Config') -> None:
+    """Let the test data set load every view of the config's ``tta_pipeline``.
 
-    from ..console import add_console_filter
-    add_console_filter(MMLogger.get_current_instance(), logging.INFO)
-    setup_distributed(flags.launcher, flags.local_rank)
+    Raises:
+        UserError: the config has no test-time augmentation.
+    """
+    if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
+        raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline.')
+    for dataset in leaf_datasets(cfg.test_dataloader.dataset):
+        dataset['pipeline'] = cfg.tta_pipeline
 
 
 def check_test_flags(flags: TestFlags, whole: bool) -> None:

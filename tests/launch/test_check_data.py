@@ -17,6 +17,8 @@ import cvt_dense  # noqa: F401
 from cvt_dense.config.read import redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
+from cvt_dense.launch.checks.config import check_config
+from cvt_dense.launch.work_dir import traces_of_training
 
 TRAIN, VAL = (f'detection/annotations/instances_{split}.json' for split in ('train', 'val'))
 MAPS = 'segmentation/annotations/training'
@@ -34,7 +36,9 @@ def build(task: str, data: Path, *stages: str, **options: Any) -> dict[str, Any]
     cfg.merge_from_dict({key.replace('__', '.'): value for key, value in options.items()})
     redirect_data_root(cfg, str(data / task))
     init_default_scope(cfg.default_scope)
-    return load_datasets(cfg, list(stages or ('train', 'val')))
+    stages = stages or ('train', 'val')
+    check_config(cfg, stages)
+    return load_datasets(cfg, stages)
 
 
 def edit(change, data: Path, file: str = TRAIN) -> None:
@@ -85,14 +89,14 @@ DETECTION = [
     (remove_first('detection/train'), {}, 'train_dataloader.* 1 of 8 .*data_prefix'),
     (edited(TRAIN, 'categories', name='moon'), {}, 'classes.*moon'),
     (None, {CLASSES_OF_TRAINING: (CLASSES[1], CLASSES[0], *CLASSES[2:])}, 'order'),  # would be numbered by the file
-    (None, {CLASSES_OF_TRAINING: 'star'}, "classes='star'"),
+    (None, {CLASSES_OF_TRAINING: 'star'}, 'classes'),
     (None, {CLASSES_OF_TRAINING: CLASSES[:7]}, r'train_dataloader .*roi_head\.bbox_head\.num_classes'),
     (None, dict(train_dataloader__dataset__metainfo=None), 'classes'),  # CocoDataset's own 80
     (edited(TRAIN, 'annotations', category_id=77), {}, 'category_id 77'),
     (edited(VAL, 'annotations', area=None), {}, "'area'"),
     (edited(VAL, 'annotations', iscrowd=None), {}, "'iscrowd'"),
     (edited(VAL, 'annotations', segmentation=[[]]), {}, 'val_dataloader'),
-    (lambda data: edit(lambda content: content.update(annotations=[]), data), {}, 'none of the 8 images'),
+    (lambda data: edit(lambda content: content.update(annotations=[]), data), {}, 'train_dataloader: no image'),
     (None, dict(val_evaluator__ann_file='{data}/' + TRAIN), r'val_evaluator\.ann_file'),
     *((without_masks(mask), {}, 'train_dataloader.* mask') for mask in (None, [[1, 2, 3, 4]]))]
 SEGMENTATION = [
@@ -163,4 +167,4 @@ def test_a_refused_start_is_one_line(data, tmp_path):
     printed = run_tool('train', 'configs/upernet_cvt_nano_shapes.py', '--data-root', data / 'segmentation',
                        '--work-dir', tmp_path / 'work', rc=2)
     assert 'Traceback' not in printed and printed.strip().splitlines()[-1].startswith('error: ')
-    assert not (tmp_path / 'work').exists()
+    assert not traces_of_training(tmp_path / 'work')

@@ -4,12 +4,12 @@ import shutil
 import pytest
 import torch
 from load_tool import run_tool
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import MODELS
 from PIL import Image
 from templates_edited import write_template
 
 import cvt_dense  # noqa: F401
-from cvt_dense.config.class_folders import set_classes
+from cvt_dense.config.class_folders import count_class_folders, set_classes
 from cvt_dense.config.read import read_config
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
@@ -21,7 +21,7 @@ def load(tmp_path_factory):
     def load(data, lines=(), checkpoint=None, **options):
         config = write_template(tmp_path_factory.mktemp('template'), 'cvt13_custom', arch='nano', **dict(lines))
         cfg = read_config(str(config), options, data and str(data))
-        set_classes(cfg, checkpoint)
+        set_classes(cfg, checkpoint) if checkpoint else count_class_folders(cfg)
         return cfg
 
     return load
@@ -58,27 +58,15 @@ def test_without_data_the_checkpoint_tells(data, tmp_path, load):
     assert load(None, checkpoint=str(tmp_path / 'mine.pth')).model.num_classes == 3
 
 
-@pytest.fixture
-def trained(tmp_path):
-    """A folder with test data of two classes, and a network that takes everything for the second."""
-    for name in ('dark', 'light'):
-        (tmp_path / 'val' / name).mkdir(parents=True)
-        Image.new('RGB', (8, 8)).save(tmp_path / 'val' / name / '0.png')
-    config = write_template(tmp_path, 'cvt13_custom', arch='nano')
-    cfg = read_config(str(config), data_root=str(tmp_path))
-    set_classes(cfg)
-    init_default_scope(cfg.get('default_scope') or 'mmengine')
+def test_a_test_numbers_the_folders_by_the_checkpoints_names(data, load):
+    """The network takes everything for the third class, whose folder would be the first of those that are there."""
+    cfg = load(data)
     model = MODELS.build(cfg.model)
     torch.nn.init.zeros_(model.head.weight)
-    model.head.bias.data = torch.tensor([0., 5.])
-    torch.save(dict(state_dict=model.state_dict(), meta=dict(dataset_meta=dict(classes=('dark', 'light')))),
-               tmp_path / 'mine.pth')
-    return tmp_path, config
-
-
-def test_a_test_numbers_the_folders_by_the_checkpoints_names(trained):
-    folder, config = trained
-    shutil.rmtree(folder / 'val/dark')  # 'light' alone would be class 0
-    out = run_tool('test', config, folder / 'mine.pth', '--data-root', folder, '--work-dir',
-                   folder / 'work')
+    model.head.bias.data = torch.tensor([0., 0., 5.])
+    meta = dict(dataset_meta=dict(classes=('rain', 'snow', 'sun')))
+    torch.save(dict(state_dict=model.state_dict(), meta=meta), data / 'mine.pth')
+    for name in ('rain', 'snow'):
+        shutil.rmtree(data / 'val' / name)
+    out = run_tool('test', cfg.filename, data / 'mine.pth', '--data-root', data, '--work-dir', data / 'work')
     assert 'accuracy/top1: 100.0' in out

@@ -1,21 +1,17 @@
 """The launchers, and that a result does not depend on how many processes, hosts or schedulers computed it."""
-import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from load_tool import ROOT, run_tool
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
-from PIL import Image
 from tiny_training import EPOCHS, ITERATIONS, call, differences, free_port, load, start, start_two, write_config
 
 TWO = ('--cfg-options', 'train_dataloader.batch_size=6')
@@ -178,7 +174,6 @@ def test_slurm_trains_stops_and_continues_with_another_number_of_processes(folde
     ({}, 'preempted.pth', 2, []),  # not in an sbatch script
     (dict(SLURM_JOB_ID='7'), 'preempted.pth', 0, ['srun', 'scontrol requeue 7']),
     (dict(SLURM_JOB_ID='7', SLURM_RESTART_COUNT='1'), 'preempted.pth', 0, ['srun --resume']),
-    (dict(SLURM_JOB_ID='7'), 'epoch_8.pth', 0, ['srun']),
     (dict(SLURM_JOB_ID='7'), 'preempted.pth', 3, ['srun'])])
 def test_slurm_queues_again_what_a_signal_has_stopped_and_nothing_else(tmp_path, env, last, code, calls):
     """In place of the tasks, srun names the last checkpoint as SafeCheckpointHook does; --resume completes the run."""
@@ -206,73 +201,20 @@ class Counting(Hook):
 
 
 def test_zero_trains_as_adamw_and_may_go_on_with_one_process(folder, one, two, tmp_path):
-    """The optimizer's state spread over two processes; stopped inside an epoch and continued."""
+    """The optimizer's state is spread over two processes; one process continues from a checkpoint of them."""
     config = tmp_path / 'zero.py'
     config.write_text(f'_base_ = {str(folder / "tiny.py")!r}\n'
-                      "default_hooks = dict(counting=dict(type='Counting'))\n"
+                      "default_hooks = dict(counting=dict(type='Counting'), checkpoint=dict(max_keep_ckpts=2))\n"
                       "optim_wrapper = dict(optimizer=dict(type='ZeroRedundancyOptimizer', optimizer_type='AdamW'))\n")
-    work_dir = tmp_path / 'work'
-    command = 'tools/train.py', config, '--work-dir', work_dir, *TWO
-    with start_two(*command, output=tmp_path / 'stopped') as ranks:
-        ranks[0].wait_for_text('Epoch(train) [1][1/3]')
-        ranks[1].popen.send_signal(signal.SIGUSR1)
-        assert 'SIGUSR1: the run was saved' in [rank.finish() for rank in ranks][0]
-    alone = tmp_path / 'alone'
-    shutil.copytree(work_dir, alone)
-
-    with start_two(*command[:-2], '--resume', *TWO, output=tmp_path / 'two') as ranks:
-        assert all(rank.finish() for rank in ranks)
+    work_dir, alone = tmp_path / 'work', tmp_path / 'alone'
+    with start_two('tools/train.py', config, '--work-dir', work_dir, *TWO, output=tmp_path / 'two') as ranks:
+        assert 'is complete' in [rank.finish() for rank in ranks][0]
     different = differences(two / f'epoch_{EPOCHS}.pth', work_dir / f'epoch_{EPOCHS}.pth')
     assert [name for name in different if not name.startswith('optimizer.base_param_settings.')] == []
-    counts = [int((work_dir / f'count{rank}').read_text()) for rank in range(2)]
-
-    run_tool('train', config, '--work-dir', alone, '--resume')
+    run_tool('train', config, '--work-dir', alone, '--resume', work_dir / f'epoch_{EPOCHS - 1}.pth')
     assert_close(one, alone)
+    counts = [int((work_dir / f'count{rank}').read_text()) for rank in range(2)]
     assert sum(counts) == int((alone / 'count0').read_text()) and max(counts) < 0.6 * sum(counts)
-
-
-def test_evaluation_does_not_depend_on_the_number_of_processes(folder, slurm, one, tmp_path):
-    """99 images: 50 + 49."""
-    checkpoint = one / f'epoch_{EPOCHS}.pth'
-    rng = np.random.default_rng(1)
-    for number in range(99):
-        images = tmp_path / 'val' / ('dark', 'light')[number % 2]
-        images.mkdir(parents=True, exist_ok=True)
-        pixels = rng.integers(0, 200, (32, 32, 3)) + 12 * (number % 2 != (number % 10 == 0))
-        Image.fromarray(pixels.astype(np.uint8)).save(images / f'{number:03}.png')
-    flags = ('--work-dir', folder / 'test', '--cfg-options', f'test_dataloader.dataset.data_root={tmp_path}')
-    outputs = [
-        run_tool('test', folder / 'tiny.py', checkpoint, *flags),
-        call('tools/slurm_test.sh', 'gpus', 'cvt', folder / 'tiny.py', checkpoint, *flags,
-             output=folder / 'test2.txt', **slurm)]
-    metrics = [re.findall(r'Epoch\(test\) .*?(accuracy/top1: [\d.]+ .*raw/loss: [\d.]+)', text)
-               for text in outputs]
-    assert len(metrics[0]) == 1 and metrics[0] == metrics[1]
-    top1 = float(metrics[0][0].split()[1])
-    assert 50 < top1 < 100, 'too trivial to show a lost image'
-
-
-def test_failing_process_ends_all_and_has_the_last_word(folder, tmp_path):
-    (tmp_path / 'failing.py').write_text(
-        'from mmengine.hooks import Hook\n'
-        'from mmengine.registry import HOOKS\n'
-        '@HOOKS.register_module()\n'
-        'class Failing(Hook):\n'
-        '    def before_train_iter(self, runner, batch_idx, data_batch=None):\n'
-        '        if runner.rank == 1 and runner.iter == 2:\n'
-        "            raise RuntimeError('the second process fails')\n")
-    config = tmp_path / 'failing_config.py'
-    config.write_text(f'_base_ = {str(folder / "tiny.py")!r}\n'
-                      "custom_imports = dict(imports=['failing'])\n"
-                      "default_hooks = dict(failing=dict(type='Failing'))\n")
-    with start('tools/dist_train.sh', config, 2, '--work-dir', tmp_path / 'work', *TWO,
-               output=tmp_path / 'output.txt', PYTHONPATH=str(tmp_path)) as process:
-        process.wait_for_text('Epoch(train) [1][2/3]')
-        output = process.finish(rc=1)
-        assert not process.group_is_alive()
-    root_cause = output[output.rindex('Root Cause'):]
-    assert 'rank      : 1' in root_cause
-    assert root_cause.rstrip(' \n=').endswith('RuntimeError: the second process fails')
 
 
 def test_ctrl_c_ends_all_processes(folder, tmp_path):
@@ -288,24 +230,12 @@ def test_ctrl_c_ends_all_processes(folder, tmp_path):
 
 
 @pytest.mark.parametrize('args, env, message', [
-    (('tools/dist_train.sh', 'tiny.py'), {}, 'tools/dist_train.sh CONFIG GPUS [flags'),
     (('tools/dist_train.sh', 'tiny.py', 'two'), {}, "GPUS is 'two', but must be a number of processes"),
     (('tools/dist_train.sh', 'tiny.py', '1'), dict(NNODES='2'), 'NNODES=2 needs RDZV=ADDRESS:PORT'),
     (('tools/dist_train.sh', 'tiny.py', '1', '--resume'), dict(RDZV='a:1', NNODES='1-2'), "NNODES is '1-2', but"),
     (('tools/dist_train.sh', 'tiny.py', '1', '--resume', 'a.pth'), dict(RDZV='a:1'), 'needs --resume without a file'),
-    (('tools/dist_test.sh', 'tiny.py', '2'), {}, 'tools/dist_test.sh CONFIG CHECKPOINT GPUS'),
-    (('tools/slurm_train.sh', 'gpus', 'cvt'), {}, 'tools/slurm_train.sh PARTITION JOB_NAME CONFIG WORK_DIR'),
     (('tools/slurm_test.sh', 'gpus', 'cvt', 'tiny.py'), {}, 'PARTITION JOB_NAME CONFIG CHECKPOINT'),
 ])
 def test_mistakes_in_a_launcher_call(args, env, message):
     result = subprocess.run(args, cwd=ROOT, text=True, capture_output=True, env={**os.environ, **env})
     assert result.returncode == 2 and message in result.stderr and not result.stdout
-
-
-def test_curves_of_one_flag(folder, tmp_path):
-    run_tool('train', folder / 'tiny.py', '--work-dir', tmp_path, '--vis-backend', 'tensorboard',
-             '--cfg-options', 'train_cfg.max_epochs=1')
-    events, = tmp_path.glob('*/vis_data/events.out.tfevents.*')
-    assert events.stat().st_size > 0
-    curves, = tmp_path.glob('*/vis_data/scalars.json')
-    assert [json.loads(line)['step'] for line in curves.read_text().splitlines()][:3] == [1, 2, 3]

@@ -6,51 +6,44 @@ import lmdb
 import pytest
 import torch
 from _shapes import generate
-from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
 
 import cvt_dense  # noqa: F401
 from cvt_dense.config.read import read_config
-from cvt_dense.launch import build
+from cvt_dense.launch.build import load_datasets
 
-ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = dict(classification='cvt_nano_shapes', detection='maskrcnn_cvt_nano_shapes',
-               segmentation='upernet_cvt_nano_shapes')
+CONFIGS = dict(classification='cvt_nano_shapes', segmentation='upernet_cvt_nano_shapes')
 
 
 @pytest.fixture
 def data(tmp_path) -> Path:
-    """The drawn shapes, with list files for the tasks whose data sets can also list folders."""
+    """The drawn shapes, with list files instead of folders, which LMDB does not list."""
     folder = generate(tmp_path / 'data', size=64, train=1, val=2, train_per_class=1, val_per_class=1)
-    lists = dict(
-        classification=[f'{path.parent.name}/{path.name} {number}' for number, path
-                        in enumerate(sorted((folder / 'classification/val').glob('*/*')))],
-        segmentation=[path.stem for path in sorted((folder / 'segmentation/images/validation').iterdir())])
-    for task, lines in lists.items():
-        (folder / task / 'val.txt').write_text('\n'.join(lines))
+    images = enumerate(sorted((folder / 'classification/val').glob('*/*')))
+    (folder / 'classification/val.txt').write_text(
+        '\n'.join(f'{path.parent.name}/{path.name} {number}' for number, path in images))
+    names = [path.stem for path in sorted((folder / 'segmentation/images/validation').iterdir())]
+    (folder / 'segmentation/val.txt').write_text('\n'.join(names))
     return folder
 
 
 def load(task: str, data: Path, **options):
-    """The config as ``tools/train.py`` loads it."""
-    if task != 'detection':
-        options['val_dataloader.dataset.ann_file'] = 'val.txt'
-    cfg = read_config(f'{ROOT}/configs/{CONFIGS[task]}.py', options, str(data / task))
-    init_default_scope(cfg.default_scope)
-    return cfg
+    """The config and data set as ``tools/train.py`` loads them."""
+    options['val_dataloader.dataset.ann_file'] = 'val.txt'
+    cfg = read_config(f'configs/{CONFIGS[task]}.py', options, str(data / task))
+    return cfg, load_datasets(cfg, ['val'])['val']
 
 
 @pytest.mark.parametrize('task', ['classification', 'segmentation'])
 def test_lmdb_gives_the_same_samples(task, data, tmp_path):
-    expected = list(build.load_datasets(load(task, data), ['val'])['val'])
+    expected = list(load(task, data)[1])
     files = list((data / task).rglob('*.png'))
     with lmdb.open(str(tmp_path / 'images.lmdb'), map_size=2**26) as database, database.begin(write=True) as write:
         for path in files:
             write.put(str(path).encode(), path.read_bytes())
     for folder in {path.parent for path in files}:
         shutil.rmtree(folder)
-    cfg = load(task, data, backend_args=dict(backend='lmdb', db_path=str(tmp_path / 'images.lmdb')))
-    dataset = build.load_datasets(cfg, ['val'])['val']
+    cfg, dataset = load(task, data, backend_args=dict(backend='lmdb', db_path=str(tmp_path / 'images.lmdb')))
     samples = list(Runner.build_dataloader(dict(cfg.val_dataloader, dataset=dataset, batch_size=1, num_workers=1)))
     assert len(samples) == len(expected) >= 2
     for sample, other in zip(samples, expected):

@@ -29,14 +29,11 @@ model = dict(
                   out_type='cls_token', norm_eval=True),
     num_classes=2,
     data_preprocessor=dict(type=ClassificationPreprocessor, mean=[124., 116., 104.], std=[58., 57., 57.]))
-train_dataloader = dict(
-    batch_size=6, num_workers=0, persistent_workers=False, collate_fn=dict(type=default_collate),
-    sampler=dict(type=DefaultSampler, shuffle=True),
-    dataset=dict(type=ImageDataset, data_root=data_root, split='train', transform=dict(input_size=32)))
-val_dataloader = dict(
-    batch_size=50, num_workers=0, collate_fn=dict(type=default_collate),
-    sampler=dict(type=DefaultSampler, shuffle=False),
-    dataset=dict(type=ImageDataset, data_root=data_root, split='val', transform=dict(input_size=32)))
+train_dataloader, val_dataloader = (dict(
+    batch_size=6, num_workers=0, collate_fn=dict(type=default_collate),
+    sampler=dict(type=DefaultSampler, shuffle=split == 'train'),
+    dataset=dict(type=ImageDataset, data_root=data_root, split=split, transform=dict(input_size=32)))
+    for split in ('train', 'val'))
 val_evaluator = dict(type=Accuracy)
 train_cfg = dict(type=EpochBasedTrainLoop, max_epochs=1)
 val_cfg = dict(type=ValLoop)

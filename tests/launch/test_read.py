@@ -3,54 +3,38 @@ from pathlib import Path
 
 import pytest
 from mmengine.config import Config
-from mmengine.registry import VISBACKENDS
 from templates_edited import recipe
 
-from cvt_dense.config.read import read_config, redirect_data_root
+from cvt_dense.config.read import redirect_data_root
 from cvt_dense.errors import UserError
-from cvt_dense.launch import read
-from cvt_dense.launch.read import VIS_BACKENDS, add_vis_backend
-from cvt_dense.launch.tta import follow_test_size, use_tta
-from cvt_dense.nodes import dicts
+from cvt_dense.launch.start import use_tta
+from cvt_dense.nodes import dicts, values
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def strings(node):
-    if isinstance(node, dict):
-        node = list(node.values())
-    if isinstance(node, (list, tuple)):
-        return [text for child in node for text in strings(child)]
-    return [node] if isinstance(node, str) else []
-
-
-def left_over(cfg, old):
-    parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator'))]
-    return [text for text in strings(parts) if text.startswith(old)]
+def paths_below(cfg: Config, roots: tuple[str, ...]) -> list[str]:
+    """Return the texts of data loaders and evaluators that begin with one of ``roots``."""
+    parts = {key: value for key, value in cfg.items() if key.endswith(('_dataloader', '_evaluator'))}
+    return [text for _, text in values(parts) if isinstance(text, str) and text.startswith(roots)]
 
 
 def test_data_root_of_every_config(tmp_path):
-    configs = sorted(ROOT.glob('configs/*.py'))
     redirected = 0
-    for path in configs:
+    for path in sorted(ROOT.glob('configs/*.py')):
         cfg = recipe(path.stem)
-        loader = cfg.get('train_dataloader')
-        if not loader:
-            continue
-        loaders = [cfg[key] for key in cfg if key.endswith('_dataloader')]
-        roots = {node['data_root'].rstrip('/') for node in dicts(loaders) if node.get('data_root')}
-        assert roots, path.name
-        before = len(left_over(cfg, tuple(roots)))
-        redirect_data_root(cfg, str(tmp_path))
-        assert left_over(cfg, tuple(roots)) == [], path.name
-        assert len(left_over(cfg, str(tmp_path))) == before >= len(list(filter(None, loaders))), path.name
-        redirected += 1
+        loaders = [cfg[key] for key in cfg if key.endswith('_dataloader') and cfg[key]]
+        roots = tuple(node['data_root'].rstrip('/') for node in dicts(loaders) if node.get('data_root'))
+        if cfg.get('train_dataloader'):
+            before = len(paths_below(cfg, roots))
+            redirect_data_root(cfg, str(tmp_path))
+            assert paths_below(cfg, roots) == [], path.name
+            assert len(paths_below(cfg, (str(tmp_path), ))) == before >= len(loaders), path.name
+            redirected += 1
     assert redirected >= 3
 
 
-def test_data_root_in_wrappers_evaluators_and_below_the_old_one(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / 'data' / 'coco' / 'mini').mkdir(parents=True)
+def test_data_root_in_wrappers_evaluators_and_below_the_old_one():
     part = dict(type='mmdet.CocoDataset', data_root='data/coco/', ann_file='annotations/train.json')
     val = dict(dataset=dict(data_root='data/coco/', other='data/coconut'))
     cfg = Config(dict(
@@ -70,44 +54,13 @@ def test_data_root_in_wrappers_evaluators_and_below_the_old_one(tmp_path, monkey
     assert cfg.data_root == 'data/coco/mini/'
 
 
-def test_auto_scale_lr_flag():
-    cfg = Config(dict(optim_wrapper=dict(accumulative_counts=4), auto_scale_lr=dict(base_batch_size=64)))
-    read.enable_auto_scale_lr(cfg)
-    assert cfg.auto_scale_lr == dict(base_batch_size=64, enable=True)
-    with pytest.raises(UserError, match='set auto_scale_lr.base_batch_size'):
-        read.enable_auto_scale_lr(Config(dict(optim_wrapper=dict())))
-
-
-# -- test-time augmentation ------------------------------------------------------------------------
-
-
-def tta_sizes(name, *options):
-    cfg = read_config(f'{ROOT}/configs/{name}.py', dict(options))
+def test_tta_takes_the_configs_pipeline():
+    cfg = recipe('upernet_cvt13_ade20k')
     use_tta(cfg)
-    return [view.scale for view in dicts(cfg.test_dataloader.dataset.pipeline) if 'scale' in view]
-
-
-def test_tta_sizes_follow_the_test_size():
-    assert tta_sizes('retinanet_cvt13_coco', ('test_dataloader.dataset.pipeline.1.scale', (320, 240))) == [
-        (320, 240), (256, 192), (384, 288)]
-    assert tta_sizes('upernet_cvt13_ade20k', ('test_dataloader.dataset.pipeline.1.scale', (640, 320))) == [
-        (320, 160), (480, 240), (640, 320), (800, 400), (960, 480), (1120, 560)]
-    # MMDetection's own, whose test size is the first of three.
-    tta = [dict(type='TestTimeAug', transforms=[[dict(type='Resize', scale=scale, keep_ratio=True)
-                                                 for scale in ((1333, 800), (666, 400), (2000, 1200))]])]
-    follow_test_size(tta, [dict(type='Resize', scale=(500, 300))])
-    assert [view['scale'] for view in tta[0]['transforms'][0]] == [(500, 300), (250, 150), (750, 450)]
-
-
-@pytest.mark.parametrize('name', VIS_BACKENDS)
-def test_trackers(name, monkeypatch):
-    cfg = Config()
-    assert VISBACKENDS.get(VIS_BACKENDS[name]) is not None
-    monkeypatch.setattr('importlib.util.find_spec', lambda package: True if package == name else None)
-    add_vis_backend(cfg, name)
-    assert [backend['type'] for backend in cfg.visualizer.vis_backends] == ['LocalVisBackend', VIS_BACKENDS[name]]
-    with pytest.raises(UserError, match='aim' if name != 'aim' else 'wandb'):
-        add_vis_backend(cfg, 'aim' if name != 'aim' else 'wandb')
+    assert cfg.test_dataloader.dataset.pipeline == cfg.tta_pipeline
+    cfg.tta_pipeline = None
+    with pytest.raises(UserError, match='tta_pipeline'):
+        use_tta(cfg)
 
 
 def test_data_root_renames_no_class(tmp_path):

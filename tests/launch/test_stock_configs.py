@@ -9,10 +9,8 @@ import pytest
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
-from cvt_dense.config.data_sets import leaf_datasets
 from cvt_dense.errors import UserError
-from cvt_dense.launch.checks.classes import check_heads
-from cvt_dense.launch.checks.schedules import check_schedules
+from cvt_dense.launch.checks.config import check_heads, data_sets_of
 from cvt_dense.nodes import type_name
 
 # The data sets whose classes are those of their heads in every stock config.
@@ -32,12 +30,10 @@ def test_stock_configs_pass(package):
             continue
         init_default_scope(cfg.get('default_scope') or package)
         checked += 1
+        stages = [stage for stage in ('train', 'val') if all(
+            type_name(leaf) in DATA_SETS for _, leaf in data_sets_of(cfg, [stage]))]
         try:
-            check_schedules(cfg, ['train'])
-            for stage in ('train', 'val'):
-                loader = cfg.get(f'{stage}_dataloader') or {}
-                if all(type_name(leaf) in DATA_SETS for leaf in leaf_datasets(loader.get('dataset') or {})):
-                    check_heads(cfg, [stage])
+            check_heads(cfg, stages)
         except UserError as error:
             refused.append(f'{path}: {error}')
     assert checked > 40 and not refused, '\n'.join(refused)

@@ -1,75 +1,89 @@
-"""Check annotation files in COCO's format."""
+"""Check annotation files in COCO's format before a data set is built."""
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from mmengine.config import Config
 from mmengine.logging import print_log
 
+from ...config.data_sets import leaf_datasets, metainfo
 from ...errors import UserError
-from ...nodes import dicts
+from ...nodes import dicts, type_name
 
-# Keys that MMDetection and COCO's scores read, and the values to write where they are unknown.
-NEEDED = dict(
-    images=dict(id='', file_name='', height="the image's height in pixels", width="the image's width in pixels"),
-    categories=dict(id='', name=''),
-    annotations=dict(id='a number from 1 of its own', image_id='', category_id='', bbox='[left, top, width, height]',
-                     area='of the mask, or width * height of the box', iscrowd='0'))
+# Keys that MMDetection and COCO's scores read.
+NEEDED = dict(images=('id', 'file_name', 'height', 'width'), categories=('id', 'name'),
+              annotations=('id', 'image_id', 'category_id', 'bbox', 'area', 'iscrowd'))
 
 
-def read(file: str, where: str) -> dict[str, Any]:
+def check_annotations(cfg: Config, stages: Sequence[str]) -> None:
+    """Check the COCO files of every data loader, unless they are not on the file system.
+
+    Raises:
+        UserError: a file is not in COCO's format; ``classes`` is not the file's categories or in another order;
+            annotations name unknown categories; there is no annotation, or no mask where masks are loaded; the
+            evaluator's file has other objects. Without annotations only a test may be that writes its results down
+            (``format_only``), as of COCO's test-dev.
+    """
+    for stage in stages:
+        where = f'{stage}_dataloader'
+        datasets = [dataset for dataset in leaf_datasets((cfg.get(where) or {}).get('dataset') or {})
+                    if type_name(dataset) == 'CocoDataset' and not dataset.get('backend_args')]
+        if not datasets:
+            continue
+        files = [os.path.join(dataset.get('data_root') or '', dataset.get('ann_file', '')) for dataset in datasets]
+        contents = [_read(file, where) for file in files]
+        objects = [_check_objects(file, content, dataset, metainfo(dataset, cfg, 'classes'), where)
+                   for file, content, dataset in zip(files, contents, datasets)]
+        evaluators = cfg.get(f'{stage}_evaluator') or []
+        evaluators = evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]
+        scored = [evaluator for evaluator in evaluators if not evaluator.get('format_only')]
+        if not any(objects) and (scored or stage == 'train'):
+            raise UserError(f'{where}: no image in {files} has an annotation of the classes. To write predictions '
+                            f'without scores, set {stage}_evaluator.format_only=True.')
+        for evaluator in scored:
+            if evaluator.get('ann_file') and type_name(evaluator) == 'CocoMetric':
+                _check_evaluator(evaluator['ann_file'], files, contents, stage)
+
+
+def _read(file: str, where: str) -> dict[str, list[dict[str, Any]]]:
     """Return the content of a file in COCO's format, with an empty list of annotations if it has none."""
     try:
         with open(file, encoding='utf-8') as f:
             content = json.load(f)
+        content.setdefault('annotations', [])  # COCO's files of test images have none
+        for name, keys in NEEDED.items():
+            scored = where != 'train_dataloader'  # only scores need iscrowd
+            for problem, found in _problems(content[name], [key for key in keys if key != 'iscrowd' or scored]):
+                if found:
+                    raise ValueError(f'{len(found)} {name} {problem}, e.g. {str(found[0])[:200]}')
     except OSError as error:
         raise UserError(f'{where}: the annotation file {file!r} cannot be read: {error.strerror}.') from error
-    except ValueError as error:  # JSON and text decoding errors
-        raise UserError(f'{where}: {file!r} is not JSON ({error}).') from error
-    lists = ('images', 'annotations', 'categories')
-    if isinstance(content, dict):
-        content.setdefault('annotations', [])  # COCO's files of test images have none
-    if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in lists):
-        raise UserError(f'{where}: {file!r} is JSON, but not in COCO format: a dict with the lists {", ".join(lists)} '
-                        'is expected.')
-    for name, keys in NEEDED.items():
-        if where == 'train_dataloader':
-            keys = {key: remedy for key, remedy in keys.items() if key != 'iscrowd'}  # which scores alone need
-        _check_items(name, content[name], keys, f'{where}: {file!r}')
+    except (ValueError, AttributeError, TypeError, KeyError) as error:
+        raise UserError(f'{where}: {file!r} is not JSON in COCO format: {error}.') from error
+    if any(annotation['id'] == 0 for annotation in content['annotations']):
+        print_log(f'{where}: {file!r} has an annotation with the id 0, which scores take for "missed": number '
+                  'annotations from 1.', logger='current', level=30)
     return content
 
 
-def _check_items(name: str, items: list[dict[str, Any]], keys: dict[str, str], file: str) -> None:
-    """Check for mistakes that would raise a KeyError in a worker or an evaluation, or silently lose objects."""
-    for key, remedy in keys.items():
-        bare = [item for item in items if not isinstance(item, dict) or key not in item]
-        if bare:
-            example = bare[0]
-            if isinstance(example, dict) and 'segmentation' in example:
-                example = dict(example, segmentation='...')
-            raise UserError(f'{file}: {len(bare)} of {len(items)} {name} have no {key!r}, e.g. {str(example)[:200]}. '
-                            f'Add it to each{f": {remedy}" if remedy else ""}.')
-    ids = [item['id'] for item in items]
-    if len(set(ids)) < len(ids):
-        twice = next(number for number, count in Counter(ids).items() if count > 1)
-        raise UserError(f'{file}: {len(ids) - len(set(ids))} of {len(ids)} {name} have the id of another one, '
-                        f'e.g. {twice!r}, and would be lost. Give each of them its own number.')
-    if name == 'annotations' and 0 in ids:
-        print_log(f'{file}: an annotation has the id 0, which scores take for "not found": that object counts as '
-                  'missed. Number annotations from 1.', logger='current', level=30)
-    wrong = [item for item in items if 'bbox' in keys and not _is_box(item['bbox'])]
-    if wrong:
-        raise UserError(f'{file}: {len(wrong)} of {len(items)} {name} have no box of four numbers, [left, top, width, '
-                        f'height], e.g. annotation {wrong[0]["id"]} with {wrong[0]["bbox"]!r}.')
+def _problems(items: list[dict[str, Any]], keys: Sequence[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield what would end a worker or an evaluation, or lose an object silently, and the items for which it is so."""
+    for key in keys:
+        yield f'have no {key!r}', [item for item in items if key not in item]
+    ids = Counter(item['id'] for item in items)
+    yield 'have the id of another one, and would be lost', [item for item in items if ids[item['id']] > 1]
+    if 'bbox' in keys:
+        yield 'have no bbox of four numbers', [item for item in items if not _is_box(item['bbox'])]
 
 
 def _is_box(box: Any) -> bool:
     return isinstance(box, list) and len(box) == 4 and all(isinstance(side, (int, float)) for side in box)
 
 
-def check(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: Sequence[str],
-                     where: str) -> int:
+def _check_objects(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: Sequence[str],
+                   where: str) -> list[dict[str, Any]]:
     """Compare an annotation file with the classes and the pipeline of its data set.
 
     Args:
@@ -80,56 +94,38 @@ def check(file: str, content: dict[str, Any], dataset: dict[str, Any], classes: 
         where: setting that names the data set, for messages.
 
     Returns:
-        Number of images that have an annotation of one of the classes.
+        The annotations of the classes in the images that the file lists.
 
     Raises:
         UserError: classes, categories, annotations or masks do not match.
     """
-    if isinstance(classes, str):
-        raise UserError(f'{where}: classes={classes!r} is one string, not a list of names; write ({classes!r}, ).')
     names = [category['name'] for category in content['categories']]
     unknown = [name for name in classes if name not in names]
     if unknown:
-        raise UserError(f'{where}: classes {unknown[:5]} ({len(unknown)} of {len(classes)}) are no categories of '
-                        f'{file!r}, which has {names[:20]}. Write metainfo.classes as they are spelled there.')
+        raise UserError(f'{where}: metainfo.classes has {unknown[:5]}, which are no categories of {file!r}. It has '
+                        f"{names[:20]}. A single class needs a comma, ('cat', ).")
     in_file = [name for name in names if name in set(classes)]
     if in_file != list(classes):
-        raise UserError(f'{where}: metainfo.classes={list(classes)} must be in the order of the categories in {file!r} '
-                        f'and name each once, or predictions would get wrong names: write {in_file}.')
-
-    used = {category['id'] for category in content['categories'] if category['name'] in set(classes)}
-    images = {image['id'] for image in content['images']}
-    categories = {category['id'] for category in content['categories']}
-    lost = [annotation for annotation in content['annotations'] if annotation.get('category_id') not in categories]
+        raise UserError(f'{where}: metainfo.classes={list(classes)} must be in the order of the categories in '
+                        f'{file!r}, each once, or predictions would get wrong names: write {in_file}.')
+    categories = {category['id']: category['name'] for category in content['categories']}
+    lost = [annotation for annotation in content['annotations'] if annotation['category_id'] not in categories]
     if lost:
         raise UserError(f'{where}: {len(lost)} annotations in {file!r} have a category_id that the file does not list, '
-                        f'e.g. annotation {lost[0].get("id")} with category_id {lost[0].get("category_id")!r}.')
-    known = [annotation for annotation in content['annotations'] if annotation.get('image_id') in images]
-    if len(known) < len(content['annotations']):
-        print_log(f'{where}: {len(content["annotations"]) - len(known)} annotations in {file!r} are of images that it '
-                  'does not list, and are left out.', logger='current')
-    objects = [annotation for annotation in known if annotation['category_id'] in used]
+                        f'e.g. annotation {lost[0]["id"]} with category_id {lost[0]["category_id"]!r}.')
+    images = {image['id'] for image in content['images']}
+    objects = [annotation for annotation in content['annotations']
+               if annotation['image_id'] in images and categories[annotation['category_id']] in in_file]
     if any(node.get('with_mask') for node in dicts(dataset.get('pipeline'))):
-        bare = [annotation for annotation in objects
-                if not annotation.get('segmentation') and not annotation.get('ignore')]
-        # MMDetection ignores such an object in training, but pycocotools cannot evaluate it.
-        if not where.startswith('train') or not any(map(_has_mask, objects)):
-            bare = [annotation for annotation in objects if not _has_mask(annotation) and not annotation.get('ignore')]
+        # MMDetection ignores a mask without an area in training, but pycocotools cannot evaluate it.
+        lenient = where == 'train_dataloader' and any(map(_has_mask, objects))
+        bare = [annotation for annotation in objects if not annotation.get('ignore')
+                and not (annotation.get('segmentation') if lenient else _has_mask(annotation))]
         if bare:
-            raise UserError(f'{where}: {"no" if len(bare) == len(objects) else "not every"} annotation in {file!r} has '
-                            f'a mask ({len(bare)} of {len(objects)} are without, e.g. annotation {bare[0].get("id")}), '
-                            'but the pipeline loads masks (with_mask). Add a "segmentation" to each annotation, with '
-                            'polygons of three points or more, or use '
-                            'fasterrcnn_cvt13_custom.py or retinanet_cvt13_custom.py, which learn from boxes alone, '
-                            'with the same lines at their top.')
-    annotated = len({annotation['image_id'] for annotation in objects})
-    number = len(images) - annotated
-    if number and annotated:
-        print_log(f'{where}: {number} of {len(images)} images have no annotation of the classes.', logger='current')
-    if len(in_file) < len(names):
-        print_log(f'{where}: the categories {[name for name in names if name not in classes][:10]} are not among the '
-                  'classes and are left out.', logger='current')
-    return annotated
+            raise UserError(f'{where}: {len(bare)} of {len(objects)} annotations in {file!r} have no mask of three '
+                            f'points or more, e.g. annotation {bare[0]["id"]}, but the pipeline loads masks '
+                            '(with_mask). fasterrcnn_cvt13_custom.py learns from boxes alone.')
+    return objects
 
 
 def _has_mask(annotation: dict[str, Any]) -> bool:
@@ -139,26 +135,17 @@ def _has_mask(annotation: dict[str, Any]) -> bool:
         isinstance(polygon, list) and len(polygon) >= 6 for polygon in mask))
 
 
-def check_evaluator(given: str, files: dict[str, dict[str, Any]], stage: str) -> None:
-    """Check that an evaluator's own file has the same objects in the data set's images.
+def _check_evaluator(given: str, files: list[str], contents: list[dict[str, Any]], stage: str) -> None:
+    """Check that an evaluator's file, if it is none of the data set's ``files``, has the same objects in their images.
 
-    Args:
-        given: the evaluator's ``ann_file``.
-        files: contents of the data set's annotation files, by path.
-        stage: 'val' or 'test'.
-
-    Raises:
-        UserError: the images or their objects differ.
+    It may have more images.
     """
-    if os.path.realpath(given) in [os.path.realpath(file) for file in files]:
+    if os.path.realpath(given) in map(os.path.realpath, files):
         return
-    images = {image['id'] for content in files.values() for image in content['images']}
-
-    def objects(contents: Iterable[dict[str, Any]]) -> set[tuple]:
-        return {(a['image_id'], a['category_id'], *a['bbox'])
-                for content in contents for a in content['annotations'] if a['image_id'] in images}
-
-    content = read(given, f'{stage}_evaluator')
-    if not images <= {image['id'] for image in content['images']} or objects([content]) != objects(files.values()):
-        raise UserError(f'{stage}_evaluator.ann_file is {given!r}, but {stage}_dataloader reads {list(files)}, with '
-                        'other images or objects: scores would be of those. Give both the same file.')
+    images = {image['id'] for content in contents for image in content['images']}
+    ours, theirs = ({(found['image_id'], found['category_id'], *found['bbox']) for content in group
+                     for found in content['annotations'] if found['image_id'] in images}
+                    for group in (contents, [_read(given, f'{stage}_evaluator')]))
+    if ours != theirs:
+        raise UserError(f'{stage}_evaluator.ann_file is {given!r}, but {stage}_dataloader reads {files}, with other '
+                        'objects. Give both the same file.')

@@ -18,7 +18,7 @@ def check_weights(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> No
         datasets: by stage, those that the run uses.
 
     Raises:
-        UserError: if a file cannot be read, is for another architecture, or was trained on the test's classes in
+        UserError: a file cannot be read, is for another architecture, or was trained on the test's classes in
             another order, which would mix up the scores.
     """
     if cfg.get('load_from'):
@@ -29,28 +29,10 @@ def check_weights(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> No
             raise UserError(f'checkpoint {cfg.load_from!r} was trained on the classes in another order than '
                             f'test_dataloader has them: write metainfo.classes={list(classes)}.')
         return
-    for module in model.modules():
-        if hasattr(module, 'check_init_weights'):
-            try:
+    try:
+        for module in model.modules():
+            if hasattr(module, 'check_init_weights'):
                 module.check_init_weights()
-            except FileNotFoundError as error:
-                raise UserError(f'{error} It is named by init_cfg (in a template: pretrained); None trains from '
-                                'scratch.') from error
-
-
-def check_teacher(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> None:
-    """Load the teacher that a classifier's ``distillation`` names.
-
-    Args: as for :func:`check_weights`.
-
-    Raises:
-        UserError: if it has no weights, they cannot be read or do not fit, or its classes are others.
-    """
-    if 'train' not in datasets or not cfg.model.get('distillation'):
-        return
-    classes = class_names(datasets['train']) or ()
-    teacher = model.distillation.teacher(cfg.model.num_classes)
-    if teacher.classes and classes and tuple(teacher.classes) != tuple(classes):
-        odd = [f'{a!r} for {b!r}' for a, b in zip(teacher.classes, classes) if a != b]
-        raise UserError(f'the teacher ({teacher.source}) was trained on other classes, or in another order: '
-                        f'{", ".join(odd[:3])}. Take one that was trained on these folders.')
+    except FileNotFoundError as error:
+        raise UserError(f'{error} It is named by init_cfg (in a template: pretrained); None trains from scratch.'
+                        ) from error

@@ -1,0 +1,105 @@
+"""Check the classes, images and label maps of data sets that are built."""
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from mmengine.config import Config
+from mmengine.logging import print_log
+from PIL import Image
+
+from ...config.data_sets import class_names
+from ...datasets.listing import find_missing
+from ...errors import UserError
+from ...nodes import dicts
+
+MAX_LABEL_MAPS = 2000  # label maps that are read before a run, which takes some seconds
+
+
+def check_class_folders(cfg: Config, datasets: dict[str, Any]) -> None:
+    """Check that training and validation of a classifier have the same class folders, as many as it has outputs.
+
+    Raises:
+        UserError: the folders, by which classes are numbered, differ, or a training begins with fewer.
+    """
+    outputs = cfg.model.get('num_classes')
+    train, val = class_names(datasets.get('train')), class_names(datasets.get('val'))
+    if outputs is None or not train:
+        return
+    if val and train != val:
+        odd = sorted(set(train) ^ set(val))
+        raise UserError(f'the {len(train)} class folders for training and {len(val)} for validation differ, by which '
+                        f'classes are numbered: only one of them has {odd[:5]}. Give both the same folders.')
+    if len(train) < outputs and not cfg.get('resume'):  # a run that was started with --no-check may go on
+        raise UserError(f'model.num_classes={outputs}, but the training set has {len(train)} class folders, '
+                        f'{train[:5]}: set it to {len(train)}, correct data_root, or train anyway with --no-check.')
+
+
+def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
+    """Check that the images and label maps of MMDetection's and MMSegmentation's data sets exist and fit the model.
+
+    Files behind ``backend_args`` are not looked for.
+
+    Raises:
+        UserError: files are missing, or a label map is as :func:`check_label_maps` refuses it.
+    """
+    for stage, dataset in datasets.items():
+        where = f'{stage}_dataloader'
+        listed = type(dataset).__name__ == 'ImageDataset'  # it has checked its files itself
+        if listed or not hasattr(dataset, 'get_data_info') or not class_names(dataset) or any(
+                node.get('backend_args') for node in dicts(cfg[where].dataset)):
+            continue
+        infos = [dataset.get_data_info(i) for i in range(len(dataset))]
+        images, label_maps = ([info[key] for info in infos if isinstance(info.get(key), str)]
+                              for key in ('img_path', 'seg_map_path'))
+        for paths in (images, label_maps):
+            missing = find_missing(paths)
+            if missing:
+                raise UserError(f'{where}: {len(missing)} of {len(paths)} files do not exist, e.g. {missing[0]!r}. '
+                                'Correct data_prefix or seg_map_suffix, or complete the data.')
+        if label_maps and 'decode_head' in cfg.model:
+            check_label_maps(label_maps, dataset, cfg.model.decode_head, where)
+
+
+def check_label_maps(paths: list[str], dataset: Any, head: dict[str, Any] | list[dict[str, Any]], where: str) -> None:
+    """Check the values of label maps against the classes of their data set and the head's ``ignore_index``.
+
+    Args:
+        paths: label map files; :data:`MAX_LABEL_MAPS` of them are read in threads, evenly spread.
+        dataset: an mmseg data set.
+        head: config of the segmentor's ``decode_head``.
+        where: setting that names the data set, for messages.
+
+    Raises:
+        UserError: a map is not one channel of whole numbers, holds other values, or every pixel is ignored.
+    """
+    shift = int(bool(dataset.metainfo.get('reduce_zero_label')))
+    # A label_map leads from the data set's own classes to fewer.
+    number = len(dataset.metainfo.get('label_map') or dataset.metainfo['classes'])
+    head = head[-1] if isinstance(head, list) else head
+    ignored = {head.get('ignore_index', 255)} | ({0} if shift else set())  # 255: MMSegmentation's default
+    classes = set(range(shift, number + shift)) - ignored
+
+    def read(path: str) -> set[int]:
+        """Return the values of a label map, as MMSegmentation reads them."""
+        with Image.open(path) as image:
+            if len(image.getbands()) > 1 or image.mode == 'F':
+                raise UserError(f'{where}: the label map {path!r} has mode {image.mode!r}; save class numbers as an '
+                                '8-bit grey or palette PNG with one channel.')
+            values = set(np.flatnonzero(np.bincount(np.asarray(image).ravel())).tolist())
+        wrong = sorted(values - classes - ignored)
+        if wrong:
+            raise UserError(f'{where}: the label map {path!r} holds the values {wrong[:10]}; allowed are {shift} to '
+                            f'{number + shift - 1} ({number} classes) and {sorted(ignored)} (ignored). Correct the '
+                            'map, the classes, or ignore_index.')
+        return values
+
+    if len(paths) > MAX_LABEL_MAPS:
+        print_log(f'{where}: {MAX_LABEL_MAPS} of {len(paths)} label maps are checked.', logger='current')
+        paths = [paths[i * len(paths) // MAX_LABEL_MAPS] for i in range(MAX_LABEL_MAPS)]
+    with ThreadPoolExecutor() as pool:
+        if not classes & set().union(*pool.map(read, paths)):
+            raise UserError(f'{where}: every pixel of the {len(paths)} label maps has an ignored value '
+                            f'({sorted(ignored)}): there is nothing to learn or to score.')
+
+
+DATASET_CHECKS = [check_class_folders, check_files]  # each takes cfg and the data sets by stage
