@@ -4,13 +4,11 @@ from typing import Any
 
 import cv2
 import numpy as np
-from matplotlib.figure import Figure
 
 from .label_quality import add_suspects
 from .page import Cell, Report, largest
 
 BAND = 3  # pixels on each side of an annotated boundary that belong to its trimap band
-GRID = 32  # cells of each side of the map of errors
 
 
 def count(prediction: np.ndarray, annotation: np.ndarray, classes: int, ignore_index: int) -> dict[str, np.ndarray]:
@@ -23,25 +21,17 @@ def count(prediction: np.ndarray, annotation: np.ndarray, classes: int, ignore_i
 
     Returns:
         ``matrix`` (classes, classes), pixels by annotated and predicted class; ``band``, the same within ``BAND``
-        pixels of a boundary between annotated classes; ``wrong`` and ``known``, pixels in a grid over the image.
+        pixels of a boundary between annotated classes.
     """
     known = (annotation != ignore_index) & (annotation < classes)
-    height, width = annotation.shape
-    kernel = np.ones((2 * BAND + 1, 2 * BAND + 1), np.uint8)
-    values = annotation.astype(np.uint16)
+    values, kernel = annotation.astype(np.uint16), np.ones((2 * BAND + 1, 2 * BAND + 1), np.uint8)
     band = known & (cv2.dilate(values, kernel) != cv2.erode(values, kernel))
 
     def matrix(mask: np.ndarray) -> np.ndarray:
         pairs = annotation[mask].astype(np.int64) * classes + prediction[mask]
         return np.bincount(pairs, minlength=classes**2).reshape(classes, classes).astype(np.int32)
 
-    cells = (np.arange(height) * GRID // height)[:, None] * GRID + np.arange(width) * GRID // width
-
-    def grid(mask: np.ndarray) -> np.ndarray:
-        return np.bincount(cells[mask], minlength=GRID**2).reshape(GRID, GRID)
-
-    wrong = known & (prediction != annotation)
-    return dict(matrix=matrix(known), band=matrix(band), wrong=grid(wrong), known=grid(known))
+    return dict(matrix=matrix(known), band=matrix(band))
 
 
 def iou(hit: np.ndarray, annotated: np.ndarray, predicted: np.ndarray) -> np.ndarray:
@@ -60,18 +50,14 @@ def count_classes(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
     return np.diagonal(matrices, axis1=-2, axis2=-1).astype(np.int64), matrices.sum(-1), matrices.sum(-2)
 
 
-def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> dict[str, Any]:
-    """Add IoU, confusion, boundaries, worst images and the places of errors to a report.
+def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
+    """Add IoU, confusion, boundaries, worst images and suspect label maps to a report.
 
     Args:
         report: image ``i`` of it is record ``i``.
         records: one dict per image as :func:`count` returns it, and ``quality``, the score of its label map by
             :func:`.label_quality.of_label_map`, unless the network gives no scores.
         classes: class names.
-
-    Returns:
-        dict with ``matrices`` (images, C, C), which :mod:`cvt_dense.report.compare` needs, and ``suspects``, the images
-        in the order of :func:`.label_quality.add_suspects`, or None.
     """
     matrices = np.stack([record['matrix'] for record in records])
     total, band = matrices.sum(0), sum(record['band'].astype(np.int64) for record in records)
@@ -100,13 +86,5 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     report.add_section('Worst images')
     report.add_pictures(largest(np.nan_to_num(loss)), 'Annotation and prediction of images that cost the most mIoU.')
     qualities = [record['quality'] for record in records if 'quality' in record]
-    suspects = add_suspects(report, qualities) if len(qualities) == len(records) else None
-    report.add_section('Places')
-    figure = Figure((5, 4))
-    axes = figure.subplots()
-    wrong, known = (sum(record[key] for record in records) for key in ('wrong', 'known'))
-    shown = axes.imshow(wrong / np.maximum(known, 1), vmin=0, extent=(0, 1, 1, 0), aspect='auto')
-    axes.set(xlabel='x of the image', ylabel='y of the image')
-    figure.colorbar(shown)
-    report.add_figure(figure, 'Fraction of wrong pixels by their place in the image.')
-    return dict(matrices=matrices, suspects=suspects)
+    if len(qualities) == len(records):
+        add_suspects(report, qualities)

@@ -90,7 +90,7 @@ def _an_image_without_objects(cfg, data: Path) -> None:
 @pytest.mark.parametrize('task, change', [
     ('classification', _in_tars), ('detection', _an_image_without_objects), ('segmentation', _joined)])
 def test_kinds_of_data(nano, shapes, tmp_path, task, change):
-    """Each gives both pages, without images that cannot be read, and two equal networks are equal on it."""
+    """Each gives both pages, without images that cannot be read."""
     config, checkpoint = nano[task]
     data = Path(shutil.copytree(shapes / task, tmp_path / 'data'))
     cfg = Config.fromfile(config)
@@ -101,12 +101,11 @@ def test_kinds_of_data(nano, shapes, tmp_path, task, change):
     common = '--data-root', data, '--no-check'
     run_tool('browse', tmp_path / 'config.py', *common, '--out-dir', tmp_path / 'browse', '--number', 2,
              '--cfg-options', 'train_dataloader.batch_size=2')
-    run_tool('diagnose', tmp_path / 'config.py', checkpoint, '--compare', checkpoint, *common, '--out-dir',
-             tmp_path / 'diagnose', '--work-dir', tmp_path / 'run')
+    run_tool('diagnose', tmp_path / 'config.py', checkpoint, *common, '--out-dir', tmp_path / 'diagnose', '--work-dir',
+             tmp_path / 'run')
     for tool in ('browse', 'diagnose'):
         summary = json.loads((tmp_path / tool / 'report.json').read_text())['summary']
         assert not any('cannot be read' in line for line in summary), summary
-    assert 'is +0.00 points' in summary[0]
 
 
 @pytest.fixture
@@ -136,9 +135,7 @@ def test_wrong_arguments_and_data_end_before_anything_is_written(nano, detection
     config, checkpoint = nano['detection']
     out = tmp_path / 'report'
     args = config, checkpoint, '--data-root', detection_data, '--out-dir', out, '--work-dir', tmp_path / 'run'
-    for more, named in ((('--split', 'other'), '--split'), (('--compare', 'no.pth'), 'no.pth'),
-                        (('--out-dir', detection_data), '--out-dir')):
-        assert named in run_tool('diagnose', *args, *more, rc=2) and not out.exists()
+    assert '--out-dir' in run_tool('diagnose', *args, '--out-dir', detection_data, rc=2) and not out.exists()
     edit(detection_data / 'annotations/instances_val.json', lambda content: content.update(images=[]))
     assert 'test_dataloader' in run_tool('diagnose', *args, rc=2) and not out.exists()
     out.mkdir()

@@ -32,8 +32,7 @@ PARTS = ('backbone', 'neck', 'heads', 'post')
 def config_file(name: str) -> Path:
     """Return the file of a config; 'mmdet::swin/NAME.py' is a file of an installed package."""
     package, _, path = name.rpartition('::')
-    spec = importlib.util.find_spec(package) if package else None
-    return Path(spec.origin).parent / '.mim/configs' / path if spec else Path(name)
+    return Path(importlib.util.find_spec(package).origin).parent / '.mim/configs' / path if package else Path(name)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -45,15 +44,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--fuse', action='store_true', help='fuse models with a CvT, as tools/test.py does')
     parser.add_argument('--candidates', type=int, default=1000, help='scores that pass to NMS (1000)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write every number there')
-
-
-def check(args: argparse.Namespace) -> None:
-    """Raise ValueError for arguments that are not allowed."""
-    for name in args.configs:
-        if not config_file(name).is_file():
-            raise ValueError(f"{name}: no such config file, nor one of an installed package's")
-    if args.rounds < 1 or args.candidates < 1:
-        raise ValueError(f'--rounds {args.rounds} --candidates {args.candidates}: both must be at least 1')
 
 
 def build(name: str) -> BaseModel:
@@ -72,10 +62,9 @@ def pass_candidates(model: BaseModel, batch: dict, number: int) -> None:
         batch: inputs of ``model.predict``.
         number: scores that reach the threshold.
     """
-    heads = getattr(model, 'roi_head', None)
-    if heads is None:
+    if not hasattr(model, 'roi_head'):
         return
-    scores = []
+    heads, scores = model.roi_head, []
     last = heads.bbox_head[-1] if isinstance(heads.bbox_head, nn.ModuleList) else heads.bbox_head
     hook = last.register_forward_hook(lambda module, inputs, out: scores.append(out[0].softmax(1)[:, :-1].flatten()))
     model.predict(*batch.values())
@@ -112,7 +101,9 @@ class Stopwatch:
 def run(args: argparse.Namespace) -> None:
     """Measure the parts of each model and print the table."""
     runs = {}
-    with command_line.report_errors(ValueError):
+    with command_line.report_errors(ValueError, FileNotFoundError):
+        command_line.check_value('--rounds', args.rounds, 1)
+        command_line.check_value('--candidates', args.candidates, 1)
         for name in args.configs:
             model = build(name)
             if args.fuse:
