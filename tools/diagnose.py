@@ -64,17 +64,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     with command_line.report_errors(OSError):
         check_report_folder(args)
         check_exists(args.checkpoint)
-        from torch.utils.data import Subset
-
         from cvt_dense.launch.flags import TestFlags
         from cvt_dense.launch.start import start_test
         from cvt_dense.report.collect import CollectHook
         from cvt_dense.report.page import Report
         runner = start_test(TestFlags.of(args), partial(test_on, split=args.split))
         hook = CollectHook(runner.test_dataloader.dataset)
-        if hook.unreadable:
-            readable = Subset(hook.data_set, hook.readable)
-            runner.test_loop.dataloader = runner.build_dataloader(dict(runner.cfg.test_dataloader, dataset=readable))
         runner.register_hook(hook)
         runner.test()
         report = Report(f'{args.checkpoint} on {args.split}')

@@ -1,9 +1,12 @@
 """Report the data and schedules of a training: augmented samples, statistics, learning rates, suspect annotations."""
 import hashlib
+import io
 import itertools
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import imagehash
@@ -17,9 +20,9 @@ from PIL import Image
 from pycocotools import mask as mask_utils
 from tqdm import tqdm
 
-from ..datasets.listing import image_name
+from ..datasets.listing import image_name, open_file
 from ..palette import choose_palette
-from .collect import annotate, name_unreadable, overlay, picture, read_infos, scan, to_rle
+from .collect import annotate, load_image, name_unreadable, overlay, picture, read_infos, to_rle
 from .page import Cell, Report, side_by_side
 
 SMALL = 16  # side in pixels below which an object has at most 4 x 4 cells of the finest map
@@ -269,6 +272,17 @@ def add_class_statistics(report: Report, split: str, infos: Sequence[dict[str, A
     return {name for k, name in enumerate(classes) if counts[k]}
 
 
+def _fingerprint(info: dict[str, Any]) -> tuple[bytes, np.uint64] | None:
+    """Return a hash of an image's file and a perceptual hash of the image, or None if it cannot be read."""
+    try:
+        data = open_file(info, info['backend_args']).read()
+        image = load_image(info) if info['loader'] else Image.open(io.BytesIO(data))
+        image.draft('L', (64, 64))  # a JPEG is decoded at a fraction of its size
+        return hashlib.sha1(data).digest(), np.packbits(imagehash.phash(image).hash).view(np.uint64)[0]
+    except Exception:  # Pillow raises many types for broken files
+        return None
+
+
 def add_duplicates(report: Report, splits: dict[str, Sequence[dict[str, Any]]]) -> list[str]:
     """Add exact and near duplicates, within and between splits, to a report, and name unreadable images, also returned.
 
@@ -277,14 +291,12 @@ def add_duplicates(report: Report, splits: dict[str, Sequence[dict[str, Any]]]) 
         splits: by name, what :func:`cvt_dense.report.collect.read_infos` returned; at most ``SCANNED`` images of each
             are read.
     """
-    found, unreadable = [], []
-    for split, infos in splits.items():
-        for info, (data, image) in zip(infos, scan(infos[:SCANNED], f'images of {split}')):
-            if image is None:
-                unreadable.append(image_name(info))
-            else:
-                bits = np.packbits(imagehash.phash(image).hash).view(np.uint64)[0]
-                found.append((split, info, hashlib.sha1(data).digest(), bits))
+    scanned = [(split, info) for split, infos in splits.items() for info in infos[:SCANNED]]
+    with ThreadPool(min(os.cpu_count() or 1, 8)) as pool:
+        hashes = list(tqdm(pool.imap(_fingerprint, [info for _, info in scanned]), desc='duplicates',
+                           total=len(scanned), unit=' images', leave=False, disable=None))
+    unreadable = [image_name(info) for (_, info), found in zip(scanned, hashes) if found is None]
+    found = [(*entry, *pair) for entry, pair in zip(scanned, hashes) if pair is not None]
     name_unreadable(report, unreadable)
     report.add_section('Duplicates', f'Pairs among the first {len(found)} images: the same file, or a perceptual hash '
                        f'that differs in at most {NEAR} of 64 bits.')

@@ -1,10 +1,8 @@
 """Collect the predictions of a model for each image of a data set while it is tested."""
 import contextlib
 import io
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import cv2
@@ -15,7 +13,6 @@ from mmengine.runner import Runner
 from PIL import Image
 from pycocotools import mask as mask_utils
 from pycocotools.coco import COCO
-from tqdm import tqdm
 
 from ..datasets import open_image
 from ..datasets.listing import image_name, open_file
@@ -58,32 +55,11 @@ def _read_leaf(data_set: Any) -> list[dict[str, Any]]:
     return infos
 
 
-def scan(infos: Sequence[dict[str, Any]], what: str) -> Iterator[tuple[bytes, Any]]:
-    """Yield the bytes of each image and a small grey version of it, or None in its place if it cannot be read.
-
-    Args:
-        infos: what :func:`read_infos` returned.
-        what: label of the progress bar.
-    """
-    def read(info: dict[str, Any]) -> tuple[bytes, Any]:
-        data = b''
-        try:
-            data = open_file(info, info['backend_args']).read()
-            image = _load(info) if info['loader'] else Image.open(io.BytesIO(data))
-            image.draft('L', (64, 64))  # a JPEG is decoded at a fraction of its size
-            return data, image.convert('L').resize((64, 64))
-        except Exception:  # Pillow raises many types for broken files
-            return data, None
-
-    with ThreadPool(min(os.cpu_count() or 1, 8)) as pool:
-        yield from tqdm(pool.imap(read, infos), desc=what, total=len(infos), unit=' images', leave=False, disable=None)
-
-
 def name_unreadable(report: Report, paths: Sequence[str]) -> None:
-    """Add a sentence with the number and names of unreadable images to a report."""
+    """Add a sentence with the number and names of images that are left out to a report."""
     if paths:
-        report.summary.append(f'{len(paths)} images cannot be read and are left out: {", ".join(paths[:5])}'
-                              f'{" and others" if len(paths) > 5 else ""}.')
+        report.summary.append(f'{len(paths)} images cannot be read, or have no label, and are left out: '
+                              f'{", ".join(paths[:5])}{" and others" if len(paths) > 5 else ""}.')
 
 
 class CollectHook(Hook):
@@ -95,8 +71,7 @@ class CollectHook(Hook):
     Attributes:
         records: one dict per image, see the ``diagnose`` functions.
         task: the module of the task: :mod:`classification`, :mod:`detection` or :mod:`segmentation`.
-        readable: numbers of the images that can be read.
-        unreadable: files that cannot be read, which have no record.
+        left_out: images of a classifier that have no label or cannot be read.
 
     Raises:
         UserError: no image has an annotation.
@@ -108,33 +83,34 @@ class CollectHook(Hook):
         self.palette = data_set.metainfo.get('palette') or choose_palette(self.classes)
         self.records: list[dict[str, Any]] = []
         self.task: Any = None
+        self.left_out: list[str] = []
         infos = read_infos(data_set)
         if not any(info.get('label', -1) >= 0 or info.get('instances') or info.get('seg_map_path') for info in infos):
             raise UserError(f'none of the {len(infos)} images of the data has an annotation, without which mistakes '
                             'cannot be found. Give other data with --split or --data-root.')
         self._infos = {(image_name(info), info.get('img_id')): info for info in infos}
-        small = [image for _, image in scan(infos, 'reading')]
-        self.readable = [i for i, image in enumerate(small) if image is not None]
-        self.unreadable = [image_name(info) for info, image in zip(infos, small) if image is None]
 
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                         outputs: Sequence[Any] | None = None) -> None:
         for sample in outputs or ():
             if isinstance(sample, dict):
-                self.task, record = classification, self._classification(sample)
+                self.task, path, img_id = classification, sample['path'], None
+                if sample.get('label', -1) < 0:
+                    self.left_out.append(path)
+                    continue
+                record = self._classification(sample)
             elif 'pred_sem_seg' in sample:
-                self.task, record = segmentation, self._segmentation(sample)
+                self.task, path, img_id, record = segmentation, sample.img_path, None, self._segmentation(sample)
             else:
-                self.task, record = detection, self._detection(sample)
-            if self.task is not classification or record['label'] >= 0:
-                self.records.append(record)
+                self.task, path, img_id, record = detection, sample.img_path, sample.img_id, self._detection(sample)
+            self.records.append(dict(record, path=path, info=self._infos[path, img_id]))
 
     def _classification(self, sample: dict[str, Any]) -> dict[str, Any]:
-        return dict(path=sample['path'], info=self._infos[sample['path'], None], label=int(sample.get('label', -1)),
+        return dict(label=int(sample['label']),
                     probabilities=sample['logits'].double().softmax(0).cpu().numpy())
 
     def _segmentation(self, sample: Any) -> dict[str, Any]:
-        prediction, annotation = (sample[key].data[0].cpu().numpy() for key in ('pred_sem_seg', 'gt_sem_seg'))
+        prediction, annotation = (sample.get(key).data[0].cpu().numpy() for key in ('pred_sem_seg', 'gt_sem_seg'))
         ignored = leaves(self.data_set)[0].ignore_index
         record = segmentation.count(prediction, annotation, len(self.classes), ignored)
         logits, labels = sample.get('seg_logits'), sample.gt_sem_seg.data[0].long()
@@ -143,12 +119,11 @@ class CollectHook(Hook):
             record['quality'] = of_label_map(logits.data, labels, known)
         # Compressed, because the label maps of thousands of images do not fit into memory.
         maps = [cv2.imencode('.png', label_map.astype(np.uint16))[1] for label_map in (annotation, prediction)]
-        return dict(record, path=sample.img_path, info=self._infos[sample.img_path, None], maps=maps)
+        return dict(record, maps=maps)
 
     def _detection(self, sample: Any) -> dict[str, Any]:
         height, width = sample.ori_shape
-        info = self._infos[sample.img_path, sample.img_id]
-        instances = info['instances']
+        instances = self._infos[sample.img_path, sample.img_id]['instances']
         found = sample.pred_instances.numpy()
         masks = [m if isinstance(m, dict) else mask_utils.encode(np.asfortranarray(m, np.uint8))
                  for m in found.get('masks', ())]
@@ -157,7 +132,7 @@ class CollectHook(Hook):
         boxes = np.array([one['bbox'] for one in instances], float).reshape(-1, 4)
         areas = [one.get('area', area) for one, area in zip(instances, np.prod(boxes[:, 2:] - boxes[:, :2], 1))]
         return dict(
-            path=sample.img_path, info=info, size=(height, width), gt_boxes=boxes, gt_areas=areas,
+            size=(height, width), gt_boxes=boxes, gt_areas=areas,
             gt_labels=[one['bbox_label'] for one in instances], gt_crowd=[one['ignore_flag'] for one in instances],
             gt_masks=truth if with_masks else [], boxes=found['bboxes'], labels=found['labels'],
             scores=found['scores'], masks=masks if with_masks else [])
@@ -182,7 +157,7 @@ class CollectHook(Hook):
             report.add_image(record['path'], partial(self.draw, i))
         if self.task is not classification:
             report.legend = {name: list(color) for name, color in zip(self.classes, self.palette)}
-        name_unreadable(report, self.unreadable)
+        name_unreadable(report, self.left_out)
         self.task.diagnose(report, self.records, self.classes)
 
 
@@ -199,7 +174,7 @@ def to_rle(mask: Any, height: int, width: int) -> dict[str, Any] | None:
     return mask_utils.merge(found) if isinstance(mask, list) else found
 
 
-def _load(info: dict[str, Any]) -> Image.Image:
+def load_image(info: dict[str, Any]) -> Image.Image:
     """Return an image in RGB; of an array the first three channels, or the first, stretched to 8 bits."""
     if not info['loader']:
         return open_image(open_file(info, info['backend_args']))
@@ -211,7 +186,7 @@ def _load(info: dict[str, Any]) -> Image.Image:
 def picture(info: dict[str, Any]) -> Image.Image:
     """Return the upright RGB image of an entry of :func:`read_infos`, or a grey square where it cannot be read."""
     try:
-        return _load(info)
+        return load_image(info)
     except Exception:  # Pillow raises many types for broken files, and a report must not end with one picture
         return Image.new('RGB', (64, 64), 'grey')
 
