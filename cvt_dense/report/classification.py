@@ -69,12 +69,10 @@ def _add_confusion(report: Report, labels: np.ndarray, predicted: np.ndarray, co
 
 def _add_calibration(report: Report, correct: np.ndarray, confidence: np.ndarray) -> None:
     bins = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], confidence)  # as calibration_curve has them
-    filled, counts = np.unique(bins, return_counts=True)
     accuracy, mean_confidence = calibration_curve(correct, confidence, n_bins=BINS)
-    error = float((np.abs(mean_confidence - accuracy) * counts).sum() / len(correct))
-    report.add_section('Calibration')
-    report.add_table(['', ''], [['expected calibration error', error], ['mean confidence', float(confidence.mean())],
-                                ['accuracy', float(correct.mean())]])
+    error = (np.abs(mean_confidence - accuracy) * np.unique(bins, return_counts=True)[1]).sum() / len(correct)
+    report.add_section('Calibration', f'The expected calibration error is {error:.3f}: the accuracy is '
+                       f'{correct.mean():.3f}, and the mean confidence {confidence.mean():.3f}.')
     figure = Figure((4, 4))
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], ':', color='grey')
@@ -82,9 +80,6 @@ def _add_calibration(report: Report, correct: np.ndarray, confidence: np.ndarray
     axes.set(xlabel='confidence', ylabel='accuracy', xlim=(0, 1), ylim=(0, 1))
     report.add_figure(figure, f'Accuracy in {BINS} bins of confidence. Below the diagonal the network is too '
                       'confident.')
-    wrong = [_most_confident(~correct & (bins == k), confidence) for k in filled]
-    report.add_table(['confidence', 'accuracy', 'images', 'mistakes'], list(zip(
-        mean_confidence, accuracy, counts, (Cell(len(images), images) for images in wrong))))
 
 
 def _add_mistakes(report: Report, labels: np.ndarray, probabilities: np.ndarray) -> None:

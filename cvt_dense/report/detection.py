@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import supervision as sv
 import tidecv
-from matplotlib.figure import Figure
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from sklearn.metrics import precision_recall_curve
@@ -113,7 +112,7 @@ def best_threshold(detections: np.ndarray, objects: int) -> tuple[float, float, 
 
 
 def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
-    """Add AP, precision-recall curves, confusion, kinds of errors and worst images to a report.
+    """Add AP, confusion, kinds of errors, worst images and suspect annotations to a report.
 
     Args:
         report: image ``i`` of it is record ``i``.
@@ -130,7 +129,6 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     for record in records:
         record['shown'] = np.asarray(record['scores']) >= threshold
     _add_precision(report, evaluations, classes)
-    _draw_curves(report, evaluations['bbox'], objects, classes)
     errors = _add_classes(report, len(records), detections, objects, threshold, classes)
     _add_kinds(report, records, classes)
     _add_confusion(report, records, threshold, classes)
@@ -146,17 +144,15 @@ def _add_summary(report: Report, records: Sequence[dict[str, Any]], evaluations:
                   evaluations.items()) + f' of {len(objects)} objects in {len(records)} images.')
     threshold, _, _, f1 = best_threshold(detections, len(objects))
     if np.isnan(threshold):
-        found = sum(len(record['scores']) for record in records)
-        report.summary.append(f'No object is detected: the network has {found} detections, and none is a hit at IoU '
-                              '0.5. Train it for longer, or check its classes.')
+        report.summary.append(f'No object is detected: the network has {len(detections)} detections, and none is a '
+                              'hit at IoU 0.5. Train it for longer, or check its classes.')
         return 0.3
     report.summary.append(f'The best F1 is {f1:.3f}, of the detections with scores from {threshold:.3f}. They are '
                           'the detections in the pictures, and among missed and false objects below.')
-    lost = set(objects[:, 0]) - set(detections[detections[:, 3] > 0, 0])
+    lost = [classes[int(k)] for k in sorted(set(objects[:, 0]) - set(detections[detections[:, 3] > 0, 0]))]
     if lost:
-        report.summary.append('No object of these classes is detected: '
-                              f'{", ".join(classes[int(k)] for k in sorted(lost))}. Check that they occur in the '
-                              'training data.')
+        report.summary.append(f'No object of these classes is detected: {", ".join(lost)}. Check that they occur in '
+                              'the training data.')
     return threshold
 
 
@@ -250,14 +246,3 @@ def tide(records: Sequence[dict[str, Any]],
         except ZeroDivisionError:  # no object is left whose precision could be computed: all were of this kind
             gains[kind] = 100. - run.ap
     return gains, images
-
-
-def _draw_curves(report: Report, evaluation: COCOeval, objects: np.ndarray, classes: Sequence[str]) -> None:
-    counts = np.bincount(objects[:, 0].astype(int), minlength=len(classes))
-    figure = Figure((5, 4))
-    axes = figure.subplots()
-    for k in largest(counts)[:20]:
-        axes.plot(evaluation.params.recThrs, evaluation.eval['precision'][0, :, k, 0, -1], label=classes[k])
-    axes.set(xlabel='recall', ylabel='precision', xlim=(0, 1), ylim=(0, 1.02))
-    axes.legend(fontsize=6, ncols=2)
-    report.add_figure(figure, 'Precision over recall at IoU 0.5, of at most 20 classes, those with the most objects.')
