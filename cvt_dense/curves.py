@@ -112,22 +112,6 @@ def table(runs: dict[str, Curves]) -> str:
     return '\n'.join('  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
 
-def draw_line(axis: Any, curves: Curves, value: str, **style: Any) -> None:
-    """Add a run's ``value`` ('loss', 'lr' or a metric) over its iterations to a matplotlib ``axis``.
-
-    Args:
-        axis: the axis.
-        curves: of the run.
-        value: name of the value in the log.
-        **style: arguments of matplotlib's ``plot``, with ``label``.
-    """
-    points = curves.find(value)
-    marker = 'o' if len(points) <= 60 else None  # few points are hard to see as a line
-    axis.plot([p.iteration for p in points], [p.values[value] for p in points], marker=marker, markersize=4, **style)
-    axis.set(xlabel='iteration', ylabel=value.removeprefix('val/'))  # the validation's loss is beside the training's
-    axis.grid(alpha=0.3)
-
-
 def draw(runs: dict[str, Curves], out: str | Path) -> None:
     """Write a picture: losses, learning rate and each of the tasks' metrics in parts, with a line for each run.
 
@@ -135,14 +119,17 @@ def draw(runs: dict[str, Curves], out: str | Path) -> None:
         runs: by the name in the legend.
         out: file to write; its suffix chooses the format.
     """
-    values = ['loss', 'lr', *dict.fromkeys(name for curves in runs.values() for name in curves.main_metrics())]
-    figure, axes = new_figure(1, len(values))
-    for axis, value in zip(axes[0], values):
+    metrics = dict.fromkeys(name for curves in runs.values() for name in curves.main_metrics())
+    panels = [('loss', 'val/loss'), ('lr', ), *((name, ) for name in metrics)]
+    figure, axes = new_figure(1, len(panels))
+    for axis, panel in zip(axes[0], panels):
         for number, (name, curves) in enumerate(runs.items()):
-            style = dict(label=name, color=f'C{number}')
-            draw_line(axis, curves, value, **style)
-            if value == 'loss' and curves.find('val/loss'):
-                draw_line(axis, curves, 'val/loss', **dict(style, label=f'{name}, validation', linestyle='--'))
+            for value, line, label in zip(panel, ('-', '--'), (name, f'{name}, validation')):
+                if points := curves.find(value):
+                    marker = 'o' if len(points) <= 60 else None  # few points are hard to see as a line
+                    axis.plot([p.iteration for p in points], [p.values[value] for p in points], linestyle=line,
+                              marker=marker, markersize=4, color=f'C{number}', label=label)
+        axis.set(xlabel='iteration', ylabel=panel[0])
         axis.legend()
     save_figure(figure, out)
 

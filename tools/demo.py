@@ -23,7 +23,7 @@ from _study import Run, last_checkpoint, read_result, record_settings, run_toget
 from PIL import Image
 from study import STUDIES, Member, read_study
 
-from cvt_dense.curves import Curves, draw_line, new_figure, save_figure
+from cvt_dense.curves import Curves, draw
 from cvt_dense.launch import command_line
 
 PRETRAINING, DETECTOR, SEGMENTOR = MEMBERS = read_study(
@@ -94,23 +94,6 @@ def print_table(work_dir: Path) -> None:
     print(line)
 
 
-def plot_curves(work_dir: Path, out: Path) -> None:
-    """Draw loss (above) and validation metric (below) of the three trainings."""
-    figure, axes = new_figure(2, 3)
-    metrics = [('accuracy/top1', 'top-1, %'), ('coco/bbox_mAP', 'box mAP'), ('mIoU', 'mIoU, %')]
-    for member, title, (key, label), (upper, lower) in zip(MEMBERS, TASKS, metrics, axes.T):
-        curves = Curves(work_dir / member.name)
-        name = 'averaged weights' if member is PRETRAINING else ''
-        draw_line(upper, curves, 'loss')
-        draw_line(lower, curves, key, label=name)
-        if member is PRETRAINING:
-            draw_line(lower, curves, 'raw/top1', label='raw weights', color='tab:gray')
-            lower.legend()
-        upper.set(title=title, ylabel='training loss')
-        lower.set(ylabel=label, ylim=(0, None))
-    save_figure(figure, out)
-
-
 def write_photographs(folder: Path) -> list[Path]:
     """Write scikit-image's photographs as files, unless they are there, and return their paths."""
     from skimage import data
@@ -162,7 +145,7 @@ def main() -> None:
             print(title, flush=True)
             check(train([run_of(member, work_dir, args) for member in members], work_dir))
         print('Pictures', flush=True)
-        plot_curves(work_dir, curves)
+        draw({member.name: Curves(work_dir / member.name) for member in MEMBERS}, curves)
         if not predictions.exists():
             draw_predictions(work_dir, predictions)
         print_table(work_dir)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from _shapes import generate
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,12 +108,6 @@ for sys.argv in steps:
     if code := os.waitstatus_to_exitcode(os.wait()[1]):
         sys.exit(code)
 """
-
-
-@pytest.fixture(scope='module')
-def shapes(tmp_path_factory) -> Path:
-    return generate(tmp_path_factory.mktemp('shapes') / 'data', size=64, train=4, val=2, train_per_class=1,
-                    val_per_class=1)
 
 
 def tool(package: str, name: str) -> Path:
