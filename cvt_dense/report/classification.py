@@ -3,17 +3,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from .page import Cell, Report
 
-BINS = 15  # of the reliability curve, as in Guo et al. 2017, "On calibration of modern neural networks"
-
 
 def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
-    """Add accuracy, confusion, calibration, confident mistakes and suspect labels to a report.
+    """Add accuracy, confusion, confident mistakes and suspect labels to a report.
 
     Args:
         report: image ``i`` of it is record ``i``.
@@ -29,7 +25,6 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     _add_accuracy(report, labels, probabilities)
     _add_classes(report, labels, predicted, confidence, classes)
     _add_confusion(report, labels, predicted, confidence, classes)
-    _add_calibration(report, labels == predicted, confidence)
     _add_mistakes(report, labels, probabilities)
 
 
@@ -65,21 +60,6 @@ def _add_confusion(report: Report, labels: np.ndarray, predicted: np.ndarray, co
     report.add_confusion(
         confusion_matrix(labels, predicted, labels=range(len(classes))), classes,
         lambda row, column: _most_confident((labels == row) & (predicted == column), confidence))
-
-
-def _add_calibration(report: Report, correct: np.ndarray, confidence: np.ndarray) -> None:
-    bins = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], confidence)  # as calibration_curve has them
-    accuracy, mean_confidence = calibration_curve(correct, confidence, n_bins=BINS)
-    error = (np.abs(mean_confidence - accuracy) * np.unique(bins, return_counts=True)[1]).sum() / len(correct)
-    report.add_section('Calibration', f'The expected calibration error is {error:.3f}: the accuracy is '
-                       f'{correct.mean():.3f}, and the mean confidence {confidence.mean():.3f}.')
-    figure = Figure((4, 4))
-    axes = figure.subplots()
-    axes.plot([0, 1], [0, 1], ':', color='grey')
-    axes.plot(mean_confidence, accuracy, 'o-')
-    axes.set(xlabel='confidence', ylabel='accuracy', xlim=(0, 1), ylim=(0, 1))
-    report.add_figure(figure, f'Accuracy in {BINS} bins of confidence. Below the diagonal the network is too '
-                      'confident.')
 
 
 def _add_mistakes(report: Report, labels: np.ndarray, probabilities: np.ndarray) -> None:

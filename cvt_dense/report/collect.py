@@ -112,7 +112,7 @@ class CollectHook(Hook):
     def _segmentation(self, sample: Any) -> dict[str, Any]:
         prediction, annotation = (sample.get(key).data[0].cpu().numpy() for key in ('pred_sem_seg', 'gt_sem_seg'))
         ignored = leaves(self.data_set)[0].ignore_index
-        record = segmentation.count(prediction, annotation, len(self.classes), ignored)
+        record = dict(matrix=segmentation.count(prediction, annotation, len(self.classes), ignored))
         logits, labels = sample.get('seg_logits'), sample.gt_sem_seg.data[0].long()
         if logits is not None and len(logits.data) == len(self.classes):
             known = (labels != ignored) & (labels < len(self.classes))

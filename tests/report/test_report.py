@@ -130,20 +130,21 @@ def test_segmentation_counts_what_is_wrong_and_where():
     annotation[:4] = 255
     prediction = annotation.copy()
     prediction[32:, :24] = 2
-    record = segmentation.count(prediction, annotation, 3, 255)
-    assert record['matrix'].sum() == 60 * 96 and record['matrix'][0, 2] == 32 * 24
-    assert segmentation.iou(*segmentation.count_classes(record['matrix'])) == pytest.approx(
+    matrix = segmentation.count(prediction, annotation, 3, 255)
+    assert matrix.sum() == 60 * 96 and matrix[0, 2] == 32 * 24
+    assert segmentation.iou(*segmentation.count_classes(matrix)) == pytest.approx(
         [1 - 32 * 24 / (60 * 48), 1., 0.])
     report = images(2)
-    segmentation.diagnose(report, [record, segmentation.count(annotation, annotation, 3, 255)], CLASSES)
-    assert table(report, 'Classes')['rows'][2][5]['images'] == [0]
+    right = segmentation.count(annotation, annotation, 3, 255)
+    segmentation.diagnose(report, [dict(matrix=matrix), dict(matrix=right)], CLASSES)
+    assert table(report, 'Classes')['rows'][2][4]['images'] == [0]
 
 
 def test_segmentation_agrees_with_mmsegmentation():
     rng = np.random.default_rng(0)
     maps = [(rng.integers(0, 3, (20, 30)), rng.choice([0, 1, 2, 255], (20, 30))) for _ in range(4)]
     report = images(4)
-    segmentation.diagnose(report, [segmentation.count(*pair, 3, 255) for pair in maps], CLASSES)
+    segmentation.diagnose(report, [dict(matrix=segmentation.count(*pair, 3, 255)) for pair in maps], CLASSES)
     areas = zip(*(IoUMetric.intersect_and_union(*map(torch.tensor, pair), 3, 255) for pair in maps))
     expected = IoUMetric.total_area_to_metrics(*(sum(area) for area in areas), metrics=['mIoU'])
     rows = table(report, 'Classes')['rows']
@@ -281,5 +282,5 @@ def test_one_class_has_a_report():
     detection.diagnose(report, [detected([HERE], [0], [HERE], [0], [.9])], ['cat'])
     assert '100.0 %' in report.summary[0]
     report = images(1)
-    segmentation.diagnose(report, [segmentation.count(*np.zeros((2, 8, 8), int), 1, 255)], ['cat'])
+    segmentation.diagnose(report, [dict(matrix=segmentation.count(*np.zeros((2, 8, 8), int), 1, 255))], ['cat'])
     assert '100.00 %' in report.summary[0]

@@ -17,7 +17,7 @@ from _random_batch import forward, random_batch
 from mmengine.model import BaseModel
 from torch import nn
 
-from .networks import backbone_of, build, compile_column, split_name
+from .networks import backbone_of, build, split_name
 from .runtimes import export_column, open_column, runtime_of
 
 DTYPES = dict(none=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
@@ -121,7 +121,8 @@ def prepare(name: str, args: argparse.Namespace, size: tuple[int, int],
     batch = inputs_of(model, args, size)
     step(model, batch, args)  # the first one of a fused network times two ways to compute its linear layers
     run = open_column(file, args, size) if runtime else partial(step, model, batch, args)
-    compile_column(backbone_of(model), variants, args.mode)
+    if 'compiled' in variants:  # for its shape; of inference the weights are constants
+        backbone_of(model).compile(dynamic=False, options=dict(freezing=True) if args.mode == 'infer' else None)
     run()  # warms up
     if args.device == 'cuda':
         torch.cuda.reset_peak_memory_stats()

@@ -11,7 +11,7 @@ from mmengine.model import BaseModel
 from torch import nn
 
 from cvt_dense.deploy.cpu import use_cpu_kernels
-from cvt_dense.deploy.fuse import compile_backbone, fuse
+from cvt_dense.deploy.fuse import fuse
 from cvt_dense.models import CvT
 
 from .runtimes import RUNTIMES, runtime_of
@@ -28,9 +28,9 @@ SETTINGS = dict(
     with_cp=dict(with_cp=True),
     layer_scale=dict(layer_scale_init_value=1.),
     pos_embed=dict(pos_embed=[56, 28, 14]))
-INFERENCE_ONLY = {'fused', 'anysize', *RUNTIMES}
-# bf16 is one column's --amp; compiled and anysize are done last, on the device that measures; a runtime takes the whole
-VARIANTS = (*SETTINGS, 'fused', 'compiled', 'anysize', 'bf16', *RUNTIMES)
+INFERENCE_ONLY = {'fused', *RUNTIMES}
+# bf16 is one column's --amp; compiled is done last, on the device that measures; a runtime takes the whole
+VARIANTS = (*SETTINGS, 'fused', 'compiled', 'bf16', *RUNTIMES)
 
 
 def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Module:
@@ -60,22 +60,6 @@ def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Modu
         fuse(backbone_of(model))
         use_cpu_kernels(backbone_of(model))
     return model
-
-
-def compile_column(backbone: nn.Module, variants: list[str], mode: str) -> None:
-    """Compile a backbone at its first step: 'compiled' for its shape, 'anysize' as ``tools/test.py --compile`` does.
-
-    For inference both treat the weights as constants.
-
-    Args:
-        backbone: the backbone.
-        variants: variants of the column.
-        mode: 'infer' or 'train'.
-    """
-    if 'anysize' in variants:
-        compile_backbone(backbone)
-    elif 'compiled' in variants:
-        backbone.compile(dynamic=False, options=dict(freezing=True) if mode == 'infer' else None)
 
 
 def backbone_of(model: nn.Module) -> nn.Module:
