@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.ticker import LogLocator
 from mmengine.config import Config
 from scipy.stats import linregress, t
 
@@ -172,6 +173,8 @@ def curve_picture(measured: dict[str, Any], picture: Path) -> str:
         ticks = sorted({row['size'][0] for row in measured['rows']})
         axis.set_xticks(ticks, ticks)
         axis.minorticks_off()
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter('{x:g}')
         axis.set(xlabel='image height, pixels', ylabel=label)
         axis.grid(alpha=.3)
     axes[0, 0].legend()

@@ -1,10 +1,12 @@
-"""tools/benchmark.py model, as users call it."""
+"""tools/benchmark.py, as users call it."""
 import json
 import re
+import tarfile
 from pathlib import Path
 
 import pytest
 from load_tool import load_tool, run_tool
+from tiny_training import write_config
 
 from cvt_dense.models import CvT
 
@@ -91,3 +93,16 @@ def test_parts_of_a_detector_add_up(tmp_path):
     for row in rows:
         assert all(value > 0 for value in row.values())
         assert row.pop('whole_ms') == pytest.approx(sum(row.values()))
+
+
+def test_data_in_a_tar_file_beside_the_model(tmp_path):
+    config = write_config(tmp_path)
+    train = config.parent / 'data' / 'train'
+    with tarfile.open(f'{train}.tar', 'w') as tar:
+        tar.add(train, '.')
+    output = run_tool('benchmark', 'data', config, '--workers', '0,1', '--steps', '2', '--cfg-options',
+                      'train_dataloader.dataset.split=train.tar')
+    rates = dict(re.findall(r'^(data, \d workers|training step, cpu) +([\d.]+)$', output, re.M))
+    assert list(rates) == ['data, 0 workers', 'data, 1 workers', 'training step, cpu']
+    data, training = max(float(rates[name]) for name in list(rates)[:2]), float(rates['training step, cpu'])
+    assert ('The model limits' if data > training > 0 else 'The data limits') in output
