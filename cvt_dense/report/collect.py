@@ -80,7 +80,7 @@ class CollectHook(Hook):
     def __init__(self, data_set: Any):
         self.data_set = data_set
         self.classes = data_set.metainfo.get('classes') or ()
-        self.palette = data_set.metainfo.get('palette') or choose_palette(self.classes)
+        self.palette = choose_palette(self.classes)
         self.records: list[dict[str, Any]] = []
         self.task: Any = None
         self.left_out: list[str] = []
