@@ -103,7 +103,7 @@ def make_data(out: Path, data: Path) -> None:
 
 
 def write_study(out: Path) -> Path:
-    """Write the edited templates and a study of them for tools/study.py into ``out``; return the study's file."""
+    """Write the edited templates and a study of them for study.py into ``out``; return the study's file."""
     members = []
     (out / 'configs').mkdir(parents=True, exist_ok=True)
     for task in tasks():
@@ -157,7 +157,7 @@ def main() -> None:
     make_data(out / 'data', args.data)
     study = write_study(out)
     trained = subprocess.run([
-        sys.executable, ROOT / 'tools/study.py', study, '--work-dir', out / 'study', '--data-root', out / 'data',
+        sys.executable, ROOT / 'benchmarks/study.py', study, '--work-dir', out / 'study', '--data-root', out / 'data',
         '--jobs', args.jobs, *(['--only', *args.only] if args.only else [])])
     probes = out / 'probes.json'
     if not probes.exists():

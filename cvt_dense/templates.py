@@ -16,6 +16,19 @@ SIZES = {'cvt-13': 'cvt13', 'cvt-21': 'cvt21', 'cvt-w24': 'cvtw24', 'nano': 'cvt
 LONGEST = dict(detection=5 / 3, segmentation=4)  # long side over short side of a resized image, as for COCO and ADE20K
 MIN_IMAGE_SIZE = 32
 
+
+def _choose(name: str, value: Any, *allowed: Any) -> None:
+    """Raise UserError if a line has another value than the allowed ones."""
+    if value not in allowed:
+        raise UserError(f'{name}={value!r}: allowed are {", ".join(map(repr, allowed))}.')
+
+
+def _check_number(name: str, value: Any, least: int) -> None:
+    """Raise UserError if a line has no whole number, or a smaller one than ``least``."""
+    if not isinstance(value, int) or value < least:
+        raise UserError(f'{name}={value!r}: allowed is a whole number from {least}.')
+
+
 # -- the network -----------------------------------------------------------------------------------
 
 
@@ -31,17 +44,13 @@ def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int
         The backbone's settings; the channels of its maps of stride 4, 8 and 16; channels of necks and heads.
 
     Raises:
-        UserError: no such ``arch``, or ``pretrained`` is not a text.
+        UserError: no such ``arch``.
     """
-    if arch not in SIZES:
-        raise UserError(f'arch={arch!r}: allowed are {", ".join(map(repr, SIZES))}.')
-    if pretrained is not None and (not isinstance(pretrained, str) or not pretrained):
-        raise UserError(f"pretrained={pretrained!r}: allowed are 'published' (the authors' weights), a file or URL "
-                        'of weights, and None (from scratch).')
+    _choose('arch', arch, *SIZES)
     size = Config.fromfile(recipe(f'_base_/backbones/{SIZES[arch]}.py'))
     backbone = size.backbone.to_dict()
     if pretrained != 'published':
-        backbone['init_cfg'] = pretrained and dict(type='Pretrained', checkpoint=pretrained)
+        backbone['init_cfg'] = None if pretrained is None else dict(type='Pretrained', checkpoint=pretrained)
     if not backbone['init_cfg']:
         backbone['norm_eval'] = False  # a network from scratch has no stored statistics yet
     return backbone, list(size.channels), size.get('width', 256)
@@ -136,7 +145,7 @@ def _count(classes: Sequence[str]) -> int:
 
 def coco(classes: Sequence[str], data_root: str, train: tuple[str, str], val: tuple[str, str], test: tuple[str, str],
          train_pipeline: list[dict[str, Any]], test_pipeline: list[dict[str, Any]], batch_size: int,
-         base: dict[str, Any] | None = None, balance: str | None = None) -> tuple[dict[str, Any], ...]:
+         base: dict[str, Any], balance: str | None = None) -> tuple[dict[str, Any], ...]:
     """Return loaders and evaluators of data in COCO's format.
 
     Args:
@@ -145,8 +154,7 @@ def coco(classes: Sequence[str], data_root: str, train: tuple[str, str], val: tu
         train, val, test: annotation file and folder of images of each, in ``data_root``.
         train_pipeline, test_pipeline: transforms of training, and of validation and test.
         batch_size: images a GPU.
-        base: settings of the training set in the template's ``_base_``; None: only changes to them are returned, as
-            copies of older templates need them.
+        base: settings of the training set in the template's ``_base_``.
         balance: see :func:`balanced`.
 
     Returns:
@@ -156,12 +164,11 @@ def coco(classes: Sequence[str], data_root: str, train: tuple[str, str], val: tu
         return dict(ann_file=files[0], data_prefix=dict(img=files[1]), pipeline=pipeline, data_root=data_root,
                     metainfo=dict(classes=classes))
 
-    train_set = dataset(train, train_pipeline)
     loader = dict(
         batch_size=batch_size,
         sampler=dict(_delete_=True, type='InfiniteSampler'),
         batch_sampler=None,
-        dataset=balanced(base, balance, **train_set) if base else train_set)
+        dataset=balanced(base, balance, **dataset(train, train_pipeline)))
     return (loader, *(dict(dataset=dataset(files, test_pipeline)) for files in (val, test)),
             *(dict(ann_file=os.path.join(data_root, files[0])) for files in (val, test)))
 
@@ -178,9 +185,7 @@ def balanced(base: dict[str, Any], balance: str | None, **changes: Any) -> dict[
     Raises:
         UserError: ``balance`` is neither.
     """
-    if balance not in (None, 'images'):
-        raise UserError(f"balance={balance!r}: allowed are None and 'images' (images of rare classes are drawn more "
-                        'often).')
+    _choose('balance', balance, None, 'images')
     dataset = {**base, **changes}
     if balance:
         dataset = dict(type='cvt_dense.BalancedDataset', dataset=dataset)
@@ -200,7 +205,7 @@ def augmented(pipeline: Sequence[dict[str, Any]], augment: str, **rotate: Any) -
     Raises:
         UserError: no such ``augment``.
     """
-    _check_augment(augment)
+    _choose('augment', augment, 'none', 'standard', 'strong')
     if augment == 'none':
         return [dict(type='Resize', scale=step['scale'], keep_ratio=True) if step['type'] == 'RandomResize' else step
                 for step in pipeline if step['type'] not in ('RandomFlip', 'PhotoMetricDistortion')]
@@ -228,33 +233,18 @@ def train_transform(image_size: int, augment: str) -> dict[str, Any]:
     Raises:
         UserError: one of them is not allowed.
     """
-    _check_augment(augment)
-    settings = dict(input_size=check_image_size(image_size), is_training=True, interpolation='bicubic')
+    _choose('augment', augment, 'none', 'standard', 'strong')
+    _check_number('image_size', image_size, MIN_IMAGE_SIZE)
+    settings = dict(input_size=image_size, is_training=True, interpolation='bicubic')
     kinds = dict(none=dict(no_aug=True), standard=dict(scale=(0.4, 1.0), hflip=0.5, color_jitter=0.2),
                  strong=dict(scale=(0.2, 1.0), hflip=0.5, auto_augment='rand-m9-mstd0.5-inc1'))
     return settings | kinds[augment]
 
 
-def _check_augment(augment: str) -> None:
-    if augment not in ('none', 'standard', 'strong'):
-        raise UserError(f"augment={augment!r}: allowed are 'none', 'standard' and 'strong'.")
-
-
 def scale(image_size: int, kind: str) -> tuple[int, int]:
     """Return the longest long side and the short side for ``image_size``; ``kind`` is a key of :data:`LONGEST`."""
-    return round(check_image_size(image_size) * LONGEST[kind]), image_size
-
-
-def check_image_size(image_size: int) -> int:
-    """Return ``image_size`` itself.
-
-    Raises:
-        UserError: it is not a whole number from :data:`MIN_IMAGE_SIZE`.
-    """
-    if not isinstance(image_size, int) or image_size < MIN_IMAGE_SIZE:
-        raise UserError(f'image_size={image_size!r}: allowed is one whole number of pixels from {MIN_IMAGE_SIZE}, the '
-                        "images' short side after resizing.")
-    return image_size
+    _check_number('image_size', image_size, MIN_IMAGE_SIZE)
+    return round(image_size * LONGEST[kind]), image_size
 
 
 def resized(pipeline: Sequence[dict[str, Any]], image_size: int, kind: str, **crop: Any) -> list[dict[str, Any]]:
@@ -309,23 +299,20 @@ def run(max_iters: int, batch_size: int, best: str, patience: int | None = None,
     Raises:
         UserError: a number is not a whole one from 1, or ``balance`` is neither.
     """
-    for name, value in dict(max_iters=max_iters, batch_size=batch_size).items():
-        if not isinstance(value, int) or value < 1:
-            raise UserError(f'{name}={value!r}: allowed is a whole number from 1.')
+    _check_number('max_iters', max_iters, 1)
+    _check_number('batch_size', batch_size, 1)
+    _choose('balance', balance, None, 'loss')
     interval, warmup = max(max_iters // 10, 1), min(max_iters // 20, 1000)
     if warmup < 2:  # MMEngine's warm-up of one iteration stays at its first, lowest rate
         warmup = 0
-    schedule = [dict(type='PolyLR', eta_min=0., power=1., by_epoch=False, begin=warmup, end=max_iters)]
-    if warmup:
-        schedule.insert(0, dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup))
+    schedule = [dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup)] if warmup else []
+    schedule.append(dict(type='PolyLR', eta_min=0., power=1., by_epoch=False, begin=warmup, end=max_iters))
     loop = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=interval)
     hooks = dict(
         logger=dict(interval=min(50, interval), log_metric_by_epoch=False),
         checkpoint=dict(by_epoch=False, interval=interval, save_best=best, rule='greater'))
     if patience is not None:
         hooks['early_stopping'] = dict(type='cvt_dense.EarlyStoppingHook', monitor=best, patience=patience)
-    if balance not in (None, 'loss'):
-        raise UserError(f"balance={balance!r}: allowed are None and 'loss' (rare classes weigh more in the loss).")
     if balance:
         hooks['class_weights'] = dict(type='cvt_dense.ClassWeightsHook')
     return loop, schedule, hooks, dict(by_epoch=False)

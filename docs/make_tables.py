@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.ticker import LogLocator
 from mmengine.config import Config
 from scipy.stats import linregress, t
 
@@ -157,6 +158,30 @@ def benchmark_table(measured: dict[str, Any]) -> str:
             f'{", ".join(machine.get("features", []))}:\n\n{table}')
 
 
+def curve_picture(measured: dict[str, Any], picture: Path) -> str:
+    """Draw the time and memory of each network over the size of the image, and return the picture's line.
+
+    Args:
+        measured: a run of tools/benchmark.py with several sizes.
+        picture: file to write.
+    """
+    figure, axes = new_figure(1, 2)
+    for axis, key, label in zip(axes[0], ('latency_ms', 'memory_gib'), ('ms', 'peak memory, GiB')):
+        for name in dict.fromkeys(row['name'] for row in measured['rows']):
+            points = [(row['size'][0], row[key]) for row in measured['rows'] if row['name'] == name and row[key]]
+            axis.loglog(*zip(*points), marker='o', label=name.replace('eager', measured['settings']['model']))
+        ticks = sorted({row['size'][0] for row in measured['rows']})
+        axis.set_xticks(ticks, ticks)
+        axis.minorticks_off()
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter('{x:g}')
+        axis.set(xlabel='image height, pixels', ylabel=label)
+        axis.grid(alpha=.3)
+    axes[0, 0].legend()
+    save_figure(figure, picture)
+    return f'![Time and memory over the size of the image]({picture.name})\n'
+
+
 def cpu_table() -> str:
     """Return how many times as fast this project's CvT-13 is as other networks and runtimes, by CPU."""
     cpus = {'Intel Xeon with AMX': 'cpu2', 'AMD EPYC, Zen 4': 'amd2', 'Intel Xeon without AMX': 'cpu3'}
@@ -269,6 +294,8 @@ def write_all(folder: Path) -> None:
         elif path.stem == 'large_images':
             for task in {row['task'] for row in content}:
                 tables[f'{path.stem}_{task}'] = large_images_table([row for row in content if row['task'] == task])
+        elif '_curve_' in path.stem:
+            tables[path.stem] = curve_picture(content, folder / f'{path.stem}.png')
         elif isinstance(content, dict) and {
                 'latency_ms', 'whole_ms', 'first_loss', 'reader'} & set(content.get('rows', [{}])[0]):
             tables[path.stem] = benchmark_table(content)

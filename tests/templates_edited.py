@@ -5,7 +5,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import torch
 from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import PARAM_SCHEDULERS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -19,6 +22,24 @@ def parsed(name: str) -> Config:
 def recipe(name: str) -> Config:
     """Return a copy of :func:`parsed` that a test may change."""
     return copy.deepcopy(parsed(name))
+
+
+def learning_rates(lr: float, schedulers: list[dict], epochs: int, epoch_length: int) -> list[float]:
+    """Return the learning rate before each iteration, by a recipe's own schedulers stepped as MMEngine steps them."""
+    wrapper = build_optim_wrapper(torch.nn.Linear(1, 1), dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=lr)))
+    found, built = [], []
+    for scheduler in schedulers:
+        settings = dict(scheduler, optimizer=wrapper)
+        cls = PARAM_SCHEDULERS.get(settings.pop('type'))
+        by_iteration = settings.pop('convert_to_iter_based', False)
+        built.append(cls.build_iter_from_epoch(epoch_length=epoch_length, **settings) if by_iteration
+                     else cls(**settings))
+    for iteration in range(1, epochs * epoch_length + 1):
+        found.append(wrapper.optimizer.param_groups[0]['lr'])
+        for scheduler in built:
+            if not scheduler.by_epoch or iteration % epoch_length == 0:
+                scheduler.step()
+    return found
 
 
 def edit_head(template: str, **lines: Any) -> str:

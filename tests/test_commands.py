@@ -6,7 +6,7 @@ from pathlib import Path
 from cvt_dense import commands
 
 ROOT = Path(__file__).resolve().parents[1]
-CHECKOUT_ONLY = {'study', 'demo'}
+CHECKOUT_ONLY = {'demo'}
 
 
 def test_commands_are_named_as_the_files():

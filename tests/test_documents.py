@@ -6,7 +6,6 @@ import shlex
 import sys
 from contextlib import redirect_stdout
 from functools import cache
-from itertools import product
 from pathlib import Path
 from unittest import mock
 
@@ -28,15 +27,6 @@ def code(document: str) -> list[str]:
     spans = re.findall(r'`([^`]+)`', re.sub(r'^```.*?^```', '', text, flags=re.M | re.S))
     lines = [line.split(' #')[0] for block in blocks for line in block.replace('\\\n', ' ').splitlines()]
     return lines + [' '.join(span.split()) for span in spans]
-
-
-def expand(name: str) -> list[str]:
-    """'a_{b,c}[_d]' to a_b, a_b_d, a_c, a_c_d."""
-    parts = re.split(r'\{([^}]*)\}|\[([^]]*)\]', name)
-    choices = [(plain, ) for plain in parts[::3]]
-    for i, (alternatives, option) in enumerate(zip(parts[1::3], parts[2::3])):
-        choices.insert(2 * i + 1, alternatives.split(',') if alternatives is not None else ('', option))
-    return [''.join(choice) for choice in product(*choices)]
 
 
 @cache
@@ -67,7 +57,10 @@ def test_files_links_and_targets_exist(document):
     assert not missing
 
 
-@pytest.mark.parametrize('example', sorted((ROOT / 'docs/examples').iterdir()), ids=lambda path: path.name)
+CLUSTERS = [path for path in sorted((ROOT / 'docs/examples').iterdir()) if path.suffix != '.html']
+
+
+@pytest.mark.parametrize('example', CLUSTERS, ids=lambda path: path.name)
 def test_examples_for_clusters_call_scripts_that_exist(example):
     text = example.read_text()
     names = re.findall(r'(?:configs|tools|docs)/[\w./-]+', text)

@@ -164,7 +164,7 @@ def test_ignored_label(read):
 
 
 @pytest.mark.parametrize('template, line', [
-    ('upernet_cvt13_custom', dict(arch='cvt13')), ('cvt13_custom', dict(pretrained=True)),
+    ('upernet_cvt13_custom', dict(arch='cvt13')),
     ('cvt13_custom', dict(image_size=0)), ('upernet_cvt13_custom', dict(image_size=(512, 1024))),
     ('cvt13_custom', dict(batch_size=0)), ('cvt13_custom', dict(max_iters=-1)),
     ('cvt13_custom', dict(balance='loss')), ('maskrcnn_cvt13_custom', dict(balance='loss')),

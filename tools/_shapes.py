@@ -12,9 +12,9 @@ Shapes differ in rotation, size and texture, overlap each other, and lie on a te
 and blobs that belong to no class. Colour and texture are drawn independently of the class. Every file depends
 on the settings and the seed alone.
 """
-import argparse
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -279,20 +279,5 @@ def generate(out: str | Path, seed: int = 0, size: int = 128, train: int = 400, 
     return unfinished.rename(out)
 
 
-def main() -> None:
-    """Draw the data set that the command line describes."""
-    parser = argparse.ArgumentParser(
-        description='Draw the data set of shapes as class folders, COCO JSON and label maps.',
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('out', help='folder to write: new, empty, or written by this command before')
-    parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument('--size', type=int, default=128, help='width and height of a scene, pixels')
-    parser.add_argument('--train', type=int, default=400, help='training scenes')
-    parser.add_argument('--val', type=int, default=100, help='validation scenes')
-    parser.add_argument('--train-per-class', type=int, default=500, help='training images of a class')
-    parser.add_argument('--val-per-class', type=int, default=50, help='validation images of a class')
-    print(generate(**vars(parser.parse_args())))
-
-
 if __name__ == '__main__':
-    main()
+    print(generate(sys.argv[1]))

@@ -3,11 +3,10 @@
     python tools/benchmark.py model cvt-13 --compare fused,fused+compiled,transformers
     python tools/benchmark.py model cvt-13 --size 800x1344 --batch 1 \\
         --compare windowed,swin_tiny_patch4_window7_224 --json benchmarks/detection.json
-    python tools/benchmark.py model cvt-13 --sizes 224,448,896 --batch 1 --compare windowed --plot curve.png
+    python tools/benchmark.py model cvt-13 --sizes 224,448,896 --batch 1 --compare windowed
     python tools/benchmark.py model configs/maskrcnn_cvt13_coco.py --size 800x1280 --batch 1 --mode train
     python tools/benchmark.py data configs/cvt13_in1k.py --data-root /data/imagenet --workers 4,8,16
     python tools/benchmark.py parts configs/maskrcnn_cvt13_coco.py mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py
-    python tools/benchmark.py plan configs/cvt13_in1k.py --gpus 8 --flops 989e12 --utilisation 0.35
 """
 import argparse
 import sys
@@ -16,10 +15,10 @@ from pathlib import Path
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
-from _benchmark import data, model, parts, plan
+from _benchmark import data, model, parts
 
-# Each has HELP, add_flags(parser), check(args) and run(args).
-COMMANDS = dict(model=model, data=data, parts=parts, plan=plan)
+# Each has HELP, add_flags(parser) and run(args).
+COMMANDS = dict(model=model, data=data, parts=parts)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -31,20 +30,9 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the checked arguments of the command line."""
-    parser = build_parser()
-    args = parser.parse_args(argv)
-    try:
-        COMMANDS[args.command].check(args)
-    except ValueError as error:
-        parser.error(str(error))
-    return args
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the chosen subcommand."""
-    args = parse_args(argv)
+    args = build_parser().parse_args(argv)
     COMMANDS[args.command].run(args)
 
 

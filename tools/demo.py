@@ -14,22 +14,20 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / 'benchmarks')]
 
 import numpy as np
 from _pictures import grid, save
 from _shapes import generate
-from _study import Run, interruptible, last_checkpoint, read_result, record_settings, run_together, train
+from _study import Run, last_checkpoint, read_result, record_settings, run_together, train
 from PIL import Image
 from study import STUDIES, Member, read_study
 
-from cvt_dense.curves import Curves, draw_line, new_figure, save_figure
-from cvt_dense.errors import UserError
+from cvt_dense.curves import Curves, draw
+from cvt_dense.launch import command_line
 
 PRETRAINING, DETECTOR, SEGMENTOR = MEMBERS = read_study(
     str(STUDIES / 'shapes.py'), ['pretraining', 'maskrcnn', 'upernet'])
-STAGES = [('Classification: CvT on class folders', [PRETRAINING]),
-          ('Detection and segmentation: Mask R-CNN on COCO files, UperNet on label maps', [DETECTOR, SEGMENTOR])]
 TASKS = ['Classification: CvT on class folders', 'Detection: Mask R-CNN', 'Segmentation: UperNet']
 PHOTOGRAPHS = dict(cat='chelsea', coffee='coffee')  # of scikit-image's wheel, all CC0
 PACKAGED = 'cvt_dense://cvt-nano'
@@ -56,16 +54,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_args() -> argparse.Namespace:
-    """Return the checked arguments of the command line."""
-    parser = build_parser()
-    args = parser.parse_args()
-    for name, value in vars(args).items():
-        if name not in ('work_dir', 'seed') and value is not None and value < 1:
-            parser.error(f'--{name.replace("_", "-")} {value}: must be 1 or more')
-    return args
-
-
 def run_of(member: Member, work_dir: Path, args: argparse.Namespace) -> Run:
     """Return a training of the study with the demo's data, seed and length.
 
@@ -83,9 +71,9 @@ def run_of(member: Member, work_dir: Path, args: argparse.Namespace) -> Run:
 
 
 def check(failed: dict[str, str]) -> None:
-    """Raise UserError with the reasons of all failed runs, if there are any."""
+    """End the process with the reasons of all failed runs, if there are any."""
     if failed:
-        raise UserError('\n'.join(failed.values()))
+        sys.exit('\n'.join(failed.values()))
 
 
 # -- results ---------------------------------------------------------------------------------------
@@ -104,23 +92,6 @@ def print_table(work_dir: Path) -> None:
     for title, name, key, factor in rows:
         print(f'{title:<40}{results[name][key] * factor:>10.1f}')
     print(line)
-
-
-def plot_curves(work_dir: Path, out: Path) -> None:
-    """Draw loss (above) and validation metric (below) of the three trainings."""
-    figure, axes = new_figure(2, 3)
-    metrics = [('accuracy/top1', 'top-1, %'), ('coco/bbox_mAP', 'box mAP'), ('mIoU', 'mIoU, %')]
-    for member, title, (key, label), (upper, lower) in zip(MEMBERS, TASKS, metrics, axes.T):
-        curves = Curves(work_dir / member.name)
-        name = 'averaged weights' if member is PRETRAINING else ''
-        draw_line(upper, curves, 'loss')
-        draw_line(lower, curves, key, 'epochs', label=name)
-        if member is PRETRAINING:
-            draw_line(lower, curves, 'raw/top1', 'epochs', label='raw weights', color='tab:gray')
-            lower.legend()
-        upper.set(title=title, ylabel='training loss')
-        lower.set(ylabel=label, ylim=(0, None))
-    save_figure(figure, out)
 
 
 def write_photographs(folder: Path) -> list[Path]:
@@ -158,32 +129,29 @@ def draw_predictions(work_dir: Path, out: Path) -> None:
 
 def main() -> None:
     """Run the demo."""
-    args = parse_args()
+    args = build_parser().parse_args()
     start = time.time()
     work_dir = Path(args.work_dir)
     if Path.cwd() != ROOT:  # the commands run there
         work_dir = work_dir.resolve()
     curves, predictions = work_dir / 'curves.png', work_dir / 'predictions.png'
-    try:
+    with command_line.report_errors(OSError):
         settings = {key: value for key, value in vars(args).items() if key != 'work_dir'}
         record_settings(work_dir, 'demo.json', settings, 'demo')
         print(f'Data: drawing shapes in {work_dir}/data', flush=True)
         generate(work_dir / 'data', args.seed, train=args.train, val=args.val,
                  train_per_class=args.train_per_class, val_per_class=args.val_per_class)
-        for title, members in STAGES:
+        for title, members in ((TASKS[0], [PRETRAINING]), (' and '.join(TASKS[1:]), [DETECTOR, SEGMENTOR])):
             print(title, flush=True)
             check(train([run_of(member, work_dir, args) for member in members], work_dir))
         print('Pictures', flush=True)
-        plot_curves(work_dir, curves)
+        draw({member.name: Curves(work_dir / member.name) for member in MEMBERS}, curves)
         if not predictions.exists():
             draw_predictions(work_dir, predictions)
         print_table(work_dir)
-    except (UserError, ValueError, OSError) as error:
-        sys.exit(f'error: {error}')
     print(f'training curves: {curves}\npredictions: {predictions}')
     print(f'took {(time.time() - start) / 60:.1f} minutes')
 
 
 if __name__ == '__main__':
-    with interruptible():
-        main()
+    main()

@@ -1,7 +1,6 @@
 """Shows the errors of a trained network: a page with tables, figures and pictures, and the same as JSON.
 
     python tools/diagnose.py CONFIG CHECKPOINT --data-root DIR
-    python tools/diagnose.py CONFIG CHECKPOINT --compare OTHER_CHECKPOINT [--config OTHER_CONFIG]
 
 The network is tested once; an exported file may take the checkpoint's place. Everything is in ``report/report.html``.
 """
@@ -27,35 +26,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     parser.add_argument('--split', choices=('train', 'val', 'test'), default='val', help='data to test (default: val)')
     parser.add_argument('--out-dir', type=Path, default=Path('report'), help='folder of the report (default: report)')
-    parser.add_argument('--compare', metavar='CHECKPOINT', help='a second network, tested on the same images')
-    parser.add_argument('--config', dest='other_config', metavar='CONFIG', help="the second network's config, if it "
-                        'has another')
     command_line.add_arguments(parser)
     command_line.add_inference_arguments(parser)
     add_force_argument(parser)
     return parser
-
-
-def test(args: argparse.Namespace, config: str, checkpoint: str):
-    """Test a network and return what was collected of it.
-
-    Args:
-        args: the tool's flags.
-        config, checkpoint: the network's files.
-    """
-    from torch.utils.data import Subset
-
-    from cvt_dense.launch.flags import TestFlags
-    from cvt_dense.launch.start import start_test
-    from cvt_dense.report.collect import CollectHook
-    runner = start_test(TestFlags.of(args, config=config, checkpoint=checkpoint), partial(test_on, split=args.split))
-    hook = CollectHook(runner.test_dataloader.dataset)
-    if hook.unreadable:
-        readable = Subset(hook.data_set, hook.readable)
-        runner.test_loop.dataloader = runner.build_dataloader(dict(runner.cfg.test_dataloader, dataset=readable))
-    runner.register_hook(hook)
-    runner.test()
-    return hook
 
 
 def test_on(cfg: Any, split: str) -> None:
@@ -87,32 +61,21 @@ def test_on(cfg: Any, split: str) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Write a report of the mistakes of the checkpoint that the command line names."""
     args = build_parser().parse_args(command_line.expand_published(argv))
-    with command_line.report_errors():
+    with command_line.report_errors(OSError):
         check_report_folder(args)
-        for checkpoint in (args.checkpoint, *([args.compare] if args.compare else [])):
-            check_exists(checkpoint)
-        from cvt_dense.report.compare import compare
+        check_exists(args.checkpoint)
+        from cvt_dense.launch.flags import TestFlags
+        from cvt_dense.launch.start import start_test
+        from cvt_dense.report.collect import CollectHook
         from cvt_dense.report.page import Report
-        tested = test(args, args.config, args.checkpoint)
-        second = f' (first network) and {args.compare} (second network)' if args.compare is not None else ''
-        report = Report(f'{args.checkpoint}{second} on {args.split}')
-        other = None
-        if args.compare is not None:
-            only_first = argparse.Namespace(**{**vars(args), 'backbone': None})  # the file is of the first network
-            other = test(only_first, args.other_config or args.config, args.compare)
-            seen = [([record['path'] for record in hook.records], hook.classes) for hook in (tested, other)]
-            if seen[0] != seen[1]:
-                raise UserError(f'--compare {args.compare}: both networks need the same images and classes.')
-        found = tested.diagnose(report, other)
-        if other is not None:
-            of_second = Report('')
-            compare(report, tested.task, found, other.diagnose(of_second), tested.classes)
-            for image, of_other in zip(report.images, of_second.images):
-                image['note'] += f'; second network: {of_other["note"]}'
+        runner = start_test(TestFlags.of(args), partial(test_on, split=args.split))
+        hook = CollectHook(runner.test_dataloader.dataset)
+        runner.register_hook(hook)
+        runner.test()
+        report = Report(f'{args.checkpoint} on {args.split}')
+        hook.diagnose(report)
         page = report.write(args.out_dir)
-    for sentence in report.summary:
-        print(sentence)
-    print(f'The report is {page}.')
+    print(*report.summary, f'The report is {page}.', sep='\n')
 
 
 if __name__ == '__main__':

@@ -1,7 +1,7 @@
-"""Draws the loss and metrics of runs, and prints a table of their last and best values.
+"""Draws the losses, learning rate and metrics of runs, and prints a table of their last and best values.
 
     python tools/plot.py work_dirs/maskrcnn_cvt13_custom
-    python tools/plot.py work_dirs/lr_1e-4 work_dirs/lr_2e-4 --x time --out compared.png
+    python tools/plot.py work_dirs/lr_1e-4 work_dirs/lr_2e-4 --out compared.png
 
 All starts of a run that was resumed are one line. Several runs are drawn into the same picture.
 """
@@ -13,7 +13,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cvt_dense import curves
-from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
 from cvt_dense.launch.outputs import add_force_argument, check_outputs
 
@@ -25,11 +24,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('runs', nargs='+', metavar='RUN', help='folder of a run, the --work-dir of tools/train.py')
     parser.add_argument('--out', metavar='FILE', help='picture to write (default: curves.png in the folder of the run, '
                                                       'or here if there are several)')
-    parser.add_argument('--metric', nargs='+', default=(), metavar='NAME',
-                        help="metrics to show, as the log names them (default: the task's)")
-    parser.add_argument('--x', choices=('iterations', 'time'), default='iterations',
-                        help='x axis of the curves; time is that of training, without evaluations '
-                             '(default: %(default)s)')
     add_force_argument(parser)
     return parser
 
@@ -46,15 +40,10 @@ def main() -> None:
     args = build_parser().parse_args()
     with command_line.report_errors(OSError, ValueError):
         runs = dict(zip(names_of(args.runs), map(curves.Curves, args.runs)))
-        known = dict.fromkeys(name for run in runs.values() for name in run.metrics())
-        unknown = [name for name in args.metric if name not in known]
-        if unknown:
-            raise UserError(f'--metric {unknown[0]}: no run has evaluated it. There are: '
-                            f'{", ".join(known) or "none, because no evaluation was completed"}.')
         out = Path(args.out or (Path(args.runs[0]) / 'curves.png' if len(runs) == 1 else 'curves.png'))
         check_outputs([out], args.force or args.out is None)
-        curves.draw(runs, out, args.metric, args.x)
-        print(curves.table(runs, args.metric))
+        curves.draw(runs, out)
+        print(curves.table(runs))
         print(f'picture: {out}')
 
 

@@ -1,7 +1,7 @@
 # UperNet from scratch on small CamVid: CvT-nano with global attention and two patterns of windows, a ResNet and a Swin
 # of 0.9 to 1.1 times its parameters. About 70 minutes on 2 cores.
 #
-#   python tools/study.py configs/studies/camvid_backbones.py --data-root DIR        DIR as upernet_cvt_nano_camvid's
+#   python benchmarks/study.py configs/studies/camvid_backbones.py --data-root DIR   DIR as upernet_cvt_nano_camvid's
 config = 'upernet_cvt_nano_camvid.py'
 options = ['train_cfg.max_iters=800', 'param_scheduler.1.end=800']
 metrics = ['mIoU']

@@ -1,7 +1,7 @@
 # UperNet on small CamVid at a short schedule: from scratch, and from masked pretraining on the same images without
 # their labels. About 25 minutes on 2 cores.
 #
-#   python tools/study.py configs/studies/camvid_pretraining.py --data-root DIR        DIR as upernet_cvt_nano_camvid's
+#   python benchmarks/study.py configs/studies/camvid_pretraining.py --data-root DIR   DIR as upernet_cvt_nano_camvid's
 _400 = ['train_cfg.max_iters=400', 'param_scheduler.1.end=400']
 _upernet = dict(
     config='upernet_cvt_nano_camvid.py', metrics=['mIoU'], seeds=[0, 1],

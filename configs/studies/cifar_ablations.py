@@ -2,7 +2,7 @@
 # against convolutional ones by stages, stride 1 of k and v against 2, kernel 5 against 3. A small CvT, from scratch on
 # small CIFAR-10's 5,000 images for one epoch.
 #
-#   python tools/study.py configs/studies/cifar_ablations.py --data-root DIR        DIR has {train,val}/<class>/*
+#   python benchmarks/study.py configs/studies/cifar_ablations.py --data-root DIR   DIR has {train,val}/<class>/*
 config = 'cvt_nano_cifar10.py'
 options = ['train_cfg.max_epochs=1', 'train_cfg.val_interval=1', 'train_dataloader.batch_size=32',
            'auto_scale_lr.base_batch_size=32', 'param_scheduler.0.end=0.25', 'param_scheduler.1.begin=0.25',

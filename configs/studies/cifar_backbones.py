@@ -1,7 +1,7 @@
 # CvT-nano against networks of 0.9 to 1.1 times its parameters, from scratch on small CIFAR-10: equal epochs,
 # augmentation, optimizer. About 90 minutes on 2 cores.
 #
-#   python tools/study.py configs/studies/cifar_backbones.py --data-root DIR        DIR has {train,val}/<class>/*
+#   python benchmarks/study.py configs/studies/cifar_backbones.py --data-root DIR   DIR has {train,val}/<class>/*
 #
 # CvT's first stride is 2. Networks that timm gives a stem of stride 4 see the images enlarged to 64x64, so that all
 # have maps of 16, 8 and 4.

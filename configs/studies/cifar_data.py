@@ -1,7 +1,7 @@
 # Data efficiency: a small CvT, and a DeiT and a ResNet of 0.9 to 1.1 times its parameters, on 2 to 100 % of small
 # CIFAR-10's 5,000 images, from scratch, with as many steps each.
 #
-#   python tools/study.py configs/studies/cifar_data.py --data-root DIR        DIR has {train,val}/<class>/*
+#   python benchmarks/study.py configs/studies/cifar_data.py --data-root DIR   DIR has {train,val}/<class>/*
 #
 # Images are taken evenly from the classes and repeated, so that an epoch has 5,000 images at every fraction. The ResNet
 # has a stem of stride 4, and sees the images enlarged to 64x64. All are also trained with soft labels of a teacher:

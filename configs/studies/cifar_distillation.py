@@ -1,7 +1,7 @@
 # CvT-nano on small CIFAR-10 with a convolutional teacher and without, at equal epochs: hard and soft labels, with the
 # distillation token and without. The teacher is trained first, on the same images. About two hours on 2 cores.
 #
-#   python tools/study.py configs/studies/cifar_distillation.py --data-root DIR        DIR has {train,val}/<class>/*
+#   python benchmarks/study.py configs/studies/cifar_distillation.py --data-root DIR   DIR has {train,val}/<class>/*
 options = ['train_cfg.max_epochs=30', 'param_scheduler.1.end=30', 'param_scheduler.1.T_max=27']
 metrics = ['accuracy/top1', 'raw/top1']
 seeds = [0, 1]

@@ -1,6 +1,6 @@
 # Three widths and three depths of a small CvT at equal steps, from scratch on small CIFAR-10 for one epoch.
 #
-#   python tools/study.py configs/studies/cifar_scaling.py --data-root DIR        DIR has {train,val}/<class>/*
+#   python benchmarks/study.py configs/studies/cifar_scaling.py --data-root DIR   DIR has {train,val}/<class>/*
 config = 'cvt_nano_cifar10.py'
 options = ['train_cfg.max_epochs=1', 'train_cfg.val_interval=1', 'train_dataloader.batch_size=32',
            'auto_scale_lr.base_batch_size=32', 'param_scheduler.0.end=0.25', 'param_scheduler.1.begin=0.25',

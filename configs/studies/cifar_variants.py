@@ -1,7 +1,7 @@
 # Each option of CvT against the plain network, and the paper's rows: projections, stride of k and v, positional
 # embeddings. CvT-nano from scratch on small CIFAR-10. About 70 minutes on 2 cores.
 #
-#   python tools/study.py configs/studies/cifar_variants.py --data-root DIR        DIR has {train,val}/<class>/*
+#   python benchmarks/study.py configs/studies/cifar_variants.py --data-root DIR   DIR has {train,val}/<class>/*
 config = 'cvt_nano_cifar10.py'
 options = ['train_cfg.max_epochs=12', 'param_scheduler.1.end=12', 'param_scheduler.1.T_max=9']
 metrics = ['accuracy/top1', 'raw/top1']

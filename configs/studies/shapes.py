@@ -1,7 +1,7 @@
 # What `make demo` trains on generated pictures of shapes: a classifier from the weights in this package, then Mask
 # R-CNN and UperNet from the classifier's. The study also trains both from random weights.
 #
-#   python tools/study.py configs/studies/shapes.py --data-root work_dirs/demo/data
+#   python benchmarks/study.py configs/studies/shapes.py --data-root work_dirs/demo/data
 seeds = [0, 1]
 metrics = ['accuracy/top1', 'coco/bbox_mAP', 'coco/segm_mAP', 'mIoU']
 size, batch = '128x128', 4  # for the cost

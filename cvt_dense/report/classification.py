@@ -3,27 +3,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from sklearn.calibration import calibration_curve
-from sklearn.manifold import TSNE
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support, top_k_accuracy_score
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from .page import Cell, Report
 
-BINS = 15  # of the reliability curve, as in Guo et al. 2017, "On calibration of modern neural networks"
-EMBEDDED = 2000  # images of which t-SNE draws the features
 
-
-def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> dict[str, Any]:
-    """Add accuracy, confusion, calibration, confident mistakes, suspect labels and an embedding to a report.
+def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
+    """Add accuracy, confusion, confident mistakes and suspect labels to a report.
 
     Args:
         report: image ``i`` of it is record ``i``.
-        records: one dict per image with ``label`` int, ``probabilities`` (C, ) and ``feature`` (D, ).
+        records: one dict per image with ``label`` int and ``probabilities`` (C, ).
         classes: names of the C classes.
-
-    Returns:
-        dict with ``correct``, bool for each image, and ``labels``, which :mod:`cvt_dense.report.compare` needs.
     """
     labels = np.array([record['label'] for record in records])
     probabilities = np.stack([record['probabilities'] for record in records])
@@ -31,24 +22,17 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     predicted, confidence = probabilities.argmax(1), probabilities.max(1)
     for i, image in enumerate(report.images):
         image['note'] = f'{classes[labels[i]]}, predicted {classes[predicted[i]]} ({confidence[i]:.2f})'
-    top1 = _add_accuracy(report, labels, probabilities)
+    _add_accuracy(report, labels, probabilities)
     _add_classes(report, labels, predicted, confidence, classes)
     _add_confusion(report, labels, predicted, confidence, classes)
-    error = _add_calibration(report, labels == predicted, confidence)
-    suspects = _add_mistakes(report, labels, probabilities)
-    _add_embedding(report, labels, records, classes)
-    return dict(correct=labels == predicted, labels=labels, top1=top1, ece=error, suspects=suspects,
-                classes=len(classes))
+    _add_mistakes(report, labels, probabilities)
 
 
-def _add_accuracy(report: Report, labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """Add a sentence to the summary; return the accuracy in percent."""
-    top = {1: 100. * float((probabilities.argmax(1) == labels).mean())}
-    if probabilities.shape[1] > 5:
-        top[5] = 100. * float(top_k_accuracy_score(labels, probabilities, k=5, labels=range(probabilities.shape[1])))
-    report.summary.append(', '.join(f'Top-{k} is {value:.2f} %' for k, value in top.items())
-                          + f' of {len(labels)} images.')
-    return top[1]
+def _add_accuracy(report: Report, labels: np.ndarray, probabilities: np.ndarray) -> None:
+    hits = np.argsort(-probabilities, axis=1, kind='stable') == labels[:, None]
+    top = {k: 100 * hits[:, :k].any(1).mean() for k in (1, 5) if k == 1 or k < hits.shape[1]}
+    report.summary.append(f'{", ".join(f"Top-{k} is {value:.2f} %" for k, value in top.items())} of {len(labels)} '
+                          'images.')
 
 
 def _most_confident(chosen: np.ndarray, confidence: np.ndarray) -> np.ndarray:
@@ -78,61 +62,11 @@ def _add_confusion(report: Report, labels: np.ndarray, predicted: np.ndarray, co
         lambda row, column: _most_confident((labels == row) & (predicted == column), confidence))
 
 
-def _add_calibration(report: Report, correct: np.ndarray, confidence: np.ndarray) -> float:
-    """Add a section; return the expected calibration error."""
-    bins = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], confidence)  # as calibration_curve has them
-    filled, counts = np.unique(bins, return_counts=True)
-    accuracy, mean_confidence = calibration_curve(correct, confidence, n_bins=BINS)
-    error = float((np.abs(mean_confidence - accuracy) * counts).sum() / len(correct))
-    report.add_section('Calibration')
-    report.add_table(['', ''], [['expected calibration error', error], ['mean confidence', float(confidence.mean())],
-                                ['accuracy', float(correct.mean())]])
-    figure = Figure((4, 4))
-    axes = figure.subplots()
-    axes.plot([0, 1], [0, 1], ':', color='grey')
-    axes.plot(mean_confidence, accuracy, 'o-')
-    axes.set(xlabel='confidence', ylabel='accuracy', xlim=(0, 1), ylim=(0, 1))
-    report.add_figure(figure, f'Accuracy in {BINS} bins of confidence. Below the diagonal the network is too '
-                      'confident.')
-    wrong = [_most_confident(~correct & (bins == k), confidence) for k in filled]
-    report.add_table(['confidence', 'accuracy', 'images', 'mistakes'], list(zip(
-        mean_confidence, accuracy, counts, (Cell(len(images), images) for images in wrong))))
-    return error
-
-
-def _add_mistakes(report: Report, labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Add a section; return the images in the order of :func:`label_suspects`."""
-    report.add_section('Mistakes and suspects')
+def _add_mistakes(report: Report, labels: np.ndarray, probabilities: np.ndarray) -> None:
+    report.add_section('Mistakes and suspects', 'Labels may be wrong where the annotated class has a low probability '
+                       '(self-confidence, Northcutt et al. 2021, "Confident learning"). The network must not have been '
+                       'trained on these images, or it will have learned the wrong labels.')
     wrong = _most_confident(probabilities.argmax(1) != labels, probabilities.max(1))
     report.add_pictures(wrong, 'The most confident mistakes.')
-    suspects = label_suspects(labels, probabilities)
+    suspects = np.argsort(probabilities[np.arange(len(labels)), labels], kind='stable')
     report.add_pictures(suspects, 'Images whose annotated class has the lowest probability. Their labels may be wrong.')
-    return suspects
-
-
-def _add_embedding(report: Report, labels: np.ndarray, records: Sequence[dict[str, Any]],
-                   classes: Sequence[str]) -> None:
-    chosen = np.random.default_rng(0).permutation(len(records))[:EMBEDDED]
-    features = np.stack([records[i]['feature'] for i in chosen]).astype(np.float32)
-    # t-SNE fails on NaN, and ends the process where all features are equal.
-    if len(records) < 10 or not np.isfinite(features).all() or not np.ptp(features, axis=0).any():
-        return
-    points = TSNE(perplexity=min(30, (len(chosen) - 1) / 3), init='pca', random_state=0).fit_transform(features)
-    figure = Figure((8, 6))
-    axes = figure.subplots()
-    colored = axes.scatter(*points.T, c=labels[chosen], cmap='tab20', s=6)
-    if len(classes) <= 20:
-        handles, shown = colored.legend_elements(num=None)
-        axes.legend(handles, [classes[k] for k in np.unique(labels[chosen])][:len(shown)], fontsize=7)
-    axes.set(xticks=[], yticks=[])
-    report.add_section('Embedding')
-    report.add_figure(figure, f'The pooled features of {len(chosen)} images by t-SNE, coloured by annotated class.')
-
-
-def label_suspects(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return the images in the order of the probability of their own label, lowest first (self-confidence).
-
-    Northcutt et al. 2021, "Confident learning". The network must not have been trained on these images, or it will
-    have learned the wrong labels.
-    """
-    return np.argsort(probabilities[np.arange(len(labels)), labels], kind='stable')

@@ -1,22 +1,18 @@
 """Collect the predictions of a model for each image of a data set while it is tested."""
 import contextlib
 import io
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import cv2
 import numpy as np
 import supervision as sv
-import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from PIL import Image
 from pycocotools import mask as mask_utils
 from pycocotools.coco import COCO
-from tqdm import tqdm
 
 from ..datasets import open_image
 from ..datasets.listing import image_name, open_file
@@ -59,32 +55,11 @@ def _read_leaf(data_set: Any) -> list[dict[str, Any]]:
     return infos
 
 
-def scan(infos: Sequence[dict[str, Any]], what: str) -> Iterator[tuple[bytes, Any]]:
-    """Yield the bytes of each image and a small grey version of it, or None in its place if it cannot be read.
-
-    Args:
-        infos: what :func:`read_infos` returned.
-        what: label of the progress bar.
-    """
-    def read(info: dict[str, Any]) -> tuple[bytes, Any]:
-        data = b''
-        try:
-            data = open_file(info, info['backend_args']).read()
-            image = _load(info) if info['loader'] else Image.open(io.BytesIO(data))
-            image.draft('L', (64, 64))  # a JPEG is decoded at a fraction of its size
-            return data, image.convert('L').resize((64, 64))
-        except Exception:  # Pillow raises many types for broken files
-            return data, None
-
-    with ThreadPool(min(os.cpu_count() or 1, 8)) as pool:
-        yield from tqdm(pool.imap(read, infos), desc=what, total=len(infos), unit=' images', leave=False, disable=None)
-
-
 def name_unreadable(report: Report, paths: Sequence[str]) -> None:
-    """Add a sentence with the number and names of unreadable images to a report."""
+    """Add a sentence with the number and names of images that are left out to a report."""
     if paths:
-        report.summary.append(f'{len(paths)} images cannot be read and are left out: {", ".join(paths[:5])}'
-                              f'{" and others" if len(paths) > 5 else ""}.')
+        report.summary.append(f'{len(paths)} images cannot be read, or have no label, and are left out: '
+                              f'{", ".join(paths[:5])}{" and others" if len(paths) > 5 else ""}.')
 
 
 class CollectHook(Hook):
@@ -96,8 +71,7 @@ class CollectHook(Hook):
     Attributes:
         records: one dict per image, see the ``diagnose`` functions.
         task: the module of the task: :mod:`classification`, :mod:`detection` or :mod:`segmentation`.
-        readable: numbers of the images that can be read.
-        unreadable: files that cannot be read, which have no record.
+        left_out: images of a classifier that have no label or cannot be read.
 
     Raises:
         UserError: no image has an annotation.
@@ -106,127 +80,101 @@ class CollectHook(Hook):
     def __init__(self, data_set: Any):
         self.data_set = data_set
         self.classes = data_set.metainfo.get('classes') or ()
-        self.palette = data_set.metainfo.get('palette') or choose_palette(self.classes)
+        self.palette = choose_palette(self.classes)
         self.records: list[dict[str, Any]] = []
         self.task: Any = None
-        self._features: list[torch.Tensor] = []
+        self.left_out: list[str] = []
         infos = read_infos(data_set)
         if not any(info.get('label', -1) >= 0 or info.get('instances') or info.get('seg_map_path') for info in infos):
             raise UserError(f'none of the {len(infos)} images of the data has an annotation, without which mistakes '
                             'cannot be found. Give other data with --split or --data-root.')
         self._infos = {(image_name(info), info.get('img_id')): info for info in infos}
-        small = [image for _, image in scan(infos, 'reading')]
-        self.readable = [i for i, image in enumerate(small) if image is not None]
-        self.unreadable = [image_name(info) for info, image in zip(infos, small) if image is None]
-
-    def before_test(self, runner: Runner) -> None:
-        model = runner.model
-        if hasattr(model, 'num_classes') and hasattr(model, 'backbone'):
-            model.backbone.register_forward_hook(lambda module, args, output: self._features.extend(output[0].float()))
 
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                         outputs: Sequence[Any] | None = None) -> None:
         for sample in outputs or ():
             if isinstance(sample, dict):
-                self.task = classification
-                self._add_classification(sample)
+                self.task, path, img_id = classification, sample['path'], None
+                if sample.get('label', -1) < 0:
+                    self.left_out.append(path)
+                    continue
+                record = self._classification(sample)
             elif 'pred_sem_seg' in sample:
-                self.task = segmentation
-                self._add_segmentation(sample)
+                self.task, path, img_id, record = segmentation, sample.img_path, None, self._segmentation(sample)
             else:
-                self.task = detection
-                self._add_detection(sample)
-        self._features.clear()
+                self.task, path, img_id, record = detection, sample.img_path, sample.img_id, self._detection(sample)
+            self.records.append(dict(record, path=path, info=self._infos[path, img_id]))
 
-    def _add_classification(self, sample: dict[str, Any]) -> None:
-        feature = self._features.pop(0).cpu().numpy() if self._features else sample['logits'].cpu().numpy()
-        if sample.get('label', -1) >= 0:
-            self.records.append(dict(path=sample['path'], info=self._infos[sample['path'], None],
-                                     label=int(sample['label']), feature=feature,
-                                     probabilities=sample['logits'].double().softmax(0).cpu().numpy()))
+    def _classification(self, sample: dict[str, Any]) -> dict[str, Any]:
+        return dict(label=int(sample['label']),
+                    probabilities=sample['logits'].double().softmax(0).cpu().numpy())
 
-    def _add_segmentation(self, sample: Any) -> None:
-        prediction = sample.pred_sem_seg.data[0].cpu().numpy()
-        annotation = sample.gt_sem_seg.data[0].cpu().numpy()
+    def _segmentation(self, sample: Any) -> dict[str, Any]:
+        prediction, annotation = (sample.get(key).data[0].cpu().numpy() for key in ('pred_sem_seg', 'gt_sem_seg'))
         ignored = leaves(self.data_set)[0].ignore_index
-        record = segmentation.count(prediction, annotation, len(self.classes), ignored)
+        record = dict(matrix=segmentation.count(prediction, annotation, len(self.classes), ignored))
         logits, labels = sample.get('seg_logits'), sample.gt_sem_seg.data[0].long()
         if logits is not None and len(logits.data) == len(self.classes):
             known = (labels != ignored) & (labels < len(self.classes))
             record['quality'] = of_label_map(logits.data, labels, known)
         # Compressed, because the label maps of thousands of images do not fit into memory.
-        record.update(path=sample.img_path, info=self._infos[sample.img_path, None],
-                      prediction=cv2.imencode('.png', prediction.astype(np.uint16))[1],
-                      annotation=cv2.imencode('.png', annotation.astype(np.uint16))[1])
-        self.records.append(record)
+        maps = [cv2.imencode('.png', label_map.astype(np.uint16))[1] for label_map in (annotation, prediction)]
+        return dict(record, maps=maps)
 
-    def _add_detection(self, sample: Any) -> None:
+    def _detection(self, sample: Any) -> dict[str, Any]:
         height, width = sample.ori_shape
-        info = self._infos[sample.img_path, sample.img_id]
-        instances = info['instances']
+        instances = self._infos[sample.img_path, sample.img_id]['instances']
         found = sample.pred_instances.numpy()
         masks = [m if isinstance(m, dict) else mask_utils.encode(np.asfortranarray(m, np.uint8))
                  for m in found.get('masks', ())]
         truth = [to_rle(one.get('mask'), height, width) for one in instances]
-        boxes = np.array([one['bbox'] for one in instances], float).reshape(-1, 4)
         with_masks = all(truth) and bool(masks or not len(found['scores']))
+        boxes = np.array([one['bbox'] for one in instances], float).reshape(-1, 4)
         areas = [one.get('area', area) for one, area in zip(instances, np.prod(boxes[:, 2:] - boxes[:, :2], 1))]
-        self.records.append(dict(
-            path=sample.img_path, info=info, size=(height, width), gt_boxes=boxes, gt_areas=areas,
+        return dict(
+            size=(height, width), gt_boxes=boxes, gt_areas=areas,
             gt_labels=[one['bbox_label'] for one in instances], gt_crowd=[one['ignore_flag'] for one in instances],
             gt_masks=truth if with_masks else [], boxes=found['bboxes'], labels=found['labels'],
-            scores=found['scores'], masks=masks if with_masks else []))
+            scores=found['scores'], masks=masks if with_masks else [])
 
-    def draw(self, number: int) -> list[Image.Image]:
-        """Return the pictures of a record: of a classifier the image; otherwise annotation and prediction."""
+    def draw(self, number: int) -> Image.Image:
+        """Return the picture of a record: of a classifier the image; otherwise annotation and prediction."""
         record = self.records[number]
-        if self.task is classification:
-            return [picture(record['info'])]
         image = picture(record['info'])
+        if self.task is classification:
+            return side_by_side(image)
         if self.task is segmentation:
-            return [overlay(image, cv2.imdecode(record[key], cv2.IMREAD_UNCHANGED), self.palette)
-                    for key in ('annotation', 'prediction')]
-        shown = record['shown']
-        return [annotate(image, record['gt_boxes'], record['gt_labels'], self.classes, self.palette),
-                annotate(image, record['boxes'][shown], record['labels'][shown], self.classes, self.palette,
-                         record['scores'][shown])]
+            return side_by_side(*(overlay(image, cv2.imdecode(label_map, cv2.IMREAD_UNCHANGED), self.palette)
+                                  for label_map in record['maps']))
+        shown, look = record['shown'], (self.classes, self.palette)
+        return side_by_side(annotate(image, record['gt_boxes'], record['gt_labels'], *look),
+                            annotate(image, record['boxes'][shown], record['labels'][shown], *look,
+                                     record['scores'][shown]))
 
-    def diagnose(self, report: Report, other: 'CollectHook | None' = None) -> dict[str, Any]:
-        """Add the task's evaluation of the records to a report; return the values that a comparison needs.
-
-        Args:
-            report: gets the sections.
-            other: a second model on the same images, whose predictions are drawn beside.
-        """
-        def draw(i: int) -> Image.Image:
-            return side_by_side(*self.draw(i), *(other.draw(i)[1:] if other else ()))
-
+    def diagnose(self, report: Report) -> None:
+        """Add the task's evaluation of the records to a report."""
         for i, record in enumerate(self.records):
-            report.add_image(record['path'], partial(draw, i))
+            report.add_image(record['path'], partial(self.draw, i))
         if self.task is not classification:
             report.legend = {name: list(color) for name, color in zip(self.classes, self.palette)}
-        name_unreadable(report, self.unreadable)
-        return self.task.diagnose(report, self.records, self.classes)
+        name_unreadable(report, self.left_out)
+        self.task.diagnose(report, self.records, self.classes)
 
 
 def to_rle(mask: Any, height: int, width: int) -> dict[str, Any] | None:
-    """Return a mask as COCO's compressed RLE, or None if there is no mask; polygons without an area are empty.
+    """Return a mask as COCO's compressed RLE, or None if there is no mask.
 
     Args:
         mask: COCO's polygons or RLE.
         height, width: size of the image in pixels.
     """
-    if isinstance(mask, list):
-        polygons = [polygon for polygon in mask if len(polygon) >= 6]
-        if mask and not polygons:
-            return mask_utils.encode(np.zeros((height, width), np.uint8, order='F'))
-        return mask_utils.merge(mask_utils.frPyObjects(polygons, height, width)) if polygons else None
-    if not mask or isinstance(mask['counts'], (bytes, str)):
+    if not mask or isinstance(mask, dict) and isinstance(mask['counts'], (bytes, str)):
         return mask or None
-    return mask_utils.frPyObjects(mask, height, width)
+    found = mask_utils.frPyObjects(mask, height, width)
+    return mask_utils.merge(found) if isinstance(mask, list) else found
 
 
-def _load(info: dict[str, Any]) -> Image.Image:
+def load_image(info: dict[str, Any]) -> Image.Image:
     """Return an image in RGB; of an array the first three channels, or the first, stretched to 8 bits."""
     if not info['loader']:
         return open_image(open_file(info, info['backend_args']))
@@ -238,7 +186,7 @@ def _load(info: dict[str, Any]) -> Image.Image:
 def picture(info: dict[str, Any]) -> Image.Image:
     """Return the upright RGB image of an entry of :func:`read_infos`, or a grey square where it cannot be read."""
     try:
-        return _load(info)
+        return load_image(info)
     except Exception:  # Pillow raises many types for broken files, and a report must not end with one picture
         return Image.new('RGB', (64, 64), 'grey')
 

@@ -1,7 +1,6 @@
 """Write an HTML page with tables, figures and lists of pictures."""
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +13,6 @@ from matplotlib import rcParams
 from matplotlib.figure import Figure
 from PIL import Image
 from tqdm import tqdm
-
-from ..errors import UserError
 
 rcParams['text.parse_math'] = False  # a dollar in the name of a class is one
 
@@ -93,20 +90,19 @@ class Report:
             percent: show each count in percent of its row.
         """
         share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
-        every = range(len(names))
+        values = 100 * share if percent else matrix
 
         def cell(row: int, column: int) -> Cell:
-            value = 100 * float(share[row, column]) if percent else int(matrix[row, column])
-            return Cell(value, images(row, column), share[row, column])
+            return Cell(values[row, column], images(row, column), share[row, column])
 
+        every = range(len(names))
         if len(names) <= LARGEST_MATRIX:
             self.add_table(['', *names], [[names[row], *(cell(row, column) for column in every)] for row in every])
             return
         errors = matrix * (1 - np.eye(len(names), dtype=matrix.dtype))
-        pairs = np.argsort(-errors, axis=None, kind='stable')[:LARGEST_MATRIX]
+        pairs = [divmod(place, len(names)) for place in largest(errors.ravel())[:LARGEST_MATRIX]]
         self.add_table(['annotated', 'predicted', '%' if percent else 'number'], [
-            [names[row], names[column], cell(row, column)]
-            for row, column in zip(*np.unravel_index(pairs, errors.shape)) if errors[row, column]], 'The largest ones.')
+            [names[row], names[column], cell(row, column)] for row, column in pairs], 'The largest ones.')
 
     def add_pictures(self, images: Sequence[int], caption: str = '') -> None:
         """Add a list of pictures that is visible from the start."""
@@ -126,56 +122,46 @@ class Report:
             Path of ``report.html``.
 
         Raises:
-            UserError: the folder cannot be written; there is nothing new under its name then.
+            OSError: the folder cannot be written; there is nothing new under its name then.
         """
         folder = Path(folder).resolve()
-        temporary = None
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=f'.{folder.name}-', dir=folder.parent))
-            partial = temporary / 'new'
-            (partial / 'images').mkdir(parents=True)
-            (partial / 'figures').mkdir()
-            for number, figure in enumerate(self.figures, 1):
-                figure.savefig(partial / f'figures/{number:02}.png', dpi=110, bbox_inches='tight')
-            blocks = [block for section in self.sections for block in section['blocks']]
-            cells = [cell for block in blocks for row in block.get('rows', ()) for cell in row]
-            listed = sorted({number for holder in (*blocks, *cells) for number in holder.get('images', ())})
-            paths = [os.path.abspath(self.images[number]['path']) for number in listed]
-            root = os.path.commonpath(map(os.path.dirname, paths)) if paths else ''
-            for number in tqdm(listed, desc='pictures', leave=False, disable=None):
-                file = f'images/{number:06}.jpg'
-                self.pictures[number]().convert('RGB').save(partial / file, quality=80)
-                name = os.path.relpath(os.path.abspath(self.images[number]['path']), root or '.')
-                self.images[number].update(file=file, name=name)
-            content = dict(title=self.title, summary=self.summary, legend=self.legend, root=root,
-                           sections=self.sections, images={number: self.images[number] for number in listed})
-            (partial / 'report.json').write_text(json.dumps(content, indent=1, allow_nan=False))
-            pages = Environment(loader=PackageLoader('cvt_dense.report', '.'), autoescape=True)
-            page = pages.get_template('page.html').render(content)
-            # Python represents bytes of file names that are not UTF-8 by characters that have no encoding.
-            (partial / 'report.html').write_text(page, encoding='utf-8', errors='backslashreplace')
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f'.{folder.name}-', dir=folder.parent) as temporary:
+            self._write_files(Path(temporary, 'new'))
             if folder.exists():
-                folder.rename(temporary / 'old')
-            partial.rename(folder)
-        except OSError as error:
-            raise UserError(f'The report {folder} cannot be written: {error}. Make room there, or give another '
-                            'folder with --out-dir.') from error
-        finally:
-            if temporary is not None:
-                shutil.rmtree(temporary, ignore_errors=True)
+                folder.rename(Path(temporary, 'old'))
+            Path(temporary, 'new').rename(folder)
         return folder / 'report.html'
+
+    def _write_files(self, folder: Path) -> None:
+        (folder / 'images').mkdir(parents=True)
+        (folder / 'figures').mkdir()
+        for number, figure in enumerate(self.figures, 1):
+            figure.savefig(folder / f'figures/{number:02}.png', dpi=110, bbox_inches='tight')
+        blocks = [block for section in self.sections for block in section['blocks']]
+        cells = [cell for block in blocks for row in block.get('rows', ()) for cell in row]
+        listed = sorted({number for holder in (*blocks, *cells) for number in holder.get('images', ())})
+        paths = [os.path.abspath(self.images[number]['path']) for number in listed]
+        root = os.path.commonpath(map(os.path.dirname, paths)) if paths else ''
+        for number, path in zip(tqdm(listed, desc='pictures', leave=False, disable=None), paths):
+            file = f'images/{number:06}.jpg'
+            self.pictures[number]().convert('RGB').save(folder / file, quality=80)
+            self.images[number].update(file=file, name=os.path.relpath(path, root))
+        content = dict(title=self.title, summary=self.summary, legend=self.legend, root=root,
+                       sections=self.sections, images={number: self.images[number] for number in listed})
+        (folder / 'report.json').write_text(json.dumps(content, indent=1, allow_nan=False))
+        pages = Environment(loader=PackageLoader('cvt_dense.report', '.'), autoescape=True)
+        # Python represents bytes of file names that are not UTF-8 by characters that have no encoding.
+        (folder / 'report.html').write_text(
+            pages.get_template('page.html').render(content), encoding='utf-8', errors='backslashreplace')
 
 
 def _describe(cell: Any) -> dict[str, Any]:
     """Return a cell as JSON can store it, with the text that the page shows."""
-    if not isinstance(cell, Cell):
-        cell = Cell(cell)
-    value = cell.value
-    if hasattr(value, 'item'):
-        value = value.item()
-    if isinstance(value, float):
-        value = value if abs(value) < float('inf') else None  # NaN, where nothing was measured
+    cell = cell if isinstance(cell, Cell) else Cell(cell)
+    value = cell.value.item() if hasattr(cell.value, 'item') else cell.value
+    if isinstance(value, float) and not np.isfinite(value):
+        value = None  # nothing was measured
     text = '–' if value is None else f'{value:.3f}' if isinstance(value, float) else str(value)
     return dict(value=value, text=text, images=[int(number) for number in cell.images][:LISTED],
                 shade=round(float(cell.shade), 3))
@@ -191,14 +177,12 @@ def side_by_side(*pictures: Image.Image) -> Image.Image:
     """Return pictures beside each other, each as large as fits into a square of ``SIDE`` pixels."""
     resized = []
     for picture in pictures:
-        factor = SIDE / max(picture.size)
-        factor = min(factor, 4) if factor > 1 else factor  # pixels of small images stay visible as such
+        factor = min(SIDE / max(picture.size), 4)
         size = [max(round(side * factor), 1) for side in picture.size]
+        # Pixels of small images stay visible as such.
         resized.append(picture.convert('RGB').resize(size, Image.NEAREST if factor > 1 else Image.BICUBIC))
-    canvas = Image.new('RGB', (sum(p.width for p in resized) + 4 * (len(resized) - 1), max(p.height for p in resized)),
-                       'white')
-    left = 0
-    for picture in resized:
+    lefts = np.cumsum([0, *(picture.width + 4 for picture in resized)]).tolist()
+    canvas = Image.new('RGB', (lefts[-1] - 4, max(picture.height for picture in resized)), 'white')
+    for picture, left in zip(resized, lefts):
         canvas.paste(picture, (left, 0))
-        left += picture.width + 4
     return canvas

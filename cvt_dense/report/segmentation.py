@@ -2,46 +2,23 @@
 from collections.abc import Sequence
 from typing import Any
 
-import cv2
 import numpy as np
-from matplotlib.figure import Figure
 
 from .label_quality import add_suspects
 from .page import Cell, Report, largest
 
-BAND = 3  # pixels on each side of an annotated boundary that belong to its trimap band
-GRID = 32  # cells of each side of the map of errors
 
-
-def count(prediction: np.ndarray, annotation: np.ndarray, classes: int, ignore_index: int) -> dict[str, np.ndarray]:
-    """Return the counts of one image for :func:`diagnose`.
+def count(prediction: np.ndarray, annotation: np.ndarray, classes: int, ignore_index: int) -> np.ndarray:
+    """Return the pixels (classes, classes) of one image by annotated and predicted class.
 
     Args:
         prediction, annotation: label maps (H, W).
         classes: number of them.
         ignore_index: annotated value that does not count.
-
-    Returns:
-        ``matrix`` (classes, classes), pixels by annotated and predicted class; ``band``, the same within ``BAND``
-        pixels of a boundary between annotated classes; ``wrong`` and ``known``, pixels in a grid over the image.
     """
     known = (annotation != ignore_index) & (annotation < classes)
-    height, width = annotation.shape
-    kernel = np.ones((2 * BAND + 1, 2 * BAND + 1), np.uint8)
-    values = annotation.astype(np.uint16)
-    band = known & (cv2.dilate(values, kernel) != cv2.erode(values, kernel))
-
-    def matrix(mask: np.ndarray) -> np.ndarray:
-        pairs = annotation[mask].astype(np.int64) * classes + prediction[mask]
-        return np.bincount(pairs, minlength=classes**2).reshape(classes, classes).astype(np.int32)
-
-    cells = (np.arange(height) * GRID // height)[:, None] * GRID + np.arange(width) * GRID // width
-
-    def grid(mask: np.ndarray) -> np.ndarray:
-        return np.bincount(cells[mask], minlength=GRID**2).reshape(GRID, GRID)
-
-    wrong = known & (prediction != annotation)
-    return dict(matrix=matrix(known), band=matrix(band), wrong=grid(wrong), known=grid(known))
+    pairs = annotation[known].astype(np.int64) * classes + prediction[known]
+    return np.bincount(pairs, minlength=classes**2).reshape(classes, classes).astype(np.int32)
 
 
 def iou(hit: np.ndarray, annotated: np.ndarray, predicted: np.ndarray) -> np.ndarray:
@@ -60,28 +37,22 @@ def count_classes(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
     return np.diagonal(matrices, axis1=-2, axis2=-1).astype(np.int64), matrices.sum(-1), matrices.sum(-2)
 
 
-def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> dict[str, Any]:
-    """Add IoU, confusion, boundaries, worst images and the places of errors to a report.
+def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
+    """Add IoU, confusion, worst images and suspect label maps to a report.
 
     Args:
         report: image ``i`` of it is record ``i``.
-        records: one dict per image as :func:`count` returns it, and ``quality``, the score of its label map by
-            :func:`.label_quality.of_label_map`, unless the network gives no scores.
+        records: one dict per image with ``matrix``, the result of :func:`count`, and ``quality``, the score of its
+            label map by :func:`.label_quality.of_label_map`, unless the network gives no scores.
         classes: class names.
-
-    Returns:
-        dict with ``matrices`` (images, C, C), which :mod:`cvt_dense.report.compare` needs, and ``suspects``, the images
-        in the order of :func:`.label_quality.add_suspects`, or None.
     """
     matrices = np.stack([record['matrix'] for record in records])
-    total, band = matrices.sum(0), sum(record['band'].astype(np.int64) for record in records)
+    total = matrices.sum(0)
     counts, whole = count_classes(matrices), count_classes(total)
-    ious, at_boundaries = iou(*whole), iou(*count_classes(band))
+    ious, mean = iou(*whole), np.nanmean(iou(*whole))
     accuracy = np.divide(whole[0], whole[1], out=np.full(len(classes), np.nan), where=whole[1] > 0)
-    mean = np.nanmean(ious)
-    report.summary.append(
-        f'mIoU is {100 * mean:.2f} %, pixel accuracy {100 * whole[0].sum() / total.sum():.2f} %, and mIoU within '
-        f'{BAND} pixels of boundaries {100 * np.nanmean(at_boundaries):.2f} % of {len(records)} images.')
+    report.summary.append(f'mIoU is {100 * mean:.2f} %, pixel accuracy {100 * whole[0].sum() / total.sum():.2f} % of '
+                          f'{len(records)} images.')
 
     # Of a class, the images that cost it most: pixels that are missed or wrongly predicted.
     errors = counts[1] + counts[2] - 2 * counts[0]
@@ -90,23 +61,14 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     for i, image in enumerate(report.images):
         image['note'] = f'{100 * (1 - counts[0][i].sum() / max(counts[1][i].sum(), 1)):.1f} % of the pixels wrong, ' \
                         f'mIoU without this image {loss[i]:+.3f}'
-    report.add_section('Classes', f'At boundaries: within {BAND} pixels of a boundary between annotated classes.')
-    report.add_table(
-        ['class', 'IoU, %', 'accuracy, %', 'IoU at boundaries, %', 'fraction of pixels, %', 'wrong pixels'],
-        [[name, 100 * ious[k], 100 * accuracy[k], 100 * at_boundaries[k], 100 * whole[1][k] / total.sum(),
-          Cell(int(errors[:, k].sum()), largest(errors[:, k]))] for k, name in enumerate(classes)])
+    report.add_section('Classes')
+    report.add_table(['class', 'IoU, %', 'accuracy, %', 'fraction of pixels, %', 'wrong pixels'], [
+        [name, 100 * ious[k], 100 * accuracy[k], 100 * whole[1][k] / total.sum(),
+         Cell(errors[:, k].sum(), largest(errors[:, k]))] for k, name in enumerate(classes)])
     report.add_section('Confusion', 'Pixels in percent of the annotated class. Rows are annotated, columns predicted.')
     report.add_confusion(total, classes, lambda row, column: largest(matrices[:, row, column]), percent=True)
     report.add_section('Worst images')
     report.add_pictures(largest(np.nan_to_num(loss)), 'Annotation and prediction of images that cost the most mIoU.')
     qualities = [record['quality'] for record in records if 'quality' in record]
-    suspects = add_suspects(report, qualities) if len(qualities) == len(records) else None
-    report.add_section('Places')
-    figure = Figure((5, 4))
-    axes = figure.subplots()
-    wrong, known = (sum(record[key] for record in records) for key in ('wrong', 'known'))
-    shown = axes.imshow(wrong / np.maximum(known, 1), vmin=0, extent=(0, 1, 1, 0), aspect='auto')
-    axes.set(xlabel='x of the image', ylabel='y of the image')
-    figure.colorbar(shown)
-    report.add_figure(figure, 'Fraction of wrong pixels by their place in the image.')
-    return dict(matrices=matrices, suspects=suspects)
+    if len(qualities) == len(records):
+        add_suspects(report, qualities)

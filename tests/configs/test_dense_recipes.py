@@ -5,11 +5,9 @@ import mmdet.datasets  # noqa: F401
 import mmseg.datasets  # noqa: F401
 import mmseg.datasets.transforms.loading
 import pytest
-import torch
 from mmengine.dataset import Compose
-from mmengine.optim import build_optim_wrapper
-from mmengine.registry import PARAM_SCHEDULERS, DefaultScope
-from templates_edited import parsed
+from mmengine.registry import DefaultScope
+from templates_edited import learning_rates, parsed
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 
@@ -55,24 +53,6 @@ DROP_PATH = {'retinanet_cvt13_coco': 0.1, 'retinanet_cvt13_custom': 0.1, 'semfpn
              'semfpn_cvt21_ade20k': 0.1, 'maskrcnn_resnet50_coco': 0., 'upernet_resnet50_ade20k': 0.}
 
 
-def rates(cfg, epochs, epoch_length):
-    """The learning rate before each iteration, by the recipe's own schedulers stepped as MMEngine steps them."""
-    wrapper = build_optim_wrapper(
-        torch.nn.Linear(1, 1), dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=cfg.optim_wrapper.optimizer.lr)))
-    schedulers = [PARAM_SCHEDULERS.build(dict(scheduler, optimizer=wrapper)) for scheduler in cfg.param_scheduler]
-    found = []
-    for _ in range(epochs):
-        for _ in range(epoch_length):
-            found.append(wrapper.optimizer.param_groups[0]['lr'])
-            for scheduler in schedulers:
-                if not scheduler.by_epoch:
-                    scheduler.step()
-        for scheduler in schedulers:
-            if scheduler.by_epoch:
-                scheduler.step()
-    return found
-
-
 def test_table_is_complete():
     names = {path.stem for path in CONFIGS.glob('*.py') if '_cvt_nano' not in path.stem}
     others = 'cvt13', 'cvt21', 'cvtw24', 'cvt_', 'simmim'
@@ -101,11 +81,12 @@ def test_learning_rate_by_epoch(schedule):
     names = [name for name in RECIPES if RECIPES[name][-1] == schedule]
     cfg, length = parsed(names[0]), 1200
     assert all(parsed(name).param_scheduler == cfg.param_scheduler for name in names)
-    found = rates(cfg, epochs, length)
+    lr = cfg.optim_wrapper.optimizer.lr
+    found = learning_rates(lr, cfg.param_scheduler, epochs, length)
     for i in [i for i in (0, 1, 100, 500, 999) if i < warmup]:
-        assert found[i] == pytest.approx(1e-4 * (0.001 + 0.999 * i / (warmup - 1)))
+        assert found[i] == pytest.approx(lr * (0.001 + 0.999 * i / (warmup - 1)))
     for epoch in range(epochs):
-        expected = 1e-4 * 0.1**sum(epoch >= fall for fall in falls)
+        expected = lr * 0.1**sum(epoch >= fall for fall in falls)
         assert found[(epoch + 1) * length - 1] == pytest.approx(expected), epoch
 
 
@@ -115,7 +96,8 @@ def test_learning_rate_by_iteration(schedule):
     names = [name for name in RECIPES if RECIPES[name][-1] == schedule]
     cfg = parsed(names[0])
     assert all(parsed(name).param_scheduler == cfg.param_scheduler for name in names)
-    found, lr = rates(cfg, 1, iterations), cfg.optim_wrapper.optimizer.lr
+    lr = cfg.optim_wrapper.optimizer.lr
+    found = learning_rates(lr, cfg.param_scheduler, 1, iterations)
     for i in [i for i in (0, 1, 100, 399) if i < warmup]:
         assert found[i] == pytest.approx(lr * (1e-6 + (1 - 1e-6) * i / (warmup - 1)))
     for i in (warmup, iterations // 4, iterations // 2, iterations - 1000, iterations - 1):

@@ -1,10 +1,12 @@
-"""tools/benchmark.py model, as users call it."""
+"""tools/benchmark.py, as users call it."""
 import json
 import re
+import tarfile
 from pathlib import Path
 
 import pytest
 from load_tool import load_tool, run_tool
+from tiny_training import write_config
 
 from cvt_dense.models import CvT
 
@@ -24,33 +26,25 @@ def measuring(benchmark):
 
 def test_measures_and_writes(tmp_path):
     out = run_tool('benchmark', 'model', 'cvt-13', '--sizes', '32x48,224', '--batch', 1, '--rounds', 2,
-                   '--compare', 'fused', '--json', tmp_path / 'new' / 'a.json', '--plot', tmp_path / 'a.png')
+                   '--compare', 'fused', '--json', tmp_path / 'new' / 'a.json')
     report = json.loads((tmp_path / 'new' / 'a.json').read_text())
     rows = report['rows']
     assert [(row['name'], row['size']) for row in rows] == [
         (name, size) for size in ([32, 48], [224, 224]) for name in ('eager', 'fused')]
-    for row in rows:
-        assert 0 < row['fastest_ms'] <= row['latency_ms'] and f"{row['name']:40}" in out
-        assert row['share_of_peak'] == pytest.approx(row['gflop'] / row['latency_ms'] * 1e3 / row['peak_gflops'])
-    # The paper's 4.53 G multiplications, each with an addition.
-    assert rows[2]['gflop'] == pytest.approx(2 * 4.53, rel=.02)
-    assert rows[3]['gflop'] == pytest.approx(rows[2]['gflop'], rel=.02)
+    assert all(row['latency_ms'] > 0 and f"{row['name']:40}" in out for row in rows)
+    assert rows[3]['speedup'] == pytest.approx(rows[2]['latency_ms'] / rows[3]['latency_ms'])
     # 20 million parameters in float32 are 0.07 GiB, activations come on top.
-    assert .07 < rows[2]['memory_gib'] < .5
-    cpu = report['environment']['device']
-    assert re.search(rf'^peak: \d+ GFLOP/s in float32 by (MKL|BLAS|oneDNN), .*{re.escape(cpu)}', out, re.M)
-    assert (tmp_path / 'a.png').read_bytes().startswith(b'\x89PNG')
+    assert .07 < rows[2]['memory_gib'] < .5 and 15e6 < rows[2]['parameters'] < 25e6
     assert report['settings']['sizes'] == [[32, 48], [224, 224]] and report['environment']['torch']
     assert report['settings']['json'] == 'a.json', 'without the folder of this machine'
 
 
 @pytest.mark.parametrize('config, batch', [('retinanet_cvt13_coco', 1), ('cvt13_in1k', 2)])
-def test_whole_models(benchmark, measuring, monkeypatch, config, batch):
+def test_whole_models(benchmark, measuring, config, batch):
     """Outputs, gradients of every part, and variants with the same weights."""
     import torch
     from torch.utils._pytree import tree_leaves
-    monkeypatch.setattr('sys.argv', ['benchmark.py', 'model', f'{CONFIGS}/{config}.py', '--batch', str(batch)])
-    args = benchmark.parse_args()
+    args = benchmark.build_parser().parse_args(['model', f'{CONFIGS}/{config}.py', '--batch', str(batch)])
     models = {name: measuring.build(name, args, (64, 96)) for name in ('eager', 'fused', 'windowed')}
     inputs = measuring.inputs_of(models['eager'], args, (64, 96))
     assert inputs['inputs'].shape == (batch, 3, 64, 96)
@@ -87,7 +81,6 @@ def test_runtimes_are_further_columns(monkeypatch):
     out = run_tool('benchmark', 'model', 'cvt-13', '--device', 'cpu', '--size', 32, '--batch', 3, '--rounds', 1,
                    '--compare', ','.join(names[1:]))
     assert all(re.search(rf'^{name} +\S+ +[\d.]+', out, re.M) for name in names)
-    assert re.search(r'^peak: \d+ GFLOP/s in float32 by .*, \d+ GFLOP/s in bf16 by', out, re.M)
 
 
 def test_parts_of_a_detector_add_up(tmp_path):
@@ -100,3 +93,16 @@ def test_parts_of_a_detector_add_up(tmp_path):
     for row in rows:
         assert all(value > 0 for value in row.values())
         assert row.pop('whole_ms') == pytest.approx(sum(row.values()))
+
+
+def test_data_in_a_tar_file_beside_the_model(tmp_path):
+    config = write_config(tmp_path)
+    train = config.parent / 'data' / 'train'
+    with tarfile.open(f'{train}.tar', 'w') as tar:
+        tar.add(train, '.')
+    output = run_tool('benchmark', 'data', config, '--workers', '0,1', '--steps', '2', '--cfg-options',
+                      'train_dataloader.dataset.split=train.tar')
+    rates = dict(re.findall(r'^(data, \d workers|training step, cpu) +([\d.]+)$', output, re.M))
+    assert list(rates) == ['data, 0 workers', 'data, 1 workers', 'training step, cpu']
+    data, training = max(float(rates[name]) for name in list(rates)[:2]), float(rates['training step, cpu'])
+    assert ('The model limits' if data > training > 0 else 'The data limits') in output

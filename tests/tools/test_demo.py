@@ -33,7 +33,7 @@ def test_table_commands_and_pictures(demo):
     for (_, options), start in zip(commands, weights, strict=True):
         assert f'model.backbone.init_cfg.checkpoint={start}' in ' '.join(shlex.split(options))
     for name in ('curves.png', 'predictions.png'):
-        assert f'{work_dir}/{name}' in output and min(Image.open(work_dir / name).size) > 500
+        assert f'{work_dir}/{name}' in output and min(Image.open(work_dir / name).size) > 400
     counts = dict(photographs=2, classification=6, detection=2, segmentation=2)
     assert {task: len(list((work_dir / 'predictions' / task).iterdir())) for task in counts} == {
         task: number + 1 for task, number in counts.items()}  # with an overview each

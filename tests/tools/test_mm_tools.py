@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from _shapes import generate
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,42 +19,29 @@ BACKBONE = """dict(
         type='cvt_dense.CvT', arch=dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6)){options})"""
 
 DETECTOR = """
-default_scope = 'mmdet'
-classes = ('arrow', 'circle', 'crescent', 'cross', 'ring', 'square', 'star', 'triangle')
+_base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 model = dict(
-    type='RetinaNet',
-    data_preprocessor=dict(type='DetDataPreprocessor', mean=[120.] * 3, std=[60.] * 3, pad_size_divisor=32),
+    data_preprocessor=dict(mean=[120.] * 3, std=[60.] * 3),
     backbone={backbone},
-    neck=dict(type='FPN', in_channels=[24, 48], out_channels=16, num_outs=2),
+    neck=dict(_delete_=True, type='FPN', in_channels=[24, 48], out_channels=16, num_outs=2),
     bbox_head=dict(
-        type='RetinaHead', num_classes=8, in_channels=16, feat_channels=16, stacked_convs=1,
-        anchor_generator=dict(type='AnchorGenerator', scales=[4.], ratios=[1.], strides=[8, 16])),
-    train_cfg=dict(assigner=dict(type='MaxIoUAssigner', pos_iou_thr=0.5, neg_iou_thr=0.4, min_pos_iou=0),
-                   sampler=dict(type='PseudoSampler'), allowed_border=-1, pos_weight=-1),
-    test_cfg=dict(nms_pre=50, min_bbox_size=0, score_thr=0., nms=dict(type='nms', iou_threshold=0.5), max_per_img=9))
-train_pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True),
-                  dict(type='PackDetInputs')]
-test_pipeline = [
-    dict(type='LoadImageFromFile'), dict(type='Resize', scale=(64, 64), keep_ratio=True),
-    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor'))]
-data = dict(type='CocoDataset', data_root={data!r}, metainfo=dict(classes=classes))
+        num_classes=8, in_channels=16, feat_channels=16, stacked_convs=1,
+        anchor_generator=dict(_delete_=True, type='AnchorGenerator', scales=[4.], ratios=[1.], strides=[8, 16])),
+    test_cfg=dict(nms_pre=50, score_thr=0., max_per_img=9))
+data = dict(data_root={data!r}, metainfo=dict(
+    classes=('arrow', 'circle', 'crescent', 'cross', 'ring', 'square', 'star', 'triangle')))
+workers = dict(num_workers=0, persistent_workers=False)
 train_dataloader = dict(
-    batch_size=2, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=True),
-    dataset=dict(ann_file='annotations/instances_train.json', data_prefix=dict(img='train/'),
-                 pipeline=train_pipeline, **data))
+    dataset=dict(ann_file='annotations/instances_train.json', data_prefix=dict(img='train/'), **data), **workers)
 val_dataloader = dict(
-    batch_size=1, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False),
-    dataset=dict(ann_file='annotations/instances_val.json', data_prefix=dict(img='val/'), test_mode=True,
-                 pipeline=test_pipeline, **data))
+    dataset=dict(ann_file='annotations/instances_val.json', data_prefix=dict(img='val/'), **data), **workers)
 test_dataloader = val_dataloader
-val_evaluator = test_evaluator = dict(
-    type='CocoMetric', ann_file={data!r} + '/annotations/instances_val.json', metric='bbox')
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=1)
-val_cfg, test_cfg = dict(type='ValLoop'), dict(type='TestLoop')
+val_evaluator = dict(ann_file={data!r} + '/annotations/instances_val.json')
+test_evaluator = val_evaluator
+train_cfg = dict(max_epochs=1)
 optim_wrapper = dict(
-    type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
+    _delete_=True, type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
     constructor='cvt_dense.LayerDecayOptimWrapperConstructor', paramwise_cfg=dict(decay_rate=0.9))
-visualizer = dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')])
 """
 
 
@@ -124,12 +110,6 @@ for sys.argv in steps:
 """
 
 
-@pytest.fixture(scope='module')
-def shapes(tmp_path_factory) -> Path:
-    return generate(tmp_path_factory.mktemp('shapes') / 'data', size=64, train=4, val=2, train_per_class=1,
-                    val_per_class=1)
-
-
 def tool(package: str, name: str) -> Path:
     """A script of an installed package."""
     return Path(importlib.util.find_spec(package).origin).parent / f'.mim/tools/{name}.py'
@@ -137,7 +117,7 @@ def tool(package: str, name: str) -> Path:
 
 @pytest.mark.parametrize('package', ['mmdet', 'mmseg'])
 def test_own_tools_and_inferencers(shapes, tmp_path, package):
-    options = ', out_indices=(1, 2)' if package == 'mmdet' else ''
+    options = ', _delete_=True, out_indices=(1, 2)' if package == 'mmdet' else ''
     text, part = (DETECTOR, 'detection') if package == 'mmdet' else (SEGMENTOR, 'segmentation')
     config = tmp_path / 'config.py'
     config.write_text(text.format(backbone=BACKBONE.format(options=options), data=str(shapes / part)))

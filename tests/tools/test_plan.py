@@ -1,13 +1,6 @@
-"""tools/benchmark.py plan."""
-import sys
-from pathlib import Path
-
+"""benchmarks/plan.py."""
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / 'tools'))
-
-from _benchmark.plan import plan
+from plan import plan
 
 
 def test_by_hand():

@@ -1,15 +1,9 @@
 """A published model predicts the same elsewhere, through a hub too; a hostile folder is refused."""
-import base64
 import json
-import os
-import subprocess
-import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import shutil
 from pathlib import Path
 
 import numpy as np
-import publish
 import pytest
 from load_tool import run_tool
 from mmengine.config import Config
@@ -20,8 +14,6 @@ from cvt_dense.config.published import CONFIG, LARGEST, WEIGHTS
 from cvt_dense.config.read import redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.weights import load_weights_file
-
-TOOLS = Path(publish.__file__).parent
 
 
 @pytest.fixture(scope='module')
@@ -36,7 +28,7 @@ def published(nano, tmp_path_factory) -> dict[str, Path]:
     """By task, the folder of a published model, without a test."""
     folders = {task: tmp_path_factory.mktemp('published') / task for task in nano}
     for task, (config, checkpoint) in nano.items():
-        publish.main([str(config), str(checkpoint), str(folders[task]), '--license', 'mit', '--no-test'])
+        run_tool('publish', config, checkpoint, folders[task], '--license', 'mit', '--no-test')
     return folders
 
 
@@ -99,53 +91,20 @@ def test_links_and_pickles_are_refused(tmp_path, published):
         inference.load(tmp_path)
 
 
-class Hub(BaseHTTPRequestHandler):
-    """The requests of ``create_repo``, ``upload_folder`` and ``hf_hub_download``, for one repository."""
-    files: dict[str, bytes] = {}
+def test_through_a_hub(nano, image, tmp_path, monkeypatch):
+    """A folder takes the place of huggingface_hub's uploads and downloads."""
+    hub = tmp_path / 'hub'
 
-    def answer(self, body: bytes, **headers: str) -> None:
-        self.send_response(200)
-        for name, value in dict(headers, Content_Length=str(len(body))).items():
-            self.send_header(name.replace('_', '-'), value)
-        self.end_headers()
-        if self.command != 'HEAD':
-            self.wfile.write(body)
+    def download(repository, name, local_files_only, **_):
+        if local_files_only or not (hub / repository / name).is_file():
+            raise OSError
+        return str(hub / repository / name)
 
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers['Content-Length']))
-        url = f'http://{self.headers["Host"]}/me/mine'
-        if '/preupload/' in self.path:
-            names = [file['path'] for file in json.loads(body)['files']]
-            answer = dict(files=[dict(path=name, uploadMode='regular', shouldIgnore=False) for name in names])
-        elif '/commit/' in self.path:
-            for line in map(json.loads, body.splitlines()):
-                if line['key'] == 'file':
-                    self.files[line['value']['path']] = base64.b64decode(line['value']['content'])
-            answer = dict(success=True, commitOid='0' * 40, commitUrl=f'{url}/commit/{"0" * 40}')
-        else:
-            answer = dict(url=url, name='me/mine')
-        self.answer(json.dumps(answer).encode(), Content_Type='application/json')
-
-    def do_GET(self) -> None:
-        content = self.files.get(self.path.rpartition('/')[2], b'{}')
-        self.answer(content, ETag=f'"{abs(hash(content))}"', X_Repo_Commit='0' * 40)
-
-    do_HEAD = do_GET
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-def test_through_a_hub(nano, image, tmp_path):
-    server = ThreadingHTTPServer(('127.0.0.1', 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    env = dict(os.environ, HF_ENDPOINT=f'http://127.0.0.1:{server.server_port}', HF_HUB_OFFLINE='0', HF_TOKEN='hf_x',
-               HF_HOME=str(tmp_path / 'hf'), HF_HUB_DISABLE_XET='1')
-    for command in (['publish.py', *nano['classification'], 'hf://me/mine', '--license', 'mit', '--no-test'],
-                    ['predict.py', 'hf://me/mine', image, '--out-dir', tmp_path / 'drawn']):
-        ended = subprocess.run([sys.executable, *map(str, [TOOLS / command[0], *command[1:]])], env=env, text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        assert ended.returncode == 0, ended.stdout
-    server.shutdown()
-    assert set(Hub.files) == {CONFIG, WEIGHTS, 'README.md'}
+    monkeypatch.setattr('huggingface_hub.hf_hub_download', download)
+    monkeypatch.setattr('huggingface_hub.HfApi.create_repo', lambda api, repository, **_: None)
+    monkeypatch.setattr('huggingface_hub.HfApi.upload_folder', lambda api, repo_id, folder_path, **_: shutil.copytree(
+        folder_path, hub / repo_id))
+    run_tool('publish', *nano['classification'], 'hf://me/mine', '--license', 'mit', '--no-test')
+    assert {path.name for path in (hub / 'me/mine').iterdir()} == {CONFIG, WEIGHTS, 'README.md'}
+    run_tool('predict', 'hf://me/mine', image, '--out-dir', tmp_path / 'drawn')
     assert (tmp_path / 'drawn' / 'a.png').is_file()

@@ -90,7 +90,7 @@ def _an_image_without_objects(cfg, data: Path) -> None:
 @pytest.mark.parametrize('task, change', [
     ('classification', _in_tars), ('detection', _an_image_without_objects), ('segmentation', _joined)])
 def test_kinds_of_data(nano, shapes, tmp_path, task, change):
-    """Each gives both pages, without images that cannot be read, and two equal networks are equal on it."""
+    """Each gives both pages, without images that cannot be read."""
     config, checkpoint = nano[task]
     data = Path(shutil.copytree(shapes / task, tmp_path / 'data'))
     cfg = Config.fromfile(config)
@@ -101,12 +101,11 @@ def test_kinds_of_data(nano, shapes, tmp_path, task, change):
     common = '--data-root', data, '--no-check'
     run_tool('browse', tmp_path / 'config.py', *common, '--out-dir', tmp_path / 'browse', '--number', 2,
              '--cfg-options', 'train_dataloader.batch_size=2')
-    run_tool('diagnose', tmp_path / 'config.py', checkpoint, '--compare', checkpoint, *common, '--out-dir',
-             tmp_path / 'diagnose', '--work-dir', tmp_path / 'run')
+    run_tool('diagnose', tmp_path / 'config.py', checkpoint, *common, '--out-dir', tmp_path / 'diagnose', '--work-dir',
+             tmp_path / 'run')
     for tool in ('browse', 'diagnose'):
         summary = json.loads((tmp_path / tool / 'report.json').read_text())['summary']
         assert not any('cannot be read' in line for line in summary), summary
-    assert 'is +0.00 points' in summary[0]
 
 
 @pytest.fixture
@@ -123,22 +122,16 @@ def edit(file: Path, change) -> None:
 def test_unreadable_images_are_named_and_the_others_reported(nano, detection_data, tmp_path):
     for split in ('train', 'val'):
         (detection_data / split / '00000.png').write_bytes(b'no image')
-    config, checkpoint = nano['detection']
-    run_tool('browse', config, '--data-root', detection_data, '--out-dir', tmp_path / 'browse')
-    run_tool('diagnose', config, checkpoint, '--data-root', detection_data, '--out-dir', tmp_path / 'diagnose',
-             '--work-dir', tmp_path)
-    for tool, number in (('browse', 2), ('diagnose', 1)):
-        summary = json.loads((tmp_path / tool / 'report.json').read_text())['summary']
-        assert any(f'{number} images cannot be read' in line and '00000.png' in line for line in summary), tool
+    run_tool('browse', nano['detection'][0], '--data-root', detection_data, '--out-dir', tmp_path / 'browse')
+    summary = json.loads((tmp_path / 'browse/report.json').read_text())['summary']
+    assert any('2 images cannot be read' in line and '00000.png' in line for line in summary)
 
 
 def test_wrong_arguments_and_data_end_before_anything_is_written(nano, detection_data, tmp_path):
     config, checkpoint = nano['detection']
     out = tmp_path / 'report'
     args = config, checkpoint, '--data-root', detection_data, '--out-dir', out, '--work-dir', tmp_path / 'run'
-    for more, named in ((('--split', 'other'), '--split'), (('--compare', 'no.pth'), 'no.pth'),
-                        (('--out-dir', detection_data), '--out-dir')):
-        assert named in run_tool('diagnose', *args, *more, rc=2) and not out.exists()
+    assert '--out-dir' in run_tool('diagnose', *args, '--out-dir', detection_data, rc=2) and not out.exists()
     edit(detection_data / 'annotations/instances_val.json', lambda content: content.update(images=[]))
     assert 'test_dataloader' in run_tool('diagnose', *args, rc=2) and not out.exists()
     out.mkdir()
@@ -146,14 +139,3 @@ def test_wrong_arguments_and_data_end_before_anything_is_written(nano, detection
     for force in ((), ('--force', )):
         run_tool('diagnose', *args, *force, rc=2)
     assert [path.name for path in out.iterdir()] == ['thesis.tex']
-
-
-def test_other_folders_stay(nano, shapes, tmp_path):
-    """A report that replaces an older one leaves the user's folders with similar names as they are."""
-    config, _ = nano['classification']
-    for name in ('report.old', 'report.partial'):
-        (tmp_path / name).mkdir()
-    for force in ((), ('--force', )):
-        run_tool('browse', config, '--data-root', shapes / 'classification', '--out-dir', tmp_path / 'report', *force,
-                 '--number', 1, '--cfg-options', 'train_dataloader.batch_size=2')
-    assert sorted(path.name for path in tmp_path.iterdir()) == ['report', 'report.old', 'report.partial']

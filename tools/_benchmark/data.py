@@ -1,15 +1,14 @@
 """``benchmark.py data``: the input pipeline beside the training step."""
 import argparse
-import copy
 import itertools
 import statistics
 import time
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
 
 import torch
-from mmengine.model import BaseModel, revert_sync_batchnorm
-from mmengine.optim import OptimWrapper, build_optim_wrapper
+from mmengine.model import revert_sync_batchnorm
+from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
@@ -20,6 +19,8 @@ from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.flags import TrainFlags
 from cvt_dense.launch.machine import adapt_to_machine
 from cvt_dense.launch.read import read_training
+
+from .measure import seconds
 
 HELP = 'the input pipeline beside the training step, in images/s'
 
@@ -35,12 +36,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--steps', type=int, default=20, help='timed batches, of the data three times (20)')
     parser.add_argument('--device', choices=('cpu', 'cuda'),
                         default='cuda' if torch.cuda.is_available() else 'cpu')
-
-
-def check(args: argparse.Namespace) -> None:
-    """Raise ValueError for arguments that are not allowed."""
-    if args.steps < 1 or any(workers < 0 for workers in args.workers or ()):
-        raise ValueError(f'--steps {args.steps} --workers {args.workers}: at least 1 step, 0 or more workers')
 
 
 def loading_rate(batches: Iterator, loader: DataLoader, steps: int) -> float:
@@ -59,28 +54,10 @@ def loading_rate(batches: Iterator, loader: DataLoader, steps: int) -> float:
     return steps * loader.batch_size / (time.perf_counter() - start)
 
 
-def training_rate(model: BaseModel, optim_wrapper: OptimWrapper, batch: dict[str, Any],
-                  args: argparse.Namespace) -> float:
-    """Return the images per second of training steps that repeat one batch.
-
-    Args:
-        model: the model.
-        optim_wrapper: optimizer of the model.
-        batch: a batch of the loader.
-        args: command line, for the number of steps and the device.
-    """
-    for step in range(args.steps + 1):
-        if step == 1:  # the first one is slower
-            start = time.perf_counter()
-        model.train_step(batch, optim_wrapper)
-    if args.device == 'cuda':
-        torch.cuda.synchronize()
-    return args.steps * len(batch['inputs']) / (time.perf_counter() - start)
-
-
 def run(args: argparse.Namespace) -> None:
     """Print how fast a config's training data is loaded, and how fast its model trains on a batch of it."""
     with command_line.report_errors(ValueError):
+        command_line.check_value('--steps', args.steps, 1)
         cfg = read_training(TrainFlags.of(args))
         adapt_to_machine(cfg, 'none')
         init_default_scope(cfg.get('default_scope') or 'mmengine')
@@ -90,19 +67,19 @@ def run(args: argparse.Namespace) -> None:
     print(f'{"":24} {"images/s":>9}')
     rates = {}
     for workers in args.workers or [cfg.train_dataloader.get('num_workers', 0)]:
-        loader_cfg = copy.copy(cfg.train_dataloader)
-        loader_cfg.update(num_workers=workers, persistent_workers=workers > 0)
-        loader = Runner.build_dataloader(loader_cfg, seed=0)
+        loader = Runner.build_dataloader(
+            dict(cfg.train_dataloader, num_workers=workers, persistent_workers=workers > 0), seed=0)
         if len(loader) == 0:
-            raise SystemExit(f'{args.config}: {len(cfg.train_dataloader.dataset)} training images do not fill one '
-                             f'batch of {loader_cfg.batch_size}; set train_dataloader.batch_size with --cfg-options.')
+            raise SystemExit(f'{len(cfg.train_dataloader.dataset)} training images do not fill one batch of '
+                             f'train_dataloader.batch_size={loader.batch_size}; set it with --cfg-options.')
         batches = itertools.chain.from_iterable(itertools.repeat(loader))
         rates[workers] = statistics.median(loading_rate(batches, loader, args.steps) for _ in range(3))
         print(f'{f"data, {workers} workers":24} {rates[workers]:9.1f}', flush=True)
         batch = next(batches)
         del batches, loader
-    training = training_rate(model, optim_wrapper, batch, args)
-    print(f'{"training step, " + args.device:24} {training:9.1f}')
-    workers, rate = max(rates.items(), key=lambda item: item[1])
-    print(f'{"The model" if rate > training else "The data"} limits the speed: {workers} workers load '
-          f'{rate / training:.2f} times as many images as one training process takes.')
+    step = partial(model.train_step, batch, optim_wrapper)
+    step()  # the first one is slower
+    spent = statistics.median(seconds(step, args.device) for _ in range(args.steps))
+    print(f'{"training step, " + args.device:24} {len(batch["inputs"]) / spent:9.1f}')
+    limit = 'model' if max(rates.values()) > len(batch['inputs']) / spent else 'data'
+    print(f'The {limit} limits the speed of one training process.')

@@ -1,8 +1,8 @@
 """``benchmark.py parts``: the time of each part of detectors and segmentors.
 
 From normalised images to final boxes, masks or label maps, with random weights, one image a step. ``post`` is what no
-module does: decoding boxes, NMS, pasting masks, resizing and choosing classes. So many class scores pass a detector's
-threshold as ``--candidates`` sets, because few do in a trained one; of random scores all or none would.
+module does: decoding boxes, NMS, pasting masks, resizing and choosing classes. 1,000 class scores pass a detector's
+threshold, because few do in a trained one; of random scores all or none would.
 """
 import argparse
 import importlib.util
@@ -27,13 +27,13 @@ from .report import write_json
 
 HELP = 'the time of backbone, neck, heads and post-processing of whole detectors and segmentors'
 PARTS = ('backbone', 'neck', 'heads', 'post')
+CANDIDATES = 1000  # class scores that pass to NMS
 
 
 def config_file(name: str) -> Path:
     """Return the file of a config; 'mmdet::swin/NAME.py' is a file of an installed package."""
     package, _, path = name.rpartition('::')
-    spec = importlib.util.find_spec(package) if package else None
-    return Path(spec.origin).parent / '.mim/configs' / path if spec else Path(name)
+    return Path(importlib.util.find_spec(package).origin).parent / '.mim/configs' / path if package else Path(name)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -43,17 +43,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--size', type=parse_size, metavar='HxW', default=(800, 1344), help='image (800x1344)')
     parser.add_argument('--rounds', type=int, default=11, help='timed rounds; medians are reported (11)')
     parser.add_argument('--fuse', action='store_true', help='fuse models with a CvT, as tools/test.py does')
-    parser.add_argument('--candidates', type=int, default=1000, help='scores that pass to NMS (1000)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write every number there')
-
-
-def check(args: argparse.Namespace) -> None:
-    """Raise ValueError for arguments that are not allowed."""
-    for name in args.configs:
-        if not config_file(name).is_file():
-            raise ValueError(f"{name}: no such config file, nor one of an installed package's")
-    if args.rounds < 1 or args.candidates < 1:
-        raise ValueError(f'--rounds {args.rounds} --candidates {args.candidates}: both must be at least 1')
 
 
 def build(name: str) -> BaseModel:
@@ -64,23 +54,21 @@ def build(name: str) -> BaseModel:
         return revert_sync_batchnorm(MODELS.build(cfg.model)).eval()
 
 
-def pass_candidates(model: BaseModel, batch: dict, number: int) -> None:
-    """Set the score threshold of a detector's second stage so that a fixed number of class scores reach it.
+def pass_candidates(model: BaseModel, batch: dict) -> None:
+    """Set the score threshold of a detector's second stage, if it has one, so that :data:`CANDIDATES` scores reach it.
 
     Args:
-        model: the detector; models without a second stage are not changed.
+        model: the model.
         batch: inputs of ``model.predict``.
-        number: scores that reach the threshold.
     """
-    heads = getattr(model, 'roi_head', None)
-    if heads is None:
+    if not hasattr(model, 'roi_head'):
         return
-    scores = []
+    heads, scores = model.roi_head, []
     last = heads.bbox_head[-1] if isinstance(heads.bbox_head, nn.ModuleList) else heads.bbox_head
     hook = last.register_forward_hook(lambda module, inputs, out: scores.append(out[0].softmax(1)[:, :-1].flatten()))
     model.predict(*batch.values())
     hook.remove()
-    heads.test_cfg.score_thr = float(scores[0].topk(min(number, len(scores[0]))).values[-1])
+    heads.test_cfg.score_thr = float(scores[0].topk(min(CANDIDATES, len(scores[0]))).values[-1])
 
 
 class Stopwatch:
@@ -112,7 +100,8 @@ class Stopwatch:
 def run(args: argparse.Namespace) -> None:
     """Measure the parts of each model and print the table."""
     runs = {}
-    with command_line.report_errors(ValueError):
+    with command_line.report_errors(ValueError, FileNotFoundError):
+        command_line.check_value('--rounds', args.rounds, 1)
         for name in args.configs:
             model = build(name)
             if args.fuse:
@@ -120,7 +109,7 @@ def run(args: argparse.Namespace) -> None:
                     fuse(model)
                 use_cpu_kernels(model)
             batch = random_batch(model, 1, args.size)
-            pass_candidates(model, batch, args.candidates)
+            pass_candidates(model, batch)
             runs[name] = model, batch, Stopwatch(model)
             model.predict(*batch.values())  # warms up
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in runs}

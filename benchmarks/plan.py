@@ -1,4 +1,6 @@
-"""``benchmark.py plan``: estimate the cost of a config's training without running it.
+"""Estimates the cost of a config's training without running it.
+
+    python benchmarks/plan.py configs/cvt13_in1k.py --gpus 8 --flops 989e12 --utilisation 0.35
 
 A step costs 3 times the forward pass (backward computes gradients of inputs and of weights), and the backbone's once
 more with ``with_cp=True``; a teacher runs forward only; a multiplication and an addition are 2 FLOPs. So::
@@ -6,9 +8,9 @@ more with ``with_cp=True``; a teacher runs forward only; a multiplication and an
     GPU-hours = images * 2 * (3 * MACs + recomputed MACs + teacher's MACs) / (flops * utilisation) / 3600
     days = GPU-hours / gpus / 24
 
-``--images-per-second`` takes what one GPU was measured to train (``benchmark.py model CONFIG --mode train``, or the end
-of a run's log) instead. Evaluation is not counted. The total batch is the recipe's, whatever ``--gpus`` is. Memory is
-``--gib-per-image`` times the images a GPU, and 8 bytes a parameter for AdamW (4 more with averaged weights).
+``--images-per-second`` takes what one GPU was measured to train (``tools/benchmark.py model CONFIG --mode train``, or
+the end of a run's log) instead. Evaluation is not counted. The total batch is the recipe's, whatever ``--gpus`` is.
+Memory is ``--gib-per-image`` times the images a GPU, and 8 bytes a parameter for AdamW (4 more with averaged weights).
 """
 import argparse
 import sys
@@ -16,6 +18,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
 
 import timm
 import torch
@@ -27,12 +32,9 @@ from mmengine.logging import MMLogger
 from cvt_dense.launch import command_line
 from cvt_dense.nodes import dicts, type_name
 
-HELP = 'GPU-hours, days, memory and disk of a whole training, from counted FLOPs or a measured speed'
-
 # Training images by the last part of data_root; of COCO those with objects, which MMDetection keeps.
 TRAINING_IMAGES = dict(imagenet=1_281_167, imagenet22k=14_197_122, coco=117_266, ADEChallengeData2016=20_210,
                        cityscapes=2_975, cifar10=50_000, cifar100=50_000, flowers=2_040, pets=3_680)
-
 
 H100 = 989e12  # dense bf16 operations per second
 
@@ -76,8 +78,9 @@ def plan(images: int, macs: float, gpus: int, total_batch: int, *, recomputed: f
     return Plan(images, per_image, rate, hours, hours / gpus / 24, total_batch / gpus)
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add this command's arguments to a parser."""
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('config', help='config file')
     parser.add_argument('--gpus', type=int, default=8, help='number of GPUs (8)')
     parser.add_argument('--flops', type=float, default=H100,
@@ -91,18 +94,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
                         help='images of an epoch (known: ' + ', '.join(TRAINING_IMAGES) + ')')
     parser.add_argument('--gib-per-image', type=float, metavar='GIB',
                         help='memory of one image in training (docs/results/speed.md): what a GPU needs')
-
-
-def check(args: argparse.Namespace) -> None:
-    """Raise ValueError for arguments that are not allowed."""
-    for name in ('gpus', 'flops', 'images_per_second', 'images', 'gib_per_image'):
-        value = getattr(args, name)
-        if value is not None and not value > 0:
-            raise ValueError(f'--{name.replace("_", "-")} {value}: must be more than 0')
-    if not 0 < args.utilisation <= 1:
-        raise ValueError(f'--utilisation {args.utilisation}: must be a fraction, more than 0 and at most 1')
-    if not Path(args.config).is_file():
-        raise ValueError(f'{args.config} is not a config file')
+    return parser
 
 
 def training_images(cfg: Config, of_an_epoch: int | None) -> tuple[int, int]:
@@ -162,8 +154,9 @@ def teacher_macs(cfg: Config, size: tuple[int, int]) -> float:
     return sum(count({'teacher': network}, partial(network, torch.empty(1, 3, *size, device='meta')))[0].values())
 
 
-def run(args: argparse.Namespace) -> None:
-    """Print the plan."""
+def main() -> None:
+    """Print the plan of the training that the command line names."""
+    args = build_parser().parse_args()
     MMLogger.get_current_instance().setLevel('WARNING')  # mmdet logs every parameter that it initialises
     with command_line.report_errors(ValueError):
         cfg = Config.fromfile(args.config)
@@ -216,4 +209,7 @@ def print_plan(args: argparse.Namespace, cfg: Config, size: tuple[int, int], fou
     print(args.config)
     for name, value, remark in rows:
         print(f'{name:<{widths[0]}}  {value:>{widths[1]}}  {remark}'.rstrip())
-    sys.stdout.flush()
+
+
+if __name__ == '__main__':
+    main()

@@ -1,15 +1,13 @@
-"""Run trainings side by side, each resumable, and read their results, for study.py and demo.py."""
+"""Run trainings side by side, each resumable, and read their results, for study.py and tools/demo.py."""
 import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,34 +40,23 @@ class Run:
     evaluated: bool = True
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end the process with a line instead of a traceback."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.exit('\ninterrupted: run the same command again to continue')
-
-
-def record_settings(work_dir: Path, file: str, settings: dict, what: str, may_grow: bool = False) -> None:
-    """Write the settings of a study or demo into its work dir, or compare them with those written before.
+def record_settings(work_dir: Path, file: str, settings: dict, what: str) -> None:
+    """Write the settings of a study or demo into its work dir, which may get further ones later.
 
     Args:
         work_dir: is made if it does not exist.
         file: name of the file in ``work_dir``.
         settings: JSON values by name.
         what: 'study' or the like, for the error.
-        may_grow: settings may be added later and left out again.
 
     Raises:
-        UserError: the folder holds something else, or the same with other settings.
+        UserError: the folder holds something else, or the same with another value of a setting.
     """
     path, settings = work_dir / file, json.loads(json.dumps(settings))
     before = json.loads(path.read_text()) if path.exists() else {}
     if not before and work_dir.exists() and any(work_dir.iterdir()):
         raise UserError(f'{work_dir} is not empty and holds no {what}: give another --work-dir.')
-    names = before.keys() & settings.keys() if may_grow else before.keys() | settings.keys()
-    changed = sorted(key for key in names if before and before.get(key) != settings.get(key))
+    changed = sorted(key for key in before.keys() & settings.keys() if before[key] != settings[key])
     if changed:
         raise UserError(f'{work_dir} holds a {what} with other settings ({", ".join(changed)}; see {path}): give '
                         'another --work-dir, or delete this one.')
@@ -89,13 +76,11 @@ def run_together(commands: dict[str, list[str]], logs: dict[str, Path]) -> dict[
     Returns:
         By name of each command that failed: its exit code and the end of its log. The others ran to their end.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    given = int(os.environ.get('OMP_NUM_THREADS') or cores)  # fewer, where others use the machine too
-    threads = str(max(1, min(given, cores // len(commands))))
+    cores = int(os.environ.get('OMP_NUM_THREADS') or len(os.sched_getaffinity(0)))
+    threads = str(max(1, cores // len(commands)))
     env = dict(os.environ, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, PYTHONWARNINGS='ignore')
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the commands end too
     start = shown = time.time()
-    interval = 2 if sys.stdout.isatty() else 20
     processes: dict[str, subprocess.Popen] = {}
     try:
         for name, command in commands.items():
@@ -105,18 +90,19 @@ def run_together(commands: dict[str, list[str]], logs: dict[str, Path]) -> dict[
                     [sys.executable, *command], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
         while any(process.poll() is None for process in processes.values()):
             time.sleep(0.2)
-            if time.time() - shown > interval:
+            if time.time() - shown > 10:
                 shown = time.time()
-                _show(f'{shown - start:.0f} s', [_progress(name, logs[name]) for name in commands])
+                print('  |  '.join([f'    {shown - start:.0f} s', *filter(None, map(_progress, logs.values()))]),
+                      flush=True)
+    except KeyboardInterrupt:
+        sys.exit('\ninterrupted: run the same command again to continue')
     finally:
         for process in processes.values():
             process.terminate()
             process.wait()
     failed = {name: f'{name} failed with exit code {process.returncode}; {_end_of(logs[name])}'
               for name, process in processes.items() if process.returncode}
-    _show(f'{"failed" if failed else "done"} in {time.time() - start:.0f} s', [])
-    if sys.stdout.isatty():
-        print()
+    print(f'    {"failed" if failed else "done"} in {time.time() - start:.0f} s', flush=True)
     return failed
 
 
@@ -125,23 +111,10 @@ def _end_of(log: Path) -> str:
     return f'the end of its log {log}:\n{tail}'
 
 
-def _show(time_taken: str, parts: list[str]) -> None:
-    """Print one line; on a terminal it replaces the one before."""
-    line = '    ' + '  |  '.join([time_taken, *filter(None, parts)])
-    if sys.stdout.isatty():
-        width = shutil.get_terminal_size().columns - 1
-        print('\r' + line[:width].ljust(width), end='', flush=True)
-    else:
-        print(line, flush=True)
-
-
-def _progress(name: str, log: Path) -> str:
+def _progress(log: Path) -> str:
     """Return the last training line of a log in short, or '' where there is none."""
     found = PROGRESS.findall(log.read_text(errors='replace'))
-    if not found:
-        return ''
-    unit, position, loss = found[-1]
-    return f'{name}: {unit.lower()} {position}, loss {loss}'
+    return f'{log.stem}: {found[-1][0].lower()} {found[-1][1]}, loss {found[-1][2]}' if found else ''
 
 
 # -- trainings -------------------------------------------------------------------------------------

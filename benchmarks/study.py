@@ -1,6 +1,6 @@
-"""Trains a list of networks, each with several seeds, and compares accuracy and cost in a table and a picture.
+"""Trains a list of networks, each with several seeds, and compares accuracy and cost in a table.
 
-    python tools/study.py configs/studies/cifar_backbones.py --data-root data/cifar10
+    python benchmarks/study.py configs/studies/cifar_backbones.py --data-root data/cifar10
 
 A study is a file of a few names, see configs/studies. Every training is a command of this project, printed as it runs;
 the same command continues an interrupted study, or one with added members. A member that fails does not stop the
@@ -8,6 +8,7 @@ others; the table names it.
 """
 import argparse
 import json
+import re
 import statistics
 import sys
 from collections.abc import Sequence
@@ -16,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
 
-from _study import Run, interruptible, record_settings, run_together, train
+from _study import Run, record_settings, run_together, train
 from mmengine.config import Config
 
-from cvt_dense import curves
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
 
@@ -71,48 +71,23 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the checked arguments of the command line."""
-    parser = build_parser()
-    args = parser.parse_args(argv)
-    if args.jobs < 1:
-        parser.error(f'--jobs {args.jobs}: must be 1 or more')
-    return args
-
-
 def read_study(file: str, only: list[str] | None = None) -> list[Member]:
     """Return the members of a study, or those that are named in ``only``.
 
     Raises:
-        UserError: no such file; a setting or a member that does not exist.
+        UserError: a member that does not exist, or whose options change the network that is measured.
     """
-
-    def require(condition: Any, message: str) -> None:
-        if not condition:
-            raise UserError(f'{file}: {message}')
-
-    require(Path(file).is_file(), f'no such study. There are: {", ".join(sorted(map(str, STUDIES.glob("*.py"))))}.')
     study = Config.fromfile(file).to_dict()
-    allowed = [setting.name for setting in fields(Member)]
-    common = {key: study[key] for key in allowed if key in study}
-    members = []
-    for settings in study.get('members') or []:
-        settings = {**common, **settings}
-        require(set(settings) <= set(allowed) and {'name', 'config'} <= set(settings),
-                f'a member has {sorted(settings)}; allowed are {allowed}, and name and config must be there.')
-        member = Member(**settings)
-        member.config = str(ROOT / 'configs' / member.config)
-        require(Path(member.config).is_file(), f'{member.name} names {member.config}, which does not exist.')
-        uncounted = [option for option in member.options if option.startswith('model.') and '.init_cfg' not in option]
-        require(not (uncounted and member.size), f'{member.name} has the options {uncounted}, which the measured cost '
-                "would not have: give them as 'changes'.")
-        members.append(member)
-    names = [member.name for member in members]
-    require(names and len(set(names)) == len(names), f'it needs members with different names, but has {names}.')
+    common = {setting.name: study[setting.name] for setting in fields(Member) if setting.name in study}
+    members = [Member(**{**common, **settings}) for settings in study['members']]
     for member in members:
-        require(set(member.weights.values()) <= set(names), f'{member.name} takes the weights of '
-                f'{sorted(member.weights.values())}; there are {names}.')
-    require(set(only or ()) <= set(names), f'--only {only}: there are {names}.')
+        member.config = str(ROOT / 'configs' / member.config)
+        if member.size and any(re.match(r'model\.(?!.*init_cfg)', option) for option in member.options):
+            raise UserError(f'{file}: the measured cost of {member.name} would not have its options: give changes of '
+                            "the model as 'changes'.")
+    names = [member.name for member in members]
+    if not set(only or ()) <= set(names):
+        raise UserError(f'--only {only}: there are {names}.')
     return [member for member in members if not only or member.name in only]
 
 
@@ -172,7 +147,7 @@ def measure(members: list[Member], work_dir: Path) -> dict[str, str]:
 def _cost(file: Path) -> dict[str, Any]:
     """Return what was measured; nothing if that has not been, or the network did not fit into memory."""
     row, = json.loads(file.read_text())['rows'] if file.exists() else [{}]
-    return row if row.get('gflop') else {}
+    return row if row.get('latency_ms') else {}
 
 
 def results(members: list[Member], work_dir: Path, failed: dict[str, str]) -> list[dict[str, Any]]:
@@ -183,6 +158,8 @@ def results(members: list[Member], work_dir: Path, failed: dict[str, str]) -> li
         work_dir: folder of all runs.
         failed: reasons of failures by name; a member without any of its metrics is added.
     """
+    from _random_batch import build_model, parse_size
+    from get_flops import count_parts
     rows = []
     for member in members:
         runs = [name_of(member.name, seed) for seed in member.seeds]
@@ -197,16 +174,16 @@ def results(members: list[Member], work_dir: Path, failed: dict[str, str]) -> li
         rows.append(dict(name=member.name, finished=len(found), runs=len(runs), metrics=metrics,
                          failed=[failed[name] for name in (*runs, member.name) if name in failed]))
         if cost:
-            rows[-1].update(parameters=cost['parameters'], gmacs=cost['gflop'] / 2 / member.batch,
-                            images_per_s=cost['images_per_s'])
+            network = build_model(str(ROOT / config_of(member, work_dir)))
+            parameters, macs = map(sum, zip(*count_parts(network, parse_size(member.size)).values()))
+            rows[-1].update(parameters=parameters, gmacs=macs / 1e9, images_per_s=cost['images_per_s'])
     return rows
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the rows in Markdown; the row of a failed run has the reason in short."""
     metrics = list(dict.fromkeys(metric for row in rows for metric in row['metrics']))
-    cost = ['parameters (M)', 'GMACs', 'images/s'] if any('gmacs' in row for row in rows) else []
-    heads = ['', 'runs', *(f'{metric} (range)' for metric in metrics), *cost, '']
+    heads = ['', 'runs', *(f'{metric} (range)' for metric in metrics), 'parameters (M)', 'GMACs', 'images/s', '']
     lines = [heads, ['---'] * len(heads)]
     for row in rows:
         cells = [row['name'], f'{row["finished"]}/{row["runs"]}']
@@ -214,22 +191,23 @@ def table(rows: list[dict[str, Any]]) -> str:
             found = row['metrics'].get(metric)
             cells.append(f'{found["mean"]:.4g} ({found["low"]:.4g} - {found["high"]:.4g})' if found else '')
         cells += [f'{row["parameters"] / 1e6:.2f}', f'{row["gmacs"]:.3g}', f'{row["images_per_s"]:.0f}'] \
-            if 'gmacs' in row else [''] * len(cost)
+            if 'gmacs' in row else [''] * 3
         lines.append(cells + ['; '.join(reason.partition(';')[0] for reason in row['failed'])])
     return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, measure and summarise the study that the command line names."""
-    args = parse_args(argv)
-    with command_line.report_errors(ValueError, OSError):
+    args = build_parser().parse_args(argv)
+    with command_line.report_errors(OSError):
+        command_line.check_value('--jobs', args.jobs, 1)
         everyone, members = read_study(args.study), read_study(args.study, args.only)
         seeds = {member.name: member.seeds for member in everyone}
         work_dir = Path(args.work_dir or ROOT / 'work_dirs' / Path(args.study).stem).resolve()
         data_root = args.data_root and str(Path(args.data_root).resolve())
         record_settings(work_dir, 'study.json', {
             'data_root': data_root, 'cfg_options': args.cfg_options,
-            **{member.name: asdict(member) for member in everyone}}, 'study', may_grow=True)
+            **{member.name: asdict(member) for member in everyone}}, 'study')
         runs = [run for member in members for run in runs_of(member, work_dir, data_root, args.cfg_options, seeds)]
         failed = train(runs, work_dir, args.jobs)
         failed |= measure(members, work_dir)
@@ -237,13 +215,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         (work_dir / 'results.json').write_text(json.dumps(rows, indent=1) + '\n')
         (work_dir / 'table.md').write_text(table(rows) + '\n')
         print(f'\n{table(rows)}\n\ntable: {work_dir / "table.md"}')
-        if any('gmacs' in row and row['metrics'] for row in rows):
-            curves.draw_costs(rows, work_dir / 'study.png')
-            print(f'picture: {work_dir / "study.png"}')
     if failed:
         sys.exit('\n'.join(['', *failed.values(), '', f'{len(failed)} failed; the same command tries them again.']))
 
 
 if __name__ == '__main__':
-    with interruptible():
-        main()
+    main()
