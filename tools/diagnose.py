@@ -98,8 +98,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         report = Report(f'{args.checkpoint}{second} on {args.split}')
         other = None
         if args.compare is not None:
-            only_first = argparse.Namespace(**{**vars(args), 'backbone': None})  # the file is of the first network
-            other = test(only_first, args.other_config or args.config, args.compare)
+            other = test(args, args.other_config or args.config, args.compare)
             seen = [([record['path'] for record in hook.records], hook.classes) for hook in (tested, other)]
             if seen[0] != seen[1]:
                 raise UserError(f'--compare {args.compare}: both networks need the same images and classes.')

@@ -15,14 +15,12 @@ from pathlib import Path
 import torch
 from _random_batch import parse_size
 
-from cvt_dense.deploy.memory import check_attention
 from cvt_dense.launch import command_line
 from cvt_dense.models import CvT
 
 from .measure import DTYPES, measure
 from .networks import VARIANTS, build, check_name, split_name
 from .report import print_peaks, print_table, save_plot, write_json
-from .runtimes import RUNTIMES, runtime_of
 
 HELP = 'time and memory of a backbone or a whole model'
 ARCHS = ', '.join(CvT.arch_zoo)
@@ -51,8 +49,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
                         help="'transformers' (Hugging Face's Cvt), a timm network (its features), or this CvT "
                         f"{', '.join(VARIANTS)}; a '+' combines: windowed+fused+compiled")
     parser.add_argument('--compile', action='store_true',
-                        help="compare with 'fused+compiled' (for this size) and 'anysize' (as tools/test.py does); in "
-                        "training with 'compiled'")
+                        help="compare with 'fused+compiled', in training with 'compiled'")
     parser.add_argument('--window-size', type=parse_windows, default=[28, 28, None], metavar='N,...',
                         help="of 'windowed', per stage (28,28,none), or of a stage's blocks: 28,28,14/14/none/...")
     parser.add_argument('--rounds', type=int, default=11, help='timed rounds; medians are reported (11)')
@@ -70,7 +67,7 @@ def check(args: argparse.Namespace) -> None:
     if args.device == 'cuda' and not torch.cuda.is_available():
         raise ValueError('--device cuda: this PyTorch sees no CUDA device')
     if args.compile:
-        args.compare += ['fused+compiled', 'anysize'] if args.mode == 'infer' else ['compiled']
+        args.compare += ['fused+compiled'] if args.mode == 'infer' else ['compiled']
     for name in args.compare:
         check_name(name, args)
 
@@ -83,11 +80,9 @@ def run(args: argparse.Namespace) -> None:
     names = ['eager', *args.compare]
     with command_line.report_errors(ValueError), torch.device('meta'):
         for name in names:
-            network, variants = split_name(name)
+            network, _ = split_name(name)
             if network is None:
-                model, runtime = build(name, args, args.size), runtime_of(variants)
-                for size in (args.sizes or [args.size]) if runtime else ():
-                    check_attention(model, size, RUNTIMES[runtime][0])  # before the time of other columns
+                build(name, args, args.size)
     rows = []
     with command_line.report_errors(ValueError):  # of files for runtimes
         for size in args.sizes or [args.size]:

@@ -12,7 +12,7 @@ from mmengine.model import BaseModel
 from torch import nn
 
 from cvt_dense.deploy.cpu import use_cpu_kernels
-from cvt_dense.deploy.fuse import compile_backbone, fuse
+from cvt_dense.deploy.fuse import fuse
 from cvt_dense.models import CvT
 
 from .runtimes import RUNTIMES, runtime_of
@@ -51,9 +51,9 @@ def _fuse(backbone: nn.Module) -> None:
 
 
 CHANGES = dict(fused=_fuse)  # of the backbone that was built
-# compiled and anysize are done last, on the device that measures; bf16 is one column's --amp; a runtime takes the whole
-VARIANTS = (*ATTENTION, *SETTINGS, *CHANGES, 'compiled', 'anysize', 'bf16', *RUNTIMES)
-INFERENCE_ONLY = {'fused', 'anysize', *RUNTIMES}
+# compiled is done last, on the device that measures; bf16 is one column's --amp; a runtime takes the whole
+VARIANTS = (*ATTENTION, *SETTINGS, *CHANGES, 'compiled', 'bf16', *RUNTIMES)
+INFERENCE_ONLY = {'fused', *RUNTIMES}
 
 
 def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Module:
@@ -84,18 +84,14 @@ def build(name: str, args: argparse.Namespace, size: tuple[int, int]) -> nn.Modu
 
 
 def compile_column(backbone: nn.Module, variants: list[str], mode: str) -> None:
-    """Compile a backbone at its first step: 'compiled' for its shape, 'anysize' as ``tools/test.py --compile`` does.
-
-    For inference both treat the weights as constants.
+    """Compile a backbone for its shape at its first step, if that is a variant; for inference weights are constants.
 
     Args:
         backbone: the backbone.
         variants: variants of the column.
         mode: 'infer' or 'train'.
     """
-    if 'anysize' in variants:
-        compile_backbone(backbone)
-    elif 'compiled' in variants:
+    if 'compiled' in variants:
         backbone.compile(dynamic=False, options=dict(freezing=True) if mode == 'infer' else None)
 
 
@@ -131,8 +127,8 @@ def check_name(name: str, args: argparse.Namespace) -> None:
     runtime = runtime_of(variants)
     if runtime and args.model not in CvT.arch_zoo:
         raise ValueError(f'--compare {name}: {runtime} is measured on the backbone of {", ".join(CvT.arch_zoo)}, not '
-                         f'on {args.model}; tools/export.py CONFIG ... --evaluate times the files of a config.')
-    if runtime and (args.device != 'cpu' or {'compiled', 'anysize', 'bf16'}.intersection(variants)
+                         f'on {args.model}.')
+    if runtime and (args.device != 'cpu' or {'compiled', 'bf16'}.intersection(variants)
                     or sum(variant in RUNTIMES for variant in variants) > 1):
         raise ValueError(f'--compare {name}: {runtime} runs on --device cpu, alone or with windowed and fused')
     for variant in sorted(INFERENCE_ONLY.intersection(variants)):
