@@ -75,10 +75,7 @@ def annotate_video(model: Model, path: Path, out: Path, args: argparse.Namespace
 
 
 def _tracker(rate: float, score_thr: float) -> object:
-    try:
-        from trackers import ByteTrackTracker
-    except ImportError as error:
-        raise UserError('--track needs the package trackers: run "pip install trackers".') from error
+    from trackers import ByteTrackTracker  # an optional package
     return ByteTrackTracker(frame_rate=rate, track_activation_threshold=score_thr, high_conf_det_threshold=score_thr)
 
 

@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..ops.boxes import overlap
+
 # Largest relative error of an output, |a - b| / |b| in the 2-norm; of labels the fraction that differs.
 TOLERANCES = dict(fp32=1e-3, bf16=0.05, int8=0.05)
 # A box whose score is close to a threshold or to another box's may come or go, which means little for its network.
@@ -56,15 +58,11 @@ def compare_detections(actual: dict[str, Tensor], expected: dict[str, Tensor]) -
 
 def _partners(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Return for each expected box whether it has a partner, and the partner's index."""
-    a, b = expected['boxes'][:, None], actual['boxes'][None]
-    if not a.numel() or not b.numel():
-        return torch.zeros(len(a), dtype=torch.bool), torch.zeros(len(a), dtype=torch.long)
-    sides = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0)
-    areas = [(x[..., 2:] - x[..., :2]).prod(-1) for x in (a, b)]
-    overlap = sides.prod(-1)
-    overlap = overlap / (areas[0] + areas[1] - overlap).clamp(min=1e-6)
-    overlap[expected['labels'][:, None] != actual['labels'][None]] = 0
-    best, partner = overlap.max(dim=1)
+    iou = overlap(expected['boxes'], actual['boxes'], 0).nan_to_num()
+    iou[expected['labels'][:, None] != actual['labels'][None]] = 0
+    if not iou.numel():
+        return torch.zeros(len(iou), dtype=torch.bool), torch.zeros(len(iou), dtype=torch.long)
+    best, partner = iou.max(dim=1)
     return best >= 0.9, partner
 
 

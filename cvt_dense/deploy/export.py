@@ -14,7 +14,7 @@ from ..errors import UserError
 from ..models.cvt import CvT
 from . import formats, int8, networks, operators
 from .check import check, random_images
-from .runtime import file_input, open_exported, takes_bgr
+from .runtime import file_input, open_exported, openvino_core, takes_bgr
 
 TRACED_SIDE = 320  # pixels, of networks for any size: a map of one cell would be taken for one that always is
 
@@ -125,7 +125,9 @@ class Exporter:
         """Return the model of a format, in int8 if that is the precision."""
         if suffix == '.pt2':
             return self.program
-        model = formats.to_openvino(self.onnx) if suffix == '.xml' else copy.deepcopy(self.onnx)
+        model = copy.deepcopy(self.onnx)
+        if suffix == '.xml':
+            model = openvino_core().read_model(model.SerializeToString())
         if precision != 'int8':
             return model
         if not self.images:

@@ -12,7 +12,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from ..errors import UserError
-from .runtime import METADATA, openvino_core
+from .runtime import METADATA
 from .tracing import traceable
 
 # By suffix the precisions that can be written; OpenVINO reads the network from an ONNX model in memory.
@@ -81,12 +81,6 @@ def to_onnx(program: ExportedProgram, outputs: Sequence[str], layers: Collection
             node.name = layer if layer not in used else f'{layer}#{len(used)}'
             used.add(node.name)
     return model
-
-
-def to_openvino(model: Any) -> Any:
-    """Convert an ``onnx.ModelProto`` to an ``openvino.Model``."""
-    with quiet():
-        return openvino_core().read_model(model.SerializeToString())
 
 
 def save(model: Any, path: Path, metadata: dict[str, Any]) -> None:
