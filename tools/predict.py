@@ -17,7 +17,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from cvt_dense.config.read import check_exists
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
 from cvt_dense.launch.outputs import add_force_argument, check_folder, check_outputs
@@ -55,15 +54,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the checked arguments of the command line."""
-    parser = build_parser()
-    args = parser.parse_args(command_line.expand_published(argv))
-    if not 0 <= args.score_thr <= 1:
-        parser.error(f'--score-thr {args.score_thr}: must be a number from 0 to 1')
-    return args
-
-
 def find_images(names: Sequence[str]) -> list[Path]:
     """Return files and the images of folders in the order given; of a folder without images those of its folders.
 
@@ -93,19 +83,15 @@ def _images_in(folder: Path) -> list[Path]:
 def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
     """Return a file in ``out_dir`` for each image: ``<stem>.png``, or ``<folder>_<stem>.png`` where that is taken.
 
-    That of a video has the suffix .mp4.
-    A number follows where that is taken too: ``<folder>_<stem>_2.png``.
+    The file of a video has the suffix .mp4. ``_2`` follows the stem where that is taken too.
     """
-    stems, taken = Counter(image.stem for image in images), {OVERVIEW}
-    pictures = []
+    stems, taken, pictures = Counter(image.stem for image in images), {Path(OVERVIEW).stem}, []
     for image in images:
         stem = image.stem if stems[image.stem] == 1 else f'{image.resolve().parent.name}_{image.stem}'
-        name, count = f'{stem}.png', 1
-        while name in taken:
-            count += 1
-            name = f'{stem}_{count}.png'
-        taken.add(name)
-        pictures.append((out_dir / name).with_suffix('.mp4' if is_video(image) else '.png'))
+        while stem in taken:
+            stem += '_2'
+        taken.add(stem)
+        pictures.append(out_dir / f'{stem}{".mp4" if is_video(image) else ".png"}')
     return pictures
 
 
@@ -114,60 +100,32 @@ def is_video(path: Path) -> bool:
     return path.suffix.lower() in VIDEO_SUFFIXES
 
 
-def more_files(args: argparse.Namespace, images: Sequence[Path], pictures: Sequence[Path]) -> list[Path]:
-    """Return the files that may be written beside pictures: tables of videos, and with ``--slice`` label maps.
-
-    Args:
-        args: command line.
-        images: files to read.
-        pictures: files to write.
-    """
-    return [table_of(out) for path, out in zip(images, pictures) if is_video(path)] + [
-        labels_of(out) for path, out in zip(images, pictures) if args.slice and not is_video(path)]
-
-
 def labels_of(picture: Path) -> Path:
     """Return the path of the label map beside a picture."""
     return picture.with_name(f'{picture.stem}_labels.png')
 
 
-def table_of(video: Path) -> Path:
-    """Return the path of the table beside a video."""
-    return video.with_suffix('.csv')
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the predictions for the images that the command line names, and return the exit code."""
-    args = parse_args(argv)
+    args = build_parser().parse_args(command_line.expand_published(argv))
     with command_line.report_errors():
         command_line.check_value('--every', args.every, 1)
+        if not 0 <= args.score_thr <= 1:
+            raise UserError(f'--score-thr {args.score_thr}: allowed is a number from 0 to 1.')
         images = find_images(args.images)
-        videos = [path for path in images if is_video(path)]
-        if (args.track or args.every > 1) and not videos:
-            raise UserError(f'--track and --every: allowed for videos ({", ".join(VIDEO_SUFFIXES)}), which none of '
-                            f'{", ".join(args.images)} is.')
-        if args.save and videos:
-            raise UserError(f'--save: allowed for images, and {videos[0]} is a video.')
-        if args.ground_truth and videos:
-            raise UserError(f'--ground-truth: allowed for images, and {videos[0]} is a video.')
         pictures = name_pictures(images, args.out_dir)
-        check_outputs([*pictures, *more_files(args, images, pictures),
-                       *([args.out_dir / OVERVIEW] if len(images) > 1 else [])], args.force, images)
-        check_exists(args.checkpoint)
+        beside = [out.with_suffix('.csv') if out.suffix == '.mp4' else labels_of(out) for out in pictures
+                  if args.slice or out.suffix == '.mp4']
+        check_outputs([*pictures, *beside, *([args.out_dir / OVERVIEW] if len(images) > 1 else [])], args.force, images)
         from mmengine.logging import MMLogger
 
         from cvt_dense import inference  # its import takes seconds, in which a mistake above can be named
-        from cvt_dense.inference.slices import check_slice
-        if args.slice is not None:
-            check_slice(args.slice, args.overlap)
         MMLogger.get_current_instance().setLevel('WARNING')
         model = inference.load(args.config, args.checkpoint, device=args.device, cfg_options=args.cfg_options,
-                               runtime=args.runtime, backbone=args.backbone, amp=args.autocast, compile=args.compile,
-                               data_root=args.data_root)
-        if videos and model.task not in ('detection', 'segmentation'):
-            raise UserError(f'{videos[0]}: videos are for detection and segmentation, this model does {model.task}.')
-        if args.track and model.task != 'detection':
-            raise UserError(f'--track: allowed for detection, this model does {model.task}.')
+                               runtime=args.runtime, amp=args.autocast, data_root=args.data_root)
+        if any(map(is_video, images)) and (
+                args.save or args.ground_truth or model.task not in ('detection', 'segmentation')):
+            raise UserError('Videos are for detection and segmentation, without --save and --ground-truth.')
         data = prepare_saving(args, model, images) if args.save else None
         annotations = [None] * len(images)
         if args.ground_truth:
@@ -258,6 +216,7 @@ def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], an
     """
     import numpy as np
     from _pictures import draw, grid, save
+    from _video import annotate_video
 
     from cvt_dense.inference import predict
     columns = 2 if args.ground_truth else 3
@@ -267,39 +226,29 @@ def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], an
     for i, (path, annotation, out) in enumerate(zip(images, annotations, pictures)):
         try:
             if is_video(path):
-                from _video import annotate_video
-                summary, ended, interrupted = annotate_video(model, path, out, args)
-                if ended:
-                    failed.append(path)
-                    print(f'{path}: {ended}; what was done is kept', flush=True)
+                summary = annotate_video(model, path, out, args)
             else:
                 image = model.read(path, by_window=args.slice is not None)
                 found = predict(model, image, slice=args.slice, overlap=args.overlap, score_thr=args.score_thr)
                 picture, summary = draw(model, image, found, annotation and annotation(), args.score_thr)
-                if args.slice and max(image.shape[:2]) <= args.slice:
-                    summary += '; fits into one slice'
-                elif args.slice and model.task == 'segmentation':
-                    save(found if len(model.classes) <= 256 else found.astype(np.uint16), labels_of(out))
                 save(picture, out)
+                if args.slice and model.task == 'segmentation':
+                    save(found.astype(np.uint8 if len(model.classes) <= 256 else np.uint16), labels_of(out))
                 if data:
                     add_annotations(data, data.samples[i], image, found)
+                if i in shown:
+                    overview.append((out.stem, picture))
         except (UserError, ValueError, RuntimeError, OSError, MemoryError) as error:
             if os.environ.get(command_line.TRACEBACK):
                 raise
-            failed.append(path)
-            print(f'{path}: failed, {" ".join(str(error).split())[:300]}', flush=True)
-            continue
-        if i in shown and not is_video(path):
-            overview.append((out.stem, picture))
+            failed.append(str(path))
+            summary = f'failed, {" ".join(str(error).split())[:300]}'
         print(f'{path} -> {out}: {summary}', flush=True)
-        if is_video(path) and interrupted:
-            return 130
     if len(overview) > 1:
         save(grid(overview, columns), args.out_dir / OVERVIEW)
         print(f'{len(overview)} of {len(images)} pictures -> {args.out_dir / OVERVIEW}')
     if failed:
-        print(f'error: {len(failed)} of {len(images)} images failed: {", ".join(map(str, failed[:5]))}'
-              f'{", ..." if len(failed) > 5 else ""}. The others were drawn.', file=sys.stderr)
+        print(f'error: {len(failed)} of {len(images)} images failed, such as {", ".join(failed[:5])}', file=sys.stderr)
     return 1 if failed else 0
 
 

@@ -2,6 +2,7 @@
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from statistics import median
 from typing import Literal
 
@@ -27,7 +28,8 @@ def use_cpu_kernels(model: nn.Module, kernels: Kernels | None = None) -> None:
     the memory format ``channels_last``, unless mmcv has compiled operators, some of which read such maps wrongly.
 
     Call it last, after :func:`.fuse.fuse`. Gradients, other devices, other dtypes, compilers and exporters use
-    PyTorch's own implementations. A weight that changes is packed again.
+    PyTorch's own implementations. A weight that changes is packed again, unless it is written through ``.data``, which
+    PyTorch does not count as a change.
 
     Args:
         model: any model, such as a CvT, a Swin, or a whole detector; on the CPU.
@@ -42,7 +44,7 @@ def use_cpu_kernels(model: nn.Module, kernels: Kernels | None = None) -> None:
         for name, child in list(module.named_children()):
             if is_plain(child):
                 setattr(module, name, InferenceLinear(child, choices))
-    if not _has_compiled_operators():
+    if not has_compiled_operators():
         inside = {module for backbone in model.modules() if isinstance(backbone, CvT) for module in backbone.modules()}
         for module in model.modules():
             if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)) and module not in inside:
@@ -55,12 +57,10 @@ def is_plain(module: nn.Module) -> bool:
     return type(module) is nn.Linear and not module._forward_pre_hooks and not module._forward_hooks
 
 
-def _has_compiled_operators() -> bool:
-    try:
-        from mmcv import _ext
-    except ImportError:
-        return False
-    return not str(_ext.__file__).endswith('.py')
+def has_compiled_operators() -> bool:
+    """Return whether mmcv has compiled operators, not those of :mod:`cvt_dense.ops`."""
+    spec = find_spec('mmcv._ext')
+    return spec is not None and not spec.origin.endswith('.py')
 
 
 class Choices(dict):
@@ -163,17 +163,15 @@ class InferenceLinear(nn.Linear):
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
         self.choices, self.silu = choices, silu
-        self.packed: dict[torch.dtype, tuple[tuple[int, int], Tensor | None]] = {}  # weight's version, and its pack
+        # By dtype the weight, kept so that no other tensor gets its address, its version, and what was packed from it.
+        self.packed: dict[torch.dtype, tuple[Tensor, int, Tensor | None]] = {}
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, 'packed': {}}  # packed tensors can be neither copied nor saved
 
-    def extra_repr(self) -> str:
-        return super().extra_repr() + (', silu=True' if self.silu else '')
-
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in_features) to (..., out_features)."""
-        if _only_pytorch(x, self.weight):
+        if _only_pytorch(x, self.weight) or not x.numel():  # the time of no rows says nothing
             return self.plain(x)
         dtype = torch.get_autocast_dtype('cpu') if torch.is_autocast_enabled('cpu') else self.weight.dtype
         kind = (self.in_features, self.out_features, self.silu, dtype)
@@ -192,11 +190,12 @@ class InferenceLinear(nn.Linear):
         return F.silu(x, inplace=not x.requires_grad) if self.silu else x
 
     def _pack(self, dtype: torch.dtype, rows: int) -> Tensor | None:
-        weight = self.weight
-        state = weight.data_ptr(), 0 if weight.is_inference() else weight._version
-        if dtype not in self.packed or self.packed[dtype][0] != state:
-            self.packed[dtype] = state, pack_weight(weight.to(dtype), rows)
-        return self.packed[dtype][1]
+        weight, (old, version, packed) = self.weight.detach(), self.packed.get(dtype, (None, 0, None))
+        changes = 0 if weight.is_inference() else weight._version
+        if old is None or (old.data_ptr(), version) != (weight.data_ptr(), changes):
+            packed = pack_weight(weight.to(dtype), rows)
+            self.packed[dtype] = weight, changes, packed
+        return packed
 
 
 # -- attention -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Faster inference of a trained CvT: layers folded into each other, and a compiled backbone."""
+"""Fold layers of a trained CvT into each other, for faster inference."""
 import torch
 from mmcv.cnn import fuse_conv_bn
 from timm.layers import LayerScale, Mlp
@@ -7,19 +7,6 @@ from torch import nn
 from ..errors import UserError
 from ..models.attention import Block, QuickGELU
 from ..models.cvt import CvT
-from .cpu import use_cpu_kernels
-
-
-def find_backbones(model: nn.Module) -> list[CvT]:
-    """Return every CvT in ``model``.
-
-    Raises:
-        UserError: there is none.
-    """
-    found = [module for module in model.modules() if isinstance(module, CvT)]
-    if not found:
-        raise UserError(f'{type(model).__name__} has no cvt_dense.CvT, which is what can be fused and compiled.')
-    return found
 
 
 @torch.no_grad()
@@ -38,11 +25,14 @@ def fuse(model: nn.Module) -> None:
         RuntimeError: in training mode.
         UserError: ``model`` has no CvT, or a layer to be changed is not a plain one, such as LoRA's or a pruned one.
     """
-    for backbone in find_backbones(model):
+    backbones = [module for module in model.modules() if isinstance(module, CvT)]
+    if not backbones:
+        raise UserError(f'{type(model).__name__} has no cvt_dense.CvT, which is what can be fused.')
+    for backbone in backbones:
         if backbone.training:
             raise RuntimeError('fuse() folds the stored BatchNorm statistics: load the weights and call eval() first.')
         _check_layers(backbone)
-    for backbone in find_backbones(model):
+    for backbone in backbones:
         fuse_conv_bn(backbone)
         for module in backbone.modules():
             if isinstance(module, Mlp) and isinstance(module.act, QuickGELU):
@@ -81,26 +71,3 @@ def _refuse_to_train(backbone: CvT, args: object) -> None:
 def _refuse_to_load(*args: object) -> None:
     raise RuntimeError('this CvT was fused for inference: its parameters are no longer those of a checkpoint. Load the '
                        'checkpoint first, then call fuse().')
-
-
-def compile_backbone(model: nn.Module) -> None:
-    """Fuse ``model`` in place and compile every CvT in it at the first images, which takes a minute or more.
-
-    Single images of all sizes share what is compiled, and so do batches. Under ``torch.no_grad()`` the
-    weights are constants, laid out for the matrix kernels beforehand, which is what makes it faster on a CPU. Outputs
-    differ by rounding.
-
-    Raises:
-        RuntimeError, UserError: as :func:`fuse`.
-    """
-    import torch._inductor.config as inductor  # takes seconds
-
-    inductor.freezing = True  # for the whole process: the compiler reads it at each compilation
-    fuse(model)
-    if next(model.parameters()).device.type == 'cpu':
-        use_cpu_kernels(model)
-    for backbone in find_backbones(model):
-        for module in backbone.modules():
-            if hasattr(module, 'opaque'):
-                module.opaque = True
-        backbone.compile(dynamic=True)

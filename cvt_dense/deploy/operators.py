@@ -9,8 +9,6 @@ from torch import Tensor
 
 from ..ops import boxes as kernels
 
-OPSET = 20  # of RoIAlign: ONNX Runtime has no kernel for that of opset 22
-
 
 @torch.library.custom_op('cvt_dense::nms', mutates_args=())
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, score_threshold: float, max_boxes: int) -> Tensor:

@@ -23,10 +23,13 @@ UNLIMITED = 2**31 - 1
 
 
 class Results(SimpleNamespace):
-    """Stands in for ``InstanceData``, which compares lengths."""
+    """Stands in for ``InstanceData``, which compares lengths, and for data samples, which copy their entries."""
 
     def __getitem__(self, index: Any) -> 'Results':
         return Results(**{name: value[index] for name, value in vars(self).items()})
+
+    def __contains__(self, name: str) -> bool:
+        return False  # mmdet asks so for annotations and for predictions whose boxes are no tensors
 
     def pop(self, name: str) -> Tensor:
         """Remove an entry and return it."""
@@ -40,16 +43,14 @@ def length(thing: Any) -> Any:
     return thing.shape[0] if isinstance(thing, Tensor) else builtins.len(thing)
 
 
-def best_scores(scores: Tensor, score_thr: float, topk: int, results: Any = None) -> tuple[Tensor, Tensor, Tensor, Any]:
+def best_scores(scores: Tensor, score_thr: float, topk: int,
+                results: dict[str, Tensor] | None = None) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
     """Compute mmdet's ``filter_scores_and_topk``, but give scores below the threshold -1 instead of removing them."""
     number, classes = scores.shape
     scores = scores.reshape(-1)
     scores, chosen = scores.topk(torch.sym_min(topk, number * classes) if topk > 0 else number * classes)
     scores, places = scores.where(scores > score_thr, -1.), chosen // classes
-    if isinstance(results, dict):
-        results = {name: value[places] for name, value in results.items()}
-    elif results is not None:
-        results = results[places] if isinstance(results, Tensor) else [value[places] for value in results]
+    results = {name: value[places] for name, value in (results or {}).items()}
     return scores, chosen % classes, places, results
 
 

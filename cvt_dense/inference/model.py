@@ -21,9 +21,8 @@ from ..config.data_sets import leaf_datasets, metainfo
 from ..config.published import fetch, is_published
 from ..config.read import check_exists, read_config
 from ..datasets import open_image
-from ..deploy.exported import ExportedBackbone, use_exported_backbone, use_exported_model
-from ..deploy.fuse import compile_backbone
-from ..deploy.runtime import is_exported, open_exported
+from ..deploy.exported import use_exported_model
+from ..deploy.runtime import is_exported
 from ..errors import UserError
 from ..nodes import dicts, type_name
 from ..palette import choose_palette
@@ -90,8 +89,8 @@ class Model:
 
 
 def load(config: str | Path, checkpoint: str | Path | None = None, *, device: str | None = None,
-         cfg_options: dict[str, Any] | None = None, backbone: str | None = None, runtime: str | None = None,
-         amp: str | None = None, compile: bool = False, data_root: str | None = None) -> Model:
+         cfg_options: dict[str, Any] | None = None, runtime: str | None = None, amp: str | None = None,
+         data_root: str | None = None) -> Model:
     """Load a trained classifier, detector, segmentor or masked image model.
 
     Args:
@@ -100,23 +99,15 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
             weights of the published model.
         device: device of the network. Default: 'cuda' if there is a GPU, or else 'cpu'.
         cfg_options: settings of the config to override, by their dotted names.
-        backbone: file of an exported backbone, which replaces the checkpoint's.
         runtime: runtime of exported files: 'onnxruntime', 'openvino' or 'torch'. Default: chosen by the file's suffix.
         amp: mixed precision, 'bf16' or 'fp16'.
-        compile: compile the backbone, which takes a minute or more at the first image.
         data_root: folder of the config's data, if it is not where the config says.
 
     Raises:
         UserError: the config or the checkpoint does not exist or cannot be read, they do not fit each other, or the
             task is unknown.
     """
-    if amp not in (None, 'bf16', 'fp16'):
-        raise UserError(f'amp={amp!r}: allowed are bf16 and fp16, or None for float32.')
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f'device={device!r} cannot be used here: {str(error).splitlines()[0]}') from error
     if checkpoint is None:
         if not is_published(config):
             raise UserError(f'{config} is no published model. Give its folder or hf://OWNER/NAME, or a checkpoint.')
@@ -130,29 +121,21 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
         raise UserError(f'{config}: default_scope={scope!r} with model.type={type_name(cfg.model)!r} is not supported: '
                         f'allowed are the scopes {list(TASKS)} and the models {list(MODEL_TASKS)} of cvt_dense.')
     whole = is_exported(checkpoint)
-    for name, value in dict(backbone=backbone, amp=amp, compile=compile).items() if whole else ():
-        if value:
-            raise UserError(f'{name}={value!r}: {checkpoint} is an exported file, which has its own precision and all '
-                            'weights; leave it out.')
-    if backbone and compile:
-        raise UserError(f'compile=True: {backbone} was compiled when it was exported; leave it out.')
+    if whole and amp:
+        raise UserError(f'amp={amp!r}: {checkpoint} is an exported file, which has its own precision; leave it out.')
     if whole:
         use_exported_model(cfg, str(checkpoint), runtime)
-    elif backbone:
-        use_exported_backbone(cfg, backbone, runtime)
     if amp:
         use_autocast(cfg, amp)
     meta = _dataset_meta(cfg)
     network = revert_sync_batchnorm(MODELS.build(cfg.model))
     if whole:
-        meta.update(classes=open_exported(checkpoint, runtime).metadata['classes'] or meta.get('classes'))
+        meta.update(classes=network.exported.metadata['classes'] or meta.get('classes'))
     else:
         content = check_checkpoint(network, str(checkpoint), strict=True)
         network.load_state_dict(select_weights(content))
         meta.update((content.get('meta') or {}).get('dataset_meta') or {})
     network.to(device).eval()
-    if compile:
-        compile_backbone(network)
     classes, palette = meta.get('classes') or (), meta.get('palette') or ()
     if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
         palette = choose_palette(classes)
@@ -176,10 +159,7 @@ def check_checkpoint(model: nn.Module, path: str, strict: bool) -> dict[str, Any
     """
     check_exists(path)
     content = load_weights_file(path)
-    # A whole model's checkpoint also has the weights that an exported backbone contains.
-    exported = tuple(f'{name}.' for name, module in model.named_modules() if isinstance(module, ExportedBackbone))
-    check_model(model, {name: value for name, value in select_weights(content, source=path).items()
-                        if not name.startswith(exported)}, path, strict)
+    check_model(model, select_weights(content, source=path), path, strict)
     return content
 
 
@@ -197,9 +177,7 @@ def _build_pipeline(cfg: Config, task: str) -> Any:
         return Compose([step for step in test_pipeline(cfg)[1:] if type_name(step) != 'LoadAnnotations'])
     from timm.data import create_transform
     if task == 'classification':
-        settings = (cfg.get('test_dataloader') or {}).get('dataset', {}).get('transform')
-        if settings is None:
-            raise UserError(f'{cfg.filename} has no test_dataloader.dataset.transform, which prepares the images.')
+        settings = cfg.test_dataloader.dataset.transform
     else:  # pretraining has no test set
         settings = dict(input_size=cfg.train_dataloader.dataset.transform.input_size, interpolation='bicubic',
                         crop_pct=1.)

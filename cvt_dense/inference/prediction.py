@@ -1,6 +1,5 @@
 """Predict images with a model that :func:`.model.load` has loaded."""
 import math
-import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from tqdm import tqdm
 from ..errors import UserError
 from ..nodes import type_name
 from .model import TASKS, Model, test_pipeline
-from .slices import as_loaded, check_slice, fits, predict_slices, slice_starts
+from .slices import as_loaded, check_slice, predict_slices, slice_starts
 
 if TYPE_CHECKING:
     from supervision import Detections
@@ -43,8 +42,7 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
           mean L1 of the hidden pixels in standard deviations of the data.
 
     Raises:
-        UserError: a file cannot be read, ``slice`` or ``overlap`` is not allowed, or scores or masks in the size of the
-            image exceed this machine's memory.
+        UserError: a file cannot be read, or ``slice`` or ``overlap`` is not allowed.
         ValueError, RuntimeError: the network cannot take an image, for example one that is too small.
     """
     if not isinstance(images, (list, tuple)):
@@ -60,8 +58,6 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
             raise UserError(f'slice={slice}: allowed for detection and segmentation, this model does {model.task}.')
         return [_predict_large(model, image, slice, overlap, score_thr) for image in images]
     arrays = [image if isinstance(image, np.ndarray) else model.read(image) for image in images]
-    for image in arrays:
-        _check_memory(model, image)
     samples = [model.pipeline(as_loaded(image)) for image in arrays]
     together = len({sample['inputs'].shape for sample in samples}) == 1
     collate = pseudo_collate if model.task in TASKS.values() else default_collate
@@ -78,7 +74,7 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
 def _predict_large(model: Model, image: Any, size: int, overlap: float, score_thr: float) -> 'Detections | np.ndarray':
     """Predict one image in slices, unless it fits into one."""
     image = image if hasattr(image, 'shape') else model.read(image, by_window=True)
-    if fits(image, size):
+    if max(image.shape[:2]) <= size:
         image = image if isinstance(image, np.ndarray) else np.ascontiguousarray(image.read().transpose(1, 2, 0))
         return predict(model, image, score_thr=score_thr)
 
@@ -93,34 +89,12 @@ def _predict_large(model: Model, image: Any, size: int, overlap: float, score_th
 
 
 def _check_array(model: Model, image: np.ndarray) -> None:
-    """Raise ``UserError`` if an array is not what the config's test pipeline loads."""
-    allowed = 'allowed is (H, W, 3), uint8, BGR, or what the first step of the test pipeline loads.'
-    if model.task not in TASKS.values():
-        fits = image.ndim == 3 and image.shape[2] == 3 and image.dtype == np.uint8
-    else:
-        loader = test_pipeline(model.cfg)[0]
-        own = type_name(loader) != 'LoadImageFromFile'
-        gray = own or loader.get('color_type', 'color') != 'color'
-        fits = (image.ndim == 3 or image.ndim == 2 and gray) and (
-            image.dtype.kind != 'f' or own or bool(loader.get('to_float32')))
-    if not fits:
+    """Raise ``UserError`` if an array is not what the usual first step of a test pipeline loads."""
+    loader = test_pipeline(model.cfg)[0] if model.task in TASKS.values() else {}
+    usual = type_name(loader) in ('', 'LoadImageFromFile') and set(loader) <= {'type', 'backend_args'}
+    if usual and (image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8):
         raise UserError(f'an array of shape {image.shape} and type {image.dtype} is not an image of this model: '
-                        + allowed)
-
-
-def _check_memory(model: Model, image: np.ndarray) -> None:
-    """Raise ``UserError`` if the scores or masks of a whole image are more than this machine's memory."""
-    network, needed = model.network, 0
-    if model.task == 'segmentation':
-        needed = 4 * network.out_channels * image.shape[0] * image.shape[1]
-    elif getattr(network, 'with_mask', False) and 'rcnn' in (network.test_cfg or {}):
-        needed = network.test_cfg.rcnn.max_per_img * image.shape[0] * image.shape[1]
-    memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-    if needed > memory:
-        what = 'scores' if model.task == 'segmentation' else 'masks'
-        raise UserError(f'The {what} of a whole image of {image.shape[1]}x{image.shape[0]} pixels take '
-                        f'{needed / 2**30:.0f} GiB, and this machine has {memory / 2**30:.0f}: predict it in slices '
-                        '(--slice 1024, or slice=1024).')
+                        'allowed is (H, W, 3), uint8, BGR.')
 
 
 def _detections(model: Model, sample: Any, score_thr: float) -> 'Detections':

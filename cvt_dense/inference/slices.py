@@ -1,11 +1,9 @@
 """Predict large images in overlapping slices.
 
 Supervision's ``InferenceSlicer`` cuts images and merges boxes and masks. Label maps are the classes of the mean scores
-where slices overlap, as in MMSegmentation's sliding windows; the scores of one part of the image are kept at a time.
+where slices overlap, as in MMSegmentation's sliding windows.
 """
-import math
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +18,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from pycocotools import mask as coco_mask
 from torch import Tensor
 
+from ..config.data_sets import leaf_datasets
 from ..errors import UserError
 from ..nodes import type_name
 from ..registry import MODELS
@@ -27,10 +26,7 @@ from ..registry import MODELS
 if TYPE_CHECKING:
     from supervision import Detections
 
-SCORES_BYTES = 2**30  # of the scores that are kept at a time
 MERGED_SCORE = 0.1  # sahi's rule: pieces below are suppressed, because merging with them would enlarge good boxes
-BLOCK_PIXELS = 2**26  # of a TIFF file's tile or strip; files with larger ones are read as a whole
-CACHE_BYTES = 2**27  # of the tiles that GDAL keeps
 
 
 class RasterImage:
@@ -51,30 +47,19 @@ class RasterImage:
         try:
             with open(path, 'rb') as file:
                 turned = TiffImageFile(file).tag_v2.get(ExifTags.Base.Orientation, 1) != 1
-        except SyntaxError:  # Pillow's way to say that it is another kind of file
-            turned = False
-        if turned:
-            raise ValueError(f'{path} is turned by its EXIF orientation, which a window is not.')
-        self._environment = rasterio.Env(GDAL_CACHEMAX=CACHE_BYTES)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter('ignore', rasterio.errors.NotGeoreferencedWarning)  # a photograph has no map
-                self._file = rasterio.open(path, driver='GTiff')
-        except rasterio.errors.RasterioIOError as error:
+            self._file = rasterio.open(path, driver='GTiff')
+        except (SyntaxError, rasterio.errors.RasterioIOError) as error:  # Pillow's and rasterio's ways to say so
             raise ValueError(f'{path} is not a TIFF file: {error}') from error
         kinds = [kind.name for kind in self._file.colorinterp]
+        if turned or kinds[0] not in ('gray', 'red') or self._file.dtypes[0] != 'uint8':
+            raise ValueError(f'{path} cannot be read by window: {kinds}, {self._file.dtypes[0]}, or turned by EXIF.')
         self._bands = [3, 2, 1] if kinds[:3] == ['red', 'green', 'blue'] else [1, 1, 1]
-        if kinds[0] not in ('gray', 'red') or self._file.dtypes[0] != 'uint8' or (
-                math.prod(self._file.block_shapes[0]) > BLOCK_PIXELS):
-            raise ValueError(f'{path} cannot be read by window: {kinds}, {self._file.dtypes[0]}, tiles of '
-                             f'{self._file.block_shapes[0]} pixels.')
         self.height, self.width = self._file.shape
         self.shape = self.height, self.width, 3
 
     def read(self, window: Any = None, out_shape: tuple[int, ...] | None = None) -> np.ndarray:
         """Return pixels (3, H, W), BGR, of a window ((top, bottom), (left, right)), or of all resized to a shape."""
-        with self._environment:
-            return self._file.read(self._bands, window=window, out_shape=out_shape)
+        return self._file.read(self._bands, window=window, out_shape=out_shape)
 
 
 def check_slice(size: int, overlap: float) -> None:
@@ -100,9 +85,7 @@ def use_slices(cfg: Config, size: int, overlap: float) -> None:
     if cfg.get('default_scope') not in ('mmdet', 'mmseg'):
         raise UserError(f'--slice {size}: slices are for detectors and segmentors, and {cfg.filename} has '
                         f'default_scope={cfg.get("default_scope")!r}: allowed are mmdet and mmseg.')
-    dataset = cfg.test_dataloader.dataset
-    while 'dataset' in dataset:
-        dataset = dataset.dataset
+    dataset = next(leaf_datasets(cfg.test_dataloader.dataset))
     pipeline = [step for step in dataset.pipeline[1:] if type_name(step) != 'LoadAnnotations']
     dataset.pipeline = [step for step in dataset.pipeline if type_name(step).startswith(('Load', 'Pack'))]
     cfg.tta_model = dict(type='cvt_dense.SlicedModel', size=size, overlap=overlap, pipeline=pipeline)
@@ -111,11 +94,6 @@ def use_slices(cfg: Config, size: int, overlap: float) -> None:
 def as_loaded(image: np.ndarray) -> dict[str, Any]:
     """Return the result of LoadImageFromFile for an image."""
     return dict(img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2], img_path='', img_id=0)
-
-
-def fits(image: np.ndarray | RasterImage, size: int) -> bool:
-    """Return whether an image fits into one slice; it is then predicted as without slices."""
-    return max(image.shape[:2]) <= size
 
 
 def predict_slices(network: BaseModel, predict: Callable[[np.ndarray], Any], image: np.ndarray | RasterImage, size: int,
@@ -176,8 +154,7 @@ def slice_label_map(predict: Callable[[np.ndarray], Tensor], image: np.ndarray |
                     classes: int, threshold: float | None = None) -> np.ndarray:
     """Predict a label map in slices; where they overlap, scores are averaged.
 
-    Beside the label map, memory holds at most 1 GiB of scores, or those of two neighbours. Wider images are predicted
-    in strips one after another, and the slices that two strips share are predicted twice.
+    Beside the label map, memory holds the scores of one row of slices.
 
     Args:
         predict: returns the scores (classes, H, W) of an array (H, W, C).
@@ -191,42 +168,23 @@ def slice_label_map(predict: Callable[[np.ndarray], Tensor], image: np.ndarray |
         Class numbers (H, W), uint8, or int64 of more than 256 classes.
     """
     height, width = image.shape[:2]
-    lefts, begin = slice_starts(width, size, overlap), 0
     labels = np.empty((height, width), np.uint8 if classes <= 256 else np.int64)
-    while begin < width:  # a strip predicts all slices with pixels of the columns from begin to end
-        first = next(i for i, left in enumerate(lefts) if left + size > begin)
-        last = next((i for i, left in enumerate(lefts) if left >= lefts[first] + size), len(lefts))
-        while last < len(lefts) and 4 * classes * size * (lefts[last] + size - lefts[first]) <= SCORES_BYTES:
-            last += 1
-        end = lefts[last] if last < len(lefts) else width
-        columns = slice(begin - lefts[first], end - lefts[first])
-        for top, rows in _rows(predict, image, lefts[first:last], size, overlap):
-            rows = rows[..., columns]
-            labels[top:top + rows.shape[1], begin:end] = (
-                rows.argmax(0) if threshold is None else rows[0] > threshold).cpu().numpy()
-        begin = end
-    return labels
-
-
-def _rows(predict: Callable[[np.ndarray], Tensor], image: np.ndarray | RasterImage, lefts: Sequence[int], size: int,
-          overlap: float) -> Iterator[tuple[int, Tensor]]:
-    """Yield the first row and the mean scores (classes, rows, columns) of each part of a strip, as soon as complete."""
-    height, tops, scores = image.shape[0], slice_starts(image.shape[0], size, overlap), None
+    scores = torch.zeros(classes, min(size, height), width)
+    counts = torch.zeros_like(scores[:1])
+    tops = slice_starts(height, size, overlap)
     for top, following in zip(tops, [*tops[1:], height]):
-        for left in lefts:
-            window = _window(image, top, left, size)
-            found = predict(window)
-            if scores is None:
-                scores = found.new_zeros((len(found), min(size, height), lefts[-1] - lefts[0] + window.shape[1]))
-                counts = torch.zeros_like(scores[:1])
-            place = ..., slice(0, window.shape[0]), slice(left - lefts[0], left - lefts[0] + window.shape[1])
+        for left in slice_starts(width, size, overlap):
+            found = predict(_window(image, top, left, size)).float().cpu()
+            place = ..., slice(left, left + found.shape[2])
             scores[place] += found
             counts[place] += 1
-        done = following - top
-        yield top, scores[:, :done].div_(counts[:, :done])
+        done = following - top  # rows that no further slice reaches
+        mean = scores[:, :done] / counts[:, :done]
+        labels[top:following] = mean.argmax(0) if threshold is None else mean[0] > threshold
         for kept in (scores, counts):
             kept[:, :-done] = kept[:, done:].clone()
             kept[:, -done:] = 0
+    return labels
 
 
 def slice_starts(length: int, size: int, overlap: float) -> list[int]:
@@ -272,7 +230,7 @@ class SlicedModel(BaseTTAModel):
         """Return the data samples of images in their own size, with predictions."""
         for inputs, sample in zip(data['inputs'], data['data_samples']):
             image = inputs.permute(1, 2, 0).cpu().numpy()
-            if fits(image, self.size):
+            if max(image.shape[:2]) <= self.size:
                 found = self._predict(image)
                 sample.set_data({key: found.get(key) for key in ('pred_instances', 'pred_sem_seg') if key in found})
                 continue

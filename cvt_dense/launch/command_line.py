@@ -73,14 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_inference_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags that testing and predicting have in common."""
-    parser.add_argument('--backbone', metavar='FILE', help="exported backbone (tools/export.py --part backbone) in "
-                        "place of the checkpoint's")
     parser.add_argument('--runtime', choices=('onnxruntime', 'openvino', 'torch'),
                         help='what runs exported files (default: by suffix; an .onnx file runs in OpenVINO too)')
     parser.add_argument('--amp', dest='autocast', choices=('bf16', 'fp16'),
                         help="PyTorch's mixed precision, on a CPU bf16 only")
-    parser.add_argument('--compile', action='store_true',
-                        help='compile the backbone, with --fuse: faster, after a minute or more at the first image')
 
 
 def add_slice_arguments(parser: argparse.ArgumentParser) -> None:

@@ -56,11 +56,9 @@ class TestFlags(Flags):
 
     Args:
         checkpoint: checkpoint file or URL, or a whole exported model.
-        backbone: exported backbone that replaces the checkpoint's.
         runtime: runtime of exported files.
         autocast: mixed precision, 'bf16' or 'fp16'.
         fuse: whether BatchNorm is folded into the layers beside it.
-        compile: whether the backbone is compiled.
         tta: whether the config's test-time augmentation is used.
         slice: side in pixels of the slices that larger images are cut into.
         overlap: fraction of their side by which neighbouring slices overlap.
@@ -68,11 +66,9 @@ class TestFlags(Flags):
     """
 
     checkpoint: str
-    backbone: str | None = None
     runtime: str | None = None
     autocast: str | None = None
     fuse: bool = False
-    compile: bool = False
     tta: bool = False
     slice: int | None = None
     overlap: float = 0.2

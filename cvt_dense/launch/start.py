@@ -63,14 +63,11 @@ def start_test(flags: TestFlags, change: 'Callable[[Config], None] | None' = Non
     if is_exported(flags.checkpoint):
         from ..deploy.exported import use_exported_model
         use_exported_model(cfg, flags.checkpoint, flags.runtime)
-    elif flags.backbone:
-        from ..deploy.exported import use_exported_backbone
-        use_exported_backbone(cfg, flags.backbone, flags.runtime)
     if flags.autocast:
         from ..config.amp import use_autocast
         use_autocast(cfg, flags.autocast)
-    if flags.fuse or flags.compile:
-        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.FuseHook', compile=flags.compile)]
+    if flags.fuse:
+        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.FuseHook')]
     if flags.tta:
         use_tta(cfg)
     if flags.slice is not None:
@@ -96,15 +93,10 @@ def use_tta(cfg: 'Config') -> None:
 
 def check_test_flags(flags: TestFlags, whole: bool) -> None:
     """Raise ``UserError`` for flags that do not go together; ``whole``: the checkpoint is an exported model."""
-    file = flags.checkpoint if whole else flags.backbone
     if flags.tta and flags.slice is not None:
         raise UserError('--slice with --tta: both decide what the network sees of an image; leave one of them out.')
-    if file and (flags.fuse or flags.compile):
-        raise UserError(f'--{"fuse" if flags.fuse else "compile"}: {file} was fused when it was exported; leave the '
-                        'flag out.')
-    if whole and flags.backbone:
-        raise UserError(f'--backbone {flags.backbone} takes its place in the model of a checkpoint, and {file} is an '
-                        'exported file: give the checkpoint that both were exported from.')
+    if whole and flags.fuse:
+        raise UserError(f'--fuse: {flags.checkpoint} was fused when it was exported; leave the flag out.')
     if whole and flags.autocast:
-        raise UserError(f'--amp {flags.autocast}: {file} has the precision that it was exported with; export it with '
-                        f'--precision {flags.autocast} instead.')
+        raise UserError(f'--amp {flags.autocast}: {flags.checkpoint} has the precision that it was exported with; '
+                        f'export it with --precision {flags.autocast} instead.')

@@ -216,11 +216,6 @@ class ConvAttention(nn.Module):
         """Return the shape of k's and v's map for a map of queries."""
         return -(-hw_shape[0] // self.stride_kv), -(-hw_shape[1] // self.stride_kv)
 
-    def count_scores(self, hw_shape: Shape) -> int:
-        """Return how many attention scores one image has on a map of queries, without the CLS token's."""
-        h_kv, w_kv = self.kv_shape(hw_shape)
-        return self.num_heads * hw_shape[0] * hw_shape[1] * h_kv * w_kv
-
     def check_aligned_keys(self) -> None:
         """Raise a ValueError if k's map is not exactly ``stride_kv`` times smaller than q's."""
         if not self.has_aligned_keys:

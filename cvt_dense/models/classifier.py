@@ -46,7 +46,7 @@ class ImageClassifier(StrictLoading, BaseModel):
         super().__init__(data_preprocessor, init_cfg)
         self.distillation = Distillation(**distillation) if distillation else None
         token = self.distillation is not None and self.distillation.token
-        if token and type_name(backbone) not in ('', 'ExportedBackbone'):  # an exported one returns both as it is
+        if token and isinstance(backbone, dict):
             backbone = dict(backbone, with_dist_token=True)
         self.backbone = backbone if isinstance(backbone, nn.Module) else MODELS.build(backbone)
         if getattr(self.backbone, 'out_type', None) == 'featmap':

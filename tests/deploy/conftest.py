@@ -16,7 +16,7 @@ from load_tool import load_tool
 
 from cvt_dense.deploy import inputs
 from cvt_dense.deploy.check import random_images
-from cvt_dense.deploy.export import Exporter, Options
+from cvt_dense.deploy.export import Exporter
 
 ROOT = Path(__file__).resolve().parents[2]
 shapes = load_tool('_shapes')
@@ -76,12 +76,12 @@ class Network:
     model: torch.nn.Module
     checkpoint: Path
 
-    def exporter(self, *args, images=(), tests=(), **options) -> Exporter:
+    def exporter(self, size: tuple[int, int], **options: Any) -> Exporter:
         """Return an exporter that keeps what it reports in ``lines``."""
         lines = []
         about = dict(classes=self.classes, config=self.config.name, config_hash='0' * 64,
-                     **inputs.describe(self.cfg, self.model))
-        exporter = Exporter(self.model, Options(*args, **options), about, images, tests, lines.append)
+                     **inputs.describe(self.cfg))
+        exporter = Exporter(self.model, size, about, report=lines.append, **options)
         exporter.lines = lines
         return exporter
 
@@ -157,7 +157,7 @@ def exporter(network):
     """The exporter of a classifier for raw images; its files start from one ONNX graph."""
     classifier = network('classification')
     images = [classifier.inputs(random_images((64, 64), 1, i)) for i in range(6)]
-    return classifier.exporter((64, 64), raw_input='NHWC', keep=('backbone.stage0.patch_embed', ), images=images)
+    return classifier.exporter((64, 64), raw_input=True, keep=('backbone.stage0.patch_embed', ), images=images)
 
 
 @pytest.fixture(scope='session')
@@ -169,12 +169,11 @@ def segmentor(network):
 
 
 @pytest.fixture(scope='session')
-def files(tmp_path_factory, exporter, segmentor, network):
-    """Exported files by name: 'classifier', 'segmentor' and 'backbone' (of the detector)."""
+def files(tmp_path_factory, exporter, segmentor):
+    """Exported files by name: 'classifier' and 'segmentor'."""
     folder = tmp_path_factory.mktemp('files')
-    backbone = network('detection').exporter((96, 128), dynamic=True, part='backbone')
     found = {}
-    for name, made in (('classifier.onnx', exporter), ('segmentor.onnx', segmentor), ('backbone.pt2', backbone)):
+    for name, made in (('classifier.onnx', exporter), ('segmentor.onnx', segmentor)):
         assert made.export(folder / name), made.lines
         found[Path(name).stem] = folder / name
     return found

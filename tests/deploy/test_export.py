@@ -2,35 +2,36 @@
 import copy
 import json
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from mmengine.logging import MMLogger
 from mmengine.registry import MODELS
 from PIL import Image
 
-from cvt_dense.deploy import int8, memory, runtime, wrappers
+from cvt_dense.deploy import int8, runtime
 from cvt_dense.deploy.check import random_images
-from cvt_dense.deploy.export import Exporter, Options
+from cvt_dense.deploy.export import Exporter
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
-from cvt_dense.models import CvT, ImageClassifier
+from cvt_dense.models import ImageClassifier
 
 ABOUT = dict(classes=None, config='mine.py', config_hash='0' * 64)
 
 
 def logits(exporter, images):
     """Run a classifier on raw images as testing does, its own preprocessor included."""
-    return torch.stack([found['logits'] for found in exporter.model.test_step(dict(inputs=images))])
+    return torch.stack([found['logits'] for found in exporter.reference.model.test_step(dict(inputs=images))])
 
 
 @pytest.mark.parametrize('name, tolerance', [
-    ('a.onnx fp32', 1e-5), ('a.onnx fp16', 1e-2), ('a.onnx int8', 0.05), ('a.xml fp32', 1e-5), ('a.xml bf16', 8e-2),
-    ('a.xml int8', 0.05), ('a.pt2 fp32', 1e-5), ('a.pt2 bf16', 8e-2)])
+    ('a.onnx fp32', 1e-5), ('a.onnx int8', 0.05), ('a.xml fp32', 1e-5), ('a.xml bf16', 8e-2),
+    ('a.xml int8', 0.05), ('a.pt2 fp32', 1e-5)])
 def test_every_format_and_precision(exporter, tmp_path, name, tolerance):
     """Batches of 1 and 3, and the metadata. A BatchNorm that is lost differs by more."""
     file, precision = name.split()
@@ -45,11 +46,22 @@ def test_every_format_and_precision(exporter, tmp_path, name, tolerance):
         assert (actual - expected).norm() <= tolerance * expected.norm()
     about = opened.metadata
     assert about == json.loads(json.dumps(exporter.metadata(precision)))
-    assert (len(about['classes']), about['layout'], about['input_size'], about['outputs'], about['out_channels']) == (
-        8, 'NHWC', [64, 64], ['logits'], [16])
+    assert (len(about['classes']), about['layout'], about['input_size'], about['outputs']) == (
+        8, 'NHWC', [64, 64], ['logits'])
     assert sorted(tmp_path.iterdir()) == sorted({path, path.with_suffix('.bin') if file == 'a.xml' else path})
     with pytest.raises(UserError, match='--dynamic'):
         opened(torch.zeros(1, 48, 48, 3, dtype=torch.uint8))
+
+
+def int8_layers(model, names: Collection[str]) -> set[str]:
+    """Those of the layers ``names`` that a quantised ONNX or OpenVINO model computes in int8."""
+    found = int8.layer_nodes(model, names)
+    if hasattr(model, 'graph'):
+        makers = {out: node.op_type for node in model.graph.node for out in node.output}
+        return {found[node.name] for node in model.graph.node if node.name in found
+                and all(makers.get(name) == 'DequantizeLinear' for name in node.input[:2])}
+    return {found[op.get_friendly_name()] for op in model.get_ops() if op.get_friendly_name() in found
+            and op.input_value(0).get_node().get_type_name() == 'FakeQuantize'}
 
 
 def test_int8_operators_are_in_the_file(exporter, tmp_path):
@@ -58,7 +70,7 @@ def test_int8_operators_are_in_the_file(exporter, tmp_path):
     exporter.export(tmp_path / 'a.onnx', 'int8')
     model = onnx.load(tmp_path / 'a.onnx')
     kept = {name for name in exporter.layers if name.startswith('backbone.stage0.patch_embed')}
-    assert kept and int8.int8_layers(model, exporter.layers) == exporter.layers.keys() - kept
+    assert kept and int8_layers(model, exporter.layers) == exporter.layers - kept
     constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     weights = [node for node in model.graph.node if node.op_type == 'DequantizeLinear' and node.input[0] in constants
                and constants[node.input[0]].ndim >= 2]
@@ -78,8 +90,8 @@ def test_raw_images_are_those_of_the_pipeline(network, exporter, tmp_path):
     images = [random_images((64, 64), 1, i) for i in range(3)]
     for scale, good in ((1, True), (2, False)):
         tests = [exporter.normalise(image) * scale for image in images]
-        made = network('classification').exporter((64, 64), raw_input='NHWC', tests=tests)
-        made._onnx = exporter._onnx  # the trace takes seconds
+        made = network('classification').exporter((64, 64), raw_input=True, tests=tests)
+        made.onnx = exporter.onnx  # the trace takes seconds
         assert made.export(tmp_path / 'a.onnx') == good
 
 
@@ -89,33 +101,21 @@ def test_raw_images_are_those_of_the_pipeline(network, exporter, tmp_path):
 def test_segmentor_for_any_size(segmentor, network, tmp_path):
     """Pooling to fixed bins and resizing to the image follow the size; every layer keeps its name."""
     assert segmentor.export(tmp_path / 'a.xml') and segmentor.dynamic
-    assert set(int8.nodes(segmentor._onnx, segmentor.layers).values()) == set(segmentor.layers)
+    assert set(int8.layer_nodes(segmentor.onnx, segmentor.layers).values()) == segmentor.layers
     images = random_images((75, 53), 2)
     x = network('segmentation').inputs(images)
     meta = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape'), (75, 53))
     with torch.no_grad():
-        expected = segmentor.model.encode_decode(x, [meta] * 2)
-        labels, = wrappers.Segmentor(segmentor.model, argmax=True)(x)
+        expected = network('segmentation').model.encode_decode(x, [meta] * 2)
     torch.testing.assert_close(open_exported(tmp_path / 'a.xml')(x)['logits'], expected, rtol=1e-3, atol=1e-3)
-    assert torch.equal(labels, expected.argmax(1))
 
 
 def test_upernet_in_int8(segmentor, tmp_path):
-    """OpenVINO computes the layers in int8, but for those of the pooled maps."""
+    """All layers but those of the pooled maps."""
     assert segmentor.export(tmp_path / 'a.xml', 'int8'), segmentor.lines
-    core = runtime.openvino_core()
-    model = core.read_model(tmp_path / 'a.xml')
-    ran = core.compile_model(model, 'CPU', dict(INFERENCE_PRECISION_HINT='f32')).get_runtime_model().get_ops()
-
-    def read(operator, key):
-        value = operator.get_rt_info()[key]
-        return str(getattr(value, 'value', value))
-
-    number = sum(read(operator, 'runtimePrecision') in ('i8', 'u8') for operator in ran
-                 if read(operator, 'layerType') in ('Convolution', 'FullyConnected', 'MatMul'))
     kept = {name for name in segmentor.layers if name.startswith(int8.KEPT)}
-    assert kept and number > (len(segmentor.layers) - len(kept)) / 2
-    assert not int8.int8_layers(model, kept)
+    model = runtime.openvino_core().read_model(tmp_path / 'a.xml')
+    assert kept and int8_layers(model, segmentor.layers) == segmentor.layers - kept
 
 
 def test_mask2former(network, tmp_path):
@@ -130,20 +130,23 @@ def test_mask2former(network, tmp_path):
 
 @pytest.mark.parametrize('task, dynamic', [
     ('detection', None), ('cascade', False), ('dino', False), ('atss', False)])
-def test_whole_detector(network, tmp_path, caplog, task, dynamic):
+def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
     """A file in the place of the model gives its boxes and masks; a file for one size warns when it pads by more."""
     import onnx
     from mmdet.structures import DetDataSample
-    MMLogger.get_current_instance().addHandler(caplog.handler)
     made = network(task)
     exporter = made.exporter((64, 96), dynamic=dynamic)
     assert exporter.export(tmp_path / 'a.onnx'), exporter.lines
     assert all('is detected' not in line for line in exporter.lines)
+    if task == 'atss':
+        run_documented_program(tmp_path)
     onnx.checker.check_model(tmp_path / 'a.onnx', full_check=True)  # with shape inference
     if task != 'dino':  # PyTorch's own attention calls no layers
-        assert set(int8.nodes(exporter._onnx, exporter.layers).values()) == set(exporter.layers)
+        assert set(int8.layer_nodes(exporter.onnx, exporter.layers).values()) == exporter.layers
     opened = open_exported(tmp_path / 'a.onnx')
     assert opened.metadata['batch'] == 1 and opened.metadata['dynamic'] == (dynamic is None)
+    with pytest.raises(UserError, match='one image'):
+        opened(torch.zeros(2, 3, 64, 96))
     file = MODELS.build(dict(made.cfg.model, type='cvt_dense.ExportedModel', replaces=made.cfg.model.type,
                              file=str(tmp_path / 'a.onnx')))
     for size, padded in (((50, 90) if exporter.dynamic else (64, 96), False), ((31, 60), not exporter.dynamic)):
@@ -151,7 +154,7 @@ def test_whole_detector(network, tmp_path, caplog, task, dynamic):
         sample = DetDataSample(metainfo=dict(img_shape=size, ori_shape=size, scale_factor=(1., 1.)))
         data = dict(inputs=[images[0].flip(0)], data_samples=[sample])
         found, expected = (model.test_step(copy.deepcopy(data))[0].pred_instances for model in (file, made.model))
-        assert ('pads images' in caplog.text) == padded  # by more than the checkpoint sees, and so differs
+        assert any('pads images' in str(one.message) for one in recwarn) == padded  # and so it differs
         if not padded:
             assert len(expected) >= 5
             for key in ('bboxes', 'scores', 'labels'):
@@ -159,25 +162,19 @@ def test_whole_detector(network, tmp_path, caplog, task, dynamic):
             assert 'masks' not in expected or (found.masks != expected.masks).float().mean() < 1e-3
     if task in ('detection', 'cascade', 'dino'):
         assert exporter.export(tmp_path / 'a.xml'), exporter.lines
-    if dynamic is None:
-        exporter.export(tmp_path / 'half.onnx', 'fp16')  # its boxes may differ, since the weights are random
-        assert not any('does not run' in line for line in exporter.lines)
-        with pytest.raises(UserError, match='--precision bf16'):
-            exporter.export(tmp_path / 'a.pt2', 'bf16')
-    else:
+    if dynamic is not None:
         assert exporter.export(tmp_path / 'a.pt2'), exporter.lines
-    if task == 'atss':
-        run_documented_program(tmp_path, opened)
 
 
-def run_documented_program(folder, opened):
+def run_documented_program(folder):
     """The program in the documentation prints the objects that the file finds; the picture has half its size."""
     text = (Path(__file__).resolve().parents[2] / 'docs/guides/exporting.md').read_text()
     program = re.findall(r'^```python\n(import json\n.*?)^```', text, re.M | re.S)[1]
     assert len(program.splitlines()) <= 26
     image = Image.fromarray(random_images((32, 48))[0].permute(1, 2, 0).numpy())
     image.save(folder / 'photo.png')
-    (folder / 'a.onnx').rename(folder / 'detector.onnx')
+    shutil.copy(folder / 'a.onnx', folder / 'detector.onnx')
+    opened = open_exported(folder / 'a.onnx')
     done = subprocess.run([sys.executable, '-c', program, 'photo.png'], cwd=folder, capture_output=True, text=True)
     assert not done.returncode and (folder / 'found.png').exists(), done.stderr
     pixels = torch.from_numpy(np.asarray(image.resize((96, 64), Image.Resampling.BILINEAR)).copy())
@@ -211,8 +208,8 @@ def windows():
 def test_windows_have_one_size(windows, tmp_path):
     """The file takes one image at a time; several are run one after the other."""
     with pytest.raises(UserError, match='--dynamic'):
-        Exporter(windows, Options((48, 64), dynamic=True), ABOUT).export(tmp_path / 'a.pt2')
-    exporter = Exporter(windows, Options((48, 64), dynamic=None), ABOUT)
+        Exporter(windows, (48, 64), ABOUT, dynamic=True).export(tmp_path / 'a.pt2')
+    exporter = Exporter(windows, (48, 64), ABOUT, dynamic=None)
     assert exporter.export(tmp_path / 'a.pt2')
     opened, x = open_exported(tmp_path / 'a.pt2'), torch.rand(2, 3, 48, 64)
     assert opened.metadata['input_size'] == [48, 64]
@@ -220,21 +217,20 @@ def test_windows_have_one_size(windows, tmp_path):
         torch.testing.assert_close(opened(x)['logits'], windows(x), rtol=1e-4, atol=1e-4)
 
 
-def test_what_cannot_be_exported(windows, network):
-    with pytest.raises(UserError, match='--argmax'):
-        Exporter(windows, Options((48, 64), argmax=True), ABOUT)
-    with pytest.raises(UserError, match='--size 12x64'):
-        Exporter(windows, Options((12, 64)), ABOUT)
+def test_what_cannot_be_exported(network):
     detector = copy.deepcopy(network('retinanet').model)
     detector.bbox_head.test_cfg.nms.type = 'soft_nms'
     with pytest.raises(UserError, match='--part backbone'):
-        Exporter(detector, Options((48, 64)), ABOUT)
+        Exporter(detector, (48, 64), ABOUT)
 
 
-def test_scores_that_a_runtime_cannot_keep():
-    with torch.device('meta'):
-        backbone = CvT('cvt-13')
-    assert memory.largest_scores(backbone, (800, 1344)) == (4 * 200 * 336 * 100 * 168, 0)
-    with pytest.raises(UserError, match='stage 0 has 4.2 GiB'):
-        memory.check_attention(backbone, (800, 1344), '.onnx')
-    memory.check_attention(backbone, (800, 1344), '.xml')
+@pytest.mark.parametrize('name', ['a.onnx', 'a.xml'])
+def test_backbone_for_any_size(network, tmp_path, name):
+    """A file gives the maps of a backbone, for any number of images of any size."""
+    exporter = network('detection').exporter((96, 128), dynamic=True, part='backbone')
+    assert exporter.export(tmp_path / name), exporter.lines
+    opened, x = open_exported(tmp_path / name), torch.randn(3, 3, 70, 64)
+    assert opened.metadata['outputs'] == ['feat0', 'feat1'] and opened.metadata['part'] == 'backbone'
+    with torch.no_grad():
+        for found, expected in zip(opened(x).values(), network('detection').model.backbone(x), strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -1,4 +1,4 @@
-"""fuse() and compile_backbone(): the same output, nothing left to fold, no way to misuse a fused network."""
+"""fuse() and use_cpu_kernels(): the same output, nothing left to fold, no way to misuse a fused network."""
 import copy
 
 import pytest
@@ -8,7 +8,7 @@ from torch.nn.utils import prune
 
 from cvt_dense.deploy import cpu
 from cvt_dense.deploy.cpu import use_cpu_kernels
-from cvt_dense.deploy.fuse import compile_backbone, fuse
+from cvt_dense.deploy.fuse import fuse
 from cvt_dense.errors import UserError
 from cvt_dense.models import CvT
 from cvt_dense.models.attention import softmax_attention
@@ -64,6 +64,8 @@ def test_misuse():
         with pytest.raises(RuntimeError, match='fuse'):
             detector.load_state_dict(state_dict, strict=strict)
     assert all(torch.equal(p, old) for p, old in zip(detector.parameters(), before))
+    with pytest.raises(RuntimeError, match='fused'):
+        detector.train().backbone(torch.rand(1, 3, 32, 32))
 
 
 @pytest.mark.parametrize('change, refused', [
@@ -94,6 +96,17 @@ def test_changed_weights_are_packed_again(kernels):
         torch.testing.assert_close(model(x), model[0].plain(x))
         model.load_state_dict({key: torch.rand_like(value) for key, value in model.state_dict().items()})
         torch.testing.assert_close(model(x), model[0].plain(x))
+        model[0].weight = nn.Parameter(torch.rand(5, 8))
+        torch.testing.assert_close(model(x), model[0].plain(x))
+
+
+def test_a_batch_without_rows_decides_nothing():
+    """The head of a detector gets one where no region was proposed."""
+    model = nn.Sequential(nn.Linear(8, 5))
+    use_cpu_kernels(model)
+    with torch.no_grad():
+        assert model(torch.rand(0, 8)).shape == (0, 5) and not model[0].choices
+        assert model(torch.rand(3, 8)).shape == (3, 5) and len(model[0].choices) == 1
 
 
 @pytest.mark.parametrize('kernels', ['onednn', 'pytorch', None])
@@ -123,25 +136,3 @@ def test_attention_in_blocks(monkeypatch, block):
     q, k, v = torch.randn(2, 37, 24), torch.randn(2, 11, 24), torch.randn(2, 11, 24)
     torch.testing.assert_close(
         cpu.attend_in_blocks(q, k, v, 3, .3), softmax_attention(q, k, v, 3, .3), rtol=0, atol=1e-6)
-
-
-def test_compiled_for_images_of_all_sizes():
-    """Windows of 4 divide the first map and do not divide the second."""
-    torch._dynamo.reset()
-    arch = dict(embed_dims=[8, 24], depths=[1, 1], num_heads=[1, 3])
-    eager = trained(arch=arch, attn_cfg=[WINDOWS, None])  # and a global block with CLS token
-    compiled = copy.deepcopy(eager)
-    compile_backbone(compiled)
-    with torch.no_grad():
-        for size in ((1, 3, 64, 80), (1, 3, 49, 90)):
-            x = torch.rand(size)
-            for a, b in zip(compiled(x), eager(x), strict=True):
-                torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
-                assert not a.requires_grad and a.is_contiguous()
-
-
-def test_training_of_a_fused_model_is_refused():
-    model = trained()
-    fuse(model)
-    with pytest.raises(RuntimeError, match='fused'):
-        model.train()(torch.rand(1, 3, 32, 32))

@@ -122,7 +122,7 @@ def test_images_that_fail_are_named_and_the_others_drawn(nano, shapes, tmp_path)
     (tmp_path / 'b.png').write_bytes(b'no image')
     good = next((shapes / VAL['segmentation']).glob('*.png'))
     output = predict(*nano['segmentation'], tmp_path, good, '--out-dir', tmp_path / 'out', rc=1)
-    assert re.findall(r'/([ab]).png: failed', output) == ['a', 'b'] and (tmp_path / 'out' / good.name).is_file()
+    assert re.findall(r'/([ab]).png -> .*: failed', output) == ['a', 'b'] and (tmp_path / 'out' / good.name).is_file()
 
 
 # -- predictions as annotations ------------------------------------------------------------------------

@@ -30,10 +30,7 @@ def image(shapes):
 
 
 @pytest.mark.parametrize('overlap', (0., 0.2, 0.7))
-@pytest.mark.parametrize('scores_bytes', (2**30, 1))
-def test_label_map_as_mmsegmentation(models, image, monkeypatch, overlap, scores_bytes):
-    """As a whole, and in the narrowest strips."""
-    monkeypatch.setattr(slicing, 'SCORES_BYTES', scores_bytes)
+def test_label_map_as_mmsegmentation(models, image, monkeypatch, overlap):
     model = dataclasses.replace(models['segmentation'], pipeline=Compose([dict(type='mmseg.PackSegInputs')]))
     found = api.predict(model, image, slice=64, overlap=overlap)
     stride = 64 - round(64 * overlap)

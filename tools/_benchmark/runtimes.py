@@ -44,13 +44,13 @@ def export_column(runtime: str, backbone: nn.Module, args: argparse.Namespace, s
     Raises:
         UserError: the file cannot be made, or differs by more than its precision explains.
     """
-    from cvt_dense.deploy.export import Exporter, Options
+    from cvt_dense.deploy.export import Exporter
     from cvt_dense.errors import UserError
     suffix, precision = RUNTIMES[runtime]
     precision = precision or dict(none='fp32').get(args.amp, args.amp)
     images = [random_images(size, seed=i).float() / 255 for i in range(CALIBRATION if precision == 'int8' else 0)]
     exporter = Exporter(
-        _Model(backbone), Options(size, part='backbone'), dict(classes=None, config=args.model, config_hash=''), images,
+        _Model(backbone), size, dict(classes=None, config=args.model, config_hash=''), part='backbone', images=images,
         report=partial(print, file=sys.stderr))
     file = folder / f'{runtime}_{size[0]}x{size[1]}{suffix}'
     if not exporter.export(file, precision):

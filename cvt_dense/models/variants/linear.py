@@ -37,9 +37,6 @@ class LinearAttention(ConvAttention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape) -> Tensor:
         return self.linear_attention(q, k, v, hw_shape, self.kv_shape(hw_shape))
 
-    def count_scores(self, hw_shape: Shape) -> int:
-        return 0
-
 
 class FocusedLinearAttention(nn.Module):
     """Focused linear attention with a depth-wise convolution on v (FLatten, arXiv 2308.00442).

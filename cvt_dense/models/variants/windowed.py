@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...registry import MODELS
-from ..attention import ConvAttention, RelativePositions, Shape, softmax_attention
+from ..attention import ConvAttention, Shape
 
 Band = tuple[int, int, int]  # windows along one side of the map: where they start, the size of each, their number
 
@@ -36,20 +36,11 @@ class WindowedAttention(ConvAttention):
             raise ValueError(f'window_size={window_size!r}: allowed are positive multiples of stride_kv='
                              f'{self.stride_kv}.')
         self.window_size = window_size
-        self.opaque = False  # to torch.compile, in inference; see cvt_dense.deploy.fuse.compile_backbone
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape | None) -> Tensor:
-        if self.opaque and type(self.rel_pos) is RelativePositions:
-            return opaque_window_attention(q, k, v, *hw_shape, self.window_size, self.stride_kv, self.num_heads,
-                                           self.scale)
         if max(hw_shape) <= self.window_size:
             return super().attend(q, k, v, hw_shape)
         return window_attention(super().attend, q, k, v, hw_shape, self.window_size, self.stride_kv)
-
-    def count_scores(self, hw_shape: Shape) -> int:
-        if max(hw_shape) <= self.window_size:
-            return super().count_scores(hw_shape)
-        return self.num_heads * hw_shape[0] * hw_shape[1] * (self.window_size // self.stride_kv)**2
 
 
 def window_attention(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape, window: int,
@@ -113,30 +104,3 @@ def _split(x: Tensor, rows: Band, columns: Band) -> Tensor:
     x = x[:, top:top + height * count_y, left:left + width * count_x]
     x = x.unflatten(2, (count_x, width)).unflatten(1, (count_y, height))
     return x.transpose(2, 3).flatten(0, 2).flatten(1, 2)
-
-
-@torch.library.custom_op('cvt_dense::window_attention', mutates_args=())
-def opaque_window_attention(q: Tensor, k: Tensor, v: Tensor, height: int, width: int, window: int, stride: int,
-                            num_heads: int, scale: float) -> Tensor:
-    """Compute attention in windows, for inference, as one operator that torch.compile does not trace.
-
-    If it traced the windows, it would compile again for each way in which they divide a map: with and without cut ones
-    below and at the right, and for maps no larger than a window.
-
-    Args:
-        q, k, v, window, stride: as in :func:`window_attention`.
-        height, width: height and width of q's map in tokens.
-        num_heads, scale: as in :func:`.attention.softmax_attention`.
-    """
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape | None = None) -> Tensor:
-        return softmax_attention(q, k, v, num_heads, scale)
-
-    if max(height, width) <= window:
-        return attend(q, k, v).contiguous()
-    return window_attention(attend, q, k, v, (height, width), window, stride)
-
-
-@opaque_window_attention.register_fake
-def _(q: Tensor, *others: Tensor | int | float) -> Tensor:
-    return torch.empty_like(q, memory_format=torch.contiguous_format)

@@ -1,0 +1,241 @@
+"""Networks of tensors: what a file computes for an image, by the prediction methods of mmdet and mmseg.
+
+Networks are recognised by their attributes (``encode_decode``, ``roi_head``), not by their classes. Exporters get a
+copy of the model, see :func:`make_exportable`; the model itself gives what files are compared with.
+"""
+import copy
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..models.cvt import CvT
+from . import operators, tracing
+from .fuse import fuse
+
+
+def task_of(model: nn.Module) -> str | None:
+    """Return 'classification', 'segmentation' or 'detection' by the model's attributes, or None."""
+    if hasattr(model, 'encode_decode'):
+        return 'segmentation'
+    if hasattr(model, 'roi_head') or hasattr(model, 'bbox_head'):
+        return 'detection'
+    return 'classification' if hasattr(model, 'head') and hasattr(model, 'num_classes') else None
+
+
+def normaliser(mean: Sequence[float], std: Sequence[float], flip: bool) -> Callable[[Tensor], Tensor]:
+    """Return a function that converts raw RGB images, uint8 (B, 3, H, W), to the input of a network, float32.
+
+    Args:
+        mean, std: one for each channel as the network takes them, in units of 0 to 255.
+        flip: the network takes BGR.
+    """
+    mean, std = (torch.tensor(values, dtype=torch.float32).view(-1, 1, 1) for values in (mean, std))
+    return lambda image: ((image.flip(1) if flip else image).float() - mean) / std
+
+
+class Network(nn.Module):
+    """The program in a file: an image to a tuple of outputs.
+
+    Args:
+        model: classifier, segmentor or detector.
+        part: 'model' or 'backbone'.
+        normalise: function that normalises raw images (B, H, W, 3); None: the image comes normalised.
+
+    Attributes:
+        names: names of the outputs.
+
+    Raises:
+        UserError: there is no way to export this model, or this part of it.
+    """
+
+    def __init__(self, model: nn.Module, part: str = 'model',
+                 normalise: Callable[[Tensor], Tensor] | None = None):
+        super().__init__()
+        self.model, self.normalise = model, normalise
+        task = 'backbone' if part == 'backbone' else task_of(model)
+        if task is None:
+            raise unsupported(model, 'it is no classifier, segmentor or detector')
+        self.run = dict(backbone=self.run_backbone, classification=self.classify, segmentation=self.segment,
+                        detection=self.detect)[task]
+        self.names = ['logits']
+        if task == 'backbone':
+            self.names = [f'feat{i}' for i in range(len(model.backbone.out_channels))]
+        if task == 'detection':
+            self.names = ['boxes', 'scores', 'labels', *(['masks'] if has_masks(model) else [])]
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs by ``names``."""
+        return tuple(self.run(image if self.normalise is None else self.normalise(image.permute(0, 3, 1, 2))))
+
+    @torch.no_grad()
+    def by_name(self, image: Tensor) -> dict[str, Tensor]:
+        """Return the outputs in a dict."""
+        return dict(zip(self.names, self(image)))
+
+    def run_backbone(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Return a backbone's maps, or a classifier's vector."""
+        return self.model.backbone(image)
+
+    def classify(self, image: Tensor) -> tuple[Tensor]:
+        """Return logits (B, classes)."""
+        return (self.model(image, mode='tensor'), )
+
+    def segment(self, image: Tensor) -> tuple[Tensor]:
+        """Return logits (B, classes, H, W) at the image's size."""
+        shapes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), tuple(image.shape[2:]))
+        return (self.model.encode_decode(image, [shapes]), )  # heads read the first image's only
+
+    def detect(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Return boxes, scores, labels and, with a mask head, masks of one image, see :mod:`cvt_dense.deploy`."""
+        (height, width), model = image.shape[2:], self.model
+        divisor = getattr(model.data_preprocessor, 'pad_size_divisor', 1)
+        image = F.pad(image, (0, -width % divisor, 0, -height % divisor),
+                      value=float(getattr(model.data_preprocessor, 'pad_value', 0)))
+        padded = tuple(image.shape[2:])
+        meta = dict(img_shape=(height, width), ori_shape=(height, width), pad_shape=padded, batch_input_shape=padded,
+                    scale_factor=(1., 1.))
+        sample = tracing.Results(metainfo=meta, **meta)
+        if not hasattr(model, 'roi_head'):
+            found = model.predict(image, [sample], rescale=False)[0].pred_instances
+            return found.bboxes, found.scores, found.labels
+        maps, head = model.extract_feat(image), model.roi_head
+        found, = head.predict_bbox(maps, [meta], model.rpn_head.predict(maps, [sample], rescale=False), head.test_cfg)
+        outputs = found.bboxes, found.scores, found.labels
+        return (*outputs, mask_regions(head, maps, *outputs)) if head.with_mask else outputs
+
+
+def has_masks(model: nn.Module) -> bool:
+    """Return whether a detector has the mask head of (Cascade) Mask R-CNN.
+
+    Raises:
+        UserError: it has another one.
+    """
+    head = getattr(model, 'roi_head', None)
+    masks = hasattr(model, 'mask_head') or head is not None and head.with_mask
+    if masks and type(head).__name__ not in ('StandardRoIHead', 'CascadeRoIHead'):
+        raise unsupported(model, f'its masks come from {type(head or model.mask_head).__name__}')
+    return masks
+
+
+def mask_regions(head: nn.Module, maps: tuple[Tensor, ...], boxes: Tensor, scores: Tensor, labels: Tensor) -> Tensor:
+    """Return probabilities (N, h, w) inside the boxes; of a cascade the mean of its heads."""
+    rois = F.pad(boxes, (1, 0))
+    stages = [(i, ) for i in range(getattr(head, 'num_stages', 0))] or [()]
+    masks = sum(head._mask_forward(*stage, maps, rois)['mask_preds'].sigmoid() for stage in stages) / len(stages)
+    labels = labels * (masks.shape[1] > 1)  # or one mask for all classes
+    return masks.gather(1, labels[:, None, None, None].expand(-1, 1, *masks.shape[2:]))[:, 0]
+
+
+def unsupported(model: nn.Module, reason: str) -> UserError:
+    """Return an error that says why a model cannot be exported, and what can."""
+    return UserError(f'{type(model).__name__} cannot be exported as a whole: {reason}. Export its backbone with --part '
+                     'backbone.')
+
+
+# -- modules that exporters can process -------------------------------------------------------------------------
+
+
+def make_exportable(model: nn.Module, part: str = 'model') -> nn.Module:
+    """Return a fused copy in eval mode that exporters can process.
+
+    Raises:
+        UserError: a head suppresses boxes otherwise than by NMS.
+    """
+    from mmcv.cnn import fuse_conv_bn
+    model = copy.deepcopy(model).eval()
+    for name, child in list(model.named_children()):
+        if name == 'auxiliary_head' or part == 'backbone' and name != 'backbone':  # not in the file
+            delattr(model, name)
+    if any(isinstance(module, CvT) for module in model.modules()):
+        fuse(model)
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.AdaptiveAvgPool2d):
+                setattr(module, name, AnySizePool(child.output_size))
+            elif hasattr(child, 'map_roi_levels'):
+                setattr(module, name, Regions(child))
+    settings = {id(part.test_cfg): part.test_cfg for part in model.modules()
+                if 'nms' in (getattr(part, 'test_cfg', None) or {})}
+    for cfg in settings.values():
+        if cfg.nms.get('type') != 'nms':
+            raise unsupported(model, f"test_cfg.nms.type={cfg.nms.get('type')!r} is not 'nms'")
+        cfg.nms.update(type=partial(tracing.suppress, min_size=cfg.pop('min_bbox_size', None)),
+                       max_num=cfg.get('max_per_img', -1), split_thr=tracing.UNLIMITED)
+    if hasattr(model, 'roi_head'):
+        model.rpn_head = Proposals(model.rpn_head)
+    return fuse_conv_bn(model)  # of necks and heads; exporters would, too, and lose the layers' names
+
+
+class AnySizePool(nn.Module):
+    """``nn.AdaptiveAvgPool2d`` as two matrix products, which exporters can write for images of any size.
+
+    Args:
+        output_size: (rows, columns), or one number for both.
+    """
+
+    def __init__(self, output_size: int | tuple[int, int]):
+        super().__init__()
+        self.output_size = (output_size, output_size) if isinstance(output_size, int) else tuple(output_size)
+
+    @staticmethod
+    def _fractions(length: int, bins: int, like: Tensor) -> Tensor:
+        """Return (bins, length): the weight of each place in each bin's mean; bins overlap as PyTorch's do."""
+        place = torch.arange(length, device=like.device)[None]
+        index = torch.arange(bins, device=like.device)[:, None]
+        inside = (place >= index * length // bins) & (place < ((index + 1) * length + bins - 1) // bins)
+        inside = inside.to(like.dtype)
+        return inside / inside.sum(dim=1, keepdim=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, columns = self.output_size
+        return self._fractions(x.shape[2], rows, x) @ x @ self._fractions(x.shape[3], columns, x).T
+
+
+class Proposals(nn.Module):
+    """mmdet's ``RPNHead`` for one image, whose numbers of proposals are limits instead of results of comparisons."""
+
+    def __init__(self, head: nn.Module):
+        super().__init__()
+        self.head = head
+
+    def predict(self, maps: Sequence[Tensor], samples: Sequence[Any], rescale: bool) -> list[tracing.Results]:
+        """Return the region proposals, ``bboxes`` (N, 4)."""
+        from mmcv.ops import batched_nms
+        head, found = self.head, []
+        outputs = [[y[0].permute(1, 2, 0) for y in level] for level in zip(*head(maps))]
+        priors = head.prior_generator.grid_priors([y[0].shape[:2] for y in outputs], maps[0].dtype, maps[0].device)
+        for level, ((logits, deltas), boxes) in enumerate(zip(outputs, priors)):
+            logits = logits.reshape(-1, head.cls_out_channels)
+            scores = logits.sigmoid() if head.use_sigmoid_cls else logits.softmax(-1)[:, :-1]
+            scores, _, _, chosen = tracing.best_scores(scores, 0., head.test_cfg.get('nms_pre', -1),
+                                                       dict(boxes=boxes, deltas=deltas.reshape(-1, 4)))
+            boxes = head.bbox_coder.decode(*chosen.values(), max_shape=samples[0].img_shape)
+            found.append((boxes, scores, torch.full_like(scores, level)))
+        boxes, _ = batched_nms(*map(torch.cat, zip(*found)), head.test_cfg.nms)
+        torch._check(boxes.shape[0] > 0)
+        torch._check(boxes.shape[0] < 2**20)  # so that mmcv suppresses all classes in one step
+        return [tracing.Results(bboxes=boxes[:, :4])]
+
+
+class Regions(nn.Module):
+    """Computes mmdet's ``SingleRoIExtractor``: regions (N, C, h, w) of boxes, each from the map of its level."""
+
+    def __init__(self, extractor: nn.Module):
+        super().__init__()
+        self.extractor, self.num_inputs = extractor, extractor.num_inputs
+
+    def forward(self, maps: tuple[Tensor, ...], rois: Tensor, roi_scale_factor: Any = None) -> Tensor:
+        levels = self.extractor.map_roi_levels(rois, len(maps))
+        regions, places = [], []
+        for level, (layer, x) in enumerate(zip(self.extractor.roi_layers, maps)):
+            place = (levels == level).nonzero()[:, 0]
+            torch._check(place.shape[0] < 2**31)  # the exporter adds these limits up, in int64
+            regions.append(operators.roi_align(x, rois[place, 1:], *layer.output_size, layer.spatial_scale,
+                                               layer.sampling_ratio, layer.aligned))
+            places.append(place)
+        return torch.cat(regions)[torch.cat(places).argsort()]
