@@ -1,6 +1,7 @@
 """Files are complete or as they were before."""
 import errno
 import resource
+from contextlib import contextmanager
 
 import pytest
 
@@ -26,19 +27,21 @@ def test_an_error_leaves_the_old_file(tmp_path):
     assert path.read_text() == 'old' and list(tmp_path.iterdir()) == [path]
 
 
-@pytest.fixture
-def no_more_than_a_kilobyte():
-    """Files of this process cannot grow beyond 1 KiB: the system refuses the write, as on a full disk."""
+@contextmanager
+def files_of_at_most_a_kilobyte():
+    """Let the system refuse writes beyond 1 KiB, as on a full disk; not for long, because pytest writes files too."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path, no_more_than_a_kilobyte):
+def test_a_full_disk_leaves_the_old_file(tmp_path):
     path = tmp_path / 'model.bin'
     write_atomically(path, b'old')
-    with pytest.raises(OSError, match='model.bin') as raised:
+    with pytest.raises(OSError, match='model.bin') as raised, files_of_at_most_a_kilobyte():
         write_atomically(path, bytes(4096))
     assert raised.value.errno == errno.EFBIG
     assert path.read_bytes() == b'old' and list(tmp_path.iterdir()) == [path]

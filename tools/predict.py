@@ -39,9 +39,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_force_argument(parser)
     parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
                         help='detections below this score are not drawn (default: %(default)s)')
-    parser.add_argument('--save', choices=('coco', 'masks', 'labelme'), metavar='FORMAT',
+    parser.add_argument('--save', choices=('coco', 'masks', 'yolo', 'labelme'), metavar='FORMAT',
                         help='also write images and predictions as annotated data into the folder DIR/FORMAT, which '
-                        'tools/convert_data.py reads: coco or labelme for detectors, masks (label maps) for all')
+                        'tools/convert_data.py reads: coco, yolo or labelme for detectors, masks (label maps) for all')
     command_line.add_slice_arguments(parser)
     parser.add_argument('--every', type=int, default=1, metavar='N', help='of a video, predict every N-th frame')
     parser.add_argument('--track', action='store_true', help='number the objects of a video')

@@ -37,6 +37,8 @@ def build_parser() -> argparse.ArgumentParser:
                              'anyway')
     parser.add_argument('--val-loss', action='store_true', help='compute the loss of the validation images too, at '
                         'each evaluation')
+    parser.add_argument('--vis-backend', metavar='TYPE', help="send the training curves to a tracker of MMEngine's "
+                        'too, besides vis_data/scalars.json: MLflowVisBackend, WandbVisBackend, ...')
     return parser
 
 

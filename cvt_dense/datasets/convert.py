@@ -1,4 +1,4 @@
-"""Detection data from YOLO, Pascal VOC, LabelMe and COCO, to COCO, LabelMe and label maps.
+"""Detection data from YOLO, Pascal VOC, LabelMe and COCO, to COCO, YOLO, LabelMe and label maps.
 
 Supervision reads and writes the annotations of an image, pycocotools encodes masks.
 """
@@ -395,15 +395,15 @@ def write(data: Data, dst: Path, target: str) -> None:
     Args:
         data: samples and classes; notes are added.
         dst: folder.
-        target: 'coco' for ``annotations/<split>.json``, 'masks' for ``labels/<split>/*.png`` and ``classes.txt``, or
-            'labelme' for a JSON file beside each image.
+        target: 'coco' for ``annotations/<split>.json``, 'masks' for ``labels/<split>/*.png`` and ``classes.txt``,
+            'yolo' for ``labels/<split>/*.txt`` and ``data.yaml``, or 'labelme' for a JSON file beside each image.
 
     Raises:
         ValueError: see :func:`check`.
     """
     check(data, target)
     for sample in data.samples:
-        folder = dst / 'images' / sample.split if target == 'masks' else dst / sample.split
+        folder = dst / 'images' / sample.split if target in ('masks', 'yolo') else dst / sample.split
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(sample.path, folder / sample.path.name)
     WRITERS[target](data, dst)
@@ -439,14 +439,33 @@ def _write_masks(data: Data, dst: Path) -> None:
     (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in data.classes), encoding='utf-8')
 
 
+def _write_yolo(data: Data, dst: Path) -> None:
+    splits = {sample.split: f'images/{sample.split}' for sample in data.samples}
+    write_atomically(dst / 'data.yaml', yaml.safe_dump(
+        dict(splits, names=dict(enumerate(data.classes))), sort_keys=False, allow_unicode=True))
+    for sample in data.samples:
+        lines = []
+        for one in sample.objects:
+            pieces = yolo.detections_to_yolo_annotations(
+                _detection(one, sample), (sample.height, sample.width, 3), approximation_percentage=0.)
+            if len(pieces) > 1:
+                data.notes['each piece of a mask became an object, because YOLO joins none'].append(str(sample.path))
+            lines += [f'{piece}\n' for piece in pieces]
+        write_atomically(dst / 'labels' / sample.split / f'{sample.path.stem}.txt', ''.join(lines))
+
+
+def _detection(one: dict[str, Any], sample: Sample) -> sv.Detections:
+    """Return one object as supervision's writers take it."""
+    x, y, w, h = one['bbox']
+    mask = coco_mask.decode(rle(one, sample)).astype(bool)[None] if one.get('segmentation') else None
+    return sv.Detections(np.array([[x, y, x + w, y + h]]), mask, class_id=np.array([one['category_id']]))
+
+
 def _write_labelme(data: Data, dst: Path) -> None:
     for sample in data.samples:
         shapes = []
         for one in sample.objects:
-            x, y, w, h = one['bbox']
-            mask = coco_mask.decode(rle(one, sample)).astype(bool)[None] if one.get('segmentation') else None
-            found = sv.Detections(np.array([[x, y, x + w, y + h]]), mask, class_id=np.array([one['category_id']]))
-            pieces = labelme.detections_to_labelme_shapes(found, data.classes)
+            pieces = labelme.detections_to_labelme_shapes(_detection(one, sample), data.classes)
             shapes += [dict(piece, group_id=len(shapes) if len(pieces) > 1 else None) for piece in pieces]
         content = dict(version='5.5.0', flags={}, shapes=shapes, imagePath=sample.path.name, imageData=None,
                        imageHeight=sample.height, imageWidth=sample.width)
@@ -460,4 +479,4 @@ def print_notes(data: Data) -> None:
             print(f'note: {note} ({len(places)} times, first: {places[0]})')
 
 
-WRITERS = dict(coco=_write_coco, masks=_write_masks, labelme=_write_labelme)
+WRITERS = dict(coco=_write_coco, masks=_write_masks, yolo=_write_yolo, labelme=_write_labelme)

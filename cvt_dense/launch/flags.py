@@ -41,6 +41,7 @@ class TrainFlags(Flags):
         amp: mixed precision: 'fp16', 'bf16', or 'default' for the one that suits the model.
         auto_scale_lr: whether the learning rate is scaled to the total batch.
         val_loss: whether evaluations compute the validation loss too.
+        vis_backend: type of MMEngine's that gets the curves too, such as 'MLflowVisBackend'.
     """
 
     resume: str | None = None
@@ -48,6 +49,7 @@ class TrainFlags(Flags):
     amp: str | None = None
     auto_scale_lr: bool = False
     val_loss: bool = False
+    vis_backend: str | None = None
 
 
 @dataclass(kw_only=True)

@@ -36,6 +36,9 @@ def read_training(flags: TrainFlags, change: Callable[[Config], None] | None = N
         cfg.auto_scale_lr = dict(cfg.get('auto_scale_lr') or {}, enable=True)
     if flags.val_loss:
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.ValLossHook')]
+    if flags.vis_backend:
+        cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer', vis_backends=[dict(type='LocalVisBackend')])
+        cfg.visualizer.vis_backends = [*cfg.visualizer.vis_backends, dict(type=flags.vis_backend)]
     return cfg
 
 

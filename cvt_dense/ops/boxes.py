@@ -47,8 +47,8 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
     kept = [order.new_empty(0)]
     for start in range(0, len(boxes), BLOCK):
         block = boxes[start:start + BLOCK]
-        free = ~(_overlap(boxes[torch.cat(kept)], block, offset) > iou_threshold).any(0)
-        suppresses = (_overlap(block, block, offset) > iou_threshold).triu(1)
+        free = ~(overlap(boxes[torch.cat(kept)], block, offset) > iou_threshold).any(0)
+        suppresses = (overlap(block, block, offset) > iou_threshold).triu(1)
         keep = free
         while True:  # each round settles at least one further box, most blocks need three or four rounds
             changed = free & ~(suppresses & keep[:, None]).any(0)
@@ -81,17 +81,17 @@ def softnms(boxes: Tensor, scores: Tensor, dets: Tensor, iou_threshold: float, s
         dets[len(chosen)] = torch.cat((boxes[index], scores[index, None]))
         chosen.append(int(index))
         rest = torch.cat((rest[:best], rest[best + 1:]))
-        overlap = _overlap(boxes[index, None], boxes[rest], offset)[0]
+        iou = overlap(boxes[index, None], boxes[rest], offset)[0]
         if method == 2:
-            factor = torch.exp(-overlap**2 / sigma)
+            factor = torch.exp(-iou**2 / sigma)
         else:
-            factor = torch.where(overlap >= iou_threshold, 1 - overlap if method == 1 else 0., 1.)
+            factor = torch.where(iou >= iou_threshold, 1 - iou if method == 1 else 0., 1.)
         scores[rest] *= factor
         rest = rest[scores[rest] >= min_score]
     return torch.tensor(chosen, dtype=torch.long)
 
 
-def _overlap(a: Tensor, b: Tensor, offset: int) -> Tensor:
+def overlap(a: Tensor, b: Tensor, offset: int) -> Tensor:
     """Return the intersection over union of boxes (N, 4) and (M, 4): (N, M)."""
     size = (torch.minimum(a[:, None, 2:], b[:, 2:]) - torch.maximum(a[:, None, :2], b[:, :2]) + offset).clamp(min=0)
     inside = size[..., 0] * size[..., 1]

@@ -7,6 +7,8 @@ from templates_edited import recipe
 
 from cvt_dense.config.read import redirect_data_root
 from cvt_dense.errors import UserError
+from cvt_dense.launch.flags import TrainFlags
+from cvt_dense.launch.read import read_training
 from cvt_dense.launch.start import use_tta
 from cvt_dense.nodes import dicts, values
 
@@ -72,3 +74,8 @@ def test_data_root_renames_no_class(tmp_path):
     found = cfg.test_dataloader.dataset
     assert found.data_root == str(tmp_path) and found.metainfo == meta
     assert found.others.metainfo.classes == f'{tmp_path}/classes.txt'
+
+
+def test_vis_backend_is_added_to_the_configs():
+    cfg = read_training(TrainFlags(config=f'{ROOT}/configs/maskrcnn_cvt13_coco.py', vis_backend='MLflowVisBackend'))
+    assert [backend['type'] for backend in cfg.visualizer.vis_backends] == ['LocalVisBackend', 'MLflowVisBackend']

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import supervision as sv
 import torch
 from _shapes import CLASSES
 from load_tool import load_tool, run_tool
@@ -129,7 +130,8 @@ def test_images_that_fail_are_named_and_the_others_drawn(nano, shapes, tmp_path)
 
 
 @pytest.mark.parametrize('task, target', [
-    ('detection', 'coco'), ('detection', 'labelme'), ('detection', 'masks'), ('segmentation', 'masks')])
+    ('detection', 'coco'), ('detection', 'labelme'), ('detection', 'yolo'), ('detection', 'masks'),
+    ('segmentation', 'masks')])
 def test_saved_predictions_are_read_back_as_annotations(models, nano, shapes, tmp_path, task, target):
     """Boxes and masks are those of the prediction."""
     folder, images = tmp_path / target, sorted((shapes / VAL[task]).glob('*.png'))
@@ -155,6 +157,12 @@ def test_saved_predictions_are_read_back_as_annotations(models, nano, shapes, tm
         masks = [coco_mask.decode(convert.rle(one, sample)).astype(bool) for one in sample.objects]
         names = [data.classes[one['category_id']] for one in sample.objects]
         total += len(names)
+        if target == 'yolo':  # a piece of a mask is an object
+            assert set(names) == set(found['class_name']) and len(names) >= len(found), output
+            around = np.concatenate([sv.mask_to_xyxy(found.mask), found.xyxy])  # a mask without an outline is a box
+            for x, y, w, h in (one['bbox'] for one in sample.objects):
+                assert ((around[:, :2] <= (x + 1, y + 1)) & (around[:, 2:] >= (x + w - 2, y + h - 2))).all(1).any()
+            continue
         assert sorted(names) == sorted(found['class_name']), output
         if target == 'coco':
             np.testing.assert_allclose([one['bbox'] for one in sample.objects],
