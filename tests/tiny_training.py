@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -207,22 +207,6 @@ class Process:
         assert code == rc, f'exit code {code}, not {rc}:\n{self.text()[-8000:]}'
         return self.text()
 
-    def kill(self) -> None:
-        """SIGKILL to the command and all below it: torchrun gives each of its processes a group of its own."""
-        found = [self.popen.pid]
-        for pid in found:  # grows meanwhile
-            for children in Path(f'/proc/{pid}/task').glob('*/children'):
-                try:
-                    found += map(int, children.read_text().split())
-                except (FileNotFoundError, ProcessLookupError):  # it has ended since
-                    pass
-        for pid in found:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        self.popen.wait()
-
     def group_is_alive(self) -> bool:
         try:
             os.killpg(self.popen.pid, 0)
@@ -233,13 +217,15 @@ class Process:
 
 @contextmanager
 def start(*args: Any, output: Path, **options: Any) -> Iterator[Process]:
-    """Starts a command; whatever is left of its group, and of what it has started, is killed at the end."""
+    """Starts a command; whatever is left of its group is killed at the end."""
     process = Process(*args, output=output, **options)
     try:
         yield process
     finally:
         if process.popen.poll() is None:
-            process.kill()
+            process.popen.send_signal(signal.SIGTERM)  # torchrun passes it on to its processes, each in its own group
+            with suppress(subprocess.TimeoutExpired):
+                process.popen.wait(60)
         if process.group_is_alive():
             os.killpg(process.popen.pid, signal.SIGKILL)
         process.popen.wait()

@@ -12,20 +12,18 @@ from mmengine.registry import MODELS, init_default_scope
 for package in ('onnx', 'onnxscript', 'onnxruntime', 'openvino', 'nncf'):
     pytest.importorskip(package)
 
-from load_tool import load_tool
+from _shapes import CLASSES, generate
+from load_tool import ROOT
 
 from cvt_dense.deploy import inputs
 from cvt_dense.deploy.check import random_images
 from cvt_dense.deploy.export import Exporter
 
-ROOT = Path(__file__).resolve().parents[2]
-shapes = load_tool('_shapes')
 TWO_STAGES = dict(_delete_=True, embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2))
 THREE_STAGES = dict(_delete_=True, embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2))
 CONFIGS = dict(
     classification=('cvt_nano_shapes.py', {
-        'model.backbone.arch': dict(_delete_=True, embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2)),
-        'model.backbone.out_type': 'cls_token'}),
+        'model.backbone.arch': THREE_STAGES, 'model.backbone.out_type': 'cls_token'}),
     segmentation=('upernet_cvt_nano_shapes.py', {
         'model.backbone.arch': TWO_STAGES, 'model.decode_head.in_channels': [8, 16],
         'model.decode_head.in_index': [0, 1], 'model.decode_head.pool_scales': (1, 3), 'model.decode_head.channels': 8,
@@ -60,11 +58,6 @@ CONFIGS = dict(
         'model.roi_head.mask_head.in_channels': 8, 'model.roi_head.mask_head.conv_out_channels': 8,
         'model.roi_head.mask_head.num_classes': 8, 'model.roi_head.mask_head.num_convs': 1,
         'model.test_cfg.rpn.max_per_img': 100, 'model.test_cfg.rcnn.score_thr': 0.12}))
-# Dense heads of mmdet, whose own settings replace RetinaNet's.
-DENSE = dict(atss=('atss/atss_r50_fpn_1x_coco', {'anchor_generator.strides': [8, 16]}),
-             fcos=('fcos/fcos_r50-caffe_fpn_gn-head_1x_coco', {
-                 'strides': [8, 16], 'regress_ranges': ((-1, 64), (64, 1e8))}),
-             gfl=('gfl/gfl_r50_fpn_1x_coco', {'anchor_generator.strides': [8, 16]}))
 
 
 @dataclass
@@ -115,35 +108,35 @@ def randomise(model: torch.nn.Module) -> torch.nn.Module:
     return model.eval()
 
 
-def use_dense_head(cfg: Config, name: str, options: dict[str, Any]) -> None:
-    """Replace RetinaNet's head by that of one of mmdet's stock configs."""
+def use_atss(cfg: Config) -> None:
+    """Replace RetinaNet's head by that of mmdet's stock config of ATSS."""
     import mmdet
-    stock = Config.fromfile(Path(mmdet.__file__).parent / '.mim/configs' / f'{name}.py').model
-    cfg.model.type, cfg.model.train_cfg = stock.type, stock.get('train_cfg')
-    cfg.model.test_cfg = dict(stock.test_cfg, nms_pre=40)
+    stock = Config.fromfile(Path(mmdet.__file__).parent / '.mim/configs/atss/atss_r50_fpn_1x_coco.py').model
+    cfg.model.type, cfg.model.test_cfg = stock.type, dict(stock.test_cfg, nms_pre=40)
+    cfg.model.train_cfg = stock.train_cfg
     cfg.model.bbox_head = dict(stock.bbox_head, in_channels=8, feat_channels=8, stacked_convs=1, num_classes=8,
                                norm_cfg=dict(type='GN', num_groups=4))
-    cfg.merge_from_dict({f'model.bbox_head.{key}': value for key, value in options.items()})
+    cfg.model.bbox_head.anchor_generator.strides = [8, 16]
 
 
 @pytest.fixture(scope='session')
 def network(tmp_path_factory):
-    """Build a network once: ``network(task)``, where a key of ``CONFIGS`` or ``DENSE`` is a task too."""
+    """Build a network once: ``network(task)``, where a task is a key of ``CONFIGS`` or 'atss'."""
     folder, built = tmp_path_factory.mktemp('networks'), {}
 
     def get(task: str) -> Network:
-        name, options = CONFIGS['retinanet' if task in DENSE else task]
+        name, options = CONFIGS['retinanet' if task == 'atss' else task]
         cfg = Config.fromfile(ROOT / 'configs' / name)
         cfg.merge_from_dict(copy.deepcopy(options))
-        if task in DENSE:
-            use_dense_head(cfg, *DENSE[task])
+        if task == 'atss':
+            use_atss(cfg)
         for node in cfg.model.roi_head.bbox_head if task == 'cascade' else ():
             node.update(in_channels=8, fc_out_channels=16, num_classes=8)
         init_default_scope(cfg.get('default_scope') or 'mmengine')
         if task not in built:
             torch.manual_seed(0)
             model = randomise(MODELS.build(copy.deepcopy(cfg.model)))  # DINO changes it
-            classes = ['background'] * (task in ('segmentation', 'mask2former')) + list(shapes.CLASSES)
+            classes = ['background'] * (task in ('segmentation', 'mask2former')) + list(CLASSES)
             torch.save(dict(state_dict=model.state_dict(), meta=dict(dataset_meta=dict(classes=classes))),
                        folder / f'{task}.pth')
             built[task] = Network(ROOT / 'configs' / name, task, cfg, model, folder / f'{task}.pth')
@@ -182,5 +175,5 @@ def files(tmp_path_factory, exporter, segmentor):
 @pytest.fixture(scope='session')
 def data(tmp_path_factory) -> Path:
     """The generated shapes of all three tasks, a few images each."""
-    return shapes.generate(tmp_path_factory.mktemp('data') / 'shapes', train=2, val=3, train_per_class=1,
+    return generate(tmp_path_factory.mktemp('data') / 'shapes', train=2, val=3, train_per_class=1,
                            val_per_class=2)

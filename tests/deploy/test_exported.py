@@ -1,6 +1,5 @@
 """Exported files are evaluated and drawn by the same Runner, metrics and tools as checkpoints, and run without us."""
 import copy
-import json
 import re
 import subprocess
 import sys
@@ -61,18 +60,18 @@ def test_predict_draws_from_a_file(data, tmp_path, files, network):
     assert lines[0] == lines[1]
 
 
-@pytest.mark.parametrize('task, name', [('classification', 'classifier'), ('segmentation', 'segmentor')])
-def test_diagnose_reports_of_a_file_what_it_reports_of_the_checkpoint(data, tmp_path, files, network, task, name):
-    made, found = network(task), []
-    made.cfg.dump(tmp_path / 'tiny.py')
-    for i, given in enumerate((files[name], made.checkpoint)):
-        run_tool('diagnose', tmp_path / 'tiny.py', given, '--data-root', data / task, '--out-dir', tmp_path / f'{i}',
-                 '--work-dir', tmp_path / 'run')
-        content = json.loads((tmp_path / f'{i}/report.json').read_text())
-        tables = [[[cell['value'] for cell in row] for row in block['rows']] for section in content['sections']
-                  for block in section['blocks'] if block['kind'] == 'table']
-        found.append([value for table in tables for row in table for value in row if isinstance(value, (int, float))])
-    assert len(found[0]) > 20 and found[0] == pytest.approx(found[1], abs=0.02)
+def test_fused_weights_have_the_same_metrics(run, network, tmp_path):
+    """tools/test.py --fuse on a checkpoint with averaged and raw weights."""
+    made = network('classification')
+    averaged = made.model.state_dict()
+    raw = {f'module.{key}': 1.1 * value if value.is_floating_point() else value for key, value in averaged.items()}
+    torch.save(dict(state_dict=averaged, ema_state_dict=dict(raw, steps=torch.tensor(9)), meta={}),
+               tmp_path / 'both.pth')
+    plain, fused = run('classification', tmp_path / 'both.pth'), run('classification', tmp_path / 'both.pth', fuse=True)
+    expected, found = plain.test(), fused.test()
+    assert found == pytest.approx(expected, abs=1e-4) and expected['raw/loss'] != expected['accuracy/loss']
+    assert [any(isinstance(module, torch.nn.BatchNorm2d) for module in runner.model.modules())
+            for runner in (plain, fused)] == [True, False]
 
 
 # -- without this package -------------------------------------------------------------------------------------

@@ -38,8 +38,6 @@ def test_what_is_formatted_is_parsed_as_it_was(value):
     ('cvt_nano_shapes', 'warmup_epochs', 'computed'),
     ('cvt13_in1k', 'train_dataloder.batch_size', 'train_dataloader.batch_size'),
     ('cvt13_in1k', 'lode_from', 'load_from'),
-    ('cvt13_in1k', 'train_cfg.max_epoch', 'train_cfg.max_epochs'),
-    ('cvt13_in1k', 'default_hooks.checkpont.interval', 'default_hooks.checkpoint.interval'),
     ('maskrcnn_cvt13_coco', 'optim_wrapper.paramwise_cfg.decay_rat', 'optim_wrapper.paramwise_cfg.decay_rate'),
     ('upernet_cvt13_ade20k', 'num_classes', 'model.decode_head.num_classes'),
 ])

@@ -1,16 +1,19 @@
-"""The launchers, and that a result does not depend on how many processes, hosts or schedulers computed it."""
+"""The launchers, and that a result does not depend on how many processes computed it."""
 import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 from _shapes import generate
 from load_tool import ROOT, run_tool
-from tiny_training import EPOCHS, ITERATIONS, call, differences, free_port, load, start, start_two, write_config
+from tiny_training import EPOCHS, ITERATIONS, call, differences, load, start, start_two, write_config
+
+from cvt_dense.launch.distributed import setup_distributed
 
 TWO = ('--cfg-options', 'train_dataloader.batch_size=6')
 
@@ -126,34 +129,18 @@ def test_a_failing_process_ends_all_and_has_the_last_word(command, tmp_path):
     assert root_cause.rstrip(' \n=').endswith('RuntimeError: the second process fails')
 
 
-def test_hosts_join_and_leave_an_elastic_run(folder):
-    work_dir = folder / 'joined'
-    env = dict(NNODES='1:2', RDZV=f'127.0.0.1:{free_port()}', PET_LOCAL_ADDR='127.0.0.1',
-               PET_RDZV_CONF='keep_alive_interval=2,keep_alive_max_attempt=3,last_call_timeout=1')  # not minutes
-    command = ('tools/dist_train.sh', folder / 'tiny.py', 1, '--work-dir', work_dir, '--resume', '--auto-scale-lr',
-               *TWO, 'train_cfg.max_epochs=1000')
-    with start(*command, output=folder / 'joined0.txt', **env) as host0:
-        host0.wait_for_text('[2][1/6]')
-        with start(*command, output=folder / 'joined1.txt', **env) as host1:
-            both = lambda: host0.text() + host1.text()  # noqa: E731
-            host0.wait_for(lambda: 'Epoch(train)' in both().partition('Continued with 2 x 6')[2])
-            os.kill(host1.popen.pid, signal.SIGTERM)
-            host0.wait_for_text('Continued with 1 x 6')
-    saved, continued = re.findall(r'run was saved after iteration (\d+)', both()), re.findall(
-        r'Iteration (\d+) became (\d+) of \d+; learning rates were multiplied by ([\d.]*\d)', both())
-    # Each time the run goes on from where it stopped; two processes need half the iterations.
-    assert [iteration for iteration, _, _ in continued] == saved[:2]
-    assert [factor for _, _, factor in continued] == ['2', '0.5']
-    assert 'Another host was told to stop' in host0.text()
-
-
-def test_slurm_trains_stops_in_order_and_continues_with_another_number_of_processes(command, one, folder, tmp_path):
-    slurm = dict(SLURM_JOB_ID='1', SLURM_NTASKS='2', SLURM_NODELIST='localhost', PYTHONPATH=str(tmp_path))
-    with start_two(sys.executable, 'tools/train.py', *command, launcher='slurm', output=tmp_path / 'output',
-                   **slurm) as processes:
+@pytest.mark.parametrize('launcher, env, codes', [
+    ('slurm', dict(SLURM_JOB_ID='1', SLURM_NTASKS='2', SLURM_NODELIST='localhost'), (0, 0)),
+    ('pytorch', dict(PET_RDZV_BACKEND='c10d'), (1, 0))], ids=['slurm', 'elastic'])
+def test_a_run_stops_in_order_and_continues_with_another_number_of_processes(
+        command, one, folder, tmp_path, launcher, env, codes):
+    """A host of an elastic run that got no signal ends with an error, so that torchrun starts it again."""
+    with start_two(sys.executable, 'tools/train.py', *command, launcher=launcher, output=tmp_path / 'output',
+                   PYTHONPATH=str(tmp_path), **env) as processes:
         processes[0].wait_for_text('Epoch(train) [1][1/3]')
         processes[1].popen.send_signal(signal.SIGUSR1)
-        output, _ = [process.finish() for process in processes]
+        output, _ = [process.finish(code) for process, code in zip(processes, codes)]
+    assert ('Another host was told to stop' in output) == (launcher == 'pytorch')
     assert_no_threads(tmp_path)
     saved = load(tmp_path / 'work/preempted.pth')['meta']
     assert f'SIGUSR1: the run was saved after iteration {saved["iter"]} and ends' in output
@@ -247,9 +234,27 @@ def test_mistakes_in_a_launcher_call(args, env, message):
     assert result.returncode == 2 and message in result.stderr and not result.stdout
 
 
-def test_two_hosts():
-    command = 'tools/dist_train.sh', 'tiny.py', '8', '--amp', 'bf16'
-    env = dict(os.environ, PYTHON='echo', NNODES='2', NODE_RANK='1', MASTER_ADDR='10.1.1.1', PORT='29511')
-    assert subprocess.run(command, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE).stdout.split() == (
-        '-m torch.distributed.run --nnodes 2 --node-rank 1 --master-addr 10.1.1.1 --master-port 29511 '
-        '--nproc-per-node 8 --max-restarts 0 tools/train.py tiny.py --launcher pytorch --amp bf16').split()
+@pytest.mark.parametrize('env, flags', [
+    (dict(NNODES='2', NODE_RANK='1', MASTER_ADDR='10.1.1.1', PORT='29511'),
+     '--nnodes 2 --node-rank 1 --master-addr 10.1.1.1 --master-port 29511 --nproc-per-node 8 --max-restarts 0'),
+    (dict(NNODES='1:2', RDZV='10.1.1.1:29511'),
+     '--nnodes 1:2 --rdzv-endpoint 10.1.1.1:29511 --rdzv-id 10.1.1.1:29511 --nproc-per-node 8 --max-restarts 3')])
+def test_several_hosts(env, flags):
+    command = 'tools/dist_train.sh', 'tiny.py', '8', '--resume'
+    printed = subprocess.run(command, cwd=ROOT, env={**os.environ, 'PYTHON': 'echo', **env}, text=True,
+                             stdout=subprocess.PIPE).stdout
+    assert printed.strip() == f'-m torch.distributed.run {flags} tools/train.py tiny.py --launcher pytorch --resume'
+
+
+@pytest.mark.parametrize('gpus, expected', [(8, '5'), (1, '0'), (0, '5')])  # of the host, of the task alone, CPUs
+@mock.patch.dict('os.environ')
+def test_variables_from_slurm(gpus, expected, monkeypatch):
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)  # MMEngine makes the process group
+    monkeypatch.setattr(torch.cuda, 'device_count', lambda: gpus)
+    for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_PORT'):
+        os.environ.pop(name, None)
+    slurm = dict(JOB_ID=20007, PROCID=13, NTASKS=16, NODELIST='localhost', LOCALID=5)
+    os.environ.update({f'SLURM_{name}': str(value) for name, value in slurm.items()}, MASTER_ADDR='127.0.0.1')
+    setup_distributed('slurm')
+    names = ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'SLURM_LOCALID', 'MASTER_PORT')
+    assert [os.environ[name] for name in names] == ['13', '16', expected, expected, '20007']

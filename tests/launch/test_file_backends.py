@@ -5,7 +5,6 @@ from pathlib import Path
 import lmdb
 import pytest
 import torch
-from _shapes import generate
 from mmengine.runner import Runner
 
 import cvt_dense  # noqa: F401
@@ -15,29 +14,23 @@ from cvt_dense.launch.build import load_datasets
 CONFIGS = dict(classification='cvt_nano_shapes', segmentation='upernet_cvt_nano_shapes')
 
 
-@pytest.fixture
-def data(tmp_path) -> Path:
-    """The drawn shapes, with list files instead of folders, which LMDB does not list."""
-    folder = generate(tmp_path / 'data', size=64, train=1, val=2, train_per_class=1, val_per_class=1)
-    images = enumerate(sorted((folder / 'classification/val').glob('*/*')))
-    (folder / 'classification/val.txt').write_text(
-        '\n'.join(f'{path.parent.name}/{path.name} {number}' for number, path in images))
-    names = [path.stem for path in sorted((folder / 'segmentation/images/validation').iterdir())]
-    (folder / 'segmentation/val.txt').write_text('\n'.join(names))
-    return folder
-
-
 def load(task: str, data: Path, **options):
     """The config and data set as ``tools/train.py`` loads them."""
     options['val_dataloader.dataset.ann_file'] = 'val.txt'
-    cfg = read_config(f'configs/{CONFIGS[task]}.py', options, str(data / task))
+    cfg = read_config(f'configs/{CONFIGS[task]}.py', options, str(data))
     return cfg, load_datasets(cfg, ['val'])['val']
 
 
-@pytest.mark.parametrize('task', ['classification', 'segmentation'])
-def test_lmdb_gives_the_same_samples(task, data, tmp_path):
+@pytest.mark.parametrize('task', CONFIGS)
+def test_lmdb_gives_the_same_samples(task, shapes, tmp_path):
+    """With list files instead of folders, which LMDB does not list."""
+    data = Path(shutil.copytree(shapes / task, tmp_path / 'data'))
+    images = sorted(data.glob('val/*/*' if task == 'classification' else 'images/validation/*'))
+    lines = ([f'{path.parent.name}/{path.name} {number}' for number, path in enumerate(images)]
+             if task == 'classification' else [path.stem for path in images])
+    (data / 'val.txt').write_text('\n'.join(lines))
     expected = list(load(task, data)[1])
-    files = list((data / task).rglob('*.png'))
+    files = list(data.rglob('*.png'))
     with lmdb.open(str(tmp_path / 'images.lmdb'), map_size=2**26) as database, database.begin(write=True) as write:
         for path in files:
             write.put(str(path).encode(), path.read_bytes())

@@ -1,4 +1,5 @@
 """Work directories: one training in each; their files, their messages, and where tests of a run write."""
+import fcntl
 import re
 import shlex
 import shutil
@@ -11,6 +12,7 @@ from mmengine.config import Config
 from run_folder import missing, unexplained
 from tiny_training import write_config
 
+from cvt_dense.errors import UserError
 from cvt_dense.launch import work_dir
 from cvt_dense.launch.flags import TestFlags, TrainFlags
 
@@ -27,27 +29,13 @@ def run(tmp_path_factory) -> tuple[Path, str]:
     return folder, run_tool('train', write_config(folder), '--work-dir', folder / 'my run', *FLAGS)
 
 
-def test_console_and_log_file(run):
-    folder, output = run
-    text, log = output.partition('(train)')[0], next((folder / 'my run').glob('*/*.log')).read_text()
-    for words in ('CvT', '36 images', 'dark, light', '2 epochs', 'AdamW', '0.002', str(folder / 'my run')):
-        assert words in text
-    for words in ('System environment:', 'Hooks will be executed'):  # in the file only
-        assert words not in output and words in log
-    assert re.search(r'^model = dict\($', log, re.M)
-
-
-def test_what_a_run_leaves(run):
+def test_summary_its_commands_and_the_files_of_a_run(run):
     """The files of docs/reference/run_folder.md, line by line (other tasks: tests/test_templates.py, tests/tools)."""
-    folder, _ = run
+    folder, output = run
     assert unexplained(folder / 'my run') == []
     of_other_tests = ['preempted.pth', 'nonfinite_iterN_rankR.pth', 'test/TIME/TIME.log', 'test/TIME/TIME.json',
                       'test/TIME/vis_data/', 'predictions/', 'curves.png']
     assert missing(folder / 'my run') == of_other_tests
-
-
-def test_summary_and_its_commands(run):
-    folder, output = run
     text = output[output.index('last:'):]
     results = re.findall(r'Epoch\(val\) \[(\d)\].*?accuracy/top1: ([\d.]+)', output)
     assert re.search(rf'last: +accuracy/top1 {float(results[-1][1]):.4g} \(epoch 2\), .*/my run/epoch_2.pth', text)
@@ -69,7 +57,7 @@ def test_summary_and_its_commands(run):
     assert len(list((folder / 'my run' / 'predictions').glob('*_0*.png'))) == 100
     run_command('plot')
     assert unexplained(folder / 'my run') == []
-    assert missing(folder / 'my run') == ['preempted.pth', 'nonfinite_iterN_rankR.pth']
+    assert missing(folder / 'my run') == of_other_tests[:2]
 
 
 # -- what counts as another run ----------------------------------------------------------------------
@@ -98,6 +86,14 @@ def test_overwrite_moves_the_other_run_aside(run, tmp_path):
     run_tool(*args[:4], '--overwrite', *args[4:])
     assert (tmp_path / 'twice.old2/epoch_2.pth').read_bytes() == (folder / 'my run/epoch_2.pth').read_bytes()
     assert [path.name for path in (tmp_path / 'twice').glob('epoch_*')] == ['epoch_1.pth']
+
+
+def test_a_work_dir_belongs_to_one_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(work_dir, 'PATIENCE', 0.1)
+    with open(tmp_path / work_dir.LOCK, 'w') as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as another process does
+        with pytest.raises(UserError, match='another training'):
+            work_dir.lock_work_dir(Config(dict(work_dir=str(tmp_path))), train_flags())
 
 
 def test_restarts_go_on_with_what_the_first_start_began(tmp_path, monkeypatch):

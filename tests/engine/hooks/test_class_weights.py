@@ -3,13 +3,12 @@ import re
 
 import numpy as np
 import pytest
-from _shapes import CLASSES, generate
+from _shapes import CLASSES
 from load_tool import run_tool
 from PIL import Image
 
 
-def test_weights_are_those_of_the_label_maps(tmp_path):
-    shapes = generate(tmp_path / 'shapes', 0, size=64, train=4, val=1, train_per_class=1, val_per_class=1)
+def test_weights_are_those_of_the_label_maps(shapes, tmp_path):
     maps = [np.asarray(Image.open(path)) for path in (shapes / 'segmentation').glob('annotations/training/*.png')]
     counts = np.bincount(np.concatenate(maps, axis=None), minlength=len(CLASSES) + 1)
     rare = np.flatnonzero(counts)

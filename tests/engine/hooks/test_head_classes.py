@@ -24,43 +24,33 @@ def classifier(outputs):
     return model
 
 
-@pytest.fixture
-def load(caplog):
-    """Calls the hook; returns the model's tensors, the checkpoint's before and after, and the log."""
-
-    def call(old, new, model, given, resume=False):
-        runner = SimpleNamespace(
-            resuming=resume, optim_wrapper=object(), model=model, logger=MMLogger.get_current_instance(),
-            train_dataloader=SimpleNamespace(dataset=SimpleNamespace(metainfo=dict(classes=tuple(new)))))
-        given = dict(given.state_dict())
-        checkpoint = dict(state_dict=dict(given), meta=dict(dataset_meta=dict(classes=tuple(old))))
-        HeadClassesHook().after_load_checkpoint(runner, checkpoint)
-        return model.state_dict(), given, checkpoint['state_dict'], caplog.text
-
-    logger = MMLogger.get_current_instance()
-    logger.addHandler(caplog.handler)
-    torch.manual_seed(1)
-    yield call
-    logger.removeHandler(caplog.handler)
+def load(old, new, model, given, resume=False):
+    """Call the hook; return the model's tensors, and the checkpoint's before and after."""
+    runner = SimpleNamespace(
+        resuming=resume, optim_wrapper=object(), model=model, logger=MMLogger.get_current_instance(),
+        train_dataloader=SimpleNamespace(dataset=SimpleNamespace(metainfo=dict(classes=tuple(new)))))
+    given = dict(given.state_dict())
+    checkpoint = dict(state_dict=dict(given), meta=dict(dataset_meta=dict(classes=tuple(old))))
+    HeadClassesHook().after_load_checkpoint(runner, checkpoint)
+    return model.state_dict(), given, checkpoint['state_dict']
 
 
 @pytest.mark.parametrize('outputs, new, rows', [
     (3, THREE, [0, 1, 2]), (3, ['dog', 'truck', 'bird'], [None] * 3), (3, ['ship', 'cat', 'frog'], [2, 0, 1]),
     (3, ['bird', 'cat', 'frog', 'ship'], [None, 0, 1, 2]),
     (7, ['bird', 'frog'], [None, 1])])  # trained with more outputs than classes
-def test_rows_follow_names(load, outputs, new, rows):
-    own, given, loaded, log = load(THREE, new, classifier(len(new)), classifier(outputs))
+def test_rows_follow_names(outputs, new, rows):
+    own, given, loaded = load(THREE, new, classifier(len(new)), classifier(outputs))
     for key in ('head.weight', 'head.bias'):
         assert loaded[key].shape == own[key].shape
         for i, row in enumerate(rows):
             assert torch.equal(loaded[key][i], own[key][i] if row is None else given[key][row])
     assert all(torch.equal(loaded[key], given[key]) for key in given if not key.startswith('head.'))
-    assert f'{len(rows) - rows.count(None)} of {len(new)} classes kept by name' in log or new == THREE
 
 
-def test_a_resumed_run_is_left_alone(load):
-    _, given, loaded, log = load(THREE, THREE[::-1], classifier(3), classifier(3), resume=True)
-    assert torch.equal(loaded['head.weight'], given['head.weight']) and 'head: ' not in log
+def test_a_resumed_run_is_left_alone():
+    _, given, loaded = load(THREE, THREE[::-1], classifier(3), classifier(3), resume=True)
+    assert torch.equal(loaded['head.weight'], given['head.weight'])
 
 
 # Per recipe: for tensors of its heads, the rows of class c of n, or of the background with c = n.
@@ -101,9 +91,8 @@ def head(recipe, classes):
 
 @pytest.mark.parametrize('recipe, new', [*((recipe, ['bird', 'ship', 'cat', 'dog']) for recipe in ROWS),
                                          ('maskrcnn_cvt13_coco', ['dog', 'ship', 'cat'])])
-def test_heads_of_detectors_and_segmentors_follow_names(load, recipe, new):
-    own, given, loaded, log = load(THREE, new, head(recipe, len(new)), head(recipe, 3))
-    assert f'2 of {len(new)} classes kept by name (ship, cat), {len(new) - 2} new' in log
+def test_heads_of_detectors_and_segmentors_follow_names(recipe, new):
+    own, given, loaded = load(THREE, new, head(recipe, len(new)), head(recipe, 3))
     for key, rows in ROWS[recipe].items():
         for c, name in enumerate([*new, 'background']):
             old = [*THREE, 'background'].index(name) if name in [*THREE, 'background'] else None

@@ -72,4 +72,4 @@ def test_classification(tmp_path):
     found = evaluations(tmp_path / 'run')
     assert len(found) == 2 and found[0]['val/loss'] != found[1]['val/loss']
     for record in found:
-        assert record['val/loss'] == pytest.approx(record['accuracy/loss'], rel=1e-4)
+        assert record['val/loss'] == pytest.approx(record['accuracy/loss'], rel=1e-6)
