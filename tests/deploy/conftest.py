@@ -62,9 +62,8 @@ CONFIGS = dict(
 
 @dataclass
 class Network:
-    """A config of a task, the task's key in ``CONFIGS``, the model, and a checkpoint."""
+    """A config file of a tiny network, its content, the model, and a checkpoint."""
     config: Path
-    task: str
     cfg: Config
     model: torch.nn.Module
     checkpoint: Path
@@ -77,11 +76,6 @@ class Network:
         exporter = Exporter(self.model, size, about, report=lines.append, **options)
         exporter.lines = lines
         return exporter
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Return the ``--cfg-options`` that make the config tiny; whoever merges them changes them."""
-        return copy.deepcopy(CONFIGS[self.task][1])
 
     @property
     def classes(self) -> list[str]:
@@ -125,21 +119,23 @@ def network(tmp_path_factory):
     folder, built = tmp_path_factory.mktemp('networks'), {}
 
     def get(task: str) -> Network:
-        name, options = CONFIGS['retinanet' if task == 'atss' else task]
-        cfg = Config.fromfile(ROOT / 'configs' / name)
-        cfg.merge_from_dict(copy.deepcopy(options))
-        if task == 'atss':
-            use_atss(cfg)
-        for node in cfg.model.roi_head.bbox_head if task == 'cascade' else ():
-            node.update(in_channels=8, fc_out_channels=16, num_classes=8)
-        init_default_scope(cfg.get('default_scope') or 'mmengine')
         if task not in built:
+            name, options = CONFIGS['retinanet' if task == 'atss' else task]
+            cfg = Config.fromfile(ROOT / 'configs' / name)
+            cfg.merge_from_dict(copy.deepcopy(options))
+            if task == 'atss':
+                use_atss(cfg)
+            for node in cfg.model.roi_head.bbox_head if task == 'cascade' else ():
+                node.update(in_channels=8, fc_out_channels=16, num_classes=8)
+            cfg.dump(folder / f'{task}.py')
+            init_default_scope(cfg.get('default_scope') or 'mmengine')
             torch.manual_seed(0)
             model = randomise(MODELS.build(copy.deepcopy(cfg.model)))  # DINO changes it
             classes = ['background'] * (task in ('segmentation', 'mask2former')) + list(CLASSES)
             torch.save(dict(state_dict=model.state_dict(), meta=dict(dataset_meta=dict(classes=classes))),
                        folder / f'{task}.pth')
-            built[task] = Network(ROOT / 'configs' / name, task, cfg, model, folder / f'{task}.pth')
+            built[task] = Network(folder / f'{task}.py', cfg, model, folder / f'{task}.pth')
+        init_default_scope(built[task].cfg.get('default_scope') or 'mmengine')
         return built[task]
 
     return get

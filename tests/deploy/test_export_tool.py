@@ -10,6 +10,8 @@ from mmengine.config import Config
 from cvt_dense.deploy import inputs
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
+from cvt_dense.launch.flags import TestFlags
+from cvt_dense.launch.start import start_test
 
 
 @pytest.fixture(scope='module')
@@ -17,21 +19,12 @@ def tool():
     return load_tool('export')
 
 
-@pytest.fixture(scope='module')
-def configs(network, tmp_path_factory):
-    """The config files of the tiny networks."""
-    folder = tmp_path_factory.mktemp('configs')
-    for task in ('classification', 'segmentation', 'detection'):
-        network(task).cfg.dump(folder / f'{task}.py')
-    return folder
-
-
 @pytest.fixture
-def export(configs, network, data):
+def export(network, data):
     """Run the tool: ``export(task, out, *flags)`` returns what it printed."""
 
     def export(task, out, *flags, checkpoint=None, rc=0):
-        return run_tool('export', configs / f'{task}.py', checkpoint or network(task).checkpoint, out, '--data-root',
+        return run_tool('export', network(task).config, checkpoint or network(task).checkpoint, out, '--data-root',
                         data / task, *flags, rc=rc)
 
     return export
@@ -82,13 +75,11 @@ def test_sizes(tool, network):
 
 def test_inputs_are_those_of_the_runner(network, data, tmp_path):
     """Images for calibration and comparison are what a test of the config gives its network."""
-    from cvt_dense.launch.flags import TestFlags
-    from cvt_dense.launch.start import start_test
     for task in ('classification', 'segmentation', 'detection'):
         made = network(task)
         runner = start_test(TestFlags(
             config=str(made.config), checkpoint=str(made.checkpoint), work_dir=str(tmp_path), no_check=True,
-            data_root=str(data / task), cfg_options=dict(made.options, **{'test_dataloader.batch_size': 1})))
+            data_root=str(data / task), cfg_options={'test_dataloader.batch_size': 1}))
         batch = next(iter(runner.test_dataloader))
         expected = runner.model.data_preprocessor(batch, False)['inputs']
         found = inputs.network_inputs(runner.cfg, runner.model, 'test', 2)

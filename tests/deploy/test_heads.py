@@ -31,8 +31,7 @@ DETECTORS = [
     'solov2/solov2_r50_fpn_1x_coco', 'tood/tood_r50_fpn_1x_coco', 'vfnet/vfnet_r50-mdconv-c3-c5_fpn_ms-2x_coco']
 SEGMENTORS = [
     'ann_r50-d8', 'apcnet_r50-d8', 'ccnet_r50-d8', 'danet_r50-d8', 'deeplabv3_r50-d8', 'dmnet_r50-d8', 'dnl_r50-d8',
-    'encnet_r50-d8', 'fcn_r50-d8', 'fpn_r50', 'gcnet_r50-d8', 'isanet_r50-d8', 'ocrnet_r50-d8',
-    'pspnet_r50-d8', 'upernet_r50', 'segformer_mit-b0']
+    'encnet_r50-d8', 'fcn_r50-d8', 'gcnet_r50-d8', 'isanet_r50-d8', 'pspnet_r50-d8', 'upernet_r50', 'segformer_mit-b0']
 
 
 def detector(name: str) -> Config:
@@ -50,17 +49,11 @@ def detector(name: str) -> Config:
 
 def segmentor(name: str) -> Config:
     cfg = Config.fromfile(Path(mmseg.__file__).parent / '.mim' / 'configs' / '_base_' / 'models' / f'{name}.py').model
-    cfg.auxiliary_head = None
-    heads = cfg.decode_head if isinstance(cfg.decode_head, list) else [cfg.decode_head]
-    if 'neck' in cfg:
-        cfg.neck.in_channels = CHANNELS
-    for head in heads:
-        head.norm_cfg = dict(type='BN')
-        if 'neck' in cfg:
-            continue
-        several = isinstance(head.in_index, (list, tuple))
-        indices = list(range(3))[-len(head.in_index):] if several else 2
-        head.in_index, head.in_channels = indices, [CHANNELS[i] for i in indices] if several else CHANNELS[2]
+    cfg.auxiliary_head, head = None, cfg.decode_head
+    several = isinstance(head.in_index, (list, tuple))
+    indices = list(range(3))[-len(head.in_index):] if several else 2
+    head.update(norm_cfg=dict(type='BN'), in_index=indices,
+                in_channels=[CHANNELS[i] for i in indices] if several else CHANNELS[2])
     return cfg
 
 
