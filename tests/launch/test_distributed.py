@@ -196,7 +196,8 @@ def test_zero_trains_as_adamw_and_may_go_on_with_one_process(folder, one, two, t
 # for COCO: others in the batch would change the rounding.
 SHORT = ['train_cfg.max_iters=2', 'train_cfg.val_interval=2']
 TASKS = dict(
-    classification=('cvt', 'epoch_1.pth', r'accuracy/top1: [\d.]+ .*raw/loss: [\d.]+', ['train_cfg.max_epochs=1']),
+    classification=('cvt', 'epoch_1.pth', r'accuracy/top1: [\d.]+ .*raw/loss: [\d.]+', [
+        'train_cfg.max_epochs=1', 'val_dataloader.batch_size=4', 'test_dataloader.batch_size=4']),
     segmentation=('upernet_cvt', 'iter_2.pth', r'aAcc: [\d.]+ +mIoU: [\d.]+ +mAcc: [\d.]+', [
         *SHORT, 'model.decode_head.norm_cfg.type=SyncBN']),
     detection=('maskrcnn_cvt', 'iter_2.pth', r'coco/bbox_mAP: .*coco/segm_mAP_l: \S+', [
