@@ -111,13 +111,6 @@ def test_boxes_and_polygons_are_written_for_labelme(tmp_path):
     assert np.array_equal(coco_mask.decode(cat['segmentation']), wanted)  # pixel for pixel
 
 
-def test_boxes_are_written_for_yolo(tmp_path):
-    write_coco(tmp_path / 'src')
-    run(tmp_path / 'src', 'coco', tmp_path / 'dst', 'yolo')
-    boxes = [one['bbox'] for one in convert.read(tmp_path / 'dst', 'yolo').samples[0].objects if not one['category_id']]
-    assert boxes == [pytest.approx(BOX, abs=1e-3)]
-
-
 def test_objects_become_label_maps_with_background(tmp_path):
     write_coco(tmp_path / 'src')
     data = run(tmp_path / 'src', 'coco', tmp_path / 'dst', 'masks')
