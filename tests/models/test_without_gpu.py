@@ -15,26 +15,6 @@ BACKBONES = {
     'classifier': dict(out_type='cls_token', with_dist_token=True)}
 
 
-def step(model: torch.nn.Module, batch: dict) -> torch.Tensor:
-    losses = model(**model.data_preprocessor(batch, True), mode='loss')
-    loss, _ = model.parse_losses(losses)
-    loss.backward()
-    return loss
-
-
-def classifier() -> ImageClassifier:
-    return ImageClassifier(
-        dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token', drop_path_rate=.1), num_classes=5,
-        data_preprocessor=dict(
-            type='cvt_dense.ClassificationPreprocessor', random_erasing=dict(probability=1., mode='pixel'),
-            label_smoothing=.1, mixup=dict(mixup_alpha=.8, cutmix_alpha=1., switch_prob=.5)))
-
-
-def images(device='cpu') -> dict:
-    return dict(inputs=torch.randint(0, 256, (4, 3, 64, 64), dtype=torch.uint8, device=device),
-                labels=torch.arange(4, device=device))
-
-
 @pytest.mark.parametrize('options', BACKBONES.values(), ids=BACKBONES)
 def test_backbone_on_another_device(options):
     """PyTorch's meta device refuses a tensor that was made on the CPU."""
@@ -44,7 +24,14 @@ def test_backbone_on_another_device(options):
 
 
 def test_classifier_on_another_device():
-    model = classifier().to('meta').train()
+    model = ImageClassifier(
+        dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token', drop_path_rate=.1), num_classes=5,
+        data_preprocessor=dict(
+            type='cvt_dense.ClassificationPreprocessor', random_erasing=dict(probability=1., mode='pixel'),
+            label_smoothing=.1, mixup=dict(mixup_alpha=.8, cutmix_alpha=1., switch_prob=.5))).to('meta').train()
     model.data_preprocessor.to('meta')
-    assert step(model, images('meta')).is_meta
-    assert model.eval()(model.data_preprocessor(images('meta'))['inputs']).is_meta
+    batch = dict(inputs=torch.zeros(4, 3, 64, 64, dtype=torch.uint8, device='meta'),
+                 labels=torch.arange(4, device='meta'))
+    loss, _ = model.parse_losses(model(**model.data_preprocessor(batch, True), mode='loss'))
+    loss.backward()
+    assert loss.is_meta and model.eval()(model.data_preprocessor(batch)['inputs']).is_meta
