@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cvt_dense.models import ImageClassifier
-from cvt_dense.weights import FORMATS, backbone_only, convert, huggingface_config, map_head, measure_arch
+from cvt_dense.weights import FORMATS, convert, map_head
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 1), num_heads=(1, 3, 6))
 
@@ -32,12 +32,3 @@ def test_wrong_input_is_named(ours):
     for old, new, wrong in ((['ant', 'bee'], ['ant'], '2 names'), (list('abcde'), ['a', 'fox'], 'fox')):
         with pytest.raises(ValueError, match=wrong):
             map_head(ours, old, new)
-
-
-def test_arch_and_config_are_read_from_the_tensors(ours):
-    assert measure_arch(convert(ours, 'microsoft')) == dict(embed_dims=(8, 24, 48), depths=(1, 2, 1))
-    config = huggingface_config(ours, (1, 3, 6))
-    assert (config['embed_dim'], config['depth'], config['num_heads']) == ([8, 24, 48], [1, 2, 1], [1, 3, 6])
-    assert (config['num_labels'], config['cls_token'], config['patch_sizes']) == (5, [False, False, True], [7, 3, 3])
-    with pytest.raises(KeyError, match='head.weight'):
-        huggingface_config(backbone_only(ours), (1, 3, 6))
