@@ -14,11 +14,6 @@ PAGE = Path(__file__).resolve().parents[1] / 'docs/guides/other_libraries.md'
 PACKAGED = 'cvt_dense://cvt-nano'
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize('name', ['cvt_13', 'cvt_nano'])
 def test_logits_and_maps_of_timms_network_are_ours(name):
     theirs, arch = timm.create_model(name).eval(), name.replace('_', '-')

@@ -9,7 +9,7 @@ from mmdet.structures.mask import BitmapMasks
 from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.registry import MODELS, DefaultScope
-from templates_edited import ROOT, edit_head, write_template
+from templates_edited import write_template
 
 from cvt_dense import templates
 from cvt_dense.datasets.transforms import build_transform
@@ -35,24 +35,13 @@ def steps(loader, *types):
     return [step for step in loader.dataset.pipeline if step.type in types]
 
 
-def test_the_same_names_in_each():
-    heads = {path.stem: path.read_text().split('# -----')[0] for path in (ROOT / 'configs').glob('*_custom.py')}
-    assert set(heads) == set(TEMPLATES)
-    for name, head in heads.items():
-        expected = ['data_root', 'arch', 'pretrained', 'image_size', 'batch_size', 'max_iters']
-        expected += ['classes', 'train_ann', 'val_ann', 'test_ann'] if name in DENSE else []
-        assert not [line for line in expected if f'\n{line} = ' not in head and f'\n{line}, ' not in head], name
-        assert 'train_images = ' in head and 'val_images = ' in head and 'test_images = ' in head
-
-
 @pytest.mark.parametrize('template', TEMPLATES)
-def test_head_edited_in_a_copy_elsewhere(template, tmp_path):
+def test_head_edited_in_a_copy_elsewhere(template, read):
     lines = dict(data_root='/my/data', arch='nano', pretrained='mine.pth', image_size=96, batch_size=3, max_iters=50)
     if template in DENSE:
         lines.update(classes=('a', 'b', 'c'), train_ann__train_images=('t.json', 't/'),
                      test_ann__test_images=('x.json', 'x/'))
-    (tmp_path / 'mine.py').write_text(edit_head(template, **lines))
-    cfg = Config.fromfile(tmp_path / 'mine.py')
+    cfg = read(template, **lines)
     model = built(cfg)
     assert model.backbone.out_channels[-1] == 128 and not model.backbone.norm_eval
     assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint='mine.pth')
@@ -164,13 +153,9 @@ def test_ignored_label(read):
 
 
 @pytest.mark.parametrize('template, line', [
-    ('upernet_cvt13_custom', dict(arch='cvt13')),
-    ('cvt13_custom', dict(image_size=0)), ('upernet_cvt13_custom', dict(image_size=(512, 1024))),
-    ('cvt13_custom', dict(batch_size=0)), ('cvt13_custom', dict(max_iters=-1)),
-    ('cvt13_custom', dict(balance='loss')), ('maskrcnn_cvt13_custom', dict(balance='loss')),
-    ('upernet_cvt13_custom', dict(balance='images')), ('cvt13_custom', dict(augment='more')),
-    ('retinanet_cvt13_custom', dict(augment='more')), ('upernet_cvt13_custom', dict(augment=None)),
-    ('upernet_cvt13_custom', dict(classes='cell')), ('upernet_cvt13_custom', dict(classes=[]))])
+    ('upernet_cvt13_custom', dict(arch='cvt13')), ('cvt13_custom', dict(image_size=0)),
+    ('maskrcnn_cvt13_custom', dict(balance='loss')), ('retinanet_cvt13_custom', dict(augment='more')),
+    ('upernet_cvt13_custom', dict(classes='cell'))])
 def test_values_that_cannot_be(read, template, line):
     with pytest.raises(UserError, match=next(iter(line))):
         read(template, **line)

@@ -1,47 +1,44 @@
 """The configs of pretraining are the authors' recipe: read from what they build, not from their text."""
 import math
-from pathlib import Path
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATA_SAMPLERS, MODELS
-from templates_edited import learning_rates
+from templates_edited import learning_rates, recipe
 
 from cvt_dense.datasets import ImageDataset
 from cvt_dense.launch.machine import adapt_to_machine
 
 from timm.data.transforms import RandomResizedCropAndInterpolation  # isort: skip  after cvt_dense
 
-CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 EPOCH = 1281167 // 2048  # iterations of an epoch of ImageNet at a total batch of 2048
 
 
 def load(name):
-    cfg = Config.fromfile(CONFIGS / name)
+    cfg = recipe(name)
     adapt_to_machine(cfg, 'none')  # as tools/train.py does
     return cfg
 
 
-@pytest.fixture(scope='module', params=[('cvt13_in1k.py', 0.05, 19_997_480, 256),
-                                        ('cvt21_in1k.py', 0.1, 31_622_696, 128)], ids=['cvt13', 'cvt21'])
+@pytest.fixture(scope='module', params=[('cvt13_in1k', 0.05, 256), ('cvt21_in1k', 0.1, 128)], ids=['cvt13', 'cvt21'])
 def built(request):
-    name, weight_decay, parameters, batch_size = request.param
+    name, weight_decay, batch_size = request.param
     cfg = load(name)
     model = MODELS.build(cfg.model)
-    return cfg, model, build_optim_wrapper(model, cfg.optim_wrapper), weight_decay, parameters, batch_size
+    return cfg, model, build_optim_wrapper(model, cfg.optim_wrapper), weight_decay, batch_size
 
 
 def test_model(built):
-    cfg, model, _, _, parameters, batch_size = built
-    assert sum(p.numel() for p in model.parameters()) == parameters
+    cfg, model, *_, batch_size = built
     stages = (model.backbone.stage0, model.backbone.stage1, model.backbone.stage2)
     rates = [getattr(block.drop_path, 'drop_prob', 0.) for stage in stages for block in stage.blocks]
     depth = len(model.backbone.stage2.blocks)
     assert rates[-depth:] == pytest.approx([0.1 * i / (depth - 1) for i in range(depth)])
     assert not any(rates[:-depth])
     assert cfg.train_dataloader.batch_size == batch_size and cfg.train_cfg.max_epochs == 300
+    assert cfg.custom_hooks[0] == dict(
+        type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=1e-4, gamma=10, update_buffers=True)
 
 
 def test_which_parameters_decay(built):
@@ -62,7 +59,7 @@ def test_which_parameters_decay(built):
 
 
 def test_learning_rate_at_total_batch_2048():
-    cfg, other = load('cvt13_in1k.py'), load('cvt21_in1k.py')
+    cfg, other = load('cvt13_in1k'), load('cvt21_in1k')
     assert cfg.auto_scale_lr == other.auto_scale_lr == dict(base_batch_size=2048, enable=True)
     assert cfg.param_scheduler == other.param_scheduler
     rates = learning_rates(cfg.optim_wrapper.optimizer.lr, cfg.param_scheduler, 300, EPOCH)
@@ -105,18 +102,11 @@ def test_transforms(built, tmp_path):
     assert crop.interpolation.value == 'bicubic'
     assert type(flip).__name__ == 'RandomHorizontalFlip' and flip.p == 0.5
     assert type(randaugment).__name__ == 'RandAugment' and randaugment.num_layers == 2  # and no colour jitter
-    assert len(randaugment.ops) == 15
-    for op in randaugment.ops:
-        assert (op.prob, op.magnitude, op.hparams['magnitude_std']) == (0.5, 9, 0.5)
-    assert 'PosterizeIncreasing' in {op.name for op in randaugment.ops}
+    settings = {(op.prob, op.magnitude, op.hparams['magnitude_std']) for op in randaugment.ops}
+    assert settings == {(0.5, 9, 0.5)} and 'PosterizeIncreasing' in {op.name for op in randaugment.ops}
     resize, crop, to_tensor = steps(cfg.val_dataloader)
     assert resize.size == 256 and resize.interpolation.value == 'bicubic'
     assert tuple(crop.size) == (224, 224) and type(crop).__name__ == 'CenterCrop'
-
-
-def test_average_of_weights(built):
-    assert built[0].custom_hooks[0] == dict(
-        type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=1e-4, gamma=10, update_buffers=True)
 
 
 @pytest.mark.parametrize('name, images, steps', [
@@ -124,7 +114,7 @@ def test_average_of_weights(built):
     ('cvt13_flowers', 2_040, 500), ('cvt13_pets', 3_680, 497)])
 def test_steps_of_fine_tuning(name, images, steps, monkeypatch):
     """What 8 GPUs do, counted on the recipe's own sampler and loader; the paper's numbers are 20,000, 10,000, 500."""
-    cfg = Config.fromfile(CONFIGS / f'{name}.py')
+    cfg = recipe(name)
     loader = cfg.train_dataloader
     assert cfg.auto_scale_lr.base_batch_size == 8 * loader.batch_size == 512
     monkeypatch.setattr('mmengine.dataset.sampler.get_dist_info', lambda: (0, 8))

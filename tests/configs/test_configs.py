@@ -87,32 +87,19 @@ def test_recipe_states_what_it_is_for(name):
     assert backbone.init_cfg.checkpoint.startswith(f'hf://microsoft/{backbone.arch}')
 
 
-@pytest.mark.parametrize('name', ['maskrcnn_cvt21_coco', 'cascademaskrcnn_cvt13_coco_3x', 'mask2former_cvt13_ade20k'])
-def test_parameter_groups(name):
-    """No decay on BN, LN, biases, CLS token and (Mask2Former) queries; layer-wise decay where the recipe has it."""
-    cfg = recipe(name)
-    model = build(cfg)
-    wrapper = dict(cfg.optim_wrapper, type='OptimWrapper')
+def test_parameter_groups_of_mask2former():
+    """No decay on BN, LN, biases, CLS token and queries; tests/engine/test_layer_decay.py tests other networks."""
+    cfg = recipe('mask2former_cvt13_ade20k')
+    model, wrapper = build(cfg), dict(cfg.optim_wrapper, type='OptimWrapper')
     for key in ('dtype', 'loss_scale'):
         wrapper.pop(key)
-    lr, decay = wrapper['optimizer']['lr'], wrapper['optimizer']['weight_decay']
     names = {id(param): key for key, param in model.named_parameters()}
     values = {names[id(param)]: (group['lr'], group['weight_decay'])
               for group in build_optim_wrapper(model, wrapper).optimizer.param_groups for param in group['params']}
     assert len(values) == len(names)
     for key, param in model.named_parameters():
-        free = param.ndim < 2 or 'cls_token' in key or (
-            'mask2former' in name and any(text in key for text in ('query_embed', 'query_feat', 'level_embed')))
-        assert values[key][1] == (0. if free else decay), key
-    steps = sum(model.backbone.depths) + 1
-    rate = cfg.optim_wrapper.paramwise_cfg.decay_rate
-    assert values['backbone.stage0.patch_embed.proj.weight'][0] == pytest.approx(lr * rate**steps, rel=1e-12)
-    assert (rate < 1) == (name != 'maskrcnn_cvt21_coco')
-
-
-@pytest.mark.parametrize('name', [name for name in CONFIGS if name not in DENSE])
-def test_classification_recipes_share_a_runtime(name):
-    cfg = recipe(name)
-    assert cfg.default_scope == 'cvt_dense'
-    best = None if name == 'cvt_nano_shapes' or name.startswith('simmim') else 'accuracy/top1'
-    assert (cfg.default_hooks.checkpoint.save_best, cfg.default_hooks.checkpoint.rule) == (best, 'greater')
+        free = param.ndim < 2 or any(text in key for text in ('cls_token', 'query_embed', 'query_feat', 'level_embed'))
+        assert values[key][1] == (0. if free else wrapper['optimizer']['weight_decay']), key
+    rate = cfg.optim_wrapper.paramwise_cfg.decay_rate**(sum(model.backbone.depths) + 1)
+    lr = wrapper['optimizer']['lr'] * rate
+    assert values['backbone.stage0.patch_embed.proj.weight'][0] == pytest.approx(lr, rel=1e-12)

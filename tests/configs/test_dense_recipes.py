@@ -11,38 +11,28 @@ from templates_edited import learning_rates, parsed
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 
-# batch per GPU, learning rate, weight decay, decay by layer, schedule
-RECIPES = {
-    'maskrcnn_cvt13_coco': (2, 1e-4, 0.05, 1., '1x'),
-    'maskrcnn_cvt13_coco_win': (2, 1e-4, 0.05, 1., '1x'),
-    'maskrcnn_cvt13_custom': (2, 1e-4, 0.05, 1., '20k'),
-    'fasterrcnn_cvt13_custom': (2, 1e-4, 0.05, 1., '20k'),
-    'maskrcnn_cvt21_coco': (2, 1e-4, 0.05, 1., '1x'),
-    'maskrcnn_cvtw24_coco': (2, 1e-4, 0.05, 0.9, '1x'),
-    'maskrcnn_cvt13_coco_3x': (2, 1e-4, 0.05, 1., '3x'),
-    'maskrcnn_cvt21_coco_3x': (2, 1e-4, 0.05, 1., '3x'),
-    'maskrcnn_cvtw24_coco_3x': (2, 1e-4, 0.05, 0.9, '3x'),
-    'cascademaskrcnn_cvt13_coco_3x': (2, 2e-4, 0.05, 0.98, '3x'),
-    'retinanet_cvt13_coco': (2, 1e-4, 1e-4, 1., '1x'),
-    'retinanet_cvt13_custom': (2, 1e-4, 1e-4, 1., '20k'),
-    'dino_cvt13_coco': (2, 1e-4, 1e-4, 0.85, 'dino'),
-    'upernet_cvt13_ade20k': (2, 6e-5, 0.01, 1., '160k'),
-    'upernet_cvt13_ade20k_win': (2, 6e-5, 0.01, 1., '160k'),
-    'upernet_cvt21_ade20k': (2, 6e-5, 0.01, 1., '160k'),
-    'upernet_cvtw24_ade20k': (2, 6e-5, 0.01, 0.95, '160k'),
-    'upernet_cvt13_cityscapes': (2, 6e-5, 0.01, 1., '80k'),
-    'upernet_cvt13_custom': (2, 6e-5, 0.01, 1., '40k'),
-    'upernet_cvt13_multichannel': (2, 6e-5, 0.01, 1., '40k'),
-    'semfpn_cvt13_ade20k': (4, 1e-4, 1e-4, 1., 'semfpn'),
-    'semfpn_cvt21_ade20k': (4, 1e-4, 1e-4, 1., 'semfpn'),
-    'semfpn_cvtw24_ade20k': (4, 1e-4, 1e-4, 0.95, 'semfpn'),
-    'mask2former_cvt13_ade20k': (2, 1e-4, 0.05, 0.85, 'mask2former'),
-    # CvT-13's baselines: as CvT-13
-    **{f'maskrcnn_{baseline}_coco': (2, 1e-4, 0.05, 1., '1x')
-       for baseline in ('resnet50', 'swint', 'pvtv2b2', 'convnextt')},
-    **{f'upernet_{baseline}_ade20k': (2, 6e-5, 0.01, 1., '160k')
-       for baseline in ('resnet50', 'deits', 'swint', 'pvtv2b2', 'convnextt')},
+# by batch per GPU, learning rate, weight decay, decay by layer, schedule; baselines as CvT-13
+TABLE = {
+    (2, 1e-4, 0.05, 1., '1x'): ['maskrcnn_cvt13_coco', 'maskrcnn_cvt13_coco_win', 'maskrcnn_cvt21_coco', *(
+        f'maskrcnn_{name}_coco' for name in ('resnet50', 'swint', 'pvtv2b2', 'convnextt'))],
+    (2, 1e-4, 0.05, 1., '20k'): ['maskrcnn_cvt13_custom', 'fasterrcnn_cvt13_custom'],
+    (2, 1e-4, 0.05, 0.9, '1x'): ['maskrcnn_cvtw24_coco'],
+    (2, 1e-4, 0.05, 1., '3x'): ['maskrcnn_cvt13_coco_3x', 'maskrcnn_cvt21_coco_3x'],
+    (2, 1e-4, 0.05, 0.9, '3x'): ['maskrcnn_cvtw24_coco_3x'],
+    (2, 2e-4, 0.05, 0.98, '3x'): ['cascademaskrcnn_cvt13_coco_3x'],
+    (2, 1e-4, 1e-4, 1., '1x'): ['retinanet_cvt13_coco'],
+    (2, 1e-4, 1e-4, 1., '20k'): ['retinanet_cvt13_custom'],
+    (2, 1e-4, 1e-4, 0.85, 'dino'): ['dino_cvt13_coco'],
+    (2, 6e-5, 0.01, 1., '160k'): ['upernet_cvt13_ade20k', 'upernet_cvt13_ade20k_win', 'upernet_cvt21_ade20k', *(
+        f'upernet_{name}_ade20k' for name in ('resnet50', 'deits', 'swint', 'pvtv2b2', 'convnextt'))],
+    (2, 6e-5, 0.01, 0.95, '160k'): ['upernet_cvtw24_ade20k'],
+    (2, 6e-5, 0.01, 1., '80k'): ['upernet_cvt13_cityscapes'],
+    (2, 6e-5, 0.01, 1., '40k'): ['upernet_cvt13_custom', 'upernet_cvt13_multichannel'],
+    (4, 1e-4, 1e-4, 1., 'semfpn'): ['semfpn_cvt13_ade20k', 'semfpn_cvt21_ade20k'],
+    (4, 1e-4, 1e-4, 0.95, 'semfpn'): ['semfpn_cvtw24_ade20k'],
+    (2, 1e-4, 0.05, 0.85, 'mask2former'): ['mask2former_cvt13_ade20k'],
 }
+RECIPES = {name: settings for settings, names in TABLE.items() for name in names}
 # by epoch: number of epochs, epochs at which the rate falls to a tenth, warm-up iterations
 STEPS = {'1x': (12, (8, 11), 1000), '3x': (36, (27, 33), 1000), 'dino': (12, (11, ), 0)}
 # by iteration: number of iterations, power, warm-up iterations

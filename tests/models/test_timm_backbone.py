@@ -33,6 +33,8 @@ def test_maps(network, strides):
         assert all(abs(side - size / stride) < 1 for side, size in zip(out.shape[2:], (79, 113)))
     sum(out.square().mean() for out in outs).backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    norms = [m for m in TimmBackbone(**network, norm_eval=True).train().modules() if isinstance(m, nn.BatchNorm2d)]
+    assert not any(m.training for m in norms) and bool(norms) == (network is RESNET)
 
 
 @pytest.mark.parametrize('network', [SWIN, VIT, dict(model_name='test_resnet')], ids=lambda x: x['model_name'])
@@ -51,23 +53,11 @@ def test_classifier(network):
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
-def test_batch_norms_keep_their_statistics():
-    model = TimmBackbone(**RESNET, norm_eval=True).train()
-    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
-    assert norms and not any(m.training for m in norms) and model.training
-
-
 # -- layers ------------------------------------------------------------------------------------------
 
 
 def test_layer_decay_has_timms_groups():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.backbone = TimmBackbone(**VIT, level_norms=True)
-            self.head = nn.Linear(24, 3)
-
-    model = Model()
+    model = ImageClassifier(dict(type='cvt_dense.TimmBackbone', out_type='pooled', **VIT), num_classes=3)
     wrapper = build_optim_wrapper(model, dict(
         type='OptimWrapper', optimizer=dict(type='AdamW', lr=1., weight_decay=0.05),
         constructor='cvt_dense.LayerDecayOptimWrapperConstructor', paramwise_cfg=dict(decay_rate=0.5)))
@@ -75,12 +65,11 @@ def test_layer_decay_has_timms_groups():
     found = {names[id(p)]: (group['lr'], group['weight_decay'])
              for group in wrapper.optimizer.param_groups for p in group['params']}
     assert set(found) == set(names.values())
-    bare = 'backbone.network.model.'  # stem, three blocks, the rest
-    expected = {f'{bare}patch_embed.proj.weight': (1 / 16, 0.05), f'{bare}pos_embed': (1 / 16, 0.),
-                f'{bare}cls_token': (1 / 16, 0.), f'{bare}blocks.0.attn.qkv.weight': (1 / 8, 0.05),
-                f'{bare}blocks.2.mlp.fc1.weight': (1 / 2, 0.05), f'{bare}blocks.2.mlp.fc1.bias': (1 / 2, 0.),
-                'head.weight': (1., 0.05), 'backbone.norm0.weight': (1., 0.)}
-    assert {name: found[name] for name in expected} == expected
+    expected = {'patch_embed.proj.weight': (1 / 16, 0.05), 'pos_embed': (1 / 16, 0.), 'cls_token': (1 / 16, 0.),
+                'blocks.0.attn.qkv.weight': (1 / 8, 0.05), 'blocks.2.mlp.fc1.weight': (1 / 2, 0.05),
+                'blocks.2.mlp.fc1.bias': (1 / 2, 0.)}  # stem, three blocks, the rest
+    assert {name: found[f'backbone.network.{name}'] for name in expected} == expected
+    assert found['head.weight'] == (1., 0.05) and found['head.bias'] == (1., 0.)
 
 
 # -- weights -----------------------------------------------------------------------------------------

@@ -81,6 +81,3 @@ def test_a_detector_and_a_segmentor():
     assert all(rows[name][1] > 0 for name in ('neck', 'rpn_head', 'roi_head'))
     rows = read_table(run_tool('get_flops', 'configs/semfpn_cvt13_ade20k.py', '--size', '64x96'))
     assert rows['neck'][1] > 0 and rows['decode_head'][1] > 0 and 'other' not in rows
-
-
-# Millions of parameters and GMACs in timm's results/benchmark-infer-*.csv; ConvNeXt-T is at 288x288 there.

@@ -78,11 +78,10 @@ INFER = """
 import sys
 kind, config, checkpoint, image = sys.argv[1:]
 if kind == 'mmdet':
-    from mmdet.apis import DetInferencer, inference_detector, init_detector
-    model = init_detector(config, checkpoint, device='cpu')
-    print('boxes', tuple(inference_detector(model, image).pred_instances.bboxes.shape))
-    found = DetInferencer(config, checkpoint, device='cpu', show_progress=False)(image, no_save_vis=True)
-    print('inferencer', len(found['predictions'][0]['bboxes']))
+    from mmdet.apis import DetInferencer
+    infer = DetInferencer(config, checkpoint, device='cpu', show_progress=False)
+    print('inferencer', len(infer(image, no_save_vis=True)['predictions'][0]['bboxes']))
+    print('backbone', type(infer.model.backbone).__module__)
 else:
     import mmengine
     if mmengine.__version__ == '0.10.7':  # cannot read its own checkpoints under torch 2.6 and later
@@ -90,7 +89,6 @@ else:
     from mmseg.apis import MMSegInferencer
     found = MMSegInferencer(config, checkpoint, classes=['x'] * 9, palette=[[0, 0, 0]] * 9, device='cpu')(image)
     print('inferencer', found['predictions'].shape)
-print('backbone', type(model.backbone).__module__ if kind == 'mmdet' else 'mmseg')
 """
 
 

@@ -41,17 +41,6 @@ def test_label_map_as_mmsegmentation(models, image, monkeypatch, overlap):
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize('task', ('detection', 'segmentation'))
-def test_an_image_that_fits_is_predicted_as_without_slices(models, image, task):
-    expected = api.predict(models[task], image)
-    for size in (233, 1000):
-        found = api.predict(models[task], image, slice=size)
-        if task == 'segmentation':
-            np.testing.assert_array_equal(found, expected)
-        else:
-            assert len(found) and found == expected
-
-
 def bright_rectangles(window):
     """A detector of what is white: one box, mask and score, from the part that lies in the window."""
     white = window[..., 0] > 0
@@ -90,7 +79,7 @@ def test_tiff_is_read_by_window(models, image, tmp_path):
     assert isinstance(opened, slicing.RasterImage)
     np.testing.assert_array_equal(opened.read(((5, 90), (60, 130))).transpose(1, 2, 0), image[5:90, 60:130])
     np.testing.assert_array_equal(api.predict(model, path, slice=100), api.predict(model, image, slice=100))
-    np.testing.assert_array_equal(api.predict(model, path, slice=300), api.predict(model, image))
+    np.testing.assert_array_equal(api.predict(model, path, slice=300), api.predict(model, image))  # fits
     assert api.predict(models['detection'], path, slice=100) == api.predict(models['detection'], image, slice=100)
     Image.fromarray(image).save(tmp_path / 'photo.png')
     assert isinstance(model.read(tmp_path / 'photo.png', by_window=True), np.ndarray)

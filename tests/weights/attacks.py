@@ -1,6 +1,6 @@
 """Builders of checkpoints that would run code, or corrupt memory, where they are opened without care.
 
-Each takes a valid state dict, the file to write, and a marker: a file that exists once code has run.
+Each of ``ATTACKS`` takes a valid state dict, the file to write, and a marker: a file that exists once code has run.
 """
 import io
 import pickle
@@ -8,6 +8,7 @@ import struct
 import tarfile
 import zipfile
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -45,10 +46,6 @@ def _save_with_prelude(state_dict, prelude: bytes, path: Path) -> None:
             target.writestr(item.filename, data)
 
 
-def builtin_call(state_dict, path: Path, marker: Path) -> None:
-    save(state_dict, touch(marker), path)
-
-
 def builtin_call_in_an_old_file(state_dict, path: Path, marker: Path) -> None:
     save(state_dict, touch(marker), path, _use_new_zipfile_serialization=False)
 
@@ -81,65 +78,9 @@ def chain_of_getattr(state_dict, path: Path, marker: Path) -> None:
     _save_with_prelude(state_dict, prelude, path)
 
 
-def call_through_a_tensor_subclass(state_dict, path: Path, marker: Path) -> None:
-    """``_rebuild_from_type_v2`` calls what it is given."""
-    function = Call(getattr, HistoryBuffer, '__init__')
-    save(state_dict, Call(torch._tensor._rebuild_from_type_v2, function, torch.Tensor, (touch(marker),), {}), path)
-
-
-def bytes_as_objects(state_dict, path: Path, marker: Path) -> None:
-    """An array of records with an object inside and a dtype whose flags deny it: its bytes become pointers."""
-    record = Call(np.dtype, 'V8', False, True,
-                  state=(3, '|', None, ('a',), {'a': (Call(np.dtype, 'O', False, True), 0)}, 8, 1, 0))
-    reconstruct = np.zeros(1).__reduce__()[0]
-    save(state_dict, Call(reconstruct, np.ndarray, (0,), b'b', state=(1, (1,), record, False, b'\x01' * 8)), path)
-
-
-def objects_in_an_array(state_dict, path: Path, marker: Path) -> None:
-    save(state_dict, np.array([{}, touch(marker)], dtype=object), path)
-
-
-def history_without_numbers(state_dict, path: Path, marker: Path) -> None:
-    history = HistoryBuffer.__new__(HistoryBuffer)
-    history.__dict__.update(max_length=1, _log_history=OrderedDict(), _count_history=np.ones(1))
-    save(state_dict, history, path)
-
-
-def array_over_any_memory(state_dict, path: Path, marker: Path) -> None:
-    """An object array whose bytes are taken for pointers, which building the set follows while the file is read."""
-    save(state_dict, Call(set, Call(np.ndarray, (1,), 'O', b'A' * 8)), path)
-
-
-def array_of_uninitialised_memory(state_dict, path: Path, marker: Path) -> None:
-    save(state_dict, Call(np.ndarray, (1000,), 'u1'), path)
-
-
 def class_names_in_an_array(state_dict, path: Path, marker: Path) -> None:
     names = Call(np.ndarray, (1,), 'O', b'A' * 8)
     torch.save(dict(state_dict=state_dict, meta=dict(dataset_meta=dict(classes=names))), path)
-
-
-def array_longer_than_its_bytes(state_dict, path: Path, marker: Path) -> None:
-    reconstruct = np.zeros(1).__reduce__()[0]
-    state = (1, (1000,), np.dtype('f8'), False, b'12345678')
-    save(state_dict, Call(reconstruct, np.ndarray, (0,), b'b', state=state), path)
-
-
-def array_without_a_state(state_dict, path: Path, marker: Path) -> None:
-    save(state_dict, Call(np.zeros(1).__reduce__()[0], np.ndarray, (0,), b'b'), path)
-
-
-def array_in_a_set(state_dict, path: Path, marker: Path) -> None:
-    save(state_dict, Call(set, [Call(np.zeros(1).__reduce__()[0], np.ndarray, (0,), b'b')]), path)
-
-
-def dtype_of_objects(state_dict, path: Path, marker: Path) -> None:
-    dtype = Call(np.dtype, 'O', False, True, state=(3, '|', None, None, None, -1, -1, 63))
-    save(state_dict, Call(np.float64(1).__reduce__()[0], dtype, b'A' * 8), path)
-
-
-def scalar_longer_than_its_bytes(state_dict, path: Path, marker: Path) -> None:
-    save(state_dict, Call(np.float64(1).__reduce__()[0], np.dtype('f8'), b'1'), path)
 
 
 def compressed_archive(state_dict, path: Path, marker: Path) -> None:
@@ -154,8 +95,44 @@ def compressed_archive(state_dict, path: Path, marker: Path) -> None:
             target.writestr(item.filename, content)
 
 
-ATTACKS = [builtin_call, builtin_call_in_an_old_file, builtin_call_in_a_tar_file, chain_of_getattr,
-           call_through_a_tensor_subclass, bytes_as_objects, objects_in_an_array, history_without_numbers,
-           array_over_any_memory, array_of_uninitialised_memory, class_names_in_an_array, array_longer_than_its_bytes,
-           array_without_a_state, array_in_a_set, dtype_of_objects, scalar_longer_than_its_bytes,
-           compressed_archive]
+def history(**state) -> HistoryBuffer:
+    """A history of MMEngine's logs with the given state."""
+    history = HistoryBuffer.__new__(HistoryBuffer)
+    history.__dict__.update(state)
+    return history
+
+
+RECONSTRUCT, SCALAR = np.zeros(1).__reduce__()[0], np.float64(1).__reduce__()[0]
+EMPTY = RECONSTRUCT, np.ndarray, (0,), b'b'
+OBJECTS = Call(np.ndarray, (1,), 'O', b'A' * 8)  # its bytes are taken for pointers
+RECORD = Call(np.dtype, 'V8', False, True, state=(
+    3, '|', None, ('a',), {'a': (Call(np.dtype, 'O', False, True), 0)}, 8, 1, 0))  # flags that deny its object
+# What lies beside the weights, made from the marker.
+PICKLED = dict(
+    builtin_call=touch,
+    call_through_a_tensor_subclass=lambda marker: Call(
+        torch._tensor._rebuild_from_type_v2, Call(getattr, HistoryBuffer, '__init__'), torch.Tensor,
+        (touch(marker),), {}),
+    bytes_as_objects=lambda marker: Call(*EMPTY, state=(1, (1,), RECORD, False, b'\x01' * 8)),
+    objects_in_an_array=lambda marker: np.array([{}, touch(marker)], dtype=object),
+    history_without_numbers=lambda marker: history(
+        max_length=1, _log_history=OrderedDict(), _count_history=np.ones(1)),
+    array_over_any_memory=lambda marker: Call(set, OBJECTS),  # the set follows them while the file is read
+    array_of_uninitialised_memory=lambda marker: Call(np.ndarray, (1000,), 'u1'),
+    array_longer_than_its_bytes=lambda marker: Call(*EMPTY, state=(1, (1000,), np.dtype('f8'), False, b'12345678')),
+    array_without_a_state=lambda marker: Call(*EMPTY),
+    array_in_a_set=lambda marker: Call(set, [Call(*EMPTY)]),
+    dtype_of_objects=lambda marker: Call(SCALAR, Call(
+        np.dtype, 'O', False, True, state=(3, '|', None, None, None, -1, -1, 63)), b'A' * 8),
+    scalar_longer_than_its_bytes=lambda marker: Call(SCALAR, np.dtype('f8'), b'1'))
+
+
+def _saver(make: Callable[[Path], object]) -> Callable:
+    return lambda state_dict, path, marker: save(state_dict, make(marker), path)
+
+
+ATTACKS = {
+    **{name: _saver(make) for name, make in PICKLED.items()},
+    **{function.__name__: function for function in (
+        builtin_call_in_an_old_file, builtin_call_in_a_tar_file, chain_of_getattr, class_names_in_an_array,
+        compressed_archive)}}

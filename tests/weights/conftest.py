@@ -1,5 +1,6 @@
 import logging
 
+import huggingface_hub
 import pytest
 from mmengine.logging import MMLogger
 from mmengine.runner import CheckpointLoader
@@ -32,3 +33,19 @@ def others_tool(monkeypatch):
 def our_tool(others_tool):
     """The loaders as this project's tools have them."""
     register_safe_loading()
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """Put files into a cache as huggingface_hub lays it out, by revision: a file's name there and the file."""
+    monkeypatch.setattr(huggingface_hub.constants, 'HF_HUB_CACHE', str(tmp_path / 'hub'))
+
+    def publish(name, **revisions):
+        repository = tmp_path / 'hub' / f'models--{name.replace("/", "--")}'
+        for number, (revision, (file, source)) in zip('ab', revisions.items()):
+            for path, content in ((f'snapshots/{number * 40}/{file}', source.read_bytes()),
+                                  (f'refs/{revision}', (number * 40).encode())):
+                (repository / path).parent.mkdir(parents=True, exist_ok=True)
+                (repository / path).write_bytes(content)
+
+    return publish

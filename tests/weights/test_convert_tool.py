@@ -8,7 +8,7 @@ import torch
 from load_tool import run_tool
 
 from cvt_dense.models import ImageClassifier
-from cvt_dense.weights import convert
+from cvt_dense.weights import FORMATS, convert
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 3), num_heads=(1, 3, 6))
 
@@ -44,8 +44,9 @@ def test_round_trip_is_bit_identical_and_transformers_reads_it(tmp_path, model):
     assert len(bare) == len(start) - 2 and all(torch.equal(bare[key], start[key]) for key in bare)
 
 
-def test_head_of_other_classes(tmp_path, model):
-    torch.save(model.state_dict(), tmp_path / 'old.pth')
+@pytest.mark.parametrize('name', FORMATS)
+def test_head_of_other_classes(tmp_path, model, name):
+    torch.save(convert(model.state_dict(), name), tmp_path / 'old.pth')
     (tmp_path / 'old.txt').write_text('n01\nn02\nn03\nn04\nn05\n')
     (tmp_path / 'new.txt').write_text('n03\nn01\n')
     run(tmp_path / 'old.pth', tmp_path / 'new.pth', '--to', 'cvt_dense', '--map-head', tmp_path / 'old.txt',
@@ -53,6 +54,17 @@ def test_head_of_other_classes(tmp_path, model):
     new = torch.load(tmp_path / 'new.pth')['state_dict']
     for key, value in model.state_dict().items():
         assert torch.equal(new[key], value[[2, 0]] if key.startswith('head.') else value)
+
+
+@pytest.mark.parametrize('flags, offset', [((), 0), (('--weights', 'raw'), 1)])
+def test_averaged_or_raw_weights(tmp_path, model, flags, offset):
+    weights = model.state_dict()
+    torch.save(dict(state_dict=weights, ema_state_dict={f'module.{key}': value + 1 for key, value in weights.items()}),
+               tmp_path / 'epoch_1.pth')
+    run(tmp_path / 'epoch_1.pth', tmp_path / 'out.pth', '--to', 'microsoft', *flags)
+    expected = convert({key: value + offset for key, value in weights.items()}, 'microsoft')
+    found = torch.load(tmp_path / 'out.pth')
+    assert found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in expected)
 
 
 def test_nothing_is_overwritten_without_force(tmp_path, model):
