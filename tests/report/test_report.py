@@ -284,3 +284,11 @@ def test_one_class_has_a_report():
     report = images(1)
     segmentation.diagnose(report, [dict(matrix=segmentation.count(*np.zeros((2, 8, 8), int), 1, 255))], ['cat'])
     assert '100.00 %' in report.summary[0]
+
+
+def test_a_crowd_is_neither_missed_nor_found():
+    corners = np.array([[0, 0, 40, 40], [100, 100, 160, 160]], np.float32)
+    record = dict(size=(200, 200), gt_boxes=corners, gt_labels=[0, 0], gt_crowd=[0, 1], gt_masks=[], masks=[],
+                  gt_areas=[1600, 3600], boxes=corners, labels=np.array([0, 0]), scores=np.array([.9, .8], np.float32))
+    detections, objects = detection.match(detection.evaluate([record], ['a'], 'bbox'))
+    assert len(detections) == len(objects) == 1

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
+import torch
 from load_tool import run_tool
 from mmengine.config import Config
 from PIL import Image
 
 from cvt_dense import inference
-from cvt_dense.config.published import CONFIG, LARGEST, WEIGHTS
-from cvt_dense.config.read import redirect_data_root
+from cvt_dense.config.published import CONFIG, LARGEST, WEIGHTS, publish
+from cvt_dense.config.read import read_config, redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.weights import load_weights_file
 
@@ -30,6 +32,13 @@ def published(nano, tmp_path_factory) -> dict[str, Path]:
     for task, (config, checkpoint) in nano.items():
         run_tool('publish', config, checkpoint, folders[task], '--license', 'mit', '--no-test')
     return folders
+
+
+def test_the_averaged_weights_are_published(tmp_path):
+    averaged = dict(a=torch.zeros(2))
+    publish(read_config('configs/cvt_nano_shapes.py'), dict(
+        state_dict=averaged, ema_state_dict={'module.a': torch.ones(2)}), tmp_path)
+    assert torch.equal(safetensors.torch.load_file(tmp_path / WEIGHTS)['a'], averaged['a'])
 
 
 @pytest.mark.parametrize('task', ['classification', 'detection', 'segmentation'])
