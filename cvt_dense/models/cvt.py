@@ -29,9 +29,7 @@ ARCH_ZOO: dict[str, dict[str, Any]] = {
     dict(embed_dims=(64, 192, 384), depths=(1, 4, 16), num_heads=(1, 3, 6), drop_path_rates=(0., 0., 0.1)),
     'cvt-w24':
     dict(embed_dims=(192, 768, 1024), depths=(2, 2, 20), num_heads=(3, 12, 16), drop_path_rates=(0., 0., 0.3)),
-    # This project's own small networks, not the paper's: see docs/model_card_cvt_nano.md.
-    'cvt-micro':
-    dict(embed_dims=(32, 64, 192), depths=(1, 2, 8), num_heads=(1, 2, 6), cls_token=False),
+    # This project's own small network, not one of the paper's: see docs/model_card_cvt_nano.md.
     'cvt-nano':
     dict(embed_dims=(32, 64, 128), depths=(1, 2, 6), num_heads=(1, 2, 4), cls_token=False),
 }
@@ -150,9 +148,9 @@ class CvT(StrictLoading, BaseModule):
     instead, which published checkpoints do not have.
 
     Args:
-        arch: ``'cvt-13'``, ``'cvt-21'``, ``'cvt-w24'``, ``'cvt-micro'``, ``'cvt-nano'``, or a dict with ``embed_dims``,
-            ``depths`` and ``num_heads`` (lists with one value per stage). The dict may also have the following keys,
-            each with a list or one value for all stages. Their defaults are the authors':
+        arch: ``'cvt-13'``, ``'cvt-21'``, ``'cvt-w24'``, ``'cvt-nano'``, or a dict with ``embed_dims``, ``depths`` and
+            ``num_heads`` (lists with one value per stage). The dict may also have the following keys, each with a list
+            or one value for all stages. Their defaults are the authors':
 
             - ``patch_sizes`` (7, 3, 3), ``patch_strides`` (4, 2, 2), ``patch_paddings`` (2, 1, 1): the convolutions of
               the token embeddings.
