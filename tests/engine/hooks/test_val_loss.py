@@ -1,6 +1,7 @@
 """The validation loss is that of the evaluated weights on whole images, and the training does not notice it."""
 import json
 
+import mmseg
 import pytest
 import torch
 from load_tool import ROOT, run_tool
@@ -26,6 +27,8 @@ def evaluations(folder):
 @pytest.mark.parametrize('task', CONFIGS)
 def test_detection_and_segmentation(shapes, tmp_path, task):
     """The parts are those of the training; the weights are the same, bit for bit, without it."""
+    if task == 'segmentation' and mmseg.__version__ == '1.2.2':
+        pytest.skip('it indexes the weights of classes by the label of ignored pixels')
     config = tmp_path / 'config.py'
     config.write_text(f"_base_ = '{ROOT}/configs/{CONFIGS[task]}.py'\n" + AUGMENTS[task])
     for name, flags in (('with', ['--val-loss']), ('without', [])):
