@@ -208,10 +208,13 @@ class Process:
         return self.text()
 
     def group_is_alive(self) -> bool:
-        try:
-            os.killpg(self.popen.pid, 0)
-        except ProcessLookupError:
-            return False
+        """Return whether the group has a process after 10 seconds; init may need these to clear away ended ones."""
+        for _ in range(100):
+            try:
+                os.killpg(self.popen.pid, 0)
+            except ProcessLookupError:
+                return False
+            time.sleep(0.1)
         return True
 
 
@@ -226,7 +229,7 @@ def start(*args: Any, output: Path, **options: Any) -> Iterator[Process]:
             process.popen.send_signal(signal.SIGTERM)  # torchrun passes it on to its processes, each in its own group
             with suppress(subprocess.TimeoutExpired):
                 process.popen.wait(60)
-        if process.group_is_alive():
+        with suppress(ProcessLookupError):
             os.killpg(process.popen.pid, signal.SIGKILL)
         process.popen.wait()
 
