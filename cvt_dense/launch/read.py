@@ -37,8 +37,10 @@ def read_training(flags: TrainFlags, change: Callable[[Config], None] | None = N
     if flags.val_loss:
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.ValLossHook')]
     if flags.vis_backend:
-        cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer', vis_backends=[dict(type='LocalVisBackend')])
-        cfg.visualizer.vis_backends = [*cfg.visualizer.vis_backends, dict(type=flags.vis_backend)]
+        cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer')
+        backends = cfg.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
+        if flags.vis_backend not in map(type_name, backends):  # as in the dumped config of a run with the flag
+            cfg.visualizer.vis_backends = [*backends, dict(type=flags.vis_backend)]
     return cfg
 
 

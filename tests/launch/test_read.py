@@ -69,6 +69,9 @@ def test_data_root_renames_no_class(tmp_path):
     assert found.others.metainfo.classes == f'{tmp_path}/classes.txt'
 
 
-def test_vis_backend_is_added_to_the_configs():
-    cfg = read_training(TrainFlags(config=f'{ROOT}/configs/maskrcnn_cvt13_coco.py', vis_backend='MLflowVisBackend'))
+@pytest.mark.parametrize('visualizer', [None, dict(type='Visualizer'), dict(type='Visualizer', vis_backends=[
+    dict(type='LocalVisBackend'), dict(type='MLflowVisBackend')])])
+def test_vis_backend_is_added_once(tmp_path, visualizer):
+    (tmp_path / 'mine.py').write_text(f'visualizer = {visualizer!r}\n')
+    cfg = read_training(TrainFlags(config=str(tmp_path / 'mine.py'), vis_backend='MLflowVisBackend'))
     assert [backend['type'] for backend in cfg.visualizer.vis_backends] == ['LocalVisBackend', 'MLflowVisBackend']
