@@ -1,5 +1,7 @@
 """Samplers whose indices contain a seed, so that a sample's randomness depends on its place in the run alone."""
+import os
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence, Sized
 from functools import partial
 from itertools import count, islice
@@ -8,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 from mmengine.dataset import DefaultSampler, InfiniteSampler
+from mmengine.dist import all_gather_object
+from mmengine.logging import print_log
 
 from ..registry import DATA_SAMPLERS
 
@@ -59,11 +63,40 @@ class SeededSampler(DefaultSampler):
         shuffle: another order each epoch.
         seed: seed of the order and of the samples, the same in every process; None draws one.
         round_up: repeat samples so that every process gets as many.
+        per_node: each host has a part of the data, such as some of the shards, of which alone its processes draw. Parts
+            of different sizes are rounded up to the largest. The numbers of hosts are torchrun's or Slurm's.
+
+    Raises:
+        ValueError: processes of one host list different data, or hosts number their classes differently.
     """
 
-    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None, round_up: bool = True):
-        super().__init__(dataset, shuffle, seed, round_up)
+    first_epoch = 0  # hosts count epochs from numbers far apart, so that each has an order and seeds of its own
+
+    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None, round_up: bool = True,
+                 per_node: bool = False):
+        super().__init__(dataset, shuffle, seed, round_up or per_node)
+        if per_node:
+            self._stay_on_host()
         _use_seeds(dataset)
+
+    def _stay_on_host(self) -> None:
+        host = int(os.environ.get('GROUP_RANK') or os.environ.get('SLURM_NODEID') or 0)
+        classes = getattr(self.dataset, 'metainfo', {}).get('classes')
+        hosts, sizes, names = zip(*all_gather_object((host, len(self.dataset), classes)))
+        parts, processes = dict(zip(hosts, sizes)), Counter(hosts)
+        print_log(f'per_node=True: images by host {parts}', 'current')
+        if any(parts[host] != size for host, size in zip(hosts, sizes)) or any(other != classes for other in names):
+            raise ValueError(f'per_node=True: processes on the hosts {hosts} list {sizes} images. Those of one host must '
+                             'list the same images, and all the same metainfo.classes.')
+        self.num_samples = max(-(-parts[host] // processes[host]) for host in parts)
+        self.rank, self.world_size = hosts[:self.rank].count(host), processes[host]
+        self.total_size = self.num_samples * self.world_size
+        self.first_epoch = host << 20
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to an epoch: another order, and other seeds."""
+        super().set_epoch(self.first_epoch + epoch)
 
     def __iter__(self) -> Iterator[SeededIndex]:
         draw = torch.Generator().manual_seed(2**32 + self.seed + self.epoch)

@@ -1,5 +1,6 @@
 """ImageDataset: its layouts, what it makes of an image, and images that cannot be read."""
 import io
+import json
 import pickle
 import random
 import tarfile
@@ -8,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from load_tool import run_tool
 from mmengine.registry import DATASETS, FUNCTIONS
 from PIL import Image
 from torch.utils.data import DataLoader
 
 from cvt_dense.datasets import ImageDataset, SeededSampler, convert, open_image
+from cvt_dense.datasets.listing import open_file
 from cvt_dense.datasets.samplers import SeededIndex, seeded_samples
 from cvt_dense.inference.slices import RasterImage
 
@@ -122,6 +125,31 @@ def test_webdataset_shards_with_mistakes(root, members, message):
     write_shard(root / 'shard.tar', members)
     with pytest.raises(ValueError, match=message):
         ImageDataset(str(root), 'shard.tar')
+
+
+def test_parquet_files_become_shards(root):
+    """As the Hub has them: one image named, one unnamed as png, one without a class, as in a test set."""
+    pyarrow = pytest.importorskip('pyarrow')
+    parquet = pytest.importorskip('pyarrow.parquet')
+    paths = [root / 'val/Siamese/Siamese_1.JPEG', root / 'val/beagle/beagle_0.png']
+    info = dict(info=dict(features=dict(label=dict(_type='ClassLabel', names=CLASSES))))
+    (root / 'hub/data').mkdir(parents=True)
+    for name, labels in {'validation-0': [1, 2], 'test': [None, None]}.items():
+        table = pyarrow.table(dict(
+            image=[dict(bytes=path.read_bytes(), path=path.name * (path == paths[0])) for path in paths],
+            label=pyarrow.array(labels, pyarrow.int64())))
+        parquet.write_table(table.replace_schema_metadata(dict(huggingface=json.dumps(info))),
+                            root / f'hub/data/{name}.parquet')
+    flags = ('--from', 'parquet', '--to', 'shards')
+    assert 'val: 2 images' in run_tool('convert_data', root / 'hub', root / 'shards', *flags)
+    metainfo = dict(classes=str(root / 'shards/classes.txt'))
+    dataset = ImageDataset(str(root / 'shards'), 'val', metainfo=metainfo)
+    assert dataset.metainfo['classes'] == CLASSES and [sample['labels'] for sample in dataset] == [1, 2]
+    assert [open_file(dataset.get_data_info(i)).read() for i in range(2)] == [path.read_bytes() for path in paths]
+    assert len(ImageDataset(str(root / 'shards'), 'test', labels=False)) == 2
+    with pytest.raises(ValueError, match='-1'):
+        ImageDataset(str(root / 'shards'), 'test', metainfo=metainfo)
+    run_tool('convert_data', root / 'hub', root / 'other', *flags, '--columns', 'image,coarse_label', rc=2)
 
 
 @pytest.mark.parametrize('split', ['val', 'val.tar'])
