@@ -86,8 +86,8 @@ class SeededSampler(DefaultSampler):
         parts, processes = dict(zip(hosts, sizes)), Counter(hosts)
         print_log(f'per_node=True: images by host {parts}', 'current')
         if any(parts[host] != size for host, size in zip(hosts, sizes)) or any(other != classes for other in names):
-            raise ValueError(f'per_node=True: processes on the hosts {hosts} list {sizes} images. Those of one host must '
-                             'list the same images, and all the same metainfo.classes.')
+            raise ValueError(f'per_node=True: processes of hosts {hosts} list {sizes} images. Those of one host must '
+                             'list the same ones, and all need the same metainfo.classes.')
         self.num_samples = max(-(-parts[host] // processes[host]) for host in parts)
         self.rank, self.world_size = hosts[:self.rank].count(host), processes[host]
         self.total_size = self.num_samples * self.world_size

@@ -128,28 +128,25 @@ def test_webdataset_shards_with_mistakes(root, members, message):
 
 
 def test_parquet_files_become_shards(root):
-    """As the Hub has them: one image named, one unnamed as png, one without a class, as in a test set."""
-    pyarrow = pytest.importorskip('pyarrow')
-    parquet = pytest.importorskip('pyarrow.parquet')
-    paths = [root / 'val/Siamese/Siamese_1.JPEG', root / 'val/beagle/beagle_0.png']
-    info = dict(info=dict(features=dict(label=dict(_type='ClassLabel', names=CLASSES))))
-    (root / 'hub/data').mkdir(parents=True)
-    for name, labels in {'validation-0': [1, 2], 'test': [None, None]}.items():
-        table = pyarrow.table(dict(
-            image=[dict(bytes=path.read_bytes(), path=path.name * (path == paths[0])) for path in paths],
-            label=pyarrow.array(labels, pyarrow.int64())))
-        parquet.write_table(table.replace_schema_metadata(dict(huggingface=json.dumps(info))),
-                            root / f'hub/data/{name}.parquet')
+    """As the Hub has them: an image with and one without a name, and a test set without classes."""
+    pyarrow, parquet = map(pytest.importorskip, ('pyarrow', 'pyarrow.parquet'))
     flags = ('--from', 'parquet', '--to', 'shards')
-    assert 'val: 2 images' in run_tool('convert_data', root / 'hub', root / 'shards', *flags)
-    metainfo = dict(classes=str(root / 'shards/classes.txt'))
-    dataset = ImageDataset(str(root / 'shards'), 'val', metainfo=metainfo)
+    paths = [root / 'val/Siamese/Siamese_1.JPEG', root / 'val/beagle/beagle_0.png']
+    schema = dict(huggingface=json.dumps(dict(info=dict(features=dict(label=dict(names=CLASSES))))))
+    (root / 'hub').mkdir()
+    for name, labels in {'validation-0': [1, 2], 'test': [None, None]}.items():
+        images = [dict(bytes=path.read_bytes(), path=path.name * (path == paths[0])) for path in paths]
+        table = pyarrow.table(dict(image=images, label=labels), metadata=schema)
+        parquet.write_table(table, root / f'hub/{name}.parquet')
+    assert 'val: 2 images' in run_tool('convert_data', root / 'hub', root / 'new', *flags)
+    options = dict(data_root=str(root / 'new'), metainfo=dict(classes=str(root / 'new/classes.txt')))
+    dataset = ImageDataset(split='val', **options)
     assert dataset.metainfo['classes'] == CLASSES and [sample['labels'] for sample in dataset] == [1, 2]
     assert [open_file(dataset.get_data_info(i)).read() for i in range(2)] == [path.read_bytes() for path in paths]
-    assert len(ImageDataset(str(root / 'shards'), 'test', labels=False)) == 2
+    assert len(ImageDataset(split='test', labels=False, **options)) == 2
     with pytest.raises(ValueError, match='-1'):
-        ImageDataset(str(root / 'shards'), 'test', metainfo=metainfo)
-    run_tool('convert_data', root / 'hub', root / 'other', *flags, '--columns', 'image,coarse_label', rc=2)
+        ImageDataset(split='test', **options)
+    assert 'coarse' in run_tool('convert_data', root / 'hub', root / 'x', *flags, '--columns', 'image,coarse', rc=2)
 
 
 @pytest.mark.parametrize('split', ['val', 'val.tar'])
