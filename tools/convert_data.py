@@ -78,8 +78,8 @@ def write_shards(args: argparse.Namespace) -> None:
         image, _, label = args.columns.partition(',')
         for name, number in parquet.write_shards(args.src, args.dst, image, label).items():
             print(f'{name}: {number} images')
-    print(f"\nTo train, give --data-root {args.dst} to a recipe for ImageNet. The classes' names are those of\n"
-          f"metainfo=dict(classes='{args.dst / 'classes.txt'}')")
+    print(f'\nTo train, give --data-root {args.dst} to a recipe for ImageNet. Classes are named by numbers, or by '
+          f'metainfo=dict(classes={f"{args.dst}/classes.txt"!r}) in every dataset.')
 
 
 def main() -> None:
