@@ -115,8 +115,6 @@ def test_webdataset_shards(root):
     for number, expected in enumerate(folders):
         sample = samples[f'{number:04}']
         assert torch.equal(sample['inputs'], expected['inputs']) and sample['labels'] == (0, 4, 10)[expected['labels']]
-    with pytest.raises(ValueError, match='shards'):
-        ImageDataset(str(root), 'shards', metainfo=dict(classes=list('abcdefghij')))
 
 
 @pytest.mark.parametrize('members, message', [
