@@ -15,7 +15,7 @@ def write_shards(src: Path, dst: Path, image: str = 'image', label: str = 'label
     """Write each parquet file as one tar file in ``dst/<split>``, and the names of the classes as ``dst/classes.txt``.
 
     The splits are those that the names of files and folders contain. Row 7 becomes ``00000007.jpg``, or as the image is
-    stored, and ``00000007.cls``. A row group is in memory at a time; the Hub's have about 100 images.
+    stored, and ``00000007.cls``. A row group is in memory at a time; the Hub's have 100 images or 100 MB.
 
     Args:
         src: folder of the parquet files, at any depth.
