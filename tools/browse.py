@@ -93,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             unreadable = add_data(report, splits, evaluation.get('pipeline', ()))
             hook = browse.SamplesHook(args.number)
             runner.register_hook(hook, priority='LOWEST')
+            runner.logger.setLevel('WARNING')  # not where a training would save checkpoints
             try:
                 runner.train()
             except hook.Finished:

@@ -150,7 +150,7 @@ def main() -> None:
             draw_predictions(work_dir, predictions)
         print_table(work_dir)
     print(f'training curves: {curves}\npredictions: {predictions}')
-    print(f'took {(time.time() - start) / 60:.1f} minutes')
+    print(f'took {(time.time() - start) / 60:.1f} minutes; the next step: docs/get_started/own_photographs.md')
 
 
 if __name__ == '__main__':

@@ -49,7 +49,8 @@ def parse_value(text: str) -> Any:
 
 def format_option(key: str, value: Any) -> str:
     """Return the argument of ``--cfg-options`` that sets ``key`` to exactly ``value``."""
-    return f'{key}={value!r}'
+    plain = isinstance(value, str) and parse_value(value) == value  # needs no quotes
+    return f'{key}={value if plain else repr(value)}'
 
 
 def merge_options(cfg: Config, options: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@ import hashlib
 import io
 import itertools
 import os
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -94,12 +95,14 @@ def schedule(runner: Runner) -> list[dict[str, Any]]:
             group=group, parameters=0, name=names.get(id(group['params'][0]), ''), lr=[]))
         curve['parameters'] += len(group['params'])
     epoch = len(runner.train_dataloader) if runner.train_loop.max_epochs else runner.max_iters
-    for iteration in range(1, runner.max_iters + 1):
-        for curve in curves.values():
-            curve['lr'].append(curve['group']['lr'])
-        for scheduler in runner.param_schedulers:
-            if not scheduler.by_epoch or iteration % epoch == 0:
-                scheduler.step()
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # no optimizer step comes before these
+        for iteration in range(1, runner.max_iters + 1):
+            for curve in curves.values():
+                curve['lr'].append(curve['group']['lr'])
+            for scheduler in runner.param_schedulers:
+                if not scheduler.by_epoch or iteration % epoch == 0:
+                    scheduler.step()
     return list(curves.values())
 
 

@@ -31,6 +31,11 @@ def test_what_is_formatted_is_parsed_as_it_was(value):
     assert parsed == value and type(parsed) is type(value)
 
 
+def test_only_what_needs_quotes_has_them():
+    assert format_option('load_from', 'my runs/epoch_1.pth') == 'load_from=my runs/epoch_1.pth'
+    assert format_option('metainfo.classes.0', '1') == "metainfo.classes.0='1'"
+
+
 @pytest.mark.parametrize('name, option, meant', [
     ('cvt13_in1k', 'num_workers', 'train_dataloader.num_workers'),
     ('cvt_nano_shapes', 'max_epochs', 'train_cfg.max_epochs'),

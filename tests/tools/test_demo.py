@@ -29,7 +29,7 @@ def test_table_commands_and_pictures(demo):
     commands = re.findall(r'^  \$ python tools/train.py (\S+) (.*)$', output, re.M)
     assert [config for config, _ in commands] == [
         f'configs/{name}_nano_shapes.py' for name in ('cvt', 'maskrcnn_cvt', 'upernet_cvt')]
-    weights = ['cvt_dense://cvt-nano', *[f"'{work_dir}/pretraining/epoch_1.pth'"] * 2]
+    weights = ['cvt_dense://cvt-nano', *[f'{work_dir}/pretraining/epoch_1.pth'] * 2]
     for (_, options), start in zip(commands, weights, strict=True):
         assert f'model.backbone.init_cfg.checkpoint={start}' in ' '.join(shlex.split(options))
     for name in ('curves.png', 'predictions.png'):

@@ -42,8 +42,9 @@ def install(folder: Path, *what: str | Path) -> Path:
     shared = [path for path in sys.path if path.endswith('-packages')]
     assert shared and str(ROOT) not in shared
     (site / 'shared.pth').write_text('\n'.join(shared))
-    for shim in (shim for path in shared for shim in Path(path).glob('_torchvision*.pth')):  # of tools/setup.sh
-        shutil.copy(shim, site / f'z{shim.name}')  # read after the paths
+    for start in (start for path in shared for start in Path(path).glob('*.pth')):
+        if not start.name.startswith('__editable__'):  # of setuptools, for distutils, and of tools/setup.sh
+            shutil.copy(start, site / f'z{start.name}')  # read after the paths
     run(*PIP, '--python', folder / 'env/bin/python', 'install', '--no-deps', '--no-index', '--no-build-isolation',
         '--ignore-installed', *what, cwd=folder)
     return folder / 'env' / 'bin'
