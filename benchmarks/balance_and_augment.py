@@ -29,18 +29,18 @@ SHAPES_LINES = dict(
 ALL, TAIL = ('annotations/instances_train.json', 'train/'), ('annotations/long_tail.json', 'train/')
 # title, template, data, metrics, iterations, lines, and the values of 'balance' or 'augment' that are compared
 TRIALS: tuple[tuple[str, str, str, list[str], int, dict[str, Any], str, tuple], ...] = (
-    ('classifier, long-tailed CIFAR-10', 'cvt13_custom', 'tail', ['accuracy/top1'], 600, {}, 'balance',
+    ('classifier, long-tailed CIFAR-10', 'cvt13_custom', 'tail', ['accuracy/top1'], 400, {}, 'balance',
      (None, 'images')),
     ('Faster R-CNN, long-tailed shapes', 'fasterrcnn_cvt13_custom', 'shapes', ['coco/bbox_mAP'], 150,
      SHAPES_LINES | dict(train_ann__train_images=TAIL), 'balance', (None, 'images')),
     ('UperNet, CamVid', 'upernet_cvt13_custom', 'camvid', ['mIoU', 'mAcc'], 200, CAMVID_LINES, 'balance',
      (None, 'loss')),
-    ('classifier, CIFAR-10, 50 images a class', 'cvt13_custom', 'few', ['accuracy/top1'], 600, {}, 'augment',
-     ('none', 'standard', 'strong')),
+    ('classifier, CIFAR-10, 50 images a class', 'cvt13_custom', 'few', ['accuracy/top1'], 400, {}, 'augment',
+     ('standard', 'strong')),
     ('Faster R-CNN, 400 images of shapes', 'fasterrcnn_cvt13_custom', 'shapes', ['coco/bbox_mAP'], 150,
-     SHAPES_LINES | dict(train_ann__train_images=ALL), 'augment', ('none', 'standard', 'strong')),
+     SHAPES_LINES | dict(train_ann__train_images=ALL), 'augment', ('standard', 'strong')),
     ('UperNet, CamVid', 'upernet_cvt13_custom', 'camvid', ['mIoU', 'mAcc'], 200, CAMVID_LINES, 'augment',
-     ('none', 'standard', 'strong')))
+     ('standard', 'strong')))
 
 
 def make_data(out: Path, data: Path) -> None:
