@@ -11,6 +11,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,14 +93,23 @@ def make_data(out: Path, data: Path) -> None:
     links = {out / 'camvid': data / 'camvid_small', out / 'people': data / 'coco_tiny',
              out / 'shapes': shapes / 'detection'}
     for number in PER_CLASS:
-        links[out / f'cifar{number}/val'] = data / 'cifar10_small/val'
-        for folder in sorted((data / 'cifar10_small/train').iterdir()):
-            links |= {out / f'cifar{number}/train' / folder.name / image.name: image
-                      for image in sorted(folder.iterdir())[:number]}
+        link_images(out / f'cifar{number}', data / 'cifar10_small', lambda k, number=number: number)
     for link, target in links.items():
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink():
             link.symlink_to(target.resolve())
+
+
+def link_images(out: Path, data: Path, number: Callable[[int], int]) -> None:
+    """Link class folders: the first ``number(k)`` training images of the k-th class, and all validation images."""
+    for k, folder in enumerate(sorted((data / 'train').iterdir())):
+        (out / 'train' / folder.name).mkdir(parents=True, exist_ok=True)
+        for image in sorted(folder.iterdir())[:number(k)]:
+            link = out / 'train' / folder.name / image.name
+            if not link.is_symlink():
+                link.symlink_to(image.resolve())
+    if not (out / 'val').is_symlink():
+        (out / 'val').symlink_to((data / 'val').resolve())
 
 
 def write_study(out: Path) -> Path:
