@@ -237,7 +237,7 @@ def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], an
                 if data:
                     add_annotations(data, data.samples[i], image, found)
                 if i in shown:
-                    overview.append((out.stem, picture))
+                    overview.append((f'{out.stem}: annotation, prediction' if annotation else out.stem, picture))
         except (UserError, ValueError, RuntimeError, OSError, MemoryError) as error:
             if os.environ.get(command_line.TRACEBACK):
                 raise

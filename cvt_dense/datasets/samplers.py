@@ -99,7 +99,7 @@ class SeededSampler(DefaultSampler):
         super().set_epoch(self.first_epoch + epoch)
 
     def __iter__(self) -> Iterator[SeededIndex]:
-        draw = torch.Generator().manual_seed(2**32 + self.seed + self.epoch)
+        draw = torch.Generator().manual_seed(self.seed + self.epoch)
         seeds = torch.randint(2**31, (self.total_size, ), generator=draw)[self.rank::self.world_size]
         yield from map(SeededIndex, super().__iter__(), seeds.tolist())
 
