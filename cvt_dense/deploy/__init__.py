@@ -21,6 +21,9 @@ image *before* the data preprocessor pads it; it pads the image itself and clips
   ``scores`` (N, ); ``labels`` (N, ), int64; and with a mask head ``masks`` (N, h, w), the probability of the box's
   class on a grid over its box, to be resized to the box and compared with ``mask_thr``. N is the number of objects that
   the model's ``test_cfg`` leaves, by falling score; it may be 0.
+- mmdet's Mask2Former, panoptic or of instances, returns ``class_logits`` (B, Q, classes + 1), the last for no object,
+  and ``mask_logits`` (B, Q, H, W) of its Q queries. What mmdet's ``MaskFormerFusionHead`` makes of them is not in the
+  file.
 - A backbone returns ``feat0``, ``feat1``, ...: (B, C, h, w) for each of its maps; a classifier's backbone
   returns one (B, C).
 
@@ -29,7 +32,8 @@ OpenVINO, and in ``extra_files`` of ``.pt2`` as ``cvt_dense.json``. All of these
 
 - ``format_version``: 1.
 - ``part``: 'model' or 'backbone'.
-- ``task``: the config's task, 'classification', 'segmentation' or 'detection', whatever the part.
+- ``task``: the config's task, 'classification', 'segmentation', 'detection' or 'panoptic' (mmdet's Mask2Former),
+  whatever the part.
 - ``precision``: 'fp32', 'bf16' or 'int8'.
 - ``inference_precision``: 'f32' or 'bf16'. Set it in a runtime that would choose another precision (OpenVINO's
   INFERENCE_PRECISION_HINT; OpenVINO takes bf16 where the CPU has it).

@@ -41,7 +41,7 @@ def difference(actual: Tensor, expected: Tensor) -> float:
 
 
 def compare_detections(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
-    """Return the differences of a detector's outputs, each box beside the most similar one of the other side.
+    """Return the differences of a detector's outputs, each box beside one of the other side that covers its place.
 
     Two boxes whose scores are all but equal may change places, and one of two that overlap as much as suppression
     allows may win on either side. ``unmatched`` is therefore the fraction of boxes, weighted by their score, without a
@@ -58,12 +58,13 @@ def compare_detections(actual: dict[str, Tensor], expected: dict[str, Tensor]) -
 
 def _partners(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Return for each expected box whether it has a partner, and the partner's index."""
-    iou = overlap(expected['boxes'], actual['boxes'], 0).nan_to_num()
-    iou[expected['labels'][:, None] != actual['labels'][None]] = 0
-    if not iou.numel():
-        return torch.zeros(len(iou), dtype=torch.bool), torch.zeros(len(iou), dtype=torch.long)
-    best, partner = iou.max(dim=1)
-    return best >= 0.9, partner
+    near = overlap(expected['boxes'], actual['boxes'], 0) >= 0.9
+    near &= expected['labels'][:, None] == actual['labels'][None]
+    if not near.numel():
+        return torch.zeros(len(near), dtype=torch.bool), torch.zeros(len(near), dtype=torch.long)
+    # Networks without suppression, such as DINO, have several boxes for one object, each with a score of its own.
+    gap = (expected['scores'][:, None] - actual['scores'][None]).abs()
+    return near.any(dim=1), gap.where(near, torch.inf).argmin(dim=1)
 
 
 def check(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Tensor], dict[str, Tensor]],

@@ -56,6 +56,8 @@ def exported_model(file: str, replaces: str | type, runtime: str | None = None, 
         with ROOT_MODELS.switch_scope_and_registry(None) as registry:
             replaces = registry.get(replaces)
     task, part = next((item for item in _PARTS.items() if hasattr(replaces, item[1].method)), ('classification', None))
+    if 'panoptic_fusion_head' in model:
+        task, part = 'panoptic', _Queries
     numbers = {node['num_classes'] for node in dicts(model) if isinstance(node.get('num_classes'), int)}
     names = meta['classes'] or ()
     if (meta['part'], meta['task']) != ('model', task) or names and numbers and len(names) not in numbers:
@@ -143,6 +145,17 @@ class _Detector:
             warnings.simplefilter('ignore', UserWarning)  # mmdet copies the masks with new_tensor
             return head.predict_by_feat((found['masks'][:, None], ), [result], [meta], self.roi_head.test_cfg,
                                         rescale=rescale, activate_map=True)[0]
+
+
+class _Queries:
+    """Part of mmdet's Mask2Former: it runs a file, whose queries the config's fusion head makes into predictions."""
+    exported = None
+
+    def predict(self, batch_inputs: Tensor, batch_data_samples: Sequence[Any], rescale: bool = True) -> Sequence[Any]:
+        found = self.exported.run_normalised(batch_inputs)
+        results = self.panoptic_fusion_head.predict(found['class_logits'], found['mask_logits'], batch_data_samples,
+                                                    rescale=rescale)
+        return self.add_pred_to_datasample(batch_data_samples, results)
 
 
 _PARTS = dict(segmentation=_Segmentor, detection=_Detector)

@@ -19,7 +19,9 @@ from .fuse import fuse
 
 
 def task_of(model: nn.Module) -> str | None:
-    """Return 'classification', 'segmentation' or 'detection' by the model's attributes, or None."""
+    """Return 'classification', 'segmentation', 'detection' or 'panoptic' by the model's attributes, or None."""
+    if hasattr(model, 'panoptic_fusion_head'):
+        return 'panoptic'
     if hasattr(model, 'encode_decode'):
         return 'segmentation'
     if hasattr(model, 'roi_head') or hasattr(model, 'bbox_head'):
@@ -61,10 +63,15 @@ class Network(nn.Module):
         if task is None:
             raise unsupported(model, 'it is no classifier, segmentor or detector')
         self.run = dict(backbone=self.run_backbone, classification=self.classify, segmentation=self.segment,
-                        detection=self.detect)[task]
+                        detection=self.detect, panoptic=self.query)[task]
         self.names = ['logits']
         if task == 'backbone':
             self.names = [f'feat{i}' for i in range(len(model.backbone.out_channels))]
+        if task == 'panoptic':
+            head = type(getattr(model, 'panoptic_head', model)).__name__
+            if head != 'Mask2FormerHead':  # MaskFormer's masks the padding of a batch, Panoptic FPN has several
+                raise unsupported(model, f'its queries come from {head}, not from Mask2FormerHead')
+            self.names = ['class_logits', 'mask_logits']
         if task == 'detection':
             self.names = ['boxes', 'scores', 'labels', *(['masks'] if has_masks(model) else [])]
 
@@ -89,6 +96,12 @@ class Network(nn.Module):
         """Return logits (B, classes, H, W) at the image's size."""
         shapes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), tuple(image.shape[2:]))
         return (self.model.encode_decode(image, [shapes]), )  # heads read the first image's only
+
+    def query(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits of the classes (B, Q, classes + 1) and masks (B, Q, H, W) of mmdet's Mask2Former."""
+        shape = tuple(image.shape[2:])
+        sample = tracing.Results(metainfo=dict(img_shape=shape, batch_input_shape=shape))
+        return self.model.panoptic_head.predict(self.model.extract_feat(image), [sample])
 
     def detect(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return boxes, scores, labels and, with a mask head, masks of one image, see :mod:`cvt_dense.deploy`."""
@@ -153,10 +166,15 @@ def make_exportable(model: nn.Module, part: str = 'model') -> nn.Module:
             delattr(model, name)
     if any(isinstance(module, CvT) for module in model.modules()):
         fuse(model)
+    convolutions = set()
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.AdaptiveAvgPool2d):
                 setattr(module, name, AnySizePool(child.output_size))
+            elif child in convolutions:  # RTMDet's levels share them, each with a BatchNorm of its own to be folded
+                setattr(module, name, copy.deepcopy(child))
+            elif isinstance(child, nn.Conv2d):
+                convolutions.add(child)
             elif hasattr(child, 'map_roi_levels'):
                 setattr(module, name, Regions(child))
     settings = {id(part.test_cfg): part.test_cfg for part in model.modules()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mmdet
 import pytest
 import torch
 from mmengine.config import Config
@@ -20,7 +21,9 @@ from cvt_dense.deploy.check import random_images
 from cvt_dense.deploy.export import Exporter
 
 TWO_STAGES = dict(_delete_=True, embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2))
-THREE_STAGES = dict(_delete_=True, embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2))
+STOCK = Path(mmdet.__file__).parent / '.mim/configs'
+STAGES = dict(embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2))
+THREE_STAGES = dict(STAGES, _delete_=True)
 CONFIGS = dict(
     classification=('cvt_nano_shapes.py', {
         'model.backbone.arch': THREE_STAGES, 'model.backbone.out_type': 'cls_token'}),
@@ -57,7 +60,13 @@ CONFIGS = dict(
         'model.roi_head.bbox_roi_extractor.out_channels': 8, 'model.roi_head.mask_roi_extractor.out_channels': 8,
         'model.roi_head.mask_head.in_channels': 8, 'model.roi_head.mask_head.conv_out_channels': 8,
         'model.roi_head.mask_head.num_classes': 8, 'model.roi_head.mask_head.num_convs': 1,
-        'model.test_cfg.rpn.max_per_img': 100, 'model.test_cfg.rcnn.score_thr': 0.12}))
+        'model.test_cfg.rpn.max_per_img': 100, 'model.test_cfg.rcnn.score_thr': 0.12}),
+    panoptic=(STOCK / 'mask2former/mask2former_r50_8xb2-lsj-50e_coco-panoptic.py', {
+        'model.backbone': dict(_delete_=True, type='cvt_dense.CvT', arch=STAGES, out_indices=(0, 1, 2, 3)),
+        'model.panoptic_head.in_channels': [8, 16, 16, 16], 'model.panoptic_head.num_queries': 10,
+        'model.panoptic_head.pixel_decoder.encoder.num_layers': 1,
+        'model.panoptic_head.transformer_decoder.num_layers': 1,
+        'model.test_cfg.object_mask_thr': 0.01, 'model.test_cfg.iou_thr': 0.}))
 
 
 @dataclass
@@ -102,29 +111,31 @@ def randomise(model: torch.nn.Module) -> torch.nn.Module:
     return model.eval()
 
 
-def use_atss(cfg: Config) -> None:
-    """Replace RetinaNet's head by that of mmdet's stock config of ATSS."""
-    import mmdet
-    stock = Config.fromfile(Path(mmdet.__file__).parent / '.mim/configs/atss/atss_r50_fpn_1x_coco.py').model
+HEADS = dict(atss='atss/atss_r50_fpn_1x_coco.py', rtmdet='rtmdet/rtmdet_l_8xb32-300e_coco.py')
+
+
+def use_head(cfg: Config, name: str) -> None:
+    """Replace RetinaNet's head by that of a stock config of mmdet's."""
+    stock = Config.fromfile(STOCK / HEADS[name]).model
     cfg.model.type, cfg.model.test_cfg = stock.type, dict(stock.test_cfg, nms_pre=40)
     cfg.model.train_cfg = stock.train_cfg
     cfg.model.bbox_head = dict(stock.bbox_head, in_channels=8, feat_channels=8, stacked_convs=1, num_classes=8,
-                               norm_cfg=dict(type='GN', num_groups=4))
+                               norm_cfg=dict(type='GN', num_groups=4) if name == 'atss' else dict(type='BN'))
     cfg.model.bbox_head.anchor_generator.strides = [8, 16]
 
 
 @pytest.fixture(scope='session')
 def network(tmp_path_factory):
-    """Build a network once: ``network(task)``, where a task is a key of ``CONFIGS`` or 'atss'."""
+    """Build a network once: ``network(task)``, where a task is a key of ``CONFIGS`` or ``HEADS``."""
     folder, built = tmp_path_factory.mktemp('networks'), {}
 
     def get(task: str) -> Network:
         if task not in built:
-            name, options = CONFIGS['retinanet' if task == 'atss' else task]
+            name, options = CONFIGS['retinanet' if task in HEADS else task]
             cfg = Config.fromfile(ROOT / 'configs' / name)
             cfg.merge_from_dict(copy.deepcopy(options))
-            if task == 'atss':
-                use_atss(cfg)
+            if task in HEADS:
+                use_head(cfg, task)
             for node in cfg.model.roi_head.bbox_head if task == 'cascade' else ():
                 node.update(in_channels=8, fc_out_channels=16, num_classes=8)
             cfg.dump(folder / f'{task}.py')

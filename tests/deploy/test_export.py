@@ -125,11 +125,29 @@ def test_mask2former(network, tmp_path):
         assert exporter.export(tmp_path / name) and exporter.batch is None, exporter.lines
 
 
+def test_panoptic_mask2former(network, tmp_path):
+    """A file in the place of mmdet's Mask2Former gives its segments and instances."""
+    from mmdet.structures import DetDataSample
+    made = network('panoptic')
+    exporter = made.exporter((64, 96))
+    assert exporter.export(tmp_path / 'a.onnx'), exporter.lines
+    file = MODELS.build(dict(made.cfg.model, type='cvt_dense.ExportedModel', replaces=made.cfg.model.type,
+                             file=str(tmp_path / 'a.onnx')))
+    data = dict(inputs=[random_images((50, 90))[0]],
+                data_samples=[DetDataSample(metainfo=dict(img_shape=(50, 90), ori_shape=(100, 180)))])
+    found, expected = (model.test_step(copy.deepcopy(data))[0] for model in (file, made.model))
+    segments = expected.pred_panoptic_seg.sem_seg
+    assert len(segments.unique()) > 1 and (found.pred_panoptic_seg.sem_seg == segments).float().mean() > 0.99
+    scores = (sample.pred_instances.scores.sort().values for sample in (found, expected))
+    torch.testing.assert_close(*scores, rtol=1e-3, atol=1e-4)
+
+
 # -- detectors -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize('task, dynamic', [
-    ('detection', None), ('cascade', False), ('dino', False), ('retinanet', False), ('atss', False)])
+    ('detection', None), ('cascade', False), ('dino', False), ('retinanet', False), ('atss', False),
+    ('rtmdet', False)])
 def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
     """A file in the place of the model gives its boxes and masks; a file for one size warns when it pads by more."""
     import onnx
@@ -162,6 +180,9 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
             assert 'masks' not in expected or (found.masks != expected.masks).float().mean() < 1e-3
     if task in ('detection', 'cascade', 'dino'):
         assert exporter.export(tmp_path / 'a.xml'), exporter.lines
+    if task == 'dino':
+        exporter.images = [made.inputs(random_images((64, 96)))]
+        exporter.export(tmp_path / 'b.onnx', 'int8')  # ONNX Runtime opens it
     if dynamic is not None:
         assert exporter.export(tmp_path / 'a.pt2'), exporter.lines
 
