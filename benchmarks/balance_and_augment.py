@@ -31,14 +31,14 @@ ALL, TAIL = ('annotations/instances_train.json', 'train/'), ('annotations/long_t
 TRIALS: tuple[tuple[str, str, str, list[str], int, dict[str, Any], str, tuple], ...] = (
     ('classifier, long-tailed CIFAR-10', 'cvt13_custom', 'tail', ['accuracy/top1'], 400, {}, 'balance',
      (None, 'images')),
-    ('Faster R-CNN, long-tailed shapes', 'fasterrcnn_cvt13_custom', 'shapes', ['coco/bbox_mAP'], 150,
+    ('Faster R-CNN, long-tailed shapes', 'fasterrcnn_cvt13_custom', 'shapes_tail', ['coco/bbox_mAP'], 150,
      SHAPES_LINES | dict(train_ann__train_images=TAIL), 'balance', (None, 'images')),
-    ('UperNet, CamVid', 'upernet_cvt13_custom', 'camvid', ['mIoU', 'mAcc'], 200, CAMVID_LINES, 'balance',
-     (None, 'loss')),
     ('classifier, CIFAR-10, 50 images a class', 'cvt13_custom', 'few', ['accuracy/top1'], 400, {}, 'augment',
      ('standard', 'strong')),
     ('Faster R-CNN, 400 images of shapes', 'fasterrcnn_cvt13_custom', 'shapes', ['coco/bbox_mAP'], 150,
      SHAPES_LINES | dict(train_ann__train_images=ALL), 'augment', ('standard', 'strong')),
+    ('UperNet, CamVid', 'upernet_cvt13_custom', 'camvid', ['mIoU', 'mAcc'], 200, CAMVID_LINES, 'balance',
+     (None, 'loss')),
     ('UperNet, CamVid', 'upernet_cvt13_custom', 'camvid', ['mIoU', 'mAcc'], 200, CAMVID_LINES, 'augment',
      ('standard', 'strong')))
 
@@ -50,7 +50,8 @@ def make_data(out: Path, data: Path) -> None:
     if not (out / 'camvid').exists():
         (out / 'camvid').symlink_to((data / 'camvid_small').resolve())
         shapes = generate(out.parent / 'generated', train_per_class=1, val_per_class=1)
-        (out / 'shapes').symlink_to(shapes / 'detection')
+        for name in ('shapes', 'shapes_tail'):
+            (out / name).symlink_to(shapes / 'detection')
     content = json.loads((out / 'shapes' / ALL[0]).read_text())
     left = {category['id']: round(400 / 20**(k / 7)) for k, category in enumerate(content['categories'])}
     images = []

@@ -73,6 +73,8 @@ def box_map(data: Path, detect: Callable[[Path], tuple[Tensor, Tensor, Tensor]])
         for (x1, y1, x2, y2), score, label in zip(*(t.tolist() for t in detect(data / 'val' / image['file_name']))):
             found.append(dict(image_id=number, category_id=categories[int(label)], bbox=[x1, y1, x2 - x1, y2 - y1],
                               score=score))
+    if not found:
+        return 0.
     evaluation = COCOeval(truth, truth.loadRes(found), 'bbox')
     evaluation.evaluate()
     evaluation.accumulate()

@@ -1,16 +1,13 @@
 """Say which operators a training step of CvT-13 spends its time in: ``python benchmarks/profile_step.py [THREADS]``.
 
-The step is that of ``tools/benchmark.py model cvt-13 --mode train --size 512 --batch 2``. The last row is the speed
-of a product of two matrices of 2048 x 2048.
+The step is that of ``tools/benchmark.py model cvt-13 --mode train --size 512 --batch 2``.
 """
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -38,36 +35,21 @@ def main() -> None:
         model.zero_grad()
         sum(y.mean() for y in model(images)).backward()
 
-    with FlopCounterMode(display=False) as counter:
-        step()
+    step()
     times: Counter[str] = Counter()
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         for _ in range(STEPS):
             step()
     for event in profiler.key_averages():
         times[_kind(event.key)] += event.self_cpu_time_total / 1000 / STEPS
-    flops: Counter[str] = Counter()
-    for operator, number in counter.get_flop_counts()['Global'].items():
-        flops[_kind(str(operator))] += number
-    a = torch.rand(2048, 2048)
-    best = min(_seconds(a) for _ in range(10))
     total = sum(times.values())
-    print('| kind of operator | ms | share | GFLOP/s |\n|---|---|---|---|')
+    print('| kind of operator | ms | share |\n|---|---|---|')
     for kind, milliseconds in times.most_common():
-        speed = f'{flops[kind] / milliseconds / 1e6:.0f}' if flops[kind] else ''
-        print(f'| {kind} | {milliseconds:.0f} | {milliseconds / total:.0%} | {speed} |')
-    print(f'| the step | {total:.0f} | | {sum(flops.values()) / total / 1e6:.0f} |')
-    print(f'| one product of matrices | | | {2 * 2048**3 / best / 1e9:.0f} |')
+        print(f'| {kind} | {milliseconds:.0f} | {milliseconds / total:.0%} |')
 
 
 def _kind(operator: str) -> str:
     return next((kind for kind, names in GROUPS.items() if any(name in operator for name in names)), 'others')
-
-
-def _seconds(a: torch.Tensor) -> float:
-    begin = time.perf_counter()
-    a @ a
-    return time.perf_counter() - begin
 
 
 if __name__ == '__main__':
