@@ -1,5 +1,4 @@
 """tools/get_flops.py against the closed form, the published figures, and real detectors and segmentors."""
-
 import pytest
 import torch
 import yaml
