@@ -7,9 +7,7 @@ os.environ.update(HF_HUB_OFFLINE='1', WANDB_MODE='offline', MPLBACKEND='Agg', CU
 import pytest
 import torch
 from _shapes import generate
-from load_tool import ROOT, forget_runs
-
-SHARED = ROOT.parent / 'shared'
+from load_tool import forget_runs
 
 
 @pytest.fixture(autouse=True)
@@ -25,11 +23,3 @@ def shapes(tmp_path_factory) -> Path:
     """Drawn data of the three tasks: a folder for each. Tests do not change it."""
     return generate(tmp_path_factory.mktemp('shapes') / 'data', size=64, train=8, val=4, train_per_class=4,
                     val_per_class=1)
-
-
-@pytest.fixture(scope='session')
-def shared() -> Path:
-    """Folder of real images kept beside the checkout; users do not have it."""
-    if not SHARED.is_dir():
-        pytest.skip(f'{SHARED} is not there')
-    return SHARED

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
-from mmengine.optim import build_optim_wrapper
+from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import PARAM_SCHEDULERS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,6 +40,15 @@ def learning_rates(lr: float, schedulers: list[dict], epochs: int, epoch_length:
             if not scheduler.by_epoch or iteration % epoch_length == 0:
                 scheduler.step()
     return found
+
+
+def by_name(model: torch.nn.Module, wrapper: OptimWrapper) -> dict[str, tuple[float, float]]:
+    """Return (learning rate, weight decay) of every parameter; each must be in exactly one group."""
+    names = {id(param): name for name, param in model.named_parameters()}
+    found = [(names[id(param)], (group['lr'], group['weight_decay']))
+             for group in wrapper.optimizer.param_groups for param in group['params']]
+    assert len(found) == len(dict(found)) == len(names)
+    return dict(found)
 
 
 def edit_head(template: str, **lines: Any) -> str:

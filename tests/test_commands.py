@@ -1,11 +1,11 @@
 """The commands of an installed package are named as the tools' files."""
 import re
 import tomllib
-from pathlib import Path
+
+from load_tool import ROOT
 
 from cvt_dense import commands
 
-ROOT = Path(__file__).resolve().parents[1]
 CHECKOUT_ONLY = {'demo'}
 
 

@@ -1,19 +1,14 @@
 """The documents name existing files, links, recipes, targets and flags."""
-import io
+import argparse
 import re
-import runpy
 import shlex
-import sys
-from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import yaml
-from load_tool import load_tool
+from load_tool import ROOT, load_tool
 
-ROOT = Path(__file__).parents[1]
 FOLDERS = ('', 'configs', 'tools', 'benchmarks', 'cvt_dense/weights', 'docs', 'docs/get_started', 'docs/guides',
            'docs/reference', 'docs/results')
 DOCUMENTS = [str(path.relative_to(ROOT)) for folder in FOLDERS for path in sorted((ROOT / folder).glob('*.md'))]
@@ -31,15 +26,11 @@ def code(document: str) -> list[str]:
 
 @cache
 def flags_of(tool: str) -> set[str]:
-    """Return what its --help and those of its subcommands name; in this process, because 16 starts take a minute."""
-    subcommands = [path.stem for path in (ROOT / 'tools/_benchmark').glob('*.py') if '\nHELP = ' in path.read_text()]
-    text = io.StringIO()
-    for command in ([(name, ) for name in subcommands] if tool == 'benchmark' else [()]):
-        with (mock.patch('sys.argv', [tool, *command, '--help']), redirect_stdout(text),
-              mock.patch('sys.path', [str(ROOT / 'tools'), *sys.path]), pytest.raises(SystemExit) as ending):
-            runpy.run_path(str(ROOT / f'tools/{tool}.py'), run_name='__main__')
-        assert not ending.value.code
-    return set(re.findall(r'--[a-z][a-z-]*', text.getvalue()))
+    """Return what its --help and those of its subcommands name."""
+    parser = load_tool(tool).build_parser()
+    subcommands = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    parsers = [parser, *(command for action in subcommands for command in action.choices.values())]
+    return {flag for one in parsers for flag in re.findall(r'--[a-z][a-z-]*', one.format_help())}
 
 
 @pytest.mark.parametrize('document', DOCUMENTS)
@@ -106,7 +97,3 @@ def test_commands_are_accepted():
                     pytest.fail(f'{document}: {span}')
                 commands += 1
     assert commands > 50
-
-
-def test_the_front_page_is_short():
-    assert len((ROOT / 'README.md').read_text().splitlines()) <= 115

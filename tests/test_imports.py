@@ -44,7 +44,7 @@ ALLOWED = {
     'analysis': ['torch', 'pytorch_grad_cam', 'cvt_dense.models.cvt', ATTENTION, 'cvt_dense.models.variants',
                  'cvt_dense.analysis']}
 PARTS = 'datasets', 'evaluation', 'models/classifier.py', 'engine'  # which do not import each other
-FORBIDDEN = {'': ['mmdet', 'mmseg'], **{part: [
+FORBIDDEN = {'': ['mmdet', 'mmseg'], 'models': ['cvt_dense.inference', 'pycocotools'], **{part: [
     f'cvt_dense.{other.removesuffix(".py").replace("/", ".")}' for other in PARTS if other != part] for part in PARTS}}
 FORBIDDEN |= {path.name: ['cvt_dense.launch'] + FORBIDDEN.get(path.name, []) for path in PACKAGE.iterdir()
               if path.name not in ('launch', '__pycache__', '__init__.py') and (path.is_dir() or path.suffix == '.py')}

@@ -81,7 +81,6 @@ def test_head_edited_in_a_copy_elsewhere(template, read):
 
 @pytest.mark.parametrize('arch, weights, channels, width', [
     ('cvt-13', 'hf://microsoft/cvt-13', [64, 192, 384], 256),
-    ('cvt-21', 'hf://microsoft/cvt-21', [64, 192, 384], 256),
     ('cvt-w24', 'hf://microsoft/cvt-w24-384-22k', [192, 768, 1024], 256),
     ('nano', 'cvt_dense://cvt-nano', [32, 64, 128], 64)])
 def test_arch_and_pretrained(read, arch, weights, channels, width):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATA_SAMPLERS, MODELS
-from templates_edited import learning_rates, recipe
+from templates_edited import by_name, learning_rates, recipe
 
 from cvt_dense.datasets import ImageDataset
 from cvt_dense.launch.machine import adapt_to_machine
@@ -44,10 +44,7 @@ def test_model(built):
 def test_which_parameters_decay(built):
     _, model, optim_wrapper, weight_decay, *_ = built
     assert type(optim_wrapper.optimizer) is torch.optim.AdamW
-    names = {id(p): name for name, p in model.named_parameters()}
-    decay = {names[id(p)]: group['weight_decay'] for group in optim_wrapper.optimizer.param_groups
-             for p in group['params']}
-    assert set(decay) == set(names.values())
+    decay = {name: decays for name, (_, decays) in by_name(model, optim_wrapper).items()}
     norms = {f'{name}.{kind}' for name, m in model.named_modules() for kind in ('weight', 'bias')
              if isinstance(m, (torch.nn.BatchNorm2d, torch.nn.LayerNorm))}
     free = {name for name in decay if name in norms or name.endswith(('.bias', 'cls_token'))}

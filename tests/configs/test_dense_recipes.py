@@ -1,5 +1,4 @@
 """The recipes of detection and segmentation: optimizer, learning rate over time, sizes, batch, from what they build."""
-from pathlib import Path
 
 import mmdet.datasets  # noqa: F401
 import mmseg.datasets  # noqa: F401
@@ -7,9 +6,7 @@ import mmseg.datasets.transforms.loading
 import pytest
 from mmengine.dataset import Compose
 from mmengine.registry import DefaultScope
-from templates_edited import learning_rates, parsed
-
-CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
+from templates_edited import ROOT, learning_rates, parsed
 
 # by batch per GPU, learning rate, weight decay, decay by layer, schedule; baselines as CvT-13
 TABLE = {
@@ -44,7 +41,7 @@ DROP_PATH = {'retinanet_cvt13_coco': 0.1, 'retinanet_cvt13_custom': 0.1, 'semfpn
 
 
 def test_table_is_complete():
-    names = {path.stem for path in CONFIGS.glob('*.py') if '_cvt_nano' not in path.stem}
+    names = {path.stem for path in ROOT.glob('configs/*.py') if '_cvt_nano' not in path.stem}
     others = 'cvt13', 'cvt21', 'cvtw24', 'cvt_', 'simmim'
     assert set(RECIPES) == {name for name in names if not name.startswith(others) and not name.endswith('_in1k')}
 

@@ -19,7 +19,6 @@ from cvt_dense.datasets.listing import open_file
 from cvt_dense.datasets.samplers import SeededIndex, seeded_samples
 from cvt_dense.inference.slices import RasterImage
 
-ROOT = Path(__file__).resolve().parents[2]
 TRAIN = dict(input_size=24, is_training=True, auto_augment='rand-m9-mstd0.5-inc1', interpolation='bicubic')
 CLASSES = ('Bengal', 'Siamese', 'beagle')  # sorted without case, or naturally, beagle would be first
 

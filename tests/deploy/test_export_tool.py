@@ -13,10 +13,7 @@ from cvt_dense.errors import UserError
 from cvt_dense.launch.flags import TestFlags
 from cvt_dense.launch.start import start_test
 
-
-@pytest.fixture(scope='module')
-def tool():
-    return load_tool('export')
+tool = load_tool('export')
 
 
 @pytest.fixture
@@ -56,7 +53,7 @@ def test_nothing_is_overwritten(export, network, tmp_path):
 # -- sizes and inputs ------------------------------------------------------------------------------------------
 
 
-def test_sizes(tool, network):
+def test_sizes():
     """Detectors take any size; a fixed one is that of the test images, not that of the config's scale."""
     def choose(task, *found, size=None, dynamic=False, **test_cfg):
         cfg = Config(dict(model=dict(test_cfg=test_cfg)))

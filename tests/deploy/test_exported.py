@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from load_tool import run_tool
+from load_tool import ROOT, run_tool
 from PIL import Image
 from timm.data import create_transform
 
@@ -19,8 +19,6 @@ from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
 from cvt_dense.launch.flags import TestFlags
 from cvt_dense.launch.start import start_test
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

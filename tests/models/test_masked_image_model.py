@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from load_tool import run_tool
+from load_tool import ROOT, run_tool
 from PIL import Image
 from tiny_training import load
 
@@ -15,7 +15,6 @@ from cvt_dense.launch.start import start_training
 from cvt_dense.models import CvT, MaskedImageModel
 from cvt_dense.models.masked_image_model import masked_l1
 
-ROOT = Path(__file__).resolve().parents[2]
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
 
 

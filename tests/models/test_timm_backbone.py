@@ -3,6 +3,7 @@ import pytest
 import timm
 import torch
 from mmengine.optim import build_optim_wrapper
+from templates_edited import by_name
 from torch import nn
 
 from cvt_dense.errors import CheckpointError
@@ -61,10 +62,7 @@ def test_layer_decay_has_timms_groups():
     wrapper = build_optim_wrapper(model, dict(
         type='OptimWrapper', optimizer=dict(type='AdamW', lr=1., weight_decay=0.05),
         constructor='cvt_dense.LayerDecayOptimWrapperConstructor', paramwise_cfg=dict(decay_rate=0.5)))
-    names = {id(p): name for name, p in model.named_parameters()}
-    found = {names[id(p)]: (group['lr'], group['weight_decay'])
-             for group in wrapper.optimizer.param_groups for p in group['params']}
-    assert set(found) == set(names.values())
+    found = by_name(model, wrapper)
     expected = {'patch_embed.proj.weight': (1 / 16, 0.05), 'pos_embed': (1 / 16, 0.), 'cls_token': (1 / 16, 0.),
                 'blocks.0.attn.qkv.weight': (1 / 8, 0.05), 'blocks.2.mlp.fc1.weight': (1 / 2, 0.05),
                 'blocks.2.mlp.fc1.bias': (1 / 2, 0.)}  # stem, three blocks, the rest

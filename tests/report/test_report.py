@@ -287,8 +287,6 @@ def test_one_class_has_a_report():
 
 
 def test_a_crowd_is_neither_missed_nor_found():
-    corners = np.array([[0, 0, 40, 40], [100, 100, 160, 160]], np.float32)
-    record = dict(size=(200, 200), gt_boxes=corners, gt_labels=[0, 0], gt_crowd=[0, 1], gt_masks=[], masks=[],
-                  gt_areas=[1600, 3600], boxes=corners, labels=np.array([0, 0]), scores=np.array([.9, .8], np.float32))
+    record = dict(detected([HERE, THERE], [0, 0], [HERE, THERE], [0, 0], [.9, .8]), gt_crowd=[0, 1])
     detections, objects = detection.match(detection.evaluate([record], ['a'], 'bbox'))
     assert len(detections) == len(objects) == 1

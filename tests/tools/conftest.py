@@ -7,6 +7,7 @@ from _shapes import CLASSES, generate
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 
+from cvt_dense import inference
 from cvt_dense.palette import choose_palette
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
@@ -36,3 +37,9 @@ def nano(tmp_path_factory) -> dict[str, tuple[Path, Path]]:
         torch.save(dict(state_dict=weights, meta=meta), folder / f'{task}.pth')
         found[task] = config, folder / f'{task}.pth'
     return found
+
+
+@pytest.fixture(scope='module')
+def models(nano) -> dict[str, inference.Model]:
+    """By task, the untrained network, ready to predict."""
+    return {task: inference.load(*files, device='cpu') for task, files in nano.items()}

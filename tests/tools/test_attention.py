@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from load_tool import load_tool, run_tool
+from load_tool import ROOT, load_tool, run_tool
 from mmengine.config import Config
 from mmengine.registry import MODELS
 from PIL import Image
@@ -14,7 +14,6 @@ from PIL import Image
 from cvt_dense.analysis import attention_distance, cam_layer, record_attention
 from cvt_dense.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / 'configs' / 'cvt_nano_shapes.py'
 LINEAR = dict(type='cvt_dense.LinearAttention')
 ROPE = dict(rel_pos_cfg=dict(type='cvt_dense.RotaryPositions'))

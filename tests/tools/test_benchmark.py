@@ -2,26 +2,15 @@
 import json
 import re
 import tarfile
-from pathlib import Path
 
 import pytest
-from load_tool import load_tool, run_tool
+from load_tool import ROOT, load_tool, run_tool
 from tiny_training import write_config
 
 from cvt_dense.models import CvT
 
-CONFIGS = Path(__file__).parents[2] / 'configs'
-
-
-@pytest.fixture(scope='module')
-def benchmark():
-    return load_tool('benchmark')
-
-
-@pytest.fixture(scope='module')
-def measuring(benchmark):
-    from _benchmark import measure
-    return measure
+CONFIGS = ROOT / 'configs'
+benchmark = load_tool('benchmark')
 
 
 def test_measures_and_writes(tmp_path):
@@ -40,9 +29,10 @@ def test_measures_and_writes(tmp_path):
 
 
 @pytest.mark.parametrize('config, batch', [('retinanet_cvt13_coco', 1), ('cvt13_in1k', 2)])
-def test_whole_models(benchmark, measuring, config, batch):
+def test_whole_models(config, batch):
     """Outputs, gradients of every part, and variants with the same weights."""
     import torch
+    from _benchmark import measure as measuring
     from torch.utils._pytree import tree_leaves
     args = benchmark.build_parser().parse_args(['model', f'{CONFIGS}/{config}.py', '--batch', str(batch)])
     models = {name: measuring.build(name, args, (64, 96)) for name in ('eager', 'fused', 'windowed')}

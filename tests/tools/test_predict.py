@@ -26,11 +26,6 @@ tool = load_tool('predict')
 predict = partial(run_tool, 'predict')
 
 
-@pytest.fixture(scope='module')
-def models(nano):
-    return {task: api.load(*nano[task], device='cpu') for task in TASKS}
-
-
 # -- the predictions -----------------------------------------------------------------------------------
 
 

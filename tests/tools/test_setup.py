@@ -2,14 +2,13 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from load_tool import ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from setuptools.config.pyprojecttoml import read_configuration
 
-ROOT = Path(__file__).resolve().parents[2]
 PROJECT = read_configuration(ROOT / 'pyproject.toml', expand=False)['project']
 
 

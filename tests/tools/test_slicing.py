@@ -17,11 +17,6 @@ from cvt_dense.inference import slices as slicing
 
 
 @pytest.fixture(scope='module')
-def models(nano):
-    return {task: api.load(*files, device='cpu') for task, files in nano.items()}
-
-
-@pytest.fixture(scope='module')
 def image(shapes):
     """Four drawn scenes side by side, whose objects and edges slices cut."""
     files = sorted((shapes / 'detection/train').glob('*.png'))[:4]

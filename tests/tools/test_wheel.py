@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from _shapes import generate
 from PIL import Image
-from templates_edited import write_template
+from templates_edited import ROOT, write_template
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ('cvt_dense', 'configs', 'tools', 'pyproject.toml', 'setup.py', 'MANIFEST.in', 'README.md', 'LICENSE',
            'model-index.yml')
 PIP = (sys.executable, '-m', 'pip', '--disable-pip-version-check')

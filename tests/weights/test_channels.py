@@ -18,7 +18,6 @@ from cvt_dense.weights import CheckpointError, convert
 
 from timm.models import adapt_input_conv  # isort: skip  after cvt_dense
 
-ROOT = Path(__file__).resolve().parents[2]
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
 FIRST = 'stage0.patch_embed.proj.weight'
 
