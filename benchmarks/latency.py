@@ -260,12 +260,14 @@ def measure(args: argparse.Namespace) -> None:
     paths = sorted((args.out / 'generated/detection/val').glob('*.png'))[:ROUNDS]
     rows: dict[str, dict[int, float]] = {}
     for size in SIZES:
+        torch.set_num_threads(args.threads)
         detectors = columns(args.out, size)
         times: dict[str, list[float]] = {name: [] for name in detectors}
         with torch.inference_mode():
             for number, path in enumerate([paths[0]] * 2 + paths):
                 image = picture(path, size)
                 for name, detect in detectors.items():
+                    torch.set_num_threads(args.threads)  # Ultralytics sets another number
                     begin = time.perf_counter()
                     detect(image)
                     if number >= 2:  # two rounds to warm up

@@ -184,7 +184,8 @@ def curve_picture(measured: dict[str, Any], picture: Path) -> str:
 
 def cpu_table() -> str:
     """Return how many times as fast this project's CvT-13 is as other networks and runtimes, by CPU."""
-    cpus = {'Intel Xeon with AMX': 'cpu2', 'AMD EPYC, Zen 4': 'amd2', 'Intel Xeon without AMX': 'cpu3'}
+    cpus = {'Intel Xeon with AMX': 'cpu2', 'AMD EPYC, Zen 4': 'amd2', 'Intel Xeon without AMX': 'cpu3',
+            'AMD EPYC, Zen 5': 'amd3'}
     names = {'infer_224_fp32': '8 x 224x224, float32', 'infer_224_bf16': '8 x 224x224, bfloat16',
              'windows_800x1344': '800x1344, float32, windows', 'train_512': 'training step, 2 x 512x512, float32'}
     others = {'infer_224_fp32': ('transformers', 'openvino', 'onnxruntime'), 'infer_224_bf16': ('openvino-bf16',),
