@@ -16,30 +16,25 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / 'benchmarks'), str(ROOT / 'tests'), str(ROOT / 'tools')]
 
-from _shapes import CLASSES, generate
+from _shapes import generate
 from study import read_study, results
 from templates_edited import edit_head
-from transfer import CAMVID, link_images
+from transfer import CAMVID, SHAPES, link_images
 
-CAMVID_LINES = dict(
-    classes=CAMVID, ignore_index=11, train_ann__train_images=('annotations/train', 'images/train'),
-    val_ann__val_images=('annotations/val', 'images/val'), img_suffix__seg_map_suffix=('.png', '.png'))
-SHAPES_LINES = dict(
-    classes=CLASSES, image_size=128, val_ann__val_images=('annotations/instances_val.json', 'val/'))
-ALL, TAIL = ('annotations/instances_train.json', 'train/'), ('annotations/long_tail.json', 'train/')
+TAIL = ('annotations/long_tail.json', 'train/')
 # title, template, data, metrics, iterations, lines, and the values of 'balance' or 'augment' that are compared
 TRIALS: tuple[tuple[str, str, str, list[str], int, dict[str, Any], str, tuple], ...] = (
     ('classifier, long-tailed CIFAR-10', 'cvt13_custom', 'tail', ['accuracy/top1'], 400, {}, 'balance',
      (None, 'images')),
     ('Faster R-CNN, long-tailed shapes', 'fasterrcnn_cvt13_custom', 'shapes_tail', ['coco/bbox_mAP'], 150,
-     SHAPES_LINES | dict(train_ann__train_images=TAIL), 'balance', (None, 'images')),
+     SHAPES | dict(train_ann__train_images=TAIL), 'balance', (None, 'images')),
     ('classifier, CIFAR-10, 50 images a class', 'cvt13_custom', 'few', ['accuracy/top1'], 400, {}, 'augment',
      ('standard', 'strong')),
     ('Faster R-CNN, 400 images of shapes', 'fasterrcnn_cvt13_custom', 'shapes', ['coco/bbox_mAP'], 150,
-     SHAPES_LINES | dict(train_ann__train_images=ALL), 'augment', ('standard', 'strong')),
-    ('UperNet, CamVid', 'upernet_cvt13_custom', 'camvid', ['mIoU', 'mAcc'], 200, CAMVID_LINES, 'balance',
+     SHAPES, 'augment', ('standard', 'strong')),
+    ('UperNet, CamVid', 'upernet_cvt13_custom', 'camvid', ['mIoU', 'mAcc'], 200, CAMVID, 'balance',
      (None, 'loss')),
-    ('UperNet, CamVid', 'upernet_cvt13_custom', 'camvid', ['mIoU', 'mAcc'], 200, CAMVID_LINES, 'augment',
+    ('UperNet, CamVid', 'upernet_cvt13_custom', 'camvid', ['mIoU', 'mAcc'], 200, CAMVID, 'augment',
      ('standard', 'strong')))
 
 
@@ -52,7 +47,7 @@ def make_data(out: Path, data: Path) -> None:
         shapes = generate(out.parent / 'generated', train_per_class=1, val_per_class=1)
         for name in ('shapes', 'shapes_tail'):
             (out / name).symlink_to(shapes / 'detection')
-    content = json.loads((out / 'shapes' / ALL[0]).read_text())
+    content = json.loads((out / 'shapes' / SHAPES['train_ann__train_images'][0]).read_text())
     left = {category['id']: round(400 / 20**(k / 7)) for k, category in enumerate(content['categories'])}
     images = []
     for image in content['images']:  # an image is taken while each of its classes may still be in one more image

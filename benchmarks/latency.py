@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'benchmarks'), str(ROOT / 'tests'), str(RO
 
 from _shapes import CLASSES, generate
 from templates_edited import edit_head
+from transfer import SHAPES
 
 Detect = Callable[[Tensor], Any]
 SIZES = 224, 320, 480, 640
@@ -50,6 +52,11 @@ TORCHVISION = {  # function, and its settings for images of a size
         min_size=size, max_size=size)),
 }
 ULTRALYTICS = 'YOLO11n'
+
+
+def folder(out: Path, name: str) -> Path:
+    """Return the folder of a detector's files."""
+    return out / name.replace(',', '').replace(' ', '_')
 
 
 def cpu_seconds() -> float:
@@ -88,9 +95,7 @@ def train_ours(name: str, out: Path, data: Path) -> float:
     out.mkdir(parents=True, exist_ok=True)
     config, work = out / 'config.py', out / 'work'
     config.write_text(edit_head(
-        template, arch='nano', pretrained=weights, classes=CLASSES, image_size=128, max_iters=length,
-        data_root=f'{data}/', train_ann__train_images=('annotations/instances_train.json', 'train/'),
-        val_ann__val_images=('annotations/instances_val.json', 'val/')))
+        template, arch='nano', pretrained=weights, max_iters=length, data_root=f'{data}/', **SHAPES))
     subprocess.run([sys.executable, ROOT / 'tools/train.py', config, '--work-dir', work, '--cfg-options',
                     f'train_cfg.val_interval={length}', f'default_hooks.checkpoint.interval={length}'], check=True)
     for suffix in ('onnx', 'xml'):
@@ -156,23 +161,13 @@ def train_torchvision(name: str, out: Path, data: Path, seconds: float) -> float
 def train_ultralytics(out: Path, data: Path, seconds: float) -> float:
     """Train YOLO11n for as many epochs as fit into the CPU seconds, and return its box mAP."""
     from ultralytics import YOLO
-    labels = out / 'data'
-    for split in ('train', 'val'):
-        truth = COCO(data / f'annotations/instances_{split}.json')
-        order = {category: number for number, category in enumerate(sorted(truth.cats))}
-        for folder in ('images', 'labels'):
-            (labels / folder / split).mkdir(parents=True, exist_ok=True)
-        for number, image in truth.imgs.items():
-            name, (w, h) = Path(image['file_name']), (image['width'], image['height'])
-            link = labels / 'images' / split / name.name
-            if not link.is_symlink():
-                link.symlink_to(data / split / name)
-            rows = [(order[a['category_id']], (x + bw / 2) / w, (y + bh / 2) / h, bw / w, bh / h)
-                    for a in truth.imgToAnns[number] for x, y, bw, bh in [a['bbox']]]
-            (labels / 'labels' / split / name.with_suffix('.txt').name).write_text(
-                '\n'.join(' '.join(map(str, row)) for row in rows))
-    (labels / 'data.yaml').write_text(json.dumps(dict(
-        path=str(labels), train='images/train', val='images/val', names=dict(enumerate(CLASSES)))))
+
+    from cvt_dense.datasets import convert
+    labels, shapes = out / 'data', convert.read(data, 'coco')
+    for sample in shapes.samples:
+        for one in sample.objects:
+            one.pop('segmentation', None)  # boxes alone
+    convert.write(shapes, labels, 'yolo')
     settings = dict(data=str(labels / 'data.yaml'), imgsz=128, batch=8, workers=0, val=False, plots=False, amp=False,
                     project=str(out), exist_ok=True, verbose=False, pretrained=False, optimizer='AdamW', lr0=1e-3)
     begin = time.process_time()
@@ -194,7 +189,7 @@ def train(args: argparse.Namespace) -> None:
     os.environ['OMP_NUM_THREADS'] = '1'
     data = generate(args.out / 'generated', train_per_class=1, val_per_class=1) / 'detection'
     for name in (*OURS, *TORCHVISION, ULTRALYTICS):
-        out = args.out / name.replace(',', '').replace(' ', '_')
+        out = folder(args.out, name)
         result = out / 'result.json'
         if result.exists():
             continue
@@ -226,27 +221,23 @@ def columns(out: Path, size: int) -> dict[str, Detect]:
     for name, (_, weights, length) in OURS.items():
         if weights is None:
             continue
-        folder = out / name.replace(',', '').replace(' ', '_')
-        network = load(folder / 'config.py', folder / f'work/iter_{length}.pth', device='cpu').network
+        files = folder(out, name)
+        network = load(files / 'config.py', files / f'work/iter_{length}.pth', device='cpu').network
         fuse(network)
         use_cpu_kernels(network)
         samples = random_batch(network, 1, (size, size), 'cpu')['data_samples']
-        mean, std = network.data_preprocessor.mean, network.data_preprocessor.std
-
-        def fused(image: Tensor, network: nn.Module = network, samples: list = samples) -> Any:
-            preprocessor = network.data_preprocessor
-            return network.predict((image[None] * 255 - preprocessor.mean) / preprocessor.std, samples)
-
-        found[f'{name}: PyTorch, fused'] = fused
-        for suffix, runtime in (('onnx', 'ONNX Runtime'), ('xml', 'OpenVINO')):
-            exported = open_exported(folder / f'model.{suffix}')
-            found[f'{name}: {runtime}'] = lambda image, exported=exported, mean=mean, std=std: exported(
-                (image[None] * 255 - mean) / std)
+        preprocessor = network.data_preprocessor
+        exported = {runtime: open_exported(files / f'model.{suffix}')
+                    for suffix, runtime in (('onnx', 'ONNX Runtime'), ('xml', 'OpenVINO'))}
+        calls = {'PyTorch, fused': partial(network.predict, batch_data_samples=samples), **exported}
+        for runtime, call in calls.items():
+            found[f'{name}: {runtime}'] = lambda image, call=call, preprocessor=preprocessor: call(
+                (image[None] * 255 - preprocessor.mean) / preprocessor.std)
     for name in TORCHVISION:
         if 'SSD' not in name or size == 320:
-            model = build_torchvision(name, size, out / name.replace(',', '').replace(' ', '_') / 'weights.pth').eval()
+            model = build_torchvision(name, size, folder(out, name) / 'weights.pth').eval()
             found[f'{name}: PyTorch'] = lambda image, model=model: model([image])
-    weights = out / ULTRALYTICS / 'work/weights/last.pt'
+    weights = folder(out, ULTRALYTICS) / 'work/weights/last.pt'
     if weights.exists():
         from ultralytics import YOLO
         yolo = YOLO(weights)
@@ -256,7 +247,6 @@ def columns(out: Path, size: int) -> dict[str, Detect]:
 
 def measure(args: argparse.Namespace) -> None:
     """Write the median of the milliseconds of each detector at each size, measured in turns."""
-    torch.set_num_threads(args.threads)
     paths = sorted((args.out / 'generated/detection/val').glob('*.png'))[:ROUNDS]
     rows: dict[str, dict[int, float]] = {}
     for size in SIZES:

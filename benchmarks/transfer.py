@@ -27,8 +27,15 @@ from templates_edited import edit_head
 from cvt_dense.fileio import write_atomically
 
 RESULT = ROOT / 'benchmarks/cvt_nano_transfer.json'
-CAMVID = ('Sky', 'Building', 'Pole', 'Road', 'Sidewalk', 'Tree', 'SignSymbol', 'Fence', 'Car', 'Pedestrian',
-          'Bicyclist')
+# lines of a template's head for the data sets that several benchmarks train on
+CAMVID = dict(
+    classes=('Sky', 'Building', 'Pole', 'Road', 'Sidewalk', 'Tree', 'SignSymbol', 'Fence', 'Car', 'Pedestrian',
+             'Bicyclist'),
+    ignore_index=11, train_ann__train_images=('annotations/train', 'images/train'),
+    val_ann__val_images=('annotations/val', 'images/val'), img_suffix__seg_map_suffix=('.png', '.png'))
+SHAPES = dict(
+    classes=CLASSES, image_size=128, train_ann__train_images=('annotations/instances_train.json', 'train/'),
+    val_ann__val_images=('annotations/instances_val.json', 'val/'))
 PER_CLASS = (5, 50, 500)  # images of CIFAR-10
 PROBED = (('cvt_dense://cvt-nano', 0), ('scratch', 0), ('scratch', 1))  # weights and seed
 STARTS = dict(weights=('published', 1), scratch=(None, 1), twice=(None, 2))  # 'pretrained', and times the iterations
@@ -61,28 +68,21 @@ def boxes(detector: str, data: str, title: str, iterations: int, suffix: str = '
 
 
 def tasks() -> list[Task]:
-    camvid = dict(
-        classes=CAMVID, ignore_index=11, train_ann__train_images=('annotations/train', 'images/train'),
-        val_ann__val_images=('annotations/val', 'images/val'), img_suffix__seg_map_suffix=('.png', '.png'))
     people = dict(
         classes=('person', ), image_size=160,
         train_ann__train_images=('annotations/instances_train2017.json', 'train2017/'),
         val_ann__val_images=('annotations/instances_val2017.json', 'val2017/'))
-    shapes = dict(
-        classes=CLASSES, image_size=128,
-        train_ann__train_images=('annotations/instances_train.json', 'train/'),
-        val_ann__val_images=('annotations/instances_val.json', 'val/'))
     return [
-        Task('upernet_camvid', 'UperNet, CamVid, 90 images', 'upernet_cvt13_custom', 'camvid', 'mIoU', 200, camvid),
-        Task('upernet_camvid_500', 'the same', 'upernet_cvt13_custom', 'camvid', 'mIoU', 500, camvid, ([0], [0], []),
+        Task('upernet_camvid', 'UperNet, CamVid, 90 images', 'upernet_cvt13_custom', 'camvid', 'mIoU', 200, CAMVID),
+        Task('upernet_camvid_500', 'the same', 'upernet_cvt13_custom', 'camvid', 'mIoU', 500, CAMVID, ([0], [0], []),
              twice='upernet_camvid_1000_scratch'),
-        Task('upernet_camvid_1000', 'the same', 'upernet_cvt13_custom', 'camvid', 'mIoU', 1000, camvid, ([0], [0], [])),
+        Task('upernet_camvid_1000', 'the same', 'upernet_cvt13_custom', 'camvid', 'mIoU', 1000, CAMVID, ([0], [0], [])),
         boxes('Faster R-CNN', 'people', 'people in 80 images of COCO, 160 pixels', 200, **people),
         boxes('Faster R-CNN', 'people', 'people at 256 pixels, scales of 0.6 to 1.4, 2 stages frozen', 700, '_256',
               LARGER, **people | dict(image_size=256, batch_size=4)),
         boxes('RetinaNet', 'people', 'people in 80 images of COCO, 160 pixels', 200, **people),
-        boxes('Faster R-CNN', 'shapes', "400 images of the demo's shapes, 128 pixels", 150, **shapes),
-        boxes('RetinaNet', 'shapes', "400 images of the demo's shapes, 128 pixels", 150, **shapes),
+        boxes('Faster R-CNN', 'shapes', "400 images of the demo's shapes, 128 pixels", 150, **SHAPES),
+        boxes('RetinaNet', 'shapes', "400 images of the demo's shapes, 128 pixels", 150, **SHAPES),
         *(Task(f'cifar{number}', f'classifier, CIFAR-10, {number} images a class', 'cvt13_custom', f'cifar{number}',
                'accuracy/top1', 200, {}) for number in PER_CLASS)]
 

@@ -30,8 +30,8 @@ def write_shards(src: Path, dst: Path, image: str = 'image', label: str = 'label
         ValueError: there is no parquet file, one cannot be read or lacks a column, or the classes differ.
     """
     from pyarrow import parquet  # needs 0.3 s
-    classes: dict[tuple[str, ...], Path] = {}
-    for path in sorted(src.rglob('*.parquet')):
+    paths, classes = sorted(src.rglob('*.parquet')), {}
+    for path in paths:
         with naming(path):
             schema = parquet.read_schema(path)
             if {image, label} - set(schema.names):
@@ -43,7 +43,7 @@ def write_shards(src: Path, dst: Path, image: str = 'image', label: str = 'label
         raise ValueError(f'{src} holds no parquet file of one data set: there are {len(classes)} lists of classes, '
                          f'such as in {list(map(str, classes.values()))[:5]}.')
     images: Counter[str] = Counter()
-    for path in sorted(src.rglob('*.parquet')):
+    for path in paths:
         place = path.relative_to(src).with_suffix('')
         folder = dst / split_name(place / '_')
         folder.mkdir(parents=True, exist_ok=True)
