@@ -33,7 +33,7 @@ PHOTOGRAPHS = dict(cat='chelsea', coffee='coffee')  # of scikit-image's wheel, a
 PACKAGED = 'cvt_dense://cvt-nano'
 VAL_IMAGES = dict(classification='classification/val', detection='detection/val',
                   segmentation='segmentation/images/validation')
-SCORE_THR = 0.5  # of detections that are drawn; below it are second boxes of one shape
+SCORE_THR = 0.65  # of detections that are drawn: about the score of the best F1, which tools/diagnose.py computes
 NUM_PICTURES = 6  # of each task
 ROWS = 2  # of them in one picture
 

@@ -36,9 +36,9 @@ if [[ -n $(ls -A "$venv" 2>/dev/null) && ! -e $mark && ! -e $stamp ]]; then
 fi
 rm -f "$stamp"
 mkdir -p "$cache"
-exec 9>"$cache/setup.lock"  # one set-up at a time
+exec 9>"$cache/setup_$ops.lock"  # one set-up at a time; OPS=torch does not wait for one that compiles
 if command -v flock >/dev/null && ! flock --nonblock 9; then  # macOS has no flock
-    say "waiting for another set-up, which holds $cache/setup.lock"
+    say "waiting for another set-up, which holds $cache/setup_$ops.lock"
     flock 9
 fi
 
@@ -115,6 +115,7 @@ PY
             mv "$build"/unpacked/* "$build/src"
         fi
         say "compiling the operators of $mmcv, once: 5 to 20 minutes on 2 cores (log: $build/log)"
+        PATH=$(cd "$venv/bin" && pwd):$PATH  # has ninja, without which setuptools compiles one file at a time
         export MMCV_WITH_OPS=1 MAX_JOBS=${MAX_JOBS:-$(getconf _NPROCESSORS_ONLN)} CFLAGS="${CFLAGS:-} -g0"
         pip --verbose --verbose wheel --no-deps --no-build-isolation --no-cache-dir -w "$build/wheel" "$build/src" 2>&1 |
             tee "$build/log" | { grep --line-buffered -oE '^ *\[[0-9]+/[0-9]+\]' || true; } || {

@@ -32,7 +32,8 @@ def announce(runner: Runner, cfg: Config, datasets: dict[str, Any]) -> None:
     if 'train' in datasets:
         wrapper, loop, batch = cfg.optim_wrapper, cfg.train_cfg, cfg.train_dataloader.get('batch_size') or 1
         unit, steps = 'epochs' if loop.get('max_epochs') else 'iters', wrapper.get('accumulative_counts', 1)
-        lines['length'] = f'{loop.get(f"max_{unit}")} {unit}, each step {runner.world_size} x {batch} x {steps} images'
+        lines['length'] = f'{loop.get(f"max_{unit}")} {unit}, {runner.world_size * batch * steps} images a step ' + (
+            f'(processes x images x accumulated steps: {runner.world_size} x {batch} x {steps})')
         scaling = cfg.get('auto_scale_lr') or {}
         lines['optimizer'] = f'{type_name(wrapper.optimizer)}, learning rate {wrapper.optimizer.get("lr")}' + (
             f' for {scaling.base_batch_size} images a step' if 'base_batch_size' in scaling else '') + (
