@@ -92,7 +92,8 @@ platform = f'cp{sys.version_info[0]}{sys.version_info[1]}-' + sysconfig.get_plat
 key = f'{sys.argv[1].replace("==", "-")}-torch{torch.__version__}-{platform}'
 if torch.version.cuda and CUDA_HOME and os.environ.get('FORCE_CUDA') != '0':
     gpus = sorted({'%d.%d' % torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())})
-    gpus = os.environ.get('TORCH_CUDA_ARCH_LIST') or ' '.join(gpus) or '8.0 8.6 8.9 9.0+PTX'
+    # what is compiled for 8.0 runs on 8.6 and 8.9 as well
+    gpus = os.environ.get('TORCH_CUDA_ARCH_LIST') or ' '.join(gpus) or '8.0 9.0+PTX'
     key += '-cuda' + gpus.replace(' ', '_').replace(';', '_')
 elif torch.version.cuda:
     key += '-nocuda'

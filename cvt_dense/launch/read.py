@@ -68,8 +68,8 @@ def save_predictions(cfg: Config, folder: str) -> None:
     Raises:
         UserError: the config has no metric that can.
     """
-    options = dict(CocoMetric=dict(outfile_prefix=os.path.join(folder, 'predictions')),
-                   IoUMetric=dict(output_dir=folder))
+    coco = dict(outfile_prefix=os.path.join(folder, 'predictions'))
+    options = dict(CocoMetric=coco, FasterCocoMetric=coco, IoUMetric=dict(output_dir=folder))
     evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, list) else [cfg.test_evaluator]
     if not {type_name(evaluator) for evaluator in evaluators} & set(options):
         raise UserError(f'--out {folder!r}: none of the metrics {list(map(type_name, evaluators))} can save '

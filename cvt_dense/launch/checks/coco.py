@@ -43,7 +43,7 @@ def check_annotations(cfg: Config, stages: Sequence[str]) -> None:
             raise UserError(f'{where}: no image in {files} has an annotation of the classes. To write predictions '
                             f'without scores, set {stage}_evaluator.format_only=True.')
         for evaluator in scored:
-            if evaluator.get('ann_file') and type_name(evaluator) == 'CocoMetric':
+            if evaluator.get('ann_file') and type_name(evaluator) in ('CocoMetric', 'FasterCocoMetric'):
                 _check_evaluator(evaluator['ann_file'], files, contents, stage)
 
 
