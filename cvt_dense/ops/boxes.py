@@ -228,9 +228,8 @@ def _write_maxima(input: Tensor, rois: Tensor, output: Tensor, argmax_y: Tensor,
     for span in spans.unique(dim=0):
         x_number, y_number = [ratio if ratio > 0 else number for number in span.tolist()]
         entries = rows * columns * x_number * y_number * channels
-        for some in (spans == span).all(1).nonzero()[:, 0].split(max(1, ENTRIES // max(entries, 1))):
-            if not entries:
-                continue
+        boxes = (spans == span).all(1).nonzero()[:, 0]
+        for some in boxes.split(max(1, ENTRIES // entries)) if entries else ():
             x = _samples(start[some, 0], size[some, 0], columns, x_number)[:, None, :, None, :]
             y = _samples(start[some, 1], size[some, 1], rows, y_number)[:, :, None, :, None]
             x, y = (t.expand(-1, rows, columns, y_number, x_number).flatten(3) for t in (x, y))

@@ -51,8 +51,7 @@ def deform_conv2d(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | 
         stride, padding, dilation: of rows and columns.
     """
     batch, channels, height, width = input.shape
-    kernel = weight.shape[2:]
-    cells = kernel[0] * kernel[1]
+    kernel, cells = weight.shape[2:], weight.shape[2:].numel()
     rows, columns = ((size + 2 * pad - step * (cell - 1) - 1) // jump + 1 for size, pad, step, cell, jump in zip(
         input.shape[2:], padding, dilation, kernel, stride))
 
@@ -126,8 +125,8 @@ def _convolution(settings: dict[str, int]) -> Callable[..., Tensor]:
     stride, padding, dilation = pair('d', 'stride'), pair('pad', 'pad'), pair('dilation', 'dilation')
 
     def function(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | None) -> Tensor:
-        half = input.device.type == 'cpu' and input.dtype in (torch.float16, torch.bfloat16)
-        if half:  # PyTorch samples in these precisions with less accuracy than it multiplies
+        # PyTorch samples in these precisions with less accuracy than it multiplies
+        if input.device.type == 'cpu' and input.dtype in (torch.float16, torch.bfloat16):
             input, weight, offset, mask = (None if t is None else t.float() for t in (input, weight, offset, mask))
         return deform_conv2d(input, weight, offset, mask, stride, padding, dilation, settings['group'],
                              settings['deformable_group'])
