@@ -126,15 +126,15 @@ def test_webdataset_shards_with_mistakes(root, members, message):
 
 def test_parquet_files_become_shards(root):
     """As the Hub has them: an image with and one without a name, and a test set without classes."""
-    pyarrow, parquet = map(pytest.importorskip, ('pyarrow', 'pyarrow.parquet'))
+    from pyarrow import parquet, table
     flags = ('--from', 'parquet', '--to', 'shards')
     paths = [root / 'val/Siamese/Siamese_1.JPEG', root / 'val/beagle/beagle_0.png']
     schema = dict(huggingface=json.dumps(dict(info=dict(features=dict(label=dict(names=CLASSES))))))
     (root / 'hub').mkdir()
     for name, labels in {'validation-0': [1, 2], 'test': [None, None]}.items():
         images = [dict(bytes=path.read_bytes(), path=path.name * (path == paths[0])) for path in paths]
-        table = pyarrow.table(dict(image=images, label=labels), metadata=schema)
-        parquet.write_table(table, root / f'hub/{name}.parquet')
+        rows = table(dict(image=images, label=labels), metadata=schema)
+        parquet.write_table(rows, root / f'hub/{name}.parquet')
     assert 'val: 2 images' in run_tool('convert_data', root / 'hub', root / 'new', *flags)
     options = dict(data_root=str(root / 'new'), metainfo=dict(classes=str(root / 'new/classes.txt')))
     dataset = ImageDataset(split='val', **options)
