@@ -80,7 +80,10 @@ def outputs(model: torch.nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
 
 
 def memory(config: str, size: tuple[int, int], batch: int, amp: bool, **backbone: object) -> dict[str, float]:
-    """Return the GiB of weights and AdamW's averages (``states``), and of the peak of a step with them (``peak``).
+    """Return the GiB of a training step and of parts of it.
+
+    ``states`` are weights and AdamW's averages, ``neck`` is what the neck's forward pass keeps, and ``peak`` is the
+    most that is alive at once.
 
     Args:
         config: config file of a detector.
@@ -102,13 +105,17 @@ def memory(config: str, size: tuple[int, int], batch: int, amp: bool, **backbone
             for tensor in [*model.state_dict().values(), *tree_leaves(optimizer.state_dict()['state'])]:
                 alive.count(tensor)
             states = alive.bytes
+            marks = []
+            model.neck.register_forward_pre_hook(lambda *_: marks.append(alive.bytes))
+            model.neck.register_forward_hook(lambda *_: marks.append(alive.bytes))
             images = torch.randn(batch, 3, *size)
             with torch.autocast('cpu', torch.bfloat16, enabled=amp):
                 found = outputs(model, images)
                 loss = sum(output.float().mean() for output in found)
             loss.backward()
             optimizer.step()
-    return dict(states=round(states / 2**30, 2), peak=round(alive.peak / 2**30, 2))
+    parts = dict(states=states, neck=marks[1] - marks[0], peak=alive.peak)
+    return {name: round(number / 2**30, 2) for name, number in parts.items()}
 
 
 def main() -> None:

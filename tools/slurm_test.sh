@@ -17,4 +17,4 @@ CHECKPOINT=$4
 shift 4
 # shellcheck source=tools/_launch.sh
 source "$(dirname "$0")/_launch.sh"
-launch_slurm "$PARTITION" "$JOB_NAME" "$(dirname "$0")/test.py" "$CONFIG" "$CHECKPOINT" --launcher slurm "$@"
+REQUEUE=0 launch_slurm "$PARTITION" "$JOB_NAME" "$(dirname "$0")/test.py" "$CONFIG" "$CHECKPOINT" --launcher slurm "$@"

@@ -17,11 +17,9 @@ class BalancedDataset(ClassBalancedDataset):
     Args:
         dataset: data set with ``metainfo['classes']`` and ``get_cat_ids``, such as MMDetection's and
             :class:`cvt_dense.ImageDataset`, or its config.
-        lazy_init: leave reading the annotations to ``full_init``.
     """
 
-    def __init__(self, dataset: BaseDataset | dict[str, Any], lazy_init: bool = False):
+    def __init__(self, dataset: BaseDataset | dict[str, Any]):
         super().__init__(dataset, oversample_thr=1., lazy_init=True)
         self.oversample_thr = 1 / max(len(self.metainfo['classes']), 1)
-        if not lazy_init:
-            self.full_init()
+        self.full_init()

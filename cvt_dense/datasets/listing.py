@@ -4,6 +4,7 @@ Each image is a dict with ``img_path``, the file that holds it. An image inside 
 (tar file and member), and the ``offset`` and ``size`` of its bytes: they are read without the tar's own index, so
 that worker processes share no open file and nothing is written beside the data.
 """
+import json
 import os
 import tarfile
 from collections import defaultdict
@@ -34,9 +35,10 @@ def list_images(root: str, classes: Sequence[str] | None = None,
     """List the images of class folders, of a tar file, or of a folder of tar files.
 
     The class is the folder directly below ``root``; in a tar file it is the innermost folder, or else the name of
-    the tar file; in a WebDataset shard it is the number in ``KEY.cls`` beside ``KEY.jpg``. Names of classes are
-    numbered in sorted order, images are sorted by class and path. Hidden files and folders (``.ipynb_checkpoints``,
-    ``._a.png``) are left out, and a folder that symbolic links lead to several times is read once.
+    the tar file; in a WebDataset shard it is the number in ``KEY.cls``, or else ``label`` in ``KEY.json``, beside
+    ``KEY.jpg``. Names of classes are numbered in sorted order, images are sorted by class and path. Hidden files and
+    folders (``.ipynb_checkpoints``, ``._a.png``) are left out, and a folder that symbolic links lead to several times
+    is read once.
 
     Args:
         root: a folder, or a file whose name ends with '.tar'.
@@ -161,18 +163,18 @@ def _class_names(found: Iterable[str | int]) -> list[str]:
     """Return the names of classes by number; classes that have only a number are named by it."""
     numbers = {name for name in found if isinstance(name, int)}
     if numbers and not numbers >= set(found):
-        raise ValueError('Some images in tar files have a class number in KEY.cls, others have none: write a KEY.cls '
-                         'for every KEY.jpg, or for none.')
+        raise ValueError('Some images in tar files have a class number in KEY.cls or KEY.json, others have none: write '
+                         'a KEY.cls for every KEY.jpg, or for none.')
     return [str(number) for number in range(max(numbers) + 1)] if numbers else sorted(map(str, found))
 
 
 def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
     """Yield (class, image) of each image in tar files; of members of one name the last counts, as for ``tar``.
 
-    The class is a number where a file has ``KEY.cls`` beside an image ``KEY.jpg``.
+    The class is a number where a file has it in ``KEY.cls``, or as ``label`` in ``KEY.json``, beside ``KEY.jpg``.
 
     Raises:
-        ValueError: a file is damaged, or has a member that cannot be read: a link, or no number in ``KEY.cls``.
+        ValueError: a file is damaged, or there is no number in ``KEY.cls``.
     """
     for path in paths:
         found: dict[str, tuple[str, Image]] = {}
@@ -183,15 +185,14 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
                     inside = os.path.normpath(member.name)
                     if member.isdir() or any(part.startswith('.') for part in inside.split('/')):
                         continue
-                    if is_image(inside) and not member.isreg():
-                        raise ValueError(f'{inside!r} is a link, which would be missing: unpack the file.')
-                    if inside.endswith('.cls'):
-                        numbers[os.path.join(path[:-4], inside[:-4])] = int(tar.extractfile(member).read())
+                    stem, suffix = os.path.splitext(os.path.join(path[:-4], inside))
+                    if suffix == '.cls' or suffix == '.json' and stem not in numbers:
+                        content = json.load(tar.extractfile(member))
+                        label = content.get('label') if isinstance(content, dict) else content
+                        numbers |= {stem: label} if isinstance(label, int) else {}
                     if is_image(inside):
-                        place = os.path.join(path[:-4], inside)
-                        found[place] = os.path.basename(os.path.dirname(place)), dict(
-                            img_path=path, name=path + place[len(path) - 4:], offset=member.offset_data,
-                            size=member.size)
+                        found[stem + suffix] = os.path.basename(os.path.dirname(stem)), dict(
+                            img_path=path, name=os.path.join(path, inside), offset=member.offset_data, size=member.size)
                 _check_end(path, tar.offset)
         except (tarfile.TarError, ValueError) as error:
             raise ValueError(f'{path!r} cannot be read as a complete, uncompressed tar file: {error}') from error

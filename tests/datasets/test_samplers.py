@@ -81,9 +81,9 @@ def test_processes_share_the_images(monkeypatch):
     assert set(epoch) == set(range(10)) and len({index.seed for index in epoch}) == 12
 
 
-def draw_on_host(rank, folder, sizes):
+def draw_on_host(rank, folder, sizes, variable):
     """Write what one of four processes draws in two epochs, and in the second again as a resumed run with its seed."""
-    os.environ['GROUP_RANK'] = str(rank // 2)
+    os.environ[variable] = str(rank // 2)
     dist.init_process_group('gloo', f'file://{folder}/store', rank=rank, world_size=4)
     drawn = []
     for seed, epoch in ((3, 0), (3, 1), (9, 1)):
@@ -96,10 +96,11 @@ def draw_on_host(rank, folder, sizes):
     dist.destroy_process_group()
 
 
-def test_processes_of_a_host_share_its_part_of_the_data(tmp_path):
+@pytest.mark.parametrize('variable', ['GROUP_RANK', 'SLURM_NODEID'])  # of torchrun, and of srun
+def test_processes_of_a_host_share_its_part_of_the_data(tmp_path, variable):
     """Of two hosts with two processes each, the second has fewer images and repeats some."""
     fork = partial(torch.multiprocessing.start_processes, draw_on_host, nprocs=4, start_method='fork')
-    fork((tmp_path, (10, 10, 7, 7)))
+    fork((tmp_path, (10, 10, 7, 7), variable))
     lengths, *epochs, resumed = zip(*(torch.load(tmp_path / f'{rank}.pt') for rank in range(4)))
     assert lengths == (5, ) * 4 and resumed == epochs[1]
     for epoch in epochs:
@@ -107,7 +108,7 @@ def test_processes_of_a_host_share_its_part_of_the_data(tmp_path):
         assert sorted(hosts[0]) == list(range(10)) and set(hosts[1]) == set(range(7)) and len(hosts[1]) == 10
     assert len({seed for epoch in epochs for part in epoch for _, seed in part}) == 40
     with pytest.raises(Exception, match='per_node'):
-        fork((tmp_path, (10, 10, 7, 8)))
+        fork((tmp_path, (10, 10, 7, 8), variable))
 
 
 @pytest.mark.parametrize('plain, seeded', [(DefaultSampler, SeededSampler), (InfiniteSampler, SeededInfiniteSampler)])
