@@ -141,8 +141,7 @@ def test_balance(read):
         assert cfg.type == 'cvt_dense.BalancedDataset' and cfg.dataset == plain and set(cfg) == {'type', 'dataset'}
     assert 'class_weights' not in read('upernet_cvt13_custom').default_hooks
     for template in ('upernet_cvt13_custom', 'upernet_cvt13_multichannel'):
-        cfg = read(template, balance='loss')
-        assert cfg.default_hooks.class_weights.type == 'cvt_dense.ClassWeightsHook'
+        assert read(template, balance='loss').default_hooks.class_weights.type == 'cvt_dense.ClassWeightsHook'
 
 
 def test_ignored_label(read):

@@ -50,5 +50,4 @@ class SeedHook(Hook):
             loop.dataloader_iterator = type(loop.dataloader_iterator)(loop.dataloader)
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        seed = int(np.random.SeedSequence((runner.seed, runner.rank, runner.iter)).generate_state(1)[0])
-        set_random_seed(seed)
+        set_random_seed(int(np.random.SeedSequence((runner.seed, runner.rank, runner.iter)).generate_state(1)[0]))
