@@ -13,6 +13,8 @@ pretrained = 'published'  # the authors' weights, of 'nano' this project's; None
 image_size = 224 if arch == 'nano' else 512  # side of the square crops trained on; images keep their size
 batch_size = 8 if arch == 'nano' else 2  # images a GPU
 max_iters = 1000 if arch == 'nano' else 40000  # steps of batch_size images; nano: minutes
+patience = None  # evaluations without a better result after which the training ends; None: after max_iters
+balance = None  # or 'loss': rare classes weigh more in the loss
 
 # ------------------------------------------------------------------------------------------------------
 # The learning rate is 6e-5 for 16 images a step ('nano': 1e-3 for 8), and scales with GPUs * batch_size.
@@ -55,7 +57,8 @@ val_evaluator = dict(ignore_index=ignore_index)
 test_evaluator = val_evaluator
 tta_model = tta_pipeline = None  # its images would be 3 channels
 
-train_cfg, param_scheduler, default_hooks, log_processor = follow.run(max_iters, batch_size, best='mIoU')
+train_cfg, param_scheduler, default_hooks, log_processor = follow.run(
+    max_iters, batch_size, 'mIoU', patience, balance)
 optim_wrapper = dict(
     optimizer=dict(lr=1e-3 if arch == 'nano' else 6e-5), clip_grad=dict(max_norm=1.) if arch == 'nano' else None)
 auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'nano' else 16)

@@ -140,8 +140,8 @@ def test_balance(read):
         plain, cfg = (read(template, balance=value).train_dataloader.dataset for value in (None, 'images'))
         assert cfg.type == 'cvt_dense.BalancedDataset' and cfg.dataset == plain and set(cfg) == {'type', 'dataset'}
     assert 'class_weights' not in read('upernet_cvt13_custom').default_hooks
-    cfg = read('upernet_cvt13_custom', balance='loss')
-    assert cfg.default_hooks.class_weights.type == 'cvt_dense.ClassWeightsHook'
+    for template in ('upernet_cvt13_custom', 'upernet_cvt13_multichannel'):
+        assert read(template, balance='loss').default_hooks.class_weights.type == 'cvt_dense.ClassWeightsHook'
 
 
 def test_ignored_label(read):

@@ -196,6 +196,7 @@ def save_annotations(args: argparse.Namespace, data: object) -> None:
     data.samples = [sample for sample in data.samples if sample.width]  # without images that failed
     folder = args.out_dir / args.save
     convert.write(data, folder, args.save)
+    (folder / 'README.txt').write_text(f'Predictions of {args.checkpoint} with --score-thr {args.score_thr}\n', 'utf-8')
     convert.print_notes(data)
     print(f'{sum(len(sample.objects) for sample in data.samples)} objects in {len(data.samples)} images -> {folder}')
     if args.save != 'masks':

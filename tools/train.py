@@ -37,8 +37,9 @@ def build_parser() -> argparse.ArgumentParser:
                              'anyway')
     parser.add_argument('--val-loss', action='store_true', help='compute the loss of the validation images too, at '
                         'each evaluation')
-    parser.add_argument('--vis-backend', metavar='TYPE', help="send the training curves to a tracker of MMEngine's "
-                        'too, besides vis_data/scalars.json: MLflowVisBackend, WandbVisBackend, ...')
+    parser.add_argument('--vis-backend', choices=[f'{name}VisBackend' for name in (
+        'Aim', 'ClearML', 'DVCLive', 'MLflow', 'Neptune', 'Tensorboard', 'Wandb')], help='send the training curves to '
+        'this tracker too, besides vis_data/scalars.json; it needs its own package')
     return parser
 
 
@@ -46,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Train the network of the config that the command line names."""
     args = build_parser().parse_args(argv)
-    with command_line.report_errors():
+    with command_line.report_errors(ImportError):  # of a tracker's package, or one that the config names
         start_training(TrainFlags.of(args)).train()
 
 

@@ -30,14 +30,27 @@ class SeededIndex(int):
         return int(self), self.seed
 
 
+def leaves(data_set: Any) -> list[Any]:
+    """Return the data sets that a wrapper such as ConcatDataset joins, or the data set itself."""
+    inner = getattr(data_set, 'datasets', None) or ([data_set.dataset] if hasattr(data_set, 'dataset') else [])
+    return [leaf for one in inner for leaf in leaves(one)] or [data_set]
+
+
 def seeded_samples(dataset: Any, indices: Sequence[int]) -> list[Any]:
-    """Return samples of a map-style data set; Python, NumPy and PyTorch are seeded before each ``SeededIndex``."""
+    """Return samples of a map-style data set; all random generators are seeded before each ``SeededIndex``.
+
+    They are those of Python, NumPy and PyTorch, and the one that Albumentations keeps in each step ``Albu``.
+    """
+    steps = [step for leaf in leaves(dataset) for step in getattr(getattr(leaf, 'pipeline', None), 'transforms', ())]
+    own = [step.aug for step in steps if hasattr(getattr(step, 'aug', None), 'set_random_seed')]
     samples = []
     for index in indices:
         if isinstance(index, SeededIndex):
             random.seed(index.seed)
             np.random.seed(index.seed)
             torch.manual_seed(index.seed)
+            for albumentations in own:
+                albumentations.set_random_seed(index.seed)
             index = int(index)
         samples.append(dataset[index])
     return samples
@@ -55,8 +68,8 @@ class SeededSampler(DefaultSampler):
 
     Seeds depend on ``seed``, the epoch and the place in the epoch, not on workers or processes: a resumed run sees the
     same augmented images as an uninterrupted one, whatever ``num_workers`` is. Any map-style data set and any batch
-    sampler (mmdet's, mmseg's) can be used. An exception is what an augmentation keeps from sample to sample (mmdet's
-    ``CachedMosaic``) or draws from a generator of its own (Albumentations).
+    sampler (mmdet's, mmseg's) can be used. Exceptions are what an augmentation keeps from sample to sample (mmdet's
+    ``CachedMosaic``) and a step ``Albu`` inside of another step, whose generator is Albumentations' own.
 
     Args:
         dataset: anything with a length.

@@ -99,7 +99,8 @@ def build_runner(cfg: Config, user_cfg: Config, datasets: dict[str, Any]) -> Run
     # Every checkpoint has the config's text, whose formatting would take longer than writing a small network.
     runner.cfg = Config(dict(user_cfg.items()), user_cfg.text, user_cfg.filename, user_cfg.env_variables,
                         format_python_code=False)
-    runner.visualizer.add_config(user_cfg)
+    if is_main_process() and (local := runner.visualizer.get_backend('LocalVisBackend')):
+        local.add_config(user_cfg)  # trackers keep the adapted one; MLflow refuses a second value of a setting
     if 'train' in datasets and is_main_process():
         user_cfg.dump(os.path.join(runner.work_dir, os.path.basename(user_cfg.filename)))
     return runner

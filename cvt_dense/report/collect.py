@@ -14,19 +14,13 @@ from PIL import Image
 from pycocotools import mask as mask_utils
 from pycocotools.coco import COCO
 
-from ..datasets import open_image
+from ..datasets import leaves, open_image
 from ..datasets.listing import image_name, open_file
 from ..errors import UserError
 from ..palette import choose_palette, find_font
 from . import classification, detection, segmentation
 from .label_quality import of_label_map
 from .page import SIDE, Report, side_by_side
-
-
-def leaves(data_set: Any) -> list[Any]:
-    """Return the data sets that a wrapper such as ConcatDataset joins, or the data set itself."""
-    inner = getattr(data_set, 'datasets', None) or ([data_set.dataset] if hasattr(data_set, 'dataset') else [])
-    return [leaf for one in inner for leaf in leaves(one)] or [data_set]
 
 
 def read_infos(data_set: Any) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from cvt_dense.engine import SeedHook
 
 
 class Draws(BaseDataset):
-    """A data set with a pipeline that draws from all three generators and sometimes gives no sample."""
+    """A data set with a pipeline that draws from four generators and sometimes gives no sample."""
 
     def load_data_list(self):
         return [dict(number=number) for number in range(10)]
@@ -27,7 +27,12 @@ def draw(results):
     assert type(results['sample_idx']) is int
     if random.random() < 0.1:
         return None  # another image is drawn in its place
-    return dict(number=results['number'], random=random.random(), numpy=np.random.rand(), torch=torch.rand(()).item())
+    return dict(number=results['number'], random=random.random(), numpy=np.random.rand(), torch=torch.rand(()).item(),
+                own=draw.aug.random())
+
+
+draw.aug = random.Random()  # a generator that no global seed reaches, as MMDetection's Albu has Albumentations'
+draw.aug.set_random_seed = draw.aug.seed
 
 
 def samples(sampler_type, workers, batches=None, skip=0, epoch=0, **sampler):

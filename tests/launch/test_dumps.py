@@ -3,9 +3,10 @@ import re
 
 from load_tool import run_tool
 from mmengine.config import Config
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_training import differences, load, write_config
 
-FLAGS = ('--auto-scale-lr', '--amp', 'bf16')
+FLAGS = ('--auto-scale-lr', '--amp', 'bf16', '--vis-backend', 'TensorboardVisBackend')
 
 
 def test_a_run_from_a_dump_is_the_same_run(tmp_path):
@@ -28,6 +29,8 @@ def test_a_run_from_a_dump_is_the_same_run(tmp_path):
         assert 'Scaling the original LR by 0.25' in output  # 12 images * 2 accumulated of 96
         curves, = work_dir.glob('*/vis_data/config.py')
         assert Config.fromfile(curves).to_dict() == Config.fromfile(work_dir / 'tiny.py').to_dict()
+        # MLflow refuses a second one with other values.
+        assert len(EventAccumulator(str(curves.parent)).Reload().Tensors('config/text_summary')) == 1
         written = Config.fromstring(load(work_dir / 'epoch_2.pth')['meta']['cfg'], '.py')
         assert written.optim_wrapper.type == 'cvt_dense.AutocastOptimWrapper'
 

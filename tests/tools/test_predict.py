@@ -133,6 +133,7 @@ def test_saved_predictions_are_read_back_as_annotations(models, nano, shapes, tm
     output = predict(*nano['detection'], *images, '--out-dir', tmp_path, '--save', target, '--score-thr', 0.15)
     data = convert.read(folder, target)
     assert f'in 2 images -> {folder}' in output and f'--from {target}' in output
+    assert '0.15' in (folder / 'README.txt').read_text()
     assert [sample.split for sample in data.samples] == ['train', 'train']
     for sample, path in zip(data.samples, images, strict=True):
         assert sample.path.read_bytes() == path.read_bytes()

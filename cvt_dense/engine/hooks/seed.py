@@ -1,12 +1,10 @@
 """Make all randomness of a training a function of the seed and of the place in the run."""
-import random
 from typing import Any
 
 import numpy as np
-import torch
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.hooks import Hook
-from mmengine.runner import IterBasedTrainLoop, Runner
+from mmengine.runner import IterBasedTrainLoop, Runner, set_random_seed
 
 from ...registry import DATA_SAMPLERS, HOOKS
 from ..checkpoint.loaders import copy_loader
@@ -52,7 +50,4 @@ class SeedHook(Hook):
             loop.dataloader_iterator = type(loop.dataloader_iterator)(loop.dataloader)
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        seed = int(np.random.SeedSequence((runner.seed, runner.rank, runner.iter)).generate_state(1)[0])
-        random.seed(seed)
-        np.random.seed(seed)
-        torch.manual_seed(seed)
+        set_random_seed(int(np.random.SeedSequence((runner.seed, runner.rank, runner.iter)).generate_state(1)[0]))
