@@ -174,7 +174,7 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
     The class is a number where a file has it in ``KEY.cls``, or as ``label`` in ``KEY.json``, beside ``KEY.jpg``.
 
     Raises:
-        ValueError: a file is damaged, or there is no number in ``KEY.cls``.
+        ValueError: a file is damaged, or has a link instead of an image, or no number in ``KEY.cls``.
     """
     for path in paths:
         found: dict[str, tuple[str, Image]] = {}
@@ -190,6 +190,8 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
                         content = json.load(tar.extractfile(member))
                         label = content.get('label') if isinstance(content, dict) else content
                         numbers |= {stem: label} if isinstance(label, int) else {}
+                    if is_image(inside) and not member.isreg():
+                        raise ValueError(f'{inside!r} is a link: make the file again with tar --dereference.')
                     if is_image(inside):
                         found[stem + suffix] = os.path.basename(os.path.dirname(stem)), dict(
                             img_path=path, name=os.path.join(path, inside), offset=member.offset_data, size=member.size)

@@ -329,3 +329,10 @@ def test_a_tar_file_of_which_images_would_be_missing_is_refused(root, damage):
     tar.write_bytes(damage(tar.read_bytes(), member))
     with pytest.raises(ValueError, match='all.tar'):
         ImageDataset(str(root), 'all.tar')
+
+
+def test_a_tar_file_with_links_is_refused(root):
+    (root / 'train/Bengal/link.png').symlink_to('Bengal_0.png')
+    pack(root / 'train', root / 'all.tar', '')
+    with pytest.raises(ValueError, match='all.tar.*--dereference'):
+        ImageDataset(str(root), 'all.tar')
