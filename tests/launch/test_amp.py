@@ -49,7 +49,7 @@ def test_a_whole_detector_in_bfloat16(monkeypatch):
         model = MODELS.build(cfg.model)
         batch = random_batch(model, 1, (96, 128))
     monkeypatch.setattr('mmengine.device.utils.DEVICE', 'cuda')
-    assert model(**batch, mode='tensor')[0].dtype == torch.bfloat16
+    assert model(**batch, mode='tensor')[0][0].dtype == torch.bfloat16
     sum(value.sum() for losses in model(**batch, mode='loss').values()
         for value in (losses if isinstance(losses, list) else [losses])).backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
