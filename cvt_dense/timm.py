@@ -76,6 +76,7 @@ class CvTClassifier(nn.Module):
 
         Returns:
             A list of maps; or, without ``intermediates_only``, the tokens of :meth:`forward_features` and that list.
+            With ``stop_early`` they are those of the last stage that is computed, which the final norm does not fit.
         """
         stages = self.backbone.stages
         taken, last = feature_take_indices(len(stages), indices)
@@ -88,7 +89,8 @@ class CvTClassifier(nn.Module):
                 maps.append((to_map(self.backbone.norm(tokens), hw_shape) if normed else x).contiguous())
         if intermediates_only:
             return maps
-        return self.backbone.norm(tokens if cls_token is None else torch.cat((cls_token, tokens), dim=1)), maps
+        tokens = tokens if cls_token is None else torch.cat((cls_token, tokens), dim=1)
+        return self.backbone.norm(tokens) if i == len(stages) - 1 else tokens, maps
 
     def prune_intermediate_layers(self, indices: int | Sequence[int] = 1, prune_norm: bool = False,
                                   prune_head: bool = True) -> list[int]:
@@ -96,14 +98,14 @@ class CvTClassifier(nn.Module):
 
         Args:
             indices: see :meth:`forward_intermediates`.
-            prune_norm: whether the final norm is removed.
+            prune_norm: whether the final norm is removed, as it is with the last stage.
             prune_head: whether the classifier is removed.
         """
         taken, last = feature_take_indices(len(self.backbone.stages), indices)
         for i in range(last + 1, len(self.backbone.depths)):
             delattr(self.backbone, f'stage{i}')
         self.backbone.depths = self.backbone.depths[:last + 1]
-        if prune_norm:
+        if prune_norm or last + 1 < len(self.feature_info):
             self.backbone.norm = nn.Identity()
         if prune_head:
             self.reset_classifier(0)

@@ -30,6 +30,9 @@ def test_logits_and_maps_of_timms_network_are_ours(name):
         assert wrapped.feature_info.reduction() == [4, 16]
         for one, expected in zip(wrapped(images), (maps[0], maps[2]), strict=True):
             assert torch.equal(one, expected)
+        first, = theirs.forward_intermediates(images, indices=[0], stop_early=True)[1]
+        theirs.prune_intermediate_layers([0])
+        assert torch.equal(first, maps[0]) and torch.equal(theirs.forward_intermediates(images)[1][0], first)
 
 
 def test_timm_converts_the_hubs_weights(tmp_path):

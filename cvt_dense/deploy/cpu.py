@@ -16,6 +16,7 @@ from ..models.attention import ConvAttention, softmax_attention
 from ..models.cvt import CvT
 
 BLOCK = 2**20  # attention weights that attend_in_blocks computes at a time: 2 MB, which fit into a core's cache
+PACKED = {torch.float32, torch.bfloat16}  # dtypes of weights that oneDNN packs
 Kernels = Literal['onednn', 'pytorch']
 
 
@@ -86,8 +87,8 @@ class Choices(dict):
         """Log how many kinds of layers use which implementation, if a forward pass has added some."""
         if not torch.compiler.is_compiling() and len(self) > self.logged:
             self.logged = len(self)
-            print_log(f'{sum(self.values())} of {len(self)} kinds of layers use oneDNN with packed weights or '
-                      "attention in blocks, the others PyTorch's own kernels.", logger='current')
+            print_log(f'oneDNN, or attention in blocks, computes {sum(self.values())} of {len(self)} kinds of layers; '
+                      "PyTorch's own kernels compute the others.", logger='current')
 
 
 def is_faster(candidate: Callable[[], Tensor], baseline: Callable[[], Tensor], rounds: int = 7) -> bool:
@@ -171,11 +172,14 @@ class InferenceLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in_features) to (..., out_features)."""
-        if _only_pytorch(x, self.weight) or not x.numel():  # the time of no rows says nothing
+        # The time of no rows says nothing, and PyTorch does not count the changes of inference tensors.
+        if _only_pytorch(x, self.weight) or not x.numel() or self.weight.is_inference():
             return self.plain(x)
-        dtype = torch.get_autocast_dtype('cpu') if torch.is_autocast_enabled('cpu') else self.weight.dtype
+        autocast = torch.is_autocast_enabled('cpu')
+        dtype = torch.get_autocast_dtype('cpu') if autocast else self.weight.dtype
         kind = (self.in_features, self.out_features, self.silu, dtype)
-        if dtype not in (torch.float32, torch.bfloat16) or self.choices.get(kind) is False:
+        # PyTorch casts a layer's input under autocast alone.
+        if dtype not in PACKED or x.dtype not in (PACKED if autocast else {dtype}) or self.choices.get(kind) is False:
             return self.plain(x)
         x, packed = x.to(dtype), self._pack(dtype, x.numel() // self.in_features)
         bias = None if self.bias is None else self.bias.detach().to(dtype)
@@ -191,10 +195,9 @@ class InferenceLinear(nn.Linear):
 
     def _pack(self, dtype: torch.dtype, rows: int) -> Tensor | None:
         weight, (old, version, packed) = self.weight.detach(), self.packed.get(dtype, (None, 0, None))
-        changes = 0 if weight.is_inference() else weight._version
-        if old is None or (old.data_ptr(), version) != (weight.data_ptr(), changes):
+        if old is None or (old.data_ptr(), version) != (weight.data_ptr(), weight._version):
             packed = pack_weight(weight.to(dtype), rows)
-            self.packed[dtype] = weight, changes, packed
+            self.packed[dtype] = weight, weight._version, packed
         return packed
 
 
@@ -215,7 +218,7 @@ def attend(choices: Choices, q: Tensor, k: Tensor, v: Tensor, num_heads: int, sc
         The shape of ``q``.
     """
     if q.dtype == torch.bfloat16 and not dropout and not _only_pytorch(q):
-        kind = 'attention', num_heads, *q.shape[1:], k.shape[1]
+        kind = 'attention', num_heads, q.shape[2]
         if choices(kind, lambda: attend_in_blocks(q, k, v, num_heads, scale),
                    lambda: softmax_attention(q, k, v, num_heads, scale)):
             return attend_in_blocks(q, k, v, num_heads, scale)

@@ -16,7 +16,7 @@ from . import formats, int8, networks, operators
 from .check import check, random_images
 from .runtime import file_input, open_exported, openvino_core, takes_bgr
 
-TRACED_SIDE = 320  # pixels, of networks for any size: a map of one cell would be taken for one that always is
+TRACED_SIDE = 320  # free sizes are traced at that many pixels or more: a map of one cell would be a constant size
 
 
 class Exporter:

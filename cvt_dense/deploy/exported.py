@@ -3,6 +3,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from mmengine.config import Config
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..nodes import dicts, type_name
 from ..registry import MODELS
+from .inputs import describe
 from .runtime import Exported, open_exported
 
 # An exported file has one set of weights, which was chosen when it was exported.
@@ -70,12 +72,12 @@ def exported_model(file: str, replaces: str | type, runtime: str | None = None, 
         if child is not network.data_preprocessor:
             delattr(network, name)
             vars(network)[name] = child.to('meta')  # post-processing reads its settings; the weights are removed
-    for key in ('mean', 'std'):
-        given = getattr(network.data_preprocessor, key, None)
-        if given is not None and not torch.allclose(given.flatten(), given.new_tensor(meta[key]), atol=1e-3):
+    buffers = {name: value.flatten().tolist() for name, value in network.data_preprocessor.named_buffers()}
+    for key, given in (describe(Config(dict(model=model))) | buffers).items():
+        if not np.allclose(given, meta.get(key, given), atol=1e-3):
             raise UserError(f'{file} was exported for images with {key} {meta[key]}, the config has '
-                            f'model.data_preprocessor.{key}={given.flatten().tolist()}: use the config that the file '
-                            f"was exported with ({meta['config']}).")
+                            f'model.data_preprocessor.{key}={given}: use the config that the file was exported with '
+                            f"({meta['config']}).")
     network.register_parameter('none', nn.Parameter(torch.zeros(1)))  # several processes: DDP needs at least one
     network.exported = exported
     if part is None:

@@ -53,13 +53,13 @@ def fuse(model: nn.Module) -> None:
 
 
 def _check_layers(backbone: CvT) -> None:
-    """Refuse layers whose weight is computed from others: a change of their ``weight`` would be lost or wrong."""
+    """Refuse layers whose class or hooks may change the weight: what is folded into it would be lost or wrong."""
     for name, module in backbone.named_modules():
         plain = type(module) in (nn.Linear, nn.Conv2d) and not module._forward_pre_hooks
         changed = name.endswith(('.attn.proj', '.mlp.fc1', '.mlp.fc2')) or isinstance(module, nn.Conv2d)
         if changed and not plain:
-            raise UserError(f'fuse() cannot fold {name}, a {type(module).__name__} whose weight is computed from other '
-                            'tensors: merge adapters, parametrizations and pruning masks into the weight first.')
+            raise UserError(f'fuse() cannot fold {name}, a {type(module).__name__} whose class or hooks may change the '
+                            'weight: merge adapters, parametrizations and pruning masks into the weight first.')
 
 
 def _refuse_to_train(backbone: CvT, args: object) -> None:

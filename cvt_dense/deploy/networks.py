@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
 from ..errors import UserError
@@ -166,7 +167,7 @@ def make_exportable(model: nn.Module, part: str = 'model') -> nn.Module:
             delattr(model, name)
     if any(isinstance(module, CvT) for module in model.modules()):
         fuse(model)
-    convolutions = set()
+    convolutions, activations = set(), []
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.AdaptiveAvgPool2d):
@@ -175,6 +176,8 @@ def make_exportable(model: nn.Module, part: str = 'model') -> nn.Module:
                 setattr(module, name, copy.deepcopy(child))
             elif isinstance(child, nn.Conv2d):
                 convolutions.add(child)
+            elif isinstance(child, BatchNormAct2d):
+                activations.append((module, name, nn.Sequential(child.drop, child.act)))
             elif hasattr(child, 'map_roi_levels'):
                 setattr(module, name, Regions(child))
     settings = {id(part.test_cfg): part.test_cfg for part in model.modules()
@@ -186,7 +189,11 @@ def make_exportable(model: nn.Module, part: str = 'model') -> nn.Module:
                        max_num=cfg.get('max_per_img', -1), split_thr=tracing.UNLIMITED)
     if hasattr(model, 'roi_head'):
         model.rpn_head = Proposals(model.rpn_head)
-    return fuse_conv_bn(model)  # of necks and heads; exporters would, too, and lose the layers' names
+    fuse_conv_bn(model)  # of necks, heads and timm's networks; exporters would, too, and lose the layers' names
+    for module, name, activation in activations:
+        if isinstance(getattr(module, name), nn.Identity):  # in place of a norm that contained its activation
+            setattr(module, name, activation)
+    return model
 
 
 class AnySizePool(nn.Module):
@@ -215,7 +222,7 @@ class AnySizePool(nn.Module):
 
 
 class Proposals(nn.Module):
-    """mmdet's ``RPNHead`` for one image, whose numbers of proposals are limits instead of results of comparisons."""
+    """mmdet's ``RPNHead`` for one image; it always keeps the ``nms_pre`` best boxes, not those above a threshold."""
 
     def __init__(self, head: nn.Module):
         super().__init__()

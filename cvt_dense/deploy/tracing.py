@@ -1,8 +1,9 @@
 """Trace the prediction methods of mmdet and mmseg, whose graph must not depend on the values in tensors.
 
-While a network is traced, the modules of its heads find other functions under a few names: those whose results have a
-length that values decide, which is limited beforehand instead, and containers that copy or compare sizes. Sizes of maps
-stay numbers where mmdet puts them into tensors.
+A tracer cannot record results whose length depends on values, such as the boxes above a threshold. While a network is
+traced, :func:`traceable` replaces the functions of mmdet that return such results by versions of a fixed maximal
+length, and containers that copy or compare sizes by ones that do not. Sizes of maps stay numbers where mmdet puts them
+into tensors.
 """
 import builtins
 import contextlib

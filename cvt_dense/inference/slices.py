@@ -74,7 +74,7 @@ def use_slices(cfg: Config, size: int, overlap: float) -> None:
     """Test ``cfg`` on slices: images are loaded in their own size, and :class:`SlicedModel` cuts them.
 
     Args:
-        cfg: changed in place.
+        cfg: changed in place. Of several test data sets that are joined, the first one's pipeline prepares the slices.
         size: side of the slices in pixels.
         overlap: overlap of neighbouring slices, as a fraction of ``size``.
 
@@ -85,9 +85,10 @@ def use_slices(cfg: Config, size: int, overlap: float) -> None:
     if cfg.get('default_scope') not in ('mmdet', 'mmseg'):
         raise UserError(f'--slice {size}: slices are for detectors and segmentors, and {cfg.filename} has '
                         f'default_scope={cfg.get("default_scope")!r}: allowed are mmdet and mmseg.')
-    dataset = next(leaf_datasets(cfg.test_dataloader.dataset))
-    pipeline = [step for step in dataset.pipeline[1:] if type_name(step) != 'LoadAnnotations']
-    dataset.pipeline = [step for step in dataset.pipeline if type_name(step).startswith(('Load', 'Pack'))]
+    datasets = list(leaf_datasets(cfg.test_dataloader.dataset))
+    pipeline = [step for step in datasets[0].pipeline[1:] if type_name(step) != 'LoadAnnotations']
+    for dataset in datasets:
+        dataset.pipeline = [step for step in dataset.pipeline if type_name(step).startswith(('Load', 'Pack'))]
     cfg.tta_model = dict(type='cvt_dense.SlicedModel', size=size, overlap=overlap, pipeline=pipeline)
 
 

@@ -2,7 +2,6 @@
 from typing import Any
 
 import torch
-from mmengine.device import get_device
 from mmengine.model import BaseModel
 from mmengine.registry import MODELS as ROOT_MODELS
 
@@ -20,7 +19,7 @@ class AutocastMixin:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the base class's ``forward`` under autocast."""
-        with torch.autocast(get_device(), self.autocast_dtype):
+        with torch.autocast(next(self.parameters()).device.type, self.autocast_dtype):
             outputs = super().forward(*args, **kwargs)
         for sample in outputs if isinstance(outputs, list) else ():
             found = getattr(sample, 'pred_instances', {})

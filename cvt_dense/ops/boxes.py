@@ -236,7 +236,7 @@ def _write_maxima(input: Tensor, rois: Tensor, output: Tensor, argmax_y: Tensor,
             values = 0
             for index, weight in _corners(y, x, input.shape[2], input.shape[3]):
                 image = rois[some, 0].long().view(-1, 1, 1, 1) * math.prod(input.shape[2:])
-                vectors = input.permute(0, 2, 3, 1).flatten(0, 2)[index + image]
+                vectors = F.embedding(index + image, input.permute(0, 2, 3, 1).flatten(0, 2))  # refuses image -1
                 values = values + weight[..., None] * vectors  # (k, rows, columns, samples, C)
             best = values.max(3)
             output[some] = best.values.permute(0, 3, 1, 2).to(output.dtype)
@@ -285,7 +285,7 @@ def roi_pool_forward(input: Tensor, rois: Tensor, output: Tensor, argmax: Tensor
     """
     if input.device.type == 'meta':
         return
-    height, width = input.shape[2:]
+    (height, width), images = input.shape[2:], dict(enumerate(input))  # without a number -1
     argmax.fill_(-1)
     for number, (image, *corners) in enumerate(rois.float().tolist()):
         x1, y1, x2, y2 = (value * spatial_scale for value in (*corners[:2], corners[2] + 1, corners[3] + 1))
@@ -296,7 +296,7 @@ def roi_pool_forward(input: Tensor, rois: Tensor, output: Tensor, argmax: Tensor
             rows = _bin(row, y1, (y2 - y1) / pooled_height, height)
             for column in range(pooled_width):
                 columns = _bin(column, x1, (x2 - x1) / pooled_width, width)
-                part = input[int(image), :, rows, columns].flatten(1)
+                part = images[int(image)][:, rows, columns].flatten(1)
                 if part.numel():
                     best = part.max(1)
                     output[number, :, row, column] = best.values

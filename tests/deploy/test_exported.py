@@ -105,7 +105,8 @@ def test_program_without_torch_or_this_package(tmp_path, files, network):
 
 @pytest.mark.parametrize('task, options', [
     ('detection', {}), ('segmentation', {'model.decode_head.num_classes': 5}),
-    ('segmentation', {'model.data_preprocessor.std': [1., 1., 1.]})])
+    *(('segmentation', {f'model.data_preprocessor.{key}': value}) for key, value in dict(
+        std=[1., 1., 1.], bgr_to_rgb=False).items())])
 def test_a_file_of_another_config(network, files, task, options):
     cfg = copy.deepcopy(network(task).cfg)
     cfg.merge_from_dict(options)

@@ -39,8 +39,8 @@ def test_a_cpu_that_is_slow_in_bfloat16_is_told_of(monkeypatch, slower, change):
     assert len(messages) == slower
 
 
-def test_a_whole_detector_in_bfloat16():
-    """Losses have gradients; boxes and scores are float32, as metrics need them."""
+def test_a_whole_detector_in_bfloat16(monkeypatch):
+    """Losses have gradients; boxes and scores are float32, as metrics need them; on the CPU of any machine."""
     if not mmcv._ext.__file__.endswith('.py'):
         pytest.skip('compiled mmcv has its operators in float32 and float16 only')
     cfg = Config.fromfile('configs/maskrcnn_cvt_nano_shapes.py')
@@ -48,6 +48,8 @@ def test_a_whole_detector_in_bfloat16():
     with DefaultScope.overwrite_default_scope('mmdet'):
         model = MODELS.build(cfg.model)
         batch = random_batch(model, 1, (96, 128))
+    monkeypatch.setattr('mmengine.device.utils.DEVICE', 'cuda')
+    assert model(**batch, mode='tensor')[0][0].dtype == torch.bfloat16
     sum(value.sum() for losses in model(**batch, mode='loss').values()
         for value in (losses if isinstance(losses, list) else [losses])).backward()
     assert all(parameter.grad is not None for parameter in model.parameters())

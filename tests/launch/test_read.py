@@ -6,6 +6,7 @@ from templates_edited import recipe
 
 from cvt_dense.config.read import redirect_data_root
 from cvt_dense.errors import UserError
+from cvt_dense.inference.slices import use_slices
 from cvt_dense.launch.flags import TrainFlags
 from cvt_dense.launch.read import read_training
 from cvt_dense.launch.start import use_tta
@@ -41,18 +42,21 @@ def test_data_root_in_wrappers_evaluators_and_below_the_old_one():
         test_evaluator=None))
     redirect_data_root(cfg, 'data/coco/mini')
     parts = cfg.train_dataloader.dataset.dataset.datasets
-    assert [p.data_root for p in parts] == ['data/coco/mini/', 'data/coco/mini']
+    assert [p.data_root for p in (cfg, *parts)] == ['data/coco/mini/', 'data/coco/mini/', 'data/coco/mini']
     assert [p.ann_file for p in parts] == ['annotations/train.json'] * 2
     assert cfg.val_dataloader.dataset == cfg.test_dataloader.dataset == dict(
         data_root='data/coco/mini/', other='data/coconut')
     assert cfg.val_evaluator[0].ann_file == 'data/coco/mini/annotations/val.json'
-    assert cfg.data_root == 'data/coco/mini/'
 
 
-def test_tta_takes_the_configs_pipeline():
+def test_slices_and_tta_change_the_pipeline_of_every_test_set():
     cfg = recipe('upernet_cvt13_ade20k')
+    cfg.test_dataloader.dataset = dict(datasets=[cfg.test_dataloader.dataset, dict(cfg.test_dataloader.dataset)])
+    parts, steps = cfg.test_dataloader.dataset.datasets, ['LoadImageFromFile', 'LoadAnnotations', 'PackSegInputs']
+    use_slices(cfg, 64, 0.2)
+    assert [[step.type for step in part.pipeline] for part in parts] == [steps, steps]
     use_tta(cfg)
-    assert cfg.test_dataloader.dataset.pipeline == cfg.tta_pipeline
+    assert all(part.pipeline == cfg.tta_pipeline for part in parts)
     cfg.tta_pipeline = None
     with pytest.raises(UserError, match='tta_pipeline'):
         use_tta(cfg)

@@ -6,6 +6,7 @@ from mmengine.optim import build_optim_wrapper
 from templates_edited import by_name
 from torch import nn
 
+from cvt_dense.deploy.networks import make_exportable
 from cvt_dense.errors import CheckpointError
 from cvt_dense.models import ImageClassifier, TimmBackbone
 from cvt_dense.weights import check_model, select_weights
@@ -38,9 +39,9 @@ def test_maps(network, strides):
     assert not any(m.training for m in norms) and bool(norms) == (network is RESNET)
 
 
-@pytest.mark.parametrize('network', [SWIN, VIT, dict(model_name='test_resnet')], ids=lambda x: x['model_name'])
+@pytest.mark.parametrize('network', [SWIN, VIT, dict(model_name='test_efficientnet')], ids=lambda x: x['model_name'])
 def test_classifier(network):
-    """Its logits are timm's own with the same weights; it trains."""
+    """Its logits are timm's own with the same weights, also folded for export; it trains."""
     model = ImageClassifier(dict(type='cvt_dense.TimmBackbone', out_type='pooled', **network), num_classes=5)
     other = timm.create_model(**network, num_classes=5).eval()
     other.load_state_dict({
@@ -50,6 +51,7 @@ def test_classifier(network):
     with torch.no_grad():
         x = torch.rand(1, 3, 224, 224)
         torch.testing.assert_close(model.eval()(x), other(x), rtol=0, atol=1e-5)
+        torch.testing.assert_close(make_exportable(model)(x), other(x), rtol=0, atol=1e-5)
     model.train()(torch.rand(2, 3, 64, 96), torch.tensor([1, 2]), mode='loss')['loss'].backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 

@@ -57,10 +57,11 @@ class DeformableAttention(Function):
 
 @pytest.mark.parametrize('mode', [0, 1])
 def test_gradients_of_roi_align(mode):
-    random = np.random.RandomState(0)
-    rois = torch.cat((torch.zeros(4, 1), boxes('inside', 4, random)), 1).double()
+    rois = torch.cat((torch.zeros(4, 1), boxes('inside', 4, np.random.RandomState(0))), 1).double()
     x = torch.randn(1, 2, 10, 13, dtype=torch.float64, requires_grad=True)
     assert gradcheck(lambda x: RoIAlign.apply(x, rois, {**ALIGN, 'pool_mode': mode}), x)
+    with pytest.raises((IndexError, RuntimeError)):
+        RoIAlign.apply(x, rois - 1, {**ALIGN, 'pool_mode': mode})  # of image -1
 
 
 def test_gradients_of_deformable_attention():
@@ -111,6 +112,8 @@ def test_roi_pool():
     torch.testing.assert_close(out[0], expected)
     assert out[1].abs().max() == 0
     torch.testing.assert_close(grad, torch.autograd.grad(expected.sum(), x)[0])
+    with pytest.raises(KeyError):
+        operator('roi_pool_forward')(x.detach(), rois - 2, out, argmax, **settings)  # of image -1
 
 
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])

@@ -18,8 +18,9 @@ class BatchNormStatisticsHook(Hook):
 
     After masked pretraining the statistics are those of images with hidden squares, which a network in eval mode or
     with ``norm_eval=True`` would use. This hook recomputes them on whole images of the training set, with its
-    augmentation and equal weights: on ``IMAGES`` of them, evenly spread. Only the last checkpoint contains the result.
-    Weights and EMA do not change.
+    augmentation and equal weights: on ``IMAGES`` of them, evenly spread. Only the checkpoint after the last of the
+    configured iterations contains the result, so it does not go together with early stopping. Weights and EMA do not
+    change.
     """
 
     priority = 'LOW'  # before CheckpointHook

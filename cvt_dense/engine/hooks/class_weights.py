@@ -14,22 +14,24 @@ class ClassWeightsHook(Hook):
     """Weigh each class of a segmentor's loss by ``1 / sqrt(f)``, where f is its fraction of the training's pixels.
 
     The pixels are counted before the first iteration, also of a resumed run, in label maps that are spaced evenly over
-    the training set. Every loss with ``class_weight`` gets the weights, whose mean over the counted pixels is 1. A
-    class without pixels has the weight 1.
+    the training set. Every loss of the pixels' classes with ``class_weight`` gets the weights, whose mean over the
+    counted pixels is 1. A class without pixels has the weight 1.
 
     Raises:
-        UserError: the training set loads no label maps, or no loss has ``class_weight``.
+        UserError: the training set loads no label maps, or there is no such loss: Mask2Former's classes are those of
+            queries, and its weights include that of no object.
     """
 
     def before_train(self, runner: Runner) -> None:
         dataset = runner.train_dataloader.dataset
         steps = getattr(getattr(dataset, 'pipeline', None), 'transforms', ())
         load = next((step for step in steps if type(step).__name__ == 'LoadAnnotations'), None)
-        losses = [module for module in runner.model.modules() if hasattr(module, 'class_weight')]
+        classes = getattr(dataset, 'metainfo', {}).get('classes', ())
+        losses = [module for module in runner.model.modules() if hasattr(module, 'class_weight')
+                  and len(module.class_weight or classes) == len(classes)
+                  and not (hasattr(module, 'use_mask') and module.use_sigmoid)]  # the binary CrossEntropyLoss
         if load is None or not losses or not hasattr(dataset, 'ignore_index'):
-            raise UserError('ClassWeightsHook: allowed for a training set of label maps, and a network whose loss has '
-                            'class_weight. Leave the hook out.')
-        classes = dataset.metainfo['classes']
+            raise UserError('ClassWeightsHook: allowed for label maps and a loss of their classes with class_weight.')
         counts = np.zeros(len(classes))
         for i in range(0, len(dataset), -(-len(dataset) // IMAGES)):
             labels = load(dataset.get_data_info(i))['gt_seg_map']

@@ -54,6 +54,11 @@ class ValLossHook(Hook):
             torch.manual_seed(0)
             for batch in loader_with_annotations(runner.val_dataloader):
                 data = preprocessor(batch, pads)
+                if any(batch.get('unreadable', ())):  # ImageDataset's black images with label -1
+                    readable = [not reason for reason in batch['unreadable']]
+                    data = {key: data[key][readable] for key in ('inputs', 'labels')}
+                    if not any(readable):
+                        continue
                 sums['images'] += len(data['inputs'])
                 for name, value in model.parse_losses(model(**data, mode='loss'))[1].items():
                     sums[name] += value.item() * len(data['inputs'])
@@ -79,6 +84,7 @@ def loader_with_annotations(loader: DataLoader) -> DataLoader:
     first = next(i for i, step in enumerate(steps) if type(step).__name__.startswith('LoadImage'))
     others = [step for step in steps if step not in late]
     dataset = copy.copy(loader.dataset)
+    vars(dataset).pop('__getitems__', None)  # SeededSampler's, which reads the original
     dataset.pipeline = Compose([])
     dataset.pipeline.transforms = [*others[:first + 1], *late, *others[first + 1:]]
     return copy_loader(loader, loader.batch_sampler, dataset)
