@@ -84,8 +84,8 @@ class SafeCheckpointHook(CheckpointHook):
             skip_seen_batches(runner)
             adapt_schedules(runner, self.saved_meta)
             if self.configured_lr and abs(base_lr(runner) / self.configured_lr - 1) > 1e-6:
-                runner.logger.warning(f'The learning rate stays {base_lr(runner):g}, as in the checkpoint. The config has '
-                                      f'{self.configured_lr:g}, which needs a new run: load_from=CHECKPOINT.')
+                runner.logger.warning(f'The learning rate is {base_lr(runner):g}, as in the checkpoint; the config has '
+                                      f'{self.configured_lr:g}, which needs a new run, with load_from=CHECKPOINT.')
             self.last_ckpt = runner.message_hub.runtime_info.get('last_ckpt')
         self.stop_signals.watch(runner)
         if misses_evaluation(runner):
