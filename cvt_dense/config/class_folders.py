@@ -50,17 +50,17 @@ def count_class_folders(cfg: Config) -> None:
     The validation or test set counts where there is no training set; without any of them the number stays open.
 
     Raises:
-        UserError: there are fewer than two folders.
+        UserError: there are fewer than two folders, or the config names no list of classes that there is.
     """
     if type_name(cfg.get('model')) != 'ImageClassifier' or cfg.model.get('num_classes') is not None:
         return
-    from ..datasets.listing import find_classes  # imports PyTorch
+    from ..datasets.listing import find_classes, read_classes  # imports PyTorch
     for stage in ('train', 'val', 'test'):
         dataset = next(leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}))
         root = os.path.join(dataset.get('data_root') or '', dataset.get('split') or '')
         if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not os.path.exists(root):
             continue
-        classes = (dataset.get('metainfo') or {}).get('classes') or find_classes(root)
+        classes = read_classes((dataset.get('metainfo') or {}).get('classes')) or find_classes(root)
         if len(classes) < 2:
             raise UserError(f'{stage}_dataloader: {root!r} holds {len(classes)} class folders {classes}; a classifier '
                             'needs two or more. Correct data_root, or give --data-root DIR.')

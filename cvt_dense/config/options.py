@@ -34,17 +34,22 @@ class OptionsAction(DictAction):
 def parse_value(text: str) -> Any:
     """Return the value of the text after KEY=.
 
-    Literals of Python are read as such, ``true`` and ``false`` too, and the members of a list in brackets one by one,
-    so that ``[cat,dog]`` needs no quotes. Everything else is a string, as it was typed.
+    Literals of Python are read as such, ``true`` and ``false`` too, and the members of lists and tuples in brackets
+    one by one, so that ``[cat,(traffic light,dog)]`` needs no quotes. Everything else is a string, as it was typed;
+    MMEngine's reader would remove its spaces.
     """
     if text in ('true', 'false'):
         return text == 'true'
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        if text[:1] + text[-1:] != '[]':
+        if text[:1] + text[-1:] != '[]' and (text[:1] + text[-1:] != '()' or ',' not in text):
             return text
-    return [parse_value(part.strip()) for part in text[1:-1].split(',')]
+    parts = ['']
+    for part in text[1:-1].split(','):
+        inside = any(parts[-1].count(pair[0]) > parts[-1].count(pair[1]) for pair in ('()', '[]'))
+        parts[-1:] = [f'{parts[-1]},{part}'] if inside else [parts[-1], part]
+    return (list if text[0] == '[' else tuple)(parse_value(part.strip()) for part in parts[1:])
 
 
 def format_option(key: str, value: Any) -> str:
@@ -75,9 +80,9 @@ def _check_option(cfg: dict[str, Any], option: str) -> None:
         near = difflib.get_close_matches(top, read, 1, 0.7) or [
             path for path, _ in settings if path.split('.')[-1] == top][:5]
         meant = ' or '.join('.'.join([name, *rest]) for name in near)
-        raise UserError(f'--cfg-options {option}: nothing reads {top!r}'
-                        + (', from which the config file has computed its settings before options are merged. '
-                           'Edit the line in a copy of the file.' if top in cfg else '.')
+        raise UserError(f'--cfg-options {option}: ' + (
+            f'{top!r} is a variable of the config file. The settings made of it were computed before your option: edit '
+            'that line in a copy of the file.' if top in cfg else f'nothing reads {top!r}.')
                         + (f' Did you mean {meant}?' if near else ''))
     node: Any = cfg
     for depth, part in enumerate([top, *rest]):

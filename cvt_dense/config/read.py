@@ -48,17 +48,19 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
     """Make every data set and evaluator of ``cfg`` read from ``data_root``, at any depth of wrappers.
 
     Each ``data_root`` in ``cfg`` is replaced, and so is every other string of a ``*_dataloader`` or
-    ``*_evaluator`` that starts with one of the old ones (such as an evaluator's ``ann_file``).
+    ``*_evaluator`` that starts with one of the old ones (such as an evaluator's ``ann_file``). Of several roots, such
+    as 'd/train' and 'd/valid', the folder of all of them is replaced, 'd'.
 
     Raises:
-        UserError: ``cfg`` names no data root.
+        UserError: ``cfg`` names no data root, or several without a folder of all of them.
     """
     parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator')) and cfg[key] is not None]
-    roots = [node.get('data_root') for node in dicts(parts)] + [cfg.get('data_root')]
-    old = {root.rstrip('/') for root in roots if root}
-    if not old:
-        raise UserError(f'--data-root {data_root!r}: {cfg.filename!r} sets no data_root that it could '
-                        'replace; give its paths with --cfg-options.')
+    top = (cfg.get('data_root') or '').rstrip('/')  # a variable of the file; a data set may have another root
+    old = sorted({node['data_root'].rstrip('/') for node in dicts(parts) if node.get('data_root')}) or [top]
+    common = os.path.dirname(os.path.commonprefix([f'{root}/' for root in old]))
+    if not common.strip('/'):
+        raise UserError(f'--data-root {data_root!r}: {cfg.filename!r} has the data roots {old}, and no folder of '
+                        'all of them that it could replace; give the paths with --cfg-options.')
 
     def redirect(value: Any, names: bool = False) -> Any:
         """Return ``value`` with its paths redirected. With ``names``, the strings of lists are names of classes."""
@@ -68,9 +70,10 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
             return value
         if isinstance(value, (list, tuple)):
             return type(value)(child if names and isinstance(child, str) else redirect(child, names) for child in value)
-        for root in sorted(old, key=len, reverse=True) if isinstance(value, str) else ():
-            if value == root or value.startswith(root + '/'):
-                return data_root.rstrip('/') + value[len(root):]
+        if isinstance(value, str):
+            for prefix in filter(None, (common, top)):
+                if f'{value}/'.startswith(f'{prefix}/'):
+                    return data_root.rstrip('/') + value[len(prefix):]
         return value
 
     redirect(parts)

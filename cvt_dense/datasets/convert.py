@@ -23,7 +23,7 @@ from supervision.dataset.formats import labelme, pascal_voc, yolo
 
 from ..fileio import write_atomically
 from .listing import images_below
-from .transforms import read_orientation
+from .transforms import upright_size
 
 IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
 SPLITS = ('train', 'val', 'test')
@@ -50,8 +50,7 @@ class Data:
     def add_image(self, path: Path, root: Path) -> Sample:
         """Add a sample without objects for an image file below ``root``, with its size after EXIF rotation."""
         with naming(path), Image.open(path) as image:
-            width, height = image.size[::-1] if read_orientation(image) >= 5 else image.size
-        self.samples.append(Sample(path, split_name(path.relative_to(root)), width, height))
+            self.samples.append(Sample(path, split_name(path.relative_to(root)), *upright_size(image)))
         return self.samples[-1]
 
     def add_images(self, names: dict[Path, str], root: Path, key: Callable[[Path], str]
@@ -94,12 +93,12 @@ class Data:
         images.remove(image)
         return image
 
-    def add_detections(self, sample: Sample, detections: sv.Detections) -> None:
-        """Add the objects that supervision has read."""
-        for box, mask, _, label, _, _ in detections:
+    def add_detections(self, sample: Sample, detections: sv.Detections, crowds: Sequence[int] = ()) -> None:
+        """Add the objects that supervision has read; ``crowds`` has their ``iscrowd``, if any is not 0."""
+        for (box, mask, _, label, _, _), crowd in zip(detections, crowds or [0] * len(detections)):
             if not 0 <= label < len(self.classes):
                 raise ValueError(f'class {label} is not one of the {len(self.classes)} classes.')
-            new = dict(category_id=int(label), bbox=sv.xyxy_to_xywh(box[None])[0].tolist(), iscrowd=0)
+            new = dict(category_id=int(label), bbox=sv.xyxy_to_xywh(box[None])[0].tolist(), iscrowd=crowd)
             if mask is not None and mask.any():
                 new['segmentation'] = encode(mask)
             self.add_object(sample, new)
@@ -170,7 +169,7 @@ def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
 def images_by(key: Callable[[Path], str], folder: Path) -> dict[str, list[Path]]:
     """Return the image files below a folder by what ``key`` returns for each."""
     images = defaultdict(list)
-    for image in sorted(map(Path, images_below(folder))):
+    for image in sorted(map(Path, images_below(folder, Counter()))):
         images[key(image)].append(image)
     return images
 
@@ -188,7 +187,7 @@ def read_yolo(src: Path, data: Data) -> None:
         names = content['names'] if isinstance(content['names'], dict) else dict(enumerate(content['names']))
         by_number = {int(number): str(name) for number, name in names.items()}
         data.classes = [by_number.get(number, str(number)) for number in range(max(by_number) + 1)]
-    for path in sorted(map(Path, images_below(src))):
+    for path in sorted(map(Path, images_below(src, Counter()))):
         sample = data.add_image(path, src)
         parts = path.relative_to(src).with_suffix('.txt').parts
         label = src.joinpath(*('labels' if part == 'images' else part for part in parts))
@@ -219,7 +218,8 @@ def read_voc(src: Path, data: Data) -> None:
         sample.split = splits.get(path.stem, sample.split)
         with naming(path):
             size = sample.width, sample.height
-            data.add_detections(sample, pascal_voc.detections_from_xml_obj(trees[path], data.classes, size)[0])
+            crowds = [int(one.findtext('difficult') or 0) for one in trees[path].findall('object')]
+            data.add_detections(sample, pascal_voc.detections_from_xml_obj(trees[path], data.classes, size)[0], crowds)
 
 
 def read_labelme(src: Path, data: Data) -> None:
@@ -259,6 +259,8 @@ def read_coco(src: Path, data: Data) -> None:
 
 def _read_coco_file(content: dict[str, Any], file: Path, src: Path, images: dict[str, list[Path]], data: Data) -> None:
     names = {category['id']: category['name'] for category in content['categories']}
+    if len(set(names.values())) < len(names):
+        raise ValueError(f'two categories have one name, of {list(names.values())}')
     data.classes += [name for name in names.values() if name not in data.classes]
     samples: dict[Any, Sample | None] = {}
     for image in content['images']:
@@ -272,8 +274,9 @@ def _read_coco_file(content: dict[str, Any], file: Path, src: Path, images: dict
         sample.split = split_name(file.relative_to(src) / 'file')
         size = image.get('width', sample.width), image.get('height', sample.height)
         if size != (sample.width, sample.height):
-            raise ValueError(f'{image["file_name"]} has the size {size[0]}x{size[1]} there, and {sample.width}x'
-                             f'{sample.height} as it is read, upright: its boxes are for another image')
+            raise ValueError(f'it gives {image["file_name"]} {size[0]}x{size[1]} pixels, but upright (EXIF applied) it '
+                             f'has {sample.width}x{sample.height}; correct the file, or restore the image')
+    data.notes['keypoints were left out'] += [str(file) for one in content['annotations'] if one.get('keypoints')]
     for one in content['annotations']:
         sample = samples.get(one['image_id'])
         if sample is None:
@@ -286,8 +289,8 @@ def _read_coco_file(content: dict[str, Any], file: Path, src: Path, images: dict
         if any(len(polygon) < 6 for polygon in found if isinstance(found, list)):
             data.notes['polygons without an area were left out'].append(str(file))
             kept['segmentation'] = [polygon for polygon in found if len(polygon) >= 6]
-        label = data.classes.index(names[one['category_id']])
-        data.add_object(sample, dict(kept, category_id=label, iscrowd=one.get('iscrowd', 0)))
+        label, crowd = data.classes.index(names[one['category_id']]), one.get('iscrowd') or one.get('ignore') or 0
+        data.add_object(sample, dict(kept, category_id=label, iscrowd=int(crowd)))
 
 
 READERS = dict(yolo=read_yolo, voc=read_voc, labelme=read_labelme, coco=read_coco)
@@ -406,6 +409,8 @@ def write(data: Data, dst: Path, target: str) -> None:
         folder = dst / 'images' / sample.split if target in ('masks', 'yolo') else dst / sample.split
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(sample.path, folder / sample.path.name)
+    for sample in data.samples if target in ('yolo', 'labelme') else ():
+        data.notes['crowds became ordinary objects'] += [str(sample.path) for one in sample.objects if one['iscrowd']]
     WRITERS[target](data, dst)
 
 

@@ -1,14 +1,12 @@
 """Labelled images for classification: MMEngine's data set with timm's transforms."""
-import os
 import random
 from typing import Any
 
 from mmengine.dataset import BaseDataset, Compose
 from PIL import Image
-from timm.data import ImageNetInfo
 
 from ..registry import DATASETS
-from .listing import image_name, list_from_file, list_images, open_file
+from .listing import image_name, list_from_file, list_images, open_file, read_classes
 from .transforms import build_transform, open_image
 
 
@@ -48,6 +46,7 @@ class ImageDataset(BaseDataset):
     Raises:
         FileNotFoundError: folder, list file or images are missing.
         ValueError: a label is not below ``num_classes``.
+        UserError: ``classes`` is neither a file nor a list of timm's.
 
     Samples:
         dict with ``inputs`` uint8 (3, H, W), ``labels`` int, ``paths`` str and ``unreadable`` str: a line
@@ -65,13 +64,12 @@ class ImageDataset(BaseDataset):
                  backend_args: dict[str, Any] | None = None,
                  max_refetch: int = 10,
                  **kwargs: Any):
-        metainfo = dict(metainfo or {})
-        if isinstance(metainfo.get('classes'), str) and not os.path.isfile(metainfo['classes']):
-            metainfo['classes'] = ImageNetInfo(metainfo['classes']).label_names()
+        classes = read_classes((metainfo or {}).get('classes'))
+        metainfo = dict(metainfo or {}, classes=classes) if classes else metainfo
         self.num_classes = num_classes
         self.labels = labels
         self.backend_args = backend_args
-        self.classes = tuple(metainfo.get('classes', ()))
+        self.classes = tuple(classes or ())
         super().__init__(ann_file, metainfo, data_root, dict(img_path=split), max_refetch=max_refetch,
                          test_mode=not transform.get('is_training', False), **kwargs)
         self.crop, transforms = build_transform(**transform)

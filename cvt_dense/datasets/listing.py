@@ -7,21 +7,39 @@ that worker processes share no open file and nothing is written beside the data.
 import json
 import os
 import tarfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from mmengine import fileio
+from mmengine.logging import print_log
+
+from ..errors import UserError
 
 Image = dict[str, Any]
-IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
+IMAGES = ('.jpg', '.jpeg', '.jfif', '.png', '.bmp', '.tif', '.tiff', '.webp')
 
 
 def is_image(path: str) -> bool:
     """Return whether a file's name is that of an image."""
     return path.lower().endswith(IMAGES)
+
+
+def read_classes(classes: Sequence[str] | str | None) -> Sequence[str] | None:
+    """Return class names, where they may be given as a file of them, or as a list of timm's such as 'imagenet-1k'.
+
+    Raises:
+        UserError: there is neither such a file nor such a list.
+    """
+    if not isinstance(classes, str) or os.path.isfile(classes):
+        return fileio.list_from_file(classes) if isinstance(classes, str) else classes
+    from timm.data import ImageNetInfo
+    try:
+        return ImageNetInfo(classes).label_names()
+    except AssertionError as error:
+        raise UserError(f"metainfo.classes={classes!r} is no file and no list of timm's, as 'imagenet-1k'.") from error
 
 
 def find_classes(root: str) -> list[str]:
@@ -38,7 +56,7 @@ def list_images(root: str, classes: Sequence[str] | None = None,
     the tar file; in a WebDataset shard it is the number in ``KEY.cls``, or else ``label`` in ``KEY.json``, beside
     ``KEY.jpg``. Names of classes are numbered in sorted order, images are sorted by class and path. Hidden files and
     folders (``.ipynb_checkpoints``, ``._a.png``) are left out, and a folder that symbolic links lead to several times
-    is read once.
+    is read once. The log counts the files with other suffixes than those of images, which are left out too.
 
     Args:
         root: a folder, or a file whose name ends with '.tar'.
@@ -56,11 +74,14 @@ def list_images(root: str, classes: Sequence[str] | None = None,
         raise FileNotFoundError(f'{root!r} does not exist. Give the right data root with --data-root DIR, or set '
                                 'data_root and split in the config.')
     by_class: dict[str | int, list[Image]] = defaultdict(list)
-    tars = _tar_files(root)
+    tars, left_out = _tar_files(root), Counter()
     for name, image in _images_in_tars(tars):
         by_class[name if labelled else ''].append(image)
     for name in () if tars else _folders(root) if labelled else ('', ):
-        by_class[name] = [dict(img_path=path) for path in images_below(os.path.join(root, name))]
+        by_class[name] = [dict(img_path=path) for path in images_below(os.path.join(root, name), left_out)]
+    if left_out:
+        print_log(f'{root!r}: {left_out.total()} files without the suffix of an image were left out: '
+                  f'{", ".join(f"{n} *{suffix}" for suffix, n in left_out.most_common(5))}.', logger='current')
     if not any(by_class.values()):
         raise FileNotFoundError(f'{root!r} holds no image{" in class folders" if labelled else ""}. The allowed '
                                 f'suffixes are {", ".join(IMAGES)}.')
@@ -112,15 +133,10 @@ def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[I
 
 def find_missing(paths: Iterable[str]) -> list[str]:
     """Return the paths that do not exist, by one listing of each folder, which is fast on network disks too."""
-    found: dict[str, set[str]] = {}
-    missing = []
-    for path in paths:
-        folder, name = os.path.split(path)
-        if folder not in found:
-            found[folder] = set(os.listdir(folder or '.')) if os.path.isdir(folder or '.') else set()
-        if name not in found[folder]:
-            missing.append(path)
-    return missing
+    paths = list(paths)
+    found = {folder: set(os.listdir(folder or '.') if os.path.isdir(folder or '.') else ())
+             for folder in set(map(os.path.dirname, paths))}
+    return [path for path in paths if os.path.basename(path) not in found[os.path.dirname(path)]]
 
 
 def open_file(image: Image, backend_args: dict[str, Any] | None = None) -> BinaryIO:
@@ -148,15 +164,22 @@ def _tar_files(root: str) -> list[str]:
     return [os.path.join(root, name) for name in names if name.endswith('.tar') and not name.startswith('.')]
 
 
-def images_below(folder: str | Path) -> Iterator[str]:
-    """Yield the paths of the images at any depth below a folder, through links, without hidden ones."""
+def images_below(folder: str | Path, left_out: Counter[str]) -> Iterator[str]:
+    """Yield the paths of the images at any depth below a folder, through links, without hidden ones.
+
+    Args:
+        folder: the folder.
+        left_out: counts the other files by their suffix.
+    """
     here = Path(folder).resolve()
     visited = {here, *here.parents}  # a link upwards would make a loop
     for inside, folders, files in os.walk(folder, followlinks=True):
         targets = {name: Path(inside, name).resolve() for name in sorted(folders) if not name.startswith('.')}
         folders[:] = [name for name, target in targets.items() if target not in visited]
         visited |= set(targets.values())
-        yield from (os.path.join(inside, name) for name in files if not name.startswith('.') and is_image(name))
+        files = [name for name in files if not name.startswith('.')]
+        left_out.update(os.path.splitext(name)[1].lower() for name in files if not is_image(name))
+        yield from (os.path.join(inside, name) for name in files if is_image(name))
 
 
 def _class_names(found: Iterable[str | int]) -> list[str]:
@@ -174,7 +197,8 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
     The class is a number where a file has it in ``KEY.cls``, or as ``label`` in ``KEY.json``, beside ``KEY.jpg``.
 
     Raises:
-        ValueError: a file is damaged, or has a link instead of an image, or no number in ``KEY.cls``.
+        ValueError: a file is damaged, or has a link instead of an image, a ``KEY.cls`` without a number or without an
+            image.
     """
     for path in paths:
         found: dict[str, tuple[str, Image]] = {}
@@ -191,11 +215,14 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
                         label = content.get('label') if isinstance(content, dict) else content
                         numbers |= {stem: label} if isinstance(label, int) else {}
                     if is_image(inside) and not member.isreg():
-                        raise ValueError(f'{inside!r} is a link: make the file again with tar --dereference.')
+                        raise ValueError(f'{inside!r} is a link inside it: pack again by tar --dereference.')
                     if is_image(inside):
                         found[stem + suffix] = os.path.basename(os.path.dirname(stem)), dict(
                             img_path=path, name=os.path.join(path, inside), offset=member.offset_data, size=member.size)
                 _check_end(path, tar.offset)
+            alone = sorted(numbers.keys() - {os.path.splitext(place)[0] for place in found})
+            if alone:
+                raise ValueError(f'{len(alone)} KEY.cls have no image of the same KEY, such as KEY.jpg: {_join(alone)}')
         except (tarfile.TarError, ValueError) as error:
             raise ValueError(f'{path!r} cannot be read as a complete, uncompressed tar file: {error}') from error
         for place, (name, image) in found.items():

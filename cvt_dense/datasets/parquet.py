@@ -54,7 +54,7 @@ def write_shards(src: Path, dst: Path, image: str = 'image', label: str = 'label
                 _add(tar, f'{number:08}{_suffix(row[image])}', row[image]['bytes'])
                 _add(tar, f'{number:08}.cls', b'%d' % (-1 if row[label] is None else row[label]))
                 images[folder.name] += 1
-    (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in classes.popitem()[0]))
+    (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in classes.popitem()[0]), encoding='utf-8')
     return images
 
 

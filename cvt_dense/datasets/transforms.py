@@ -52,9 +52,15 @@ def read_orientation(image: Image.Image) -> int:
         return 1
 
 
+def upright_size(image: Image.Image) -> tuple[int, int]:
+    """Return the width and height that an open image file has when it is upright, without decoding a JPEG."""
+    return image.size[::-1] if read_orientation(image) >= 5 else image.size
+
+
 def _scale_to_8_bits(image: Image.Image) -> Image.Image:
     pixels = np.asarray(image)  # Pillow's own conversion clips them at 255
-    if pixels.min() < 0 or pixels.max() > 65535 or not np.issubdtype(pixels.dtype, np.integer):
+    dark = image.format == 'TIFF' and image.mode == 'I' and 0 < pixels.max() < 256  # 32 bits that may hold 8 or 16
+    if dark or pixels.min() < 0 or pixels.max() > 65535 or not np.issubdtype(pixels.dtype, np.integer):
         raise ValueError(f'greyscale of type {pixels.dtype} from {pixels.min()} to {pixels.max()} has no known white; '
                          'save it with 8 or 16 bits')
     return Image.fromarray((pixels / 257).round().astype(np.uint8))

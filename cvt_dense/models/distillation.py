@@ -68,7 +68,7 @@ class Distillation:
             return MODELS.build(self.teacher_cfg)
 
     def teacher(self, num_classes: int) -> Teacher:
-        """Return the teacher, built and loaded at the first access, which happens before a training starts.
+        """Return the teacher, which is built and loaded at the first access.
 
         Args:
             num_classes: outputs of the student.

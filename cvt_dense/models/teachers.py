@@ -21,17 +21,15 @@ class Teacher(nn.Module):
         normalisation: mean and standard deviation of its images, a value for each channel, of 0 to 255.
         input_size: (height, width) that images are resized to.
         source: description of the teacher, for messages.
-        classes: class names, where known.
     """
 
     def __init__(self, network: nn.Module, num_classes: int, normalisation: tuple[Any, Any],
-                 input_size: tuple[int, int], source: str, classes: tuple[str, ...] = ()):
+                 input_size: tuple[int, int], source: str):
         super().__init__()
         self.network = network.requires_grad_(False)
         self.num_classes = num_classes
         self.input_size = input_size
         self.source = source
-        self.classes = classes
         for name, values in zip(('mean', 'std'), normalisation):
             self.register_buffer(name, torch.as_tensor(values, dtype=torch.float32).view(-1, 1, 1))
         self.eval()
@@ -107,14 +105,12 @@ def classifier_teacher(config: str, checkpoint: str) -> Teacher:
         CheckpointError: the checkpoint cannot be read or does not fit.
     """
     cfg = Config.fromfile(config)
-    content = load_weights_file(checkpoint)
-    tensors = select_weights(content, source=checkpoint)
+    tensors = select_weights(load_weights_file(checkpoint), source=checkpoint)
     if 'head.weight' in tensors:
         cfg.model.num_classes = len(tensors['head.weight'])
     cfg.model.backbone.init_cfg = None
     network = MODELS.build(cfg.model)
     _load(network, tensors, checkpoint)
     size = cfg.test_dataloader.dataset.transform.input_size
-    classes = content.get('meta', {}).get('dataset_meta', {}).get('classes', ())
     return Teacher(network, network.num_classes, (network.data_preprocessor.mean, network.data_preprocessor.std),
-                   (size, size), f'{config}, {checkpoint}', tuple(classes))
+                   (size, size), f'{config}, {checkpoint}')

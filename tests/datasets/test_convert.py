@@ -37,9 +37,9 @@ def write_voc(src: Path) -> None:
     (src / 'ImageSets/Main').mkdir(parents=True)
     (src / 'ImageSets/Main/val.txt').write_text('b\n')
     (src / 'a.xml').write_text(
-        f'<annotation><object><name>dog</name><bndbox><xmin>{x + 1}</xmin><ymin>{y + 1}</ymin><xmax>{x + w}</xmax>'
-        f'<ymax>{y + h}</ymax></bndbox></object><object><name>cat</name><bndbox><xmin>5</xmin><ymin>5</ymin>'
-        f'<xmax>24</xmax><ymax>20</ymax></bndbox><polygon>{polygon}</polygon></object></annotation>')
+        f'<annotation><object><name>dog</name><difficult>1</difficult><bndbox><xmin>{x + 1}</xmin><ymin>{y + 1}</ymin>'
+        f'<xmax>{x + w}</xmax><ymax>{y + h}</ymax></bndbox></object><object><name>cat</name><bndbox><xmin>5</xmin>'
+        f'<ymin>5</ymin><xmax>24</xmax><ymax>20</ymax></bndbox><polygon>{polygon}</polygon></object></annotation>')
     (src / 'b.xml').write_text('<annotation></annotation>')
     for name in ('a.png', 'b.png'):
         write_image(src / name)
@@ -88,7 +88,7 @@ def test_boxes_polygons_names_and_splits_are_kept(tmp_path, source):
     categories = {category['id']: category['name'] for category in content['categories']}
     assert list(categories.values()) == (CLASSES if source in ('yolo', 'coco') else ['cat', 'dog'])
     found = {categories[one['category_id']]: one for one in content['annotations']}
-    assert found['dog']['bbox'] == pytest.approx(BOX, abs=1e-4) and found['dog']['iscrowd'] == (source == 'coco')
+    assert found['dog']['bbox'] == pytest.approx(BOX, abs=1e-4) and found['dog']['iscrowd'] == (source in 'coco voc')
     assert found['cat']['bbox'] == pytest.approx([4, 4, 20, 16], abs=1e-4)
     again = convert.read(tmp_path / 'one', 'coco').samples[0]
     mask = coco_mask.decode(convert.rle(next(one for one in again.objects if one.get('segmentation')), again))
@@ -104,6 +104,7 @@ def test_boxes_and_polygons_are_written_for_labelme(tmp_path):
     convert.write(data, tmp_path / 'dst', 'labelme')
     again = convert.read(tmp_path / 'dst', 'labelme')
     assert [(sample.split, len(sample.objects)) for sample in again.samples] == [('train', 2), ('val', 0)]
+    assert any('crowds' in note for note in data.notes)
     dog, cat = sorted(again.samples[0].objects, key=lambda one: 'segmentation' in one)
     assert [again.classes[one['category_id']] for one in (dog, cat)] == ['dog', 'cat']
     assert dog['bbox'] == pytest.approx(BOX, abs=1e-3) and 'segmentation' not in dog
@@ -198,10 +199,12 @@ def test_what_cannot_be_converted_is_listed(tmp_path):
     assert ['circle' in note for note in data.notes] == [True] and data.classes == ['cat', 'dog']
     write_coco(tmp_path / 'coco')
     write_image(tmp_path / 'coco/train2017/more.png')
-    edited(tmp_path / 'coco' / COCO_FILE, annotations__segmentation=[[1, 1, 2, 2]])
-    notes = [note for note, places in convert.read(tmp_path / 'coco', 'coco').notes.items() if places]
-    assert len(notes) == 2
-    for words in ('polygons without an area', 'no annotation file names'):
+    edited(tmp_path / 'coco' / COCO_FILE, annotations__segmentation=[[1, 1, 2, 2]], annotations__keypoints=[1, 2, 2],
+           annotations__iscrowd=0, annotations__ignore=1)
+    data = convert.read(tmp_path / 'coco', 'coco')
+    notes = [note for note, places in data.notes.items() if places]
+    assert len(notes) == 3 and data.samples[0].objects[0]['iscrowd'] == 1
+    for words in ('polygons without an area', 'no annotation file names', 'keypoints'):
         assert any(words in note for note in notes)
 
 
@@ -229,7 +232,8 @@ COCO_FILE = 'annotations/instances_train2017.json'
 
 
 @pytest.mark.parametrize('changes, wrong', [
-    (dict(images__width=41), '41x30'), (dict(annotations__segmentation=dict(size=[3, 3], counts='1')), r'\[3, 3\]')])
+    (dict(images__width=41), '41x30'), (dict(categories__name='cat'), 'cat'),
+    (dict(annotations__segmentation=dict(size=[3, 3], counts='1')), r'\[3, 3\]')])
 def test_coco_files_that_do_not_fit_their_images(tmp_path, changes, wrong):
     write_coco(tmp_path)
     edited(tmp_path / COCO_FILE, **changes)

@@ -18,6 +18,7 @@ def parse(option):
 @pytest.mark.parametrize('text, value', [
     ('1', 1), ('1e-3', 1e-3), ('-1', -1), ('007', '007'), ('nan', 'nan'), ('true', True), ('False', False),
     ('None', None), ('1,2', (1, 2)), ('(1,2)', (1, 2)), ('[1]', [1]), ('[a,b]', ['a', 'b']), ('a,b', 'a,b'),
+    ('[(a,b),[c d,1]]', [('a', 'b'), ['c d', 1]]), ('(a,b)', ('a', 'b')), ('[a (b),c]', ['a (b)', 'c']),
     ('[traffic light, car]', ['traffic light', 'car']), ('cvt-13', 'cvt-13'), ('hf://microsoft/cvt-13',) * 2,
     ('data/my photos/', 'data/my photos/'), ("'data/a,b'", 'data/a,b'), ("Anna's, x", "Anna's, x"), ('a=b', 'a=b')])
 def test_values(text, value):

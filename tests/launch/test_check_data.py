@@ -88,6 +88,7 @@ DETECTION = [
     (None, {CLASSES_OF_TRAINING: CLASSES[:7]}, r'train_dataloader .*roi_head\.bbox_head\.num_classes'),
     (None, dict(train_dataloader__dataset__metainfo=None), 'classes'),  # CocoDataset's own 80
     (edited(TRAIN, 'annotations', category_id=77), {}, 'category_id 77'),
+    (edited(VAL, 'images', width=99), {}, 'val_dataloader.*99'),
     (edited(VAL, 'annotations', area=None), {}, "'area'"),
     (edited(VAL, 'annotations', iscrowd=None), {}, "'iscrowd'"),
     (edited(VAL, 'annotations', segmentation=[[]]), {}, 'val_dataloader'),

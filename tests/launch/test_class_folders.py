@@ -40,6 +40,10 @@ def test_number_of_folders(data, load):
     assert load(data).model.num_classes == 3
     assert load(data, dict(train_images='elsewhere')).model.num_classes == 3  # the validation's
     assert load(data, **{'model.num_classes': 5}).model.num_classes == 5  # the checks compare it with the folders
+    names = 'train_dataloader.dataset.metainfo.classes'
+    assert load(data, **{names: 'imagenet-1k'}).model.num_classes == 1000
+    with pytest.raises(UserError, match='imagenet-2k'):
+        load(data, **{names: 'imagenet-2k'})
 
 
 def test_training_and_validation_must_have_the_same_classes(data, load):
@@ -68,5 +72,10 @@ def test_a_test_numbers_the_folders_by_the_checkpoints_names(data, load):
     torch.save(dict(state_dict=model.state_dict(), meta=meta), data / 'mine.pth')
     for name in ('rain', 'snow'):
         shutil.rmtree(data / 'val' / name)
-    out = run_tool('test', cfg.filename, data / 'mine.pth', '--data-root', data, '--work-dir', data / 'work')
-    assert 'accuracy/top1: 100.0' in out
+    (data / 'val/sun/1.heic').touch()
+    command = 'test', cfg.filename, data / 'mine.pth', '--data-root', data, '--work-dir', data / 'work'
+    out = run_tool(*command)
+    assert 'accuracy/top1: 100.0' in out and '.heic' in out
+    for names, rc in (('[sun,rain,snow]', 2), ('[sun,rain,hail]', 0)):  # an error, and a warning
+        option = f'test_dataloader.dataset.metainfo.classes={names}'
+        assert 'metainfo.classes' in run_tool(*command, '--cfg-options', option, rc=rc)

@@ -146,8 +146,7 @@ def folder(tmp_path_factory):
     config = write_config(folder)
     teacher = ImageClassifier(dict(
         type='cvt_dense.CvT', arch=dict(ARCH, depths=(1, 1, 1)), out_type='avg_featmap', with_cls_token=False), 2)
-    torch.save(dict(state_dict=teacher.state_dict(), meta=dict(dataset_meta=dict(classes=('dark', 'light')))),
-               folder / 'teacher.pth')
+    torch.save(dict(state_dict=teacher.state_dict()), folder / 'teacher.pth')
     teacher = dict(config=str(config), checkpoint=str(folder / 'teacher.pth'))
     (folder / 'distilled.py').write_text(
         f'_base_ = {str(config)!r}\n'

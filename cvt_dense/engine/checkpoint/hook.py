@@ -14,7 +14,7 @@ from ...fileio import PREFIX, write_atomically
 from ...registry import HOOKS
 from .evaluation import misses_evaluation, note_evaluation
 from .files import AtomicLocalBackend
-from .resume import adapt_schedules, data_shape, move_to_same_data, skip_seen_batches
+from .resume import adapt_schedules, base_lr, data_shape, move_to_same_data, skip_seen_batches
 from .stop import StopSignals
 
 
@@ -59,6 +59,7 @@ class SafeCheckpointHook(CheckpointHook):
         self.backend_args = dict(backend='cvt_dense.atomic')
         self.stop_signals = StopSignals()
         self.saved_meta: dict[str, Any] = {}
+        self.configured_lr = 0.  # the config's, in whose place the checkpoint's is loaded
         self.due: int | None = None  # epoch or iteration of a checkpoint that waits for the optimizer's step
         self.saved = False  # whether this process has saved a checkpoint
         self.stopping = 0  # the signal after which the run ends with the optimizer's next step
@@ -69,6 +70,7 @@ class SafeCheckpointHook(CheckpointHook):
         self.saved_meta = dict(checkpoint.get('meta', {}))
         if not isinstance(runner.optim_wrapper, dict | None):  # built: the run will train
             move_to_same_data(runner, checkpoint.get('meta', {}))
+            self.configured_lr = base_lr(runner)
 
     def before_train(self, runner: Runner) -> None:
         folder = Path(runner.work_dir)
@@ -81,6 +83,9 @@ class SafeCheckpointHook(CheckpointHook):
         if runner.iter > 0:
             skip_seen_batches(runner)
             adapt_schedules(runner, self.saved_meta)
+            if self.configured_lr and abs(base_lr(runner) / self.configured_lr - 1) > 1e-6:
+                runner.logger.warning(f'The learning rate is {base_lr(runner):g}, as in the checkpoint; the config has '
+                                      f'{self.configured_lr:g}, which needs a new run, with load_from=CHECKPOINT.')
             self.last_ckpt = runner.message_hub.runtime_info.get('last_ckpt')
         self.stop_signals.watch(runner)
         if misses_evaluation(runner):

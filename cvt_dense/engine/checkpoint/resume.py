@@ -59,6 +59,11 @@ def adapt_schedules(runner: Runner, saved: dict[str, Any]) -> None:
         '(EMAHook) is still per step.')
 
 
+def base_lr(runner: Runner) -> float:
+    """Return the learning rate without schedules, of the group of parameters where it is largest."""
+    return max(group.get('initial_lr', group['lr']) for group in runner.optim_wrapper.optimizer.param_groups)
+
+
 def _images_of_a_step(shape: dict[str, int]) -> int:
     return shape['world_size'] * shape['batch_size'] * shape['accumulative_counts']
 

@@ -9,6 +9,9 @@ from mmengine.runner import Runner
 from ...errors import UserError
 from ...registry import HOOKS
 
+ADVICE = ('Clip gradients (optim_wrapper.clip_grad) or train in float32, and go on with --resume. For a lower learning '
+          'rate start a new run: --work-dir NEW --cfg-options load_from=CHECKPOINT optim_wrapper.optimizer.lr=...')
+
 
 @HOOKS.register_module()
 class NonFiniteLossHook(Hook):
@@ -37,9 +40,7 @@ class NonFiniteLossHook(Hook):
                         data_batch=data_batch), path)
         raise UserError(
             f'the loss is not finite at iteration {runner.iter + 1} (epoch {runner.epoch + 1}): {bad}. '
-            f'Training stopped; no checkpoint was written since, the batch is in {path}. Lower the learning '
-            'rate, clip gradients (optim_wrapper.clip_grad), or train in float32, and continue from the last '
-            'checkpoint with --resume.')
+            f'Training stopped; no checkpoint was written since, the batch is in {path}. {ADVICE}')
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         bad = [name for name, value in checkpoint['state_dict'].items()
@@ -47,5 +48,4 @@ class NonFiniteLossHook(Hook):
         if bad:
             raise UserError(
                 f'{len(bad)} weights are not finite after iteration {runner.iter} (first: {bad[0]}). '
-                'Training stopped and this checkpoint was not written. Lower the learning rate or clip '
-                'gradients (optim_wrapper.clip_grad), and continue from the last checkpoint with --resume.')
+                f'Training stopped and this checkpoint was not written. {ADVICE}')

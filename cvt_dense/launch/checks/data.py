@@ -1,5 +1,6 @@
 """Check the classes, images and label maps of data sets that are built."""
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from PIL import Image
 
 from ...config.data_sets import class_names
 from ...datasets.listing import find_missing
+from ...datasets.transforms import upright_size
 from ...errors import UserError
 from ...nodes import dicts
 
@@ -26,9 +28,9 @@ def check_class_folders(cfg: Config, datasets: dict[str, Any]) -> None:
     if outputs is None or not train:
         return
     if val and train != val:
-        odd = sorted(set(train) ^ set(val))
-        raise UserError(f'the {len(train)} class folders for training and {len(val)} for validation differ, by which '
-                        f'classes are numbered: only one of them has {odd[:5]}. Give both the same folders.')
+        missing = [sorted({*val, *train} - set(names))[:5] for names in (train, val)]
+        raise UserError(f'the class folders, by which classes are numbered, differ: training lacks {missing[0]}, '
+                        f'validation lacks {missing[1]}. Give both the same folders.')
     if len(train) < outputs and not cfg.get('resume'):  # a run that was started with --no-check may go on
         raise UserError(f'model.num_classes={outputs}, but the training set has {len(train)} class folders, '
                         f'{train[:5]}: set it to {len(train)}, correct data_root, or train anyway with --no-check.')
@@ -40,7 +42,7 @@ def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
     Files behind ``backend_args`` are not looked for.
 
     Raises:
-        UserError: files are missing, or a label map is as :func:`check_label_maps` refuses it.
+        UserError: files are missing, or are as :func:`check_sizes` or :func:`check_label_maps` refuses them.
     """
     for stage, dataset in datasets.items():
         where = f'{stage}_dataloader'
@@ -56,8 +58,34 @@ def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
             if missing:
                 raise UserError(f'{where}: {len(missing)} of {len(paths)} files do not exist, e.g. {missing[0]!r}. '
                                 'Correct data_prefix or seg_map_suffix, or complete the data.')
+        if 'ignore_orientation' not in str(cfg[where].dataset):
+            check_sizes({info['img_path']: (info['width'], info['height']) for info in infos if 'width' in info}, where)
         if label_maps and 'decode_head' in cfg.model:
             check_label_maps(label_maps, dataset, cfg.model.decode_head, where)
+
+
+def check_sizes(sizes: dict[str, tuple[int, int]], where: str) -> None:
+    """Compare the sizes of images with those in their annotation file, whose boxes are in its pixels.
+
+    Args:
+        sizes: the annotation file's width and height of each image.
+        where: setting that names the data set, for messages.
+
+    Raises:
+        UserError: an image has another size, because it was resized, or is turned by EXIF.
+    """
+
+    def read(path: str) -> tuple[int, int]:
+        with suppress(OSError, Image.DecompressionBombError), Image.open(path) as image:
+            return upright_size(image)
+        return sizes[path]  # mmcv reads other formats, and larger images
+
+    paths = list(sizes)[::-(-len(sizes) // 500) or 1]  # evenly spread; of a JPEG the header is read, of a PNG all
+    with ThreadPoolExecutor() as pool:
+        for path, size in zip(paths, pool.map(read, paths)):
+            if sizes[path] != size:
+                raise UserError(f'{where}: the annotation file gives {path!r} the size {sizes[path]}, but upright '
+                                f'(EXIF applied) it has {size}. Correct the file, or restore the annotated image.')
 
 
 def check_label_maps(paths: list[str], dataset: Any, head: dict[str, Any] | list[dict[str, Any]], where: str) -> None:

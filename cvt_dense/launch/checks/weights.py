@@ -2,6 +2,7 @@
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.logging import print_log
 from torch import nn
 
 from ...config.data_sets import class_names
@@ -25,9 +26,12 @@ def check_weights(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> No
         content = check_checkpoint(model, cfg.load_from, strict=bool(cfg.get('resume')) or 'train' not in datasets)
         classes = ((content.get('meta') or {}).get('dataset_meta') or {}).get('classes')
         names = class_names(datasets.get('test'))
-        if names and classes and list(names) != list(classes) and sorted(names) == sorted(classes):
-            raise UserError(f'checkpoint {cfg.load_from!r} was trained on the classes in another order than '
-                            f'test_dataloader has them: write metainfo.classes={list(classes)}.')
+        if names and classes and len(names) == len(classes) and list(names) != list(classes):
+            message = (f'checkpoint {cfg.load_from!r} was trained on the classes {list(classes)}; test_dataloader has '
+                       f'{list(names)}, and scores compare them by number. Correct metainfo.classes.')
+            if sorted(names) == sorted(classes):
+                raise UserError(message)
+            print_log(message, logger='current', level=30)
         return
     try:
         for module in model.modules():

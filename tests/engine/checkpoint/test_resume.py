@@ -137,7 +137,7 @@ def test_disturbed_in_the_training_or_an_evaluation(undisturbed, tmp_path, actio
 
 
 @pytest.mark.parametrize('schedule', [True, False])
-def test_another_batch_size(tmp_path, schedule):
+def test_another_batch_size(tmp_path, schedule, capsys):
     """The epoch continues at the same fraction of the images; the learning rate follows the total batch."""
     settings = {} if schedule else dict(param_scheduler=None)
     with pytest.raises(SystemExit):
@@ -146,7 +146,8 @@ def test_another_batch_size(tmp_path, schedule):
     runner = run(tmp_path, **{'train_dataloader.batch_size': 4}, **settings)
     assert runner.iter == 6  # three epochs of two; it went on with the fourth
     group = runner.optim_wrapper.param_groups[0]
-    if schedule:  # after five of six iterations of the cosine
-        assert group['initial_lr'] == 0.02 and group['lr'] == pytest.approx(0.02 * (1 + cos(pi * 5 / 6)) / 2, rel=1e-3)
-    else:
-        assert group['lr'] == 0.02
+    expected = 0.02 * (1 + cos(pi * 5 / 6)) / 2 if schedule else 0.02  # after five of six iterations of the cosine
+    assert group.get('initial_lr', 0.02) == 0.02 and group['lr'] == pytest.approx(expected, rel=1e-3)
+    assert 'load_from' not in capsys.readouterr().out
+    run(tmp_path, **{'optim_wrapper.optimizer.lr': 0.05}, **settings)
+    assert 'load_from' in capsys.readouterr().out  # how another learning rate would be taken
