@@ -4,7 +4,7 @@ from mmengine.config import Config
 
 import cvt_dense.recipes
 
-max_iters = 1600
+max_iters = 400
 width = 128
 
 stock = Config.fromfile(cvt_dense.recipes.recipe('dino_cvt13_coco.py'))
@@ -23,13 +23,13 @@ stock.merge_from_dict(dict(model=dict(
 model = dict(stock.model, _delete_=True)
 del stock, layer
 
-train_cfg = dict(max_iters=max_iters, val_interval=max_iters // 4)
+train_cfg = dict(max_iters=max_iters, val_interval=max_iters)
 optim_wrapper = dict(optimizer=dict(lr=5e-4, weight_decay=1e-4), clip_grad=dict(max_norm=0.1),
                      paramwise_cfg=dict(decay_rate=0.85))
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
     dict(type='CosineAnnealingLR', by_epoch=False, begin=50, end=max_iters, eta_min=1e-6)
 ]
-default_hooks = dict(checkpoint=dict(interval=max_iters // 4))
+default_hooks = dict(checkpoint=dict(interval=max_iters))
 val_evaluator = dict(metric='bbox')
 test_evaluator = val_evaluator

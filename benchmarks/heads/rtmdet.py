@@ -7,7 +7,6 @@ width = 64
 
 stock = get_config('mmdet::rtmdet/rtmdet_tiny_8xb32-300e_coco.py')
 stock.merge_from_dict(dict(model=dict(
-    data_preprocessor=dict(pad_size_divisor=32),  # the neck adds maps of twice the size
     backbone=dict(_delete_=True, type='cvt_dense.CvT', arch='cvt-nano', out_indices=(1, 2, 3),
                   init_cfg=dict(type='Pretrained', checkpoint='cvt_dense://cvt-nano')),
     neck=dict(in_channels=[64, 128, 128], out_channels=width),

@@ -56,9 +56,8 @@ class Exporter:
             mean=[0.] * self.channels if mean is None else mean.flatten().tolist(),
             std=[1.] * self.channels if std is None else std.flatten().tolist(), bgr_to_rgb=False,
             crop_pct=None, crop_mode=None, interpolation=None, outputs=self.reference.names,
-            score_thr=0.3 if detector else None, mask_thr=None)
-        if 'masks' in self.reference.names:
-            self.about['mask_thr'] = float(model.roi_head.test_cfg.mask_thr_binary)
+            score_thr=0.3 if detector else None,
+            mask_thr=float(model.roi_head.test_cfg.mask_thr_binary) if 'masks' in self.reference.names else None)
         self.about.update(about)
         self.normalise = networks.normaliser(self.about['mean'], self.about['std'],
                                              self.channels == 3 and takes_bgr(self.about))
@@ -92,21 +91,19 @@ class Exporter:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def _free_dimensions(self) -> list[int]:
-        height = 1 if self.about['raw_input'] else 2
-        return [*([] if self.batch else [0]), *([height, height + 1] if self.dynamic else [])]
-
     @cached_property
     def program(self) -> torch.export.ExportedProgram:
         """Return the traced network, for images of any size and number as far as it goes."""
         attempts = [(True, self.batch)] if self.dynamic else [(False, self.batch), (False, 1)]
         if self.dynamic is None and isinstance(self.network.model.backbone, CvT):  # others may take the tracer hours
             attempts.insert(0, (True, self.batch))
+        height = 1 if self.about['raw_input'] else 2
         for self.dynamic, self.batch in dict.fromkeys(attempts):
+            free = [*([] if self.batch else [0]), *([height, height + 1] if self.dynamic else [])]
             size = [max(side, TRACED_SIDE) for side in self.size] if self.dynamic else self.size
             images = self.normalise(random_images(size, self.batch or 2, channels=self.channels))
             try:
-                return formats.trace(self.network.eval(), file_input(images, self.about), self._free_dimensions())
+                return formats.trace(self.network.eval(), file_input(images, self.about), free)
             except Exception as error:  # whatever the tracer raises
                 failure = error
             self.report(f'The network cannot be exported for images of any {"size" if self.dynamic else "number"}: '
@@ -156,7 +153,7 @@ class Exporter:
             formats.save(self._convert(path.suffix, precision), unchecked, self.metadata(precision))
             self.report(f'{path.name} ({self.about["part"]}, {precision}) beside PyTorch in float32:')
             good = check(open_exported(unchecked).run_normalised, self.reference.by_name, self.examples(), precision,
-                         self.report)
+                         self.report, self.reference.choices)
             for written, final in zip(parts(unchecked), parts(path if good else above_tolerance(path))):
                 written.replace(final)
         return good

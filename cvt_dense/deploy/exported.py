@@ -17,7 +17,7 @@ from ..errors import UserError
 from ..nodes import dicts, type_name
 from ..registry import MODELS
 from .inputs import describe
-from .runtime import Exported, open_exported
+from .runtime import open_exported
 
 # An exported file has one set of weights, which was chosen when it was exported.
 WEIGHT_HOOKS = ('EMAHook', 'RawWeightsHook')
@@ -80,25 +80,12 @@ def exported_model(file: str, replaces: str | type, runtime: str | None = None, 
                             f"({meta['config']}).")
     network.register_parameter('none', nn.Parameter(torch.zeros(1)))  # several processes: DDP needs at least one
     network.exported = exported
-    if part is None:
-        for name in ('backbone', 'head'):
-            del vars(network)[name]
-        network.backbone, network.head = _Logits(exported), nn.Identity()
-        network.head_dist = None  # its mean with the other head is in the file
+    if part is None:  # a classifier, whose file has the heads and their mean
+        vars(network).update(backbone=lambda inputs: (exported.run_normalised(inputs)['logits'], ), head=nn.Identity(),
+                             head_dist=None)
     print_log(f"{file}: {meta['precision']}, exported from {meta['config']}, run by {exported.runtime} on the CPU",
               logger='current')
     return network
-
-
-class _Logits(nn.Module):
-    """Stands in for a classifier's backbone; its vector is the logits."""
-
-    def __init__(self, exported: Exported):
-        super().__init__()
-        self.exported = exported
-
-    def forward(self, inputs: Tensor) -> tuple[Tensor]:
-        return (self.exported.run_normalised(inputs)['logits'], )
 
 
 class _Segmentor:

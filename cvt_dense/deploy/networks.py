@@ -3,7 +3,9 @@
 Networks are recognised by their attributes (``encode_decode``, ``roi_head``), not by their classes. Exporters get a
 copy of the model, see :func:`make_exportable`; the model itself gives what files are compared with.
 """
+import contextlib
 import copy
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -51,6 +53,7 @@ class Network(nn.Module):
 
     Attributes:
         names: names of the outputs.
+        choices: whether boxes or places are chosen by their values, in one of the outputs or before them.
 
     Raises:
         UserError: there is no way to export this model, or this part of it.
@@ -63,18 +66,21 @@ class Network(nn.Module):
         task = 'backbone' if part == 'backbone' else task_of(model)
         if task is None:
             raise unsupported(model, 'it is no classifier, segmentor or detector')
-        self.run = dict(backbone=self.run_backbone, classification=self.classify, segmentation=self.segment,
+        self.run = dict(backbone=lambda image: model.backbone(image),  # maps, of a classifier a vector
+                        classification=lambda image: (model(image, mode='tensor'), ), segmentation=self.segment,
                         detection=self.detect, panoptic=self.query)[task]
-        self.names = ['logits']
+        self.names, head = ['logits'], getattr(model, 'panoptic_head', getattr(model, 'decode_head', None))
+        masked = type(head).__name__ == 'Mask2FormerHead'
+        self.choices = task == 'detection' or task != 'backbone' and masked
         if task == 'backbone':
             self.names = [f'feat{i}' for i in range(len(model.backbone.out_channels))]
         if task == 'panoptic':
-            head = type(getattr(model, 'panoptic_head', model)).__name__
-            if head != 'Mask2FormerHead':  # MaskFormer's masks the padding of a batch, Panoptic FPN has several
-                raise unsupported(model, f'its queries come from {head}, not from Mask2FormerHead')
+            if not masked:  # MaskFormer's masks the padding of a batch, Panoptic FPN has several
+                raise unsupported(model, f'its queries come from {type(head).__name__}, not from Mask2FormerHead')
             self.names = ['class_logits', 'mask_logits']
         if task == 'detection':
             self.names = ['boxes', 'scores', 'labels', *(['masks'] if has_masks(model) else [])]
+            self.divisor = divisor(model)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs by ``names``."""
@@ -84,14 +90,6 @@ class Network(nn.Module):
     def by_name(self, image: Tensor) -> dict[str, Tensor]:
         """Return the outputs in a dict."""
         return dict(zip(self.names, self(image)))
-
-    def run_backbone(self, image: Tensor) -> tuple[Tensor, ...]:
-        """Return a backbone's maps, or a classifier's vector."""
-        return self.model.backbone(image)
-
-    def classify(self, image: Tensor) -> tuple[Tensor]:
-        """Return logits (B, classes)."""
-        return (self.model(image, mode='tensor'), )
 
     def segment(self, image: Tensor) -> tuple[Tensor]:
         """Return logits (B, classes, H, W) at the image's size."""
@@ -107,8 +105,7 @@ class Network(nn.Module):
     def detect(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return boxes, scores, labels and, with a mask head, masks of one image, see :mod:`cvt_dense.deploy`."""
         (height, width), model = image.shape[2:], self.model
-        divisor = getattr(model.data_preprocessor, 'pad_size_divisor', 1)
-        image = F.pad(image, (0, -width % divisor, 0, -height % divisor),
+        image = F.pad(image, (0, -width % self.divisor, 0, -height % self.divisor),
                       value=float(getattr(model.data_preprocessor, 'pad_value', 0)))
         padded = tuple(image.shape[2:])
         meta = dict(img_shape=(height, width), ori_shape=(height, width), pad_shape=padded, batch_input_shape=padded,
@@ -121,6 +118,23 @@ class Network(nn.Module):
         found, = head.predict_bbox(maps, [meta], model.rpn_head.predict(maps, [sample], rescale=False), head.test_cfg)
         outputs = found.bboxes, found.scores, found.labels
         return (*outputs, mask_regions(head, maps, *outputs)) if head.with_mask else outputs
+
+
+@torch.no_grad()
+def divisor(model: nn.Module) -> int:
+    """Return the number whose multiples a detector's sides are padded to.
+
+    It is the data preprocessor's, or a multiple of it that the neck needs: RTMDet's, for example, enlarges maps by 2,
+    and they do not fit those whose size a stride has rounded up.
+    """
+    given = getattr(model.data_preprocessor, 'pad_size_divisor', 1)
+    for number in (math.lcm(given, needed) for needed in (1, 32, 64, 128)):
+        with contextlib.suppress(Exception):  # whatever a module raises
+            for times in range(4):
+                side = number * (128 // number + times)
+                model.extract_feat(torch.zeros(1, getattr(model.backbone, 'in_channels', 3), side, side))
+            return number
+    return given  # a network for images of one size
 
 
 def has_masks(model: nn.Module) -> bool:

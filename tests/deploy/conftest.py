@@ -111,17 +111,21 @@ def randomise(model: torch.nn.Module) -> torch.nn.Module:
     return model.eval()
 
 
-HEADS = dict(atss='atss/atss_r50_fpn_1x_coco.py', rtmdet='rtmdet/rtmdet_l_8xb32-300e_coco.py')
+HEADS = dict(atss='atss/atss_r50_fpn_1x_coco.py', fcos='fcos/fcos_r50-caffe_fpn_gn-head_1x_coco.py',
+             gfl='gfl/gfl_r50_fpn_1x_coco.py', rtmdet='rtmdet/rtmdet_l_8xb32-300e_coco.py')
 
 
 def use_head(cfg: Config, name: str) -> None:
-    """Replace RetinaNet's head by that of a stock config of mmdet's."""
+    """Replace RetinaNet's head, for RTMDet also the neck, by those of a stock config of mmdet's."""
     stock = Config.fromfile(STOCK / HEADS[name]).model
     cfg.model.type, cfg.model.test_cfg = stock.type, dict(stock.test_cfg, nms_pre=40)
-    cfg.model.train_cfg = stock.train_cfg
+    cfg.model.train_cfg = stock.get('train_cfg')
     cfg.model.bbox_head = dict(stock.bbox_head, in_channels=8, feat_channels=8, stacked_convs=1, num_classes=8,
-                               norm_cfg=dict(type='GN', num_groups=4) if name == 'atss' else dict(type='BN'))
-    cfg.model.bbox_head.anchor_generator.strides = [8, 16]
+                               norm_cfg=dict(type='BN') if name == 'rtmdet' else dict(type='GN', num_groups=4))
+    cfg.model.bbox_head.get('anchor_generator', cfg.model.bbox_head).strides = [8, 16]
+    if name == 'rtmdet':  # whose neck refuses images that are not padded
+        cfg.model.neck = dict(stock.neck, in_channels=[16, 16], out_channels=8, num_csp_blocks=1)
+        cfg.model.data_preprocessor.pad_size_divisor = 1
 
 
 @pytest.fixture(scope='session')
@@ -157,7 +161,7 @@ def exporter(network):
     """The exporter of a classifier for raw images; its files start from one ONNX graph."""
     classifier = network('classification')
     images = [classifier.inputs(random_images((64, 64), 1, i)) for i in range(6)]
-    return classifier.exporter((64, 64), raw_input=True, keep=('backbone.stage0.patch_embed', ), images=images)
+    return classifier.exporter((64, 64), raw_input=True, keep=('backbone.stage1.patch_embed', ), images=images)
 
 
 @pytest.fixture(scope='session')
