@@ -216,11 +216,13 @@ def transfer_table(rows: list[dict[str, Any]]) -> str:
         return ', '.join(f'{value:.{digits}f}' for value in row.get(start, ())) or '–'
 
     names = {'mIoU': 'mIoU', 'coco/bbox_mAP': 'box mAP', 'accuracy/top1': 'top-1'}
+    columns = {'weights': 'from the weights', 'scratch': 'from scratch', 'twice': 'from scratch, twice as long',
+               'weights_adamw': 'AdamW: from the weights', 'weights_0.2.0': "AdamW: from 0.2.0's weights",
+               'scratch_adamw': 'AdamW: from scratch'}
     return markdown(
-        ['', 'iterations', '', 'from the weights', "from 0.2.0's weights", 'from scratch',
-         'from scratch, twice as long'],
-        [[row['title'], row['iterations'], names[row['metric']],
-          *(values(row, start) for start in ('weights', 'weights_0.2.0', 'scratch', 'twice'))] for row in rows])
+        ['', 'iterations', '', *columns.values()],
+        [[row['title'], row['iterations'], names[row['metric']], *(values(row, start) for start in columns)]
+         for row in rows])
 
 
 def feature_table(probes: list[dict[str, Any]]) -> str:

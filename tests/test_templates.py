@@ -48,7 +48,7 @@ def test_head_edited_in_a_copy_elsewhere(template, read):
     assert cfg.train_cfg == dict(type='IterBasedTrainLoop', max_iters=50, val_interval=5)
     assert cfg.default_hooks.checkpoint.interval == 5 and not cfg.default_hooks.checkpoint.by_epoch
     assert [(step.begin, step.end) for step in cfg.param_scheduler] == [(0, 2), (2, 50)]
-    assert cfg.train_dataloader.batch_size == 3 and cfg.optim_wrapper.optimizer.lr == 1e-3
+    assert cfg.train_dataloader.batch_size == 3 and cfg.optim_wrapper.optimizer.lr == (1e-3, 6e-3)[template in DENSE]
     loaders = cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader
     assert [loader.dataset.data_root for loader in loaders] == ['/my/data'] * 3
     if template == 'cvt13_custom':
@@ -56,6 +56,7 @@ def test_head_edited_in_a_copy_elsewhere(template, read):
         assert cfg.default_hooks.checkpoint.save_best == 'accuracy/top1' and 'num_classes' not in cfg.model
         return
     assert [loader.dataset.metainfo.classes for loader in loaders] == [('a', 'b', 'c')] * 3
+    assert cfg.optim_wrapper.optimizer.type == 'timm.optim.Muon' and cfg.optim_wrapper.optimizer.nesterov
     masks = template.startswith('mask')
     sizes = [tuple(view.scale) for view in ([] if masks else cfg.tta_pipeline[1].transforms[0])]
     if template == 'upernet_cvt13_custom':
@@ -68,8 +69,7 @@ def test_head_edited_in_a_copy_elsewhere(template, read):
         assert cfg.default_hooks.checkpoint.save_best == 'mIoU'
     else:
         head = cfg.model.bbox_head if template.startswith('retina') else cfg.model.roi_head.bbox_head
-        assert head.num_classes == 3
-        assert [loader.dataset.data_prefix.img for loader in loaders] == ['t/', 'val/', 'x/']
+        assert head.num_classes == 3 and [loader.dataset.data_prefix.img for loader in loaders] == ['t/', 'val/', 'x/']
         assert [evaluator.ann_file for evaluator in (cfg.val_evaluator, cfg.test_evaluator)] == [
             '/my/data/annotations/val.json', '/my/data/x.json']
         assert [steps(loader, 'Resize')[0].scale for loader in loaders] == [(160, 96)] * 3
