@@ -42,11 +42,12 @@ def test_data_root_in_wrappers_evaluators_and_below_the_old_one():
         test_evaluator=None))
     redirect_data_root(cfg, 'data/coco/mini')
     parts = cfg.train_dataloader.dataset.dataset.datasets
-    assert [p.data_root for p in (cfg, *parts)] == ['data/coco/mini/', 'data/coco/mini/', 'data/coco/mini']
+    assert [p.data_root for p in parts] == ['data/coco/mini/', 'data/coco/mini']
     assert [p.ann_file for p in parts] == ['annotations/train.json'] * 2
     assert cfg.val_dataloader.dataset == cfg.test_dataloader.dataset == dict(
         data_root='data/coco/mini/', other='data/coconut')
     assert cfg.val_evaluator[0].ann_file == 'data/coco/mini/annotations/val.json'
+    assert cfg.data_root == 'data/coco/mini/'
 
 
 def test_slices_and_tta_change_the_pipeline_of_every_test_set():
