@@ -28,7 +28,7 @@ class ClassWeightsHook(Hook):
         load = next((step for step in steps if type(step).__name__ == 'LoadAnnotations'), None)
         classes = getattr(dataset, 'metainfo', {}).get('classes', ())
         losses = [module for module in runner.model.modules() if hasattr(module, 'class_weight')
-                  and len(module.class_weight or classes) == len(classes)
+                  and len(classes if module.class_weight is None else module.class_weight) == len(classes)
                   and not (hasattr(module, 'use_mask') and module.use_sigmoid)]  # the binary CrossEntropyLoss
         if load is None or not losses or not hasattr(dataset, 'ignore_index'):
             raise UserError('ClassWeightsHook: allowed for label maps and a loss of their classes with class_weight.')

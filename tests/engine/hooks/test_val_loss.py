@@ -77,5 +77,4 @@ def test_classification(tmp_path):
               'train_cfg.val_interval=1', 'param_scheduler.1.end=2', 'val_dataloader.batch_size=3')
     found = evaluations(tmp_path / 'run')
     assert len(found) == 2 and found[0]['val/loss'] != found[1]['val/loss']
-    for record in found:
-        assert record['val/loss'] == pytest.approx(record['accuracy/loss'], rel=1e-6)
+    assert [r['val/loss'] for r in found] == pytest.approx([r['accuracy/loss'] for r in found], rel=1e-6)
