@@ -39,8 +39,7 @@ ALLOWED = {
     # What writes and opens exported files recognises networks by their attributes, not by their package.
     'deploy': ['torch', 'numpy', 'timm', 'mmengine', 'mmcv.cnn', 'mmcv.ops', 'mmcv._ext', 'onnx', 'onnxscript',
                'onnxruntime', 'openvino', 'nncf', 'cvt_dense.models', 'cvt_dense.deploy', 'cvt_dense.errors',
-               'cvt_dense.config.data_sets',
-               'cvt_dense.nodes', 'cvt_dense.ops', 'cvt_dense.registry'],
+               'cvt_dense.config.data_sets', 'cvt_dense.nodes', 'cvt_dense.ops', 'cvt_dense.registry'],
     'analysis': ['torch', 'pytorch_grad_cam', 'cvt_dense.models.cvt', ATTENTION, 'cvt_dense.models.variants',
                  'cvt_dense.analysis']}
 PARTS = 'datasets', 'evaluation', 'models/classifier.py', 'engine'  # which do not import each other

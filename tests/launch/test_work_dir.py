@@ -51,7 +51,9 @@ def test_summary_its_commands_and_the_files_of_a_run(run):
     for name in ('browse', 'errors'):  # which tests/tools/test_reports.py runs
         script, *arguments = commands[name]
         assert load_tool(Path(script).stem).build_parser().parse_args(arguments).config
-    assert f'accuracy/top1: {float(value):.4f}' in run_command('test')
+    metrics = r'accuracy/top1: .*raw/loss: [\d.]+'  # of averaged and of raw weights
+    tested, = re.findall(metrics, run_command('test'))
+    assert tested.startswith(f'accuracy/top1: {float(value):.4f}') and tested in re.findall(metrics, output)
     assert len(list((folder / 'my run').glob('*/*.log'))) == len(list((folder / 'my run').glob('test/*/*.log'))) == 1
     run_command('predict', IMAGE_OR_FOLDER=str(folder / 'data/val'))
     assert len(list((folder / 'my run' / 'predictions').glob('*_0*.png'))) == 100
