@@ -44,15 +44,15 @@ def test_summary_its_commands_and_the_files_of_a_run(run):
     commands = {name: shlex.split(line) for name, line in re.findall(
         r'^ +(test|predict|plot|browse|errors): +python (.*)$', text, re.M)}
 
-    def run_command(name, **words):
+    def run_command(name, *options, **words):
         script, *arguments = [words.get(word, word) for word in commands[name]]
-        return run_tool(Path(script).stem, *arguments)
+        return run_tool(Path(script).stem, *arguments, *options)
 
     for name in ('browse', 'errors'):  # which tests/tools/test_reports.py runs
         script, *arguments = commands[name]
         assert load_tool(Path(script).stem).build_parser().parse_args(arguments).config
     metrics = r'accuracy/top1: .*raw/loss: [\d.]+'  # of averaged and of raw weights
-    tested, = re.findall(metrics, run_command('test'))
+    tested, = re.findall(metrics, run_command('test', '--cfg-options', 'test_dataloader.batch_size=9'))
     assert tested.startswith(f'accuracy/top1: {float(value):.4f}') and tested in re.findall(metrics, output)
     assert len(list((folder / 'my run').glob('*/*.log'))) == len(list((folder / 'my run').glob('test/*/*.log'))) == 1
     run_command('predict', IMAGE_OR_FOLDER=str(folder / 'data/val'))
