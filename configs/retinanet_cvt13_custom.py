@@ -14,8 +14,7 @@ balance = None  # or 'images': images of rare classes are drawn more often
 augment = 'standard'  # of the training images; or 'none', 'strong'
 
 # ------------------------------------------------------------------------------------------------------
-# The learning rate is 1e-4 for 16 images a step ('nano': 6e-3 for 8), and scales with GPUs * batch_size. 'nano' has
-# the optimizer Muon, because in a few hundred steps AdamW learns only the frequent classes and coarse boxes.
+# The learning rate is 1e-4 for 16 images a step ('nano': 6e-3 for 8, of Muon), and scales with GPUs * batch_size.
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/retinanet_cvt', 'datasets/coco_detection', 'schedules/det_1x', 'det_runtime')]
 # below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
@@ -31,7 +30,5 @@ train_dataloader, val_dataloader, test_dataloader, val_evaluator, test_evaluator
 
 train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
     max_iters, batch_size, 'coco/bbox_mAP', patience)
-optim_wrapper = dict(
-    optimizer=dict(type='timm.optim.Muon', lr=6e-3, nesterov=True, weight_decay=1e-4),
-    clip_grad=dict(max_norm=10.)) if arch == 'nano' else dict(optimizer=dict(lr=1e-4, weight_decay=1e-4))
+optim_wrapper = templates.optimizer(arch, lr=1e-4, max_norm=10., weight_decay=1e-4)
 auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'nano' else 16)

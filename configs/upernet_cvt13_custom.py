@@ -17,8 +17,7 @@ balance = None  # or 'loss': rare classes weigh more in the loss
 augment = 'standard'  # of the training images; or 'none', 'strong'
 
 # ------------------------------------------------------------------------------------------------------
-# The learning rate is 6e-5 for 16 images a step ('nano': 6e-3 for 8), and scales with GPUs * batch_size. 'nano' has
-# the optimizer Muon, because in a few hundred steps AdamW learns only the frequent classes and coarse boxes.
+# The learning rate is 6e-5 for 16 images a step ('nano': 6e-3 for 8, of Muon), and scales with GPUs * batch_size.
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/upernet_cvt', 'datasets/folders', 'schedules/seg_160k', 'seg_runtime')]
 # below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
@@ -50,7 +49,5 @@ test_evaluator = val_evaluator
 
 train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
     max_iters, batch_size, 'mIoU', patience, balance)
-optim_wrapper = dict(
-    optimizer=dict(type='timm.optim.Muon', lr=6e-3, nesterov=True),
-    clip_grad=dict(max_norm=1.)) if arch == 'nano' else dict(optimizer=dict(lr=6e-5))
+optim_wrapper = templates.optimizer(arch, lr=6e-5, max_norm=1.)
 auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'nano' else 16)

@@ -17,7 +17,7 @@ patience = None  # evaluations without a better result after which the training 
 balance = None  # or 'loss': rare classes weigh more in the loss
 
 # ------------------------------------------------------------------------------------------------------
-# The learning rate is 6e-5 for 16 images a step ('nano': 1e-3 for 8), and scales with GPUs * batch_size.
+# The learning rate is 6e-5 for 16 images a step ('nano': 6e-3 for 8, of Muon), and scales with GPUs * batch_size.
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/upernet_cvt', 'datasets/folders', 'schedules/seg_160k', 'seg_runtime')]
 import cvt_dense.templates as follow  # below _base_: upstream's MMEngine takes what imports first for pure Python
@@ -59,6 +59,5 @@ tta_model = tta_pipeline = None  # its images would be 3 channels
 
 train_cfg, param_scheduler, default_hooks, log_processor = follow.run(
     max_iters, batch_size, 'mIoU', patience, balance)
-optim_wrapper = dict(
-    optimizer=dict(lr=1e-3 if arch == 'nano' else 6e-5), clip_grad=dict(max_norm=1.) if arch == 'nano' else None)
+optim_wrapper = follow.optimizer(arch, lr=6e-5, max_norm=1.)
 auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'nano' else 16)

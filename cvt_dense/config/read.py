@@ -56,7 +56,7 @@ def redirect_data_root(cfg: Config, data_root: str) -> None:
     """
     parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator')) and cfg[key] is not None]
     top = (cfg.get('data_root') or '').rstrip('/')  # a variable of the file; a data set may have another root
-    old = sorted({node['data_root'].rstrip('/') for node in dicts(parts) if node.get('data_root')}) or [top]
+    old = sorted({node['data_root'].rstrip('/') for node in dicts(parts) if node.get('data_root')} or {top} - {''})
     common = os.path.dirname(os.path.commonprefix([f'{root}/' for root in old]))
     if not common.strip('/'):
         raise UserError(f'--data-root {data_root!r}: {cfg.filename!r} has the data roots {old}, and no folder of '

@@ -169,7 +169,7 @@ def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
 def images_by(key: Callable[[Path], str], folder: Path) -> dict[str, list[Path]]:
     """Return the image files below a folder by what ``key`` returns for each."""
     images = defaultdict(list)
-    for image in sorted(map(Path, images_below(folder, Counter()))):
+    for image in sorted(map(Path, images_below(folder))):
         images[key(image)].append(image)
     return images
 
@@ -187,7 +187,7 @@ def read_yolo(src: Path, data: Data) -> None:
         names = content['names'] if isinstance(content['names'], dict) else dict(enumerate(content['names']))
         by_number = {int(number): str(name) for number, name in names.items()}
         data.classes = [by_number.get(number, str(number)) for number in range(max(by_number) + 1)]
-    for path in sorted(map(Path, images_below(src, Counter()))):
+    for path in sorted(map(Path, images_below(src))):
         sample = data.add_image(path, src)
         parts = path.relative_to(src).with_suffix('.txt').parts
         label = src.joinpath(*('labels' if part == 'images' else part for part in parts))

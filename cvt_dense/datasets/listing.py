@@ -33,8 +33,10 @@ def read_classes(classes: Sequence[str] | str | None) -> Sequence[str] | None:
     Raises:
         UserError: there is neither such a file nor such a list.
     """
-    if not isinstance(classes, str) or os.path.isfile(classes):
-        return fileio.list_from_file(classes) if isinstance(classes, str) else classes
+    if not isinstance(classes, str):
+        return classes
+    if os.path.isfile(classes):
+        return fileio.list_from_file(classes)
     from timm.data import ImageNetInfo
     try:
         return ImageNetInfo(classes).label_names()
@@ -74,14 +76,17 @@ def list_images(root: str, classes: Sequence[str] | None = None,
         raise FileNotFoundError(f'{root!r} does not exist. Give the right data root with --data-root DIR, or set '
                                 'data_root and split in the config.')
     by_class: dict[str | int, list[Image]] = defaultdict(list)
-    tars, left_out = _tar_files(root), Counter()
+    tars = _tar_files(root)
     for name, image in _images_in_tars(tars):
         by_class[name if labelled else ''].append(image)
+    others: Counter[str] = Counter()  # files that are no images, by their suffix
     for name in () if tars else _folders(root) if labelled else ('', ):
-        by_class[name] = [dict(img_path=path) for path in images_below(os.path.join(root, name), left_out)]
-    if left_out:
-        print_log(f'{root!r}: {left_out.total()} files without the suffix of an image were left out: '
-                  f'{", ".join(f"{n} *{suffix}" for suffix, n in left_out.most_common(5))}.', logger='current')
+        files = list(files_below(os.path.join(root, name)))
+        by_class[name] = [dict(img_path=path) for path in files if is_image(path)]
+        others.update(os.path.splitext(path)[1].lower() for path in files if not is_image(path))
+    if others:
+        print_log(f'{root!r}: {others.total()} files without the suffix of an image were left out: '
+                  f'{", ".join(f"{n} *{suffix}" for suffix, n in others.most_common(5))}.', logger='current')
     if not any(by_class.values()):
         raise FileNotFoundError(f'{root!r} holds no image{" in class folders" if labelled else ""}. The allowed '
                                 f'suffixes are {", ".join(IMAGES)}.')
@@ -164,22 +169,20 @@ def _tar_files(root: str) -> list[str]:
     return [os.path.join(root, name) for name in names if name.endswith('.tar') and not name.startswith('.')]
 
 
-def images_below(folder: str | Path, left_out: Counter[str]) -> Iterator[str]:
-    """Yield the paths of the images at any depth below a folder, through links, without hidden ones.
+def images_below(folder: str | Path) -> Iterator[str]:
+    """Yield the paths of the images at any depth below a folder, through links, without hidden ones."""
+    return filter(is_image, files_below(folder))
 
-    Args:
-        folder: the folder.
-        left_out: counts the other files by their suffix.
-    """
+
+def files_below(folder: str | Path) -> Iterator[str]:
+    """Yield the paths of the files at any depth below a folder, through links, without hidden ones."""
     here = Path(folder).resolve()
     visited = {here, *here.parents}  # a link upwards would make a loop
     for inside, folders, files in os.walk(folder, followlinks=True):
         targets = {name: Path(inside, name).resolve() for name in sorted(folders) if not name.startswith('.')}
         folders[:] = [name for name, target in targets.items() if target not in visited]
         visited |= set(targets.values())
-        files = [name for name in files if not name.startswith('.')]
-        left_out.update(os.path.splitext(name)[1].lower() for name in files if not is_image(name))
-        yield from (os.path.join(inside, name) for name in files if is_image(name))
+        yield from (os.path.join(inside, name) for name in files if not name.startswith('.'))
 
 
 def _class_names(found: Iterable[str | int]) -> list[str]:
@@ -202,7 +205,8 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
     """
     for path in paths:
         found: dict[str, tuple[str, Image]] = {}
-        numbers: dict[str, int] = {}  # by path without the suffix
+        numbers: dict[str, int] = {}  # from KEY.cls, by path without the suffix
+        described: dict[str, tarfile.TarInfo] = {}  # each KEY.json, likewise
         try:
             with tarfile.open(path, mode='r:') as tar:
                 for member in tar:
@@ -210,19 +214,24 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
                     if member.isdir() or any(part.startswith('.') for part in inside.split('/')):
                         continue
                     stem, suffix = os.path.splitext(os.path.join(path[:-4], inside))
-                    if suffix == '.cls' or suffix == '.json' and stem not in numbers:
-                        content = json.load(tar.extractfile(member))
-                        label = content.get('label') if isinstance(content, dict) else content
-                        numbers |= {stem: label} if isinstance(label, int) else {}
+                    if suffix == '.cls':
+                        numbers[stem] = int(tar.extractfile(member).read())
+                    if suffix == '.json':
+                        described[stem] = member
                     if is_image(inside) and not member.isreg():
                         raise ValueError(f'{inside!r} is a link inside it: pack again by tar --dereference.')
                     if is_image(inside):
                         found[stem + suffix] = os.path.basename(os.path.dirname(stem)), dict(
                             img_path=path, name=os.path.join(path, inside), offset=member.offset_data, size=member.size)
                 _check_end(path, tar.offset)
-            alone = sorted(numbers.keys() - {os.path.splitext(place)[0] for place in found})
-            if alone:
-                raise ValueError(f'{len(alone)} KEY.cls have no image of the same KEY, such as KEY.jpg: {_join(alone)}')
+                keys = {os.path.splitext(place)[0] for place in found}
+                alone = sorted(numbers.keys() - keys)
+                if alone:
+                    raise ValueError(f'{len(alone)} KEY.cls have no image of that KEY, such as KEY.jpg: {_join(alone)}')
+                for key in keys & described.keys() - numbers.keys():
+                    content = json.load(tar.extractfile(described[key]))
+                    label = content.get('label') if isinstance(content, dict) else None
+                    numbers |= {key: label} if isinstance(label, int) else {}
         except (tarfile.TarError, ValueError) as error:
             raise ValueError(f'{path!r} cannot be read as a complete, uncompressed tar file: {error}') from error
         for place, (name, image) in found.items():

@@ -127,12 +127,12 @@ def divisor(model: nn.Module) -> int:
     It is the data preprocessor's, or a multiple of it that the neck needs: RTMDet's, for example, enlarges maps by 2,
     and they do not fit those whose size a stride has rounded up.
     """
-    given = getattr(model.data_preprocessor, 'pad_size_divisor', 1)
+    given, like = getattr(model.data_preprocessor, 'pad_size_divisor', 1), next(model.parameters())
     for number in (math.lcm(given, needed) for needed in (1, 32, 64, 128)):
         with contextlib.suppress(Exception):  # whatever a module raises
             for times in range(4):
                 side = number * (128 // number + times)
-                model.extract_feat(torch.zeros(1, getattr(model.backbone, 'in_channels', 3), side, side))
+                model.extract_feat(like.new_zeros(1, getattr(model.backbone, 'in_channels', 3), side, side))
             return number
     return given  # a network for images of one size
 

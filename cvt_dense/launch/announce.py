@@ -35,8 +35,8 @@ def announce(runner: Runner, cfg: Config, datasets: dict[str, Any]) -> None:
         lines['length'] = f'{loop.get(f"max_{unit}")} {unit}, {runner.world_size * batch * steps} images a step ' + (
             f'(processes x images x accumulated steps: {runner.world_size} x {batch} x {steps})')
         scaling = cfg.get('auto_scale_lr') or {}
-        lines['optimizer'] = type_name(wrapper.optimizer) + (
-            ', as in the checkpoint' if cfg.get('resume') else f', learning rate {wrapper.optimizer.get("lr")}') + (
+        rate = 'that of the checkpoint' if cfg.get('resume') else wrapper.optimizer.get('lr')
+        lines['optimizer'] = f'{type_name(wrapper.optimizer)}, learning rate {rate}' + (
             f' for {scaling.base_batch_size} images a step' if 'base_batch_size' in scaling else '') + (
             '' if scaling.get('enable') else '; --auto-scale-lr scales it')
         if type_name(wrapper) in ('AmpOptimWrapper', 'AutocastOptimWrapper'):

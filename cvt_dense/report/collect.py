@@ -14,8 +14,9 @@ from PIL import Image
 from pycocotools import mask as mask_utils
 from pycocotools.coco import COCO
 
-from ..datasets import leaves, open_image
+from ..datasets import open_image
 from ..datasets.listing import image_name, open_file
+from ..datasets.samplers import leaves
 from ..errors import UserError
 from ..palette import choose_palette, find_font
 from . import classification, detection, segmentation

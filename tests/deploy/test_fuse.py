@@ -50,22 +50,23 @@ def test_misuse():
         fuse(CvT(ARCH))
     with pytest.raises(UserError, match='CvT'):
         fuse(nn.Linear(1, 1))
-    detector = nn.Module()
-    detector.backbone = trained()
+    detector = nn.ModuleDict(dict(backbone=trained()))
     fuse(detector)
     assert not any(p.requires_grad for p in detector.parameters())
     for strict in (True, False):
         with pytest.raises(RuntimeError, match='fuse'):
             detector.load_state_dict({}, strict=strict)
     with pytest.raises(RuntimeError, match='fused'):
-        detector.train().backbone(torch.rand(1, 3, 32, 32))
+        detector.train()['backbone'](torch.rand(1, 3, 32, 32))
 
 
 def test_weights_that_are_computed():
     model = trained()
     nn.utils.parametrizations.weight_norm(model.stage0.blocks[0].mlp.fc1)
+    before = str(model)
     with pytest.raises(UserError, match='stage0.blocks.0.mlp.fc1'):
         fuse(model)
+    assert str(model) == before  # a refusal changes nothing
 
 
 @pytest.mark.parametrize('mode', [torch.no_grad, torch.inference_mode])
