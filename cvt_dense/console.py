@@ -26,8 +26,9 @@ class ConsoleFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if not super().filter(record):
             return True
-        # Deprecations are for those who develop with a package, not for those who run it.
-        file_only = getattr(record, 'file_only', False) or 'deprecated' in record.getMessage()
+        # Deprecations are for those who develop with a package; IoUMetric's metrics have no prefix on purpose.
+        file_only = getattr(record, 'file_only', False) or any(
+            text in record.getMessage() for text in ('deprecated', 'The prefix is not set'))
         return record.levelno >= self.level and not file_only
 
 

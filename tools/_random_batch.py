@@ -4,10 +4,12 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
+from mmengine.logging import MMLogger
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.structures import InstanceData, PixelData
 
+from cvt_dense.console import add_console_filter, prints_to_log
 from cvt_dense.models import CvT, ImageClassifier, MaskedImageModel, TimmBackbone
 
 OBJECTS = 8  # an image of COCO has 7 objects, one of ADE20K 8 classes
@@ -36,10 +38,12 @@ def build_model(path: str, **backbone: Any) -> BaseModel:
     cfg.model.get('backbone', {}).update(init_cfg=None, **backbone)
     scope = cfg.get('default_scope') or 'mmengine'
     with DefaultScope.overwrite_default_scope(scope):
-        model = revert_sync_batchnorm(MODELS.build(cfg.model))
+        with prints_to_log():
+            model = revert_sync_batchnorm(MODELS.build(cfg.model))
         if not isinstance(getattr(model, 'backbone', None), (CvT, TimmBackbone)):
             raise ValueError(f'{path}: model.backbone is neither cvt_dense.CvT nor cvt_dense.TimmBackbone.')
         if torch.get_default_device().type != 'meta':
+            add_console_filter(MMLogger.get_current_instance())  # init_weights() logs a paragraph for each parameter
             model.init_weights()
     return model
 

@@ -66,8 +66,10 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
                          None)
             occurring[split] = browse.add_detection_statistics(report, split, infos, classes, scale)
         elif 'seg_map_path' in infos[0]:
-            steps = getattr(getattr(leaves(data_set)[0], 'pipeline', None), 'transforms', ())
-            occurring[split] = browse.add_pixel_statistics(report, split, infos, classes, steps)
+            leaf = leaves(data_set)[0]
+            steps = getattr(getattr(leaf, 'pipeline', None), 'transforms', ())
+            occurring[split] = browse.add_pixel_statistics(
+                report, split, infos, classes, steps, getattr(leaf, 'ignore_index', 255))
     browse.add_missing_classes(report, occurring)
     return browse.add_duplicates(report, files)
 

@@ -11,7 +11,6 @@ the exit code is 1. cvt_dense.inference has the same predictions for programs.
 import argparse
 import os
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -81,13 +80,13 @@ def _images_in(folder: Path) -> list[Path]:
 
 
 def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
-    """Return a file in ``out_dir`` for each image: ``<stem>.png``, or ``<folder>_<stem>.png`` where that is taken.
+    """Return a file in ``out_dir`` for each image: ``<stem>.png``, or ``<folder>_<stem>.png`` for all if two are equal.
 
     The file of a video has the suffix .mp4. ``_2`` follows the stem where that is taken too.
     """
-    stems, taken, pictures = Counter(image.stem for image in images), {Path(OVERVIEW).stem}, []
+    taken, pictures, unique = {Path(OVERVIEW).stem}, [], len({image.stem for image in images}) == len(images)
     for image in images:
-        stem = image.stem if stems[image.stem] == 1 else f'{image.resolve().parent.name}_{image.stem}'
+        stem = image.stem if unique else f'{image.resolve().parent.name}_{image.stem}'
         while stem in taken:
             stem += '_2'
         taken.add(stem)

@@ -45,16 +45,16 @@ def compare_detections(actual: dict[str, Tensor], expected: dict[str, Tensor]) -
     """Return the differences of a detector's outputs, each box beside one of the other side that covers its place.
 
     Two boxes whose scores are all but equal may change places, and one of two that overlap as much as suppression
-    allows may win on either side. ``unmatched`` is therefore the fraction of boxes, weighted by their score, without a
-    partner of the same label and an overlap of 0.9; the differences are of the others.
+    allows may win on either side. The first difference is therefore the fraction of boxes, weighted by their
+    score, without a partner of the same label and an overlap of 0.9; the others are of the boxes that have one.
     """
     matched, partner = _partners(actual, expected)
     back, _ = _partners(expected, actual)
     scores = expected['scores'].sum() + actual['scores'].sum()
     lost = expected['scores'][~matched].sum() + actual['scores'][~back].sum()
-    return dict(unmatched=difference(scores - lost, scores) if scores else 0., **{
+    return {'boxes without a partner': difference(scores - lost, scores) if scores else 0.} | {
         name: difference(actual[name][partner[matched]], right[matched]) for name, right in expected.items()
-        if name != 'labels' and matched.any()})
+        if name != 'labels' and matched.any()}
 
 
 def _partners(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -91,8 +91,8 @@ def check(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Tenso
         found = compare_detections(actual, expected) if detector else {
             name: difference(actual[name], value) for name, value in expected.items()}
         for name, value in found.items():
-            report(f'  {"x".join(map(str, image.shape[2:]))}, batch {len(image)}: {name} differs by {value:.2e} '
-                   f'(relative), {"within" if value <= tolerance else "ABOVE"} the tolerance of {precision}, '
+            report(f'  {"x".join(map(str, image.shape[2:]))}, batch {len(image)}, {name}: relative difference '
+                   f'{value:.2e}, {"within" if value <= tolerance else "ABOVE"} the tolerance of {precision}, '
                    f'{tolerance:g}')
             good &= value <= tolerance
     if not compared:

@@ -20,6 +20,7 @@ from ..config.class_folders import set_classes
 from ..config.data_sets import leaf_datasets, metainfo
 from ..config.published import fetch, is_published
 from ..config.read import check_exists, read_config
+from ..console import prints_to_log
 from ..datasets import open_image
 from ..deploy.exported import use_exported_model
 from ..deploy.runtime import is_exported
@@ -127,8 +128,9 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
         use_exported_model(cfg, str(checkpoint), runtime)
     if amp:
         use_autocast(cfg, amp)
-    meta = _dataset_meta(cfg)
-    network = revert_sync_batchnorm(MODELS.build(cfg.model))
+    with prints_to_log():  # packages are imported, and print then
+        meta = _dataset_meta(cfg)
+        network = revert_sync_batchnorm(MODELS.build(cfg.model))
     if whole:
         meta.update(classes=network.exported.metadata['classes'] or meta.get('classes'))
     else:

@@ -73,8 +73,11 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
             if not len(dataset):
                 raise ValueError('it is empty.')
         except (ValueError, OSError) as error:  # MMEngine's data sets raise ValueError where they are empty
-            raise UserError(f'{stage}_dataloader: the data set cannot be built, {error} Its settings are '
-                            f'{dict(loader.dataset)}.') from error
+            reason = 'no file is found. Correct data_root, data_prefix, ann_file or img_suffix.' if (
+                'concatenate' in str(error)) else error
+            settings = {key: value for key, value in loader.dataset.items() if key != 'pipeline'}
+            raise UserError(f'{stage}_dataloader: the data set cannot be built: {reason} Its settings are '
+                            f'{settings}.') from error
         datasets[stage] = dataset
     for check_one in DATASET_CHECKS if check else ():
         check_one(cfg, datasets)

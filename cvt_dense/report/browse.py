@@ -227,7 +227,7 @@ def _draw_objects(info: dict[str, Any], boxes: np.ndarray, labels: np.ndarray, c
 
 
 def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, Any]], classes: Sequence[str],
-                         pipeline: Iterable[Any]) -> set[str]:
+                         pipeline: Iterable[Any], ignored: int = 255) -> set[str]:
     """Add pixels per class of all label maps to a report; return the classes that occur.
 
     Args:
@@ -236,6 +236,7 @@ def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, A
         infos: what :func:`cvt_dense.report.collect.read_infos` returned.
         classes: class names.
         pipeline: the data set's steps, whose ``LoadAnnotations`` reads the label maps.
+        ignored: label value that counts neither in the loss nor in the scores.
     """
     load = next(step for step in pipeline if type(step).__name__ == 'LoadAnnotations')
     palette, pixels, images = choose_palette(classes), Counter(), defaultdict(list)
@@ -252,7 +253,8 @@ def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, A
             images[value].append(number)
     total = max(sum(pixels.values()), 1)
     names = dict(enumerate(classes)) | {
-        value: f'{value} (no class)' for value in pixels if not 0 <= value < len(classes)}
+        value: f'{value} ({"ignored" if value == ignored else "no class"})' for value in pixels
+        if not 0 <= value < len(classes)}
     report.add_section(f'Data: {split}', f'{len(infos)} images.')
     report.add_table(['class', 'images', 'pixels, %'], [
         [name, Cell(len(images[value]), images[value]), 100 * pixels[value] / total] for value, name in names.items()])

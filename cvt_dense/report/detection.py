@@ -12,7 +12,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from sklearn.metrics import precision_recall_curve
 
-from .label_quality import add_suspects, of_objects
+from .label_quality import CERTAIN, add_suspects, of_objects
 from .page import Cell, Report, largest
 
 # TIDE's kinds of errors (Bolya et al. 2020): tidecv's classes, and what the report calls them.
@@ -133,7 +133,9 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     _add_kinds(report, records, classes)
     _add_confusion(report, records, threshold, classes)
     _add_worst(report, errors)
-    add_suspects(report, [of_objects(record) for record in records])
+    add_suspects(report, [of_objects(record) for record in records], (
+        f' {np.count_nonzero(objects[:, 2] >= CERTAIN)} of {len(objects)} objects have a detection with a score of '
+        f'{CERTAIN} or more. Where most have none, the order says little.'))
 
 
 def _add_summary(report: Report, records: Sequence[dict[str, Any]], evaluations: dict[str, COCOeval],
@@ -151,8 +153,8 @@ def _add_summary(report: Report, records: Sequence[dict[str, Any]], evaluations:
                           'the detections in the pictures, and among missed and false objects below.')
     lost = [classes[int(k)] for k in sorted(set(objects[:, 0]) - set(detections[detections[:, 3] > 0, 0]))]
     if lost:
-        report.summary.append(f'No object of these classes is detected: {", ".join(lost)}. Check that they occur in '
-                              'the training data.')
+        report.summary.append(f'No detection hits an object of these classes at IoU 0.5: {", ".join(lost)}. Check that '
+                              'they occur in the training data.')
     return threshold
 
 

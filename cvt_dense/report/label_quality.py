@@ -69,8 +69,8 @@ def of_label_map(logits: Tensor, annotation: Tensor, known: Tensor) -> float:
     return float(torch.softmax(-own / TEMPERATURE, 0) @ own) if len(own) else 1.
 
 
-def add_suspects(report: Report, scores: Sequence[float]) -> None:
-    """Add a section with the images of the lowest scores."""
-    report.add_section('Labels that may be wrong', 'The network must not have been trained on these images.')
+def add_suspects(report: Report, scores: Sequence[float], note: str = '') -> None:
+    """Add a section with the images of the lowest scores; ``note`` follows its first sentence."""
+    report.add_section('Labels that may be wrong', f'The network must not have been trained on these images.{note}')
     report.add_pictures(np.argsort(scores, kind='stable'),
                         'Annotation and prediction of the images whose annotations have the lowest quality.')

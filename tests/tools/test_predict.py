@@ -199,7 +199,7 @@ def test_folders_and_names(tmp_path):
     images = tool.find_images([str(tmp_path / 'a'), str(tmp_path / 'b/x.jpg'), str(tmp_path / 'x_2.png')])
     assert [str(path.relative_to(tmp_path)) for path in images] == ['a/x.png', 'a/y.JPG', 'b/x.jpg', 'x_2.png']
     names = [path.name for path in tool.name_pictures(images, tmp_path / 'out')]
-    assert names == ['a_x.png', 'y.png', 'b_x.png', 'x_2.png']
+    assert names == ['a_x.png', 'a_y.png', 'b_x.png', f'{tmp_path.name}_x_2.png']
     assert tool.name_pictures(images[:1] * 2, tmp_path / 'out')[1].name == 'a_x_2.png'
     (tmp_path / 'x_2.png').unlink()
     assert len(tool.find_images([str(tmp_path)])) == 3  # class folders

@@ -1,4 +1,5 @@
 """Check annotation files in COCO's format before a data set is built."""
+import difflib
 import json
 import os
 from collections import Counter
@@ -102,8 +103,10 @@ def _check_objects(file: str, content: dict[str, Any], dataset: dict[str, Any], 
     names = [category['name'] for category in content['categories']]
     unknown = [name for name in classes if name not in names]
     if unknown:
-        raise UserError(f'{where}: metainfo.classes has {unknown[:5]}, which are no categories of {file!r}. It has '
-                        f"{names[:20]}. A single class needs a comma, ('cat', ).")
+        near = difflib.get_close_matches(unknown[0], names, 1)
+        raise UserError(f'{where}: metainfo.classes has {unknown[:5]}, which are no categories of {file!r}. ' + (
+            f'Did you mean {near[0]!r}? ' if near else '') + f'It has {len(names)}: {names[:20]}. A single class needs '
+            "a comma, ('cat', ).")
     in_file = [name for name in names if name in set(classes)]
     if in_file != list(classes):
         raise UserError(f'{where}: metainfo.classes={list(classes)} must be in the order of the categories in '
