@@ -144,7 +144,9 @@ def test_splits_are_stratified_and_grouped(tmp_path):
 @pytest.mark.parametrize('source, name, content', [
     ('yolo', 'labels/train/a.txt', '0 0.5'), ('yolo', 'labels/train/a.txt', '7 0.5 0.5 0.1 0.1'),
     ('yolo', 'data.yaml', 'names: [a'), ('yolo', 'images/train/a.png', 'no image'), ('voc', 'a.xml', '<annotation>'),
-    ('labelme', 'train/a.json', '{}'), ('coco', 'annotations/instances_val2017.json', '{"images": [')])
+    ('labelme', 'train/a.json', '{}'), ('voc', 'a.xml', '<a><size><width>80</width><height>60</height></size></a>'),
+    ('labelme', 'train/a.json', '{"imagePath": "a.png", "shapes": [], "imageWidth": 80, "imageHeight": 60}'),
+    ('coco', 'annotations/instances_val2017.json', '{"images": [')])
 def test_a_damaged_annotation_file_is_named(tmp_path, source, name, content):
     WRITERS[source](tmp_path)
     (tmp_path / name).write_text(content)
