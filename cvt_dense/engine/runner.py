@@ -68,9 +68,8 @@ class RunnerMixin:
         for last in schedulers[-1:] if isinstance(schedulers, list) else ():
             length = self.max_epochs if last.by_epoch else self.max_iters
             if last.end < length and last.param_name == 'lr' and getattr(last, 'eta_min', None) == 0:
-                raise UserError(f'param_scheduler.{len(schedulers) - 1}.end={last.end}, but train_cfg has the length '
-                                f'{length}: after {last.end} the learning rate would be 0. Give both the same value, '
-                                'in a template by the line max_iters.')
+                raise UserError(f'param_scheduler.{len(schedulers) - 1}.end={last.end}, where the learning rate is 0, '
+                                f'but train_cfg goes on to {length}. Give both one length, in a template by max_iters.')
         return schedulers
 
     def build_evaluator(self, *args, **kwargs) -> Any:

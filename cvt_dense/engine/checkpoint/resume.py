@@ -48,9 +48,7 @@ def adapt_schedules(runner: Runner, saved: dict[str, Any], ends: list[int]) -> N
     if 'world_size' not in saved or all(saved[key] == value for key, value in new.items()):
         if saved_ends != ends:
             _replay_schedules(runner, ratio)
-            runner.logger.warning(f'The schedules end at {ends}, as in the config; those of the checkpoint ended at '
-                                  f'{saved_ends}. The learning rate goes on from '
-                                  f'{runner.optim_wrapper.param_groups[0]["lr"]:g}.')
+            runner.logger.warning(f'Schedules end at {ends}, as in the config, instead of {saved_ends}, as saved.')
         return
     if (runner.auto_scale_lr or {}).get('enable', False):
         ratio = _images_of_a_step(new) / _images_of_a_step(saved)

@@ -17,7 +17,6 @@ from mmengine.registry import DATASETS, METRICS, MODELS, init_default_scope
 from tiny_training import Crash, Disturb, assert_same_end, crash, load, stop
 from torch import Tensor, nn
 
-import cvt_dense  # noqa: F401
 from cvt_dense.engine import CvTRunner
 from cvt_dense.engine.checkpoint import find_checkpoint
 from cvt_dense.errors import UserError
@@ -82,16 +81,14 @@ def run(work_dir: Path, loop: str = 'epochs', accumulated: int = 1, disturb: Dis
         **settings: Any) -> CvTRunner:
     """Start the training in ``work_dir``, or resume it if there is a checkpoint."""
     epochs, init = loop == 'epochs', find_checkpoint(str(work_dir))
-    loader = dict(dataset=dict(type='NoisyVectors'), batch_size=2, num_workers=0,
-                  sampler=dict(type='DefaultSampler' if epochs else 'InfiniteSampler', shuffle=True),
-                  collate_fn=dict(type='default_collate'))
+    sampler = dict(type='DefaultSampler' if epochs else 'InfiniteSampler', shuffle=True)
+    loader = dict(dataset=dict(type='NoisyVectors'), batch_size=2, collate_fn=dict(type='default_collate'))
     init_default_scope('mmengine')
     cfg = Config(dict(
-        model=dict(type='NoisyNet'), work_dir=str(work_dir), train_dataloader=loader,
+        model=dict(type='NoisyNet'), work_dir=str(work_dir), train_dataloader=dict(loader, sampler=sampler),
         val_dataloader=dict(loader, dataset=dict(type='NoisyVectors', noise=0.),
                             sampler=dict(type='DefaultSampler', shuffle=False)),
-        train_cfg=(dict(by_epoch=True, max_epochs=3) if epochs else
-                   dict(by_epoch=False, max_iters=ITERATIONS, val_interval=4)),
+        train_cfg=dict(by_epoch=epochs, **dict(max_epochs=3) if epochs else dict(max_iters=ITERATIONS, val_interval=4)),
         val_cfg=dict(), val_evaluator=dict(type='MeanOutput'), auto_scale_lr=dict(base_batch_size=2, enable=True),
         optim_wrapper=dict(optimizer=dict(type='AdamW', lr=0.01), accumulative_counts=accumulated),
         param_scheduler=[dict(type='LinearLR', start_factor=0.1, end=3, by_epoch=False),
