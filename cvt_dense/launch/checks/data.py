@@ -64,8 +64,8 @@ def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
             others = {path for path in images_below(dataset.data_prefix['img_path'], Counter())
                       if not path.endswith(dataset.img_suffix)} - set(label_maps)
             if others:
-                print_log(f'{where}: {len(others)} images, such as {min(others)!r}, are left out, because their names '
-                          f'do not end with img_suffix={dataset.img_suffix!r}.', logger='current', level=30)
+                print_log(f'{where}: {len(others)} images, such as {min(others)!r}, are left out: their names do not '
+                          f'end with img_suffix={dataset.img_suffix!r}.', logger='current', level=30)
         if label_maps and 'decode_head' in cfg.model:
             check_label_maps(label_maps, dataset, cfg.model.decode_head, where)
 
@@ -104,7 +104,8 @@ def check_label_maps(paths: list[str], dataset: Any, head: dict[str, Any] | list
         where: setting that names the data set, for messages.
 
     Raises:
-        UserError: a map is not one channel of whole numbers, holds other values, or every pixel is ignored.
+        UserError: a map is not one channel of whole numbers or holds other values; or every pixel is ignored, or in
+            training of one class.
     """
     shift = int(bool(dataset.metainfo.get('reduce_zero_label')))
     # A label_map leads from the data set's own classes to fewer.
@@ -131,9 +132,10 @@ def check_label_maps(paths: list[str], dataset: Any, head: dict[str, Any] | list
         print_log(f'{where}: {MAX_LABEL_MAPS} of {len(paths)} label maps are checked.', logger='current')
         paths = [paths[i * len(paths) // MAX_LABEL_MAPS] for i in range(MAX_LABEL_MAPS)]
     with ThreadPoolExecutor() as pool:
-        if not classes & set().union(*pool.map(read, paths)):
-            raise UserError(f'{where}: every pixel of the {len(paths)} label maps has an ignored value '
-                            f'({sorted(ignored)}): there is nothing to learn or to score.')
+        found = classes & set().union(*pool.map(read, paths))
+    if len(found) < min(len(classes), 2 if where == 'train_dataloader' else 1):
+        raise UserError(f'{where}: {len(paths)} label maps hold {sorted(found)} and the ignored {sorted(ignored)} '
+                        'alone: there is nothing to learn or to score. In masks of 0 and 255, write 1 for 255.')
 
 
 DATASET_CHECKS = [check_class_folders, check_files]  # each takes cfg and the data sets by stage
