@@ -310,7 +310,7 @@ def run(max_iters: int, batch_size: int, best: str, patience: int | None = None,
     loop = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=interval)
     hooks = dict(
         logger=dict(interval=min(50, interval), log_metric_by_epoch=False),
-        checkpoint=dict(by_epoch=False, interval=interval, save_best=best, rule='greater'))
+        checkpoint=dict(by_epoch=False, interval=interval, save_best=best))
     if patience is not None:
         hooks['early_stopping'] = dict(type='cvt_dense.EarlyStoppingHook', monitor=best, patience=patience)
     if balance:

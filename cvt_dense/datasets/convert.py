@@ -157,6 +157,14 @@ def encode(mask: np.ndarray) -> dict[str, Any]:
     return dict(size=found['size'], counts=found['counts'].decode())
 
 
+def check_size(sample: Sample, *given: str | float | None) -> None:
+    """Raise ``ValueError`` if an annotation file gives an image another size; 0 and None are unknown."""
+    given = tuple(int(side or 0) for side in given)
+    if all(given) and given != (sample.width, sample.height):
+        raise ValueError(f'it gives {sample.path.name} {given[0]}x{given[1]} pixels, but upright (EXIF applied) it has '
+                         f'{sample.width}x{sample.height}; correct the file, or restore the image')
+
+
 def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
     """Return an object's segmentation (polygons or run lengths), or else its box, as compressed run lengths."""
     x, y, w, h = one['bbox']
@@ -218,17 +226,19 @@ def read_voc(src: Path, data: Data) -> None:
         sample.split = splits.get(path.stem, sample.split)
         with naming(path):
             size = sample.width, sample.height
+            check_size(sample, trees[path].findtext('size/width'), trees[path].findtext('size/height'))
             crowds = [int(one.findtext('difficult') or 0) for one in trees[path].findall('object')]
             data.add_detections(sample, pascal_voc.detections_from_xml_obj(trees[path], data.classes, size)[0], crowds)
 
 
 def read_labelme(src: Path, data: Data) -> None:
     """Read JSON files, each of which names its image as ``imagePath``."""
-    shapes, names = {}, {}
+    shapes, names, sizes = {}, {}, {}
     for path in sorted(src.rglob('*.json')):
         with naming(path):
             content = json.loads(path.read_text(encoding='utf-8-sig'))
             names[path] = PureWindowsPath(content['imagePath']).name  # takes slashes too
+            sizes[path] = content.get('imageWidth'), content.get('imageHeight')
             others = {shape['shape_type'] for shape in content['shapes']} - set(labelme.SUPPORTED_SHAPE_TYPES)
             for kind in sorted(others):
                 data.notes[f'shapes of type {kind!r} were left out'].append(str(path))
@@ -237,6 +247,7 @@ def read_labelme(src: Path, data: Data) -> None:
     numbers = {name: number for number, name in enumerate(data.classes)}
     for path, sample in data.add_images(names, src, lambda image: image.name):
         with naming(path):
+            check_size(sample, *sizes[path])
             for kind, masks in (('polygon', True), ('rectangle', False)):
                 chosen = [shape for shape in shapes[path] if shape['shape_type'] == kind]
                 size = sample.width, sample.height
@@ -272,10 +283,7 @@ def _read_coco_file(content: dict[str, Any], file: Path, src: Path, images: dict
         if sample is None:
             continue
         sample.split = split_name(file.relative_to(src) / 'file')
-        size = image.get('width', sample.width), image.get('height', sample.height)
-        if size != (sample.width, sample.height):
-            raise ValueError(f'it gives {image["file_name"]} {size[0]}x{size[1]} pixels, but upright (EXIF applied) it '
-                             f'has {sample.width}x{sample.height}; correct the file, or restore the image')
+        check_size(sample, image.get('width'), image.get('height'))
     data.notes['keypoints were left out'] += [str(file) for one in content['annotations'] if one.get('keypoints')]
     for one in content['annotations']:
         sample = samples.get(one['image_id'])

@@ -11,6 +11,7 @@ from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
 from ..console import ConsoleFilter, add_console_filter, prints_to_log
+from ..errors import UserError
 
 
 class RunnerMixin:
@@ -22,6 +23,7 @@ class RunnerMixin:
     - ``compile`` compiles the backbone. MMEngine compiles the training step with the optimizer, which torch 2.13
       refuses for groups of parameters from a config, and would do again for each learning rate.
     - ``auto_scale_lr`` counts ``optim_wrapper.accumulative_counts``, which MMEngine ignores.
+    - A schedule at whose end the learning rate is 0, some iterations before the training ends, is an error.
     - While it is built, the console shows warnings only: dumps of the config, the environment and the hooks are in
       the log file.
     - It does not dump its config, which is adapted to this machine: the start of a training writes the user's
@@ -60,6 +62,24 @@ class RunnerMixin:
     def build_model(self, *args, **kwargs) -> Any:
         """Build the model; mmdet and mmseg print and warn meanwhile."""
         return super().build_model(*args, **kwargs)
+
+    def build_param_scheduler(self, *args, **kwargs) -> Any:
+        """Build the schedules, and warn where the training ends before the last of them.
+
+        Raises:
+            UserError: the learning rate would be 0 for the rest of the training.
+        """
+        schedulers = super().build_param_scheduler(*args, **kwargs)
+        for last in schedulers[-1:] if isinstance(schedulers, list) else ():
+            length = self.max_epochs if last.by_epoch else self.max_iters
+            if last.end == length or last.param_name != 'lr' or getattr(last, 'eta_min', None) != 0:
+                continue
+            text = (f'param_scheduler.{len(schedulers) - 1} ends at {last.end}, where the learning rate is 0, and the '
+                    f'training at {length}. Give both one length, in a template by max_iters.')
+            if last.end < length:
+                raise UserError(text)
+            self.logger.warning(text)
+        return schedulers
 
     def build_evaluator(self, *args, **kwargs) -> Any:
         """Build an evaluator; pycocotools and mmdet print meanwhile."""

@@ -31,9 +31,8 @@ EXPECTED = {
 
 
 def build(model: nn.Module, optimizer: dict = dict(type='AdamW', lr=LR, weight_decay=WEIGHT_DECAY), **paramwise):
-    return build_optim_wrapper(model, dict(
-        type='OptimWrapper', optimizer=dict(optimizer), paramwise_cfg=paramwise,
-        constructor='cvt_dense.LayerDecayOptimWrapperConstructor'))
+    return build_optim_wrapper(model, dict(type='OptimWrapper', optimizer=dict(optimizer), paramwise_cfg=paramwise,
+                                           constructor='cvt_dense.LayerDecayOptimWrapperConstructor'))
 
 
 class Model(nn.Module):

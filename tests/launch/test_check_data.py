@@ -1,6 +1,7 @@
 """Mistakes in detection and segmentation data end a run before it starts; the error names the setting or the file."""
 import functools
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -89,10 +90,9 @@ DETECTION = [
     (None, dict(train_dataloader__dataset__metainfo=None), 'classes'),  # CocoDataset's own 80
     (edited(TRAIN, 'annotations', category_id=77), {}, 'category_id 77'),
     (edited(VAL, 'images', width=99), {}, 'val_dataloader.*99'),
-    (edited(VAL, 'annotations', area=None), {}, "'area'"),
-    (edited(VAL, 'annotations', iscrowd=None), {}, "'iscrowd'"),
+    *((edited(VAL, 'annotations', **{key: None}), {}, f"'{key}'") for key in ('area', 'iscrowd')),
     (edited(VAL, 'annotations', segmentation=[[]]), {}, 'val_dataloader'),
-    (lambda data: edit(lambda content: content.update(annotations=[]), data), {}, 'train_dataloader: no image'),
+    (lambda data: edit(lambda content: [one.update(area=0) for one in content['annotations']], data), {}, 'no image'),
     (None, dict(val_evaluator__ann_file='{data}/' + TRAIN), r'val_evaluator\.ann_file'),
     *((without_masks(mask), {}, 'train_dataloader.* mask') for mask in (None, [[1, 2, 3, 4]]))]
 SEGMENTATION = [
@@ -100,7 +100,8 @@ SEGMENTATION = [
     (lambda data: fill(data, 9, folder='segmentation/annotations/validation'), {}, r'val_dataloader.*\[9\]'),
     (lambda data: Image.new('RGB', (64, 64)).save(next((data / MAPS).glob('*.png'))), {}, "mode 'RGB'"),
     (lambda data: next((data / MAPS).glob('*.png')).unlink(), {}, '1 of 8 files .*data_prefix'),
-    (lambda data: fill(data, 255, (64, 64), number=None), {}, 'ignored'),
+    *((lambda data, value=value: fill(data, value, (64, 64), number=None), {}, 'ignored') for value in (0, 255)),
+    (None, dict(val_dataloader__dataset__metainfo__classes=(*CLASSES, 'background')), 'order'),
     (None, dict(model__decode_head__num_classes=5), r'model\.decode_head\.num_classes')]
 
 
@@ -114,15 +115,17 @@ def test_mistakes(data, task, change, options, named):
         build(task, data, **options)
 
 
-def test_good_data_pass(data):
-    """Images without objects are left out of training only; seven classes fit seven outputs."""
+def test_good_data_pass(data, capsys):
+    """Images without objects are left out of training only; seven classes fit seven outputs; the log counts losses."""
     def remove(content):
         image = content['images'][0]['id']
         content['annotations'] = [one for one in content['annotations'] if one['image_id'] != image]
 
+    (data / 'segmentation/images/training/x.JPG').touch()
     assert {stage: len(dataset) for stage, dataset in build('segmentation', data).items()} == dict(train=8, val=4)
-    edit(remove, data), edit(remove, data, VAL)
+    edit(remove, data), edit(remove, data, VAL), edited(VAL, 'annotations', image_id=99)(data)
     assert {stage: len(dataset) for stage, dataset in build('detection', data).items()} == dict(train=7, val=4)
+    assert re.search(r'(?s)x\.JPG.*img_suffix.*val_dataloader: 1 of .*image_id', capsys.readouterr().out)
     assert len(build('detection', data, 'val', val_dataloader__dataset__metainfo__classes=CLASSES[:7],
                      model__roi_head__bbox_head__num_classes=7, model__roi_head__mask_head__num_classes=7)['val']) == 4
 

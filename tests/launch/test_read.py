@@ -32,13 +32,11 @@ def test_data_root_of_every_config(name, tmp_path):
 def test_data_root_in_wrappers_evaluators_and_below_the_old_one():
     part = dict(type='mmdet.CocoDataset', data_root='data/coco/', ann_file='annotations/train.json')
     val = dict(dataset=dict(data_root='data/coco/val/', other='data/coconut'))
+    joined = dict(type='ConcatDataset', datasets=[part, dict(part, data_root='data/coco')])
     cfg = Config(dict(
-        data_root='data/coco/',
-        train_dataloader=dict(dataset=dict(type='RepeatDataset', dataset=dict(type='ConcatDataset', datasets=[
-            part, dict(part, data_root='data/coco')]))),
-        val_dataloader=val, test_dataloader=val,
-        val_evaluator=[dict(type='mmdet.CocoMetric', ann_file='data/coco/annotations/val.json')],
-        test_evaluator=None))
+        data_root='data/coco/', train_dataloader=dict(dataset=dict(type='RepeatDataset', dataset=joined)),
+        val_dataloader=val, test_dataloader=val, test_evaluator=None,
+        val_evaluator=[dict(type='mmdet.CocoMetric', ann_file='data/coco/annotations/val.json')]))
     redirect_data_root(cfg, 'data/coco/mini')
     parts = cfg.train_dataloader.dataset.dataset.datasets
     assert [p.data_root for p in (cfg, *parts)] == ['data/coco/mini/', 'data/coco/mini/', 'data/coco/mini']

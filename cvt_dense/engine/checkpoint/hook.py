@@ -14,7 +14,7 @@ from ...fileio import PREFIX, write_atomically
 from ...registry import HOOKS
 from .evaluation import misses_evaluation, note_evaluation
 from .files import AtomicLocalBackend
-from .resume import adapt_schedules, base_lr, data_shape, move_to_same_data, skip_seen_batches
+from .resume import adapt_schedules, base_lr, data_shape, move_to_same_data, schedule_ends, skip_seen_batches
 from .stop import StopSignals
 
 
@@ -41,6 +41,8 @@ class SafeCheckpointHook(CheckpointHook):
     - A run may be continued with other numbers of processes or images: the epoch continues at the same
       fraction of the data, schedules are moved to the same epoch, and the log reports it. The learning
       rate is scaled to the new total batch where ``auto_scale_lr`` is enabled.
+    - A run may be continued with schedules of another length, such as those of a longer training. They continue as if
+      the run had begun with them, and the log reports it.
 
     Args: as for MMEngine's ``CheckpointHook``, without its file backends and ``published_keys``: checkpoints are local
         files, which ``tools/publish.py`` publishes.
@@ -50,6 +52,7 @@ class SafeCheckpointHook(CheckpointHook):
     """
 
     PREEMPTED = 'preempted.pth'
+    _default_less_keys = ['loss', 'accuracy/loss']  # MMEngine would take the latter for an accuracy
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -60,6 +63,7 @@ class SafeCheckpointHook(CheckpointHook):
         self.stop_signals = StopSignals()
         self.saved_meta: dict[str, Any] = {}
         self.configured_lr = 0.  # the config's, in whose place the checkpoint's is loaded
+        self.configured_ends: list[int] = []  # of the config's schedules, likewise
         self.due: int | None = None  # epoch or iteration of a checkpoint that waits for the optimizer's step
         self.saved = False  # whether this process has saved a checkpoint
         self.stopping = 0  # the signal after which the run ends with the optimizer's next step
@@ -70,7 +74,7 @@ class SafeCheckpointHook(CheckpointHook):
         self.saved_meta = dict(checkpoint.get('meta', {}))
         if not isinstance(runner.optim_wrapper, dict | None):  # built: the run will train
             move_to_same_data(runner, checkpoint.get('meta', {}))
-            self.configured_lr = base_lr(runner)
+            self.configured_lr, self.configured_ends = base_lr(runner), schedule_ends(runner)
 
     def before_train(self, runner: Runner) -> None:
         folder = Path(runner.work_dir)
@@ -82,7 +86,7 @@ class SafeCheckpointHook(CheckpointHook):
         runner.logger.info(f'Checkpoints will be saved to {self.out_dir}.')
         if runner.iter > 0:
             skip_seen_batches(runner)
-            adapt_schedules(runner, self.saved_meta)
+            adapt_schedules(runner, self.saved_meta, self.configured_ends)
             if self.configured_lr and abs(base_lr(runner) / self.configured_lr - 1) > 1e-6:
                 runner.logger.warning(f'The learning rate is {base_lr(runner):g}, as in the checkpoint; the config has '
                                       f'{self.configured_lr:g}, which needs a new run, with load_from=CHECKPOINT.')

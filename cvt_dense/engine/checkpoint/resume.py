@@ -34,7 +34,7 @@ def move_to_same_data(runner: Runner, meta: dict[str, Any]) -> None:
     meta['iter'] = meta['epoch'] * new['batches_per_epoch'] + batches
 
 
-def adapt_schedules(runner: Runner, saved: dict[str, Any]) -> None:
+def adapt_schedules(runner: Runner, saved: dict[str, Any], ends: list[int]) -> None:
     """Move schedules to the epoch of a resumed run, and scale its learning rates to another total batch.
 
     Learning rates are scaled where ``auto_scale_lr`` is enabled. The log lists the changes.
@@ -42,14 +42,17 @@ def adapt_schedules(runner: Runner, saved: dict[str, Any]) -> None:
     Args:
         runner: has loaded its checkpoint; called before its first iteration.
         saved: the checkpoint's ``meta`` as it was saved.
+        ends: :func:`schedule_ends` of the config. The checkpoint's schedules, if they end elsewhere, are replaced.
     """
-    new = data_shape(runner)
+    new, saved_ends, ratio = data_shape(runner), schedule_ends(runner), 1.
     if 'world_size' not in saved or all(saved[key] == value for key, value in new.items()):
+        if saved_ends != ends:
+            _replay_schedules(runner, ratio)
+            runner.logger.warning(f'Schedules end at {ends}, as in the config, instead of {saved_ends}, as saved.')
         return
-    ratio = 1.
     if (runner.auto_scale_lr or {}).get('enable', False):
         ratio = _images_of_a_step(new) / _images_of_a_step(saved)
-    if ratio != 1 or runner.iter != saved['iter']:
+    if ratio != 1 or runner.iter != saved['iter'] or saved_ends != ends:
         _replay_schedules(runner, ratio)
     runner.logger.warning(
         'Continued with {world_size} x {batch_size} images per iteration x {accumulative_counts} accumulated; the '
@@ -62,6 +65,11 @@ def adapt_schedules(runner: Runner, saved: dict[str, Any]) -> None:
 def base_lr(runner: Runner) -> float:
     """Return the learning rate without schedules, of the group of parameters where it is largest."""
     return max(group.get('initial_lr', group['lr']) for group in runner.optim_wrapper.optimizer.param_groups)
+
+
+def schedule_ends(runner: Runner) -> list[int]:
+    """Return the epoch or iteration at which each schedule ends."""
+    return [scheduler.end for scheduler in runner.param_schedulers or ()]
 
 
 def _images_of_a_step(shape: dict[str, int]) -> int:

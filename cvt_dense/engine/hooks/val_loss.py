@@ -52,7 +52,13 @@ class ValLossHook(Hook):
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(0)
+            # The sampler repeats images, so that all processes have as many; they count once.
+            left = max(len(range(runner.rank, len(runner.val_dataloader.dataset), runner.world_size)), 1)
             for batch in loader_with_annotations(runner.val_dataloader):
+                if not left:
+                    break
+                batch = {key: values[:left] for key, values in batch.items()}
+                left -= len(batch['inputs'])
                 data = preprocessor(batch, pads)
                 if any(batch.get('unreadable', ())):  # ImageDataset's black images with label -1
                     readable = [not reason for reason in batch['unreadable']]

@@ -95,7 +95,7 @@ def _check_objects(file: str, content: dict[str, Any], dataset: dict[str, Any], 
         where: setting that names the data set, for messages.
 
     Returns:
-        The annotations of the classes in the images that the file lists.
+        The annotations of the classes in the images that the file lists; of training, those that MMDetection learns.
 
     Raises:
         UserError: classes, categories, annotations or masks do not match.
@@ -117,8 +117,12 @@ def _check_objects(file: str, content: dict[str, Any], dataset: dict[str, Any], 
         raise UserError(f'{where}: {len(lost)} annotations in {file!r} have a category_id that the file does not list, '
                         f'e.g. annotation {lost[0]["id"]} with category_id {lost[0]["category_id"]!r}.')
     images = {image['id'] for image in content['images']}
-    objects = [annotation for annotation in content['annotations']
-               if annotation['image_id'] in images and categories[annotation['category_id']] in in_file]
+    named = [annotation for annotation in content['annotations'] if categories[annotation['category_id']] in in_file]
+    objects = [annotation for annotation in named if annotation['image_id'] in images and (
+        where != 'train_dataloader' or annotation['area'] > 0 and min(annotation['bbox'][2:]) >= 1)]
+    if len(objects) < len(named):
+        print_log(f'{where}: {len(named) - len(objects)} of {len(named)} annotations in {file!r} are left out: no '
+                  'image has their image_id, or, in training, area or a side is less than 1 pixel.', 'current', 30)
     if any(node.get('with_mask') for node in dicts(dataset.get('pipeline'))):
         # MMDetection ignores a mask without an area in training, but pycocotools cannot evaluate it.
         lenient = where == 'train_dataloader' and any(map(_has_mask, objects))

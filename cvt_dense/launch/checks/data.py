@@ -1,4 +1,5 @@
 """Check the classes, images and label maps of data sets that are built."""
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -9,7 +10,7 @@ from mmengine.logging import print_log
 from PIL import Image
 
 from ...config.data_sets import class_names
-from ...datasets.listing import find_missing
+from ...datasets.listing import find_missing, images_below
 from ...datasets.transforms import upright_size
 from ...errors import UserError
 from ...nodes import dicts
@@ -18,20 +19,19 @@ MAX_LABEL_MAPS = 2000  # label maps that are read before a run, which takes some
 
 
 def check_class_folders(cfg: Config, datasets: dict[str, Any]) -> None:
-    """Check that training and validation of a classifier have the same class folders, as many as it has outputs.
+    """Check that training and validation have the same classes, a classifier's as many as it has outputs.
 
     Raises:
-        UserError: the folders, by which classes are numbered, differ, or a training begins with fewer.
+        UserError: the classes are in another order, or a classifier's class folders differ or are fewer.
     """
     outputs = cfg.model.get('num_classes')
-    train, val = class_names(datasets.get('train')), class_names(datasets.get('val'))
-    if outputs is None or not train:
-        return
-    if val and train != val:
+    train, val = (list(class_names(datasets.get(stage)) or ()) for stage in ('train', 'val'))
+    if train and val and train != val and (outputs is not None or sorted(train) == sorted(val)):
         missing = [sorted({*val, *train} - set(names))[:5] for names in (train, val)]
-        raise UserError(f'the class folders, by which classes are numbered, differ: training lacks {missing[0]}, '
-                        f'validation lacks {missing[1]}. Give both the same folders.')
-    if len(train) < outputs and not cfg.get('resume'):  # a run that was started with --no-check may go on
+        raise UserError(f'the classes are numbered differently: training, {train[:5]}, lacks {missing[0]}, validation, '
+                        f'{val[:5]}, lacks {missing[1]}. Give both the same folders, or categories in one order.')
+    # A run that was started with --no-check may go on.
+    if train and outputs is not None and len(train) < outputs and not cfg.get('resume'):
         raise UserError(f'model.num_classes={outputs}, but the training set has {len(train)} class folders, '
                         f'{train[:5]}: set it to {len(train)}, correct data_root, or train anyway with --no-check.')
 
@@ -60,6 +60,12 @@ def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
                                 'Correct data_prefix or seg_map_suffix, or complete the data.')
         if 'ignore_orientation' not in str(cfg[where].dataset):
             check_sizes({info['img_path']: (info['width'], info['height']) for info in infos if 'width' in info}, where)
+        if getattr(dataset, 'img_suffix', None) and not dataset.ann_file:
+            others = {path for path in images_below(dataset.data_prefix['img_path'], Counter())
+                      if not path.endswith(dataset.img_suffix)} - set(label_maps)
+            if others:
+                print_log(f'{where}: {len(others)} images, such as {min(others)!r}, are left out: their names do not '
+                          f'end with img_suffix={dataset.img_suffix!r}.', logger='current', level=30)
         if label_maps and 'decode_head' in cfg.model:
             check_label_maps(label_maps, dataset, cfg.model.decode_head, where)
 
@@ -98,7 +104,8 @@ def check_label_maps(paths: list[str], dataset: Any, head: dict[str, Any] | list
         where: setting that names the data set, for messages.
 
     Raises:
-        UserError: a map is not one channel of whole numbers, holds other values, or every pixel is ignored.
+        UserError: a map is not one channel of whole numbers or holds other values; or every pixel is ignored, or in
+            training of one class.
     """
     shift = int(bool(dataset.metainfo.get('reduce_zero_label')))
     # A label_map leads from the data set's own classes to fewer.
@@ -125,9 +132,10 @@ def check_label_maps(paths: list[str], dataset: Any, head: dict[str, Any] | list
         print_log(f'{where}: {MAX_LABEL_MAPS} of {len(paths)} label maps are checked.', logger='current')
         paths = [paths[i * len(paths) // MAX_LABEL_MAPS] for i in range(MAX_LABEL_MAPS)]
     with ThreadPoolExecutor() as pool:
-        if not classes & set().union(*pool.map(read, paths)):
-            raise UserError(f'{where}: every pixel of the {len(paths)} label maps has an ignored value '
-                            f'({sorted(ignored)}): there is nothing to learn or to score.')
+        found = classes & set().union(*pool.map(read, paths))
+    if len(found) < min(len(classes), 2 if where == 'train_dataloader' else 1):
+        raise UserError(f'{where}: {len(paths)} label maps hold {sorted(found)} and the ignored {sorted(ignored)} '
+                        'alone: there is nothing to learn or to score. In masks of 0 and 255, write 1 for 255.')
 
 
 DATASET_CHECKS = [check_class_folders, check_files]  # each takes cfg and the data sets by stage

@@ -46,17 +46,15 @@ def train(work_dir, scores, epochs, resume=False, lr=0.1, save_best='score', rul
           **loader):
     init_default_scope('mmengine')
     data = [dict(inputs=torch.ones(1))]
-    runner = Runner(
+    Runner(
         Line(), str(work_dir), train_dataloader=DataLoader(data, **loader), val_dataloader=DataLoader(data),
         train_cfg=dict(by_epoch=True, max_epochs=epochs), val_cfg=dict(), val_evaluator=[Scores(scores)],
-        optim_wrapper=dict(optimizer=dict(type='SGD', lr=lr)), resume=resume,
-        param_scheduler=dict(type='MultiStepLR', milestones=[100], end=100),
-        load_from=find_checkpoint(str(work_dir)) if resume else None, log_level='INFO',
+        optim_wrapper=dict(optimizer=dict(type='SGD', lr=lr)), resume=resume, custom_hooks=list(hooks),
+        param_scheduler=dict(type='MultiStepLR', milestones=[100], end=100), log_level='INFO',
+        load_from=find_checkpoint(str(work_dir)) if resume else None, experiment_name=f'checkpoint_{next(RUNS)}',
         default_hooks=dict(logger=None, checkpoint=dict(
             type='cvt_dense.SafeCheckpointHook', interval=interval, max_keep_ckpts=1, save_best=save_best, rule=rule)),
-        experiment_name=f'checkpoint_{next(RUNS)}', cfg=dict(optim_wrapper=dict(optimizer=dict(lr=lr))),
-        custom_hooks=list(hooks))
-    runner.train()
+        cfg=dict(optim_wrapper=dict(optimizer=dict(lr=lr)))).train()
 
 
 def names(folder):

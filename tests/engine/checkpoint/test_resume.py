@@ -14,12 +14,12 @@ from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
 from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, METRICS, MODELS, init_default_scope
-from mmengine.runner import Runner
 from tiny_training import Crash, Disturb, assert_same_end, crash, load, stop
 from torch import Tensor, nn
 
-import cvt_dense  # noqa: F401
+from cvt_dense.engine import CvTRunner
 from cvt_dense.engine.checkpoint import find_checkpoint
+from cvt_dense.errors import UserError
 
 ITERATIONS = 12  # three epochs of four
 RUNS = itertools.count()
@@ -62,7 +62,7 @@ class MeanOutput(BaseMetric):
         return dict(score=sum(results))
 
 
-class QuickRunner(Runner):
+class QuickRunner(CvTRunner):
     """Does not look for compilers and GPUs, which takes longer than these runs."""
 
     def _log_env(self, env_cfg: dict[str, Any]) -> None:
@@ -78,19 +78,17 @@ def _handlers():
 
 
 def run(work_dir: Path, loop: str = 'epochs', accumulated: int = 1, disturb: Disturb | None = None,
-        **settings: Any) -> Runner:
+        **settings: Any) -> CvTRunner:
     """Start the training in ``work_dir``, or resume it if there is a checkpoint."""
     epochs, init = loop == 'epochs', find_checkpoint(str(work_dir))
-    loader = dict(dataset=dict(type='NoisyVectors'), batch_size=2, num_workers=0,
-                  sampler=dict(type='DefaultSampler' if epochs else 'InfiniteSampler', shuffle=True),
-                  collate_fn=dict(type='default_collate'))
+    sampler = dict(type='DefaultSampler' if epochs else 'InfiniteSampler', shuffle=True)
+    loader = dict(dataset=dict(type='NoisyVectors'), batch_size=2, collate_fn=dict(type='default_collate'))
     init_default_scope('mmengine')
     cfg = Config(dict(
-        model=dict(type='NoisyNet'), work_dir=str(work_dir), train_dataloader=loader,
+        model=dict(type='NoisyNet'), work_dir=str(work_dir), train_dataloader=dict(loader, sampler=sampler),
         val_dataloader=dict(loader, dataset=dict(type='NoisyVectors', noise=0.),
                             sampler=dict(type='DefaultSampler', shuffle=False)),
-        train_cfg=(dict(by_epoch=True, max_epochs=3) if epochs else
-                   dict(by_epoch=False, max_iters=ITERATIONS, val_interval=4)),
+        train_cfg=dict(by_epoch=epochs, **dict(max_epochs=3) if epochs else dict(max_iters=ITERATIONS, val_interval=4)),
         val_cfg=dict(), val_evaluator=dict(type='MeanOutput'), auto_scale_lr=dict(base_batch_size=2, enable=True),
         optim_wrapper=dict(optimizer=dict(type='AdamW', lr=0.01), accumulative_counts=accumulated),
         param_scheduler=[dict(type='LinearLR', start_factor=0.1, end=3, by_epoch=False),
@@ -151,3 +149,13 @@ def test_another_batch_size(tmp_path, schedule, capsys):
     assert 'load_from' not in capsys.readouterr().out
     run(tmp_path, **{'optim_wrapper.optimizer.lr': 0.05}, **settings)
     assert 'load_from' in capsys.readouterr().out  # how another learning rate would be taken
+
+
+def test_a_longer_training(tmp_path):
+    """Its rate is that of a run that began with its length; a rate of 0 for the rest of a training is an error."""
+    shorter, longer = ([dict(type='PolyLR', eta_min=0., end=end, by_epoch=False)] for end in (ITERATIONS, 24))
+    run(tmp_path, 'iterations', param_scheduler=shorter)
+    with pytest.raises(UserError, match='param_scheduler.0.end=12'):
+        run(tmp_path, 'iterations', param_scheduler=shorter, **{'train_cfg.max_iters': 24})
+    runner = run(tmp_path, 'iterations', param_scheduler=longer, **{'train_cfg.max_iters': 18})
+    assert runner.optim_wrapper.param_groups[0]['lr'] == pytest.approx(0.01 * 5 / 23)  # it is 0 before the last one

@@ -8,7 +8,7 @@ from load_tool import ROOT, run_tool
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
-from tiny_training import load, write_config
+from tiny_training import load, start_two, write_config
 
 from cvt_dense.engine.hooks.val_loss import loader_with_annotations
 
@@ -31,10 +31,9 @@ def test_detection_and_segmentation(shapes, tmp_path, task):
     config = tmp_path / 'config.py'
     config.write_text(f"_base_ = '{ROOT}/configs/{CONFIGS[task]}.py'\n" + AUGMENTS[task])
     for name, flags in (('with', ['--val-loss']), ('without', [])):
-        run_tool('train', config, '--data-root', shapes / task, '--work-dir', tmp_path / name,
-                  *flags, '--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=1',
-                  'train_dataloader.batch_size=2', 'val_dataloader.batch_size=2', 'train_dataloader.num_workers=0',
-                  'val_dataloader.num_workers=0')
+        run_tool('train', config, '--data-root', shapes / task, '--work-dir', tmp_path / name, *flags, '--cfg-options',
+                 'train_cfg.max_iters=2', 'train_cfg.val_interval=1', 'train_dataloader.batch_size=2',
+                 'val_dataloader.batch_size=2', 'train_dataloader.num_workers=0', 'val_dataloader.num_workers=0')
     first, second = evaluations(tmp_path / 'with')
     parts = {'detection': ('loss_rpn_cls', 'loss_cls', 'loss_bbox', 'loss_mask'),
              'segmentation': ('decode.loss_ce', 'aux.loss_ce')}[task]
@@ -69,12 +68,15 @@ def test_annotations_are_those_of_the_resized_image(shapes, task):
 
 
 def test_classification(tmp_path):
-    """It is the cross entropy that the metric computes of averaged weights, without images that cannot be read."""
+    """It is the metric's cross entropy of averaged weights, without unreadable images, of 99 in two processes too."""
     config = write_config(tmp_path)
-    for name in ('dark/000', 'light/049'):  # the latter alone in its batch
+    (tmp_path / 'data/val/dark/003.png').unlink()
+    for name in ('dark/001', 'light/049'):  # the latter alone in its batch
         (tmp_path / f'data/val/{name}.png').write_bytes(b'')
-    run_tool('train', config, '--work-dir', tmp_path / 'run', '--val-loss', '--cfg-options', 'train_cfg.max_epochs=2',
-              'train_cfg.val_interval=1', 'param_scheduler.1.end=2', 'val_dataloader.batch_size=3')
+    options = 'train_cfg.max_epochs=2', 'train_cfg.val_interval=1', 'val_dataloader.batch_size=7'
+    with start_two('tools/train.py', config, '--work-dir', tmp_path / 'run', '--val-loss', '--cfg-options', *options,
+                   output=tmp_path / 'output') as processes:
+        assert [process.finish() for process in processes]
     found = evaluations(tmp_path / 'run')
     assert len(found) == 2 and found[0]['val/loss'] != found[1]['val/loss']
     assert [r['val/loss'] for r in found] == pytest.approx([r['accuracy/loss'] for r in found], rel=1e-6)
