@@ -50,10 +50,9 @@ def test_a_whole_detector_in_bfloat16(monkeypatch):
         batch = random_batch(model, 1, (96, 128))
     monkeypatch.setattr('mmengine.device.utils.DEVICE', 'cuda')
     dtypes = []
-    sum(value.sum() for losses in model(**batch, mode='loss').values()
-        for value in (losses if isinstance(losses, list) else [losses])).backward()
+    model.parse_losses(model(**batch, mode='loss'))[0].backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
     model.neck.register_forward_hook(lambda module, args, maps: dtypes.append(maps[0].dtype))
     found = model.eval()(**batch, mode='predict')[0].pred_instances
-    assert found.bboxes.dtype == found.scores.dtype == torch.float32 and dtypes == [torch.bfloat16]
+    assert (*dtypes, found.bboxes.dtype, found.scores.dtype) == (torch.bfloat16, torch.float32, torch.float32)
     assert (found.bboxes != found.bboxes.bfloat16()).any(1).float().mean() > .5  # not rounded

@@ -31,18 +31,13 @@ def test_equals_plain_and_counts_once(norm, kwargs):
     assert [tensor.item() for tensor in got if tensor.dtype == torch.int64] == [1] * 6
 
 
-@torch.library.custom_op('tests::noise', mutates_args=())
-def noise(x: torch.Tensor) -> torch.Tensor:
-    """Draw random numbers in the attention, as CUDA's kernels do for dropout."""
-    return torch.rand_like(x)
-
-
 def test_dropout_inside_of_the_kernel(monkeypatch):
-    plain = attention.softmax_attention
+    """A kernel that draws random numbers, as CUDA's do for dropout: the numbers of other layers are not shifted."""
+    plain, noise = attention.softmax_attention, torch.library.custom_op(
+        'tests::noise', torch.rand_like, mutates_args=(), schema='(Tensor x) -> Tensor')
     monkeypatch.setattr(attention, 'softmax_attention', lambda *args: plain(*args[:5]) * noise(args[0].detach()))
     monkeypatch.setattr(cvt, 'ATTENTION_KERNELS', [torch.ops.tests.noise.default])
-    rates = dict(attn_drop_rate=.1, drop_rate=.1)
-    assert_equal(trained_once(True, **rates), trained_once(False, **rates))
+    assert_equal(*(trained_once(with_cp, attn_drop_rate=.1, drop_rate=.1) for with_cp in (True, False)))
 
 
 def saved_bytes(run) -> int:
