@@ -61,9 +61,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from cvt_dense import weights
     with report_errors(ValueError, OSError):
-        state_dict = weights.select_weights(weights.read_checkpoint(args.src), args.weights, args.src)
+        content = weights.read_checkpoint(args.src)
+        state_dict = weights.select_weights(content, args.weights, args.src)
+        names = (content.get('meta') or {}).get('dataset_meta') or {}  # by which a test numbers its class folders
         if args.map_head:
-            state_dict = weights.map_head(state_dict, *(path.read_text().splitlines() for path in args.map_head))
+            old, new = (path.read_text().splitlines() for path in args.map_head)
+            state_dict, names = weights.map_head(state_dict, old, new), dict(classes=new)
         authors = weights.convert(state_dict, 'microsoft')
         others = [key for key in authors if not re.match(r'(stage|norm)\d*\.|head\.', key)]
         if others and args.to in ('microsoft', 'huggingface'):
@@ -78,9 +81,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         with atomic_path(dst) as partial:
             if dst.suffix == '.safetensors':
                 converted = {key: value.contiguous() for key, value in converted.items()}
-                safetensors.torch.save_file(converted, partial, metadata=dict(format='pt'))
+                about = dict(dataset_meta=json.dumps(names)) if names and args.to == 'cvt_dense' else {}
+                safetensors.torch.save_file(converted, partial, metadata=dict(about, format='pt'))
             else:
-                torch.save(dict(state_dict=converted, meta={}) if args.to == 'cvt_dense' else converted, partial)
+                meta = dict(dataset_meta=names) if names else {}
+                torch.save(dict(state_dict=converted, meta=meta) if args.to == 'cvt_dense' else converted, partial)
         for path, text in config.items():
             write_atomically(path, text)
     print(f'{len(converted)} of {len(state_dict)} tensors from {args.src} to {dst} ({args.to})')

@@ -102,7 +102,8 @@ def publish(cfg: Config, checkpoint: dict[str, Any], folder: Path) -> None:
     read_published(folder)
     meta = (checkpoint.get('meta') or {}).get('dataset_meta') or {}
     names = json.dumps({key: meta[key] for key in ('classes', 'palette') if meta.get(key)})
-    tensors = {key: value.contiguous() for key, value in select_weights(checkpoint).items()}
+    # RTMDet's levels share convolutions; safetensors refuses tensors that share memory.
+    tensors = {key: value.contiguous().clone() for key, value in select_weights(checkpoint).items()}
     with atomic_path(folder / WEIGHTS) as partial:
         safetensors.torch.save_file(tensors, partial, metadata=dict(format='pt', dataset_meta=names))
         partial.chmod(0o644)  # safetensors lets no one else read it

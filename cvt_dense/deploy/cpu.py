@@ -29,8 +29,8 @@ def use_cpu_kernels(model: nn.Module, kernels: Kernels | None = None) -> None:
     the memory format ``channels_last``, unless mmcv has compiled operators, some of which read such maps wrongly.
 
     Call it last, after :func:`.fuse.fuse`. Gradients, other devices, other dtypes, compilers and exporters use
-    PyTorch's own implementations. A weight that changes is packed again, unless it is written through ``.data``, which
-    PyTorch does not count as a change.
+    PyTorch's own implementations. A weight that changes is packed again, unless it is written through ``.data`` or by a
+    fused optimizer, which PyTorch does not count as changes.
 
     Args:
         model: any model, such as a CvT, a Swin, or a whole detector; on the CPU.

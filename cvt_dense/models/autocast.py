@@ -4,6 +4,7 @@ from typing import Any
 import torch
 from mmengine.model import BaseModel
 from mmengine.registry import MODELS as ROOT_MODELS
+from torch import Tensor
 
 from ..registry import MODELS
 
@@ -11,8 +12,9 @@ from ..registry import MODELS
 class AutocastMixin:
     """A model whose ``forward`` runs in ``torch.autocast``.
 
-    Boxes and scores of detectors are returned in float32, because metrics convert them to NumPy, which has no bfloat16.
-    Other outputs have the precision that autocast gives them.
+    Detectors decode and suppress boxes in float32, see :func:`autocast_model`, and return boxes and scores in it,
+    because metrics convert them to NumPy, which has no bfloat16. Other outputs have the precision that autocast gives
+    them.
     """
 
     autocast_dtype: torch.dtype
@@ -40,4 +42,19 @@ def autocast_model(dtype: str, replaces: str | type, **model: Any) -> BaseModel:
     with ROOT_MODELS.switch_scope_and_registry(None) as registry:
         base = registry.get(replaces) if isinstance(replaces, str) else replaces
         attributes = dict(autocast_dtype=dict(bf16=torch.bfloat16, fp16=torch.float16)[dtype])
-        return type(base.__name__, (AutocastMixin, base), attributes)(**model)
+        network = type(base.__name__, (AutocastMixin, base), attributes)(**model)
+    # mmdet decodes boxes in the type of its heads' outputs. bfloat16 rounds places to multiples of 8 pixels, and
+    # batched NMS adds the class's number times the image's side, where half precision cannot tell boxes apart.
+    for module in network.modules():
+        if hasattr(module, 'predict_by_feat'):
+            module.register_forward_hook(lambda _, args, outputs: to_float32(outputs))
+        if hasattr(module, 'map_roi_levels'):  # it rounds boxes to the type of its maps
+            module.register_forward_pre_hook(lambda _, args: to_float32(args))
+    return network
+
+
+def to_float32(values: Any) -> Any:
+    """Return the floating-point tensors in nested tuples and lists in float32, and everything else as it is."""
+    if isinstance(values, (tuple, list)):
+        return type(values)(map(to_float32, values))
+    return values.float() if isinstance(values, Tensor) and values.is_floating_point() else values

@@ -463,7 +463,8 @@ ATTENTION_KERNELS = [
 
 def _checkpoint_contexts(block: nn.Module) -> tuple[AbstractContextManager, AbstractContextManager]:
     """Return the contexts of a block's first and second pass: the first keeps what attention kernels return."""
-    keep, reuse = create_selective_checkpoint_contexts(ATTENTION_KERNELS)
+    # CUDA's kernels draw dropout themselves: one that is not repeated would shift the numbers of all further dropout.
+    keep, reuse = create_selective_checkpoint_contexts([] if block.attn.attn_drop_rate else ATTENTION_KERNELS)
     # torch.compile accepts these two alone; in its graph the update of statistics happens once.
     return keep, reuse if torch.compiler.is_compiling() else _second_pass(block, reuse)
 

@@ -133,12 +133,14 @@ def map_head(state_dict: StateDict, source: Sequence[str], target: Sequence[str]
         target: names of the new head's classes, in order.
 
     Raises:
-        ValueError: the head does not have ``source``'s number of rows, or lacks a class of ``target``.
+        ValueError: the head does not have ``source``'s number of rows, or not one class of a name of ``target``.
     """
     keys = [key for key in state_dict if key.split('.')[0] in ('head', 'head_dist', 'classifier')]
     numbers = {len(state_dict[key]) for key in keys}
     if numbers != {len(source)}:
         raise ValueError(f'the head has {sorted(numbers)} rows, but the list of its classes has {len(source)} names.')
+    if wrong := [name for name in target if source.count(name) != 1]:
+        raise ValueError(f'the list of its classes has {source.count(wrong[0])} named {wrong[0]!r}: allowed is 1.')
     rows = [source.index(name) for name in target]
     return {key: value[rows] if key in keys else value for key, value in state_dict.items()}
 

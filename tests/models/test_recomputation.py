@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cvt_dense.models import CvT
+from cvt_dense.models import CvT, attention, cvt
 
 ARCH = dict(embed_dims=[8, 24], depths=[1, 1], num_heads=[1, 3])
 
@@ -13,7 +13,7 @@ def trained_once(with_cp, norm='BN', **kwargs):
     torch.manual_seed(1)
     model = CvT(ARCH, with_cp=with_cp, norm_cfg=dict(type=norm), **kwargs).train()
     outs = model(torch.rand(2, 3, 40, 48))
-    sum((y**2).mean() for y in outs).backward()
+    sum((y**3).sum() for y in outs).backward()  # that of squares is 0 after LayerNorm
     return [*outs, *(p.grad for p in model.parameters()), *model.buffers()]
 
 
@@ -29,6 +29,15 @@ def test_equals_plain_and_counts_once(norm, kwargs):
     got = trained_once(True, norm, **kwargs)
     assert_equal(got, trained_once(False, **kwargs))
     assert [tensor.item() for tensor in got if tensor.dtype == torch.int64] == [1] * 6
+
+
+def test_dropout_inside_of_the_kernel(monkeypatch):
+    """A kernel that draws random numbers, as CUDA's do for dropout: the numbers of other layers are not shifted."""
+    plain, noise = attention.softmax_attention, torch.library.custom_op(
+        'tests::noise', torch.rand_like, mutates_args=(), schema='(Tensor x) -> Tensor')
+    monkeypatch.setattr(attention, 'softmax_attention', lambda *args: plain(*args[:5]) * noise(args[0].detach()))
+    monkeypatch.setattr(cvt, 'ATTENTION_KERNELS', [torch.ops.tests.noise.default])
+    assert_equal(*(trained_once(with_cp, attn_drop_rate=.1, drop_rate=.1) for with_cp in (True, False)))
 
 
 def saved_bytes(run) -> int:

@@ -8,7 +8,7 @@ import torch
 from load_tool import run_tool
 
 from cvt_dense.models import ImageClassifier
-from cvt_dense.weights import FORMATS, convert
+from cvt_dense.weights import FORMATS, convert, load_weights_file
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 3), num_heads=(1, 3, 6))
 
@@ -46,11 +46,15 @@ def test_round_trip_is_bit_identical_and_transformers_reads_it(tmp_path, model):
 
 @pytest.mark.parametrize('name', FORMATS)
 def test_head_of_other_classes(tmp_path, model, name):
-    torch.save(convert(model.state_dict(), name), tmp_path / 'old.pth')
+    content = dict(state_dict=convert(model.state_dict(), name), meta=dict(dataset_meta=dict(classes=tuple('abcde'))))
+    torch.save(content, tmp_path / 'old.pth')
+    run(tmp_path / 'old.pth', tmp_path / 'old.safetensors', '--to', 'cvt_dense')
     (tmp_path / 'old.txt').write_text('n01\nn02\nn03\nn04\nn05\n')
     (tmp_path / 'new.txt').write_text('n03\nn01\n')
     run(tmp_path / 'old.pth', tmp_path / 'new.pth', '--to', 'cvt_dense', '--map-head', tmp_path / 'old.txt',
         tmp_path / 'new.txt')
+    names = [load_weights_file(str(tmp_path / file))['meta'] for file in ('old.safetensors', 'new.pth')]
+    assert [meta['dataset_meta']['classes'] for meta in names] == [list('abcde'), ['n03', 'n01']]
     new = torch.load(tmp_path / 'new.pth')['state_dict']
     for key, value in model.state_dict().items():
         assert torch.equal(new[key], value[[2, 0]] if key.startswith('head.') else value)

@@ -29,6 +29,7 @@ def test_round_trips_give_the_very_same_tensors_in_the_same_order(ours, way):
 def test_wrong_input_is_named(ours):
     with pytest.raises(ValueError, match='fc.weight'):
         convert({'fc.weight': torch.zeros(1)}, 'microsoft')
-    for old, new, wrong in ((['ant', 'bee'], ['ant'], '2 names'), (list('abcde'), ['a', 'fox'], 'fox')):
+    for old, new, wrong in ((['ant', 'bee'], ['ant'], '2 names'), (list('abcde'), ['a', 'fox'], 'fox'),
+                            (list('abcda'), ['d', 'a'], '2 named')):
         with pytest.raises(ValueError, match=wrong):
             map_head(ours, old, new)
