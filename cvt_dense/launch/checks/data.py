@@ -1,5 +1,4 @@
 """Check the classes, images and label maps of data sets that are built."""
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -61,7 +60,7 @@ def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
         if 'ignore_orientation' not in str(cfg[where].dataset):
             check_sizes({info['img_path']: (info['width'], info['height']) for info in infos if 'width' in info}, where)
         if getattr(dataset, 'img_suffix', None) and not dataset.ann_file:
-            others = {path for path in images_below(dataset.data_prefix['img_path'], Counter())
+            others = {path for path in images_below(dataset.data_prefix['img_path'])
                       if not path.endswith(dataset.img_suffix)} - set(label_maps)
             if others:
                 print_log(f'{where}: {len(others)} images, such as {min(others)!r}, are left out: their names do not '
