@@ -13,18 +13,14 @@ NUM_LAYERS = 1 + 5 + 1  # stem, blocks, the rest
 # Parameter of the backbone to (layer, does it decay): a stage's embedding goes with its first block.
 EXPECTED = {
     'stage0.patch_embed.proj.weight': (0, True),
-    'stage0.patch_embed.proj.bias': (0, False),
     'stage0.patch_embed.norm.weight': (0, False),
     'stage0.blocks.0.attn.conv_proj_q.conv.weight': (1, True),  # depth-wise convolutions decay
     'stage0.blocks.0.attn.conv_proj_q.bn.weight': (1, False),
-    'stage0.blocks.0.attn.conv_proj_q.bn.bias': (1, False),
     'stage0.blocks.0.norm1.weight': (1, False),
     'stage1.patch_embed.proj.weight': (2, True),
-    'stage1.blocks.0.mlp.fc1.weight': (2, True),
     'stage1.blocks.1.mlp.fc1.bias': (3, False),
     'stage2.cls_token': (4, False),
     'stage2.patch_embed.proj.weight': (4, True),
-    'stage2.blocks.0.attn.proj_v.weight': (4, True),
     'stage2.blocks.1.attn.proj.weight': (5, True),
     'norm2.weight': (6, False),
 }

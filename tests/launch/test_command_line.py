@@ -22,8 +22,7 @@ def test_a_mistake_of_the_code_keeps_its_traceback():
 
 
 @pytest.mark.parametrize('flags, named', [
-    (dict(slice=64, tta=True), '--tta'),
-    (dict(checkpoint='a.onnx', fuse=True), '--fuse'),
+    (dict(slice=64, tta=True), '--tta'), (dict(checkpoint='a.onnx', fuse=True), '--fuse'),
     (dict(checkpoint='a.xml', autocast='bf16'), '--amp')])
 def test_flags_that_do_not_go_together(flags, named):
     flags = TestFlags(**dict(dict(config='mine.py', checkpoint='a.pth'), **flags))
