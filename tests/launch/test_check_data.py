@@ -125,7 +125,7 @@ def test_good_data_pass(data, capsys):
     assert {stage: len(dataset) for stage, dataset in build('segmentation', data).items()} == dict(train=8, val=4)
     edit(remove, data), edit(remove, data, VAL), edited(VAL, 'annotations', image_id=99)(data)
     assert {stage: len(dataset) for stage, dataset in build('detection', data).items()} == dict(train=7, val=4)
-    assert re.search(r'(?s)x\.JPG.*img_suffix.*val_dataloader: 1 of .*image_id', capsys.readouterr().out)
+    assert re.search(r'(?s)x\.JPG.*1 of 8 .*filter_empty_gt.*val_dataloader: 1 of .*image_id', capsys.readouterr().out)
     assert len(build('detection', data, 'val', val_dataloader__dataset__metainfo__classes=CLASSES[:7],
                      model__roi_head__bbox_head__num_classes=7, model__roi_head__mask_head__num_classes=7)['val']) == 4
 

@@ -123,6 +123,10 @@ def _check_objects(file: str, content: dict[str, Any], dataset: dict[str, Any], 
     if len(objects) < len(named):
         print_log(f'{where}: {len(named) - len(objects)} of {len(named)} annotations in {file!r} are left out: no '
                   'image has their image_id, or, in training, area or a side is less than 1 pixel.', 'current', 30)
+    empty = len(images - {annotation['image_id'] for annotation in objects})
+    if empty and where == 'train_dataloader' and (dataset.get('filter_cfg') or {}).get('filter_empty_gt'):
+        print_log(f'{where}: {empty} of {len(images)} images in {file!r} have no object of the classes and are left '
+                  'out; with filter_cfg.filter_empty_gt=False they are not.', 'current', 30)
     if any(node.get('with_mask') for node in dicts(dataset.get('pipeline'))):
         # MMDetection ignores a mask without an area in training, but pycocotools cannot evaluate it.
         lenient = where == 'train_dataloader' and any(map(_has_mask, objects))
