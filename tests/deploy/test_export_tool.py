@@ -89,7 +89,7 @@ def test_inputs_are_those_of_the_runner(network, data, tmp_path):
 def test_the_tool_writes_and_says_so(export, network, tmp_path):
     out = export('classification', tmp_path / 'new/a.xml', '--precision', 'bf16', '--raw-input')
     assert sorted(path.name for path in (tmp_path / 'new').iterdir()) == ['a.bin', 'a.xml']
-    assert re.search(r'a.xml: done, \d+\.\d\d MB', out) and '64x64, batch 2: logits' in out
+    assert re.search(r'a.xml: done, \d+\.\d\d MB', out) and '64x64, batch 2, logits' in out
     about = open_exported(tmp_path / 'new/a.xml').metadata
     assert about['classes'] == network('classification').classes and about['config'] == 'classification.py'
     assert re.fullmatch('[0-9a-f]{64}', about['config_hash'])
