@@ -5,7 +5,7 @@
 #
 # It may be interrupted and run again; when nothing is to be done it takes a second. mmcv has no wheel on the package
 # index. With OPS=torch, the default, its wheel is pure Python and cvt_dense.ops has the operators; with OPS=compiled
-# they are compiled, which takes 5 to 20 minutes, and for GPUs much longer. Wheels are kept in ${XDG_CACHE_HOME:-~/.cache}/cvt_dense/wheels.
+# they are compiled, which takes 5 to 20 minutes, and for GPUs half an hour. Wheels are kept in ${XDG_CACHE_HOME:-~/.cache}/cvt_dense/wheels.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -115,7 +115,7 @@ PY
             "$python" -m tarfile -e "$build"/*.tar.gz "$build/unpacked"
             mv "$build"/unpacked/* "$build/src"
         fi
-        say "compiling the operators of $mmcv, once: 5 to 20 minutes on 2 cores, for GPUs much longer (log: $build/log)"
+        say "compiling the operators of $mmcv, once: 5 to 20 minutes on 2 cores, for GPUs half an hour (log: $build/log)"
         PATH=$(cd "$venv/bin" && pwd):$PATH  # has ninja, without which setuptools compiles one file at a time
         export MMCV_WITH_OPS=1 MAX_JOBS=${MAX_JOBS:-$(getconf _NPROCESSORS_ONLN)} CFLAGS="${CFLAGS:-} -g0"
         pip --verbose --verbose wheel --no-deps --no-build-isolation --no-cache-dir -w "$build/wheel" "$build/src" 2>&1 |
