@@ -58,11 +58,6 @@ class RunnerMixin:
             auto_scale_lr = dict(auto_scale_lr, base_batch_size=auto_scale_lr['base_batch_size'] / counts)
         super().scale_lr(optim_wrapper, auto_scale_lr)
 
-    @prints_to_log()
-    def build_model(self, *args, **kwargs) -> Any:
-        """Build the model; mmdet and mmseg print and warn meanwhile."""
-        return super().build_model(*args, **kwargs)
-
     def build_param_scheduler(self, *args, **kwargs) -> Any:
         """Build the schedules, and warn where the training ends before the last of them.
 

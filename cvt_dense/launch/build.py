@@ -2,6 +2,7 @@
 import copy
 import inspect
 import os
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,7 +99,9 @@ def build_runner(cfg: Config, user_cfg: Config, datasets: dict[str, Any]) -> Run
     arguments = {name: copy.deepcopy(cfg[name]) for name in names}
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
         arguments[f'{stage}_dataloader'] = dict(arguments[f'{stage}_dataloader'], dataset=dataset)
-    runner = runner_class(**arguments, cfg=cfg)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # mmseg warns of its own defaults
+        runner = runner_class(**arguments, cfg=cfg)
     # Every checkpoint has the config's text, whose formatting would take longer than writing a small network.
     runner.cfg = Config(dict(user_cfg.items()), user_cfg.text, user_cfg.filename, user_cfg.env_variables,
                         format_python_code=False)
