@@ -46,8 +46,9 @@ while (table.tagName != 'TABLE') table = table.nextElementSibling;
 const cell = table.querySelector('td[data-images]');
 cell.click();
 const pictures = [...document.querySelectorAll('#shown img')];
-Promise.all(pictures.map(one => { one.loading = 'eager'; return one.decode(); })).then(() => {
-  document.body.dataset.decoded = pictures.length + ' of ' + cell.dataset.images.split(',').length; });
+pictures.forEach(one => { one.loading = 'eager'; });
+addEventListener('load', () => { document.body.dataset.decoded =
+  pictures.filter(one => one.naturalWidth).length + ' of ' + cell.dataset.images.split(',').length; });
 </script>"""
 
 
