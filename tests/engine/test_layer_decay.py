@@ -16,7 +16,6 @@ EXPECTED = {
     'stage0.patch_embed.norm.weight': (0, False),
     'stage0.blocks.0.attn.conv_proj_q.conv.weight': (1, True),  # depth-wise convolutions decay
     'stage0.blocks.0.attn.conv_proj_q.bn.weight': (1, False),
-    'stage0.blocks.0.norm1.weight': (1, False),
     'stage1.patch_embed.proj.weight': (2, True),
     'stage1.blocks.1.mlp.fc1.bias': (3, False),
     'stage2.cls_token': (4, False),
