@@ -5,7 +5,8 @@
 #
 # It may be interrupted and run again; when nothing is to be done it takes a second. mmcv has no wheel on the package
 # index. With OPS=torch, the default, its wheel is pure Python and cvt_dense.ops has the operators; with OPS=compiled
-# they are compiled, which takes 5 to 20 minutes, and for GPUs half an hour. Wheels are kept in ${XDG_CACHE_HOME:-~/.cache}/cvt_dense/wheels.
+# they are compiled, which takes 5 to 20 minutes, and for GPUs half an hour. Wheels are kept in
+# ${XDG_CACHE_HOME:-~/.cache}/cvt_dense/wheels.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

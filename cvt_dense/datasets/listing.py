@@ -81,9 +81,12 @@ def list_images(root: str, classes: Sequence[str] | None = None,
         by_class[name if labelled else ''].append(image)
     others: Counter[str] = Counter()  # files that are no images, by their suffix
     for name in () if tars else _folders(root) if labelled else ('', ):
-        files = list(files_below(os.path.join(root, name)))
-        by_class[name] = [dict(img_path=path) for path in files if is_image(path)]
-        others.update(os.path.splitext(path)[1].lower() for path in files if not is_image(path))
+        images = by_class[name]  # stays empty where a folder has none, which is an error below
+        for path in files_below(os.path.join(root, name)):
+            if is_image(path):
+                images.append(dict(img_path=path))
+            else:
+                others[os.path.splitext(path)[1].lower()] += 1
     if others:
         print_log(f'{root!r}: {others.total()} files without the suffix of an image were left out: '
                   f'{", ".join(f"{n} *{suffix}" for suffix, n in others.most_common(5))}.', logger='current')

@@ -72,13 +72,12 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
         try:
             dataset = DATASETS.build(copy.deepcopy(loader.dataset))
             if not len(dataset):
-                raise ValueError('it is empty.')
+                raise ValueError('it is empty')
         except (ValueError, OSError) as error:  # MMEngine's data sets raise ValueError where they are empty
-            reason = 'no file is found. Correct data_root, data_prefix, ann_file or img_suffix.' if (
-                'concatenate' in str(error)) else error
             settings = {key: value for key, value in loader.dataset.items() if key != 'pipeline'}
-            raise UserError(f'{stage}_dataloader: the data set cannot be built: {reason} Its settings are '
-                            f'{settings}.') from error
+            reason = str(error).rstrip('.')
+            raise UserError(f'{stage}_dataloader: the data set cannot be built: {reason}. If it finds no file, correct '
+                            f'data_root, data_prefix, ann_file or img_suffix. Its settings are {settings}.') from error
         datasets[stage] = dataset
     for check_one in DATASET_CHECKS if check else ():
         check_one(cfg, datasets)
