@@ -23,12 +23,13 @@ def announce(runner: Runner, cfg: Config, datasets: dict[str, Any]) -> None:
     millions = sum(parameter.numel() for parameter in runner.model.parameters()) / 1e6
     classes = list(map(str, (getattr(next(iter(datasets.values())), 'metainfo', None) or {}).get('classes') or ()))
     images = ', '.join(f'{stage} {len(dataset)} images' for stage, dataset in datasets.items())
-    loaded = [node['file'] for _, node in nodes if type_name(node) == 'ExportedModel'] or [
+    exported = [node['file'] for _, node in nodes if type_name(node) == 'ExportedModel']  # has its parameters inside
+    loaded = exported or [
         node['init_cfg'].get('checkpoint') for _, node in nodes if isinstance(node.get('init_cfg'), dict)]
     precision = 'float32'
     lines = dict(
         model=f'{type_name(cfg.model)} with {", ".join(parts)}' + (
-            f', {millions:.2f} million parameters' if millions else ''),  # an exported file has none
+            '' if exported else f', {millions:.2f} million parameters'),
         data=f'{images}; {len(classes)} classes: {", ".join(classes[:10])}{", ..." if len(classes) > 10 else ""}',
         weights=cfg.get('load_from') or ', '.join(filter(None, loaded)) or 'random (from scratch)')
     if 'train' in datasets:
