@@ -17,6 +17,7 @@ from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import yaml
 from mmengine.config import Config
@@ -218,8 +219,8 @@ def flags(command: str) -> dict[str, str]:
 
 def commands() -> str:
     """Return the flags of every command; those that several commands have stand at the top only."""
-    os.environ['COLUMNS'] = '10000'  # argparse's width of lines
-    by_command = {command: flags(command) for names in COMMANDS.values() for command in names}
+    with patch.dict(os.environ, COLUMNS='10000'):  # argparse's width of lines
+        by_command = {command: flags(command) for names in COMMANDS.values() for command in names}
     shared = Counter(pair for found in by_command.values() for pair in found.items())
     common = {name: text for (name, text), count in shared.items() if count > 1}
     lines = ['Several commands have these arguments:', '', *map(argument, common, common.values())]
