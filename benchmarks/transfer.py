@@ -19,12 +19,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests'), str(ROOT / 'tools')]
 
-from _benchmark.report import environment
-from _shapes import CLASSES, generate
 from study import read_study, results
 from templates_edited import edit_head
 
-from cvt_dense.fileio import write_atomically
+from cvt_dense.atomic import write_atomically
+from cvt_dense.cli.benchmark.report import environment
+from cvt_dense.recipes.shapes import CLASSES, generate
 
 RESULT = ROOT / 'benchmarks/cvt_nano_transfer.json'
 # lines of a template's head for the data sets that several benchmarks train on

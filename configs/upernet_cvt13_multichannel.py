@@ -20,7 +20,7 @@ balance = None  # or 'loss': rare classes weigh more in the loss
 # The learning rate is 6e-5 for 16 images a step ('nano': 6e-3 for 8, of Muon), and scales with GPUs * batch_size.
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/upernet_cvt', 'datasets/folders', 'schedules/seg_160k', 'seg_runtime')]
-import cvt_dense.templates as follow  # below _base_: upstream's MMEngine takes what imports first for pure Python
+import cvt_dense.recipes.templates as follow
 
 # MMSegmentation's transforms. MMEngine's data preprocessor normalises 1 or 3 channels only, so the pipeline does it.
 load = dict(  # NumPy arrays, and TIFF by tifffile
