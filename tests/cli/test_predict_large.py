@@ -64,8 +64,7 @@ def test_video_of_a_segmentor(nano, shapes, tmp_path):
 
 def test_large_image(nano, shapes, tmp_path, monkeypatch):
     """The label map has the image's size, the picture less."""
-    import _pictures
-    monkeypatch.setattr(_pictures, 'LARGEST_PICTURE', 100)
+    monkeypatch.setattr('cvt_dense.report.pictures.LARGEST_PICTURE', 100)
     scene = Image.open(next((shapes / 'segmentation/images/validation').glob('*.png')))
     scene.resize((201, 160)).save(tmp_path / 'large.tif')
     scene.resize((60, 60)).save(tmp_path / 'small.png')

@@ -24,7 +24,7 @@ def test_members_that_fail_do_not_stop_the_others(tmp_path):
     data = generate(tmp_path / 'my data', size=64, train=1, val=1, train_per_class=4, val_per_class=1)
     (tmp_path / 'mine.py').write_text(STUDY)
     work_dir = tmp_path / 'my, work'
-    command = ['../benchmarks/study', tmp_path / 'mine.py', '--data-root', data / 'classification', '--work-dir',
+    command = ['study', tmp_path / 'mine.py', '--data-root', data / 'classification', '--work-dir',
                work_dir, '--cfg-options', 'train_dataloader.num_workers=0', 'val_dataloader.num_workers=0']
     out = run_tool(*command, rc=1)
     row, = json.loads((work_dir / 'results.json').read_text())[:1]
