@@ -6,7 +6,8 @@ import cvt_dense
 
 DOCS = Path(__file__).parent
 CONTENTS = {  # the navigation: captions, and pages in the order of the index
-    'Get started': 'get_started/', 'Guides': 'guides/', 'Reference': '(generated|reference)/', 'Results': '(results/|model_card)',
+    'Get started': 'get_started/', 'Guides': 'guides/', 'Reference': '(generated|reference)/',
+    'Results': '(results/|model_card)',
     'The project': '(design|questions)'}
 
 project = 'cvt_dense'

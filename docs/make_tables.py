@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout, suppress
@@ -23,16 +22,16 @@ import yaml
 from mmengine.config import Config
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
-PAGES = [ROOT / 'README.md', ROOT / 'configs/README.md', *sorted((ROOT / 'docs').rglob('*.md'))]
+PAGES = [ROOT / 'README.md', ROOT / 'configs/README.md', *sorted(
+    page for page in (ROOT / 'docs').rglob('*.md') if page.parent.name not in ('generated', '_build'))]
 BLOCK = re.compile(r'(<!-- begin ([\w-]+) -->\n)(.*?)(<!-- end \2 -->)', re.S)
 TASKS = {'mmdet': 'Detection', 'mmseg': 'Segmentation'}  # by default_scope
 COMMANDS = {'Train and test': ('train', 'test', 'predict'), 'Data and mistakes': ('browse', 'diagnose', 'convert_data'),
             'Deploy': ('publish', 'export', 'convert_checkpoint'),
             'Look inside and measure': ('attention', 'plot', 'get_flops', 'benchmark model', 'benchmark data',
                                         'benchmark parts')}
-API = {'cvt_dense.inference': 'Predictions', 'cvt_dense.weights': 'Weights', 'cvt_dense.engine': 'Hooks and optimizer wrappers',
-       'cvt_dense.models': 'Models', 'cvt_dense.analysis': 'Attention'}
+API = {'cvt_dense.inference': 'Predictions', 'cvt_dense.engine': 'Hooks and optimizer wrappers',
+       'cvt_dense.report.attention': 'Attention'}
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -54,9 +53,10 @@ def sizes() -> str:
     for arch in ('cvt13', 'cvt21', 'cvtw24'):
         names = [f'{arch}_in1k', f'{arch}_384_in1k', f'{arch}_384_in22k_in1k']
         about = next(models[name] for name in names if name in models)['Metadata']
-        macs = about['GMACs']
-        rows.append([about['Architecture'].replace('cvt', 'CvT').replace('w', 'W'), f'{about["Parameters"] / 1e6:.1f} M',
-                     f'{macs["224x224"]} / {macs["384x384"]}', f'{top1(names[0])} / {top1(names[1])}', top1(names[2])])
+        name = about['Architecture'].replace('cvt', 'CvT').replace('w', 'W')
+        macs = [f'{about["GMACs"][size]:.2f}' for size in ('224x224', '384x384')]
+        rows.append([name, f'{about["Parameters"] / 1e6:.1f} M', ' / '.join(macs),
+                     ' / '.join(dict.fromkeys(map(top1, names[:2]))), top1(names[2])])
     return table(['', 'parameters', 'GMACs at 224 / 384', 'top-1 at 224 / 384', 'from ImageNet-22k, at 384'], rows)
 
 
@@ -175,9 +175,7 @@ def attention() -> str:
 
 
 def call(member: Any) -> str:
-    """Return the parameters of a function or class, with their defaults where these are short; '' of an exception."""
-    if inspect.isclass(member) and issubclass(member, Exception):
-        return ''
+    """Return the parameters of a function or class, with their defaults where these are short."""
     parameters = inspect.signature(member).parameters.values()
     return '(' + ', '.join(
         f'{each.name}={each.default!r}' if isinstance(each.default, bool | int | float | str | None) else each.name
@@ -189,13 +187,13 @@ def api() -> str:
     lines = []
     for module, title in API.items():
         lines += [f'## {title}', '']
-        for name in import_module(module).__all__:
-            member = getattr(import_module(module), name)
-            if (inspect.isclass(member) or inspect.isroutine(member)) and name != 'CvT':
-                summary = plain(sections(member)[''].split('\n\n')[0])
-                lines.append(f'- `{module}.{name}{call(member)}`: {summary}')
-                if module == 'cvt_dense.inference':
-                    lines += [f'  {line}' for line in arguments(member)]
+        members = {name: member for name, member in vars(import_module(module)).items()
+                   if getattr(member, '__module__', '').startswith(module) and not name.startswith('_')}
+        for name, member in members.items():
+            summary = plain(sections(member)[''].split('\n\n')[0])
+            lines.append(f'- `{module}.{name}{call(member)}`: {summary}')
+            if module == 'cvt_dense.inference':
+                lines += [f'  {line}' for line in arguments(member)]
         lines.append('')
     return '\n'.join(lines)
 
@@ -204,15 +202,15 @@ def exported_files() -> str:
     """Return the description of the format of exported files."""
     import cvt_dense.deploy
     text = inspect.getdoc(cvt_dense.deploy).split('\n\n', 2)[2]
-    return re.sub(r'\n(?=\S)(?!- )', ' ', re.sub(r'\n +', ' ', re.sub(r':\w+:(?=`)', '', text)).replace('\n\n', '\n\n\r')
-                  ).replace('\r', '').replace('``', '`') + '\n'
+    text = re.sub(r':\w+:(?=`)', '', text).replace('``', '`')
+    return '\n\n'.join(re.sub(r'\n(?!- ) *', ' ', paragraph) for paragraph in text.split('\n\n')) + '\n'
 
 
 def flags(command: str) -> dict[str, str]:
     """Return the meaning of every argument of a command, as its --help has it, by the argument's name."""
     tool, *subcommand = command.split()
     with redirect_stdout(StringIO()) as printed, suppress(SystemExit):
-        import_module(tool).build_parser().parse_args([*subcommand, '--help'])
+        import_module(f'cvt_dense.cli.{tool}').build_parser().parse_args([*subcommand, '--help'])
     found = re.findall(r'^  ([^\s{]\S*(?: \S+)*)(?:\s+(\S.*))?$', printed.getvalue(), re.M)
     return {name: text for name, text in found if not name.startswith('-h')}
 
@@ -231,7 +229,7 @@ def commands() -> str:
                    if name not in common or name.startswith('--') and text != common[name]}
             also = ', '.join(f'`{name.split()[0]}`' for name in by_command[command] if name not in own)
             tool, *subcommand = command.split()
-            about = '' if subcommand else plain(inspect.getdoc(import_module(tool)).split('\n\n')[0])
+            about = '' if subcommand else plain(inspect.getdoc(import_module(f'cvt_dense.cli.{tool}')).split('\n\n')[0])
             lines.append(f'- **{" ".join([f"{tool}.py", *subcommand])}** {about} Arguments: {also}')
             lines += [f'  {argument(name, text)}' for name, text in own.items()]
     return '\n'.join(lines) + '\n'
