@@ -7,8 +7,8 @@ from tarfile import TarFile, TarInfo
 
 from PIL import Image
 
+from ..images import is_image
 from .convert import naming, split_name
-from .listing import is_image
 
 
 def write_shards(src: Path, dst: Path, image: str = 'image', label: str = 'label') -> Counter[str]:

@@ -6,12 +6,13 @@ from .hooks.early_stopping import EarlyStoppingHook
 from .hooks.ema import EMAHook
 from .hooks.fuse import FuseHook
 from .hooks.head_classes import HeadClassesHook
+from .hooks.label_maps import SaveLabelMapsHook
 from .hooks.non_finite import NonFiniteLossHook
 from .hooks.progressive_size import ProgressiveSizeHook
 from .hooks.raw_weights import RawWeightsHook
 from .hooks.seed import SeedHook
 from .hooks.summary import SummaryHook
-from .hooks.unreadable_images import UnreadableImagesHook
+from .hooks.unreadable_images import SkippingPipeline, UnreadableImagesHook
 from .hooks.val_loss import ValLossHook
 from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import CvTRunner
@@ -19,6 +20,6 @@ from .runner import CvTRunner
 __all__ = [
     'AutocastOptimWrapper', 'BatchNormStatisticsHook', 'ClassWeightsHook', 'CvTRunner', 'EMAHook',
     'EarlyStoppingHook', 'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook',
-    'ProgressiveSizeHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook', 'SummaryHook',
-    'UnreadableImagesHook', 'ValLossHook',
+    'ProgressiveSizeHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook',
+    'SkippingPipeline', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook',
 ]
