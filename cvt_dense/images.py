@@ -195,16 +195,17 @@ def explain_loss(header: Header, reader: Any = None, *paths: str | Path) -> str 
     if header.format == 'NPY' or getattr(reader, 'color_type', 'color') == 'unchanged' or decoder == 'tifffile':
         planar = header.layout == 'pages'
         return None if not planar else 'it has a page for each channel: write (height, width, channels)'
+    advice = 'Save 8 bits, or 16 bits without a sign' if reader is None else RAW_READER
     pixels = f'it holds {header.channels} channel{"s" * (header.channels > 1)} of {header.dtype}'
     if not header.dtype.startswith('uint') or header.bits > 16 or header.bits > 8 and decoder == 'pillow':
-        return f'{pixels}, which 8 bits cannot hold. {RAW_READER}; or save 8 or 16 bits without a sign'
+        return f'{pixels}, which 8 bits cannot hold. {advice}'
     if header.layout == 'pages':
         return f'{pixels} on several pages, of which only the first would be read. Save one page'
     if header.layout == 'bands':
-        return f'{pixels}, of which only the first would be read. {RAW_READER}'
+        return f'{pixels}, of which only the first would be read. {advice}'
     if header.layout == 'alpha' and decoder == 'cv2':
         return (f"{pixels}, and OpenCV multiplies the colours by the fourth. imdecode_backend='pillow' of "
-                f'LoadImageFromFile reads the colours alone; {RAW_READER}')
+                f'LoadImageFromFile reads the colours alone; {advice}')
     if header.format == 'GIF' and decoder == 'cv2':
         return "OpenCV reads no GIF. Save another format, or set imdecode_backend='pillow' of LoadImageFromFile"
     if header.bits > 8 and paths:
@@ -213,5 +214,5 @@ def explain_loss(header: Header, reader: Any = None, *paths: str | Path) -> str 
         highest = max((int(array.max()) for array in arrays if array is not None), default=WHITE)
         if highest < (WHITE if len(paths) > 1 else DARK):
             return (f'{pixels} up to {highest}, which would be read as 0 to {highest >> 8} of 255. Scale them to '
-                    f'65535; or {RAW_READER}')
+                    f'65535. {advice}')
     return None
