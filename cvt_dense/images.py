@@ -66,8 +66,8 @@ class Header:
         orientation: EXIF orientation that is still to be undone, from 1 (none) to 8.
         dtype: type of a stored value, such as 'uint8' or 'float32'; 'uint4' has fewer bits.
         channels: number of stored channels; 1 for the indices of a palette.
-        layout: of a TIFF file, what tells its channels apart from usual ones: 'alpha', 'extra' (a channel beside the
-            colours), 'bands' (no colours), 'pages' (of full size); else ''.
+        layout: what tells the channels apart from usual ones: 'alpha', of a TIFF file also 'extra' (a channel beside
+            the colours), 'bands' (no colours), 'pages' (of full size); else ''.
     """
     format: str
     size: tuple[int, int]
@@ -107,7 +107,8 @@ def read_header(path: str | Path) -> Header:
             tile = image.tile[0].args if image.tile else ''
             bits = re.search(r'^[^P].*;(\d+)', tile) if isinstance(tile, str) else None  # a palette's stay as they are
             stored = f'uint{bits[1]}' if bits else 'uint1' if image.mode == '1' else 'uint8'
-            return Header(image.format, image.size, read_orientation(image), stored, len(image.getbands()))
+            layout = 'alpha' if image.mode in ('LA', 'RGBA') else ''
+            return Header(image.format, image.size, read_orientation(image), stored, len(image.getbands()), layout)
 
 
 def _read_tiff(file: Any, start: bytes) -> Header:
@@ -203,7 +204,7 @@ def explain_loss(header: Header, reader: Any = None, *paths: str | Path) -> str 
         return f'{pixels} on several pages, of which only the first would be read. Save one page'
     if header.layout == 'bands':
         return f'{pixels}, of which only the first would be read. {advice}'
-    if header.layout == 'alpha' and decoder == 'cv2':
+    if header.layout == 'alpha' and header.format == 'TIFF' and decoder == 'cv2':
         return (f"{pixels}, and OpenCV multiplies the colours by the fourth. imdecode_backend='pillow' of "
                 f'LoadImageFromFile reads the colours alone; {advice}')
     if header.format == 'GIF' and decoder == 'cv2':

@@ -41,7 +41,7 @@ def check_pipeline(dataset: Any, headers: dict[str, Header], cfg: Config, stage:
     Raises:
         UserError: the pipeline fails, or makes an image that the network or a batch of the loader cannot take.
     """
-    numbers = {dataset.get_data_info(i)['img_path']: i for i in range(len(dataset))}
+    numbers = {dataset.get_data_info(i).get('img_path'): i for i in range(len(dataset))}
     sides = {path: headers[path].size for path in numbers if path in headers}
     if not sides:
         return
@@ -61,9 +61,10 @@ def check_pipeline(dataset: Any, headers: dict[str, Header], cfg: Config, stage:
     preprocessor, backbone = (cfg.model.get(name) or {} for name in ('data_preprocessor', 'backbone'))
     pads = stage == 'train' or preprocessor.get('pad_size_divisor') or preprocessor.get('test_cfg')
     for path, (channels, height, width) in shapes.items():
-        if type_name(backbone) == 'CvT' and channels != backbone.get('in_channels', 3):
+        wanted = backbone.get('in_channels', 3 if type_name(backbone) == 'CvT' else channels)
+        if channels != wanted:
             raise UserError(f'{stage}_dataloader: {path!r} becomes an array of {channels} channels, and '
-                            f'model.backbone.in_channels is {backbone.get("in_channels", 3)}. Set it to {channels}.')
+                            f'model.backbone.in_channels is {wanted}. Set it to {channels}.')
         if type_name(backbone) == 'CvT' and not pads and min(height, width) < MIN_INPUT_SIZE:
             raise UserError(f'{stage}_dataloader: the pipeline makes {height}x{width} pixels (height x width) of '
                             f'{path!r}, and CvT needs {MIN_INPUT_SIZE} on each side. Resize to a larger size '

@@ -50,7 +50,7 @@ def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
         reader = next((step for step in steps if type(step).__name__.startswith('LoadImage')), None)
         if not images or reader is None and not listed:
             continue
-        headers = check_images(images, reader, cfg, where)
+        headers = check_images({info['img_path']: info for info in infos}, reader, cfg, where)
         if not listed:
             check_pipeline(dataset, headers, cfg, stage)
         check_sizes([info for info in infos if 'width' in info], headers, reader, where)
@@ -91,11 +91,11 @@ def read_headers(paths: Sequence[str]) -> tuple[dict[str, Header], dict[str, str
             {path: reason for path, reason in found.items() if isinstance(reason, str)})
 
 
-def check_images(paths: Sequence[str], reader: Any, cfg: Config, where: str) -> dict[str, Header]:
+def check_images(infos: dict[str, dict[str, Any]], reader: Any, cfg: Config, where: str) -> dict[str, Header]:
     """Check the headers of images, and the values of a sample of each kind.
 
     Args:
-        paths: image files, of which :data:`MAX_HEADERS`, evenly spread, are opened.
+        infos: a data set's entry for each image file, of which :data:`MAX_HEADERS`, evenly spread, are opened.
         reader: see :func:`cvt_dense.images.explain_loss`.
         cfg: whole config.
         where: setting that names the data set, for messages.
@@ -106,7 +106,7 @@ def check_images(paths: Sequence[str], reader: Any, cfg: Config, where: str) -> 
     Raises:
         UserError: too many images cannot be read, or what the reader gives of them is not what they hold.
     """
-    paths = spread(paths, MAX_HEADERS)
+    paths = spread(list(infos), MAX_HEADERS)
     headers, unreadable = read_headers(paths)
     kinds = defaultdict(list)
     for path, header in headers.items():
@@ -117,10 +117,11 @@ def check_images(paths: Sequence[str], reader: Any, cfg: Config, where: str) -> 
         if reason:
             raise UserError(f'{where}: {len(same)} of {len(paths)} images, such as {min(same)!r}: {reason}.')
         report_dropped(same, headers[sample[0]], reader, where)
-        unreadable |= check_values(sample, headers, reader, cfg, where)
-    # mmcv reads formats that Pillow does not.
-    unreadable = {path: reason for path, reason in unreadable.items() if reader is None or path in headers
-                  or isinstance(load(path, reader), str)}
+        unreadable |= check_values(sample, infos, headers, reader, cfg, where)
+    unknown = [path for path in unreadable if path not in headers and reader is not None]
+    # mmcv reads formats that Pillow does not: all are read, where it reads a sample.
+    if all(isinstance(load(infos[path], reader), np.ndarray) for path in unknown[:SAMPLE]):
+        unreadable = {path: reason for path, reason in unreadable.items() if path not in unknown}
     hook = next((node for node in cfg.get('custom_hooks') or () if type_name(node) == 'UnreadableImagesHook'), {})
     if len(unreadable) > hook.get('max_share', 0.05) * len(paths) or len(unreadable) == len(paths):
         raise UserError(f'{where}: {len(unreadable)} of {len(paths)} images cannot be read, such as '
@@ -131,17 +132,17 @@ def check_images(paths: Sequence[str], reader: Any, cfg: Config, where: str) -> 
 
 def report_dropped(paths: Sequence[str], header: Header, reader: Any, where: str) -> None:
     """Log what a reader of 8-bit colours takes of images with more channels or bits."""
-    if getattr(reader, 'color_type', 'color') == 'unchanged' or header.layout != 'extra' and header.bits <= 8:
+    if getattr(reader, 'color_type', 'color') == 'unchanged' or not header.layout and header.bits <= 8:
         return
-    taken = 'the first 3 channels' if header.layout == 'extra' else 'the upper 8 bits'
+    taken = 'the colours alone' if header.layout else 'the upper 8 bits'
     print_log(f'{where}: of {len(paths)} images with {header.channels} channels of {header.dtype}, such as '
               f'{min(paths)!r}, {taken} are read.', logger='current', level=30)
 
 
-def load(path: str, reader: Any) -> np.ndarray | str:
+def load(info: dict[str, Any], reader: Any) -> np.ndarray | str:
     """Return an image as its reader gives it, or the reason why it gives none."""
     try:
-        return np.asarray(open_image(path)) if reader is None else reader(dict(img_path=path))['img']
+        return np.asarray(open_image(info['img_path'])) if reader is None else reader(dict(info))['img']
     except Exception as error:  # each decoder raises its own
         return f'{type(error).__name__}: {error}'
 
@@ -152,8 +153,8 @@ def turns(reader: Any) -> bool:
     return kind in ('color', 'grayscale') and getattr(reader, 'imdecode_backend', '') != 'tifffile'
 
 
-def check_values(sample: Sequence[str], headers: dict[str, Header], reader: Any, cfg: Config, where: str
-                 ) -> dict[str, str]:
+def check_values(sample: Sequence[str], infos: dict[str, Any], headers: dict[str, Header], reader: Any, cfg: Config,
+                 where: str) -> dict[str, str]:
     """Check the arrays of images of one kind.
 
     Returns:
@@ -163,11 +164,11 @@ def check_values(sample: Sequence[str], headers: dict[str, Header], reader: Any,
         UserError: an array has another size than the header, another number of channels than the config's ``mean``, or
             values that are not finite.
     """
-    means = {'mean': len(node['mean']) for node in dicts([cfg.model, cfg[where].dataset])
-             if len(node.get('mean') or ()) > 1}
+    steps = [node for node in dicts(cfg[where].dataset) if type_name(node) == 'Normalize']
+    means = [node.get('mean') for node in (cfg.model.get('data_preprocessor') or {}, *steps)]
     unreadable = {}
     for path in sample:
-        array = load(path, reader)
+        array = load(infos[path], reader)
         if isinstance(array, str):
             unreadable[path] = array
             continue
@@ -176,10 +177,10 @@ def check_values(sample: Sequence[str], headers: dict[str, Header], reader: Any,
             raise UserError(f'{where}: {path!r} has {width}x{height} pixels and is read as an array {array.shape}; '
                             'allowed is (height, width, channels). Write it with its channels last.')
         channels = array.shape[2] if array.ndim > 2 else 1
-        wrong = {name: number for name, number in means.items() if number != channels}
+        wrong = [mean for mean in means if isinstance(mean, (list, tuple)) and len(mean) not in (1, channels)]
         if wrong:
-            raise UserError(f'{where}: {path!r} is read with {channels} channels, but {wrong} in the config. Give mean '
-                            'and std a value for each channel, or another color_type of the step that loads images.')
+            raise UserError(f'{where}: {path!r} is read with {channels} channels, but mean is {wrong[0]}. Give mean '
+                            'and std a value for each channel, or another color_type to the step that loads images.')
         if not np.isfinite(array).all():
             raise UserError(f'{where}: {path!r} holds pixels that are NaN or infinite, and {len(sample)} images of its '
                             'kind were looked at. Write a number there, such as the mean of the channel.')
