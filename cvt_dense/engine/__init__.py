@@ -1,10 +1,11 @@
+from ..deploy.fuse_hook import FuseHook
 from .amp import AutocastOptimWrapper
+from .balanced import BalancedDataset
 from .checkpoint import SafeCheckpointHook
 from .hooks.batch_norm_statistics import BatchNormStatisticsHook
 from .hooks.class_weights import ClassWeightsHook
 from .hooks.early_stopping import EarlyStoppingHook
 from .hooks.ema import EMAHook
-from .hooks.fuse import FuseHook
 from .hooks.head_classes import HeadClassesHook
 from .hooks.label_maps import SaveLabelMapsHook
 from .hooks.non_finite import NonFiniteLossHook
@@ -16,10 +17,12 @@ from .hooks.unreadable_images import SkippingPipeline, UnreadableImagesHook
 from .hooks.val_loss import ValLossHook
 from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import CvTRunner
+from .samplers import SeededInfiniteSampler, SeededSampler
 
 __all__ = [
-    'AutocastOptimWrapper', 'BatchNormStatisticsHook', 'ClassWeightsHook', 'CvTRunner', 'EMAHook',
-    'EarlyStoppingHook', 'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook',
+    'AutocastOptimWrapper', 'BalancedDataset', 'BatchNormStatisticsHook', 'ClassWeightsHook', 'CvTRunner', 'EMAHook',
+    'EarlyStoppingHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook',
     'ProgressiveSizeHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook',
-    'SkippingPipeline', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook',
+    'SeededInfiniteSampler', 'SeededSampler', 'SkippingPipeline', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook',
+    'FuseHook',
 ]

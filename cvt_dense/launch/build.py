@@ -12,13 +12,13 @@ from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.registry import DATASETS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
+from ..config.nodes import type_name
 from ..console import prints_to_log
-from ..datasets.samplers import leaves
 from ..engine import SkippingPipeline
 from ..engine.runner import CvTRunner, RunnerMixin
+from ..engine.samplers import leaves
 from ..errors import UserError
 from ..images import is_hidden
-from ..nodes import type_name
 from ..weights import register_safe_loading
 from .announce import announce
 from .checks.batches import check_batch_norm

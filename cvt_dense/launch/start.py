@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..config.data_sets import leaf_datasets
+from ..config.nodes import dicts
 from ..errors import UserError
-from ..nodes import dicts
 from .checks.config import check_config
 from .distributed import is_first_process, setup_distributed
 from .flags import TestFlags, TrainFlags

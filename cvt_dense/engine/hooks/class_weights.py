@@ -3,9 +3,9 @@ import numpy as np
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from ...datasets.samplers import leaves
 from ...errors import UserError
 from ...registry import HOOKS
+from ..samplers import leaves
 
 IMAGES = 1000  # label maps that are counted at most
 

@@ -12,9 +12,9 @@ from mmengine.runner import Runner
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ...datasets.samplers import leaves
 from ...registry import HOOKS
 from ..checkpoint.loaders import copy_loader
+from ..samplers import leaves
 
 MAPS = ('LoadAnnotations', 'LoadPanopticAnnotations')
 

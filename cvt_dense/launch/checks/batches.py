@@ -6,11 +6,11 @@ from mmengine.config import Config
 from mmengine.dist import get_world_size
 from torch import Tensor, nn
 
+from ...config.nodes import type_name
 from ...errors import UserError
 from ...images import Header
 from ...models.attention import has_statistics
 from ...models.cvt import MIN_INPUT_SIZE
-from ...nodes import type_name
 
 TRIED = 8  # images that go through a pipeline before the run
 

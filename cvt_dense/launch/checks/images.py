@@ -10,11 +10,11 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 from PIL import Image
 
-from ...datasets.listing import find_missing
-from ...datasets.samplers import leaves
+from ...config.nodes import dicts, type_name
+from ...engine.samplers import leaves
 from ...errors import UserError
 from ...images import Header, explain_loss, images_below, open_image, read_header
-from ...nodes import dicts, type_name
+from ...pretraining.listing import find_missing
 from .batches import check_pipeline
 
 MAX_HEADERS = 100_000  # of a data set, which take some ten seconds
