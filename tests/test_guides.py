@@ -155,8 +155,8 @@ def test_ones_own_classes_and_check(tmp_path, shapes, monkeypatch):
         shutil.copy(path, split / f'{path.parent.name}_{path.name}')
     monkeypatch.syspath_prepend(tmp_path)  # as PYTHONPATH=. does, and Python for the folder of a program
     args = ['my_config.py', '--data-root', 'data', '--work-dir', 'run', '--cfg-options',
-            'train_dataloader.batch_size=8', 'model.backbone.init_cfg=None', 'param_scheduler=[]', 'train_dataloader.num_workers=0',
-            'val_dataloader.num_workers=0']
+            'train_dataloader.batch_size=8', 'model.backbone.init_cfg=None', 'param_scheduler=[]',
+            'train_dataloader.num_workers=0', 'val_dataloader.num_workers=0']
     run_tool('train', *args, 'train_cfg.max_epochs=1', cwd=tmp_path)
     checkpoint = torch.load(tmp_path / 'run/epoch_1.pth', weights_only=False)
     assert '32 images seen' in next((tmp_path / 'run').glob('2*/*.log')).read_text()
