@@ -106,8 +106,8 @@ def test_a_run_and_its_tools(shapes, tmp_path, task):
     flags = *data, '--work-dir', run, *options
     run_tool('train', config, '--val-loss', *flags)
     steps = load(run / (run / 'last_checkpoint').read_text())['meta']['iter']
-    in_test = Counter(classifier=8, accuracy=8) if task == 'classification' else Counter()  # of 16 images
-    in_evaluation = in_test + in_test  # of averaged weights and, by RawWeightsHook, of the others
+    # Of 8 images, with the averaged weights and, by RawWeightsHook, with the others.
+    in_evaluation = Counter(classifier=8, accuracy=8) if task == 'classification' else Counter()
     assert waits_of_project() == Counter(non_finite=steps, val_loss=1) + in_evaluation
     longer = 'train_cfg.max_epochs=2' if task == 'classification' else 'train_cfg.max_iters=3'
     run_tool('train', config, '--resume', *flags, longer)
@@ -116,7 +116,7 @@ def test_a_run_and_its_tools(shapes, tmp_path, task):
     assert more > 0  # and the evaluation is repeated whose result the checkpoint has not
     assert waits_of_project() == Counter(non_finite=more) + in_evaluation + in_evaluation
     run_tool('test', config, checkpoint, *data, '--work-dir', tmp_path / 'test', '--fuse', *options)
-    assert waits_of_project() == in_test
+    assert waits_of_project() == in_evaluation
     run_tool('diagnose', config, checkpoint, *data, '--out-dir', tmp_path / 'report', *options)
     run_tool('attention', config, checkpoint, image, '--device', 'sim', '--out-dir', tmp_path / 'attention')
     run_tool('publish', config, checkpoint, tmp_path / 'published', '--license', 'MIT', '--no-test', *data)
