@@ -13,7 +13,8 @@ from tiny_training import load
 from torch import nn
 
 import cvt_dense.timm  # noqa: F401
-from cvt_dense.models import CvT, MaskedImageModel
+from cvt_dense.models import CvT
+from cvt_dense.pretraining import MaskedImageModel
 
 ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 1], num_heads=[1, 3, 6])
 WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4, rel_pos_cfg=dict(type='cvt_dense.RotaryPositions'))
