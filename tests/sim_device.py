@@ -18,7 +18,7 @@ from mmengine.structures import instance_data
 from torch.utils import backend_registration
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-waits: collections.Counter[str] = collections.Counter()  # by 'file:line' outside of PyTorch
+waits: collections.Counter[str] = collections.Counter()  # by 'file:line function' outside of PyTorch
 WAITING = {'_local_scalar_dense', 'nonzero', 'masked_select', '_unique2', 'unique_dim', 'unique_consecutive', 'equal',
            'is_nonzero', 'repeat_interleave'}
 COPYING = {'copy_', '_to_copy'}
@@ -81,7 +81,7 @@ def place() -> str:
     frame = sys._getframe()
     while frame and (frame.f_code.co_filename == __file__ or f'{os.sep}torch{os.sep}' in frame.f_code.co_filename):
         frame = frame.f_back
-    return f'{frame.f_code.co_filename}:{frame.f_lineno}' if frame else ''
+    return f'{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}' if frame else ''
 
 
 def raw(tensor: Any) -> Any:
@@ -94,10 +94,10 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     kwargs.pop('pin_memory', None)
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     here = {id(tensor.raw): tensor for tensor in tensors if isinstance(tensor, SimTensor)}
-    if name == 'copy_':
-        target, waiting = args[0].device, args[0].is_cpu and here
-    elif name == '_to_copy':
-        waiting = here and target is not None and torch.device(target).type == 'cpu'
+    if name in COPYING:
+        source, non_blocking = args[name == 'copy_'], kwargs.get('non_blocking', args[2:3] == (True, ))
+        target = args[0].device if name == 'copy_' else torch.device(target or source.device)
+        waiting = source.device.type != target.type and not non_blocking
     else:
         masks = args[1] if name in INDEXING else ()
         waiting = here and (name in WAITING or any(getattr(index, 'dtype', None) == torch.bool for index in masks))
