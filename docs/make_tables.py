@@ -295,7 +295,7 @@ def write_all(folder: Path) -> None:
             tables |= {path.stem: transfer_table(content['transfer']),
                        f'{path.stem}_probes': feature_table(content['probes'])}
         elif path.stem == 'large_images':
-            for task in {row['task'] for row in content}:
+            for task in sorted({row['task'] for row in content}):
                 tables[f'{path.stem}_{task}'] = large_images_table([row for row in content if row['task'] == task])
         elif '_curve_' in path.stem:
             tables[path.stem] = curve_picture(content, folder / f'{path.stem}.png')

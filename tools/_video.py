@@ -89,7 +89,7 @@ def _find(model: Model, frame: np.ndarray, tracker: object, args: argparse.Names
     return found[(found.tracker_id >= 0) | (found.confidence >= args.score_thr)] if len(found) else found
 
 
-def _write(table: sv.CSVSink, model: Model, found: sv.Detections | np.ndarray, **place: float) -> set[str]:
+def _write(table: sv.CSVSink, model: Model, found: sv.Detections | np.ndarray, **place: float) -> list[str]:
     """Write a line for each object, or for each class of a label map its box and its fraction of the pixels.
 
     Returns:
@@ -100,4 +100,4 @@ def _write(table: sv.CSVSink, model: Model, found: sv.Detections | np.ndarray, *
         found.data['class_name'] = np.array([model.name(number) for number in found.class_id])
         place['area_fraction'] = fractions[found.class_id].round(6)
     table.append(found, place)
-    return set(found['class_name']) if len(found) else set()
+    return sorted(set(found['class_name'])) if len(found) else []

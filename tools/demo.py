@@ -14,21 +14,21 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / 'benchmarks')]
+sys.path[:0] = [str(ROOT)]
 
 import numpy as np
 from _pictures import grid, save
 from _shapes import generate
-from _study import Run, last_checkpoint, read_result, record_settings, run_together, train
+from _trainings import Run, last_checkpoint, read_result, record_settings, run_together, train
 from PIL import Image
-from study import STUDIES, Member, read_study
 
+from cvt_dense.config.options import format_option
 from cvt_dense.curves import Curves, draw
 from cvt_dense.launch import command_line
 
-PRETRAINING, DETECTOR, SEGMENTOR = MEMBERS = read_study(
-    str(STUDIES / 'shapes.py'), ['pretraining', 'maskrcnn', 'upernet'])
-TASKS = ['Classification: CvT on class folders', 'Detection: Mask R-CNN', 'Segmentation: UperNet']
+CONFIGS = dict(pretraining='configs/cvt_nano_shapes.py', maskrcnn='configs/maskrcnn_cvt_nano_shapes.py',
+               upernet='configs/upernet_cvt_nano_shapes.py')
+DATA = dict(pretraining='classification', maskrcnn='detection', upernet='segmentation')
 PHOTOGRAPHS = dict(cat='chelsea', coffee='coffee')  # of scikit-image's wheel, all CC0
 PACKAGED = 'cvt_dense://cvt-nano'
 VAL_IMAGES = dict(classification='classification/val', detection='detection/val',
@@ -54,20 +54,23 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run_of(member: Member, work_dir: Path, args: argparse.Namespace) -> Run:
-    """Return a training of the study with the demo's data, seed and length.
+def run_of(name: str, weights: str | Path, work_dir: Path, args: argparse.Namespace) -> Run:
+    """Return a training with the demo's data, seed and length.
 
     Args:
-        member: member of the study.
+        name: a key of ``CONFIGS``.
+        weights: checkpoint that the backbone starts from.
         work_dir: folder of the demo.
         args: command line, for seed and length.
     """
-    options = [*member.options, *([f'randomness.seed={args.seed}'] if args.seed else [])]
-    length, unit = (args.epochs, 'epochs') if member is PRETRAINING else (args.iterations, 'iters')
+    options = [format_option(f'model.backbone.init_cfg.{key}', value) for key, value in (
+        ('type', 'Pretrained'), ('checkpoint', str(weights)))]
+    if args.seed:
+        options.append(f'randomness.seed={args.seed}')
+    length, unit = (args.epochs, 'epochs') if name == 'pretraining' else (args.iterations, 'iters')
     if length is not None:
         options += [f'train_cfg.max_{unit}={length}', f'train_cfg.val_interval={length}']
-    return Run(member.name, str(Path(member.config).relative_to(ROOT)), options, f'{work_dir}/data/{member.data}',
-               member.weights)
+    return Run(name, CONFIGS[name], f'{work_dir}/data/{DATA[name]}', options)
 
 
 def check(failed: dict[str, str]) -> None:
@@ -81,7 +84,7 @@ def check(failed: dict[str, str]) -> None:
 
 def print_table(work_dir: Path) -> None:
     """Print the metrics of all runs."""
-    results = {member.name: read_result(work_dir / member.name) for member in MEMBERS}
+    results = {name: read_result(work_dir / name) for name in CONFIGS}
     rows = [('classifier, top-1, raw weights', 'pretraining', 'raw/top1', 1.),
             ('classifier, top-1, averaged weights', 'pretraining', 'accuracy/top1', 1.),
             ('Mask R-CNN, box mAP', 'maskrcnn', 'coco/bbox_mAP', 100.),
@@ -109,10 +112,11 @@ def draw_predictions(work_dir: Path, out: Path) -> None:
     """Draw a column of predictions for each network, made by tools/predict.py, in one picture."""
     networks = {f'photographs: {PACKAGED}': ('photographs', 'configs/cvt_nano_tiny_imagenet_whole.py', PACKAGED,
                                              write_photographs(work_dir / 'photographs'))}
-    for member in MEMBERS:
-        images = sorted((work_dir / 'data' / VAL_IMAGES[member.data]).rglob('*.png'))
+    for name, config in CONFIGS.items():
+        task = DATA[name]
+        images = sorted((work_dir / 'data' / VAL_IMAGES[task]).rglob('*.png'))
         images = images[::max(1, len(images) // NUM_PICTURES)][:NUM_PICTURES]
-        networks[member.data] = member.data, member.config, last_checkpoint(work_dir / member.name), images
+        networks[task] = task, config, last_checkpoint(work_dir / name), images
     commands, logs, columns = {}, {}, {}
     for title, (name, config, checkpoint, images) in networks.items():
         folder = work_dir / 'predictions' / name
@@ -137,15 +141,17 @@ def main() -> None:
     curves, predictions = work_dir / 'curves.png', work_dir / 'predictions.png'
     with command_line.report_errors(OSError):
         settings = {key: value for key, value in vars(args).items() if key != 'work_dir'}
-        record_settings(work_dir, 'demo.json', settings, 'demo')
+        record_settings(work_dir / 'demo.json', settings)
         print(f'Data: drawing shapes in {work_dir}/data', flush=True)
         generate(work_dir / 'data', args.seed, train=args.train, val=args.val,
                  train_per_class=args.train_per_class, val_per_class=args.val_per_class)
-        for title, members in ((TASKS[0], [PRETRAINING]), (' and '.join(TASKS[1:]), [DETECTOR, SEGMENTOR])):
-            print(title, flush=True)
-            check(train([run_of(member, work_dir, args) for member in members], work_dir))
+        print('Classification: CvT on class folders', flush=True)
+        check(train([run_of('pretraining', PACKAGED, work_dir, args)], work_dir))
+        print('Detection: Mask R-CNN and Segmentation: UperNet', flush=True)
+        weights = last_checkpoint(work_dir / 'pretraining')
+        check(train([run_of(name, weights, work_dir, args) for name in ('maskrcnn', 'upernet')], work_dir))
         print('Pictures', flush=True)
-        draw({member.name: Curves(work_dir / member.name) for member in MEMBERS}, curves)
+        draw({name: Curves(work_dir / name) for name in CONFIGS}, curves)
         if not predictions.exists():
             draw_predictions(work_dir, predictions)
         print_table(work_dir)

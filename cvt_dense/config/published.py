@@ -111,12 +111,13 @@ def publish(cfg: Config, checkpoint: dict[str, Any], folder: Path) -> None:
 
 def _registered(scope: str) -> set[str]:
     """Return the names of all types in the registries of MMEngine, of this package and of the default scope."""
+    packages = dict.fromkeys(('mmengine', 'cvt_dense', scope))
+    registries = [registry for package in packages for registry in vars(import_module(f'{package}.registry')).values()
+                  if isinstance(registry, Registry)]
+    for registry in registries:  # an import registers types in the registries of other packages, too
+        registry.import_from_location()
     names = set(import_module('mmcv.ops').__all__)  # of nms and of RoI layers, which are in no registry
-    for package in {'mmengine', 'cvt_dense', scope}:
-        for registry in vars(import_module(f'{package}.registry')).values():
-            if isinstance(registry, Registry):
-                registry.import_from_location()
-                names.update(registry.module_dict)
+    names.update(*(registry.module_dict for registry in registries))
     return names
 
 

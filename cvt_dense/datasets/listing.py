@@ -231,7 +231,7 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
                 alone = sorted(numbers.keys() - keys)
                 if alone:
                     raise ValueError(f'{len(alone)} KEY.cls have no image of that KEY, such as KEY.jpg: {_join(alone)}')
-                for key in keys & described.keys() - numbers.keys():
+                for key in sorted(keys & described.keys() - numbers.keys()):
                     content = json.load(tar.extractfile(described[key]))
                     label = content.get('label') if isinstance(content, dict) else None
                     numbers |= {key: label} if isinstance(label, int) else {}

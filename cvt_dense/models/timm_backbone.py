@@ -77,7 +77,7 @@ class TimmBackbone(BaseModule):
         # Swin's last stage shifts its windows where maps are wanted, as MMDetection's does. At 224x224, where one
         # window is the map, timm's classifier does not.
         any_size = dict(ANY_SIZE, always_partition=True) if out_type == 'featmap' else ANY_SIZE
-        self._timm_args = {**{key: any_size[key] for key in accepted.intersection(any_size)}, **self._timm_args}
+        self._timm_args = {**{key: any_size[key] for key in any_size if key in accepted}, **self._timm_args}
         levels = {} if out_indices is None else dict(out_indices=tuple(out_indices))
         self.network = timm.create_model(model_name, **self._timm_args, **OUTPUTS[out_type], **levels)
         if out_type == 'featmap':

@@ -3,6 +3,7 @@ import re
 import shlex
 
 import pytest
+from _trainings import Run, train
 from load_tool import run_tool
 from PIL import Image
 from run_folder import unexplained
@@ -53,3 +54,13 @@ def test_again_only_an_unfinished_step_goes_on(demo):
     command, = re.findall(r'^  \$ python (.*)$', result, re.M)
     assert 'cvt_nano_shapes.py' in command and '--resume' in command
     assert result.count('finished before') == 2 and table(result) == table(output)
+
+
+def test_other_settings_in_the_same_folder_are_refused(demo):
+    work_dir, _ = demo
+    assert 'demo.json' in run_tool('demo', '--work-dir', work_dir, *TINY, '--seed', '1', rc=2)
+
+
+def test_a_training_that_fails_is_named(tmp_path):
+    failed = train([Run('broken', 'configs/none.py', str(tmp_path))], tmp_path)
+    assert failed.keys() == {'broken'} and 'none.py' in failed['broken']

@@ -1,6 +1,9 @@
 """A published model predicts the same elsewhere, through a hub too; a hostile folder is refused."""
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +42,15 @@ def test_the_averaged_weights_are_published(tmp_path):
     publish(read_config('configs/cvt_nano_shapes.py'), dict(
         state_dict=averaged, ema_state_dict={'module.a': torch.ones(2)}), tmp_path)
     assert all(map(torch.equal, safetensors.torch.load_file(tmp_path / WEIGHTS).values(), averaged.values()))
+
+
+@pytest.mark.parametrize('seed', ['0', '1'])
+def test_a_published_detector_opens_in_a_new_process_of_any_hash_seed(published, seed, tmp_path):
+    folder = shutil.copytree(published['detection'], tmp_path / 'model')
+    content = json.loads((folder / CONFIG).read_text())  # MMDetection registers this type in MMEngine's registry
+    (folder / CONFIG).write_text(json.dumps(dict(content, tta_model=dict(type='DetTTAModel'))))
+    code = 'import sys; from cvt_dense import inference; inference.load(sys.argv[1])'
+    subprocess.run([sys.executable, '-c', code, folder], env={**os.environ, 'PYTHONHASHSEED': seed}, check=True)
 
 
 @pytest.mark.parametrize('task', ['classification', 'detection', 'segmentation'])
