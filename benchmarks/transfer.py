@@ -95,7 +95,7 @@ def trainings(task: Task, start: str, out: Path) -> list[Run]:
     """Write the edited template of a task, and return its training with each seed."""
     config = out / 'configs' / f'{task.name}_{start}.py'
     config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text(edit_head(task.template, arch='nano', pretrained=STARTS[start], max_iters=task.iterations,
+    config.write_text(edit_head(task.template, arch='cvt-nano', pretrained=STARTS[start], max_iters=task.iterations,
                                 data_root=task.data, **task.lines))
     options = [option for option in task.options if start == 'weights' or 'frozen_stages' not in option]
     options += [f'{key}={task.iterations}' for key in ('train_cfg.val_interval', 'default_hooks.checkpoint.interval')]

@@ -12,7 +12,7 @@ from mmengine.config import Config
 from .errors import UserError
 from .recipes import recipe
 
-SIZES = {'cvt-13': 'cvt13', 'cvt-21': 'cvt21', 'cvt-w24': 'cvtw24', 'nano': 'cvt_nano'}  # files of _base_/backbones
+SIZES = {'cvt-13': 'cvt13', 'cvt-21': 'cvt21', 'cvt-w24': 'cvtw24', 'cvt-nano': 'cvt_nano'}  # files of _base_/backbones
 LONGEST = dict(detection=5 / 3, segmentation=4)  # long side over short side of a resized image, as for COCO and ADE20K
 MIN_IMAGE_SIZE = 32
 
@@ -37,8 +37,8 @@ def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int
 
     Args:
         arch: a key of :data:`SIZES`.
-        pretrained: 'published': the authors' weights, for 'nano' this project's; None: from scratch; or anything that
-            ``init_cfg=dict(type='Pretrained', checkpoint=...)`` takes.
+        pretrained: 'published': the authors' weights, for 'cvt-nano' this project's; None: from scratch; or anything
+            that ``init_cfg=dict(type='Pretrained', checkpoint=...)`` takes.
 
     Returns:
         The backbone's settings; the channels of its maps of stride 4, 8 and 16; channels of necks and heads.
@@ -77,7 +77,7 @@ def two_stage(classes: Sequence[str], arch: str, pretrained: str | None, masks: 
         model['roi_head'].update(
             mask_roi_extractor=dict(out_channels=width),
             mask_head=dict(in_channels=width, conv_out_channels=width, num_classes=number))
-    if arch == 'nano':  # images and their objects are small, and a CPU is slow
+    if arch == 'cvt-nano':  # images and their objects are small, and a CPU is slow
         model['neck']['norm_cfg'] = dict(type='BN')
         model['rpn_head']['anchor_generator'] = dict(scales=[4])
         model['train_cfg'] = dict(
@@ -100,7 +100,7 @@ def one_stage(classes: Sequence[str], arch: str, pretrained: str | None) -> dict
         backbone=dict(backbone, drop_path_rate=min(backbone['drop_path_rate'], 0.1)),
         neck=dict(in_channels=channels[1:], out_channels=width),
         bbox_head=dict(in_channels=width, feat_channels=width, num_classes=_count(classes)))
-    if arch == 'nano':
+    if arch == 'cvt-nano':
         model['neck']['norm_cfg'] = dict(type='BN')
         model['bbox_head'].update(stacked_convs=2, anchor_generator=dict(octave_base_scale=2))
     return model
@@ -121,16 +121,16 @@ def upernet(classes: Sequence[str], arch: str, pretrained: str | None, image_siz
     return dict(
         data_preprocessor=dict(seg_pad_val=ignore_index, size=(image_size, image_size)),
         backbone=backbone,
-        decode_head=dict(in_channels=channels, channels=width if arch == 'nano' else 2 * width, **head),
+        decode_head=dict(in_channels=channels, channels=width if arch == 'cvt-nano' else 2 * width, **head),
         auxiliary_head=dict(in_channels=channels[-1], channels=width, **head))
 
 
 def classifier(arch: str, pretrained: str | None) -> dict[str, Any]:
     """Return the settings of ``ImageClassifier``'s backbone; arguments as :func:`network`.
 
-    'nano' averages the maps instead of learning a CLS token, so that detection and segmentation can start from it.
+    'cvt-nano' averages the maps instead of learning a CLS token, so that detection and segmentation can start from it.
     """
-    return dict(network(arch, pretrained)[0], out_type='avg_featmap' if arch == 'nano' else 'cls_token')
+    return dict(network(arch, pretrained)[0], out_type='avg_featmap' if arch == 'cvt-nano' else 'cls_token')
 
 
 def _count(classes: Sequence[str]) -> int:
@@ -319,9 +319,9 @@ def run(max_iters: int, batch_size: int, best: str, patience: int | None = None,
 
 
 def optimizer(arch: str, lr: float, max_norm: float, **options: Any) -> dict[str, Any]:
-    """Return the changes to the optimizer of ``_base_``: its learning rate, and for 'nano' another optimizer.
+    """Return the changes to the optimizer of ``_base_``: its learning rate, and for 'cvt-nano' another optimizer.
 
-    'nano' trains with Muon, because in a few hundred steps AdamW learns only the frequent classes and coarse boxes.
+    'cvt-nano' trains with Muon, because in a few hundred steps AdamW learns only the frequent classes and coarse boxes.
 
     Args:
         arch: a key of :data:`SIZES`.
@@ -329,7 +329,7 @@ def optimizer(arch: str, lr: float, max_norm: float, **options: Any) -> dict[str
         max_norm: norm to which Muon's gradients are clipped.
         **options: further arguments of either optimizer.
     """
-    if arch != 'nano':
+    if arch != 'cvt-nano':
         return dict(optimizer=dict(lr=lr, **options))
     return dict(
         optimizer=dict(type='timm.optim.Muon', lr=6e-3, nesterov=True, **options), clip_grad=dict(max_norm=max_norm))

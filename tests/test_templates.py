@@ -37,7 +37,8 @@ def steps(loader, *types):
 
 @pytest.mark.parametrize('template', TEMPLATES)
 def test_head_edited_in_a_copy_elsewhere(template, read):
-    lines = dict(data_root='/my/data', arch='nano', pretrained='mine.pth', image_size=96, batch_size=3, max_iters=50)
+    lines = dict(
+        data_root='/my/data', arch='cvt-nano', pretrained='mine.pth', image_size=96, batch_size=3, max_iters=50)
     if template in DENSE:
         lines.update(classes=('a', 'b', 'c'), train_ann__train_images=('t.json', 't/'),
                      test_ann__test_images=('x.json', 'x/'))
@@ -83,7 +84,7 @@ def test_head_edited_in_a_copy_elsewhere(template, read):
 @pytest.mark.parametrize('arch, weights, channels, width', [
     ('cvt-13', 'hf://microsoft/cvt-13', [64, 192, 384], 256),
     ('cvt-w24', 'hf://microsoft/cvt-w24-384-22k', [192, 768, 1024], 256),
-    ('nano', 'cvt_dense://cvt-nano', [32, 64, 128], 64)])
+    ('cvt-nano', 'cvt_dense://cvt-nano', [32, 64, 128], 64)])
 def test_arch_and_pretrained(read, arch, weights, channels, width):
     for model in (templates.two_stage(('a', ), arch, 'published', masks=True),
                   templates.one_stage(('a', ), arch, 'published')):
@@ -100,8 +101,8 @@ def test_arch_and_pretrained(read, arch, weights, channels, width):
 @pytest.mark.parametrize('template', TEMPLATES)
 def test_augment(read, template):
     """None has no random step but crops; strong samples are no larger than standard ones."""
-    cfgs = {name: read(template, arch='nano', augment=name, ignore_index=7) if template.startswith('upernet') else
-            read(template, arch='nano', augment=name) for name in ('none', 'standard', 'strong')}
+    cfgs = {name: read(template, arch='cvt-nano', augment=name, ignore_index=7) if template.startswith('upernet') else
+            read(template, arch='cvt-nano', augment=name) for name in ('none', 'standard', 'strong')}
     if template == 'cvt13_custom':
         transforms = {name: cfg.train_dataloader.dataset.transform for name, cfg in cfgs.items()}
         assert transforms['standard'] == dict(input_size=64, is_training=True, scale=(0.4, 1.0), hflip=0.5,

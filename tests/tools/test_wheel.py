@@ -73,7 +73,7 @@ def test_packaged_weights(installed, tmp_path):
     assert 'espresso' in run(installed / 'cvt-predict', recipe, 'cvt_dense://cvt-nano', 'coffee.png', cwd=tmp_path,
                            **offline)
     data = generate(tmp_path / 'shapes', train=2, val=2, train_per_class=4, val_per_class=1) / 'classification'
-    mine = write_template(tmp_path, 'cvt13_custom', arch='nano', data_root=str(data), max_iters=2, batch_size=4)
+    mine = write_template(tmp_path, 'cvt13_custom', arch='cvt-nano', data_root=str(data), max_iters=2, batch_size=4)
     output = run(installed / 'cvt-train', mine, cwd=tmp_path, **offline)
     assert 'cvt_dense://cvt-nano' in output and 'accuracy/top1' in output
 

@@ -88,7 +88,7 @@ def data(tmp_path_factory) -> Path:
 @pytest.fixture(scope='module')
 def config(data, published) -> Path:
     return write_template(data, 'upernet_cvt13_multichannel', data_root=str(data), mean=(500., ) * 4,
-                          std=(300., ) * 4, classes=('dark', 'bright'), arch='nano', image_size=32, batch_size=4,
+                          std=(300., ) * 4, classes=('dark', 'bright'), arch='cvt-nano', image_size=32, batch_size=4,
                           max_iters=40)
 
 
