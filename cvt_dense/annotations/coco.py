@@ -17,10 +17,10 @@ from urllib.parse import unquote
 import numpy as np
 
 MANY = 0.1  # fraction of the boxes from which on a fault is one of the whole file
-CROWD = 'are crowds or ignored (iscrowd or ignore is 1)'
 
 
-def _finite(values: Sequence[Any]) -> bool:
+def finite(values: Sequence[Any]) -> bool:
+    """Return whether all values are finite numbers."""
     try:
         return math.isfinite(sum(values))  # each is a number then
     except (TypeError, OverflowError):
@@ -28,13 +28,13 @@ def _finite(values: Sequence[Any]) -> bool:
 
 
 def _is_id(value: Any) -> bool:
-    return isinstance(value, str) or _finite([value]) and value == int(value)
+    return isinstance(value, str) or finite([value]) and value == int(value)
 
 
 def _is_segmentation(value: Any) -> bool:
     """Return whether a value is empty, polygons or run lengths; uncompressed ones are a list."""
     if isinstance(value, list):
-        return all(isinstance(polygon, list) and len(polygon) % 2 == 0 and _finite(polygon) for polygon in value)
+        return all(isinstance(polygon, list) and len(polygon) % 2 == 0 and finite(polygon) for polygon in value)
     if not isinstance(value, dict):
         return not value
     counts = value.get('counts')
@@ -44,17 +44,17 @@ def _is_segmentation(value: Any) -> bool:
 Test = tuple[Callable[[Any], bool], str]
 ID: Test = _is_id, 'a whole number or text'
 NAME: Test = lambda value: isinstance(value, str) and bool(value), 'text'
-SIDE: Test = lambda value: _finite([value]) and value >= 1 and value == int(value), 'a whole number of pixels from 1'
+SIDE: Test = lambda value: finite([value]) and value >= 1 and value == int(value), 'a whole number of pixels from 1'
 FLAG: Test = lambda value: value in (0, 1), '0 or 1'
-BOX: Test = lambda value: isinstance(value, list) and len(value) == 4 and _finite(value), 'four finite numbers'
+BOX: Test = lambda value: isinstance(value, list) and len(value) == 4 and finite(value), 'four finite numbers'
 FIELDS: dict[str, dict[str, Test]] = dict(
     images=dict(id=ID, file_name=NAME, width=SIDE, height=SIDE),
     categories=dict(id=ID, name=NAME),
     annotations=dict(
-        id=ID, image_id=ID, category_id=ID, bbox=BOX, area=(lambda value: _finite([value]), 'a finite number'),
+        id=ID, image_id=ID, category_id=ID, bbox=BOX, area=(lambda value: finite([value]), 'a finite number'),
         iscrowd=FLAG, ignore=FLAG, segmentation=(
             _is_segmentation, 'a list of polygons, each an even number of finite coordinates, or run lengths')))
-DEFAULTS = dict(iscrowd=0, ignore=0, segmentation=None)
+DEFAULTS = dict(iscrowd=0, ignore=0, segmentation=None, area=0)
 
 
 class Annotations:
@@ -70,6 +70,9 @@ class Annotations:
     Attributes:
         content: ``images``, ``annotations`` and ``categories`` as lists of dicts.
         changed: whether it differs from what the file holds.
+        total: number of annotations in the file.
+        images: the images by id.
+        classes: names of the learnt categories by id, from :meth:`use_classes` on.
         counts: ids of the annotations that are changed or left out, by the reason.
 
     Raises:
@@ -82,18 +85,21 @@ class Annotations:
         self.content, self.changed = content, False
         self.counts: dict[str, list[Any]] = defaultdict(list)
         content.setdefault('annotations', [])  # COCO's files of test images have none
+        self.classes: dict[Any, str] = {}
         for place in FIELDS:
             _check_fields(place, content.get(place))
         for place, key in (('images', 'image_id'), ('categories', 'category_id')):
-            kinds = {isinstance(one['id'], str) for one in content[place]}
-            wrong = [one for one in content['annotations'] if {isinstance(one[key], str)} != kinds]
-            if len(kinds) > 1 or wrong and kinds:
-                raise ValueError(f'the ids of "{place}" are text and numbers{_example(wrong, key)}; write one kind')
+            ids = [one['id'] for one in content[place]] + [one[key] for one in content['annotations']]
+            if {*map(type, ids)} > {str}:
+                raise ValueError(f'the ids of "{place}" and the {key} of "annotations" are text and numbers, e.g. '
+                                 f'{next(one for one in ids if isinstance(one, str))!r}; write one kind')
+        self.total = len(content['annotations'])
         self.images = {one['id']: one for one in content['images']}
         self._spell_file_names(folder)
         self._keep_objects()
         self._cut_boxes()
         self._clean_segmentations()
+        self.changed |= len(content['annotations']) < self.total
         if any(isinstance(one['id'], str) or one['id'] < 1 for one in content['annotations']):
             for number, one in enumerate(content['annotations'], 1):  # pycocotools takes 0 for "missed"
                 self.change(one, id=number)
@@ -125,7 +131,7 @@ class Annotations:
         for one in self.content['annotations']:
             attributes = one.get('attributes')
             turned = attributes.get('rotation') if isinstance(attributes, dict) else 0
-            if turned and (not _finite([turned]) or turned % 180):
+            if turned and (not finite([turned]) or turned % 180):
                 raise ValueError(f'annotation {one["id"]!r} has attributes.rotation={turned!r}, but a bbox is not '
                                  'turned; export polygons, or boxes around the turned ones')
             reason = ('have an image_id that no image has' if one['image_id'] not in self.images else
@@ -134,13 +140,10 @@ class Annotations:
             if reason:
                 self.counts[f'{reason}, and are left out'].append(one['id'])
                 continue
-            if 'iscrowd' not in one or one.get('ignore'):
-                self.change(one, iscrowd=int(bool(one.get('iscrowd') or one.get('ignore'))), ignore=0)
+            if one.get('ignore') or not {'iscrowd', 'area'} <= one.keys():
+                self.change(one, iscrowd=int(bool(one.get('iscrowd') or one.get('ignore'))), ignore=0,
+                            area=one.get('area', one['bbox'][2] * one['bbox'][3]))
             kept.append(one)
-        self._replace(kept)
-
-    def _replace(self, kept: list[dict[str, Any]]) -> None:
-        self.changed |= len(kept) < len(self.content['annotations'])
         self.content['annotations'] = kept
 
     def _cut_boxes(self) -> None:
@@ -168,7 +171,7 @@ class Annotations:
                         'reach beyond their image by more than a pixel, and are cut'].append(objects[i]['id'])
             box = [*cut_start[i].tolist(), *(cut_end[i] - cut_start[i]).tolist()]
             self.change(objects[i], bbox=box, area=min(objects[i]['area'], box[2] * box[3]))
-        self._replace([one for one, outside in zip(objects, gone.tolist()) if not outside])
+        self.content['annotations'] = [one for one, outside in zip(objects, gone.tolist()) if not outside]
 
     def _clean_segmentations(self) -> None:
         for one in self.content['annotations']:
@@ -180,11 +183,12 @@ class Annotations:
                                      f'{_pixels(mask["counts"])} pixels, but image {image["id"]!r} needs '
                                      f'[height, width] = {size}')
             elif mask and min(map(len, mask)) < 6:
-                self.counts['have polygons of fewer than three points, which are left out'].append(one['id'])
                 self.change(one, segmentation=[polygon for polygon in mask if len(polygon) >= 6])
+                if one['segmentation']:
+                    self.counts['have polygons of fewer than three points, which are left out'].append(one['id'])
 
     def use_classes(self, classes: Sequence[str], masks: bool = False) -> None:
-        """Number the categories so that MMDetection and pycocotools give each class its place in ``classes``.
+        """Give the categories such numbers that MMDetection and pycocotools show each class in its place.
 
         Args:
             classes: names of the classes that are learnt, by number.
@@ -232,11 +236,7 @@ class Annotations:
                 self.change(one, id=new[one['id']])
         self.changed |= ordered != categories
         self.content['categories'] = ordered
-
-    def learnt(self, classes: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the objects of ``classes`` that are no crowds."""
-        numbers = {one['id'] for one in self.content['categories'] if one['name'] in set(classes)}
-        return [one for one in self.content['annotations'] if one['category_id'] in numbers and not one['iscrowd']]
+        self.classes = {one['id']: one['name'] for one in ordered if one['name'] in set(classes)}
 
 
 def read(file: str | os.PathLike, folder: str | None = None) -> Annotations:
@@ -276,10 +276,6 @@ def _check_fields(place: str, entries: Any) -> None:
     twice = [value for value, number in numbers.items() if number > 1]
     if twice:
         raise ValueError(f'several {place} have the id {twice[0]!r}, and all but one would be lost')
-
-
-def _example(wrong: list[dict[str, Any]], key: str) -> str:
-    return f', e.g. {key}={wrong[0][key]!r} of annotation {wrong[0]["id"]!r}' if wrong else ''
 
 
 def _pixels(counts: str | list[int]) -> int:
