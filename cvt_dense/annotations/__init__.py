@@ -1,1 +1,1 @@
-"""Annotation files: one reading of COCO's format, and conversion from and to other formats."""
+"""Annotations of other tools: reading, converting and drawing from them."""

@@ -16,6 +16,8 @@ from urllib.parse import unquote
 
 import numpy as np
 
+from ..images import files_below, find_missing
+
 MANY = 0.1  # fraction of the boxes from which on a fault is one of the whole file
 
 
@@ -112,7 +114,6 @@ class Annotations:
     def _spell_file_names(self, folder: str | None) -> None:
         images = self.content['images']
         if folder is not None:
-            from ..datasets.listing import files_below, find_missing  # imports PyTorch
             missing = set(find_missing(os.path.join(folder, one['file_name']) for one in images))
             there = {spelling(os.path.relpath(path, folder)): path for path in files_below(folder)} if missing else {}
             for one in images if missing else ():

@@ -9,8 +9,8 @@ from mmengine.dataset import default_collate, pseudo_collate
 from torch import Tensor
 from tqdm import tqdm
 
+from ..config.nodes import type_name
 from ..errors import UserError
-from ..nodes import type_name
 from .model import TASKS, Model, test_pipeline
 from .slices import as_loaded, check_slice, predict_slices, slice_starts
 
@@ -109,7 +109,7 @@ def _name_classes(model: Model, found: 'Detections') -> 'Detections':
 
 
 def _label_map(model: Model, sample: Any) -> np.ndarray:
-    return sample.pred_sem_seg.data[0].cpu().numpy()
+    return sample.pred_sem_seg.data[0].long().cpu().numpy()  # those of a single output are floats
 
 
 def _probabilities(model: Model, output: dict[str, Tensor]) -> list[tuple[str, float]]:

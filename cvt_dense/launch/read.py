@@ -10,9 +10,9 @@ from mmengine.config import Config
 
 from ..config.amp import use_amp
 from ..config.class_folders import count_class_folders, set_classes
+from ..config.nodes import type_name
 from ..config.read import check_exists, read_config
 from ..errors import UserError
-from ..nodes import type_name
 from .flags import Flags, TestFlags, TrainFlags
 
 
@@ -69,10 +69,13 @@ def save_predictions(cfg: Config, folder: str) -> None:
         UserError: the config has no metric that can.
     """
     coco = dict(outfile_prefix=os.path.join(folder, 'predictions'))
-    options = dict(CocoMetric=coco, FasterCocoMetric=coco, IoUMetric=dict(output_dir=folder))
+    options = dict(CocoMetric=coco, FasterCocoMetric=coco, IoUMetric={})
     evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, list) else [cfg.test_evaluator]
     if not {type_name(evaluator) for evaluator in evaluators} & set(options):
         raise UserError(f'--out {folder!r}: none of the metrics {list(map(type_name, evaluators))} can save '
                         f'predictions; {list(options)} can.')
     for evaluator in evaluators:
         evaluator.update(options.get(type_name(evaluator), {}))
+        if type_name(evaluator) == 'IoUMetric':  # whose own files have no folders
+            cfg.custom_hooks = [
+                *(cfg.get('custom_hooks') or []), dict(type='cvt_dense.SaveLabelMapsHook', folder=folder)]

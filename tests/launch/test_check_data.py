@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _shapes import CLASSES
 from mmengine.registry import init_default_scope
 from PIL import Image
 from templates_edited import recipe
 
 import cvt_dense  # noqa: F401
+from cvt_dense.annotations.data_sets import use_annotations
 from cvt_dense.config.read import redirect_data_root
 from cvt_dense.errors import UserError
-from cvt_dense.launch.annotations import use_annotations
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.checks.config import check_config
+from cvt_dense.recipes.shapes import CLASSES
 
 TRAIN, VAL = (f'detection/annotations/instances_{split}.json' for split in ('train', 'val'))
 MAPS = 'segmentation/annotations/training'
@@ -103,7 +103,7 @@ DETECTION = [
 SEGMENTATION = [
     (lambda data: fill(data, 9), {}, r'train_dataloader.*\[9\]'),
     (lambda data: fill(data, 9, folder='segmentation/annotations/validation'), {}, r'val_dataloader.*\[9\]'),
-    (lambda data: Image.new('RGB', (64, 64)).save(next((data / MAPS).glob('*.png'))), {}, "mode 'RGB'"),
+    (lambda data: Image.new('RGB', (64, 64)).save(next((data / MAPS).glob('*.png'))), {}, 'png'),
     (lambda data: next((data / MAPS).glob('*.png')).unlink(), {}, '1 of 8 files .*data_prefix'),
     *((lambda data, value=value: fill(data, value, (64, 64), number=None), {}, 'ignored') for value in (0, 255)),
     (None, dict(val_dataloader__dataset__metainfo__classes=(*CLASSES, 'background')), 'order'),
