@@ -1,5 +1,6 @@
-# The nano CvT of the templates and of upernet_cvt_nano_camvid.py, pretrained without labels on a folder of images; for
-# a CPU and small data. For images smaller than 192 pixels: --cfg-options image_size=128.
+# CvT-nano, pretrained without labels on a folder of images; for a CPU and small data. For images smaller than 192
+# pixels: --cfg-options image_size=128. A template with arch = 'cvt-nano' starts from these weights with
+# pretrained = 'work_dirs/simmim_cvt_nano/epoch_150.pth'.
 #
 #   python tools/train.py configs/simmim_cvt_nano.py --data-root DIR        all images below DIR/images/train
 #   python tools/predict.py configs/simmim_cvt_nano.py work_dirs/simmim_cvt_nano/epoch_150.pth DIR/images/val
@@ -11,7 +12,7 @@ folder = 'images/train'
 
 _base_ = ['_base_/models/simmim_cvt.py', '_base_/datasets/imagenet_unlabelled.py', '_base_/cls_runtime.py']
 
-model = dict(backbone=dict(arch=dict(_delete_=True, embed_dims=(32, 64, 128), depths=(1, 2, 4), num_heads=(1, 2, 4))))
+model = dict(backbone=dict(arch='cvt-nano'))
 train_dataloader = dict(
     batch_size=batch_size,
     num_workers=1,

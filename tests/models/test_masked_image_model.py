@@ -71,7 +71,7 @@ def run(root: Path, name: str, resume: str | None = None):
         text = re.sub(rf'(?m)^{variable} = .*$', f'{variable} = {value!r}', text)
     config = root / 'simmim_cvt_nano.py'
     config.write_text(text)
-    options = {'model.backbone.arch': dict(ARCH), 'train_dataloader.num_workers': 0,
+    options = {'model.backbone.arch': dict(ARCH, _delete_=True), 'train_dataloader.num_workers': 0,
                'default_hooks.checkpoint.interval': 1, 'default_hooks.logger.interval': 1}
     runner = start_training(TrainFlags(
         config=str(config), work_dir=str(root / name), cfg_options=options, data_root=str(root), resume=resume))
