@@ -13,14 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
-
-from _benchmark.report import environment
-from _shapes import CLASSES, generate
-from _trainings import Run, edit_head, read_result, train
-
-from cvt_dense.fileio import write_atomically
+from cvt_dense.atomic import write_atomically
+from cvt_dense.cli.benchmark.report import environment
+from cvt_dense.cli.trainings import ROOT, Run, edit_head, read_result, train
+from cvt_dense.recipes.shapes import CLASSES, generate
 
 RESULT = ROOT / 'benchmarks/cvt_nano_transfer.json'
 CAMVID = dict(

@@ -18,7 +18,7 @@ augment = 'standard'  # of the training images; or 'none', 'strong'
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'datasets/imagenet_224', 'schedules/adamw_300e', 'cls_runtime')]
 # below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
-import cvt_dense.templates as templates
+import cvt_dense.recipes.templates as templates
 
 model = dict(  # num_classes: as many as there are class folders
     type='cvt_dense.ImageClassifier',

@@ -18,7 +18,7 @@ augment = 'standard'  # of the training images; or 'none', 'strong'
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/retinanet_cvt', 'datasets/coco_detection', 'schedules/det_1x', 'det_runtime')]
 # below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
-import cvt_dense.templates as templates
+import cvt_dense.recipes.templates as templates
 
 model = templates.one_stage(classes, arch, pretrained)
 test_pipeline = templates.resized(_base_.test_pipeline, image_size, 'detection')

@@ -21,7 +21,7 @@ augment = 'standard'  # of the training images; or 'none', 'strong'
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/upernet_cvt', 'datasets/folders', 'schedules/seg_160k', 'seg_runtime')]
 # below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
-import cvt_dense.templates as templates
+import cvt_dense.recipes.templates as templates
 
 model = templates.upernet(classes, arch, pretrained, image_size, ignore_index)
 dataset = dict(

@@ -21,7 +21,7 @@ balance = None  # or 'loss': rare classes weigh more in the loss
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/upernet_cvt', 'datasets/folders', 'schedules/seg_160k', 'seg_runtime')]
 # below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
-import cvt_dense.templates as templates
+import cvt_dense.recipes.templates as templates
 
 # MMSegmentation's transforms. MMEngine's data preprocessor normalises 1 or 3 channels only, so the pipeline does it.
 load = dict(  # NumPy arrays, and TIFF by tifffile

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _trainings import edit_head
 from mmengine.config import Config
 from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import PARAM_SCHEDULERS
+
+from cvt_dense.cli.trainings import edit_head
 
 ROOT = Path(__file__).resolve().parents[1]
 

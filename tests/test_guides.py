@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 import supervision as sv
-from _random_batch import random_batch
-from _shapes import CLASSES
 from load_tool import ROOT, run_tool
 from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DefaultScope
 from PIL import Image
 
+from cvt_dense.cli.random_batch import random_batch
 from cvt_dense.launch.checks.config import CONFIG_CHECKS
+from cvt_dense.recipes.shapes import CLASSES
 from cvt_dense.registry import MODELS
 
 

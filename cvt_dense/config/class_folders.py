@@ -4,8 +4,8 @@ import os
 from mmengine.config import Config
 
 from ..errors import UserError
-from ..nodes import type_name
 from .data_sets import leaf_datasets
+from .nodes import type_name
 from .read import check_exists
 
 
@@ -54,7 +54,7 @@ def count_class_folders(cfg: Config) -> None:
     """
     if type_name(cfg.get('model')) != 'ImageClassifier' or cfg.model.get('num_classes') is not None:
         return
-    from ..datasets.listing import find_classes, read_classes  # imports PyTorch
+    from ..pretraining.listing import find_classes, read_classes  # imports PyTorch
     for stage in ('train', 'val', 'test'):
         dataset = next(leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}))
         root = os.path.join(dataset.get('data_root') or '', dataset.get('split') or '')

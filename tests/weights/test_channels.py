@@ -14,7 +14,8 @@ from templates_edited import write_template
 
 from cvt_dense.launch.flags import TrainFlags
 from cvt_dense.launch.start import start_training
-from cvt_dense.models import CvT, ImageClassifier
+from cvt_dense.models import CvT
+from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.weights import CheckpointError, convert
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
