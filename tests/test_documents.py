@@ -1,5 +1,6 @@
 """The documents name existing files, links, recipes, targets and flags."""
 import argparse
+import importlib.util
 import re
 import shlex
 from functools import cache
@@ -48,7 +49,7 @@ def test_files_links_and_targets_exist(document):
     assert not missing
 
 
-CLUSTERS = [path for path in sorted((ROOT / 'docs/examples').iterdir()) if path.suffix != '.html']
+CLUSTERS = [path for path in sorted((ROOT / 'docs/examples').iterdir()) if path.suffix in ('.sbatch', '.yaml')]
 
 
 @pytest.mark.parametrize('example', CLUSTERS, ids=lambda path: path.name)
@@ -60,6 +61,15 @@ def test_examples_for_clusters_call_scripts_that_exist(example):
     assert set(re.findall(r'(?<=\s)--[a-z][a-z-]*(?=[\s=])', re.sub('^#.*', '', text, flags=re.M))) <= flags_of('train')
     if example.suffix == '.yaml':
         assert isinstance(yaml.safe_load(text), dict)
+
+
+def test_generated_parts_are_those_that_the_command_writes():
+    spec = importlib.util.spec_from_file_location('make_tables', ROOT / 'docs/make_tables.py')
+    make_tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_tables)
+    used = [name for page in make_tables.PAGES for _, name, _, _ in make_tables.BLOCK.findall(page.read_text())]
+    assert set(used) == set(make_tables.PARTS)
+    assert [page for page in make_tables.PAGES if page.read_text() != make_tables.filled(page.read_text())] == []
 
 
 def test_flags_exist():
