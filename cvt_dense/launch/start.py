@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..config.data_sets import leaf_datasets
+from ..config.nodes import dicts
 from ..errors import UserError
 from .checks.config import check_config
 from .distributed import is_first_process, setup_distributed
@@ -83,10 +84,13 @@ def use_tta(cfg: 'Config') -> None:
     """Let the test data set load every view of the config's ``tta_pipeline``.
 
     Raises:
-        UserError: the config has no test-time augmentation.
+        UserError: the config has no test-time augmentation, or none that is right for its head.
     """
     if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
         raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline.')
+    if any(node.get('out_channels') == 1 for node in dicts(cfg.model.get('decode_head'))):
+        raise UserError('--tta: MMSegmentation would apply the sigmoid of decode_head.out_channels=1 twice. Test '
+                        'without --tta, or train two classes with softmax (without out_channels).')
     for dataset in leaf_datasets(cfg.test_dataloader.dataset):
         dataset['pipeline'] = cfg.tta_pipeline
 

@@ -98,7 +98,7 @@ DETECTION = [
 SEGMENTATION = [
     (lambda data: fill(data, 9), {}, r'train_dataloader.*\[9\]'),
     (lambda data: fill(data, 9, folder='segmentation/annotations/validation'), {}, r'val_dataloader.*\[9\]'),
-    (lambda data: Image.new('RGB', (64, 64)).save(next((data / MAPS).glob('*.png'))), {}, "mode 'RGB'"),
+    (lambda data: Image.new('RGB', (64, 64)).save(next((data / MAPS).glob('*.png'))), {}, 'png'),
     (lambda data: next((data / MAPS).glob('*.png')).unlink(), {}, '1 of 8 files .*data_prefix'),
     *((lambda data, value=value: fill(data, value, (64, 64), number=None), {}, 'ignored') for value in (0, 255)),
     (None, dict(val_dataloader__dataset__metainfo__classes=(*CLASSES, 'background')), 'order'),

@@ -83,6 +83,21 @@ def check_heads(cfg: Config, stages: Sequence[str]) -> None:
                                 f'{expected}, or correct metainfo.classes.')
 
 
+def check_single_class(cfg: Config, stages: Sequence[str]) -> None:
+    """Check that a segmentor has two outputs, or one with a sigmoid: softmax over one is always 1.
+
+    Raises:
+        UserError: it has one with softmax.
+    """
+    for path, node in walk({key: cfg.model.get(key) for key in ('decode_head', 'auxiliary_head')}):
+        losses = node.get('loss_decode') or {}
+        single = node.get('num_classes') == 1 and 'loss_cls' not in node
+        if single and not any(loss.get('use_sigmoid') for loss in dicts(losses)):
+            raise UserError(f'model.{path}.num_classes is 1: softmax over a single class is always 1, and nothing is '
+                            "learnt. Give two classes, such as ('background', 'road'); or those and out_channels=1 "
+                            'with loss_decode.use_sigmoid=True for a single output.')
+
+
 def _predicting_heads(model: dict[str, Any]) -> Iterator[tuple[str, int]]:
     """Yield the place and num_classes of the heads of boxes and masks and of the last decode head.
 
@@ -98,4 +113,4 @@ def _predicting_heads(model: dict[str, Any]) -> Iterator[tuple[str, int]]:
             yield path, node['num_classes']
 
 
-CONFIG_CHECKS = [check_heads, check_annotations]  # each takes cfg and stages
+CONFIG_CHECKS = [check_single_class, check_heads, check_annotations]  # each takes cfg and stages
