@@ -4,7 +4,7 @@ Data sets, checks, converters and predictions ask here.
 """
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,14 @@ def files_below(folder: str | Path) -> Iterator[str]:
         folders[:] = [name for name, target in targets.items() if target not in visited]
         visited |= set(targets.values())
         yield from (os.path.join(inside, name) for name in files if not is_hidden(name))
+
+
+def find_missing(paths: Iterable[str]) -> list[str]:
+    """Return the paths that do not exist, by one listing of each folder, which is fast on network disks too."""
+    paths = list(paths)
+    found = {folder: set(os.listdir(folder or '.') if os.path.isdir(folder or '.') else ())
+             for folder in set(map(os.path.dirname, paths))}
+    return [path for path in paths if os.path.basename(path) not in found[os.path.dirname(path)]]
 
 
 # -- headers ---------------------------------------------------------------------------------------

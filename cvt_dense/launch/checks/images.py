@@ -13,8 +13,7 @@ from PIL import Image
 from ...config.nodes import dicts, type_name
 from ...engine.samplers import leaves
 from ...errors import UserError
-from ...images import Header, explain_loss, images_below, open_image, read_header
-from ...pretraining.listing import find_missing
+from ...images import Header, explain_loss, find_missing, images_below, open_image, read_header
 from .batches import check_pipeline
 
 MAX_HEADERS = 100_000  # of a data set, which take some ten seconds
