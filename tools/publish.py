@@ -90,10 +90,10 @@ def write_folder(args: argparse.Namespace, folder: Path, name: str) -> None:
     import predict
 
     from cvt_dense import inference
-    from cvt_dense.weights import load_weights_file
+    from cvt_dense.weights import dataset_meta, load_weights_file
     model = inference.load(args.config, args.checkpoint, device='cpu', cfg_options=args.cfg_options)
     content = load_weights_file(args.checkpoint)
-    meta = dict((content.get('meta') or {}).get('dataset_meta') or {}, classes=list(model.classes))
+    meta = dict(dataset_meta(content), classes=list(model.classes))
     publish(model.cfg, dict(content, meta=dict(dataset_meta=meta)), folder)
     metrics = {}
     with tempfile.TemporaryDirectory() as scratch:

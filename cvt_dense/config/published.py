@@ -91,7 +91,7 @@ def publish(cfg: Config, checkpoint: dict[str, Any], folder: Path) -> None:
     """
     import safetensors.torch
 
-    from ..weights import select_weights
+    from ..weights import dataset_meta, select_weights
     from .read import redirect_data_root  # that module imports this one
     content = Config({key: value for key, value in cfg.to_dict().items() if key in KEPT})
     if any(node.get('data_root') for node in dicts(content.to_dict())):
@@ -100,7 +100,7 @@ def publish(cfg: Config, checkpoint: dict[str, Any], folder: Path) -> None:
         node.pop('init_cfg', None)
     write_atomically(folder / CONFIG, json.dumps(_encode(content.to_dict()), indent=1))
     read_published(folder)
-    meta = (checkpoint.get('meta') or {}).get('dataset_meta') or {}
+    meta = dataset_meta(checkpoint)
     names = json.dumps({key: meta[key] for key in ('classes', 'palette') if meta.get(key)})
     # RTMDet's levels share convolutions; safetensors refuses tensors that share memory.
     tensors = {key: value.contiguous().clone() for key, value in select_weights(checkpoint).items()}

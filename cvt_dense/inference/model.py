@@ -27,7 +27,7 @@ from ..deploy.runtime import is_exported
 from ..errors import UserError
 from ..nodes import dicts, type_name
 from ..palette import choose_palette
-from ..weights import check_model, load_weights_file, select_weights
+from ..weights import check_model, classes_of, dataset_meta, load_weights_file, select_weights
 from .slices import RasterImage
 
 TASKS = dict(mmdet='detection', mmseg='segmentation')  # by default_scope
@@ -132,11 +132,11 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
         meta = _dataset_meta(cfg)
         network = revert_sync_batchnorm(MODELS.build(cfg.model))
     if whole:
-        meta.update(classes=network.exported.metadata['classes'] or meta.get('classes'))
+        meta.update(classes=classes_of(network.exported.metadata) or meta.get('classes'))
     else:
         content = check_checkpoint(network, str(checkpoint), strict=True)
         network.load_state_dict(select_weights(content))
-        meta.update((content.get('meta') or {}).get('dataset_meta') or {})
+        meta.update(dataset_meta(content))
     network.to(device).eval()
     classes, palette = meta.get('classes') or (), meta.get('palette') or ()
     if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):

@@ -8,6 +8,7 @@ from mmengine.runner import Runner
 from torch import Tensor
 
 from ...registry import HOOKS
+from ...weights import classes_of
 
 # Rows of a class in layers whose first axis is of classes, maybe with a background or outputs without a name behind
 # them: those of ImageClassifier, then of MMDetection and MMSegmentation.
@@ -65,14 +66,13 @@ class HeadClassesHook(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         if getattr(runner, 'resuming', False) or isinstance(runner.optim_wrapper, dict | None):  # not built: a test
             return
-        metas = ((checkpoint.get('meta') or {}).get('dataset_meta'),
-                 getattr(runner.train_dataloader.dataset, 'metainfo', None))
-        old, new = (list((meta or {}).get('classes') or ()) for meta in metas)
+        new = list((getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}).get('classes') or ())
+        old = classes_of(checkpoint)
         if not old or not new or old == new:
             return
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         own, given = model.state_dict(), checkpoint['state_dict']
-        rows = {key: rows_by_name(key, own[key], given[key], old, new) for key in own.keys() & given.keys()}
+        rows = {key: rows_by_name(key, own[key], given[key], old, new) for key in own if key in given}
         rows = {key: tensor for key, tensor in rows.items() if tensor is not None}
         given.update(rows)
         known = set(old)
