@@ -179,11 +179,10 @@ def huggingface_config(state_dict: StateDict, num_heads: Iterable[int],
     if options:
         raise ValueError(f"transformers' network lacks {options[0]}, and {len(options) - 1} more tensors of options of "
                          'this backbone. Use another format.')
-    needed = ['head.weight', f'stage{n - 1}.cls_token', *(f'stage{i}.blocks.0.attn.conv_proj_k.conv.weight'
-                                                          for i in range(n))]
+    needed = ['head.weight', *(f'stage{i}.blocks.0.attn.conv_proj_k.conv.weight' for i in range(n))]
     if missing := [key for key in needed if key not in weights]:
-        raise ValueError(f"transformers' network needs {missing[0]}, which these weights lack: it has a CLS token in "
-                         'its last stage, convolutional projections and a head. Use another format.')
+        raise ValueError(f"transformers' network needs {missing[0]}, which these weights lack: it has convolutional "
+                         'projections and a head. Use another format.')
     rows = len(weights['head.weight'])
     names = dict(enumerate([*classes, *map(str, range(len(classes), rows))] if classes else ()))
     return dict(
@@ -205,4 +204,6 @@ def huggingface_config(state_dict: StateDict, num_heads: Iterable[int],
         kernel_qkv=[weights[f'stage{i}.blocks.0.attn.conv_proj_k.conv.weight'].shape[-1] for i in range(n)],
         padding_q=[1] * n, padding_kv=[1] * n, stride_q=[1] * n, stride_kv=[2] * n,
         cls_token=[f'stage{i}.cls_token' in weights for i in range(n)],
+        # Without a CLS token transformers' classifier reads a second output, which there is only with this setting.
+        output_hidden_states=f'stage{n - 1}.cls_token' not in weights,
         drop_rate=[0.] * n, attention_drop_rate=[0.] * n, drop_path_rate=[0.] * n)

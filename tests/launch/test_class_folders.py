@@ -76,6 +76,6 @@ def test_a_test_numbers_the_folders_by_the_checkpoints_names(data, load):
     command = 'test', cfg.filename, data / 'mine.pth', '--data-root', data, '--work-dir', data / 'work'
     out = run_tool(*command)
     assert 'accuracy/top1: 100.0' in out and '.heic' in out
-    for names, rc in (('[sun,rain,snow]', 2), ('[sun,rain,hail]', 0)):  # an error, and a warning
+    for names, rc in (('[sun,rain,snow]', 2), ('[sun,rain,hail]', 2), ('[hail,snow,sun]', 0)):
         option = f'test_dataloader.dataset.metainfo.classes={names}'
         assert 'metainfo.classes' in run_tool(*command, '--cfg-options', option, rc=rc)
