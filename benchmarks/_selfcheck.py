@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _random_batch import build_model, random_batch
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from torch import Tensor, nn
 
-from cvt_dense.models import CvT, ImageClassifier
+from cvt_dense.cli.random_batch import build_model, random_batch
+from cvt_dense.models import CvT
+from cvt_dense.pretraining import ImageClassifier
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / 'tests/data/cvt_tiny_golden.safetensors'

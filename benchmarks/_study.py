@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cvt_dense.atomic import write_atomically
 from cvt_dense.config.options import format_option
-from cvt_dense.curves import Curves
+from cvt_dense.engine.curves import Curves
 from cvt_dense.errors import UserError
-from cvt_dense.fileio import write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRESS = re.compile(r'(Epoch|Iter)\(train\) +(\[[^]]*\](?:\[[^]]*\])?).*? loss: ([\d.]+)')

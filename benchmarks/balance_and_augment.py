@@ -16,10 +16,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / 'benchmarks'), str(ROOT / 'tests'), str(ROOT / 'tools')]
 
-from _shapes import generate
 from study import read_study, results
 from templates_edited import edit_head
 from transfer import CAMVID, SHAPES, link_images
+
+from cvt_dense.recipes.shapes import generate
 
 TAIL = ('annotations/long_tail.json', 'train/')
 # title, template, data, metrics, iterations, lines, and the values of 'balance' or 'augment' that are compared

@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
 
-from _benchmark.report import environment
+from cvt_dense.cli.benchmark.report import environment
 
 CLASSES, DISTINCT, SHARDS, BATCH = 1000, 50, 10, 4
 READERS = dict(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import cvt_dense.models  # noqa: F401
-from cvt_dense.datasets import ImageDataset
+from cvt_dense.pretraining import ImageDataset
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
     python benchmarks/large_images.py CONFIG CHECKPOINT OUT.json [--sides 1024 2048 4096 8192] [--ways ...]
 
-CONFIG is a detector or segmentor trained from configs/*_custom.py with arch = 'nano'. Its test photographs, each
+CONFIG is a detector or segmentor trained from configs/*_custom.py with arch = 'cvt-nano'. Its test photographs, each
 resized to 512x341 pixels and mirrored at random, are put together to squares. Slices of 384 pixels are resized to the
 224 pixels that the network was trained with; "whole" and "windowed" resize the whole image by the same factor, and the
 windows have 224x224 pixels. "resized" is the config's own test pipeline. Each measurement is a process of its own,

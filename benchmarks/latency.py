@@ -33,9 +33,10 @@ from torch import Tensor, nn
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / 'benchmarks'), str(ROOT / 'tests'), str(ROOT / 'tools')]
 
-from _shapes import CLASSES, generate
 from templates_edited import edit_head
 from transfer import SHAPES
+
+from cvt_dense.recipes.shapes import CLASSES, generate
 
 Detect = Callable[[Tensor], Any]
 SIZES = 224, 320, 480, 640
@@ -162,7 +163,7 @@ def train_ultralytics(out: Path, data: Path, seconds: float) -> float:
     """Train YOLO11n for as many epochs as fit into the CPU seconds, and return its box mAP."""
     from ultralytics import YOLO
 
-    from cvt_dense.datasets import convert
+    from cvt_dense.annotations import convert
     labels, shapes = out / 'data', convert.read(data, 'coco')
     for sample in shapes.samples:
         for one in sample.objects:
@@ -211,8 +212,7 @@ def train(args: argparse.Namespace) -> None:
 
 def columns(out: Path, size: int) -> dict[str, Detect]:
     """Return a function of an image (3, size, size) in [0, 1] for each detector and runtime."""
-    from _random_batch import random_batch
-
+    from cvt_dense.cli.random_batch import random_batch
     from cvt_dense.deploy.cpu import use_cpu_kernels
     from cvt_dense.deploy.fuse import fuse
     from cvt_dense.deploy.runtime import open_exported

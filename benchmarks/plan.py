@@ -24,13 +24,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
 
 import timm
 import torch
-from _random_batch import build_model, parse_size
 from get_flops import count, count_parts
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 
+from cvt_dense.cli.random_batch import build_model, parse_size
+from cvt_dense.config.nodes import dicts, type_name
 from cvt_dense.launch import command_line
-from cvt_dense.nodes import dicts, type_name
 
 # Training images by the last part of data_root; of COCO those with objects, which MMDetection keeps.
 TRAINING_IMAGES = dict(imagenet=1_281_167, imagenet22k=14_197_122, coco=117_266, ADEChallengeData2016=20_210,

@@ -24,10 +24,10 @@ from mmengine.registry import MODELS, init_default_scope
 from probes import PROBES, Finding, NotApplicable, Subject, get_probe
 from tqdm import tqdm
 
-from cvt_dense.curves import new_figure, save_figure
+from cvt_dense.atomic import atomic_path, write_atomically
 from cvt_dense.deploy.runtime import is_exported
+from cvt_dense.engine.curves import new_figure, save_figure
 from cvt_dense.errors import UserError
-from cvt_dense.fileio import atomic_path, write_atomically
 from cvt_dense.inference import TASKS, Model, load, predict
 from cvt_dense.launch import command_line
 from cvt_dense.launch.build import load_datasets

@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / 'tools'), str(ROOT)]
 
-from cvt_dense.fileio import write_atomically
+from cvt_dense.atomic import write_atomically
 
 # (what, arguments of tools/benchmark.py model); the most important ones first, because time may run out.
 TRANSFORMER, BASELINES = 'transformers', 'swin_tiny_patch4_window7_224,convnext_tiny,pvt_v2_b2'
@@ -131,9 +131,10 @@ def main() -> None:
     device = args.device or ('cuda' if torch.cuda.is_available() else 'cpu')
     if device == 'cuda' and not torch.cuda.is_available():
         parser.error(f'--device cuda: this PyTorch ({torch.__version__}) sees no CUDA device')
-    from _benchmark.report import environment
     from _selfcheck import CHECKS
     from mmengine.logging import MMLogger
+
+    from cvt_dense.cli.benchmark.report import environment
     MMLogger.get_current_instance().setLevel('WARNING')
     end = time.monotonic() + 60 * args.minutes  # without the imports, which a busy machine makes long
     report = Report(args.out / 'selfcheck.json', end)

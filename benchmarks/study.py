@@ -158,8 +158,9 @@ def results(members: list[Member], work_dir: Path, failed: dict[str, str]) -> li
         work_dir: folder of all runs.
         failed: reasons of failures by name; a member without any of its metrics is added.
     """
-    from _random_batch import build_model, parse_size
     from get_flops import count_parts
+
+    from cvt_dense.cli.random_batch import build_model, parse_size
     rows = []
     for member in members:
         runs = [name_of(member.name, seed) for seed in member.seeds]

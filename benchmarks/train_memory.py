@@ -22,10 +22,10 @@ from torch.utils._pytree import tree_leaves
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / 'tools'), str(ROOT)]
-from _random_batch import build_model, parse_size
 from mmengine.logging import MMLogger
 
-from cvt_dense.fileio import write_atomically
+from cvt_dense.atomic import write_atomically
+from cvt_dense.cli.random_batch import build_model, parse_size
 
 WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=28)
 VARIANTS = {'plain': dict(with_cp=False), 'windows': dict(with_cp=False, attn_cfg=WINDOWS),

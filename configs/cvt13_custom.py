@@ -4,21 +4,21 @@ data_root = 'data/mine/'
 train_images = 'train'
 val_images = 'val'
 test_images = val_images  # or a folder of its own
-arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'nano': a small network for a CPU and small data
-pretrained = 'published'  # the authors' weights, of 'nano' this project's; None: from scratch; or a file of weights
-image_size = 64 if arch == 'nano' else 224  # side in pixels
-batch_size = 32 if arch == 'nano' else 64  # images a GPU
-max_iters = 800 if arch == 'nano' else 5000  # steps of batch_size images; nano: 3 minutes on a CPU core
+arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'cvt-nano': a small network for a CPU and small data
+pretrained = 'published'  # the authors' weights, of 'cvt-nano' this project's; None: from scratch; or a file of weights
+image_size = 64 if arch == 'cvt-nano' else 224  # side in pixels
+batch_size = 32 if arch == 'cvt-nano' else 64  # images a GPU
+max_iters = 800 if arch == 'cvt-nano' else 5000  # steps of batch_size images; cvt-nano: 3 minutes on a CPU core
 patience = None  # evaluations without a better result after which the training ends; None: after max_iters
 balance = None  # or 'images': images of rare classes are drawn more often
 augment = 'standard'  # of the training images; or 'none', 'strong'
 
 # ------------------------------------------------------------------------------------------------------
-# The learning rate is 1e-4 for 64 images a step ('nano': 1e-3 for 32), and scales with GPUs * batch_size.
+# The learning rate is 1e-4 for 64 images a step ('cvt-nano': 1e-3 for 32), and scales with GPUs * batch_size.
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'datasets/imagenet_224', 'schedules/adamw_300e', 'cls_runtime')]
 # below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
-import cvt_dense.templates as templates
+import cvt_dense.recipes.templates as templates
 
 model = dict(  # num_classes: as many as there are class folders
     type='cvt_dense.ImageClassifier',
@@ -44,6 +44,6 @@ test_dataloader = dict(
 
 train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
     max_iters, batch_size, 'accuracy/top1', patience)
-optim_wrapper = dict(optimizer=dict(lr=1e-3 if arch == 'nano' else 1e-4), clip_grad=dict(max_norm=1.))
-auto_scale_lr = dict(enable=True, base_batch_size=32 if arch == 'nano' else 64)
+optim_wrapper = dict(optimizer=dict(lr=1e-3 if arch == 'cvt-nano' else 1e-4), clip_grad=dict(max_norm=1.))
+auto_scale_lr = dict(enable=True, base_batch_size=32 if arch == 'cvt-nano' else 64)
 custom_hooks = [dict(type='cvt_dense.UnreadableImagesHook', max_share=0.05)]

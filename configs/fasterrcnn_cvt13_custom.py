@@ -4,21 +4,21 @@ data_root = 'data/mine/'
 train_ann, train_images = 'annotations/train.json', 'train/'
 val_ann, val_images = 'annotations/val.json', 'val/'
 test_ann, test_images = val_ann, val_images  # or files of their own
-arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'nano': a small network for a CPU and small data
-pretrained = 'published'  # the authors' weights, of 'nano' this project's; None: from scratch; or a file of weights
-image_size = 224 if arch == 'nano' else 800  # short side in pixels; the long one may be 5/3 of it
-batch_size = 8 if arch == 'nano' else 2  # images a GPU
-max_iters = 1000 if arch == 'nano' else 20000  # steps of batch_size images; nano: 43 minutes on a CPU core
+arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'cvt-nano': a small network for a CPU and small data
+pretrained = 'published'  # the authors' weights, of 'cvt-nano' this project's; None: from scratch; or a file of weights
+image_size = 224 if arch == 'cvt-nano' else 800  # short side in pixels; the long one may be 5/3 of it
+batch_size = 8 if arch == 'cvt-nano' else 2  # images a GPU
+max_iters = 1000 if arch == 'cvt-nano' else 20000  # steps of batch_size images; cvt-nano: 43 minutes on a CPU core
 patience = None  # evaluations without a better result after which the training ends; None: after max_iters
 balance = None  # or 'images': images of rare classes are drawn more often
 augment = 'standard'  # of the training images; or 'none', 'strong'
 
 # ------------------------------------------------------------------------------------------------------
-# The learning rate is 1e-4 for 16 images a step ('nano': 6e-3 for 8, of Muon), and scales with GPUs * batch_size.
+# The learning rate is 1e-4 for 16 images a step ('cvt-nano': 6e-3 for 8, of Muon), and scales with GPUs * batch_size.
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/fasterrcnn_cvt', 'datasets/coco_detection', 'schedules/det_1x', 'det_runtime')]
 # below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
-import cvt_dense.templates as templates
+import cvt_dense.recipes.templates as templates
 
 model = templates.two_stage(classes, arch, pretrained, masks=False)
 test_pipeline = templates.resized(_base_.test_pipeline, image_size, 'detection')
@@ -31,4 +31,4 @@ train_dataloader, val_dataloader, test_dataloader, val_evaluator, test_evaluator
 train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
     max_iters, batch_size, 'coco/bbox_mAP', patience)
 optim_wrapper = templates.optimizer(arch, lr=1e-4, max_norm=10.)
-auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'nano' else 16)
+auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'cvt-nano' else 16)

@@ -7,21 +7,21 @@ train_ann, train_images = 'labels/train', 'images/train'
 val_ann, val_images = 'labels/val', 'images/val'
 test_ann, test_images = val_ann, val_images  # or folders of their own
 img_suffix, seg_map_suffix = '.jpg', '.png'
-arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'nano': a small network for a CPU and small data
-pretrained = 'published'  # the authors' weights, of 'nano' this project's; None: from scratch; or a file of weights
-image_size = 224 if arch == 'nano' else 512  # short side in pixels, and of the square crops trained on
-batch_size = 8 if arch == 'nano' else 2  # images a GPU
-max_iters = 1000 if arch == 'nano' else 40000  # steps of batch_size images; nano: 19 minutes on a CPU core
+arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'cvt-nano': a small network for a CPU and small data
+pretrained = 'published'  # the authors' weights, of 'cvt-nano' this project's; None: from scratch; or a file of weights
+image_size = 224 if arch == 'cvt-nano' else 512  # short side in pixels, and of the square crops trained on
+batch_size = 8 if arch == 'cvt-nano' else 2  # images a GPU
+max_iters = 1000 if arch == 'cvt-nano' else 40000  # steps of batch_size images; cvt-nano: 19 minutes on a CPU core
 patience = None  # evaluations without a better result after which the training ends; None: after max_iters
 balance = None  # or 'loss': rare classes weigh more in the loss
 augment = 'standard'  # of the training images; or 'none', 'strong'
 
 # ------------------------------------------------------------------------------------------------------
-# The learning rate is 6e-5 for 16 images a step ('nano': 6e-3 for 8, of Muon), and scales with GPUs * batch_size.
+# The learning rate is 6e-5 for 16 images a step ('cvt-nano': 6e-3 for 8, of Muon), and scales with GPUs * batch_size.
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/upernet_cvt', 'datasets/folders', 'schedules/seg_160k', 'seg_runtime')]
 # below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
-import cvt_dense.templates as templates
+import cvt_dense.recipes.templates as templates
 
 model = templates.upernet(classes, arch, pretrained, image_size, ignore_index)
 dataset = dict(
@@ -50,4 +50,4 @@ test_evaluator = val_evaluator
 train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
     max_iters, batch_size, 'mIoU', patience, balance)
 optim_wrapper = templates.optimizer(arch, lr=6e-5, max_norm=1.)
-auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'nano' else 16)
+auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'cvt-nano' else 16)

@@ -8,19 +8,20 @@ data_root = 'data/mine/'
 train_ann, train_images = 'labels/train', 'images/train'
 val_ann, val_images = 'labels/val', 'images/val'
 img_suffix, seg_map_suffix = '.tif', '.png'  # '.npy': NumPy arrays; both (height, width, channels), of any type
-arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'nano': a small network for a CPU and small data
-pretrained = 'published'  # the authors' weights, of 'nano' this project's; None: from scratch; or a file of weights
-image_size = 224 if arch == 'nano' else 512  # side of the square crops trained on; images keep their size
-batch_size = 8 if arch == 'nano' else 2  # images a GPU
-max_iters = 1000 if arch == 'nano' else 40000  # steps of batch_size images; nano: minutes
+arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'cvt-nano': a small network for a CPU and small data
+pretrained = 'published'  # the authors' weights, of 'cvt-nano' this project's; None: from scratch; or a file of weights
+image_size = 224 if arch == 'cvt-nano' else 512  # side of the square crops trained on; images keep their size
+batch_size = 8 if arch == 'cvt-nano' else 2  # images a GPU
+max_iters = 1000 if arch == 'cvt-nano' else 40000  # steps of batch_size images; cvt-nano: minutes
 patience = None  # evaluations without a better result after which the training ends; None: after max_iters
 balance = None  # or 'loss': rare classes weigh more in the loss
 
 # ------------------------------------------------------------------------------------------------------
-# The learning rate is 6e-5 for 16 images a step ('nano': 6e-3 for 8, of Muon), and scales with GPUs * batch_size.
+# The learning rate is 6e-5 for 16 images a step ('cvt-nano': 6e-3 for 8, of Muon), and scales with GPUs * batch_size.
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/upernet_cvt', 'datasets/folders', 'schedules/seg_160k', 'seg_runtime')]
-import cvt_dense.templates as follow  # below _base_: upstream's MMEngine takes what imports first for pure Python
+# below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
+import cvt_dense.recipes.templates as templates
 
 # MMSegmentation's transforms. MMEngine's data preprocessor normalises 1 or 3 channels only, so the pipeline does it.
 load = dict(  # NumPy arrays, and TIFF by tifffile
@@ -36,7 +37,7 @@ train_pipeline = [
 ]
 test_pipeline = [load, normalize, dict(type='LoadAnnotations'), dict(type='PackSegInputs')]
 
-model = follow.upernet(classes, arch, pretrained, image_size, ignore_index)
+model = templates.upernet(classes, arch, pretrained, image_size, ignore_index)
 model['data_preprocessor'].update(mean=None, std=None, bgr_to_rgb=False)
 model['backbone']['in_channels'] = len(mean)
 if model['backbone']['init_cfg']:
@@ -57,7 +58,7 @@ val_evaluator = dict(ignore_index=ignore_index)
 test_evaluator = val_evaluator
 tta_model = tta_pipeline = None  # its images would be 3 channels
 
-train_cfg, param_scheduler, default_hooks, log_processor = follow.run(
+train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
     max_iters, batch_size, 'mIoU', patience, balance)
-optim_wrapper = follow.optimizer(arch, lr=6e-5, max_norm=1.)
-auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'nano' else 16)
+optim_wrapper = templates.optimizer(arch, lr=6e-5, max_norm=1.)
+auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'cvt-nano' else 16)

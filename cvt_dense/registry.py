@@ -15,11 +15,11 @@ def _child(name: str, parent: str, *locations: str) -> Registry:
         locations=[f'cvt_dense.{location}' for location in locations])
 
 
-MODELS = _child('model', 'MODELS', 'models', 'deploy.exported')
-DATASETS = _child('dataset', 'DATASETS', 'datasets')
-DATA_SAMPLERS = _child('data sampler', 'DATA_SAMPLERS', 'datasets')
-METRICS = _child('metric', 'METRICS', 'evaluation')
-HOOKS = _child('hook', 'HOOKS', 'engine')
+MODELS = _child('model', 'MODELS', 'models', 'pretraining', 'deploy.exported')
+DATASETS = _child('dataset', 'DATASETS', 'pretraining', 'engine')
+DATA_SAMPLERS = _child('data sampler', 'DATA_SAMPLERS', 'engine')
+METRICS = _child('metric', 'METRICS', 'pretraining')
+HOOKS = _child('hook', 'HOOKS', 'engine', 'deploy.fuse_hook')
 OPTIM_WRAPPERS = _child('optimizer wrapper', 'OPTIM_WRAPPERS', 'engine')
 OPTIM_WRAPPER_CONSTRUCTORS = _child(
     'optimizer wrapper constructor', 'OPTIM_WRAPPER_CONSTRUCTORS', 'engine')

@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator
 from mmengine.config import Config
 from scipy.stats import linregress, t
 
-from cvt_dense.curves import new_figure, save_figure
+from cvt_dense.engine.curves import new_figure, save_figure
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDY_METRICS = ('accuracy/top1', 'mIoU', 'coco/bbox_mAP', 'coco/segm_mAP')

@@ -6,8 +6,9 @@ os.environ.update(HF_HUB_OFFLINE='1', WANDB_MODE='offline', MPLBACKEND='Agg', CU
 
 import pytest
 import torch
-from _shapes import generate
 from load_tool import forget_runs
+
+from cvt_dense.recipes.shapes import generate
 
 
 @pytest.fixture(autouse=True)

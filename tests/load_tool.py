@@ -1,6 +1,5 @@
 """Run the tools in this process."""
 import importlib.util
-import sys
 import tempfile
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -15,13 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def load_tool(name: str) -> ModuleType:
-    """``tools/<name>.py``, executed again; its folder stays on the path, as for a script."""
-    if str(ROOT / 'tools') not in sys.path:
-        sys.path.insert(0, str(ROOT / 'tools'))
-    spec = importlib.util.spec_from_file_location(name, ROOT / f'tools/{name}.py')
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """The module of a command, or of a script of benchmarks/."""
+    package = 'cvt_dense.cli.' if importlib.util.find_spec(f'cvt_dense.cli.{name}') else ''
+    return importlib.import_module(package + name)
 
 
 def forget_runs() -> None:

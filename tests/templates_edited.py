@@ -1,7 +1,6 @@
 """The recipes, and the templates of ``configs/*_custom.py`` as a user edits them."""
 import copy
 import functools
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,8 @@ import torch
 from mmengine.config import Config
 from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import PARAM_SCHEDULERS
+
+from cvt_dense.cli.trainings import edit_head
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -49,25 +50,6 @@ def by_name(model: torch.nn.Module, wrapper: OptimWrapper) -> dict[str, tuple[fl
              for group in wrapper.optimizer.param_groups for param in group['params']]
     assert len(found) == len(dict(found)) == len(names)
     return dict(found)
-
-
-def edit_head(template: str, **lines: Any) -> str:
-    """Return the text of ``configs/<template>.py`` with other values in its head.
-
-    Args:
-        template: a template's name.
-        lines: value of each variable; 'train_ann, train_images' is written train_ann__train_images.
-
-    Raises:
-        ValueError: the head has no such line, or has it twice.
-    """
-    head, rest = (ROOT / f'configs/{template}.py').read_text().split('# -----', 1)
-    for name, value in lines.items():
-        names = name.replace('__', ', ')
-        head, found = re.subn(rf'^{names} = .*$', lambda _: f'{names} = {value!r}', head, flags=re.M)
-        if found != 1:
-            raise ValueError(f'{template}: {found} lines begin with {names!r}')
-    return head + '# -----' + rest
 
 
 def write_template(folder: Path, template: str, **lines: Any) -> Path:

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 import supervision as sv
-from _random_batch import random_batch
-from _shapes import CLASSES
 from load_tool import ROOT, run_tool
 from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DefaultScope
 from PIL import Image
 
+from cvt_dense.cli.random_batch import random_batch
 from cvt_dense.launch.checks.config import CONFIG_CHECKS
+from cvt_dense.recipes.shapes import CLASSES
 from cvt_dense.registry import MODELS
 
 
@@ -69,7 +69,7 @@ def test_ten_minutes_with_photographs(shapes, tmp_path):
     checkout = Checkout(tmp_path / 'checkout')
     shutil.copytree(shapes / 'classification', checkout.folder / 'photos')
     page = 'docs/get_started/own_photographs.md'
-    given = re.findall(r"^(data_root|arch) = ('\w+')", (ROOT / page).read_text(), re.M)
+    given = re.findall(r"^(data_root|arch) = ('[\w-]+')", (ROOT / page).read_text(), re.M)
     checkout.lines = dict(given, max_iters=4, batch_size=4)
     train, plot, test, predict, diagnose = checkout.run(page)
     run = checkout.folder / 'work_dirs/mine'
@@ -95,7 +95,7 @@ def test_a_detector_from_annotations_in_another_format(shapes, tmp_path):
     checkout.lines = dict(re.findall(r'^ *(classes|data_root|train_ann, train_images|val_ann, val_images) = (.*)$',
                                      converted, re.M))
     assert len(checkout.lines) >= 3, 'the lines for the top of the template'
-    checkout.lines |= dict(arch="'nano'", image_size=64, batch_size=2, max_iters=2)
+    checkout.lines |= dict(arch="'cvt-nano'", image_size=64, batch_size=2, max_iters=2)
     browse, train, test, predict, diagnose = checkout.run('docs/guides/own_data.md')
     assert 'report.html' in browse and (checkout.folder / 'browse/report.html').stat().st_size
     assert 'coco/bbox_mAP' in test and 'coco/bbox_mAP' in train

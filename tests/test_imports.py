@@ -39,14 +39,16 @@ ALLOWED = {
     # What writes and opens exported files recognises networks by their attributes, not by their package.
     'deploy': ['torch', 'numpy', 'timm', 'mmengine', 'mmcv.cnn', 'mmcv.ops', 'mmcv._ext', 'onnx', 'onnxscript',
                'onnxruntime', 'openvino', 'nncf', 'cvt_dense.models', 'cvt_dense.deploy', 'cvt_dense.errors',
-               'cvt_dense.config.data_sets', 'cvt_dense.nodes', 'cvt_dense.ops', 'cvt_dense.registry'],
-    'analysis': ['torch', 'pytorch_grad_cam', 'cvt_dense.models.cvt', ATTENTION, 'cvt_dense.models.variants',
-                 'cvt_dense.analysis']}
-PARTS = 'datasets', 'evaluation', 'models/classifier.py', 'engine'  # which do not import each other
-FORBIDDEN = {'': ['mmdet', 'mmseg'], 'models': ['cvt_dense.inference', 'pycocotools'], **{part: [
-    f'cvt_dense.{other.removesuffix(".py").replace("/", ".")}' for other in PARTS if other != part] for part in PARTS}}
-FORBIDDEN |= {path.name: ['cvt_dense.launch'] + FORBIDDEN.get(path.name, []) for path in PACKAGE.iterdir()
-              if path.name not in ('launch', '__pycache__', '__init__.py') and (path.is_dir() or path.suffix == '.py')}
+               'cvt_dense.config.data_sets', 'cvt_dense.config.nodes', 'cvt_dense.ops', 'cvt_dense.registry'],
+    'report/attention.py': ['torch', 'cvt_dense.models.cvt', ATTENTION, 'cvt_dense.models.variants'],
+    'report/cam.py': ['torch', 'pytorch_grad_cam', 'cvt_dense.report.attention']}
+PARTS = 'pretraining', 'engine'  # which do not import each other
+FORBIDDEN = {part: [f'cvt_dense.{other}' for other in PARTS if other != part] for part in PARTS}
+FORBIDDEN['models'] = ['cvt_dense.inference', 'cvt_dense.pretraining', 'cvt_dense.engine', 'pycocotools']
+for path in PACKAGE.iterdir():  # of the package, only the commands name mmdet and mmseg, and import launch
+    if path.name not in ('cli', '__pycache__') and (path.is_dir() or path.suffix == '.py'):
+        launch = [] if path.name == 'launch' else ['cvt_dense.launch']
+        FORBIDDEN[path.name] = ['mmdet', 'mmseg', 'cvt_dense.cli', *launch, *FORBIDDEN.get(path.name, [])]
 
 
 @pytest.mark.parametrize('part, packages, allowed', [*((*item, True) for item in ALLOWED.items()),
@@ -82,7 +84,7 @@ for name in ('torch', 'torchvision', 'timm', 'mmengine.runner', 'mmengine.config
 before = snapshot()
 import cvt_dense
 from mmengine.registry import MODELS
-import cvt_dense.models, cvt_dense.engine, cvt_dense.datasets, cvt_dense.evaluation, cvt_dense.weights, cvt_dense.deploy
+import cvt_dense.models, cvt_dense.engine, cvt_dense.pretraining, cvt_dense.weights, cvt_dense.deploy
 arch = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
 MODELS.build(dict(type='cvt_dense.ImageClassifier', num_classes=2,
                   backbone=dict(type='cvt_dense.CvT', arch=arch, out_type='cls_token')))

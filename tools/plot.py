@@ -1,51 +1,7 @@
-"""Draws the losses, learning rate and metrics of runs, and prints a table of their last and best values.
-
-    python tools/plot.py work_dirs/maskrcnn_cvt13_custom
-    python tools/plot.py work_dirs/lr_1e-4 work_dirs/lr_2e-4 --out compared.png
-
-All starts of a run that was resumed are one line. Several runs are drawn into the same picture.
-"""
-import argparse
-import os
+"""Runs the command cvt-plot."""
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from cvt_dense import curves
-from cvt_dense.launch import command_line
-from cvt_dense.launch.outputs import add_force_argument, check_outputs
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        description='Draws the curves of runs and prints a table of their last and best values.')
-    parser.add_argument('runs', nargs='+', metavar='RUN', help='folder of a run, the --work-dir of tools/train.py')
-    parser.add_argument('--out', metavar='FILE', help='picture to write (default: curves.png in the folder of the run, '
-                                                      'or here if there are several)')
-    add_force_argument(parser)
-    return parser
-
-
-def names_of(folders: list[str]) -> list[str]:
-    """Return a short name for each folder: its path without the part that all of them have in common."""
-    paths = [Path(folder).resolve() for folder in folders]
-    common = Path(os.path.commonpath([path.parent for path in paths]))
-    return [str(path.relative_to(common)) for path in paths]
-
-
-def main() -> None:
-    """Draw the curves of the runs and print their table."""
-    args = build_parser().parse_args()
-    with command_line.report_errors(OSError, ValueError):
-        runs = dict(zip(names_of(args.runs), map(curves.Curves, args.runs)))
-        out = Path(args.out or (Path(args.runs[0]) / 'curves.png' if len(runs) == 1 else 'curves.png'))
-        check_outputs([out], args.force or args.out is None)
-        curves.draw(runs, out)
-        print(curves.table(runs))
-        print(f'picture: {out}')
-
+from cvt_dense.cli.plot import main
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

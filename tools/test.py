@@ -1,49 +1,7 @@
-"""Evaluates a checkpoint, or a file of tools/export.py, with the test data set and metrics of a config.
-
-    python tools/test.py configs/cvt13_in1k.py work_dirs/cvt13_in1k/epoch_300.pth --data-root /data/imagenet
-    python tools/test.py configs/cvt13_in1k.py cvt13.onnx --data-root /data/imagenet
-
-A checkpoint with averaged weights is evaluated twice: ``accuracy/...`` is the result of the averaged weights and
-``raw/...`` that of the others.
-"""
-import argparse
+"""Runs the command cvt-test."""
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from cvt_dense.launch import command_line
-from cvt_dense.launch.distributed import destroy_process_group_at_exit
-from cvt_dense.launch.flags import TestFlags
-from cvt_dense.launch.start import start_test
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(description='Evaluates a checkpoint with the test data set of a config.')
-    parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
-    parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
-    command_line.add_arguments(parser)
-    command_line.add_inference_arguments(parser)
-    parser.add_argument('--tta', action='store_true',
-                        help="test-time augmentation: the config's tta_model and tta_pipeline")
-    command_line.add_slice_arguments(parser)
-    parser.add_argument('--fuse', action='store_true',
-                        help="fold BatchNorm and the activation's factor into the layers beside them, and on a CPU "
-                             'use faster implementations of layers: same result up to rounding')
-    parser.add_argument('--out', metavar='DIR', help='save predictions in DIR: detections as COCO JSON '
-                        '(predictions.bbox.json, predictions.segm.json), segmentations as PNG label maps')
-    return parser
-
-
-@destroy_process_group_at_exit
-def main(argv: Sequence[str] | None = None) -> None:
-    """Test the checkpoint that the command line names."""
-    args = build_parser().parse_args(command_line.expand_published(argv))
-    with command_line.report_errors():
-        start_test(TestFlags.of(args)).test()
-
+from cvt_dense.cli.test import main
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cvt_dense.analysis import attention_map, find_cvt, record_attention, recordable_blocks
+from cvt_dense.report.attention import attention_map, find_cvt, record_attention, recordable_blocks
 
 from .subject import BATCH, Finding, Subject
 

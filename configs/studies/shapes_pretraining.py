@@ -1,6 +1,6 @@
 # As camvid_pretraining.py, on the label maps of the demo's generated shapes. About 8 minutes on 2 cores.
 #
-#   python tools/_shapes.py work_dirs/demo/data
+#   python cvt_dense/recipes/shapes.py work_dirs/demo/data
 #   python benchmarks/study.py configs/studies/shapes_pretraining.py --data-root work_dirs/demo/data/segmentation
 _440 = [f'{key}=440' for key in ('train_cfg.max_iters', 'train_cfg.val_interval', 'param_scheduler.1.end')]
 _upernet = dict(

@@ -6,8 +6,8 @@ from typing import Any
 from mmengine.config import Config
 
 from ..errors import UserError
-from ..nodes import type_name
 from .data_sets import leaf_datasets
+from .nodes import type_name
 from .read import check_exists
 
 
@@ -67,5 +67,5 @@ def _class_folders(dataset: dict[str, Any]) -> Sequence[str] | None:
     root = os.path.join(dataset.get('data_root') or '', dataset.get('split') or '')
     if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not os.path.exists(root):
         return None
-    from ..datasets.listing import find_classes, read_classes  # imports PyTorch
+    from ..pretraining.listing import find_classes, read_classes  # imports PyTorch
     return read_classes((dataset.get('metainfo') or {}).get('classes')) or find_classes(root)

@@ -11,9 +11,9 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.registry import Registry
 
+from ..atomic import atomic_path, write_atomically
 from ..errors import UserError
-from ..fileio import atomic_path, write_atomically
-from ..nodes import dicts, values, walk
+from .nodes import dicts, values, walk
 
 CONFIG, WEIGHTS = 'mm_config.json', 'model.safetensors'
 KEPT = ('default_scope', 'model', 'test_dataloader', 'test_evaluator', 'test_cfg', 'tta_model', 'tta_pipeline')

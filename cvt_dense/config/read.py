@@ -6,7 +6,7 @@ from mmengine.config import Config
 from mmengine.fileio.backends import backends
 
 from ..errors import UserError
-from ..nodes import dicts, type_name
+from .nodes import dicts, type_name
 from .options import merge_options
 from .published import fetch, is_published, read_published
 

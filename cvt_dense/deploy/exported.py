@@ -13,8 +13,8 @@ from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
+from ..config.nodes import dicts, type_name
 from ..errors import UserError
-from ..nodes import dicts, type_name
 from ..registry import MODELS
 from .inputs import describe
 from .runtime import open_exported

@@ -1,10 +1,11 @@
+from ..deploy.fuse_hook import FuseHook
 from .amp import AutocastOptimWrapper
+from .balanced import BalancedDataset
 from .checkpoint import SafeCheckpointHook
 from .hooks.batch_norm_statistics import BatchNormStatisticsHook
 from .hooks.class_weights import ClassWeightsHook
 from .hooks.early_stopping import EarlyStoppingHook
 from .hooks.ema import EMAHook
-from .hooks.fuse import FuseHook
 from .hooks.head_classes import HeadClassesHook
 from .hooks.non_finite import NonFiniteLossHook
 from .hooks.progressive_size import ProgressiveSizeHook
@@ -15,10 +16,11 @@ from .hooks.unreadable_images import UnreadableImagesHook
 from .hooks.val_loss import ValLossHook
 from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import CvTRunner
+from .samplers import SeededInfiniteSampler, SeededSampler
 
 __all__ = [
-    'AutocastOptimWrapper', 'BatchNormStatisticsHook', 'ClassWeightsHook', 'CvTRunner', 'EMAHook',
-    'EarlyStoppingHook', 'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook',
-    'ProgressiveSizeHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook', 'SummaryHook',
-    'UnreadableImagesHook', 'ValLossHook',
+    'AutocastOptimWrapper', 'BalancedDataset', 'BatchNormStatisticsHook', 'ClassWeightsHook', 'CvTRunner', 'EMAHook',
+    'EarlyStoppingHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook',
+    'ProgressiveSizeHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook', 'SeededInfiniteSampler',
+    'SeededSampler', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook', 'FuseHook',
 ]

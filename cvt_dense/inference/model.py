@@ -18,16 +18,16 @@ from torch import nn
 from ..config.amp import use_autocast
 from ..config.class_folders import set_classes
 from ..config.data_sets import leaf_datasets, metainfo
+from ..config.nodes import dicts, type_name
 from ..config.published import fetch, is_published
 from ..config.read import check_exists, read_config
 from ..console import prints_to_log
-from ..datasets import open_image
 from ..deploy.exported import use_exported_model
 from ..deploy.runtime import is_exported
 from ..errors import UserError
-from ..nodes import dicts, type_name
-from ..palette import choose_palette
+from ..pretraining import open_image
 from ..weights import check_model, classes_of, dataset_meta, load_weights_file, select_weights
+from .palette import choose_palette
 from .slices import RasterImage
 
 TASKS = dict(mmdet='detection', mmseg='segmentation')  # by default_scope

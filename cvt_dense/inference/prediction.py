@@ -9,8 +9,8 @@ from mmengine.dataset import default_collate, pseudo_collate
 from torch import Tensor
 from tqdm import tqdm
 
+from ..config.nodes import type_name
 from ..errors import UserError
-from ..nodes import type_name
 from .model import TASKS, Model, test_pipeline
 from .slices import as_loaded, check_slice, predict_slices, slice_starts
 

@@ -19,8 +19,8 @@ from pycocotools import mask as coco_mask
 from torch import Tensor
 
 from ..config.data_sets import leaf_datasets
+from ..config.nodes import type_name
 from ..errors import UserError
-from ..nodes import type_name
 from ..registry import MODELS
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from ..nodes import type_name, walk
+from ..config.nodes import type_name, walk
 
 PARTS = ('backbone', 'neck', 'decode_head', 'bbox_head')  # of a model, those that are named
 

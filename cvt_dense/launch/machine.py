@@ -6,7 +6,7 @@ import torch
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from ..nodes import dicts, type_name
+from ..config.nodes import dicts, type_name
 
 
 def adapt_to_machine(cfg: Config, launcher: str) -> None:

@@ -10,9 +10,9 @@ from mmengine.config import Config
 
 from ..config.amp import use_amp
 from ..config.class_folders import count_class_folders, set_classes
+from ..config.nodes import type_name
 from ..config.read import check_exists, read_config
 from ..errors import UserError
-from ..nodes import type_name
 from .flags import Flags, TestFlags, TrainFlags
 
 

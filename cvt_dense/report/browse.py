@@ -21,8 +21,8 @@ from PIL import Image
 from pycocotools import mask as mask_utils
 from tqdm import tqdm
 
-from ..datasets.listing import image_name, open_file
-from ..palette import choose_palette
+from ..inference.palette import choose_palette
+from ..pretraining.listing import image_name, open_file
 from .collect import annotate, load_image, name_unreadable, overlay, picture, read_infos, to_rle
 from .page import Cell, Report, side_by_side
 

@@ -14,11 +14,11 @@ from PIL import Image
 from pycocotools import mask as mask_utils
 from pycocotools.coco import COCO
 
-from ..datasets import open_image
-from ..datasets.listing import image_name, open_file
-from ..datasets.samplers import leaves
+from ..engine.samplers import leaves
 from ..errors import UserError
-from ..palette import choose_palette, find_font
+from ..inference.palette import choose_palette, find_font
+from ..pretraining import open_image
+from ..pretraining.listing import image_name, open_file
 from . import classification, detection, segmentation
 from .label_quality import of_label_map
 from .page import SIDE, Report, side_by_side

@@ -7,8 +7,8 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATA_SAMPLERS, MODELS
 from templates_edited import by_name, learning_rates, recipe
 
-from cvt_dense.datasets import ImageDataset
 from cvt_dense.launch.machine import adapt_to_machine
+from cvt_dense.pretraining import ImageDataset
 
 from timm.data.transforms import RandomResizedCropAndInterpolation  # isort: skip  after cvt_dense
 

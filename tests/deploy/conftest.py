@@ -13,12 +13,12 @@ from mmengine.registry import MODELS, init_default_scope
 for package in ('onnx', 'onnxscript', 'onnxruntime', 'openvino', 'nncf'):
     pytest.importorskip(package)
 
-from _shapes import CLASSES, generate
 from load_tool import ROOT
 
 from cvt_dense.deploy import inputs
 from cvt_dense.deploy.check import random_images
 from cvt_dense.deploy.export import Exporter
+from cvt_dense.recipes.shapes import CLASSES, generate
 
 TWO_STAGES = dict(_delete_=True, embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2))
 STOCK = Path(mmdet.__file__).parent / '.mim/configs'

@@ -19,7 +19,7 @@ from cvt_dense.deploy.check import random_images
 from cvt_dense.deploy.export import Exporter
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
-from cvt_dense.models import ImageClassifier
+from cvt_dense.pretraining import ImageClassifier
 
 ABOUT = dict(classes=None, config='mine.py', config_hash='0' * 64)
 

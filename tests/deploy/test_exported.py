@@ -63,7 +63,7 @@ def test_fused_weights_have_the_same_metrics(run, network, tmp_path):
     torch.save(dict(state_dict=averaged, ema_state_dict=dict(raw, steps=torch.tensor(9)), meta={}),
                tmp_path / 'both.pth')
     expected = run('classification', tmp_path / 'both.pth').test()
-    with mock.patch('cvt_dense.engine.hooks.fuse.fuse', wraps=fuse) as fusing:
+    with mock.patch('cvt_dense.deploy.fuse_hook.fuse', wraps=fuse) as fusing:
         found = run('classification', tmp_path / 'both.pth', fuse=True).test()
     assert fusing.call_count == 1 and found == pytest.approx(expected, abs=1e-4)
     assert expected['raw/loss'] != expected['accuracy/loss']

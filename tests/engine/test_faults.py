@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from _shapes import generate
 from load_tool import ROOT, forget_runs
 from mmengine.hooks import Hook
 from tiny_training import Crash, Disturb, assert_same_end, crash, load, start, stop, write_config
@@ -20,6 +19,7 @@ from tiny_training import Crash, Disturb, assert_same_end, crash, load, start, s
 from cvt_dense.engine.checkpoint import find_checkpoint
 from cvt_dense.launch.flags import TrainFlags
 from cvt_dense.launch.start import start_training
+from cvt_dense.recipes.shapes import generate
 
 COMMON = """
 _base_ = {base!r}

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _shapes import CLASSES
 from mmengine.registry import init_default_scope
 from PIL import Image
 from templates_edited import recipe
@@ -18,6 +17,7 @@ from cvt_dense.config.read import redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.checks.config import check_config
+from cvt_dense.recipes.shapes import CLASSES
 
 TRAIN, VAL = (f'detection/annotations/instances_{split}.json' for split in ('train', 'val'))
 MAPS = 'segmentation/annotations/training'

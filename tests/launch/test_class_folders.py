@@ -19,7 +19,7 @@ from cvt_dense.launch.build import load_datasets
 def load(tmp_path_factory):
     """Read the template with other lines at its top, and options."""
     def load(data, lines=(), checkpoint=None, **options):
-        config = write_template(tmp_path_factory.mktemp('template'), 'cvt13_custom', arch='nano', **dict(lines))
+        config = write_template(tmp_path_factory.mktemp('template'), 'cvt13_custom', arch='cvt-nano', **dict(lines))
         cfg = read_config(str(config), options, data and str(data))
         set_classes(cfg, checkpoint) if checkpoint else count_class_folders(cfg)
         return cfg

@@ -9,11 +9,11 @@ from unittest import mock
 
 import pytest
 import torch
-from _shapes import generate
 from load_tool import ROOT, run_tool
 from tiny_training import EPOCHS, ITERATIONS, call, differences, load, start, start_two, write_config
 
 from cvt_dense.launch.distributed import setup_distributed
+from cvt_dense.recipes.shapes import generate
 
 TWO = ('--cfg-options', 'train_dataloader.batch_size=6')
 

@@ -30,7 +30,7 @@ def run(tmp_path_factory) -> tuple[Path, str]:
 
 
 def test_summary_its_commands_and_the_files_of_a_run(run):
-    """The files of docs/reference/run_folder.md, line by line (other tasks: tests/test_templates.py, tests/tools)."""
+    """The files of docs/reference/run_folder.md, line by line (other tasks: test_templates.py, tests/cli)."""
     folder, output = run
     assert unexplained(folder / 'my run') == []
     of_other_tests = ['preempted.pth', 'nonfinite_iterN_rankR.pth', 'test/TIME/TIME.log', 'test/TIME/TIME.json',
@@ -48,7 +48,7 @@ def test_summary_its_commands_and_the_files_of_a_run(run):
         script, *arguments = [words.get(word, word) for word in commands[name]]
         return run_tool(Path(script).stem, *arguments, *options)
 
-    for name in ('browse', 'errors'):  # which tests/tools/test_reports.py runs
+    for name in ('browse', 'errors'):  # which tests/cli/test_reports.py runs
         script, *arguments = commands[name]
         assert load_tool(Path(script).stem).build_parser().parse_args(arguments).config
     metrics = r'accuracy/top1: .*raw/loss: [\d.]+'  # of averaged and of raw weights

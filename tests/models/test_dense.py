@@ -1,10 +1,11 @@
 """The backbone inside mmdet's and mmseg's own models: loss, gradients, prediction, odd sizes, frozen stages."""
 import pytest
 import torch
-from _random_batch import random_batch
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from templates_edited import recipe
+
+from cvt_dense.cli.random_batch import random_batch
 
 ARCH = dict(embed_dims=(64, 192, 384), depths=(1, 1, 1), num_heads=(1, 3, 6))  # CvT-13 with few blocks
 DETECTORS = ['maskrcnn_cvt13_coco', 'cascademaskrcnn_cvt13_coco_3x', 'retinanet_cvt13_coco', 'dino_cvt13_coco']

@@ -8,7 +8,8 @@ from torch import nn
 
 from cvt_dense.deploy.networks import make_exportable
 from cvt_dense.errors import CheckpointError
-from cvt_dense.models import ImageClassifier, TimmBackbone
+from cvt_dense.models import TimmBackbone
+from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.weights import check_model, select_weights
 
 SWIN = dict(model_name='swin_tiny_patch4_window7_224', embed_dim=8, depths=(2, 1, 1, 2), num_heads=(1, 1, 2, 2))

@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from safetensors import safe_open
 
-from cvt_dense.models import CvT, ImageClassifier
+from cvt_dense.models import CvT
 from cvt_dense.models.cvt import to_map
+from cvt_dense.pretraining import ImageClassifier
 
 GOLDEN = Path(__file__).parents[1] / 'data' / 'cvt_tiny_golden.safetensors'
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 2), num_heads=(1, 3, 6))

@@ -3,7 +3,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cvt_dense.models import CvT, ImageClassifier
+from cvt_dense.models import CvT
+from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.weights import convert, huggingface_config
 
 transformers = pytest.importorskip('transformers')

@@ -10,7 +10,7 @@ from mmseg.evaluation import IoUMetric
 from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
-from cvt_dense.datasets.convert import encode
+from cvt_dense.annotations.convert import encode
 from cvt_dense.report import browse, classification, detection, segmentation
 from cvt_dense.report.label_quality import of_label_map
 from cvt_dense.report.page import Report

@@ -14,7 +14,8 @@ from templates_edited import write_template
 
 from cvt_dense.launch.flags import TrainFlags
 from cvt_dense.launch.start import start_training
-from cvt_dense.models import CvT, ImageClassifier
+from cvt_dense.models import CvT
+from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.weights import CheckpointError, convert
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
@@ -88,7 +89,7 @@ def data(tmp_path_factory) -> Path:
 @pytest.fixture(scope='module')
 def config(data, published) -> Path:
     return write_template(data, 'upernet_cvt13_multichannel', data_root=str(data), mean=(500., ) * 4,
-                          std=(300., ) * 4, classes=('dark', 'bright'), arch='nano', image_size=32, batch_size=4,
+                          std=(300., ) * 4, classes=('dark', 'bright'), arch='cvt-nano', image_size=32, batch_size=4,
                           max_iters=40)
 
 

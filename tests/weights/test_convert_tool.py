@@ -7,7 +7,7 @@ import safetensors.torch
 import torch
 from load_tool import run_tool
 
-from cvt_dense.models import ImageClassifier
+from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.weights import FORMATS, convert, load_weights_file
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 3), num_heads=(1, 3, 6))

@@ -3,7 +3,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from cvt_dense.models import ImageClassifier
+from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.weights import FORMATS, convert, map_head
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 1), num_heads=(1, 3, 6))

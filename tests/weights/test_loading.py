@@ -7,7 +7,8 @@ from mmengine.model import BaseModule, ExponentialMovingAverage
 from mmengine.runner import load_checkpoint
 from torch import nn
 
-from cvt_dense.models import CvT, ImageClassifier
+from cvt_dense.models import CvT
+from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.weights import CheckpointError, check_model, convert, load_weights_file, read_checkpoint, select_weights
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 1), num_heads=(1, 3, 6))

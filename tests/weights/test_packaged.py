@@ -6,7 +6,8 @@ import torch
 from mmengine.runner import load_checkpoint
 
 from cvt_dense.errors import CheckpointError
-from cvt_dense.models import CvT, ImageClassifier
+from cvt_dense.models import CvT
+from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.weights import load_weights_file, packaged
 
 ADDRESS = 'cvt_dense://cvt-nano'

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from mmengine.fileio import LocalBackend, register_backend
 
-from ...fileio import write_atomically
+from ...atomic import write_atomically
 from ...weights import read_checkpoint
 
 

@@ -9,8 +9,8 @@ from mmengine.dist import barrier, broadcast, is_main_process
 from mmengine.hooks import CheckpointHook, EMAHook
 from mmengine.runner import Runner
 
+from ...atomic import PREFIX, write_atomically
 from ...errors import UserError
-from ...fileio import PREFIX, write_atomically
 from ...registry import HOOKS
 from .evaluation import misses_evaluation, note_evaluation
 from .files import AtomicLocalBackend

@@ -7,10 +7,10 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from ...commands import command
-from ...curves import Curves, place
+from ...recipes import command
 from ...registry import HOOKS
 from ..checkpoint.files import find_checkpoint
+from ..curves import Curves, place
 
 
 @HOOKS.register_module()

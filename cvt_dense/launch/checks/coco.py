@@ -10,8 +10,8 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 
 from ...config.data_sets import leaf_datasets, metainfo
+from ...config.nodes import dicts, type_name
 from ...errors import UserError
-from ...nodes import dicts, type_name
 
 # Keys that MMDetection and COCO's scores read.
 NEEDED = dict(images=('id', 'file_name', 'height', 'width'), categories=('id', 'name'),

@@ -9,9 +9,9 @@ from typing import Any
 from mmengine.config import Config
 
 from ...config.data_sets import leaf_datasets, metainfo
+from ...config.nodes import dicts, type_name, walk
 from ...console import prints_to_log
 from ...errors import UserError
-from ...nodes import dicts, type_name, walk
 from .coco import check_annotations
 
 

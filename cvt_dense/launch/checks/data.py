@@ -9,10 +9,10 @@ from mmengine.logging import print_log
 from PIL import Image
 
 from ...config.data_sets import class_names
-from ...datasets.listing import find_missing, images_below
-from ...datasets.transforms import upright_size
+from ...config.nodes import dicts
 from ...errors import UserError
-from ...nodes import dicts
+from ...pretraining.listing import find_missing, images_below
+from ...pretraining.transforms import upright_size
 
 MAX_LABEL_MAPS = 2000  # label maps that are read before a run, which takes some seconds
 

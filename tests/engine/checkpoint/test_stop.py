@@ -5,10 +5,10 @@ import signal
 from types import SimpleNamespace
 
 import torch.distributed as dist
-from _shapes import generate
 from tiny_training import load, start
 
 from cvt_dense.engine.checkpoint import stop
+from cvt_dense.recipes.shapes import generate
 
 
 def test_signal_to_all_processes(tmp_path):

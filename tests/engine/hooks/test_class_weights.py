@@ -4,9 +4,10 @@ import re
 import mmseg
 import numpy as np
 import pytest
-from _shapes import CLASSES
 from load_tool import run_tool
 from PIL import Image
+
+from cvt_dense.recipes.shapes import CLASSES
 
 
 @pytest.mark.skipif(mmseg.__version__ == '1.2.2', reason='it indexes the weights by the label of ignored pixels')

@@ -10,9 +10,9 @@ from mmengine.registry import MODELS, DefaultScope
 from tiny_training import ROOT
 from torch import nn
 
+from cvt_dense.config.nodes import walk
 from cvt_dense.engine import HeadClassesHook
-from cvt_dense.models import ImageClassifier
-from cvt_dense.nodes import walk
+from cvt_dense.pretraining import ImageClassifier
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
 THREE = ['cat', 'frog', 'ship']

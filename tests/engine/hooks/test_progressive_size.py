@@ -6,7 +6,7 @@ import torch
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from cvt_dense.engine import ProgressiveSizeHook
-from cvt_dense.models import ClassificationPreprocessor
+from cvt_dense.pretraining import ClassificationPreprocessor
 
 BATCH = dict(inputs=torch.zeros(2, 3, 64, 64, dtype=torch.uint8), labels=torch.tensor([0, 1]))
 

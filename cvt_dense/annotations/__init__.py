@@ -1,0 +1,1 @@
+"""Annotations of other tools: reading, converting and drawing from them."""

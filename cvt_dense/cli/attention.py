@@ -1,0 +1,211 @@
+"""Draws the attention of images: where the CLS token and chosen points attend to, and how far each head attends.
+
+    python tools/attention.py configs/cvt13_in1k.py cvt13.pth cat.jpg --point 320,200 --cam
+
+Writes one PNG an image, and attention.json with the numbers of every block and head. The whole image goes through
+the network, resized to the short side that the config tests with, not cropped or cut into windows.
+"""
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.model import BaseModel
+from mmengine.registry import TRANSFORMS
+from mmengine.structures import BaseDataElement
+from PIL import Image
+from torch import Tensor
+
+from ..atomic import atomic_path, write_atomically
+from ..config.nodes import dicts, type_name
+from ..errors import UserError
+from ..inference import Model, load
+from ..launch import command_line
+from ..launch.outputs import add_force_argument, check_outputs
+from ..pretraining import ImageClassifier, open_image
+from ..report.attention import (
+    AttentionRecord,
+    attention_distance,
+    attention_map,
+    find_cvt,
+    record_attention,
+    recordable_blocks,
+)
+from ..report.attention_figure import Panel, draw, extent_of
+from ..report.cam import class_activation
+from .predict import find_images, name_pictures
+
+SAMPLE = 256  # queries of a block over which the distance is computed
+SHAPES = ('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape')  # of an image, as mmseg's heads read them
+Point = tuple[float, float]
+Run = Callable[[Tensor], Tensor]
+
+
+def parse_point(text: str) -> Point:
+    """Parse 'X,Y', a position in pixels."""
+    x, y = text.split(',')
+    return float(x), float(y)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('config', help='config file')
+    parser.add_argument('checkpoint', help='checkpoint file')
+    parser.add_argument('images', nargs='+', metavar='IMAGE', help='image file, or folder of images')
+    parser.add_argument('--point', type=parse_point, action='append', default=[], metavar='X,Y',
+                        help='show where this pixel attends to in each stage; may be given several times')
+    parser.add_argument('--out-dir', type=Path, default=Path('attention'), metavar='DIR',
+                        help='folder of the pictures and of attention.json (default: %(default)s)')
+    parser.add_argument('--cam', nargs='?', const='', metavar='CLASS',
+                        help='the class activation map too, of the predicted class or of this one (a name or number); '
+                        "classifiers and segmentors; needs pip install -e '.[analysis]'")
+    parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu',
+                        help='where to run (default here: %(default)s)')
+    add_force_argument(parser)
+    command_line.add_config_arguments(parser)
+    return parser
+
+
+def short_side_of(cfg: Config, default: int) -> int:
+    """Return the short side to which the config's test images are resized; ``default`` if they are not."""
+    sizes = [node.get('input_size') or (node.get('scale') if type_name(node) == 'Resize' else None)
+             for node in dicts(cfg.test_dataloader.dataset)]
+    size = next(filter(None, sizes), default)
+    return min(size[-2:]) if isinstance(size, (list, tuple)) else size
+
+
+def scores_of(model: BaseModel) -> Run:
+    """Return the function that computes a class's scores for ``--cam``.
+
+    Raises:
+        UserError: the model has no such scores.
+    """
+    if isinstance(model, ImageClassifier):
+        return model
+    if hasattr(model, 'encode_decode'):
+        return lambda x: model.encode_decode(x, [dict.fromkeys(SHAPES, tuple(x.shape[2:]))])
+    raise UserError(f'--cam needs a classifier or a segmentor; {type(model).__name__} has scores of boxes.')
+
+
+def find_class(name: str, classes: Sequence[str], scores: Tensor) -> int:
+    """Return the number of a class.
+
+    Args:
+        name: name or number of the class; '' chooses the predicted or most frequent class.
+        classes: all names.
+        scores: (1, classes, ...).
+
+    Raises:
+        UserError: there is no such class.
+    """
+    number = scores.shape[1]
+    if not name:
+        return int(scores.argmax(dim=1).flatten().bincount(minlength=number).argmax())
+    if name in classes:
+        return classes.index(name)
+    if name.isdigit() and int(name) < number:
+        return int(name)
+    raise UserError(f'--cam {name}: no such class. Give a number from 0 to {number - 1}, or one of '
+                    f'{list(classes[:8])}{"..." if len(classes) > 8 else ""}.')
+
+
+def network_input(model: BaseModel, cfg: Config, image: np.ndarray) -> Tensor:
+    """Return (1, 3, H, W), normalised as the test pipeline and the model's data preprocessor do it.
+
+    Args:
+        model: classifier, detector or segmentor.
+        cfg: its config.
+        image: (H, W, 3), uint8, RGB.
+    """
+    if isinstance(model, ImageClassifier):
+        inputs = torch.tensor(image).permute(2, 0, 1)[None]
+    else:  # mmdet and mmseg read BGR and take a list of images
+        image = image[..., ::-1]
+        for node in dicts(cfg.test_dataloader.dataset):
+            if type_name(node) == 'Normalize':
+                image = TRANSFORMS.build(node)(dict(img=image.astype(np.float32)))['img']
+        inputs = [torch.tensor(np.ascontiguousarray(image)).permute(2, 0, 1)]
+    x = model.data_preprocessor(dict(inputs=inputs, data_samples=[BaseDataElement()]), False)['inputs']
+    return x[..., :image.shape[0], :image.shape[1]]  # without padding
+
+
+def attention_panel(title: str, record: AttentionRecord, points: Sequence[Point] = ()) -> Panel:
+    """Return the panel of a record's one query, the mean over the heads."""
+    heat = attention_map(record)[0, :, 0].mean(0)
+    places = record.key_places[record.num_cls:]
+    return Panel(f'{title} {record.block}', heat.cpu().numpy(), extent_of(places.numpy(), record.hw_keys), points)
+
+
+def cam_panel(model: Model, x: Tensor, name: str) -> Panel:
+    """Return the panel of a class activation map; ``name`` is that of :func:`find_class`."""
+    scores = scores_of(model.network)
+    with torch.no_grad():
+        index = find_class(name, model.classes, scores(x))
+    heat = class_activation(model.network, x, scores, index).numpy()
+    title = model.classes[index] if index < len(model.classes) else index
+    return Panel(f'Grad-CAM of {title}', heat, (-0.5, heat.shape[1] - 0.5, heat.shape[0] - 0.5, -0.5))
+
+
+def analyse(model: Model, path: Path, out: Path, points: Sequence[Point], cam: str | None) -> dict[str, list[float]]:
+    """Draw one image, and return the attention distance of each head by block.
+
+    Args:
+        model: what :func:`cvt_dense.inference.load` returns.
+        path: the image.
+        out: picture to write.
+        points: (x, y) in pixels of the image.
+        cam: the class of ``--cam``; None for no class activation map.
+    """
+    photo = open_image(path).convert('RGB')
+    factor = short_side_of(model.cfg, min(photo.size)) / min(photo.size)
+    size = tuple(max(16, round(side * factor)) for side in photo.size)
+    image = np.asarray(photo.resize(size, Image.Resampling.BICUBIC))
+    points = [(x * size[0] / photo.width, y * size[1] / photo.height) for x, y in points]
+    x = network_input(model.network, model.cfg, image)
+    with torch.no_grad(), record_attention(model.network, queries=['cls', *points, SAMPLE]) as records:
+        find_cvt(model.network)(x)
+    last_of_stages = list({name.split('.')[0]: record for name, record in records.items()}.values())
+    first = [Panel('input', points=points)]
+    if last_of_stages[-1].num_cls:
+        first.append(attention_panel('CLS attention,', last_of_stages[-1].select('cls')))
+    if cam is not None:
+        first.append(cam_panel(model, x, cam))
+    rows = [[attention_panel('the point in', record.select(point), [point]) for record in last_of_stages]
+            for point in points]
+    distances = {name: [round(value, 4) for value in attention_distance(record.select(SAMPLE)).tolist()]
+                 for name, record in records.items()}
+    with atomic_path(out) as partial:
+        draw(image, [first, *rows], distances, path.name, partial)
+    return distances
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Draw where the network of the command line attends to."""
+    args = build_parser().parse_args(argv)
+    with command_line.report_errors(ValueError, OSError):  # of find_cvt, and of broken images
+        images = find_images(args.images)
+        pictures = name_pictures(images, args.out_dir)
+        check_outputs([*pictures, args.out_dir / 'attention.json'], args.force, images)
+        for path in images:
+            width, height = open_image(path).size
+            if not all(0 <= x < width and 0 <= y < height for x, y in args.point):
+                raise UserError(f'--point {args.point}: not all are inside of {path}, which is {width} pixels wide and '
+                                f'{height} high.')
+        model = load(args.config, args.checkpoint, device=args.device, cfg_options=args.cfg_options)
+        blocks = recordable_blocks(find_cvt(model.network))
+        if not blocks:
+            raise UserError('The attention of no block can be recorded: set another model.backbone.attn_cfg.')
+        print(f'Blocks whose attention can be recorded: {", ".join(blocks)}')
+    numbers = {}
+    with command_line.report_errors(OSError):
+        for path, out in zip(images, pictures):
+            numbers[str(path)] = distances = analyse(model, path, out, args.point, args.cam)
+            mean = np.mean([np.mean(values) for values in distances.values()])
+            print(f'{path} -> {out}: mean attention distance {mean:.1f} pixels', flush=True)
+        found = dict(config=args.config, checkpoint=args.checkpoint, sampled_queries=SAMPLE, distance_px=numbers)
+        write_atomically(args.out_dir / 'attention.json', json.dumps(found, indent=1) + '\n')
+        print(f'numbers of every block and head -> {args.out_dir / "attention.json"}')

@@ -1,0 +1,108 @@
+"""Shows the data and schedules of a training: augmented samples, statistics, learning rates, suspect annotations.
+
+    python tools/browse.py CONFIG --data-root DIR [--number 16] [--out-dir browse]
+
+Nothing is trained. The samples are those of the first iterations with the config's seed.
+"""
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..config.data_sets import leaf_datasets
+from ..errors import UserError
+from ..launch import command_line
+from ..launch.outputs import add_force_argument, check_report_folder
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        description='Shows the data and schedules of a training before it starts, in one page.')
+    parser.add_argument('config', help='config file')
+    parser.add_argument('--number', type=int, default=16, help='samples to draw (default: 16)')
+    parser.add_argument('--out-dir', type=Path, default=Path('browse'), help='folder of the report (default: browse)')
+    command_line.add_arguments(parser)
+    add_force_argument(parser)
+    return parser
+
+
+def leave_out_weights(cfg: Any) -> None:
+    """Change a config of a training so that it starts without the weights that it names.
+
+    Raises:
+        UserError: it has no training data.
+    """
+    if cfg.get('train_dataloader') is None:
+        raise UserError(f'{cfg.filename} has no train_dataloader.')
+    cfg.load_from = None
+    if cfg.model.get('backbone'):
+        cfg.model.backbone.init_cfg = None
+    cfg.model.pop('distillation', None)
+
+
+def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]) -> list[str]:
+    """Add statistics, classes that only some splits have, and duplicates to a report; return unreadable images.
+
+    Args:
+        report: gets the sections.
+        splits: the data set of each split.
+        pipeline: the steps of an evaluation.
+    """
+    from ..report import browse
+    from ..report.collect import leaves, read_infos
+    files, occurring = {}, {}
+    for split, data_set in splits.items():
+        classes = (getattr(data_set, 'metainfo', None) or {}).get('classes') or ()
+        files[split] = infos = read_infos(data_set)
+        if 'label' in infos[0]:
+            occurring[split] = browse.add_class_statistics(report, split, infos, classes)
+        elif 'instances' in infos[0]:
+            scale = next((step['scale'] for step in pipeline if 'Resize' in str(step['type']) and 'scale' in step),
+                         None)
+            occurring[split] = browse.add_detection_statistics(report, split, infos, classes, scale)
+        elif 'seg_map_path' in infos[0]:
+            leaf = leaves(data_set)[0]
+            steps = getattr(getattr(leaf, 'pipeline', None), 'transforms', ())
+            occurring[split] = browse.add_pixel_statistics(
+                report, split, infos, classes, steps, getattr(leaf, 'ignore_index', 255))
+    browse.add_missing_classes(report, occurring)
+    return browse.add_duplicates(report, files)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write a report of the data and schedules of the config that the command line names."""
+    args = build_parser().parse_args(argv)
+    with command_line.report_errors(OSError):
+        command_line.check_value('--number', args.number, 1)
+        check_report_folder(args)
+        from ..launch.flags import TrainFlags
+        from ..launch.start import start_training
+        from ..report import browse
+        from ..report.page import Report
+        with tempfile.TemporaryDirectory() as folder:
+            runner = start_training(TrainFlags.of(args, work_dir=folder), leave_out_weights, ['train', 'val'],
+                                    summary=False)
+            report = Report(f'{args.config}: data and schedules')
+            splits = {'train': runner.train_dataloader.dataset}
+            if runner.val_loop is not None:
+                splits['val'] = runner.val_dataloader.dataset
+            evaluation = next(leaf_datasets((runner.cfg.get('val_dataloader') or runner.cfg.train_dataloader).dataset))
+            unreadable = add_data(report, splits, evaluation.get('pipeline', ()))
+            hook = browse.SamplesHook(args.number)
+            runner.register_hook(hook, priority='LOWEST')
+            runner.logger.setLevel('WARNING')  # not where a training would save checkpoints
+            try:
+                runner.train()
+            except hook.Finished:
+                browse.add_samples(report, hook.samples, splits['train'])
+                report.sections.insert(0, report.sections.pop())
+                browse.add_schedule(report, hook.curves)
+            except Exception as error:
+                if not unreadable:
+                    raise
+                report.summary.append('Samples and learning rate are not shown, because one of these images is among '
+                                      f'the first ones: {str(error).splitlines()[-1]}')
+            page = report.write(args.out_dir)
+    print(*report.summary, f'The report is {page}.', sep='\n')

@@ -1,0 +1,93 @@
+"""Renames CvT weights between this project's, the authors' and Hugging Face's formats, bit for bit.
+
+    python tools/convert_checkpoint.py CvT-13-224x224-IN-1k.pth cvt13.pth --to cvt_dense
+    python tools/convert_checkpoint.py work_dirs/cvt13_in1k/epoch_300.pth cvt13_hf --to huggingface
+
+DST ending in .safetensors is written in that format; with --to huggingface DST may be a folder (no
+suffix), which transformers' from_pretrained reads. A user's mistake ends with one paragraph on stderr
+and exit code 2.
+"""
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..atomic import atomic_path, write_atomically
+from ..launch.command_line import report_errors
+from ..launch.outputs import add_force_argument, check_outputs
+
+FORMATS = ('cvt_dense', 'microsoft', 'huggingface')  # of cvt_dense.weights, which takes seconds to import
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('src', help='checkpoint in any of the formats, or folder from the Hugging Face hub')
+    parser.add_argument('dst', type=Path, help='file (or, for huggingface, folder) to write')
+    parser.add_argument('--to', required=True, choices=(*FORMATS, 'backbone'),
+                        help="naming to write; backbone: timm's style, the bare backbone in the authors' names, "
+                        'without head')
+    parser.add_argument('--weights', choices=('ema', 'raw'), default='ema',
+                        help="of this project's checkpoints: averaged (default) or as the optimizer left them")
+    parser.add_argument('--map-head', nargs=2, type=Path, metavar=('OLD.txt', 'NEW.txt'),
+                        help='take the head of the classes in NEW.txt from the one of those in OLD.txt, e.g. for '
+                        'ImageNet-1k from -22k: one class name per line, in the order of the head')
+    parser.add_argument('--num-heads', type=int, nargs='+', metavar='N',
+                        help="attention heads per stage, for a Hugging Face folder's config.json (default: known for "
+                        'cvt-13, cvt-21, cvt-w24)')
+    add_force_argument(parser)
+    return parser
+
+
+def find_num_heads(measured: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the attention heads of the known architecture with these ``embed_dims`` and ``depths``."""
+    from ..models import CvT
+    for arch in CvT.arch_zoo.values():
+        if all(tuple(arch[key]) == value for key, value in measured.items()):
+            return arch['num_heads']
+    raise ValueError(f'{measured} is none of {", ".join(CvT.arch_zoo)}, and weights do not show the number of '
+                     'attention heads: give --num-heads, one per stage.')
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Convert the checkpoint that the command line names."""
+    args = build_parser().parse_args(argv)
+    import safetensors.torch
+    import torch
+
+    from .. import weights
+    with report_errors(ValueError, OSError):
+        content = weights.read_checkpoint(args.src)
+        state_dict = weights.select_weights(content, args.weights, args.src)
+        names = dict(weights.dataset_meta(content))  # by which a test numbers its class folders
+        if args.map_head:
+            old, new = (path.read_text().splitlines() for path in args.map_head)
+            weights.check_order(args.src, weights.classes_of(content), old, str(args.map_head[0]))
+            state_dict, names = weights.map_head(state_dict, old, new), dict(classes=new)
+        authors = weights.convert(state_dict, 'microsoft')
+        others = [key for key in authors if not re.match(r'(stage|norm)\d*\.|head\.', key)]
+        if others and args.to in ('microsoft', 'huggingface'):
+            raise ValueError(f'{args.to} has no name for {others[0]} of {args.src}: use --to backbone.')
+        converted = weights.backbone_only(state_dict) if args.to == 'backbone' else weights.convert(state_dict, args.to)
+        dst, config = args.dst, {}
+        if args.to == 'huggingface':
+            num_heads = args.num_heads or (() if dst.suffix else find_num_heads(weights.measure_arch(authors)))
+            about = weights.huggingface_config(state_dict, num_heads, names.get('classes'))
+            if not dst.suffix:
+                config[dst / 'config.json'] = json.dumps(about, indent=2) + '\n'
+                dst = dst / weights.HUB_FILES[0]
+        check_outputs([dst, *config], args.force, inputs=[args.src, *Path(args.src).glob('*')])
+        with atomic_path(dst) as partial:
+            if dst.suffix == '.safetensors':
+                converted = {key: value.contiguous() for key, value in converted.items()}
+                about = dict(dataset_meta=json.dumps(names)) if names else {}
+                safetensors.torch.save_file(converted, partial, metadata=dict(about, format='pt'))
+            else:
+                meta = dict(dataset_meta=names) if names else {}
+                torch.save(dict(state_dict=converted, meta=meta) if args.to == 'cvt_dense' else converted, partial)
+        for path, text in config.items():
+            write_atomically(path, text)
+    print(f'{len(converted)} of {len(state_dict)} tensors from {args.src} to {dst} ({args.to})')
+    if args.to == 'huggingface':
+        print('transformers runs CvT with the exact GELU; this project and the authors with QuickGELU: logits differ.')

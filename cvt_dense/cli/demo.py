@@ -1,0 +1,157 @@
+"""Run the whole pipeline on drawn data: train a classifier from this package's weights, then detect and segment.
+
+    python tools/demo.py
+
+Draws pictures of shapes, trains a classifier on them from the weights in this package, and then Mask R-CNN and UperNet,
+side by side, from the classifier's. Prints one table and leaves training curves and predictions as pictures, with those
+of the package's own classifier for a few photographs. Every step is a command of this project, printed as it runs; the
+same command continues an interrupted demo.
+"""
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ..config.options import format_option
+from ..engine.curves import Curves, draw
+from ..launch import command_line
+from ..recipes.shapes import generate
+from ..report.pictures import grid, save
+from .trainings import ROOT, Run, last_checkpoint, read_result, record_settings, run_together, train
+
+CONFIGS = dict(pretraining='configs/cvt_nano_shapes.py', maskrcnn='configs/maskrcnn_cvt_nano_shapes.py',
+               upernet='configs/upernet_cvt_nano_shapes.py')
+DATA = dict(pretraining='classification', maskrcnn='detection', upernet='segmentation')
+PHOTOGRAPHS = dict(cat='chelsea', coffee='coffee')  # of scikit-image's wheel, all CC0
+PACKAGED = 'cvt_dense://cvt-nano'
+VAL_IMAGES = dict(classification='classification/val', detection='detection/val',
+                  segmentation='segmentation/images/validation')
+SCORE_THR = 0.65  # of detections that are drawn: about the score of the best F1, which tools/diagnose.py computes
+NUM_PICTURES = 6  # of each task
+ROWS = 2  # of them in one picture
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('--work-dir', default='work_dirs/demo', metavar='DIR',
+                        help='folder of everything that the demo writes (default: %(default)s)')
+    parser.add_argument('--seed', type=int, default=0, help='seed of data and training (default: %(default)s)')
+    sizes = [('--train', 400, 'training scenes'), ('--val', 100, 'validation scenes'),
+             ('--train-per-class', 400, 'training images of a class for pretraining'),
+             ('--val-per-class', 50, 'validation images of a class for pretraining'),
+             ('--epochs', None, "epochs of pretraining instead of the config's"),
+             ('--iterations', None, "iterations of detector and segmentor instead of the configs'")]
+    for flag, default, what in sizes:
+        parser.add_argument(flag, type=int, default=default, metavar='N', help=f'{what} (default: %(default)s)')
+    return parser
+
+
+def run_of(name: str, weights: str | Path, work_dir: Path, args: argparse.Namespace) -> Run:
+    """Return a training with the demo's data, seed and length.
+
+    Args:
+        name: a key of ``CONFIGS``.
+        weights: checkpoint that the backbone starts from.
+        work_dir: folder of the demo.
+        args: command line, for seed and length.
+    """
+    options = [format_option(f'model.backbone.init_cfg.{key}', value) for key, value in (
+        ('type', 'Pretrained'), ('checkpoint', str(weights)))]
+    if args.seed:
+        options.append(f'randomness.seed={args.seed}')
+    length, unit = (args.epochs, 'epochs') if name == 'pretraining' else (args.iterations, 'iters')
+    if length is not None:
+        options += [f'train_cfg.max_{unit}={length}', f'train_cfg.val_interval={length}']
+    return Run(name, CONFIGS[name], f'{work_dir}/data/{DATA[name]}', options)
+
+
+def check(failed: dict[str, str]) -> None:
+    """End the process with the reasons of all failed runs, if there are any."""
+    if failed:
+        sys.exit('\n'.join(failed.values()))
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+def print_table(work_dir: Path) -> None:
+    """Print the metrics of all runs."""
+    results = {name: read_result(work_dir / name) for name in CONFIGS}
+    rows = [('classifier, top-1, raw weights', 'pretraining', 'raw/top1', 1.),
+            ('classifier, top-1, averaged weights', 'pretraining', 'accuracy/top1', 1.),
+            ('Mask R-CNN, box mAP', 'maskrcnn', 'coco/bbox_mAP', 100.),
+            ('Mask R-CNN, mask mAP', 'maskrcnn', 'coco/segm_mAP', 100.),
+            ('UperNet, mIoU', 'upernet', 'mIoU', 1.)]
+    line = '-' * 50
+    print(f'\n{"validation":<40}{"%":>10}\n{line}')
+    for title, name, key, factor in rows:
+        print(f'{title:<40}{results[name][key] * factor:>10.1f}')
+    print(line)
+
+
+def write_photographs(folder: Path) -> list[Path]:
+    """Write scikit-image's photographs as files, unless they are there, and return their paths."""
+    from skimage import data
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f'{name}.png' for name in PHOTOGRAPHS]
+    for file, photograph in zip(files, PHOTOGRAPHS.values()):
+        if not file.exists():
+            save(getattr(data, photograph)(), file)
+    return files
+
+
+def draw_predictions(work_dir: Path, out: Path) -> None:
+    """Draw a column of predictions for each network, made by tools/predict.py, in one picture."""
+    networks = {f'photographs: {PACKAGED}': ('photographs', 'configs/cvt_nano_tiny_imagenet_whole.py', PACKAGED,
+                                             write_photographs(work_dir / 'photographs'))}
+    for name, config in CONFIGS.items():
+        task = DATA[name]
+        images = sorted((work_dir / 'data' / VAL_IMAGES[task]).rglob('*.png'))
+        images = images[::max(1, len(images) // NUM_PICTURES)][:NUM_PICTURES]
+        networks[task] = task, config, last_checkpoint(work_dir / name), images
+    commands, logs, columns = {}, {}, {}
+    for title, (name, config, checkpoint, images) in networks.items():
+        folder = work_dir / 'predictions' / name
+        shutil.rmtree(folder, ignore_errors=True)
+        commands[name] = ['tools/predict.py', str(config), str(checkpoint), *map(str, images), '--out-dir', str(folder),
+                          '--device', 'cpu', '--score-thr', str(SCORE_THR)]
+        logs[name] = work_dir / f'predict_{name}.log'
+        columns[title] = folder
+    check(run_together(commands, logs))
+    pictures = [sorted(set(folder.glob('*.png')) - {folder / 'overview.png'})[:ROWS] for folder in columns.values()]
+    save(grid([(title, np.asarray(Image.open(path))) for row in zip(*pictures) for title, path in zip(columns, row)],
+              len(columns)), out)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the demo."""
+    args = build_parser().parse_args(argv)
+    start = time.time()
+    work_dir = Path(args.work_dir)
+    if Path.cwd() != ROOT:  # the commands run there
+        work_dir = work_dir.resolve()
+    curves, predictions = work_dir / 'curves.png', work_dir / 'predictions.png'
+    with command_line.report_errors(OSError):
+        settings = {key: value for key, value in vars(args).items() if key != 'work_dir'}
+        record_settings(work_dir / 'demo.json', settings)
+        print(f'Data: drawing shapes in {work_dir}/data', flush=True)
+        generate(work_dir / 'data', args.seed, train=args.train, val=args.val,
+                 train_per_class=args.train_per_class, val_per_class=args.val_per_class)
+        print('Classification: CvT on class folders', flush=True)
+        check(train([run_of('pretraining', PACKAGED, work_dir, args)], work_dir))
+        print('Detection: Mask R-CNN and Segmentation: UperNet', flush=True)
+        weights = last_checkpoint(work_dir / 'pretraining')
+        check(train([run_of(name, weights, work_dir, args) for name in ('maskrcnn', 'upernet')], work_dir))
+        print('Pictures', flush=True)
+        draw({name: Curves(work_dir / name) for name in CONFIGS}, curves)
+        if not predictions.exists():
+            draw_predictions(work_dir, predictions)
+        print_table(work_dir)
+    print(f'training curves: {curves}\npredictions: {predictions}')
+    print(f'took {(time.time() - start) / 60:.1f} minutes; the next step: docs/get_started/own_photographs.md')

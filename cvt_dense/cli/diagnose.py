@@ -1,0 +1,75 @@
+"""Shows the errors of a trained network: a page with tables, figures and pictures, and the same as JSON.
+
+    python tools/diagnose.py CONFIG CHECKPOINT --data-root DIR
+
+The network is tested once; an exported file may take the checkpoint's place. Everything is in ``report/report.html``.
+"""
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..config.read import check_exists
+from ..errors import UserError
+from ..launch import command_line
+from ..launch.outputs import add_force_argument, check_report_folder
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(description='Shows the errors of a trained network, in one page.')
+    parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
+    parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
+    parser.add_argument('--split', choices=('train', 'val', 'test'), default='val', help='data to test (default: val)')
+    parser.add_argument('--out-dir', type=Path, default=Path('report'), help='folder of the report (default: report)')
+    command_line.add_arguments(parser)
+    command_line.add_inference_arguments(parser)
+    add_force_argument(parser)
+    return parser
+
+
+def test_on(cfg: Any, split: str) -> None:
+    """Make a split the test data of a config, without metrics.
+
+    Raises:
+        UserError: the config has no such split, or its training data is several data sets.
+    """
+    loader = cfg.get(f'{split}_dataloader')
+    if loader is None:
+        raise UserError(f'--split {split}: {cfg.filename} has no {split}_dataloader.')
+    testing = cfg.get('test_dataloader') or cfg.get('val_dataloader')
+    if split == 'train':  # its images, as they are tested
+        data_set = loader.dataset
+        while 'dataset' in data_set:  # such as RepeatDataset
+            data_set = data_set.dataset
+        if 'datasets' in data_set:
+            raise UserError(f'--split train: {cfg.filename} joins several data sets. Name one in val_dataloader.')
+        data_set = dict(data_set, test_mode=True) if 'pipeline' in data_set else dict(data_set)
+        data_set.update({key: testing.dataset[key] for key in ('pipeline', 'transform') if key in testing.dataset})
+        data_set.pop('filter_cfg', None)
+        loader = dict(testing, dataset=data_set)
+    cfg.test_dataloader = loader
+    cfg.test_evaluator = []
+    cfg.test_cfg = dict(type='TestLoop')
+    cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if 'RawWeightsHook' not in str(hook['type'])]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write a report of the mistakes of the checkpoint that the command line names."""
+    args = build_parser().parse_args(command_line.expand_published(argv))
+    with command_line.report_errors(OSError):
+        check_report_folder(args)
+        check_exists(args.checkpoint)
+        from ..launch.flags import TestFlags
+        from ..launch.start import start_test
+        from ..report.collect import CollectHook
+        from ..report.page import Report
+        runner = start_test(TestFlags.of(args), partial(test_on, split=args.split))
+        hook = CollectHook(runner.test_dataloader.dataset)
+        runner.register_hook(hook)
+        runner.test()
+        report = Report(f'{args.checkpoint} on {args.split}')
+        hook.diagnose(report)
+        page = report.write(args.out_dir)
+    print(*report.summary, f'The report is {page}.', sep='\n')

@@ -1,0 +1,250 @@
+"""Draws the predictions of a checkpoint: the best classes, boxes and masks, or a label map over the image.
+
+    python tools/predict.py configs/maskrcnn_cvt21_coco.py work_dirs/maskrcnn_cvt21_coco/epoch_12.pth a.jpg
+
+Writes one PNG and prints one line for each image, and an overview of several. Small images are drawn enlarged. With
+--ground-truth the annotation is to the left of each prediction. With --slice large images are predicted in slices,
+and label maps are written in full size. A video becomes a video and a table. With --save the predictions become
+annotations to correct and to train on. An image that cannot be read or predicted is named, the others are drawn, and
+the exit code is 1. cvt_dense.inference has the same predictions for programs.
+"""
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import UserError
+from ..launch import command_line
+from ..launch.outputs import add_force_argument, check_folder, check_outputs
+
+IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.npy', '.png', '.tif', '.tiff', '.webp')
+VIDEO_SUFFIXES = ('.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.ts', '.webm', '.wmv')
+OVERVIEW, OVERVIEW_ROWS = 'overview.png', 5
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        description='Draws the predictions of a checkpoint: classes, boxes and masks, or a label map.')
+    parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
+    parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
+    parser.add_argument('images', nargs='+', metavar='IMAGE',
+                        help='image file, folder of images, folder of class folders, or video file')
+    parser.add_argument('--out-dir', type=Path, default='predictions', metavar='DIR',
+                        help='folder of the pictures (default: %(default)s)')
+    add_force_argument(parser)
+    parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
+                        help='detections below this score are not drawn (default: %(default)s)')
+    parser.add_argument('--save', choices=('coco', 'masks', 'yolo', 'labelme'), metavar='FORMAT',
+                        help='also write images and predictions as annotated data into the folder DIR/FORMAT, which '
+                        'tools/convert_data.py reads: coco, yolo or labelme for detectors, masks (label maps) for all')
+    command_line.add_slice_arguments(parser)
+    parser.add_argument('--every', type=int, default=1, metavar='N', help='of a video, predict every N-th frame')
+    parser.add_argument('--track', action='store_true', help='number the objects of a video')
+    parser.add_argument('--ground-truth', action='store_true',
+                        help="put each image's annotation, from the config's test, val or train data, beside it")
+    parser.add_argument('--data-root', metavar='DIR', help="folder of that data instead of the config's data_root")
+    parser.add_argument('--device', help='where to run (default: cuda if there is a GPU, otherwise cpu)')
+    command_line.add_config_arguments(parser)
+    command_line.add_inference_arguments(parser)
+    return parser
+
+
+def find_images(names: Sequence[str]) -> list[Path]:
+    """Return files and the images of folders in the order given; of a folder without images those of its folders.
+
+    Raises:
+        UserError: a path does not exist, or a folder holds no image.
+    """
+    images = []
+    for path in map(Path, names):
+        if path.is_dir():
+            found = _images_in(path) or [image for folder in sorted(path.iterdir()) if folder.is_dir()
+                                         for image in _images_in(folder)]  # class folders
+            if not found:
+                raise UserError(f'The folder {path} and the folders in it hold no image ({", ".join(IMAGE_SUFFIXES)}).')
+            images += found
+        elif path.is_file():
+            images.append(path)
+        else:
+            raise UserError(f'The image {path} does not exist. Give files or folders of images.')
+    return images
+
+
+def _images_in(folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+    return [path for path in found if path.suffix.lower() != '.npy'] or found  # beside images they have another meaning
+
+
+def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
+    """Return a file in ``out_dir`` for each image: ``<stem>.png``, or ``<folder>_<stem>.png`` for all if two are equal.
+
+    The file of a video has the suffix .mp4. ``_2`` follows the stem where that is taken too.
+    """
+    taken, pictures, unique = {Path(OVERVIEW).stem}, [], len({image.stem for image in images}) == len(images)
+    for image in images:
+        stem = image.stem if unique else f'{image.resolve().parent.name}_{image.stem}'
+        while stem in taken:
+            stem += '_2'
+        taken.add(stem)
+        pictures.append(out_dir / f'{stem}{".mp4" if is_video(image) else ".png"}')
+    return pictures
+
+
+def is_video(path: Path) -> bool:
+    """Return whether a file is a video, by its suffix."""
+    return path.suffix.lower() in VIDEO_SUFFIXES
+
+
+def labels_of(picture: Path) -> Path:
+    """Return the path of the label map beside a picture."""
+    return picture.with_name(f'{picture.stem}_labels.png')
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Draw the predictions for the images that the command line names, and return the exit code."""
+    args = build_parser().parse_args(command_line.expand_published(argv))
+    with command_line.report_errors():
+        command_line.check_value('--every', args.every, 1)
+        if not 0 <= args.score_thr <= 1:
+            raise UserError(f'--score-thr {args.score_thr}: allowed is a number from 0 to 1.')
+        images = find_images(args.images)
+        pictures = name_pictures(images, args.out_dir)
+        beside = [out.with_suffix('.csv') if out.suffix == '.mp4' else labels_of(out) for out in pictures
+                  if args.slice or out.suffix == '.mp4']
+        check_outputs([*pictures, *beside, *([args.out_dir / OVERVIEW] if len(images) > 1 else [])], args.force, images)
+        from mmengine.logging import MMLogger
+
+        from .. import inference  # its import takes seconds, in which a mistake above can be named
+        MMLogger.get_current_instance().setLevel('WARNING')
+        model = inference.load(args.config, args.checkpoint, device=args.device, cfg_options=args.cfg_options,
+                               runtime=args.runtime, amp=args.autocast, data_root=args.data_root)
+        if any(map(is_video, images)) and (
+                args.save or args.ground_truth or model.task not in ('detection', 'segmentation')):
+            raise UserError('Videos are for detection and segmentation, without --save and --ground-truth.')
+        data = prepare_saving(args, model, images) if args.save else None
+        annotations = [None] * len(images)
+        if args.ground_truth:
+            from ..annotations.ground_truth import find_annotations
+            annotations = find_annotations(model, images)
+        args.out_dir.mkdir(parents=True, exist_ok=True)
+    failed = draw_all(args, model, images, annotations, pictures, data)
+    if data:
+        with command_line.report_errors(ValueError):
+            save_annotations(args, data)
+    return failed
+
+
+def prepare_saving(args: argparse.Namespace, model: object, images: Sequence[Path]) -> object:
+    """Return data without objects for ``--save``.
+
+    Args:
+        args: command line.
+        model: result of :func:`cvt_dense.inference.load`.
+        images: files to read.
+
+    Raises:
+        UserError: the format is not for this model, two images have one name, or the result's folder holds files.
+    """
+    from ..annotations import convert
+    allowed = dict(detection=tuple(convert.WRITERS), segmentation=('masks', )).get(model.task, ())
+    if args.save not in allowed:
+        raise UserError(f'--save {args.save}: for {model.task} allowed is {" or ".join(allowed) or "no --save"}.')
+    data = convert.Data(list(model.classes), [convert.Sample(path, 'train', 0, 0) for path in images],
+                        background=model.task == 'detection')
+    try:
+        convert.check(data, args.save)
+    except ValueError as error:
+        raise UserError(f'--save {args.save}: {error}') from error
+    check_folder(args.out_dir / args.save, args.force)
+    return data
+
+
+def add_annotations(data: object, sample: object, image: object, found: object) -> None:
+    """Add a prediction to a sample of :func:`prepare_saving`, without objects whose mask is empty.
+
+    Args:
+        data, sample: changed in place.
+        image: the image that was read, whose shape begins with height and width.
+        found: label map (H, W), or ``supervision.Detections``.
+    """
+    import numpy as np
+    sample.height, sample.width = image.shape[:2]
+    if isinstance(found, np.ndarray):
+        data.add_label_map(sample, found)
+        return
+    if found.mask is not None:
+        filled = np.array([np.any(mask) for mask in found.mask], bool)
+        data.notes['objects with an empty mask were left out'] += [str(sample.path)] * int((~filled).sum())
+        found = found[filled]
+    data.add_detections(sample, found)
+
+
+def save_annotations(args: argparse.Namespace, data: object) -> None:
+    """Write the predictions of ``--save``.
+
+    Args:
+        args: command line.
+        data: result of :func:`prepare_saving`, the samples with their objects.
+    """
+    from ..annotations import convert
+    from ..recipes import command
+    data.samples = [sample for sample in data.samples if sample.width]  # without images that failed
+    folder = args.out_dir / args.save
+    convert.write(data, folder, args.save)
+    (folder / 'README.txt').write_text(f'Predictions of {args.checkpoint} with --score-thr {args.score_thr}\n', 'utf-8')
+    convert.print_notes(data)
+    print(f'{sum(len(sample.objects) for sample in data.samples)} objects in {len(data.samples)} images -> {folder}')
+    if args.save != 'masks':
+        print(f'When they are corrected: {command("convert_data")} {folder} DST --from {args.save} --to coco')
+
+
+def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], annotations: Sequence,
+             pictures: Sequence[Path], data: object = None) -> int:
+    """Draw each image and the overview, and return the exit code.
+
+    Args:
+        args: command line.
+        model: result of :func:`cvt_dense.inference.load`.
+        images: files to read.
+        annotations: functions that read the annotation, one for each image, or None.
+        pictures: files to write.
+        data: gets the predictions as objects of its samples, one for each image, or None.
+    """
+    import numpy as np
+
+    from ..inference import predict
+    from ..report.pictures import draw, grid, save
+    from ..report.video import annotate_video
+    columns = 2 if args.ground_truth else 3
+    number = min(len(images), columns * OVERVIEW_ROWS)
+    shown = {i * len(images) // number for i in range(number)}
+    overview, failed = [], []
+    for i, (path, annotation, out) in enumerate(zip(images, annotations, pictures)):
+        try:
+            if is_video(path):
+                summary = annotate_video(model, path, out, args)
+            else:
+                image = model.read(path, by_window=args.slice is not None)
+                found = predict(model, image, slice=args.slice, overlap=args.overlap, score_thr=args.score_thr)
+                picture, summary = draw(model, image, found, annotation and annotation(), args.score_thr)
+                save(picture, out)
+                if args.slice and model.task == 'segmentation':
+                    save(found.astype(np.uint8 if len(model.classes) <= 256 else np.uint16), labels_of(out))
+                if data:
+                    add_annotations(data, data.samples[i], image, found)
+                if i in shown:
+                    overview.append((f'{out.stem}: annotation, prediction' if annotation else out.stem, picture))
+        except (UserError, ValueError, RuntimeError, OSError, MemoryError) as error:
+            if os.environ.get(command_line.TRACEBACK):
+                raise
+            failed.append(str(path))
+            summary = f'failed, {" ".join(str(error).split())[:300]}'
+        print(f'{path} -> {out}: {summary}', flush=True)
+    if len(overview) > 1:
+        save(grid(overview, columns), args.out_dir / OVERVIEW)
+        print(f'{len(overview)} of {len(images)} pictures -> {args.out_dir / OVERVIEW}')
+    if failed:
+        print(f'error: {len(failed)} of {len(images)} images failed, such as {", ".join(failed[:5])}', file=sys.stderr)
+    return 1 if failed else 0

@@ -1,0 +1,126 @@
+"""Publishes a trained model: a folder that runs elsewhere, or a repository on the Hugging Face hub.
+
+    python tools/publish.py mine.py work_dirs/mine/best.pth published/mine --license apache-2.0
+    python tools/publish.py mine.py work_dirs/mine/best.pth hf://USER/NAME --license apache-2.0 --images a.jpg b.jpg
+    python tools/predict.py published/mine a.jpg
+
+The folder holds the averaged weights with the class names (model.safetensors), the parts of the config that testing
+needs (mm_config.json), and a model card (README.md) with the metrics of a test of this folder. ``predict.py``,
+``test.py``, ``export.py`` and ``diagnose.py`` take it, or ``hf://USER/NAME``, in place of config and checkpoint.
+"""
+import argparse
+import shutil
+import tempfile
+from collections.abc import Sequence
+from numbers import Real
+from pathlib import Path
+
+from ..atomic import write_atomically
+from ..config.nodes import dicts
+from ..config.published import publish
+from ..errors import UserError
+from ..launch import command_line
+from ..launch.flags import TestFlags
+from ..launch.start import start_test
+
+PIPELINES = dict(classification='image-classification', detection='object-detection',
+                 segmentation='image-segmentation')
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('config', help='config file')
+    parser.add_argument('checkpoint', help='checkpoint file')
+    parser.add_argument('target', metavar='FOLDER|hf://USER/NAME', help='a new folder, or a repository on the hub')
+    parser.add_argument('--license', required=True, metavar='NAME',
+                        help='licence of the weights as the hub names it: apache-2.0, mit, cc-by-nc-4.0, other, ...')
+    parser.add_argument('--data-root', metavar='DIR', help="folder of the test data instead of the config's data_root")
+    parser.add_argument('--images', nargs='+', default=[], metavar='IMAGE',
+                        help='images whose predictions the model card shows')
+    parser.add_argument('--no-test', action='store_true', help='publish without a test; the model card has no metrics')
+    command_line.add_config_arguments(parser)
+    return parser
+
+
+def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence[str], metrics: dict[str, float],
+               picture: bool) -> str:
+    """Return the text of README.md, with the metadata that the hub reads.
+
+    Args:
+        args: command line.
+        name: name of the model.
+        task: see :class:`cvt_dense.inference.Model`.
+        classes: class names.
+        metrics: result of the test; empty without one.
+        picture: whether predictions.png is beside the card.
+    """
+    from huggingface_hub import EvalResult, ModelCardData
+    pipeline = PIPELINES.get(task)
+    results = [EvalResult(task_type=pipeline or task, dataset_type='custom', dataset_name='test data', metric_type=key,
+                          metric_value=round(value, 4)) for key, value in metrics.items()]
+    data = ModelCardData(license=args.license, library_name='cvt_dense', pipeline_tag=pipeline, tags=['cvt'],
+                         model_name=name if results else None, eval_results=results or None)
+    given = args.target if args.target.startswith('hf://') else name
+    names = ', '.join(map(str, classes[:50])) + (', ...' if len(classes) > 50 else '')
+    lines = [f'---\n{data.to_yaml()}\n---', f'# {name}',
+             f'A CvT for {task}, trained with cvt_dense. This command predicts an image:',
+             f'```bash\npython tools/predict.py {given} image.jpg\n```', f'It has {len(classes)} classes: {names}.']
+    if metrics:
+        rows = ''.join(f'\n| {key} | {value:.4g} |' for key, value in metrics.items())
+        command = f'python tools/test.py {given} --data-root DIR'
+        lines.append(f'Results of `{command}`:\n\n| metric | value |\n|---|---|{rows}')
+    return '\n\n'.join([*lines, *(['![Predictions](predictions.png)'] if picture else [])]) + '\n'
+
+
+def write_folder(args: argparse.Namespace, folder: Path, name: str) -> None:
+    """Write the published model with its model card.
+
+    Args:
+        args: command line.
+        folder: new folder to write to.
+        name: name of the model.
+
+    Raises:
+        UserError: config, checkpoint or test data are missing or do not fit each other.
+    """
+    from .. import inference
+    from ..weights import dataset_meta, load_weights_file
+    from . import predict
+    model = inference.load(args.config, args.checkpoint, device='cpu', cfg_options=args.cfg_options)
+    content = load_weights_file(args.checkpoint)
+    meta = dict(dataset_meta(content), classes=list(model.classes))
+    publish(model.cfg, dict(content, meta=dict(dataset_meta=meta)), folder)
+    metrics = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        if not args.no_test:
+            root = next((node['data_root'] for node in dicts(model.cfg.test_dataloader) if node.get('data_root')), None)
+            metrics = start_test(TestFlags(config=str(folder), checkpoint=str(folder), work_dir=scratch,
+                                           data_root=args.data_root or root)).test()
+        if args.images:
+            drawn = Path(scratch, 'pictures')
+            if predict.main([str(folder), *args.images, '--out-dir', str(drawn)]):
+                raise UserError('--images: not every image could be predicted; see above.')
+            overview = drawn / predict.OVERVIEW
+            shutil.copy(overview if overview.is_file() else next(drawn.glob('*.png')), folder / 'predictions.png')
+    measured = {key: float(value) for key, value in metrics.items() if isinstance(value, Real) and value >= 0}
+    write_atomically(folder / 'README.md',
+                     model_card(args, name, model.task, model.classes, measured, bool(args.images)))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Publish the model that the command line names."""
+    args = build_parser().parse_args(argv)
+    with command_line.report_errors(), tempfile.TemporaryDirectory() as scratch:
+        remote = args.target.startswith('hf://')
+        name = args.target.rstrip('/').rpartition('/')[2]
+        folder = Path(scratch, name) if remote else Path(args.target)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(f'{folder} exists. Give the name of a new folder.')
+        write_folder(args, folder, name)
+        if remote:
+            from huggingface_hub import HfApi
+            repository, api = args.target.removeprefix('hf://'), HfApi()
+            api.create_repo(repository, exist_ok=True)
+            api.upload_folder(repo_id=repository, folder_path=folder, commit_message=f'Publish {name}')
+        print(f'The model is published: {args.target}')

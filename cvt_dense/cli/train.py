@@ -1,0 +1,47 @@
+"""Trains what a config describes: classifier, detector or segmentor.
+
+    python tools/train.py configs/cvt13_in1k.py --data-root /data/imagenet
+
+The learning rate of this project's classification configs is scaled to the real total batch. A user's
+mistake ends with one paragraph on stderr and exit code 2, before a checkpoint is written.
+"""
+import argparse
+from collections.abc import Sequence
+
+from ..launch import command_line
+from ..launch.distributed import destroy_process_group_at_exit
+from ..launch.flags import TrainFlags
+from ..launch.start import start_training
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(description='Trains what a config describes: classifier, detector or '
+                                                 'segmentor.')
+    parser.add_argument('config', help='config file')
+    command_line.add_arguments(parser)
+    known = parser.add_mutually_exclusive_group()
+    known.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
+                       help='continue a run: from CHECKPOINT, or from the last one in the work dir')
+    known.add_argument('--overwrite', action='store_true',
+                       help='if the work dir holds another run, move that one aside, to WORK_DIR.old1 or the next '
+                            'that is free')
+    parser.add_argument('--amp', nargs='?', const='default', choices=('bf16', 'fp16'),
+                        help='mixed precision (default: fp16 for detectors, bf16 for others)')
+    parser.add_argument('--auto-scale-lr', action='store_true',
+                        help='scale the learning rate to the real total batch, where the config does not '
+                             'anyway')
+    parser.add_argument('--val-loss', action='store_true', help='compute the loss of the validation images too, at '
+                        'each evaluation')
+    parser.add_argument('--vis-backend', choices=[f'{name}VisBackend' for name in (
+        'Aim', 'ClearML', 'DVCLive', 'MLflow', 'Neptune', 'Tensorboard', 'Wandb')], help='send the training curves to '
+        'this tracker too, besides vis_data/scalars.json; it needs its own package')
+    return parser
+
+
+@destroy_process_group_at_exit
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train the network of the config that the command line names."""
+    args = build_parser().parse_args(argv)
+    with command_line.report_errors(ImportError):  # of a tracker's package, or one that the config names
+        start_training(TrainFlags.of(args)).train()

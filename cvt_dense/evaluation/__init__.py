@@ -1,3 +1,0 @@
-from .accuracy import Accuracy
-
-__all__ = ['Accuracy']

@@ -1,0 +1,335 @@
+"""Compute settings from the lines at the top of ``configs/*_custom.py``, which call these functions.
+
+All return dicts and numbers that change a template's ``_base_`` files; what is of MMDetection or
+MMSegmentation is named there.
+"""
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from mmengine.config import Config
+
+from ..errors import UserError
+from . import recipe
+
+SIZES = {'cvt-13': 'cvt13', 'cvt-21': 'cvt21', 'cvt-w24': 'cvtw24', 'cvt-nano': 'cvt_nano'}  # files of _base_/backbones
+LONGEST = dict(detection=5 / 3, segmentation=4)  # long side over short side of a resized image, as for COCO and ADE20K
+MIN_IMAGE_SIZE = 32
+
+
+def _choose(name: str, value: Any, *allowed: Any) -> None:
+    """Raise UserError if a line has another value than the allowed ones."""
+    if value not in allowed:
+        raise UserError(f'{name}={value!r}: allowed are {", ".join(map(repr, allowed))}.')
+
+
+def _check_number(name: str, value: Any, least: int) -> None:
+    """Raise UserError if a line has no whole number, or a smaller one than ``least``."""
+    if not isinstance(value, int) or value < least:
+        raise UserError(f'{name}={value!r}: allowed is a whole number from {least}.')
+
+
+# -- the network -----------------------------------------------------------------------------------
+
+
+def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int], int]:
+    """Return a size of CvT from ``configs/_base_/backbones``, and the width of necks and heads for it.
+
+    Args:
+        arch: a key of :data:`SIZES`.
+        pretrained: 'published': the authors' weights, for 'cvt-nano' this project's; None: from scratch; or anything
+            that ``init_cfg=dict(type='Pretrained', checkpoint=...)`` takes.
+
+    Returns:
+        The backbone's settings; the channels of its maps of stride 4, 8 and 16; channels of necks and heads.
+
+    Raises:
+        UserError: no such ``arch``.
+    """
+    _choose('arch', arch, *SIZES)
+    size = Config.fromfile(recipe(f'_base_/backbones/{SIZES[arch]}.py'))
+    backbone = size.backbone.to_dict()
+    if pretrained != 'published':
+        backbone['init_cfg'] = None if pretrained is None else dict(type='Pretrained', checkpoint=pretrained)
+    if not backbone['init_cfg']:
+        backbone['norm_eval'] = False  # a network from scratch has no stored statistics yet
+    return backbone, list(size.channels), size.get('width', 256)
+
+
+def two_stage(classes: Sequence[str], arch: str, pretrained: str | None, masks: bool) -> dict[str, Any]:
+    """Return the changes to mmdet's Mask R-CNN or Faster R-CNN for a backbone.
+
+    Args:
+        classes: names.
+        arch, pretrained: as in :func:`network`.
+        masks: whether the model is Mask R-CNN.
+    """
+    backbone, channels, width = network(arch, pretrained)
+    number = _count(classes)
+    model = dict(
+        backbone=backbone,
+        neck=dict(in_channels=channels, out_channels=width),
+        rpn_head=dict(in_channels=width, feat_channels=width),
+        roi_head=dict(
+            bbox_roi_extractor=dict(out_channels=width),
+            bbox_head=dict(in_channels=width, fc_out_channels=4 * width, num_classes=number)))
+    if masks:
+        model['roi_head'].update(
+            mask_roi_extractor=dict(out_channels=width),
+            mask_head=dict(in_channels=width, conv_out_channels=width, num_classes=number))
+    if arch == 'cvt-nano':  # images and their objects are small, and a CPU is slow
+        model['neck']['norm_cfg'] = dict(type='BN')
+        model['rpn_head']['anchor_generator'] = dict(scales=[4])
+        model['train_cfg'] = dict(
+            rpn=dict(sampler=dict(num=64)),
+            rpn_proposal=dict(nms_pre=400, max_per_img=128),
+            rcnn=dict(sampler=dict(num=64)))
+        model['test_cfg'] = dict(rpn=dict(nms_pre=400, max_per_img=128))
+    return model
+
+
+def one_stage(classes: Sequence[str], arch: str, pretrained: str | None) -> dict[str, Any]:
+    """Return the changes to mmdet's RetinaNet for a backbone.
+
+    Args:
+        classes: names.
+        arch, pretrained: as in :func:`network`.
+    """
+    backbone, channels, width = network(arch, pretrained)
+    model = dict(
+        backbone=dict(backbone, drop_path_rate=min(backbone['drop_path_rate'], 0.1)),
+        neck=dict(in_channels=channels[1:], out_channels=width),
+        bbox_head=dict(in_channels=width, feat_channels=width, num_classes=_count(classes)))
+    if arch == 'cvt-nano':
+        model['neck']['norm_cfg'] = dict(type='BN')
+        model['bbox_head'].update(stacked_convs=2, anchor_generator=dict(octave_base_scale=2))
+    return model
+
+
+def upernet(classes: Sequence[str], arch: str, pretrained: str | None, image_size: int,
+            ignore_index: int) -> dict[str, Any]:
+    """Return the changes to mmseg's UperNet for a backbone.
+
+    Args:
+        classes: names.
+        arch, pretrained: as in :func:`network`.
+        image_size: side of the training crops in pixels.
+        ignore_index: label value of pixels that are not learnt.
+    """
+    backbone, channels, width = network(arch, pretrained)
+    head = dict(num_classes=_count(classes), ignore_index=ignore_index)
+    return dict(
+        data_preprocessor=dict(seg_pad_val=ignore_index, size=(image_size, image_size)),
+        backbone=backbone,
+        decode_head=dict(in_channels=channels, channels=width if arch == 'cvt-nano' else 2 * width, **head),
+        auxiliary_head=dict(in_channels=channels[-1], channels=width, **head))
+
+
+def classifier(arch: str, pretrained: str | None) -> dict[str, Any]:
+    """Return the settings of ``ImageClassifier``'s backbone; arguments as :func:`network`.
+
+    'cvt-nano' averages the maps instead of learning a CLS token, so that detection and segmentation can start from it.
+    """
+    return dict(network(arch, pretrained)[0], out_type='avg_featmap' if arch == 'cvt-nano' else 'cls_token')
+
+
+def _count(classes: Sequence[str]) -> int:
+    if isinstance(classes, str) or not len(classes) or not all(isinstance(name, str) for name in classes):
+        raise UserError(f"classes={classes!r} is not a list of names; write for example ('cat', 'dog'), or ('cat', ) "
+                        'for one class.')
+    return len(classes)
+
+
+# -- data ------------------------------------------------------------------------------------------
+
+
+def coco(classes: Sequence[str], data_root: str, train: tuple[str, str], val: tuple[str, str], test: tuple[str, str],
+         train_pipeline: list[dict[str, Any]], test_pipeline: list[dict[str, Any]], batch_size: int,
+         base: dict[str, Any], balance: str | None = None) -> tuple[dict[str, Any], ...]:
+    """Return loaders and evaluators of data in COCO's format.
+
+    Args:
+        classes: names, in the order of the annotation files' categories.
+        data_root: folder that all files are in.
+        train, val, test: annotation file and folder of images of each, in ``data_root``.
+        train_pipeline, test_pipeline: transforms of training, and of validation and test.
+        batch_size: images a GPU.
+        base: settings of the training set in the template's ``_base_``.
+        balance: see :func:`balanced`.
+
+    Returns:
+        train_dataloader, val_dataloader, test_dataloader, val_evaluator and test_evaluator.
+    """
+    def dataset(files: tuple[str, str], pipeline: list[dict[str, Any]]) -> dict[str, Any]:
+        return dict(ann_file=files[0], data_prefix=dict(img=files[1]), pipeline=pipeline, data_root=data_root,
+                    metainfo=dict(classes=classes))
+
+    loader = dict(
+        batch_size=batch_size,
+        sampler=dict(_delete_=True, type='InfiniteSampler'),
+        batch_sampler=None,
+        dataset=balanced(base, balance, **dataset(train, train_pipeline)))
+    return (loader, *(dict(dataset=dataset(files, test_pipeline)) for files in (val, test)),
+            *(dict(ann_file=os.path.join(data_root, files[0])) for files in (val, test)))
+
+
+def balanced(base: dict[str, Any], balance: str | None, **changes: Any) -> dict[str, Any]:
+    """Return a whole training set, in place of the one in ``_base_``.
+
+    Args:
+        base: settings of that one.
+        balance: 'images' draws images of rare classes more often, see :class:`cvt_dense.BalancedDataset`; None: all
+            images are drawn equally often.
+        **changes: settings that replace those of ``base``.
+
+    Raises:
+        UserError: ``balance`` is neither.
+    """
+    _choose('balance', balance, None, 'images')
+    dataset = {**base, **changes}
+    if balance:
+        dataset = dict(type='cvt_dense.BalancedDataset', dataset=dataset)
+    return dict(_delete_=True, **dataset)
+
+
+def augmented(pipeline: Sequence[dict[str, Any]], augment: str, **rotate: Any) -> list[dict[str, Any]]:
+    """Return a training pipeline with another augmentation, made of MMDetection's or MMSegmentation's transforms.
+
+    Args:
+        pipeline: steps of the recipe's pipeline, which are not changed.
+        augment: 'standard': as they are; 'none': without flips, colours and random sizes, but crops of label maps stay;
+            'strong': a detector also gets crops, sizes from half of the usual one, and other colours, a segmentor
+            rotations and hidden squares.
+        **rotate: further arguments of a segmentor's ``RandomRotate``.
+
+    Raises:
+        UserError: no such ``augment``.
+    """
+    _choose('augment', augment, 'none', 'standard', 'strong')
+    if augment == 'none':
+        return [dict(type='Resize', scale=step['scale'], keep_ratio=True) if step['type'] == 'RandomResize' else step
+                for step in pipeline if step['type'] not in ('RandomFlip', 'PhotoMetricDistortion')]
+    steps = list(pipeline)
+    if augment == 'strong' and steps[-1]['type'] == 'PackDetInputs':
+        i = next(i for i, step in enumerate(steps) if step['type'] == 'Resize')
+        # A crop of half to all of each side, resized to half to all of the usual size: no image needs more memory.
+        steps[i:i + 1] = [dict(type='RandomCrop', crop_type='relative_range', crop_size=(0.5, 0.5)),
+                          dict(type='RandomResize', scale=steps[i]['scale'], ratio_range=(0.5, 1.), keep_ratio=True),
+                          dict(type='PhotoMetricDistortion')]
+    elif augment == 'strong':
+        steps[-1:-1] = [dict(type='RandomRotate', prob=0.5, degree=20., **rotate),
+                        dict(type='RandomCutOut', prob=0.5, n_holes=(1, 3), cutout_ratio=[(0.1, 0.1), (0.2, 0.2)])]
+    return steps
+
+
+def train_transform(image_size: int, augment: str) -> dict[str, Any]:
+    """Return the arguments of timm's ``create_transform`` for the training of a classifier.
+
+    Args:
+        image_size: side in pixels.
+        augment: 'standard': crops, flips and colours; 'none': the centre of the image; 'strong': smaller crops, flips
+            and RandAugment.
+
+    Raises:
+        UserError: one of them is not allowed.
+    """
+    _choose('augment', augment, 'none', 'standard', 'strong')
+    _check_number('image_size', image_size, MIN_IMAGE_SIZE)
+    settings = dict(input_size=image_size, is_training=True, interpolation='bicubic')
+    kinds = dict(none=dict(no_aug=True), standard=dict(scale=(0.4, 1.0), hflip=0.5, color_jitter=0.2),
+                 strong=dict(scale=(0.2, 1.0), hflip=0.5, auto_augment='rand-m9-mstd0.5-inc1'))
+    return settings | kinds[augment]
+
+
+def scale(image_size: int, kind: str) -> tuple[int, int]:
+    """Return the longest long side and the short side for ``image_size``; ``kind`` is a key of :data:`LONGEST`."""
+    _check_number('image_size', image_size, MIN_IMAGE_SIZE)
+    return round(image_size * LONGEST[kind]), image_size
+
+
+def resized(pipeline: Sequence[dict[str, Any]], image_size: int, kind: str, **crop: Any) -> list[dict[str, Any]]:
+    """Return a pipeline for images of another size.
+
+    Args:
+        pipeline: steps of the pipeline, which are not changed.
+        image_size: short side in pixels.
+        kind: 'detection' or 'segmentation'.
+        **crop: changes to the random crop.
+    """
+    steps = []
+    for step in pipeline:
+        step = dict(step)
+        if step['type'] in ('Resize', 'RandomResize'):
+            step['scale'] = scale(image_size, kind)
+        elif step['type'] == 'RandomCrop':
+            step.update(crop_size=(image_size, image_size), **crop)
+        elif step['type'] == 'TestTimeAug':
+            base = {'detection': 800, 'segmentation': 512}[kind]
+            step['transforms'] = [[_at_ratio(view, image_size / base) for view in views]
+                                  for views in step['transforms']]
+        steps.append(step)
+    return steps
+
+
+def _at_ratio(view: dict[str, Any], ratio: float) -> dict[str, Any]:
+    return dict(view, scale=tuple(round(side * ratio) for side in view['scale'])) if 'scale' in view else view
+
+
+# -- the run ---------------------------------------------------------------------------------------
+
+
+def run(max_iters: int, batch_size: int, best: str, patience: int | None = None,
+        balance: str | None = None) -> tuple[dict[str, Any], list[dict[str, Any]], dict, dict]:
+    """Return the settings that follow from a run's length: loop, checkpoints, learning rate over time.
+
+    It is evaluated and saved ten times. The learning rate rises for a twentieth, at most 1000 iterations and not at all
+    below 40, then falls linearly to 0.
+
+    Args:
+        max_iters: iterations, of ``batch_size`` images a GPU.
+        batch_size: only checked here.
+        best: the metric whose best checkpoint is kept.
+        patience: evaluations without a better ``best`` after which the training ends; None: it goes on to its end.
+        balance: of a segmentor, 'loss' weighs rare classes more, see :class:`cvt_dense.ClassWeightsHook`; None: all
+            pixels weigh the same.
+
+    Returns:
+        ``train_cfg``, ``param_scheduler``, ``default_hooks`` and ``log_processor`` of a config.
+
+    Raises:
+        UserError: a number is not a whole one from 1, or ``balance`` is neither.
+    """
+    _check_number('max_iters', max_iters, 1)
+    _check_number('batch_size', batch_size, 1)
+    _choose('balance', balance, None, 'loss')
+    interval, warmup = max(max_iters // 10, 1), min(max_iters // 20, 1000)
+    if warmup < 2:  # MMEngine's warm-up of one iteration stays at its first, lowest rate
+        warmup = 0
+    schedule = [dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup)] if warmup else []
+    schedule.append(dict(type='PolyLR', eta_min=0., power=1., by_epoch=False, begin=warmup, end=max_iters))
+    loop = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=interval)
+    hooks = dict(
+        logger=dict(interval=min(50, interval), log_metric_by_epoch=False),
+        checkpoint=dict(by_epoch=False, interval=interval, save_best=best))
+    if patience is not None:
+        hooks['early_stopping'] = dict(type='cvt_dense.EarlyStoppingHook', monitor=best, patience=patience)
+    if balance:
+        hooks['class_weights'] = dict(type='cvt_dense.ClassWeightsHook')
+    return loop, schedule, hooks, dict(by_epoch=False)
+
+
+def optimizer(arch: str, lr: float, max_norm: float, **options: Any) -> dict[str, Any]:
+    """Return the changes to the optimizer of ``_base_``: its learning rate, and for 'cvt-nano' another optimizer.
+
+    'cvt-nano' trains with Muon, because in a few hundred steps AdamW learns only the frequent classes and coarse boxes.
+
+    Args:
+        arch: a key of :data:`SIZES`.
+        lr: learning rate of AdamW, for 16 images a step; that of Muon is 6e-3 for 8.
+        max_norm: norm to which Muon's gradients are clipped.
+        **options: further arguments of either optimizer.
+    """
+    if arch != 'cvt-nano':
+        return dict(optimizer=dict(lr=lr, **options))
+    return dict(
+        optimizer=dict(type='timm.optim.Muon', lr=6e-3, nesterov=True, **options), clip_grad=dict(max_norm=max_norm))

@@ -1,0 +1,194 @@
+"""Draw the pictures of tools/predict.py and tools/demo.py: predictions, annotations beside them, and overviews."""
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import supervision as sv
+from matplotlib.figure import Figure
+from PIL import Image
+
+from ..atomic import atomic_path
+from ..inference import Model
+from ..inference.palette import find_font
+from ..inference.slices import RasterImage
+
+DRAWN_SIDE = 480  # pixels; images with a shorter side below are enlarged by a whole factor, ...
+LARGEST_SIDE = 2000  # ... and no image is enlarged beyond this
+LARGEST_PICTURE = 4000  # pictures of larger images are smaller by a whole factor
+LEAST_FRACTION = 0.0005  # of the pixels, below which a class of a label map is not named
+
+
+def draw(model: Model, image: np.ndarray, found: Any, annotation: Any, score_thr: float) -> tuple[np.ndarray, str]:
+    """Draw a prediction and, if there is one, the annotation to its left.
+
+    Args:
+        model: the model that predicted.
+        image: as ``model.read`` gives it. The picture of a larger one has at most ``LARGEST_PICTURE`` pixels a side.
+        found: what :func:`cvt_dense.inference.predict` returned.
+        annotation: ``sv.Detections``, a label map (H, W), the name of a class, or None.
+        score_thr: detections below are not drawn.
+
+    Returns:
+        The picture (H, W, 3), uint8, RGB, and a line of text that sums the prediction up.
+    """
+    if model.task == 'masked images':
+        views = [(name, found[name][..., ::-1]) for name in ('image', 'masked', 'reconstruction')]
+        return grid(views, 3), f'L1 of hidden pixels {found["loss"]:.3f} standard deviations of the data'
+    if model.task == 'classification':
+        return _classes(_visible(image), found[:5], annotation)
+    if model.task == 'detection':
+        found = found[found.confidence >= score_thr]
+        summary = ', '.join(f'{name} {score:.2f}' for name, score in zip(found['class_name'], found.confidence))
+        summary = summary or f'nothing with a score of {score_thr:.2f} or more'
+        if annotation is not None:
+            counts = Counter(model.name(number) for number in annotation.class_id)
+            summary += '; annotated: ' + (', '.join(f'{n} {name}' for name, n in counts.items()) or 'nothing')
+    else:
+        fractions = class_fractions(found)
+        summary = ', '.join(f'{model.name(i)} {fractions[i]:.1%}' for i in fractions.argsort()[::-1]
+                            if fractions[i] >= LEAST_FRACTION)
+        if annotation is not None:
+            counted = annotation < len(model.classes)
+            summary += (f'; {(found == annotation)[counted].mean():.1%} of the annotated pixels agree')
+    factor = math.ceil(max(image.shape[:2]) / LARGEST_PICTURE)
+    image = _visible(reduce_image(image, factor))
+    picture = annotate(model, image, reduce_labels(found, factor))
+    if annotation is not None:
+        gap = np.full((len(picture), 8, 3), 255, np.uint8)
+        picture = np.concatenate([annotate(model, image, reduce_labels(annotation, factor)), gap, picture], 1)
+    return picture, summary
+
+
+def reduce_image(image: np.ndarray | RasterImage, factor: int) -> np.ndarray:
+    """Return an image (H, W, C) smaller by a whole factor; one that is read by window is read at that size."""
+    height, width = (math.ceil(side / factor) for side in image.shape[:2])
+    if not isinstance(image, np.ndarray):
+        return image.read(out_shape=(3, height, width)).transpose(1, 2, 0)
+    return image if factor == 1 else cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+
+
+def reduce_labels(labels: sv.Detections | np.ndarray, factor: int) -> sv.Detections | np.ndarray:
+    """Return a label map or objects for an image smaller by a whole factor."""
+    if factor == 1:
+        return labels
+    if isinstance(labels, np.ndarray):
+        return labels[::factor, ::factor]
+    masks = None if labels.mask is None else np.array([mask[::factor, ::factor] for mask in labels.mask], bool)
+    return sv.Detections(xyxy=labels.xyxy / factor, mask=masks, class_id=labels.class_id, confidence=labels.confidence)
+
+
+def class_fractions(labels: np.ndarray) -> np.ndarray:
+    """Return the fraction of a label map's pixels that each class has."""
+    number = int(labels.max()) + 1
+    return sum(np.bincount(row, minlength=number) for row in labels) / labels.size
+
+
+def annotate(model: Model, image: np.ndarray, labels: sv.Detections | np.ndarray) -> np.ndarray:
+    """Return an image with its objects or its label map drawn on it, enlarged if the image is small.
+
+    Args:
+        model: model with the names and colours of the classes.
+        image: uint8 (H, W, 3), RGB.
+        labels: objects, or a label map (H, W).
+    """
+    height, width = image.shape[:2]
+    factor = max(1, min(round(DRAWN_SIDE / min(height, width)), LARGEST_SIDE // max(height, width)))
+    is_map = isinstance(labels, np.ndarray)
+    found = regions(labels, len(model.classes)) if is_map else labels
+    masks = None if found.mask is None else np.asarray(found.mask).repeat(factor, 1).repeat(factor, 2)
+    found = sv.Detections(xyxy=found.xyxy * factor, mask=masks, class_id=found.class_id, confidence=found.confidence,
+                          tracker_id=found.tracker_id)
+    picture = np.asarray(Image.fromarray(image).resize((width * factor, height * factor), Image.Resampling.BICUBIC))
+    if not len(found):
+        return picture
+    size = (width * factor, height * factor)
+    palette = sv.ColorPalette([sv.Color(*map(int, colour)) for colour in model.palette])
+    # supervision draws on BGR images
+    picture = sv.MaskAnnotator(palette, opacity=0.6 if is_map else 0.4).annotate(
+        np.ascontiguousarray(picture[..., ::-1]), found)
+    thickness = sv.calculate_optimal_line_thickness(size)
+    if not is_map:
+        picture = sv.BoxAnnotator(palette, thickness=thickness).annotate(picture, found)
+    texts = [model.name(number) for number in found.class_id]
+    if found.confidence is not None:
+        texts = [f'{text} {score:.2f}' for text, score in zip(texts, found.confidence)]
+    if found.tracker_id is not None:
+        texts = [text if number < 0 else f'#{number} {text}' for text, number in zip(texts, found.tracker_id)]
+    dark_or_light = sv.ColorPalette([sv.Color.WHITE if np.dot(colour, (0.3, 0.59, 0.11)) < 120 else sv.Color.BLACK
+                                     for colour in model.palette])
+    position = sv.Position.CENTER_OF_MASS if is_map else sv.Position.TOP_LEFT
+    picture = sv.RichLabelAnnotator(
+        palette, text_color=dark_or_light, text_position=position, smart_position=True, font_path=find_font(texts),
+        font_size=max(10, round(25 * sv.calculate_optimal_text_scale(size))),
+    ).annotate(picture, found, texts)
+    return picture[..., ::-1]
+
+
+def grid(pictures: Sequence[tuple[str, np.ndarray]], columns: int) -> np.ndarray:
+    """Return one picture (H, W, 3), RGB, of several with their titles, ``columns`` in a row."""
+    columns = min(columns, len(pictures))
+    rows = math.ceil(len(pictures) / columns)
+    shapes = [picture.shape[1] / picture.shape[0] for _, picture in pictures]
+    widths = [max(shapes[i::columns]) for i in range(columns)]  # in heights of a row, so that no column has a margin
+    height = 4.5 * columns / sum(widths)
+    figure = Figure(figsize=(height * sum(widths), (min(height, 9.) + 0.4) * rows), layout='constrained')
+    axes = figure.subplots(rows, columns, squeeze=False, width_ratios=widths).flat
+    for axis in axes:
+        axis.axis('off')
+    for axis, (title, picture) in zip(figure.axes, pictures):
+        axis.imshow(picture)
+        axis.set_title(title, fontsize=10)
+    return _pixels(figure)
+
+
+def save(picture: np.ndarray, path: Path) -> None:
+    """Write a picture (H, W, 3), RGB, or a label map (H, W), uint8, as PNG."""
+    with atomic_path(path) as partial:
+        Image.fromarray(np.ascontiguousarray(picture)).save(partial)
+
+
+def _classes(image: np.ndarray, found: Sequence[tuple[str, float]], annotation: str | None) -> tuple[np.ndarray, str]:
+    """Draw an image beside the bars of its most probable classes; that of the annotated class is green."""
+    summary = ', '.join(f'{name} {score:.2f}' for name, score in found)
+    figure = Figure(figsize=(9, 4.5), layout='constrained')
+    left, right = figure.subplots(1, 2)
+    left.imshow(image)
+    left.axis('off')
+    if annotation is not None:
+        summary += f'; annotated: {annotation}'
+        left.set_title(f'annotated: {annotation}')
+    names = [name for name, _ in found]
+    bars = right.barh(range(len(found)), [score for _, score in found],
+                      color=['tab:green' if name == annotation else 'tab:blue' for name in names])
+    right.set(xlim=(0, 1.1), xlabel='probability', yticks=range(len(found)), yticklabels=names)
+    right.bar_label(bars, fmt='%.2f', padding=3)
+    right.invert_yaxis()
+    return _pixels(figure), summary
+
+
+def regions(labels: np.ndarray, number: int) -> sv.Detections:
+    """Return the classes of a label map as objects, without numbers that are no class, as of unlabelled pixels."""
+    present = np.array([i for i in np.unique(labels) if i < number], int)
+    masks = labels == present[:, None, None]
+    return sv.Detections(xyxy=sv.mask_to_xyxy(masks).astype(float), mask=masks, class_id=present) if len(present) \
+        else sv.Detections.empty()
+
+
+def _visible(image: np.ndarray) -> np.ndarray:
+    """Return an image as it was read as RGB, uint8: of other channels the first three (or one), stretched."""
+    image = np.atleast_3d(image)
+    if image.dtype == np.uint8 and image.shape[2] == 3:
+        return np.ascontiguousarray(image[..., ::-1])
+    first = image[..., [0, 1, 2] if image.shape[2] >= 3 else [0, 0, 0]].astype(np.float32)
+    return ((first - first.min()) / max(float(np.ptp(first)), 1e-9) * 255).astype(np.uint8)
+
+
+def _pixels(figure: Figure) -> np.ndarray:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3]

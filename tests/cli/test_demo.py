@@ -1,0 +1,67 @@
+"""tools/demo.py from its command line, on very little data."""
+import re
+import shlex
+
+import pytest
+from load_tool import run_tool
+from PIL import Image
+from run_folder import unexplained
+
+from cvt_dense.cli.trainings import Run, train
+
+TINY = ['--train', '4', '--val', '2', '--train-per-class', '4', '--val-per-class', '1', '--epochs', '1',
+        '--iterations', '2']
+
+
+@pytest.fixture(scope='module')
+def demo(tmp_path_factory):
+    work_dir = tmp_path_factory.mktemp('demo') / 'my run'  # with a blank
+    return work_dir, run_tool('demo', '--work-dir', work_dir, *TINY)
+
+
+def table(output: str) -> str:
+    return output[output.index('validation '):output.index('training curves')]
+
+
+def test_table_commands_and_pictures(demo):
+    work_dir, output = demo
+    rows = re.findall(r'^(classifier, top-1, \w+ weights|Mask R-CNN, (?:box|mask) mAP|UperNet, mIoU) +([\d.]+)$',
+                      table(output), re.M)
+    assert len(rows) == 5 and all(0 <= float(value) <= 100 for _, value in rows)
+    commands = re.findall(r'^  \$ python tools/train.py (\S+) (.*)$', output, re.M)
+    assert [config for config, _ in commands] == [
+        f'configs/{name}_nano_shapes.py' for name in ('cvt', 'maskrcnn_cvt', 'upernet_cvt')]
+    weights = ['cvt_dense://cvt-nano', *[f'{work_dir}/pretraining/epoch_1.pth'] * 2]
+    for (_, options), start in zip(commands, weights, strict=True):
+        assert f'model.backbone.init_cfg.checkpoint={start}' in ' '.join(shlex.split(options))
+    for name in ('curves.png', 'predictions.png'):
+        assert f'{work_dir}/{name}' in output and min(Image.open(work_dir / name).size) > 400
+    counts = dict(photographs=2, classification=6, detection=2, segmentation=2)
+    assert {task: len(list((work_dir / 'predictions' / task).iterdir())) for task in counts} == {
+        task: number + 1 for task, number in counts.items()}  # with an overview each
+
+
+def test_what_its_runs_leave(demo):
+    """Of all three tasks and with averaged weights, no more than the documentation explains."""
+    work_dir, _ = demo
+    for name in ('pretraining', 'maskrcnn', 'upernet'):
+        assert unexplained(work_dir / name) == ['finished']  # the demo's own
+
+
+def test_again_only_an_unfinished_step_goes_on(demo):
+    work_dir, output = demo
+    (work_dir / 'pretraining' / 'finished').unlink()
+    result = run_tool('demo', '--work-dir', work_dir, *TINY)
+    command, = re.findall(r'^  \$ python (.*)$', result, re.M)
+    assert 'cvt_nano_shapes.py' in command and '--resume' in command
+    assert result.count('finished before') == 2 and table(result) == table(output)
+
+
+def test_other_settings_in_the_same_folder_are_refused(demo):
+    work_dir, _ = demo
+    assert 'demo.json' in run_tool('demo', '--work-dir', work_dir, *TINY, '--seed', '1', rc=2)
+
+
+def test_a_training_that_fails_is_named(tmp_path):
+    failed = train([Run('broken', 'configs/none.py', str(tmp_path))], tmp_path)
+    assert failed.keys() == {'broken'} and 'none.py' in failed['broken']

@@ -1,0 +1,208 @@
+"""Predictions are those of the test data sets and of mm's functions; tools/predict.py draws and names mistakes."""
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from load_tool import load_tool, run_tool
+from mmengine.config import Config
+from mmengine.registry import DATASETS
+from PIL import Image
+from pycocotools import mask as coco_mask
+
+from cvt_dense import inference as api
+from cvt_dense.annotations import convert
+from cvt_dense.errors import UserError
+from cvt_dense.recipes.shapes import CLASSES
+
+TASKS = ('classification', 'detection', 'segmentation')
+VAL = dict(classification='classification/val/ring', detection='detection/val',
+           segmentation='segmentation/images/validation')
+tool = load_tool('predict')
+
+
+predict = partial(run_tool, 'predict')
+
+
+# -- the predictions -----------------------------------------------------------------------------------
+
+
+def test_detector_as_mmdetection(models, nano, shapes):
+    from mmdet.apis import inference_detector, init_detector
+    image = shapes / VAL['detection'] / '00000.png'
+    found = api.predict(models['detection'], image)
+    expected = inference_detector(init_detector(*map(str, nano['detection']), device='cpu'), str(image)).pred_instances
+    assert len(found) > 5 and list(found['class_name']) == [CLASSES[i] for i in found.class_id]
+    np.testing.assert_array_equal(found.xyxy, expected.bboxes)
+    np.testing.assert_array_equal(found.mask, expected.masks)
+    threshold = float(np.median(found.confidence))
+    above = api.predict(models['detection'], image, score_thr=threshold)
+    assert above == found[found.confidence >= threshold] and len(above) < len(found)
+
+
+def test_segmentor_as_mmsegmentation(models, nano, shapes):
+    from mmseg.apis import inference_model, init_model
+    image = shapes / VAL['segmentation'] / '00000.png'
+    cfg = Config.fromfile(nano['segmentation'][0])
+    cfg.test_pipeline = cfg.test_dataloader.dataset.pipeline
+    expected = inference_model(init_model(cfg, str(nano['segmentation'][1]), device='cpu'), str(image))
+    np.testing.assert_array_equal(api.predict(models['segmentation'], image), expected.pred_sem_seg.data[0])
+
+
+def test_classifier_sees_what_its_data_set_gives(models, tmp_path):
+    """For each EXIF orientation, and for files that decoders turn into RGB in different ways."""
+    model = models['classification']
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)).resize((140, 100))
+    folder = tmp_path / 'ring'
+    folder.mkdir()
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        photo.save(folder / f'{orientation}.jpg', exif=exif)
+    for mode in ('L', 'P', 'CMYK', 'RGBA', 'I;16'):
+        pixels = photo.convert('L').point(lambda value: value * 100, 'I').convert('I;16') if mode == 'I;16' else photo
+        pixels.convert(mode).save(folder / f'{mode.replace(";", "")}.{"jpg" if mode == "CMYK" else "png"}')
+    dataset = DATASETS.build(dict(model.cfg.test_dataloader.dataset, data_root=str(tmp_path), split=''))
+    assert len(dataset) == 13
+    for sample in dataset:
+        prepared = model.pipeline(dict(img=model.read(tmp_path / sample['paths'])))
+        assert torch.equal(prepared['inputs'], torch.as_tensor(sample['inputs'])), sample['paths']
+    pairs = api.predict(model, folder / '1.jpg')
+    logits = model.network.test_step(dict(inputs=torch.as_tensor(dataset[0]['inputs'])[None]))[0]['logits']
+    assert [name for name, _ in pairs] == [CLASSES[i] for i in logits.argsort(descending=True)]
+    assert sum(score for _, score in pairs) == pytest.approx(1)
+
+
+@pytest.mark.parametrize('task', TASKS)
+def test_a_list_gives_what_each_image_gives(models, shapes, task):
+    model = models[task]
+    path = next((shapes / VAL[task]).glob('*.png'))
+    array = model.read(path)
+    images = [path, array, array[:, :96]]  # the last has another size
+    for found, image in zip(api.predict(model, images) + api.predict(model, images[:2]), images + images[:2]):
+        alone = api.predict(model, image)
+        if task == 'classification':
+            assert dict(found) == pytest.approx(dict(alone), abs=1e-5)
+        elif task == 'detection':
+            np.testing.assert_allclose(found.xyxy, alone.xyxy, atol=1e-3)
+        else:
+            assert found.shape == image.shape[:2] if image is not path else array.shape[:2]
+            assert (found == alone).mean() > 0.999
+
+
+# -- the pictures --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('task', ('detection', 'segmentation'))
+def test_dense(nano, shapes, tmp_path, task):
+    """The annotation is to the left, tinted in the colours of its classes; small images are enlarged."""
+    output = predict(*nano[task], shapes / VAL[task], '--out-dir', tmp_path, '--score-thr', '0.01', '--ground-truth',
+                     '--data-root', shapes / task)
+    assert f'2 of 2 pictures -> {tmp_path}/overview.png' in output and output.count('annotated') == 2
+    palette = np.array(torch.load(nano[task][1])['meta']['dataset_meta']['palette'])
+    opacity = dict(detection=0.4, segmentation=0.6)[task]
+    for name in ('00000.png', '00001.png'):
+        picture = np.asarray(Image.open(tmp_path / name), float)
+        scene = Image.open(shapes / VAL[task] / name).resize((512, 512), Image.Resampling.BICUBIC)
+        labels = np.asarray(Image.open(shapes / 'segmentation/annotations/validation' / name)).repeat(4, 0).repeat(4, 1)
+        first, annotation, prediction = int(task == 'detection'), picture[:, :512], picture[:, -512:]
+        assert picture.shape[0] == 512 and np.abs(prediction - np.asarray(scene)).mean() > 2
+        tinted = (1 - opacity) * np.asarray(scene) + opacity * palette[np.maximum(labels, first) - first]
+        for label in set(labels.ravel().tolist()) - {0}:
+            inside = labels == label
+            assert (np.abs(annotation - tinted).max(2)[inside] <= 2).mean() > 0.5, (name, label)
+
+
+def test_images_that_fail_are_named_and_the_others_drawn(nano, shapes, tmp_path):
+    (tmp_path / 'a.png').touch()
+    (tmp_path / 'b.png').write_bytes(b'no image')
+    good = next((shapes / VAL['segmentation']).glob('*.png'))
+    output = predict(*nano['segmentation'], tmp_path, good, '--out-dir', tmp_path / 'out', rc=1)
+    assert re.findall(r'/([ab]).png -> .*: failed', output) == ['a', 'b'] and (tmp_path / 'out' / good.name).is_file()
+
+
+# -- predictions as annotations ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('target', ['coco', 'labelme', 'yolo'])
+def test_saved_predictions_are_read_back_as_annotations(models, nano, shapes, tmp_path, target):
+    """Boxes and masks are those of the prediction; tests/annotations/test_convert.py tests each format."""
+    folder, images, total = tmp_path / target, sorted((shapes / VAL['detection']).glob('*.png')), 0
+    output = predict(*nano['detection'], *images, '--out-dir', tmp_path, '--save', target, '--score-thr', 0.15)
+    data = convert.read(folder, target)
+    assert f'in 2 images -> {folder}' in output and f'--from {target}' in output
+    assert '0.15' in (folder / 'README.txt').read_text()
+    assert [sample.split for sample in data.samples] == ['train', 'train']
+    for sample, path in zip(data.samples, images, strict=True):
+        assert sample.path.read_bytes() == path.read_bytes()
+        found = api.predict(models['detection'], path, score_thr=0.15)
+        found = found[found.mask.any((1, 2))]
+        names = [data.classes[one['category_id']] for one in sample.objects]
+        total += len(names)
+        if target == 'yolo':  # a piece of a mask is an object
+            assert set(names) == set(found['class_name']) and len(names) >= len(found), output
+            continue
+        assert sorted(names) == sorted(found['class_name']), output
+        if target == 'coco':
+            np.testing.assert_allclose([one['bbox'] for one in sample.objects],
+                                       [[x, y, r - x, b - y] for x, y, r, b in found.xyxy], atol=1e-3)
+            masks = [coco_mask.decode(convert.rle(one, sample)).astype(bool) for one in sample.objects]
+            np.testing.assert_array_equal(masks, found.mask)
+    assert total > 2
+
+
+@pytest.mark.parametrize('task', ['detection', 'segmentation'])
+def test_saved_label_maps(models, nano, shapes, tmp_path, task):
+    images, threshold = sorted((shapes / VAL[task]).glob('*.png')), 0.15 if task == 'detection' else 0.
+    predict(*nano[task], *images, '--out-dir', tmp_path, '--save', 'masks', '--score-thr', threshold)
+    for path in images:
+        assert (tmp_path / 'masks/images/train' / path.name).read_bytes() == path.read_bytes()
+        label_map = np.asarray(Image.open(tmp_path / f'masks/labels/train/{path.stem}.png'))
+        found = api.predict(models[task], path, score_thr=threshold)
+        if task == 'detection':
+            found = np.where(found.mask.any(0), label_map, len(CLASSES))
+        np.testing.assert_array_equal(label_map, found)
+
+
+def test_save_is_for_dense_images_only_once(nano, shapes, tmp_path):
+    ring, image = (next((shapes / VAL[task]).glob('*.png')) for task in ('classification', 'detection'))
+    flags = '--out-dir', tmp_path, '--save', 'coco'
+    assert 'no --save' in predict(*nano['classification'], ring, *flags, rc=2)
+    predict(*nano['detection'], image, *flags)
+    (tmp_path / image.name).unlink()
+    assert 'exists already' in predict(*nano['detection'], image, *flags, rc=2)
+
+
+# -- mistakes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('changes, words', [
+    (dict(image='no.jpg', checkpoint='no.pth'), 'no.jpg'),  # before the checkpoint is read
+    (dict(config=Path(__file__).parents[2] / 'configs/upernet_cvt_nano_shapes.py'), 'classification.pth'),
+    (dict(flags=['--score-thr', 'nan']), '--score-thr'),
+    (dict(flags=['--cfg-options', 'model.num_clases=8']), 'num_clases'),
+], ids=lambda value: '' if isinstance(value, str) else next(iter(value)))
+def test_mistakes(nano, shapes, tmp_path, changes, words):
+    config, checkpoint = nano['classification']
+    args = dict(dict(config=config, checkpoint=checkpoint, image=shapes / VAL['classification'], flags=[]), **changes)
+    output = predict(args['config'], args['checkpoint'], args['image'], *args['flags'], '--out-dir', tmp_path / 'out',
+                     rc=2)
+    assert words in output and 'Traceback' not in output and not (tmp_path / 'out').exists()
+
+
+def test_folders_and_names(tmp_path):
+    for name in ('a/x.png', 'a/y.JPG', 'a/note.txt', 'b/x.jpg', 'x_2.png'):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    images = tool.find_images([str(tmp_path / 'a'), str(tmp_path / 'b/x.jpg'), str(tmp_path / 'x_2.png')])
+    assert [str(path.relative_to(tmp_path)) for path in images] == ['a/x.png', 'a/y.JPG', 'b/x.jpg', 'x_2.png']
+    names = [path.name for path in tool.name_pictures(images, tmp_path / 'out')]
+    assert names == ['a_x.png', 'a_y.png', 'b_x.png', f'{tmp_path.name}_x_2.png']
+    assert tool.name_pictures(images[:1] * 2, tmp_path / 'out')[1].name == 'a_x_2.png'
+    (tmp_path / 'x_2.png').unlink()
+    assert len(tool.find_images([str(tmp_path)])) == 3  # class folders
+    (tmp_path / 'empty').mkdir()
+    with pytest.raises(UserError, match='empty'):
+        tool.find_images([str(tmp_path / 'empty')])

@@ -1,0 +1,69 @@
+"""Curves of runs: read over all starts of a run, summed up, drawn; tools/plot.py."""
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from load_tool import run_tool
+from PIL import Image
+
+from cvt_dense.engine.curves import Curves, table
+
+
+def write(folder: Path, start: str, *records: dict | str) -> None:
+    """Write records, or texts that stand on a line as they are."""
+    file = folder / start / 'vis_data' / 'scalars.json'
+    file.parent.mkdir(parents=True)
+    file.write_text('\n'.join(record if isinstance(record, str) else json.dumps(record) for record in records) + '\n')
+
+
+def trained(step, loss, epoch=None):
+    return dict(lr=1e-3, loss=loss, time=3.6, iter=step, step=step, **(dict(epoch=epoch) if epoch else {}))
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    """A run of 3 epochs of 4 iterations: killed in the third, which the next start begins again."""
+    folder = tmp_path / 'run'
+    write(folder, '20260101_000000', trained(2, 5., 1), trained(4, 4., 1),
+          {'accuracy/top1': 50., 'accuracy/loss': 2., 'step': 1, 'time': 0.1},
+          trained(6, 3., 2), trained(8, 2.5, 2), {'accuracy/top1': 70., 'accuracy/loss': 1.5, 'step': 2},
+          trained(10, 99., 3), '{"lr": 1e-3, "lo')  # killed
+    write(folder, '20260102_000000', trained(10, 2., 3), trained(12, 1., 3),
+          {'accuracy/top1': 60., 'accuracy/loss': float('nan'), 'step': 3})
+    write(folder / 'test', '20260103_000000', {'accuracy/top1': 1., 'step': 0})
+    return folder
+
+
+def test_all_starts_of_a_run_are_one(run):
+    curves = Curves(run)
+    assert [(p.iteration, p.values['loss']) for p in curves.points if not p.evaluation] == [
+        (2, 5.), (4, 4.), (6, 3.), (8, 2.5), (10, 2.), (12, 1.)]
+    assert [(p.iteration, p.epoch, p.values['accuracy/top1']) for p in curves.points if p.evaluation] == [
+        (4, 1, 50.), (8, 2, 70.), (12, 3, 60.)]
+    assert curves.main_metrics() == ['accuracy/top1']
+    assert curves.best('accuracy/top1').epoch == curves.best('accuracy/loss').epoch == 2
+    assert curves.last('accuracy/top1').epoch == 3
+
+
+def test_runs_that_count_iterations(tmp_path):
+    write(tmp_path, 'a', {'mine': 3., 'step': 40}, trained(50, 1.), {'mine': 2., 'step': 80}, trained(100, 1.),
+          {'mine': 7., 'step': 80})  # evaluated again
+    curves = Curves(tmp_path)
+    assert [(p.iteration, p.epoch, p.values['mine']) for p in curves.find('mine')] == [
+        (40, None, 3.), (80, None, 7.)]
+    assert curves.main_metrics() == ['mine']
+    assert table({'x': curves}).splitlines()[2].split() == ['x', 'mine', '7', 'iteration', '80', '7', 'iteration', '80']
+
+
+def test_tool(run, tmp_path):
+    write(tmp_path / 'other', 'a', trained(4, 8., 1), {'accuracy/top1': 20., 'step': 1})
+    rows = [line.split() for line in run_tool('plot', run).splitlines()[1:3]]
+    assert rows == [['run', 'loss', '1', 'iteration', '12'],
+                    ['run', 'accuracy/top1', '60', 'epoch', '3', '70', 'epoch', '2']]
+    assert min(Image.open(run / 'curves.png').size) > 300
+    output = run_tool('plot', run, tmp_path / 'other', '--out', tmp_path / 'new/two.png')
+    assert 'other  accuracy/top1  20    epoch 1       20    epoch 1' in output
+    assert len(np.unique(np.asarray(Image.open(tmp_path / 'new/two.png')).reshape(-1, 4), axis=0)) > 20
+    for args, word in (((tmp_path / 'new', ), 'new'), ((run, '--out', tmp_path / 'new/two.png'), 'two.png')):
+        assert word in run_tool('plot', *args, rc=2)

@@ -1,0 +1,134 @@
+"""Samplers that seed each sample of any data set, and the hook that puts them in place of MMEngine's."""
+import os
+import random
+from functools import partial
+from itertools import islice
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from mmengine.dataset import BaseDataset, DefaultSampler, InfiniteSampler
+from torch.utils.data import DataLoader
+
+from cvt_dense.engine import SeededInfiniteSampler, SeededSampler, SeedHook
+
+
+class Draws(BaseDataset):
+    """A data set with a pipeline that draws from four generators and sometimes gives no sample."""
+
+    def load_data_list(self):
+        return [dict(number=number) for number in range(10)]
+
+
+def draw(results):
+    assert type(results['sample_idx']) is int
+    if random.random() < 0.1:
+        return None  # another image is drawn in its place
+    return dict(number=results['number'], random=random.random(), numpy=np.random.rand(), torch=torch.rand(()).item(),
+                own=draw.aug.random())
+
+
+draw.aug = random.Random()  # a generator that no global seed reaches, as MMDetection's Albu has Albumentations'
+draw.aug.set_random_seed = draw.aug.seed
+
+
+def samples(sampler_type, workers, batches=None, skip=0, epoch=0, **sampler):
+    dataset = Draws(pipeline=[draw])
+    sampler = sampler_type(dataset, **sampler)
+    sampler.set_epoch(epoch)
+    if skip:
+        sampler.skip(skip)
+    loader = DataLoader(dataset, 4, sampler=sampler, num_workers=workers, collate_fn=list)
+    random.seed()
+    np.random.seed()
+    torch.seed()
+    return [sample for batch in islice(loader, batches) for sample in batch]
+
+
+def test_samples_of_any_data_set_depend_on_seed_and_epoch_alone():
+    first = samples(SeededSampler, 0, seed=3)
+    assert len(first) == 10
+    assert samples(SeededSampler, 2, seed=3) == samples(SeededSampler, 0, seed=3) == first
+    assert samples(SeededSampler, 0, seed=3, epoch=1) != first
+
+
+def test_the_endless_order_goes_on_where_it_was():
+    first = samples(SeededInfiniteSampler, 0, 6, seed=3)
+    assert len(first) == 24  # the ten images more than twice
+    assert samples(SeededInfiniteSampler, 2, 6, seed=3) == first
+    assert samples(SeededInfiniteSampler, 0, 2, skip=16, seed=3) == first[16:]
+
+
+def test_order_is_mmengines():
+    ours, theirs = SeededSampler(range(10), seed=1), DefaultSampler(range(10), seed=1)
+    assert list(ours) == list(theirs)
+    ours, theirs = SeededInfiniteSampler(range(10), seed=1), InfiniteSampler(range(10), seed=1)
+    assert list(islice(ours, 25)) == list(islice(theirs, 25))
+
+
+def test_processes_share_the_images(monkeypatch):
+    alone = list(islice(SeededInfiniteSampler(range(10), seed=0), 24))
+    epoch = []
+    for rank in range(3):
+        monkeypatch.setattr('mmengine.dataset.sampler.get_dist_info', lambda: (rank, 3))
+        for skipped in (0, 4):  # a resumed run goes on where it was
+            sampler = SeededInfiniteSampler(range(10), seed=0)
+            sampler.skip(skipped)
+            part, expected = list(islice(sampler, 8 - skipped)), alone[rank::3][skipped:]
+            assert part == expected and [i.seed for i in part] == [i.seed for i in expected]
+        sampler = SeededSampler(range(10), seed=0)
+        part = list(sampler)
+        assert len(part) == len(sampler) == 4
+        epoch += part
+    assert set(epoch) == set(range(10)) and len({index.seed for index in epoch}) == 12
+
+
+def draw_on_host(rank, store, sizes, variable):
+    """Write what one of four processes draws in two epochs, and in the second again as a resumed run with its seed."""
+    os.environ[variable] = str(rank // 2)
+    dist.init_process_group('gloo', f'file://{store}', rank=rank, world_size=4)
+    drawn = []
+    try:
+        for seed, epoch in ((3, 0), (3, 1), (9, 1)):
+            sampler = SeededSampler(range(sizes[rank]), seed=seed, per_node=True)
+            sampler.seed = 3
+            sampler.set_epoch(epoch)
+            drawn.append([(int(index), index.seed) for index in sampler])
+        torch.save((len(sampler), *drawn), store.with_name(f'{rank}.pt'))
+    finally:  # no process may close its connections while others still use them
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize('variable', ['GROUP_RANK', 'SLURM_NODEID'])  # of torchrun, and of srun
+def test_processes_of_a_host_share_its_part_of_the_data(tmp_path, variable):
+    """Of two hosts with two processes each, the second has fewer images and repeats some."""
+    fork = partial(torch.multiprocessing.start_processes, draw_on_host, nprocs=4, start_method='fork')
+    fork((tmp_path / 'store', (10, 10, 7, 7), variable))
+    lengths, *epochs, resumed = zip(*(torch.load(tmp_path / f'{rank}.pt') for rank in range(4)))
+    assert lengths == (5, ) * 4 and resumed == epochs[1]
+    for epoch in epochs:
+        hosts = [[index for part in epoch[first:first + 2] for index, _ in part] for first in (0, 2)]
+        assert sorted(hosts[0]) == list(range(10)) and set(hosts[1]) == set(range(7)) and len(hosts[1]) == 10
+    assert len({seed for epoch in epochs for part in epoch for _, seed in part}) == 40
+    with pytest.raises(Exception, match='per_node'):
+        fork((tmp_path / 'store_of_refused', (10, 10, 7, 8), variable))
+
+
+@pytest.mark.parametrize('plain, seeded', [(DefaultSampler, SeededSampler), (InfiniteSampler, SeededInfiniteSampler)])
+def test_seed_hook_replaces_mmengines_samplers(plain, seeded):
+    dataset = Draws(pipeline=[draw])
+    loader = DataLoader(dataset, 4, sampler=plain(dataset, shuffle=False, seed=5))
+    warnings = []
+    runner = SimpleNamespace(train_dataloader=loader, train_loop=SimpleNamespace(dataloader=loader),
+                             logger=SimpleNamespace(warning=warnings.append))
+    for _ in range(2):  # the second call changes nothing
+        SeedHook().before_train(runner)
+        runner.train_dataloader = loader = runner.train_loop.dataloader
+        new = loader.batch_sampler.sampler
+        assert type(new) is seeded and not new.shuffle and new.seed == 5 and not warnings
+    runner.train_dataloader = DataLoader(dataset, 4, shuffle=True)
+    SeedHook().before_train(runner)
+    assert len(warnings) == 1 and 'RandomSampler' in warnings[0]

@@ -1,0 +1,107 @@
+"""CvT as a network of timm and of transformers: the same maps and logits, trained, saved and loaded."""
+import re
+from pathlib import Path
+
+import pytest
+import timm
+import timm.optim
+import torch
+
+import cvt_dense.timm
+from cvt_dense.models import CvT
+from cvt_dense.pretraining import ImageClassifier
+
+PAGE = Path(__file__).resolve().parents[2] / 'docs/guides/other_libraries.md'
+PACKAGED = 'cvt_dense://cvt-nano'
+
+
+@pytest.mark.parametrize('name', ['cvt_13', 'cvt_nano'])
+def test_logits_and_maps_of_timms_network_are_ours(name):
+    theirs, arch = timm.create_model(name).eval(), name.replace('_', '-')
+    out_type = theirs.backbone.out_type
+    model = ImageClassifier(dict(type='cvt_dense.CvT', arch=arch, out_type=out_type), theirs.num_classes).eval()
+    model.load_state_dict(theirs.state_dict(), strict=False)
+    images = torch.rand(2, 3, 64, 96)
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(images), model(images), rtol=0, atol=1e-6)
+        tokens, maps = theirs.forward_intermediates(images)
+        torch.testing.assert_close(theirs.forward_head(tokens), model(images), rtol=0, atol=1e-6)
+        wrapped = timm.create_model(name, features_only=True, out_indices=(0, 2)).eval()
+        wrapped.load_state_dict({f'model.{key}': value for key, value in theirs.state_dict().items()}, strict=False)
+        assert wrapped.feature_info.reduction() == [4, 16]
+        for one, expected in zip(wrapped(images), (maps[0], maps[2]), strict=True):
+            assert torch.equal(one, expected)
+        first, = theirs.forward_intermediates(images, indices=[0], stop_early=True)[1]
+        theirs.prune_intermediate_layers([0])
+        assert torch.equal(first, maps[0]) and torch.equal(theirs.forward_intermediates(images)[1][0], first)
+
+
+def test_timm_converts_the_hubs_weights(tmp_path):
+    from transformers import CvtConfig, CvtForImageClassification
+    hub = CvtForImageClassification(CvtConfig(num_labels=1000)).eval()
+    torch.save(hub.state_dict(), tmp_path / 'pytorch_model.bin')
+    model = timm.create_model('cvt_13', pretrained=True, pretrained_cfg_overlay=dict(
+        file=str(tmp_path / 'pytorch_model.bin'))).eval()
+    images = torch.rand(1, 3, 224, 224)
+    with torch.no_grad():  # transformers' GELU is the exact one
+        for module in hub.modules():
+            if type(module).__name__ == 'CvtIntermediate':
+                module.activation = cvt_dense.models.attention.QuickGELU()
+        torch.testing.assert_close(model(images), hub(images).logits, rtol=0, atol=1e-4)
+
+
+def test_timms_tools_take_it():
+    model = timm.create_model('cvt_nano', pretrained=True, num_classes=7, drop_path_rate=0.1)
+    model.set_grad_checkpointing()
+    groups = timm.optim.param_groups_layer_decay(model, layer_decay=0.5)
+    assert len({group['lr_scale'] for group in groups}) == 11 and model.get_classifier().out_features == 7
+    model(torch.rand(2, 3, 64, 64)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    model.reset_classifier(0)
+    assert model(torch.rand(2, 3, 64, 64)).shape == (2, 128)
+    assert 'cvt_13.ms_in1k' in timm.list_pretrained('cvt*')
+
+
+def test_the_pages_examples(tmp_path, monkeypatch):
+    pytest.importorskip('transformers')
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in re.findall(r'```python\n(.*?)```', PAGE.read_text(), re.DOTALL):
+        exec(compile(block, PAGE, 'exec'), names)
+    images = names['images']
+    model, again = (names[name].eval() for name in ('model', 'again'))
+    assert names['loss'] > 0
+    assert all(torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items())
+    with torch.no_grad():  # with one thread, equal weights at other places in memory give other roundings
+        torch.testing.assert_close(model(images).logits, again(images).logits, rtol=0, atol=1e-6)
+
+
+def test_maps_and_detector_of_transformers(tmp_path):
+    transformers = pytest.importorskip('transformers')
+    from cvt_dense.integrations.hf import CvtBackbone, CvtBackboneConfig
+    config = CvtBackboneConfig(arch='cvt-nano', out_features=['stage2', 'stage3'])
+    backbone = transformers.AutoBackbone.from_config(config).eval().load(PACKAGED)
+    network, images = CvT('cvt-nano', out_indices=(1, 2)).eval(), torch.rand(2, 3, 96, 128)
+    network.load_state_dict(backbone.cvt.state_dict())
+    backbone.save_pretrained(tmp_path / 'backbone')
+    saved = CvtBackbone.from_pretrained(tmp_path / 'backbone').eval()
+    with torch.no_grad():
+        maps = network(images)
+        assert backbone.channels == [one.shape[1] for one in maps] == [64, 128]
+        for model in (backbone, saved):
+            for one, expected in zip(model(images).feature_maps, maps, strict=True):
+                assert torch.equal(one, expected)
+    detector = transformers.DeformableDetrForObjectDetection(transformers.DeformableDetrConfig(
+        use_timm_backbone=False, use_pretrained_backbone=False, backbone=None, backbone_config=config,
+        num_feature_levels=3, d_model=32, encoder_layers=1, decoder_layers=2, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, num_queries=10, num_labels=3))
+    labels = [dict(class_labels=torch.tensor([0, 1]), boxes=torch.rand(2, 4) / 2 + 0.1) for _ in range(2)]
+    optimizer = torch.optim.AdamW(detector.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(6):
+        loss = detector(pixel_values=images, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]

@@ -1,0 +1,180 @@
+"""Distillation: formulas, what the teacher sees and where it is not, the token, whole runs, mistakes."""
+import copy
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.model import ExponentialMovingAverage
+from mmengine.registry import MODELS
+from tiny_training import differences, load, write_config
+
+from cvt_dense.errors import UserError
+from cvt_dense.launch.flags import TrainFlags
+from cvt_dense.launch.start import start_training
+from cvt_dense.models import CvT
+from cvt_dense.pretraining import ImageClassifier
+from cvt_dense.pretraining.distillation import Distillation, hard_loss, soft_loss
+
+import timm  # isort: skip  after cvt_dense
+
+ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 2), num_heads=(1, 3, 6))
+CLASSES = 5
+
+
+def images(shape: tuple, generator: torch.Generator | None = None) -> torch.Tensor:
+    """Noise, each image around another colour."""
+    return torch.randn(shape, generator=generator) + 2 * torch.randn(*shape[:2], 1, 1, generator=generator)
+
+
+@pytest.fixture(scope='module')
+def teacher(tmp_path_factory) -> dict:
+    """A convolutional network of timm that separates classes by its random weights."""
+    torch.manual_seed(3)
+    network = timm.create_model('test_resnet', num_classes=CLASSES)
+    with torch.no_grad():
+        network.fc.bias -= network.eval()(0.5 * images((64, 3, 40, 40))).mean(0)
+        for parameter in network.fc.parameters():
+            parameter *= 20
+    file = tmp_path_factory.mktemp('teacher') / 'teacher.pth'
+    torch.save(network.state_dict(), file)
+    return dict(type='cvt_dense.TimmTeacher', model_name='test_resnet', checkpoint=str(file), input_size=40)
+
+
+def build(teacher=None, arch=ARCH, **settings) -> ImageClassifier:
+    torch.manual_seed(0)
+    settings = settings and dict(teacher=teacher, **settings)
+    return ImageClassifier(dict(type='cvt_dense.CvT', arch=arch, out_type='cls_token', drop_path_rate=0.2), CLASSES,
+                           dict(type='cvt_dense.ClassificationPreprocessor', mean=[100., 110., 120.],
+                                std=[50., 60., 70.]), distillation=settings or None)
+
+
+def batch(soft=False) -> dict:
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(CLASSES, (6, ), generator=generator)
+    if soft:
+        labels = torch.rand(6, CLASSES, generator=generator).softmax(1)
+    return dict(inputs=images((6, 3, 32, 32), generator), labels=labels)
+
+
+# -- formulas ------------------------------------------------------------------------------------------------
+
+
+def test_losses_and_gradients_are_the_formulas():
+    student = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+    teacher = torch.randn(7, 4, dtype=torch.float64)
+    for temperature in (1., 3.):
+        loss = soft_loss(student, teacher, temperature)
+        p, q = (torch.exp(x / temperature) / torch.exp(x / temperature).sum(1, keepdim=True)
+                for x in (teacher, student.detach()))
+        plain = sum(p[i, k] * (math.log(p[i, k]) - math.log(q[i, k])) for i in range(7) for k in range(4))
+        torch.testing.assert_close(loss, temperature**2 * plain / 7, rtol=1e-12, atol=0)
+        gradient, = torch.autograd.grad(loss, student)
+        torch.testing.assert_close(gradient, temperature * (q - p) / 7, rtol=1e-10, atol=1e-14)
+    loss = hard_loss(student, teacher)
+    q, target = student.detach().exp() / student.detach().exp().sum(1, keepdim=True), teacher.argmax(1)
+    torch.testing.assert_close(loss, -q[range(7), target].log().mean(), rtol=1e-12, atol=0)
+    gradient, = torch.autograd.grad(loss, student)
+    torch.testing.assert_close(gradient, (q - torch.eye(4, dtype=torch.float64)[target]) / 7, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize('mode', ['hard', 'soft'])
+@pytest.mark.parametrize('soft_labels', [False, True])
+def test_a_step_of_the_classifier(teacher, mode, soft_labels):
+    """Both terms from the model's own logits and the teacher's, which sees its own normalisation and size."""
+    model, data = build(teacher, mode=mode, alpha=0.3, temperature=2.).eval(), batch(soft_labels)
+    found = model(**data, mode='loss')
+    network = timm.create_model('test_resnet', num_classes=CLASSES).eval()
+    network.load_state_dict(torch.load(teacher['checkpoint']))
+    mean, std = (255 * torch.tensor(network.pretrained_cfg[key]).view(-1, 1, 1) for key in ('mean', 'std'))
+    pixels = data['inputs'] * model.data_preprocessor.std + model.data_preprocessor.mean
+    with torch.no_grad():
+        resized = torch.nn.functional.interpolate((pixels - mean) / std, (40, 40), mode='bicubic', antialias=True)
+        taught = network(resized)
+    logits = model(data['inputs'])
+    learned = hard_loss(logits, taught) if mode == 'hard' else soft_loss(logits, taught, 2.)
+    torch.testing.assert_close(found['loss_distill'], 0.3 * learned)
+    torch.testing.assert_close(found['loss_cls'], 0.7 * torch.nn.functional.cross_entropy(logits, data['labels']))
+    labels = data['labels'].argmax(1) if soft_labels else data['labels']
+    assert found['teacher_top1'] == 100 * (taught.argmax(1) == labels).float().mean()
+    assert len(taught.argmax(1).unique()) > 1, 'the teacher predicts one class only'
+
+
+def test_teacher_is_in_nothing_that_is_trained(teacher):
+    model, plain = build(teacher, alpha=0.5), build()
+    model(**batch(), mode='loss')
+    for one in (copy.deepcopy(model), ExponentialMovingAverage(model).module):
+        assert len(list(one.modules())) == len(list(plain.modules())) and one.distillation is model.distillation
+    loaded = model.distillation.teacher(CLASSES)
+    model.train()
+    assert not any(module.training for module in loaded.modules())
+    assert not any(parameter.requires_grad for parameter in loaded.parameters())
+
+
+# -- the token -----------------------------------------------------------------------------------------------
+
+
+def test_token(teacher, tmp_path):
+    model = build(teacher, mode='hard', token=True)
+    new = {'backbone.stage2.dist_token', 'head_dist.weight', 'head_dist.bias'}
+    assert set(model.state_dict()) - set(build().state_dict()) == new
+    loss, _ = model.parse_losses(model(**batch(), mode='loss'))
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert model.backbone.stage2.dist_token.grad.any() and model.head_dist.weight.grad.any()
+    model.eval()
+    cls, dist = model.backbone(batch()['inputs'])
+    torch.testing.assert_close(model(batch()['inputs']), (model.head(cls) + model.head_dist(dist)) / 2)
+    assert (cls - dist).abs().max() > 0.1
+    # Published weights: token and head are new; into a plain backbone: unused, and maps do not depend on either.
+    torch.save(build().state_dict(), tmp_path / 'plain.pth')
+    torch.save(dict(state_dict=model.state_dict()), tmp_path / 'distilled.pth')
+    assert str(model.load_strictly(torch.load(tmp_path / 'plain.pth'), 'plain')).endswith(
+        ' 3 new (head_dist, stage2.dist_token), 0 unused')
+    left = CvT(ARCH).load_strictly(torch.load(tmp_path / 'distilled.pth')['state_dict'], 'distilled').unused
+    assert {'stage2.dist_token', 'head_dist.weight', 'head_dist.bias'} <= set(left) and len(left) == 7
+
+
+# -- whole runs ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """Data and a run of 2 epochs that learns from a classifier of this project, in its folder."""
+    folder = tmp_path_factory.mktemp('runs')
+    config = write_config(folder)
+    teacher = ImageClassifier(dict(
+        type='cvt_dense.CvT', arch=dict(ARCH, depths=(1, 1, 1)), out_type='avg_featmap', with_cls_token=False), 2)
+    torch.save(dict(state_dict=teacher.state_dict()), folder / 'teacher.pth')
+    teacher = dict(config=str(config), checkpoint=str(folder / 'teacher.pth'))
+    (folder / 'distilled.py').write_text(
+        f'_base_ = {str(config)!r}\n'
+        f"model = dict(distillation=dict(teacher={teacher}, mode='soft', alpha=0.5))\n"
+        'train_cfg = dict(max_epochs=2)\ndefault_hooks = dict(checkpoint=dict(interval=1, max_keep_ckpts=2))\n')
+    return folder
+
+
+def run_of(folder, name, **changes):
+    return start_training(TrainFlags(config=str(folder / 'distilled.py'), work_dir=str(folder / name), **changes))
+
+
+def test_resumed_to_the_same_bits_and_nothing_of_the_teacher_in_files(folder):
+    runner = run_of(folder, 'whole')
+    runner.train()
+    log = Path(runner.logger.log_file).read_text()
+    assert re.search(r'Epoch\(train\) .*loss_cls: [\d.]+ .*loss_distill: [\d.]+ .*teacher_top1: [\d.]+', log)
+    run_of(folder, 'resumed', resume=str(folder / 'whole/epoch_1.pth')).train()
+    assert differences(folder / 'whole/epoch_2.pth', folder / 'resumed/epoch_2.pth') == []
+    saved, own = load(folder / 'whole/epoch_2.pth'), list(MODELS.build(
+        dict(Config.fromfile(folder / 'tiny.py').model)).state_dict())
+    assert list(saved['state_dict']) == own and len(saved['ema_state_dict']) == len(own) + 1  # and a counter
+
+
+# -- mistakes ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize('settings', [dict(alpha=1.5), dict(temperature=0), dict(mode='warm'), dict(num_classes=4)])
+def test_values(teacher, settings):
+    number = settings.pop('num_classes', CLASSES)
+    with pytest.raises(UserError, match=next(iter(settings), 'num_classes')):
+        Distillation(**dict(dict(teacher=teacher), **settings)).teacher(number)

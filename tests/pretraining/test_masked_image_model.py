@@ -1,0 +1,128 @@
+"""Masked pretraining: what is hidden, what counts, whole runs, statistics, pictures, mistakes."""
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from load_tool import ROOT, run_tool
+from PIL import Image
+from tiny_training import load
+
+from cvt_dense.errors import UserError
+from cvt_dense.launch.flags import TrainFlags
+from cvt_dense.launch.start import start_training
+from cvt_dense.models import CvT
+from cvt_dense.pretraining import MaskedImageModel
+from cvt_dense.pretraining.masked_image_model import masked_l1
+
+ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
+
+
+def build() -> MaskedImageModel:
+    return MaskedImageModel(dict(type='cvt_dense.CvT', arch=ARCH))
+
+
+# -- one batch -----------------------------------------------------------------------------------------------
+
+
+def test_loss_is_of_hidden_pixels_and_they_alone_are_unseen():
+    model, images = build().eval(), torch.randn(2, 3, 96, 64)
+    mask = model.draw(images)
+    assert mask.shape == (2, 3, 2) and (mask.sum((1, 2)) == 4).all()  # 0.6 of 6, rounded
+    hidden = mask.repeat_interleave(32, 1).repeat_interleave(32, 2)[:, None].expand_as(images)
+    reconstruction = model.reconstruct(images, mask)
+    assert reconstruction.shape == images.shape
+    loss = masked_l1(reconstruction, images, hidden[:, :1])
+    torch.testing.assert_close(loss, (reconstruction - images)[hidden].abs().mean())
+    # The network does not see what is hidden; the loss does not see the rest.
+    again = model.reconstruct(torch.where(hidden, images + 5, images), mask)
+    torch.testing.assert_close(again, reconstruction, rtol=0, atol=0)
+    assert torch.equal(masked_l1(reconstruction, torch.where(hidden, images, images - 5), hidden[:, :1]), loss)
+    other = torch.where(hidden, images, images + 1)
+    assert (model.reconstruct(other, mask) - reconstruction).abs().max() > 1e-3
+    gradient, = torch.autograd.grad(loss, reconstruction)
+    assert not gradient[~hidden].any() and gradient[hidden].all()
+
+
+def test_images_of_another_grid():
+    with pytest.raises(UserError, match='mask_unit'):
+        build()(torch.randn(1, 3, 64, 80), mode='loss')
+
+
+# -- any folder ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory) -> Path:
+    """Smooth pictures at two depths of a folder."""
+    folder, rng = tmp_path_factory.mktemp('masked'), np.random.default_rng(0)
+    (folder / 'images/deep/deeper').mkdir(parents=True)
+    for i in range(8):
+        small = Image.fromarray(rng.integers(0, 256, (4, 4, 3)).astype(np.uint8))
+        place = folder / ('images' if i % 2 else 'images/deep/deeper')
+        small.resize((72, 80), Image.Resampling.BICUBIC).save(place / f'{i}.png')
+    return folder
+
+
+def run(root: Path, name: str, resume: str | None = None):
+    variables = dict(image_size=64, folder='images', batch_size=4, max_epochs=2, warmup_epochs=1)
+    text = (ROOT / 'configs/simmim_cvt_nano.py').read_text().replace("'_base_/", f"'{ROOT}/configs/_base_/")
+    for variable, value in variables.items():
+        text = re.sub(rf'(?m)^{variable} = .*$', f'{variable} = {value!r}', text)
+    config = root / 'simmim_cvt_nano.py'
+    config.write_text(text)
+    options = {'model.backbone.arch': dict(ARCH), 'train_dataloader.num_workers': 0,
+               'default_hooks.checkpoint.interval': 1, 'default_hooks.logger.interval': 1}
+    runner = start_training(TrainFlags(
+        config=str(config), work_dir=str(root / name), cfg_options=options, data_root=str(root), resume=resume))
+    runner.train()
+    return runner
+
+
+@pytest.fixture(scope='module')
+def trained(folder):
+    return run(folder, 'run')
+
+
+def test_trains_and_resumes_to_the_same_bits(folder, trained):
+    log = Path(trained.logger.log_file).read_text()
+    assert re.search(r'Epoch\(train\) +\[2\]\[2/2\] .*loss: [\d.]+', log)
+    assert 'BatchNorms were recomputed on 8 whole images' in log
+    run(folder, 'resumed', resume=str(folder / 'run/epoch_1.pth'))
+    whole, resumed = (load(folder / name / 'epoch_2.pth')['state_dict'] for name in ('run', 'resumed'))
+    assert all(torch.equal(whole[key], resumed[key]) for key in whole) and len(whole) > 100
+
+
+def test_statistics_are_of_whole_images(folder, trained):
+    """The first norm's statistics are those of its input, images without hidden squares; they were others before."""
+    model = trained.model
+    dataset = trained.train_dataloader.dataset
+    name = 'backbone.stage0.blocks.0.attn.conv_proj_q.bn'
+    found = load(folder / 'run/epoch_2.pth')['state_dict']
+    seen = []
+    norm = model.get_submodule(name)
+    handle = norm.register_forward_pre_hook(lambda module, args: seen.append(args[0].mean((0, 2, 3))))
+    with torch.no_grad():
+        for _ in range(20):  # crops differ
+            batch = torch.stack([torch.as_tensor(dataset[i]['inputs']) for i in range(8)])
+            model.eval()(model.data_preprocessor(dict(inputs=batch))['inputs'])
+    handle.remove()
+    means = torch.stack(seen)
+    spread = means.std(0).clamp(min=1e-3)
+    assert ((found[f'{name}.running_mean'] - means.mean(0)).abs() < 5 * spread).all()
+    before = load(folder / 'run/epoch_1.pth')['state_dict'][f'{name}.running_mean']
+    assert ((before - means.mean(0)).abs() > 5 * spread).any()
+
+
+def test_weights_start_a_dense_network_and_pictures_are_drawn(folder, trained):
+    backbone = CvT(ARCH, with_cls_token=False,
+                   init_cfg=dict(type='Pretrained', checkpoint=str(folder / 'run/epoch_2.pth')))
+    backbone.init_weights()
+    given = load(folder / 'run/epoch_2.pth')['state_dict']
+    assert torch.equal(backbone.stage2.blocks[0].mlp.fc1.weight, given['backbone.stage2.blocks.0.mlp.fc1.weight'])
+    out = run_tool('predict', folder / 'run/simmim_cvt_nano.py', folder / 'run/epoch_2.pth', folder / 'images',
+                   '--out-dir', folder / 'drawn')
+    assert len(re.findall(r'L1 of hidden pixels [\d.]+', out)) >= 4
+    width, height = Image.open(folder / 'drawn/1.png').size
+    assert width > 2.9 * (height - 60)  # three squares beside each other, below a title

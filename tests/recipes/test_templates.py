@@ -1,0 +1,162 @@
+"""The lines at the top of configs/*_custom.py are all one edits: what follows from each."""
+import copy
+
+import numpy as np
+import pytest
+import torch
+from mmdet.structures.bbox import HorizontalBoxes
+from mmdet.structures.mask import BitmapMasks
+from mmengine.config import Config
+from mmengine.dataset import Compose
+from mmengine.registry import HOOKS, MODELS, DefaultScope
+from templates_edited import write_template
+
+from cvt_dense.errors import UserError
+from cvt_dense.pretraining.transforms import build_transform
+from cvt_dense.recipes import templates
+
+COCO = tuple(f'{name}_cvt13_custom' for name in ('maskrcnn', 'fasterrcnn', 'retinanet'))
+DENSE = (*COCO, 'upernet_cvt13_custom')
+TEMPLATES = (*DENSE, 'cvt13_custom')
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Read a template with other lines at its top."""
+    return lambda template, **lines: Config.fromfile(write_template(tmp_path, template, **lines))
+
+
+def built(cfg):
+    with DefaultScope.overwrite_default_scope(cfg.default_scope), torch.device('meta'):
+        return MODELS.build(cfg.model)
+
+
+def steps(loader, *types):
+    return [step for step in loader.dataset.pipeline if step.type in types]
+
+
+@pytest.mark.parametrize('template', TEMPLATES)
+def test_head_edited_in_a_copy_elsewhere(template, read):
+    lines = dict(
+        data_root='/my/data', arch='cvt-nano', pretrained='mine.pth', image_size=96, batch_size=3, max_iters=50)
+    if template in DENSE:
+        lines.update(classes=('a', 'b', 'c'), train_ann__train_images=('t.json', 't/'),
+                     test_ann__test_images=('x.json', 'x/'))
+    cfg = read(template, **lines)
+    model = built(cfg)
+    assert model.backbone.out_channels[-1] == 128 and not model.backbone.norm_eval
+    assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint='mine.pth')
+    assert cfg.train_cfg == dict(type='IterBasedTrainLoop', max_iters=50, val_interval=5)
+    assert cfg.default_hooks.checkpoint.interval == 5 and not cfg.default_hooks.checkpoint.by_epoch
+    assert [(step.begin, step.end) for step in cfg.param_scheduler] == [(0, 2), (2, 50)]
+    assert cfg.train_dataloader.batch_size == 3 and cfg.optim_wrapper.optimizer.lr == (1e-3, 6e-3)[template in DENSE]
+    loaders = cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader
+    assert [loader.dataset.data_root for loader in loaders] == ['/my/data'] * 3
+    if template == 'cvt13_custom':
+        assert [loader.dataset.transform.input_size for loader in loaders] == [96] * 3
+        assert cfg.default_hooks.checkpoint.save_best == 'accuracy/top1' and 'num_classes' not in cfg.model
+        assert HOOKS.build(dict(cfg.default_hooks.checkpoint, save_best='accuracy/loss')).rules == ['less']
+        return
+    assert [loader.dataset.metainfo.classes for loader in loaders] == [('a', 'b', 'c')] * 3
+    assert cfg.optim_wrapper.optimizer.type == 'timm.optim.Muon' and cfg.optim_wrapper.optimizer.nesterov
+    masks = template.startswith('mask')
+    sizes = [tuple(view.scale) for view in ([] if masks else cfg.tta_pipeline[1].transforms[0])]
+    if template == 'upernet_cvt13_custom':
+        assert [head.num_classes for head in (cfg.model.decode_head, cfg.model.auxiliary_head)] == [3, 3]
+        assert [loader.dataset.data_prefix.img_path for loader in loaders] == ['t/', 'images/val', 'x/']
+        assert [loader.dataset.data_prefix.seg_map_path for loader in loaders] == ['t.json', 'labels/val', 'x.json']
+        assert [steps(loader, 'Resize', 'RandomResize')[0].scale for loader in loaders] == [(384, 96)] * 3
+        assert steps(loaders[0], 'RandomCrop')[0].crop_size == cfg.model.data_preprocessor.size == (96, 96)
+        assert sizes[2] == (384, 96) and len(sizes) == 6
+        assert cfg.default_hooks.checkpoint.save_best == 'mIoU'
+    else:
+        head = cfg.model.bbox_head if template.startswith('retina') else cfg.model.roi_head.bbox_head
+        assert head.num_classes == 3 and [loader.dataset.data_prefix.img for loader in loaders] == ['t/', 'val/', 'x/']
+        assert [evaluator.ann_file for evaluator in (cfg.val_evaluator, cfg.test_evaluator)] == [
+            '/my/data/annotations/val.json', '/my/data/x.json']
+        assert [steps(loader, 'Resize')[0].scale for loader in loaders] == [(160, 96)] * 3
+        assert sizes == ([] if masks else [(160, 96), (160, 77), (160, 115)])
+        assert cfg.default_hooks.checkpoint.save_best == ('coco/segm_mAP' if masks else 'coco/bbox_mAP')
+        assert [steps(loader, 'LoadAnnotations')[0].get('with_mask', False) for loader in loaders] == [masks] * 3
+        assert cfg.val_evaluator.metric == (['bbox', 'segm'] if masks else 'bbox')
+
+
+@pytest.mark.parametrize('arch, weights, channels, width', [
+    ('cvt-13', 'hf://microsoft/cvt-13', [64, 192, 384], 256),
+    ('cvt-w24', 'hf://microsoft/cvt-w24-384-22k', [192, 768, 1024], 256),
+    ('cvt-nano', 'cvt_dense://cvt-nano', [32, 64, 128], 64)])
+def test_arch_and_pretrained(read, arch, weights, channels, width):
+    for model in (templates.two_stage(('a', ), arch, 'published', masks=True),
+                  templates.one_stage(('a', ), arch, 'published')):
+        assert (model['backbone']['init_cfg'] or {}).get('checkpoint') == weights
+        assert model['neck']['in_channels'] == channels[-len(model['neck']['in_channels']):]
+        assert model['neck']['out_channels'] == width
+    cfg = read('upernet_cvt13_custom', arch=arch)
+    assert (cfg.model.backbone.init_cfg or {}).get('checkpoint') == weights
+    assert list(built(cfg).backbone.out_channels) == cfg.model.decode_head.in_channels == channels
+    cfg = read('cvt13_custom', arch=arch, pretrained=None)
+    assert cfg.model.backbone.init_cfg is None and not cfg.model.backbone.norm_eval
+
+
+@pytest.mark.parametrize('template', TEMPLATES)
+def test_augment(read, template):
+    """None has no random step but crops; strong samples are no larger than standard ones."""
+    cfgs = {name: read(template, arch='cvt-nano', augment=name, ignore_index=7) if template.startswith('upernet') else
+            read(template, arch='cvt-nano', augment=name) for name in ('none', 'standard', 'strong')}
+    if template == 'cvt13_custom':
+        transforms = {name: cfg.train_dataloader.dataset.transform for name, cfg in cfgs.items()}
+        assert transforms['standard'] == dict(input_size=64, is_training=True, scale=(0.4, 1.0), hflip=0.5,
+                                              interpolation='bicubic', color_jitter=0.2)
+        built = {name: [type(step).__name__ for step in build_transform(**found)[1]]
+                 for name, found in transforms.items()}
+        assert not [step for step in built['none'] if 'Random' in step or 'Jitter' in step]
+        assert 'RandAugment' in built['strong'] and 'RandAugment' not in built['standard']
+        return
+    types = {name: [step.type for step in cfg.train_dataloader.dataset.pipeline] for name, cfg in cfgs.items()}
+    seg = template.startswith('upernet')
+    assert [name for name in types['none'] if 'Random' in name] == (['RandomCrop'] if seg else [])
+    assert 'RandomFlip' in types['standard'] and set(types['standard']) < set(types['strong']) | {'Resize'}
+    rng = np.random.default_rng(0)
+    image = dict(img=rng.integers(0, 256, (60, 80, 3), dtype=np.uint8), img_path='', img_shape=(60, 80),
+                 ori_shape=(60, 80))
+    with DefaultScope.overwrite_default_scope(cfgs['strong'].default_scope):
+        steps = Compose(cfgs['strong'].train_dataloader.dataset.pipeline[2:])
+    np.random.seed(0)
+    for _ in range(8):
+        if seg:
+            labels = dict(gt_seg_map=np.ones((60, 80), np.uint8), seg_fields=['gt_seg_map'])
+            sample = steps(copy.deepcopy(image | labels))
+            assert max(sample['inputs'].shape[1:]) <= 224
+            assert set(sample['data_samples'].gt_sem_seg.data.unique().tolist()) <= {1, 7}
+        else:
+            masks = BitmapMasks(np.pad(np.ones((1, 20, 30), np.uint8), ((0, 0), (20, 20), (20, 30))), 60, 80)
+            sample = steps(copy.deepcopy(dict(
+                image, gt_bboxes=HorizontalBoxes(np.float32([[20, 20, 50, 40]])), gt_bboxes_labels=np.zeros(1, int),
+                gt_ignore_flags=np.zeros(1, bool), gt_masks=masks)))
+            assert sample is None or max(sample['inputs'].shape[1:]) <= 373 and min(sample['inputs'].shape[1:]) <= 224
+
+
+def test_balance(read):
+    """Wraps the whole training set, and names the weights' hook."""
+    for template in (*COCO, 'cvt13_custom'):
+        plain, cfg = (read(template, balance=value).train_dataloader.dataset for value in (None, 'images'))
+        assert cfg.type == 'cvt_dense.BalancedDataset' and cfg.dataset == plain and set(cfg) == {'type', 'dataset'}
+    assert 'class_weights' not in read('upernet_cvt13_custom').default_hooks
+    for template in ('upernet_cvt13_custom', 'upernet_cvt13_multichannel'):
+        assert read(template, balance='loss').default_hooks.class_weights.type == 'cvt_dense.ClassWeightsHook'
+
+
+def test_ignored_label(read):
+    cfg = read('upernet_cvt13_custom', ignore_index=7)
+    assert [head.ignore_index for head in (cfg.model.decode_head, cfg.model.auxiliary_head)] == [7, 7]
+    assert cfg.test_evaluator.ignore_index == 7 and cfg.model.data_preprocessor.seg_pad_val == 7
+    assert steps(cfg.train_dataloader, 'RandomCrop')[0].ignore_index == 7
+
+
+@pytest.mark.parametrize('template, line', [
+    ('upernet_cvt13_custom', dict(arch='cvt13')), ('cvt13_custom', dict(image_size=0)),
+    ('maskrcnn_cvt13_custom', dict(balance='loss')), ('retinanet_cvt13_custom', dict(augment='more')),
+    ('upernet_cvt13_custom', dict(classes='cell'))])
+def test_values_that_cannot_be(read, template, line):
+    with pytest.raises(UserError, match=next(iter(line))):
+        read(template, **line)
