@@ -1,8 +1,9 @@
 """Load a trained model, with its pipeline and class names."""
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,30 @@ class Model:
         task: 'classification', 'detection', 'segmentation' or 'masked images'.
         classes: the class names in the order of their numbers.
         palette: an RGB colour for each class.
-        pipeline: the test pipeline, which takes an array (H, W, channels) and returns ``inputs`` and, for a detector or
-            segmentor, ``data_samples``.
     """
     network: BaseModel
     cfg: Config
     task: str
     classes: Sequence[str]
     palette: Sequence[tuple[int, int, int]]
-    pipeline: Any
+
+    @cached_property
+    def pipeline(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        """The test pipeline: of an array (H, W, channels) it makes ``inputs`` and, for dense tasks, ``data_samples``.
+
+        Raises:
+            UserError: the config has none.
+        """
+        if self.task in TASKS.values():
+            return Compose([step for step in test_pipeline(self.cfg)[1:] if type_name(step) != 'LoadAnnotations'])
+        from timm.data import create_transform
+        if self.task == 'classification':
+            settings = self.cfg.test_dataloader.dataset.transform
+        else:  # pretraining has no test set
+            settings = dict(input_size=self.cfg.train_dataloader.dataset.transform.input_size, interpolation='bicubic',
+                            crop_pct=1.)
+        transform = create_transform(**settings, use_prefetcher=True)  # leaves the normalisation to the network
+        return lambda loaded: dict(inputs=torch.as_tensor(transform(Image.fromarray(loaded['img'][..., ::-1]))))
 
     def name(self, number: int) -> str:
         """Return the name of a class, or its number where the network has more outputs than there are names.
@@ -141,7 +157,7 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
     classes, palette = meta.get('classes') or (), meta.get('palette') or ()
     if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
         palette = choose_palette(classes)
-    return Model(network, cfg, task, classes, palette, _build_pipeline(cfg, task))
+    return Model(network, cfg, task, classes, palette)
 
 
 def check_checkpoint(model: nn.Module, path: str, strict: bool) -> dict[str, Any]:
@@ -172,19 +188,6 @@ def test_pipeline(cfg: Config) -> list[dict[str, Any]]:
     if not pipeline:
         raise UserError(f'{cfg.filename} has no test_dataloader.dataset.pipeline, which prepares the images.')
     return pipeline
-
-
-def _build_pipeline(cfg: Config, task: str) -> Any:
-    if task in TASKS.values():
-        return Compose([step for step in test_pipeline(cfg)[1:] if type_name(step) != 'LoadAnnotations'])
-    from timm.data import create_transform
-    if task == 'classification':
-        settings = cfg.test_dataloader.dataset.transform
-    else:  # pretraining has no test set
-        settings = dict(input_size=cfg.train_dataloader.dataset.transform.input_size, interpolation='bicubic',
-                        crop_pct=1.)
-    transform = create_transform(**settings, use_prefetcher=True)  # leaves the normalisation to the network
-    return lambda loaded: dict(inputs=torch.as_tensor(transform(Image.fromarray(loaded['img'][..., ::-1]))))
 
 
 def _dataset_meta(cfg: Config) -> dict[str, Any]:

@@ -17,7 +17,8 @@ def classes_of(content: Mapping[str, Any]) -> list[str]:
         content: what :func:`.files.read_checkpoint` and :func:`.files.load_weights_file` return for a checkpoint, or
             the metadata of an exported file.
     """
-    return list(dataset_meta(content).get('classes') or content.get('classes') or ())
+    classes = dataset_meta(content).get('classes') or content.get('classes')
+    return list(classes) if isinstance(classes, list | tuple) else []
 
 
 def dataset_meta(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -43,7 +44,7 @@ def add_class_names(content: Any, about: Mapping[str, str], path: Path) -> Any:
     config = path.parent / 'config.json'
     if not names and path.suffix in ('.safetensors', '.bin') and config.is_file():
         names = _of_config(json.loads(config.read_text()))
-    if not isinstance(names, dict) or not isinstance(names.get('classes'), list | tuple):
+    if not names or not isinstance(names, dict):
         return content
     if 'state_dict' not in content and not meta:
         content = dict(state_dict=content)

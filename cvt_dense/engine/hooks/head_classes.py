@@ -1,4 +1,5 @@
 """Fine-tune from a checkpoint of other classes: keep the outputs of classes with equal names."""
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ from ...weights import classes_of
 # them: those of ImageClassifier, then of MMDetection and MMSegmentation.
 ROWS = dict(head=1, head_dist=1, conv_logits=1, conv_seg=1, cls_branches=1, label_embedding=1, fc_cls=1, cls_embed=1,
             fc_reg=4)
+
+
+WORDNET = re.compile(r'n\d{8}')
 
 
 def _by_class(name: str, tensor: Tensor, classes: int) -> Tensor | None:
@@ -68,7 +72,8 @@ class HeadClassesHook(Hook):
             return
         new = list((getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}).get('classes') or ())
         old = classes_of(checkpoint)
-        if not old or not new or old == new:
+        if not old or not new or old == new or len(old) == len(new) and all(map(WORDNET.fullmatch, new)) and not any(
+                map(WORDNET.fullmatch, old)):  # the Hub has ImageNet's classes in words, folders have their numbers
             return
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         own, given = model.state_dict(), checkpoint['state_dict']
