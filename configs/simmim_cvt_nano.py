@@ -1,13 +1,14 @@
-# The nano CvT of the templates and of upernet_cvt_nano_camvid.py, pretrained without labels on a folder of images; for
-# a CPU and small data. For images smaller than 192 pixels: --cfg-options image_size=128.
+# The small CvT of upernet_cvt_nano_camvid.py, pretrained without labels on a folder of images, on a CPU.
 #
 #   python tools/train.py configs/simmim_cvt_nano.py --data-root DIR        all images below DIR/images/train
 #   python tools/predict.py configs/simmim_cvt_nano.py work_dirs/simmim_cvt_nano/epoch_150.pth DIR/images/val
-image_size = 192
+#
+# For a template with arch = 'cvt-nano', for all images below DIR, and for images smaller than 192 pixels:
+# --cfg-options model.backbone.arch=cvt-nano train_dataloader.dataset.split= \
+#     train_dataloader.dataset.transform.input_size=128
 batch_size = 8
 max_epochs = 150
 warmup_epochs = min(5, max_epochs / 2)
-folder = 'images/train'
 
 _base_ = ['_base_/models/simmim_cvt.py', '_base_/datasets/imagenet_unlabelled.py', '_base_/cls_runtime.py']
 
@@ -16,7 +17,7 @@ train_dataloader = dict(
     batch_size=batch_size,
     num_workers=1,
     dataset=dict(
-        data_root='data/camvid', split=folder, transform=dict(input_size=image_size, scale=(0.3, 1.0))))
+        data_root='data/camvid', split='images/train', transform=dict(input_size=192, scale=(0.3, 1.0))))
 train_cfg = dict(by_epoch=True, max_epochs=max_epochs)
 # lr 1e-3 for 8 images a step.
 auto_scale_lr = dict(base_batch_size=8, enable=True)

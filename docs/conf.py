@@ -1,33 +1,46 @@
-"""Build the documentation with `make docs`."""
-import sys
+"""Build the documentation with `make docs`. The pages are plain Markdown; this adds what only the site needs."""
+import re
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
-
-import make_tables
-
 import cvt_dense
+
+DOCS = Path(__file__).parent
+CONTENTS = {  # the navigation: captions, and pages in the order of the index
+    'Get started': 'get_started/', 'Guides': 'guides/', 'Reference': '(generated|reference)/',
+    'Results': '(results/|model_card)',
+    'The project': '(design|questions)'}
 
 project = 'cvt_dense'
 release = cvt_dense.__version__
 copyright = 'the cvt_dense authors'
-extensions = ['myst_parser', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon', 'sphinxarg.ext']
+extensions = ['myst_parser']
 highlight_language = 'none'  # of code blocks that name none
 html_theme = 'furo'
 html_title = f'cvt_dense {release}'
 html_copy_source = False
 html_static_path = ['_static']
 html_css_files = ['site.css']
-exclude_patterns = ['generated']  # the pages include these tables
-myst_enable_extensions = ['colon_fence']
 myst_heading_anchors = 3
-autodoc_typehints = 'none'  # signatures of the backbone would be longer than their documentation
-autodoc_member_order = 'bysource'
-napoleon_google_docstring = True
-napoleon_attr_annotations = False
 suppress_warnings = ['config.cache']
 
 
+def copy_recipes(app):
+    """Copy configs/README.md, to which pages link, since Sphinx reads no pages outside of its folder."""
+    page = (DOCS.parent / 'configs/README.md').read_text().replace('](../docs/', '](../')
+    (DOCS / 'generated').mkdir(exist_ok=True)
+    (DOCS / 'generated/recipes.md').write_text(page)
+
+
+def adapt_page(app, docname, source):
+    """Lead links to the copy, and add the navigation to the index."""
+    source[0] = re.sub(r'\]\((\.\./)+configs/README.md', '](/generated/recipes.md', source[0])
+    if docname == 'index':
+        pages = dict.fromkeys(re.findall(r'\]\(/?([\w/]+)\.md\)', source[0]))
+        for caption, pattern in CONTENTS.items():
+            listed = '\n'.join(page for page in pages if re.match(pattern, page))
+            source[0] += f'\n```{{toctree}}\n:caption: {caption}\n:hidden:\n\n{listed}\n```\n'
+
+
 def setup(app):
-    app.connect('builder-inited', lambda app: make_tables.write_all(Path(__file__).parent / 'generated'))
+    app.connect('builder-inited', copy_recipes)
+    app.connect('source-read', adapt_page)

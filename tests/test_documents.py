@@ -1,5 +1,6 @@
 """The documents name existing files, links, recipes, targets and flags."""
 import argparse
+import importlib.util
 import re
 import shlex
 from functools import cache
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 from load_tool import ROOT, load_tool
+
+import cvt_dense
 
 FOLDERS = ('', 'configs', 'tools', 'benchmarks', 'cvt_dense/weights', 'docs', 'docs/get_started', 'docs/guides',
            'docs/reference', 'docs/results')
@@ -39,7 +42,7 @@ def test_files_links_and_targets_exist(document):
     names = [name for span in code(document)
              for name in re.findall(r'(?<![\w/.])(?:configs|tools|tests|benchmarks|cvt_dense|\.ci)/[\w./-]+', span)]
     names = [name for name in names if not re.search(r'NAME|/test_$', name)]  # placeholders: NAME, test_<file>
-    links = re.findall(r'\]\(([^)#:]+)\)', text)
+    links = re.findall(r'\]\((?!\.\./\.\./actions/)([^)#:]+)\)', text)
     missing = [name for name in names if not (ROOT / name).exists()]
     missing += [link for link in links if not (ROOT / document).parent.joinpath(link).exists()]
     targets = re.findall(r'^(\w+):', (ROOT / 'Makefile').read_text(), re.M)
@@ -48,7 +51,7 @@ def test_files_links_and_targets_exist(document):
     assert not missing
 
 
-CLUSTERS = [path for path in sorted((ROOT / 'docs/examples').iterdir()) if path.suffix != '.html']
+CLUSTERS = [path for path in sorted((ROOT / 'docs/examples').iterdir()) if path.suffix in ('.sbatch', '.yaml')]
 
 
 @pytest.mark.parametrize('example', CLUSTERS, ids=lambda path: path.name)
@@ -62,13 +65,29 @@ def test_examples_for_clusters_call_scripts_that_exist(example):
         assert isinstance(yaml.safe_load(text), dict)
 
 
+def test_generated_parts_are_those_that_the_command_writes():
+    spec = importlib.util.spec_from_file_location('make_tables', ROOT / 'docs/make_tables.py')
+    make_tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_tables)
+    used = [name for page in make_tables.PAGES for _, name, _, _ in make_tables.BLOCK.findall(page.read_text())]
+    assert set(used) == set(make_tables.PARTS)
+    assert [page for page in make_tables.PAGES if page.read_text() != make_tables.filled(page.read_text())] == []
+
+
+@pytest.mark.parametrize('file, pattern', [
+    ('CITATION.cff', r'^version: (.*)'), ('README.md', r'  version = \{(.*)\}'), ('CHANGELOG.md', r'^## (\S+)'),
+    ('docs/examples/trainjob.yaml', r'cvt_dense:(\S+)')])
+def test_version(file, pattern):
+    assert re.search(pattern, (ROOT / file).read_text(), re.M)[1] == cvt_dense.__version__
+
+
 def test_flags_exist():
     named = 0
     for document in sorted(set(DOCUMENTS) - {'CHANGELOG.md'}):  # which names flags that are gone
         for span in code(document):
             flags = set(re.findall(r'(?<![\w-])--[a-z][a-z-]*', span))
             tool = re.search(r'(?:tools/|^)(?:dist_|slurm_)?(\w+)\.(?:py|sh)', span)
-            if not flags or span.startswith(('.venv', 'pip', 'GPUS=', 'trtexec')):
+            if not flags or span.startswith(('.venv', 'pip', 'hf ', 'GPUS=', 'trtexec')):
                 continue
             script = re.search(r'benchmarks/\w+\.py', span)
             if script:

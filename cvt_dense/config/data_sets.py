@@ -1,4 +1,5 @@
 """Read settings of a config's data sets before they are built."""
+import inspect
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -41,6 +42,13 @@ def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
     if value is None:
         value = (getattr(dataset_class(dataset, cfg), 'METAINFO', None) or {}).get(key)
     return list_from_file(value) if isinstance(value, str) and os.path.isfile(value) else value
+
+
+def reduces_zero_label(cfg: Config) -> bool:
+    """Return whether the label maps of a config's test data count classes from 1, and 0 is ignored."""
+    dataset = next(leaf_datasets(cfg.test_dataloader.dataset))
+    default = inspect.signature(dataset_class(dataset, cfg)).parameters.get('reduce_zero_label')
+    return bool(dataset.get('reduce_zero_label', default and default.default))
 
 
 def class_names(dataset: Any) -> Sequence[str] | None:

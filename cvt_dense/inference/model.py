@@ -26,7 +26,7 @@ from ..console import prints_to_log
 from ..deploy.exported import use_exported_model
 from ..deploy.runtime import is_exported
 from ..errors import UserError
-from ..pretraining import open_image
+from ..images import explain_loss, open_image, read_header
 from ..weights import check_model, classes_of, dataset_meta, load_weights_file, select_weights
 from .palette import choose_palette
 from .slices import RasterImage
@@ -90,19 +90,21 @@ class Model:
         8-bit gray or RGB pixels is opened without being read, and :func:`predict` reads one slice after the other.
 
         Raises:
-            UserError: the file cannot be read as an image.
+            UserError: the file cannot be read as an image, or loses what it holds.
         """
         if by_window and set(test_pipeline(self.cfg)[0]) <= {'type', 'backend_args'}:
             with suppress(ImportError, ValueError):
                 return RasterImage(path)
+        reader = TRANSFORMS.build(test_pipeline(self.cfg)[0]) if self.task in TASKS.values() else None
+        lost = None
+        with suppress(Exception):  # mmcv reads formats that Pillow does not
+            lost = explain_loss(read_header(path), reader, path)
+        if lost:
+            raise UserError(f'{path} cannot be read as an image of this model: {lost}.')
         try:
-            if self.task in TASKS.values():
-                image = TRANSFORMS.build(test_pipeline(self.cfg)[0])(dict(img_path=str(path)))['img']
-            else:
-                image = np.asarray(open_image(path))[..., ::-1]
+            return reader(dict(img_path=str(path)))['img'] if reader else np.asarray(open_image(path))[..., ::-1]
         except Exception as error:  # every decoder raises its own exception for a damaged file
-            raise UserError(f'{path} cannot be read as an image ({type(error).__name__}).') from error
-        return image
+            raise UserError(f'{path} cannot be read as an image ({type(error).__name__}: {error}).') from error
 
 
 def load(config: str | Path, checkpoint: str | Path | None = None, *, device: str | None = None,

@@ -1,7 +1,6 @@
 """Exported files of every format and precision give the model's outputs and describe themselves in metadata."""
 import copy
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -190,13 +189,12 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
 
 def run_documented_program(folder):
     """The program in the documentation prints the objects that the file finds; the picture has half its size."""
-    text = (ROOT / 'docs/guides/exporting.md').read_text()
-    program = re.findall(r'^```python\n(import json\n.*?)^```', text, re.M | re.S)[1]
+    program = (ROOT / 'docs/examples/detect_onnx.py').read_text()
     image = Image.fromarray(random_images((32, 48))[0].permute(1, 2, 0).numpy())
     image.save(folder / 'photo.png')
     shutil.copy(folder / 'a.onnx', folder / 'detector.onnx')
     done = subprocess.run([sys.executable, '-c', program, 'photo.png'], cwd=folder, capture_output=True, text=True)
-    assert not done.returncode and (folder / 'found.png').exists(), done.stderr
+    assert not done.returncode and (folder / 'detections.png').exists(), done.stderr
     opened = open_exported(folder / 'a.onnx')
     mean, std = (torch.tensor(opened.metadata[key]) for key in ('mean', 'std'))
     pixels = torch.tensor(np.asarray(image.resize((96, 64), Image.Resampling.BILINEAR)))

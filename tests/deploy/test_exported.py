@@ -83,8 +83,7 @@ def test_program_without_torch_or_this_package(tmp_path, files, network):
     for prop in model.metadata_props:
         prop.value = prop.value.replace('"crop_pct": 1.0', '"crop_pct": 0.8').replace('"bilinear"', '"bicubic"')
     onnx.save(model, tmp_path / 'classifier.onnx')
-    text = (ROOT / 'docs/guides/exporting.md').read_text()
-    program = re.findall(r'^```python\n(import json\n.*?)^```', text, re.M | re.S)[0]
+    program = (ROOT / 'docs/examples/classify_onnx.py').read_text()
     blocked = 'import sys; sys.modules.update(dict.fromkeys(("torch", "mmengine", "cvt_dense")));'
     pixels = np.random.default_rng(0).integers(0, 256, (5, 8, 3), dtype=np.uint8)
     photo = Image.fromarray(pixels).resize((211, 130), Image.Resampling.BICUBIC)
