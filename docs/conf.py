@@ -9,7 +9,7 @@ CONTENTS = {  # the navigation: captions, and pages in the order of the index
     'Get started': 'get_started/', 'Guides': 'guides/', 'Reference': '(generated|reference)/',
     'Results': '(results/|model_card)',
     'The project': '(design|questions)'}
-OUTSIDE = ('configs', 'tools')
+OUTSIDE = ('configs', 'tools', 'cvt_dense/weights')
 
 project = 'cvt_dense'
 release = cvt_dense.__version__
@@ -28,14 +28,15 @@ suppress_warnings = ['config.cache']
 def copy_pages(app):
     """Copy the pages outside of this folder to which others link, since Sphinx does not read them there."""
     (DOCS / 'generated').mkdir(exist_ok=True)
-    for folder in OUTSIDE:
+    for folder in map(Path, OUTSIDE):
         page = (DOCS.parent / folder / 'README.md').read_text()
-        (DOCS / f'generated/{folder}.md').write_text(page.replace('](../docs/', '](../'))
+        (DOCS / f'generated/{folder.name}.md').write_text(re.sub(r'\]\((\.\./)+docs/', '](../', page))
 
 
 def adapt_page(app, docname, source):
     """Lead links to these copies, and add the navigation to the index."""
-    source[0] = re.sub(rf'\]\((\.\./)+({"|".join(OUTSIDE)})/README\.md', r'](/generated/\2.md', source[0])
+    for folder in map(Path, OUTSIDE):
+        source[0] = re.sub(rf'\]\((\.\./)+{folder}/README\.md', f'](/generated/{folder.name}.md', source[0])
     if docname == 'index':
         pages = dict.fromkeys(re.findall(r'\]\(/?([\w/]+)\.md\)', source[0]))
         for caption, pattern in CONTENTS.items():
