@@ -67,9 +67,9 @@ def is_first_process() -> bool:
 def setup_distributed(launcher: str) -> None:
     """Prepare the process for MMEngine's Runner under a launcher; call it before that is built.
 
-    With the variable ``DEVICE=cpu``, or with ``CUDA_VISIBLE_DEVICES`` set to nothing, processes run on CPUs. It then does
-    what ``mmengine.dist.init_dist`` cannot, because that calls ``torch.cuda.set_device``: it creates a gloo process
-    group; MMEngine keeps a group that exists.
+    With the variable ``DEVICE=cpu``, or with ``CUDA_VISIBLE_DEVICES`` set to nothing, processes run on CPUs. It then
+    does what ``mmengine.dist.init_dist`` cannot, because that calls ``torch.cuda.set_device``: it creates a gloo
+    process group; MMEngine keeps a group that exists.
 
     Args:
         launcher: ``'none'``, ``'pytorch'`` (torchrun) or ``'slurm'`` (one task of srun per process).
@@ -88,8 +88,8 @@ def setup_distributed(launcher: str) -> None:
         return
     if os.environ.get('CUDA_VISIBLE_DEVICES') != '':
         raise UserError(
-            f'--launcher {launcher}: PyTorch {torch.__version__} finds no GPU on this host. Check that nvidia-smi lists '
-            'one, and that its driver takes the CUDA of this PyTorch; or set DEVICE=cpu to run on CPUs.')
+            f'--launcher {launcher}: PyTorch {torch.__version__} finds no GPU on this host. Check that nvidia-smi '
+            'lists one, and that its driver takes the CUDA of this PyTorch; or set DEVICE=cpu to run on CPUs.')
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group('gloo')
 

@@ -16,7 +16,7 @@ from mmengine import fileio
 from mmengine.logging import print_log
 
 from ..errors import UserError
-from ..images import SUFFIXES, files_below, is_hidden, is_image
+from ..images import SUFFIXES, files_below, find_missing, is_hidden, is_image
 
 Image = dict[str, Any]
 
@@ -131,14 +131,6 @@ def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[I
         raise FileNotFoundError(f'{len(missing)} of the {len(images)} images in {ann_file!r} do not exist: '
                                 f'{_join(missing)}. Correct the list, data_root or split.')
     return images
-
-
-def find_missing(paths: Iterable[str]) -> list[str]:
-    """Return the paths that do not exist, by one listing of each folder, which is fast on network disks too."""
-    paths = list(paths)
-    found = {folder: set(os.listdir(folder or '.') if os.path.isdir(folder or '.') else ())
-             for folder in set(map(os.path.dirname, paths))}
-    return [path for path in paths if os.path.basename(path) not in found[os.path.dirname(path)]]
 
 
 def open_file(image: Image, backend_args: dict[str, Any] | None = None) -> BinaryIO:
