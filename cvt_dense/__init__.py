@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .models import CvT
 
 __all__ = ['CvT', 'recipe']
-__version__ = '0.3.0'
+__version__ = '0.4.0'
 
 
 def __getattr__(name: str) -> Any:

@@ -10,6 +10,8 @@ import pytest
 import yaml
 from load_tool import ROOT, load_tool
 
+import cvt_dense
+
 FOLDERS = ('', 'configs', 'tools', 'benchmarks', 'cvt_dense/weights', 'docs', 'docs/get_started', 'docs/guides',
            'docs/reference', 'docs/results')
 DOCUMENTS = [str(path.relative_to(ROOT)) for folder in FOLDERS for path in sorted((ROOT / folder).glob('*.md'))]
@@ -40,7 +42,7 @@ def test_files_links_and_targets_exist(document):
     names = [name for span in code(document)
              for name in re.findall(r'(?<![\w/.])(?:configs|tools|tests|benchmarks|cvt_dense|\.ci)/[\w./-]+', span)]
     names = [name for name in names if not re.search(r'NAME|/test_$', name)]  # placeholders: NAME, test_<file>
-    links = re.findall(r'\]\(([^)#:]+)\)', text)
+    links = re.findall(r'\]\((?!\.\./\.\./actions/)([^)#:]+)\)', text)
     missing = [name for name in names if not (ROOT / name).exists()]
     missing += [link for link in links if not (ROOT / document).parent.joinpath(link).exists()]
     targets = re.findall(r'^(\w+):', (ROOT / 'Makefile').read_text(), re.M)
@@ -72,13 +74,20 @@ def test_generated_parts_are_those_that_the_command_writes():
     assert [page for page in make_tables.PAGES if page.read_text() != make_tables.filled(page.read_text())] == []
 
 
+@pytest.mark.parametrize('file, pattern', [
+    ('CITATION.cff', r'^version: (.*)'), ('README.md', r'  version = \{(.*)\}'), ('CHANGELOG.md', r'^## (\S+)'),
+    ('docs/examples/trainjob.yaml', r'cvt_dense:(\S+)')])
+def test_version(file, pattern):
+    assert re.search(pattern, (ROOT / file).read_text(), re.M)[1] == cvt_dense.__version__
+
+
 def test_flags_exist():
     named = 0
     for document in sorted(set(DOCUMENTS) - {'CHANGELOG.md'}):  # which names flags that are gone
         for span in code(document):
             flags = set(re.findall(r'(?<![\w-])--[a-z][a-z-]*', span))
             tool = re.search(r'(?:tools/|^)(?:dist_|slurm_)?(\w+)\.(?:py|sh)', span)
-            if not flags or span.startswith(('.venv', 'pip', 'GPUS=', 'trtexec')):
+            if not flags or span.startswith(('.venv', 'pip', 'hf ', 'GPUS=', 'trtexec')):
                 continue
             script = re.search(r'benchmarks/\w+\.py', span)
             if script:

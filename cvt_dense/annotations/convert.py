@@ -22,8 +22,7 @@ from pycocotools import mask as coco_mask
 from supervision.dataset.formats import labelme, pascal_voc, yolo
 
 from ..atomic import write_atomically
-from ..pretraining.listing import images_below
-from ..pretraining.transforms import upright_size
+from ..images import images_below, upright_size
 
 IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
 SPLITS = ('train', 'val', 'test')

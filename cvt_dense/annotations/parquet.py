@@ -7,7 +7,7 @@ from tarfile import TarFile, TarInfo
 
 from PIL import Image
 
-from ..pretraining.listing import is_image
+from ..images import is_image
 from .convert import naming, split_name
 
 

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UserError
+from ..images import SUFFIXES, is_hidden, is_image
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_folder, check_outputs
 
-IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.npy', '.png', '.tif', '.tiff', '.webp')
 VIDEO_SUFFIXES = ('.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.ts', '.webm', '.wmv')
 OVERVIEW, OVERVIEW_ROWS = 'overview.png', 5
+UNLABELLED = 'unlabelled'  # class 0 of label maps whose classes count from 1 (reduce_zero_label)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -60,10 +61,10 @@ def find_images(names: Sequence[str]) -> list[Path]:
     images = []
     for path in map(Path, names):
         if path.is_dir():
-            found = _images_in(path) or [image for folder in sorted(path.iterdir()) if folder.is_dir()
-                                         for image in _images_in(folder)]  # class folders
+            folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir() and not is_hidden(folder.name)]
+            found = _images_in(path) or [image for folder in folders for image in _images_in(folder)]  # class folders
             if not found:
-                raise UserError(f'The folder {path} and the folders in it hold no image ({", ".join(IMAGE_SUFFIXES)}).')
+                raise UserError(f'The folder {path} and the folders in it hold no image ({", ".join(SUFFIXES)}).')
             images += found
         elif path.is_file():
             images.append(path)
@@ -73,8 +74,12 @@ def find_images(names: Sequence[str]) -> list[Path]:
 
 
 def _images_in(folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
-    return [path for path in found if path.suffix.lower() != '.npy'] or found  # beside images they have another meaning
+    files = sorted(path for path in folder.iterdir() if path.is_file() and not is_hidden(path.name))
+    # Arrays beside images have another meaning.
+    found = list(filter(is_image, files)) or [path for path in files if path.suffix.lower() == '.npy']
+    if found and len(found) < len(files):
+        print(f'{folder}: {len(files) - len(found)} files without the suffix of an image were left out.')
+    return found
 
 
 def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
@@ -148,10 +153,12 @@ def prepare_saving(args: argparse.Namespace, model: object, images: Sequence[Pat
         UserError: the format is not for this model, two images have one name, or the result's folder holds files.
     """
     from ..annotations import convert
+    from ..config.data_sets import reduces_zero_label
     allowed = dict(detection=tuple(convert.WRITERS), segmentation=('masks', )).get(model.task, ())
     if args.save not in allowed:
         raise UserError(f'--save {args.save}: for {model.task} allowed is {" or ".join(allowed) or "no --save"}.')
-    data = convert.Data(list(model.classes), [convert.Sample(path, 'train', 0, 0) for path in images],
+    unlabelled = [UNLABELLED] * (model.task == 'segmentation' and reduces_zero_label(model.cfg))
+    data = convert.Data([*unlabelled, *model.classes], [convert.Sample(path, 'train', 0, 0) for path in images],
                         background=model.task == 'detection')
     try:
         convert.check(data, args.save)
@@ -172,7 +179,7 @@ def add_annotations(data: object, sample: object, image: object, found: object) 
     import numpy as np
     sample.height, sample.width = image.shape[:2]
     if isinstance(found, np.ndarray):
-        data.add_label_map(sample, found)
+        data.add_label_map(sample, found + np.int64(data.classes[0] == UNLABELLED))
         return
     if found.mask is not None:
         filled = np.array([np.any(mask) for mask in found.mask], bool)

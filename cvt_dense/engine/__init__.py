@@ -7,12 +7,13 @@ from .hooks.class_weights import ClassWeightsHook
 from .hooks.early_stopping import EarlyStoppingHook
 from .hooks.ema import EMAHook
 from .hooks.head_classes import HeadClassesHook
+from .hooks.label_maps import SaveLabelMapsHook
 from .hooks.non_finite import NonFiniteLossHook
 from .hooks.progressive_size import ProgressiveSizeHook
 from .hooks.raw_weights import RawWeightsHook
 from .hooks.seed import SeedHook
 from .hooks.summary import SummaryHook
-from .hooks.unreadable_images import UnreadableImagesHook
+from .hooks.unreadable_images import SkippingPipeline, UnreadableImagesHook
 from .hooks.val_loss import ValLossHook
 from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import CvTRunner
@@ -21,6 +22,7 @@ from .samplers import SeededInfiniteSampler, SeededSampler
 __all__ = [
     'AutocastOptimWrapper', 'BalancedDataset', 'BatchNormStatisticsHook', 'ClassWeightsHook', 'CvTRunner', 'EMAHook',
     'EarlyStoppingHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook',
-    'ProgressiveSizeHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SeedHook', 'SeededInfiniteSampler',
-    'SeededSampler', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook', 'FuseHook',
+    'ProgressiveSizeHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook',
+    'SeededInfiniteSampler', 'SeededSampler', 'SkippingPipeline', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook',
+    'FuseHook',
 ]

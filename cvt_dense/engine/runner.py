@@ -82,9 +82,19 @@ class RunnerMixin:
             return super().build_evaluator(*args, **kwargs)
 
     def train(self) -> Any:
-        """Compile the backbone if the config has ``compile``, then train."""
+        """Compile the backbone if the config has ``compile``, then train.
+
+        Raises:
+            UserError: BatchNorm gets one value, of a batch of one image.
+        """
         self._compile_backbone()
-        return super().train()
+        try:
+            return super().train()
+        except ValueError as error:
+            if 'more than 1 value per channel' not in str(error):
+                raise
+            raise UserError(f'BatchNorm cannot learn from a batch of one image whose map has one pixel: {error}. Set '
+                            'train_dataloader.batch_size to 2 or more, or drop_last=True.') from error
 
     def _compile_backbone(self) -> None:
         model = self.model.module if is_model_wrapper(self.model) else self.model

@@ -109,7 +109,7 @@ def _name_classes(model: Model, found: 'Detections') -> 'Detections':
 
 
 def _label_map(model: Model, sample: Any) -> np.ndarray:
-    return sample.pred_sem_seg.data[0].cpu().numpy()
+    return sample.pred_sem_seg.data[0].long().cpu().numpy()  # those of a single output are floats
 
 
 def _probabilities(model: Model, output: dict[str, Tensor]) -> list[tuple[str, float]]:

@@ -13,14 +13,13 @@ from mmengine.config import Config
 from mmengine.dataset import Compose, pseudo_collate
 from mmengine.model import BaseModel, BaseTTAModel
 from mmengine.structures import InstanceData, PixelData
-from PIL import ExifTags
-from PIL.TiffImagePlugin import TiffImageFile
 from pycocotools import mask as coco_mask
 from torch import Tensor
 
 from ..config.data_sets import leaf_datasets
 from ..config.nodes import type_name
 from ..errors import UserError
+from ..images import read_header
 from ..registry import MODELS
 
 if TYPE_CHECKING:
@@ -45,14 +44,13 @@ class RasterImage:
     def __init__(self, path: str | Path):
         import rasterio
         try:
-            with open(path, 'rb') as file:
-                turned = TiffImageFile(file).tag_v2.get(ExifTags.Base.Orientation, 1) != 1
+            header = read_header(path)
             self._file = rasterio.open(path, driver='GTiff')
-        except (SyntaxError, rasterio.errors.RasterioIOError) as error:  # Pillow's and rasterio's ways to say so
+        except Exception as error:  # Pillow raises anything from SyntaxError to struct.error
             raise ValueError(f'{path} is not a TIFF file: {error}') from error
         kinds = [kind.name for kind in self._file.colorinterp]
-        if turned or kinds[0] not in ('gray', 'red') or self._file.dtypes[0] != 'uint8':
-            raise ValueError(f'{path} cannot be read by window: {kinds}, {self._file.dtypes[0]}, or turned by EXIF.')
+        if header.orientation != 1 or header.layout or kinds[0] not in ('gray', 'red') or header.dtype != 'uint8':
+            raise ValueError(f'{path} cannot be read by window: {kinds}, {header}.')
         self._bands = [3, 2, 1] if kinds[:3] == ['red', 'green', 'blue'] else [1, 1, 1]
         self.height, self.width = self._file.shape
         self.shape = self.height, self.width, 3

@@ -13,10 +13,14 @@ from mmengine.registry import DATASETS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
 from ..console import prints_to_log
+from ..engine import SkippingPipeline
 from ..engine.runner import CvTRunner, RunnerMixin
+from ..engine.samplers import leaves
 from ..errors import UserError
+from ..images import is_hidden
 from ..weights import register_safe_loading
 from .announce import announce
+from .checks.batches import check_batch_norm
 from .checks.data import DATASET_CHECKS
 from .checks.weights import check_weights
 from .distributed import is_first_process
@@ -42,6 +46,7 @@ def build(cfg: Config, user_cfg: Config, stages: Sequence[str], check: bool, sum
         while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
             model = model.module
         check_weights(cfg, model, datasets)
+        check_batch_norm(cfg, model, datasets)
     if summary:
         announce(runner, cfg, datasets)
     return runner
@@ -78,10 +83,39 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
             reason = str(error).rstrip('.')
             raise UserError(f'{stage}_dataloader: the data set cannot be built: {reason}. If it finds no file, correct '
                             f'data_root, data_prefix, ann_file or img_suffix. Its settings are {settings}.') from error
+        leave_hidden_files_out(dataset)
+        skip_unreadable_images(dataset, (cfg.model.get('backbone') or {}).get('in_channels', 3))
         datasets[stage] = dataset
     for check_one in DATASET_CHECKS if check else ():
         check_one(cfg, datasets)
     return datasets
+
+
+def leave_hidden_files_out(dataset: Any) -> None:
+    """Leave hidden files and folders out of MMSegmentation's data sets, which list all below a folder."""
+    for leaf in leaves(dataset):
+        if not hasattr(leaf, 'img_suffix') or leaf.ann_file:
+            continue
+        inside = [leaf.get_data_info(i)['img_path'][len(leaf.data_prefix['img_path']):] for i in range(len(leaf))]
+        shown = [i for i, path in enumerate(inside) if not any(map(is_hidden, path.split(os.sep)))]
+        if len(shown) < len(inside):
+            leaf.get_subset_(shown)
+    if hasattr(dataset, 'cumulative_sizes'):  # of ConcatDataset
+        dataset.cumulative_sizes = dataset.cumsum(dataset.datasets)
+
+
+def skip_unreadable_images(dataset: Any, channels: int) -> None:
+    """Let the pipelines of MMDetection and MMSegmentation skip images that cannot be read.
+
+    Args:
+        dataset: changed in place.
+        channels: of an image.
+    """
+    for leaf in leaves(dataset):
+        steps = getattr(getattr(leaf, 'pipeline', None), 'transforms', ())
+        if any(type(step).__name__.startswith('LoadImage') for step in steps):
+            leaf.pipeline = SkippingPipeline(
+                leaf.pipeline, leaf.test_mode, channels, getattr(leaf, 'ignore_index', 255))
 
 
 def build_runner(cfg: Config, user_cfg: Config, datasets: dict[str, Any]) -> Runner:
@@ -96,6 +130,8 @@ def build_runner(cfg: Config, user_cfg: Config, datasets: dict[str, Any]) -> Run
     runner_class = CvTRunner if base is Runner else type(base.__name__, (RunnerMixin, base), {})
     names = [name for name in inspect.signature(runner_class.__init__).parameters if name in cfg]
     arguments = {name: copy.deepcopy(cfg[name]) for name in names}
+    arguments['default_hooks'] = dict(
+        dict(unreadable_images=dict(type='cvt_dense.UnreadableImagesHook')), **arguments.get('default_hooks') or {})
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
         arguments[f'{stage}_dataloader'] = dict(arguments[f'{stage}_dataloader'], dataset=dataset)
     with warnings.catch_warnings():

@@ -69,10 +69,13 @@ def save_predictions(cfg: Config, folder: str) -> None:
         UserError: the config has no metric that can.
     """
     coco = dict(outfile_prefix=os.path.join(folder, 'predictions'))
-    options = dict(CocoMetric=coco, FasterCocoMetric=coco, IoUMetric=dict(output_dir=folder))
+    options = dict(CocoMetric=coco, FasterCocoMetric=coco, IoUMetric={})
     evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, list) else [cfg.test_evaluator]
     if not {type_name(evaluator) for evaluator in evaluators} & set(options):
         raise UserError(f'--out {folder!r}: none of the metrics {list(map(type_name, evaluators))} can save '
                         f'predictions; {list(options)} can.')
     for evaluator in evaluators:
         evaluator.update(options.get(type_name(evaluator), {}))
+        if type_name(evaluator) == 'IoUMetric':  # whose own files have no folders
+            cfg.custom_hooks = [
+                *(cfg.get('custom_hooks') or []), dict(type='cvt_dense.SaveLabelMapsHook', folder=folder)]

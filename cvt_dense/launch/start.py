@@ -3,7 +3,9 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ..annotations.data_sets import use_annotations
 from ..config.data_sets import leaf_datasets
+from ..config.nodes import dicts
 from ..errors import UserError
 from .checks.config import check_config
 from .distributed import is_first_process, setup_distributed
@@ -34,14 +36,15 @@ def start_training(flags: TrainFlags, change: 'Callable[[Config], None] | None' 
     first = is_first_process()
     if first:
         check_work_dir(user_cfg, flags)
-    if first and not flags.no_check:
-        check_config(user_cfg, stages)
+    found = check_config(user_cfg, stages) if first and not flags.no_check else None
     setup_distributed(flags.launcher)
     from .build import build
     from .machine import adapt_to_machine
     cfg = copy.deepcopy(user_cfg)
     if first:
         lock_work_dir(cfg, flags)
+    if not flags.no_check:
+        use_annotations(cfg, stages, found)
     resume_from(cfg, flags.resume)
     adapt_to_machine(cfg, flags.launcher)
     return build(cfg, user_cfg, stages, not flags.no_check, summary)
@@ -50,8 +53,7 @@ def start_training(flags: TrainFlags, change: 'Callable[[Config], None] | None' 
 def start_test(flags: TestFlags, change: 'Callable[[Config], None] | None' = None) -> 'Runner':
     """Return the Runner of a test; see :func:`start_training`."""
     user_cfg = read_test(flags, change)
-    if is_first_process() and not flags.no_check:
-        check_config(user_cfg, ['test'])
+    found = check_config(user_cfg, ['test']) if is_first_process() and not flags.no_check else None
     setup_distributed(flags.launcher)
     from ..deploy.runtime import is_exported
     from .build import build
@@ -60,6 +62,8 @@ def start_test(flags: TestFlags, change: 'Callable[[Config], None] | None' = Non
     cfg.load_from, cfg.resume = flags.checkpoint, False
     check_test_flags(flags, is_exported(flags.checkpoint))
     cfg.work_dir = test_folder(cfg, flags)
+    if not flags.no_check:
+        use_annotations(cfg, ['test'], found)
     if is_exported(flags.checkpoint):
         from ..deploy.exported import use_exported_model
         use_exported_model(cfg, flags.checkpoint, flags.runtime)
@@ -83,10 +87,13 @@ def use_tta(cfg: 'Config') -> None:
     """Let the test data set load every view of the config's ``tta_pipeline``.
 
     Raises:
-        UserError: the config has no test-time augmentation.
+        UserError: the config has no test-time augmentation, or none that is right for its head.
     """
     if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
         raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline.')
+    if any(node.get('out_channels') == 1 for node in dicts(cfg.model.get('decode_head'))):
+        raise UserError('--tta: MMSegmentation would apply the sigmoid of decode_head.out_channels=1 twice. Test '
+                        'without --tta, or train two classes with softmax (without out_channels).')
     for dataset in leaf_datasets(cfg.test_dataloader.dataset):
         dataset['pipeline'] = cfg.tta_pipeline
 

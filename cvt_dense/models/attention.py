@@ -43,7 +43,9 @@ class QuickGELU(nn.Module):
         # As SiLU of the scaled input it keeps two tensors for the backward pass instead of three. SiLU's gradient
         # needs its input only, so its output may be scaled in place.
         x = x.mul_(self.factor) if self.inplace else x * self.factor
-        return F.silu(x, inplace=not x.requires_grad).mul_(1 / self.factor)
+        # A traced graph is the same with and without gradients.
+        in_place = not (x.requires_grad or torch.jit.is_tracing())
+        return F.silu(x, inplace=in_place).mul_(1 / self.factor)
 
 
 def has_statistics(module: nn.Module) -> bool:

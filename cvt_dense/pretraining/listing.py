@@ -10,21 +10,15 @@ import tarfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from mmengine import fileio
 from mmengine.logging import print_log
 
 from ..errors import UserError
+from ..images import SUFFIXES, files_below, find_missing, is_hidden, is_image
 
 Image = dict[str, Any]
-IMAGES = ('.jpg', '.jpeg', '.jfif', '.png', '.bmp', '.tif', '.tiff', '.webp')
-
-
-def is_image(path: str) -> bool:
-    """Return whether a file's name is that of an image."""
-    return path.lower().endswith(IMAGES)
 
 
 def read_classes(classes: Sequence[str] | str | None) -> Sequence[str] | None:
@@ -92,7 +86,7 @@ def list_images(root: str, classes: Sequence[str] | None = None,
                   f'{", ".join(f"{n} *{suffix}" for suffix, n in others.most_common(5))}.', logger='current')
     if not any(by_class.values()):
         raise FileNotFoundError(f'{root!r} holds no image{" in class folders" if labelled else ""}. The allowed '
-                                f'suffixes are {", ".join(IMAGES)}.')
+                                f'suffixes are {", ".join(SUFFIXES)}.')
     empty = [name for name in by_class if not by_class[name]]
     if empty:
         raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {_join(empty)}. Remove or fill them.')
@@ -139,14 +133,6 @@ def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[I
     return images
 
 
-def find_missing(paths: Iterable[str]) -> list[str]:
-    """Return the paths that do not exist, by one listing of each folder, which is fast on network disks too."""
-    paths = list(paths)
-    found = {folder: set(os.listdir(folder or '.') if os.path.isdir(folder or '.') else ())
-             for folder in set(map(os.path.dirname, paths))}
-    return [path for path in paths if os.path.basename(path) not in found[os.path.dirname(path)]]
-
-
 def open_file(image: Image, backend_args: dict[str, Any] | None = None) -> BinaryIO:
     """Return the bytes of a listed image, read through one of MMEngine's file backends."""
     if 'offset' not in image:
@@ -170,22 +156,6 @@ def _tar_files(root: str) -> list[str]:
         return [root]
     names = [] if _folders(root) else sorted(os.listdir(root))
     return [os.path.join(root, name) for name in names if name.endswith('.tar') and not name.startswith('.')]
-
-
-def images_below(folder: str | Path) -> Iterator[str]:
-    """Yield the paths of the images at any depth below a folder, through links, without hidden ones."""
-    return filter(is_image, files_below(folder))
-
-
-def files_below(folder: str | Path) -> Iterator[str]:
-    """Yield the paths of the files at any depth below a folder, through links, without hidden ones."""
-    here = Path(folder).resolve()
-    visited = {here, *here.parents}  # a link upwards would make a loop
-    for inside, folders, files in os.walk(folder, followlinks=True):
-        targets = {name: Path(inside, name).resolve() for name in sorted(folders) if not name.startswith('.')}
-        folders[:] = [name for name, target in targets.items() if target not in visited]
-        visited |= set(targets.values())
-        yield from (os.path.join(inside, name) for name in files if not name.startswith('.'))
 
 
 def _class_names(found: Iterable[str | int]) -> list[str]:
@@ -214,7 +184,7 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
             with tarfile.open(path, mode='r:') as tar:
                 for member in tar:
                     inside = os.path.normpath(member.name)
-                    if member.isdir() or any(part.startswith('.') for part in inside.split('/')):
+                    if member.isdir() or any(map(is_hidden, inside.split('/'))):
                         continue
                     stem, suffix = os.path.splitext(os.path.join(path[:-4], inside))
                     if suffix == '.cls':

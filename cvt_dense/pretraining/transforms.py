@@ -1,69 +1,11 @@
-"""Open images for classification, and adapt timm's transforms."""
+"""Adapt timm's transforms to images that are not decoded yet."""
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-import numpy as np
-from PIL import ExifTags, Image
-from PIL.Image import Transpose
+from PIL import Image
 from timm.data import auto_augment, create_transform
 from timm.data.transforms import RandomResizedCropAndInterpolation
-
-# The operation that undoes each EXIF orientation; 1 and unknown ones need none.
-UPRIGHT = dict(zip(range(2, 9), (
-    Transpose.FLIP_LEFT_RIGHT, Transpose.ROTATE_180, Transpose.FLIP_TOP_BOTTOM, Transpose.TRANSPOSE,
-    Transpose.ROTATE_270, Transpose.TRANSVERSE, Transpose.ROTATE_90)))
-
-
-def open_image(file: Any) -> Image.Image:
-    """Open an image in RGB and upright, as classification reads it in training, testing and prediction.
-
-    EXIF's orientation is applied to JPEG, PNG and TIFF, and not to WebP, as mmcv's decoders for detection and
-    segmentation do. The authors' loader ignores it, which makes a difference for the few turned photos of ImageNet
-    only. 16-bit greyscale is scaled to 8 bits.
-
-    Args:
-        file: path or open binary file.
-
-    Returns:
-        The image. An upright RGB image is not decoded yet, so that a JPEG can be decoded at a fraction of its size.
-
-    Raises:
-        OSError, ...: the file is no image; a truncated one may raise only when it is decoded.
-        ValueError: pixels are neither 8 nor 16 bits.
-    """
-    image = Image.open(file)
-    orientation = read_orientation(image)
-    if orientation in UPRIGHT:  # ImageOps.exif_transpose would decode every image at its full size
-        image = image.transpose(UPRIGHT[orientation])
-    if image.mode.startswith('I') or image.mode == 'F':
-        image = _scale_to_8_bits(image)
-    return image if image.mode == 'RGB' else image.convert('RGB')
-
-
-def read_orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation that is still to be undone, from 1 (none) to 8.
-
-    Pillow turns a TIFF itself. mmcv reads WebP as it is stored, so its orientation is ignored everywhere.
-    """
-    try:
-        return 1 if image.format in ('TIFF', 'WEBP') else image.getexif().get(ExifTags.Base.Orientation, 1)
-    except Exception:  # EXIF data may be broken in many ways; the image need not be
-        return 1
-
-
-def upright_size(image: Image.Image) -> tuple[int, int]:
-    """Return the width and height that an open image file has when it is upright, without decoding a JPEG."""
-    return image.size[::-1] if read_orientation(image) >= 5 else image.size
-
-
-def _scale_to_8_bits(image: Image.Image) -> Image.Image:
-    pixels = np.asarray(image)  # Pillow's own conversion clips them at 255
-    dark = image.format == 'TIFF' and image.mode == 'I' and 0 < pixels.max() < 256  # 32 bits that may hold 8 or 16
-    if dark or pixels.min() < 0 or pixels.max() > 65535 or not np.issubdtype(pixels.dtype, np.integer):
-        raise ValueError(f'greyscale of type {pixels.dtype} from {pixels.min()} to {pixels.max()} has no known white; '
-                         'save it with 8 or 16 bits')
-    return Image.fromarray((pixels / 257).round().astype(np.uint8))
 
 
 class ReducedDecodingCrop(RandomResizedCropAndInterpolation):

@@ -16,8 +16,8 @@ from pycocotools.coco import COCO
 
 from ..engine.samplers import leaves
 from ..errors import UserError
+from ..images import open_image
 from ..inference.palette import choose_palette, find_font
-from ..pretraining import open_image
 from ..pretraining.listing import image_name, open_file
 from . import classification, detection, segmentation
 from .label_quality import of_label_map
@@ -105,7 +105,8 @@ class CollectHook(Hook):
                     probabilities=sample['logits'].double().softmax(0).cpu().numpy())
 
     def _segmentation(self, sample: Any) -> dict[str, Any]:
-        prediction, annotation = (sample.get(key).data[0].cpu().numpy() for key in ('pred_sem_seg', 'gt_sem_seg'))
+        prediction, annotation = (
+            sample.get(key).data[0].long().cpu().numpy() for key in ('pred_sem_seg', 'gt_sem_seg'))
         ignored = leaves(self.data_set)[0].ignore_index
         record = dict(matrix=segmentation.count(prediction, annotation, len(self.classes), ignored))
         logits, labels = sample.get('seg_logits'), sample.gt_sem_seg.data[0].long()

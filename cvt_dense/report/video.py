@@ -6,9 +6,11 @@ import argparse
 import itertools
 import math
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import cv2
 import numpy as np
 import supervision as sv
 from tqdm import tqdm
@@ -43,7 +45,7 @@ def annotate_video(model: Model, path: Path, out: Path, args: argparse.Namespace
         info = sv.VideoInfo.from_video_path(str(path))
     except Exception as error:  # supervision raises no other class
         raise UserError(f'{path} cannot be read as a video.') from error
-    frames = sv.get_video_frames_generator(str(path), stride=args.every)
+    frames = upright_frames(path, args.every)
     first = next(frames, None)
     if first is None:
         raise UserError(f'{path} is a video without a frame that can be read. Give another file.')
@@ -72,6 +74,16 @@ def annotate_video(model: Model, path: Path, out: Path, args: argparse.Namespace
         raise interruption
     return f'{done} frames; frames with ' + (
         ', '.join(f'{name}: {number}' for name, number in seen.most_common()) or 'nothing found')
+
+
+def upright_frames(path: Path, stride: int) -> Iterator[np.ndarray]:
+    """Yield every ``stride``-th frame, turned as the file's header says: phones write frames as their sensor lies."""
+    capture = cv2.VideoCapture(str(path))
+    # OpenCV turns frames itself where it is built to.
+    turns = 0 if capture.get(cv2.CAP_PROP_ORIENTATION_AUTO) else int(capture.get(cv2.CAP_PROP_ORIENTATION_META)) // 90
+    capture.release()
+    for frame in sv.get_video_frames_generator(str(path), stride=stride):
+        yield np.ascontiguousarray(np.rot90(frame, -turns))
 
 
 def _tracker(rate: float, score_thr: float) -> object:

@@ -5,11 +5,12 @@ import time
 from contextlib import suppress
 
 import optuna
-from cvt_dense.curves import Curves
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import MaxTrialsCallback
 from optuna.trial import TrialState
+
+from cvt_dense.engine.curves import Curves
 
 METRIC, TRIALS = 'accuracy/top1', 12
 FOLDS = ['data/fold0', 'data/fold1']  # of tools/convert_data.py --split 0.8,0.2 --seed 0, 1, ...; or one folder

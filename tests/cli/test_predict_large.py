@@ -1,6 +1,8 @@
 """tools/predict.py with large images and videos, and tools/test.py --slice."""
 import csv
 import json
+import math
+import struct
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from mmdet.registry import METRICS
 from PIL import Image
 
 from cvt_dense import inference as api
+from cvt_dense.report.video import upright_frames
 
 FRAMES, RATE = 12, 10.
 
@@ -32,6 +35,21 @@ def write_video(path: Path, shapes: Path, codec: str, frames: int = FRAMES) -> P
 def read_table(path: Path) -> list[dict[str, str]]:
     with open(path, newline='') as file:
         return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize('degrees', [0, 90, 180, 270])
+def test_turned_videos_are_upright(shapes, tmp_path, degrees):
+    """A phone's file holds the frames as its sensor lies, and in its header (tkhd) the rotation."""
+    clip = write_video(tmp_path / 'clip.mp4', shapes, 'mp4v')
+    stored = next(sv.get_video_frames_generator(str(clip)))
+    content = bytearray(clip.read_bytes())
+    cos, sin = (round(f(math.radians(degrees))) * 2**16 for f in (math.cos, math.sin))
+    start = content.find(b'tkhd') + 44
+    content[start:start + 36] = struct.pack('>9i', cos, sin, 0, -sin, cos, 0, 0, 0, 2**30)
+    clip.write_bytes(content)
+    frames = list(upright_frames(clip, 1))
+    assert len(frames) == FRAMES
+    np.testing.assert_array_equal(frames[0], np.rot90(stored, -degrees // 90))
 
 
 def test_video_of_a_detector(nano, shapes, tmp_path):

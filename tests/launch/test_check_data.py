@@ -13,7 +13,8 @@ from PIL import Image
 from templates_edited import recipe
 
 import cvt_dense  # noqa: F401
-from cvt_dense.config.read import redirect_data_root
+from cvt_dense.annotations.data_sets import use_annotations
+from cvt_dense.config.data_sets import redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.checks.config import check_config
@@ -36,7 +37,7 @@ def build(task: str, data: Path, *stages: str, **options: Any) -> dict[str, Any]
     redirect_data_root(cfg, str(data / task))
     init_default_scope(cfg.default_scope)
     stages = stages or ('train', 'val')
-    check_config(cfg, stages)
+    use_annotations(cfg, stages, check_config(cfg, stages))
     return load_datasets(cfg, stages)
 
 
@@ -88,17 +89,21 @@ DETECTION = [
     (None, {CLASSES_OF_TRAINING: 'star'}, 'classes'),
     (None, {CLASSES_OF_TRAINING: CLASSES[:7]}, r'train_dataloader .*roi_head\.bbox_head\.num_classes'),
     (None, dict(train_dataloader__dataset__metainfo=None), 'classes'),  # CocoDataset's own 80
-    (edited(TRAIN, 'annotations', category_id=77), {}, 'category_id 77'),
+    *((lambda data, key=key, value=value: edit(lambda content: [
+        one.update({key: value}) for one in content['annotations']], data), {}, f'train_dataloader.*{key}')
+      for key, value in (('ignore', 1), ('iscrowd', 1), ('area', 0))),
+    (edited(TRAIN, 'images', width=-1, height=-1), {}, r'train_dataloader\.dataset\.ann_file.*width'),
+    (lambda data: edit(lambda content: [one.update(iscrowd=1) for one in content['annotations']], data, VAL), {},
+     'val_dataloader.*crowd'),
     (edited(VAL, 'images', width=99), {}, 'val_dataloader.*99'),
-    *((edited(VAL, 'annotations', **{key: None}), {}, f"'{key}'") for key in ('area', 'iscrowd')),
-    (edited(VAL, 'annotations', segmentation=[[]]), {}, 'val_dataloader'),
-    (lambda data: edit(lambda content: [one.update(area=0) for one in content['annotations']], data), {}, 'no image'),
+    (edited(VAL, 'annotations', bbox=[1, 2, float('nan'), 4]), {}, 'val_dataloader.*instances_val.json.*bbox'),
     (None, dict(val_evaluator__ann_file='{data}/' + TRAIN), r'val_evaluator\.ann_file'),
+    (None, dict(train_dataloader__dataset__filter_cfg__min_size=65), 'train_dataloader.*min_size'),
     *((without_masks(mask), {}, 'train_dataloader.* mask') for mask in (None, [[1, 2, 3, 4]]))]
 SEGMENTATION = [
     (lambda data: fill(data, 9), {}, r'train_dataloader.*\[9\]'),
     (lambda data: fill(data, 9, folder='segmentation/annotations/validation'), {}, r'val_dataloader.*\[9\]'),
-    (lambda data: Image.new('RGB', (64, 64)).save(next((data / MAPS).glob('*.png'))), {}, "mode 'RGB'"),
+    (lambda data: Image.new('RGB', (64, 64)).save(next((data / MAPS).glob('*.png'))), {}, 'png'),
     (lambda data: next((data / MAPS).glob('*.png')).unlink(), {}, '1 of 8 files .*data_prefix'),
     *((lambda data, value=value: fill(data, value, (64, 64), number=None), {}, 'ignored') for value in (0, 255)),
     (None, dict(val_dataloader__dataset__metainfo__classes=(*CLASSES, 'background')), 'order'),
@@ -125,7 +130,7 @@ def test_good_data_pass(data, capsys):
     assert {stage: len(dataset) for stage, dataset in build('segmentation', data).items()} == dict(train=8, val=4)
     edit(remove, data), edit(remove, data, VAL), edited(VAL, 'annotations', image_id=99)(data)
     assert {stage: len(dataset) for stage, dataset in build('detection', data).items()} == dict(train=7, val=4)
-    assert re.search(r'(?s)x\.JPG.*1 of 8 .*filter_empty_gt.*val_dataloader: 1 of .*image_id', capsys.readouterr().out)
+    assert re.search(r'(?s)x\.JPG.*1 of 8 .*filter_empty_gt.*val_dataloader.* 1 of .*image_id', capsys.readouterr().out)
     assert len(build('detection', data, 'val', val_dataloader__dataset__metainfo__classes=CLASSES[:7],
                      model__roi_head__bbox_head__num_classes=7, model__roi_head__mask_head__num_classes=7)['val']) == 4
 
@@ -160,3 +165,33 @@ def test_evaluators_file_may_have_more_images(data):
     shutil.copy(data / VAL, data / 'all.json')
     edit(keep_first, data, VAL)
     assert len(build('detection', data, 'val', val_evaluator__ann_file=str(data / 'all.json'))['val']) == 1
+
+
+@pytest.mark.parametrize('place, values', [
+    *(('annotations', values) for values in (dict(iscrowd=1), dict(category_id=77), dict(segmentation=[[1, 2]]))),
+    *(('annotations', dict(bbox=box)) for box in ([9, 9, 0.5, 9], [9, 9, 0, 9], [5000, 9, 9, 9]))])
+def test_each_loss_has_a_line_in_the_log(data, capsys, place, values):
+    """MMDetection drops all of these without a word."""
+    edited(TRAIN, place, **values)(data)
+    build('detection', data, 'train')
+    lines = [line for line in capsys.readouterr().out.splitlines() if TRAIN[10:] in line and ' 1 of ' in line]
+    assert len(lines) == 1
+
+
+@pytest.mark.parametrize('order', [1, -1])
+@pytest.mark.parametrize('file', [TRAIN, VAL])
+def test_classes_are_mapped_by_name(data, file, order):
+    """MMDetection numbers classes as the file lists them and its table shows them as their ids ascend."""
+    def renumber(content):
+        new = {one['id']: 100 - order * i for i, one in enumerate(content['categories'])}
+        for key, places in (('id', content['categories']), ('category_id', content['annotations'])):
+            for one in places:
+                one[key] = new[one[key]]
+        content['categories'].sort(key=lambda one: order * one['id'])
+
+    expected = [instance['bbox_label'] for dataset in build('detection', data).values() for i in range(len(dataset))
+                for instance in dataset.get_data_info(i)['instances']]
+    edit(renumber, data, file)
+    found = build('detection', data)
+    assert [instance['bbox_label'] for dataset in found.values() for i in range(len(dataset))
+            for instance in dataset.get_data_info(i)['instances']] == expected

@@ -66,13 +66,14 @@ def folder(tmp_path_factory) -> Path:
 
 
 def run(root: Path, name: str, resume: str | None = None):
-    variables = dict(image_size=64, folder='images', batch_size=4, max_epochs=2, warmup_epochs=1)
+    variables = dict(batch_size=4, max_epochs=2, warmup_epochs=1)
     text = (ROOT / 'configs/simmim_cvt_nano.py').read_text().replace("'_base_/", f"'{ROOT}/configs/_base_/")
     for variable, value in variables.items():
         text = re.sub(rf'(?m)^{variable} = .*$', f'{variable} = {value!r}', text)
     config = root / 'simmim_cvt_nano.py'
     config.write_text(text)
-    options = {'model.backbone.arch': dict(ARCH), 'train_dataloader.num_workers': 0,
+    options = {'train_dataloader.dataset.split': 'images',
+               'train_dataloader.dataset.transform.input_size': 64, 'train_dataloader.num_workers': 0,
                'default_hooks.checkpoint.interval': 1, 'default_hooks.logger.interval': 1}
     runner = start_training(TrainFlags(
         config=str(config), work_dir=str(root / name), cfg_options=options, data_root=str(root), resume=resume))
@@ -116,7 +117,7 @@ def test_statistics_are_of_whole_images(folder, trained):
 
 
 def test_weights_start_a_dense_network_and_pictures_are_drawn(folder, trained):
-    backbone = CvT(ARCH, with_cls_token=False,
+    backbone = CvT('cvt-nano',
                    init_cfg=dict(type='Pretrained', checkpoint=str(folder / 'run/epoch_2.pth')))
     backbone.init_weights()
     given = load(folder / 'run/epoch_2.pth')['state_dict']

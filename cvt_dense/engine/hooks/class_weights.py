@@ -5,6 +5,7 @@ from mmengine.runner import Runner
 
 from ...errors import UserError
 from ...registry import HOOKS
+from ..samplers import leaves
 
 IMAGES = 1000  # label maps that are counted at most
 
@@ -23,20 +24,21 @@ class ClassWeightsHook(Hook):
     """
 
     def before_train(self, runner: Runner) -> None:
-        dataset = runner.train_dataloader.dataset
-        steps = getattr(getattr(dataset, 'pipeline', None), 'transforms', ())
-        load = next((step for step in steps if type(step).__name__ == 'LoadAnnotations'), None)
-        classes = getattr(dataset, 'metainfo', {}).get('classes', ())
+        datasets = leaves(runner.train_dataloader.dataset)
+        loads = [step for leaf in datasets for step in getattr(getattr(leaf, 'pipeline', None), 'transforms', ())
+                 if type(step).__name__ == 'LoadAnnotations']
+        classes = getattr(datasets[0], 'metainfo', {}).get('classes', ())
         losses = [module for module in runner.model.modules() if hasattr(module, 'class_weight')
                   and len(classes if module.class_weight is None else module.class_weight) == len(classes)
                   and not (hasattr(module, 'use_mask') and module.use_sigmoid)]  # the binary CrossEntropyLoss
-        if load is None or not losses or not hasattr(dataset, 'ignore_index'):
+        if len(loads) != len(datasets) or not losses or not hasattr(datasets[0], 'ignore_index'):
             raise UserError('ClassWeightsHook: allowed for label maps and a loss of their classes with class_weight.')
         counts = np.zeros(len(classes))
-        for i in range(0, len(dataset), -(-len(dataset) // IMAGES)):
-            labels = load(dataset.get_data_info(i))['gt_seg_map']
-            known = labels[(labels != dataset.ignore_index) & (labels < len(classes))]
-            counts += np.bincount(known, minlength=len(classes))
+        for dataset, load in zip(datasets, loads):
+            for i in range(0, len(dataset), -(-sum(map(len, datasets)) // IMAGES)):
+                labels = load(dataset.get_data_info(i))['gt_seg_map']
+                known = labels[(labels != dataset.ignore_index) & (labels < len(classes))]
+                counts += np.bincount(known, minlength=len(classes))
         fractions = counts / max(counts.sum(), 1)
         weights = 1 / np.sqrt(np.where(counts, fractions, 1))
         weights = np.where(counts, weights / max((fractions * weights).sum(), 1e-12), 1)

@@ -38,9 +38,10 @@ class NonFiniteLossHook(Hook):
         path = os.path.join(runner.work_dir, f'nonfinite_iter{runner.iter + 1}_rank{runner.rank}.pth')
         torch.save(dict(iter=runner.iter, epoch=runner.epoch, seed=runner.seed, outputs=outputs,
                         data_batch=data_batch), path)
+        advice = name_bad_images(data_batch) or ADVICE
         raise UserError(
             f'the loss is not finite at iteration {runner.iter + 1} (epoch {runner.epoch + 1}): {bad}. '
-            f'Training stopped; no checkpoint was written since, the batch is in {path}. {ADVICE}')
+            f'Training stopped; no checkpoint was written since, the batch is in {path}. {advice}')
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         bad = [name for name, value in checkpoint['state_dict'].items()
@@ -49,3 +50,13 @@ class NonFiniteLossHook(Hook):
             raise UserError(
                 f'{len(bad)} weights are not finite after iteration {runner.iter} (first: {bad[0]}). '
                 f'Training stopped and this checkpoint was not written. {ADVICE}')
+
+
+def name_bad_images(data_batch: Any) -> str:
+    """Return a sentence about the images of a batch whose pixels are not finite, '' if all are."""
+    data = data_batch if isinstance(data_batch, dict) else {}
+    inputs = data.get('inputs', ())
+    names = data.get('paths') or [sample.get('img_path') for sample in data.get('data_samples') or ()]
+    bad = [names[i] if i < len(names) else f'number {i}' for i, image in enumerate(inputs)
+           if isinstance(image, torch.Tensor) and not image.isfinite().all()]
+    return f'{len(bad)} input images hold pixels that are NaN or infinite: {bad[:5]}. Write numbers there.' * bool(bad)

@@ -1,9 +1,12 @@
-"""A hook that names the images that cannot be read."""
+"""Skip images that cannot be read, and name and count them."""
 from typing import Any
 
+import numpy as np
+from mmengine.dataset import Compose
 from mmengine.dist import all_gather_object
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
+from torch import Tensor
 
 from ...errors import UserError
 from ...registry import HOOKS
@@ -11,7 +14,10 @@ from ...registry import HOOKS
 
 @HOOKS.register_module()
 class UnreadableImagesHook(Hook):
-    """Name every image that :class:`ImageDataset` could not read, count them, and stop at too many.
+    """Name every image that could not be read, count them, and stop at too many.
+
+    A sample of :class:`ImageDataset` or of a :class:`SkippingPipeline` has ``unreadable``, a line ``path<tab>reason``
+    for each image that was skipped before it.
 
     Args:
         max_share: the run stops when more than this fraction of a data set's images cannot be read.
@@ -35,8 +41,8 @@ class UnreadableImagesHook(Hook):
         if len(known) > self.max_share * total:
             raise UserError(
                 f'{len(known)} of the {total} images for {stage} cannot be read, more than the allowed fraction of '
-                f'{self.max_share:g}. Repair or remove the files named in the warnings above, or raise max_share of '
-                'UnreadableImagesHook in the config.')
+                f'{self.max_share:g}. Repair or remove the files named in the warnings above, or raise '
+                'default_hooks.unreadable_images.max_share.')
 
     def _before_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, mode: str = 'train') -> None:
         if isinstance(data_batch, dict) and any(data_batch.get('unreadable', ())):
@@ -49,3 +55,55 @@ class UnreadableImagesHook(Hook):
         if self.reasons[mode]:
             runner.logger.warning(f'{len(self.reasons[mode])} images for {mode} could not be read so far and were '
                                   'skipped.')
+
+
+class SkippingPipeline(Compose):
+    """A pipeline of MMDetection or MMSegmentation that skips images that cannot be read, as :class:`ImageDataset` does.
+
+    In training the data set draws another image instead. In evaluation a black image takes its place, whose label map
+    is ignored; the objects of a detector count as missed.
+
+    Args:
+        pipeline: transforms.
+        test_mode: whether an evaluation reads the images.
+        channels: of a black image.
+        ignore_index: value of an ignored label map.
+    """
+
+    def __init__(self, pipeline: Compose, test_mode: bool, channels: int = 3, ignore_index: int = 255):
+        super().__init__(pipeline.transforms)
+        self.test_mode, self.channels, self.ignore_index = test_mode, channels, ignore_index
+        self.unreadable: list[str] = []
+
+    def __call__(self, data: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the sample, or None in training if its files cannot be read."""
+        readable = True
+        for step in self.transforms:
+            name = type(step).__name__
+            key = 'img_path' if name.startswith('LoadImage') else 'seg_map_path' if name == 'LoadAnnotations' else ''
+            loads_file = isinstance(data.get(key), str)
+            if readable or not loads_file:
+                try:
+                    data = step(data)
+                except Exception as error:  # each decoder raises its own
+                    if not loads_file:
+                        raise
+                    reason = f'{type(error).__name__}: {error}'.replace('\n', ' ')
+                    self.unreadable.append(f'{data[key]}\t{reason}')
+                    readable = False
+                if data is None or not readable and not self.test_mode:
+                    return None
+            if not readable and loads_file:
+                self._replace(data, key)
+        if isinstance(data.get('inputs'), Tensor):  # packed for MMDetection's and MMSegmentation's preprocessors
+            data['unreadable'], self.unreadable = '\n'.join(self.unreadable), []
+        return data
+
+    def _replace(self, data: dict[str, Any], key: str) -> None:
+        """Put a black image, or an ignored label map, where a file cannot be read."""
+        shape = data.get('ori_shape') or (data.get('height', 256), data.get('width', 256))
+        if key == 'img_path':
+            data.update(img=np.zeros((*shape, self.channels), np.uint8), img_shape=shape, ori_shape=shape)
+        else:
+            data['gt_seg_map'] = np.full(shape, self.ignore_index, np.uint8)
+            data['seg_fields'].append('gt_seg_map')

@@ -2,9 +2,9 @@
 import copy
 import re
 from collections import defaultdict
+from typing import Any
 
 import torch
-from mmengine.dataset import Compose
 from mmengine.dist import all_reduce_dict
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from ...registry import HOOKS
 from ..checkpoint.loaders import copy_loader
+from ..samplers import leaves
 
 MAPS = ('LoadAnnotations', 'LoadPanopticAnnotations')
 
@@ -26,9 +27,6 @@ class ValLossHook(Hook):
     ``EMAHook``), without augmentation, dropout or drop path, and with BatchNorm's stored statistics. Annotations are
     loaded before an image is resized, as in training; MMDetection's and MMSegmentation's test pipelines load them
     afterwards. Boxes and queries that a loss draws at random are the same in each evaluation.
-
-    Raises:
-        AttributeError: the validation set joins several, which have no common pipeline.
     """
 
     priority = 'HIGHEST'  # adds its metrics before other hooks read them, and before EMAHook takes its weights away
@@ -78,19 +76,24 @@ class ValLossHook(Hook):
 
 
 def loader_with_annotations(loader: DataLoader) -> DataLoader:
-    """Return a validation loader whose pipeline loads annotations before the image is resized.
+    """Return a validation loader whose pipelines load annotations before the image is resized."""
+    late = any(type(step).__name__ in MAPS for leaf in leaves(loader.dataset) for step in leaf.pipeline.transforms)
+    return copy_loader(loader, loader.batch_sampler, with_annotations(loader.dataset)) if late else loader
 
-    Args:
-        loader: of a data set with MMDetection's or MMSegmentation's pipeline, or of another one, which is returned.
-    """
-    steps = list(loader.dataset.pipeline.transforms)
-    late = [step for step in steps if type(step).__name__ in MAPS]
-    if not late:
-        return loader
-    first = next(i for i, step in enumerate(steps) if type(step).__name__.startswith('LoadImage'))
-    others = [step for step in steps if step not in late]
-    dataset = copy.copy(loader.dataset)
+
+def with_annotations(dataset: Any) -> Any:
+    """Return a copy of a data set, or of a wrapper with copies inside, that loads annotations before the resize."""
+    dataset = copy.copy(dataset)
     vars(dataset).pop('__getitems__', None)  # SeededSampler's, which reads the original
-    dataset.pipeline = Compose([])
-    dataset.pipeline.transforms = [*others[:first + 1], *late, *others[first + 1:]]
-    return copy_loader(loader, loader.batch_sampler, dataset)
+    if hasattr(dataset, 'datasets'):
+        dataset.datasets = list(map(with_annotations, dataset.datasets))
+    elif hasattr(dataset, 'dataset'):
+        dataset.dataset = with_annotations(dataset.dataset)
+    else:
+        steps = list(dataset.pipeline.transforms)
+        late = [step for step in steps if type(step).__name__ in MAPS]
+        first = next((i for i, step in enumerate(steps) if type(step).__name__.startswith('LoadImage')), -1)
+        others = [step for step in steps if step not in late]
+        dataset.pipeline = copy.copy(dataset.pipeline)
+        dataset.pipeline.transforms = [*others[:first + 1], *late, *others[first + 1:]]
+    return dataset

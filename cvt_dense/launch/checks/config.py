@@ -1,4 +1,4 @@
-"""Check a config and its annotation files before a data set is built.
+"""Check a config before a data set is built.
 
 This module imports no PyTorch, so that a missing folder is reported at once.
 """
@@ -8,15 +8,16 @@ from typing import Any
 
 from mmengine.config import Config
 
+from ...annotations.coco import Annotations
+from ...annotations.data_sets import check_annotations
 from ...config.data_sets import leaf_datasets, metainfo
 from ...config.nodes import dicts, type_name, walk
 from ...console import prints_to_log
 from ...errors import UserError
-from .coco import check_annotations
 
 
-def check_config(cfg: Config, stages: Sequence[str]) -> None:
-    """Run :func:`check_paths`, then all of :data:`CONFIG_CHECKS`.
+def check_config(cfg: Config, stages: Sequence[str]) -> dict[str, Annotations]:
+    """Run :func:`check_paths`, all of :data:`CONFIG_CHECKS`, and :func:`check_annotations`, whose result is returned.
 
     Args:
         cfg: the whole config, with all flags applied.
@@ -29,6 +30,7 @@ def check_config(cfg: Config, stages: Sequence[str]) -> None:
     with prints_to_log():  # packages of data sets are imported, and print then
         for check in CONFIG_CHECKS:
             check(cfg, stages)
+        return check_annotations(cfg, stages)
 
 
 def data_sets_of(cfg: Config, stages: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -83,6 +85,21 @@ def check_heads(cfg: Config, stages: Sequence[str]) -> None:
                                 f'{expected}, or correct metainfo.classes.')
 
 
+def check_single_class(cfg: Config, stages: Sequence[str]) -> None:
+    """Check that a segmentor has two outputs, or one with a sigmoid: softmax over one is always 1.
+
+    Raises:
+        UserError: it has one with softmax.
+    """
+    for path, node in walk({key: cfg.model.get(key) for key in ('decode_head', 'auxiliary_head')}):
+        losses = node.get('loss_decode') or {}
+        single = node.get('num_classes') == 1 and 'loss_cls' not in node
+        if single and not any(loss.get('use_sigmoid') for loss in dicts(losses)):
+            raise UserError(f'model.{path}.num_classes is 1: softmax over a single class is always 1, and nothing is '
+                            "learnt. Give two classes, such as ('background', 'road'); or those and out_channels=1 "
+                            'with loss_decode.use_sigmoid=True for a single output.')
+
+
 def _predicting_heads(model: dict[str, Any]) -> Iterator[tuple[str, int]]:
     """Yield the place and num_classes of the heads of boxes and masks and of the last decode head.
 
@@ -98,4 +115,4 @@ def _predicting_heads(model: dict[str, Any]) -> Iterator[tuple[str, int]]:
             yield path, node['num_classes']
 
 
-CONFIG_CHECKS = [check_heads, check_annotations]  # each takes cfg and stages
+CONFIG_CHECKS = [check_single_class, check_heads]  # each takes cfg and stages

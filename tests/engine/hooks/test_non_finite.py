@@ -14,6 +14,15 @@ def test_weights_that_are_not_finite_are_not_saved():
         NonFiniteLossHook().before_save_checkpoint(SimpleNamespace(iter=5), dict(state_dict=state_dict))
 
 
+def test_images_that_are_not_finite_are_named(tmp_path):
+    batch = dict(inputs=[torch.zeros(3, 2, 2), torch.full((3, 2, 2), torch.nan)],
+                 data_samples=[dict(img_path='good.tif'), dict(img_path='bad.tif')])
+    runner = SimpleNamespace(work_dir=str(tmp_path), iter=0, epoch=0, rank=0, seed=0)
+    with pytest.raises(UserError, match=r'pixels.*bad\.tif') as caught:
+        NonFiniteLossHook().after_train_iter(runner, 0, batch, dict(loss=torch.tensor(torch.nan)))
+    assert 'good.tif' not in str(caught.value)
+
+
 def test_a_file_is_counted_once_whatever_the_reason():
     """Pillow's reason for a file read through a backend contains a memory address."""
     warnings = []

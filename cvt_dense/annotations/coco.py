@@ -1,0 +1,296 @@
+"""Read a file in COCO's format, once.
+
+What learns, scores, draws or converts such a file uses the content of :class:`Annotations` alone. MMDetection and
+pycocotools test nothing: text, null or NaN end a run late or count as hits, and other objects are lost in silence.
+"""
+import difflib
+import json
+import math
+import os
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+
+from ..images import files_below, find_missing
+
+MANY = 0.1  # fraction of the boxes from which on a fault is one of the whole file
+
+
+def finite(values: Sequence[Any]) -> bool:
+    """Return whether all values are finite numbers."""
+    try:
+        return math.isfinite(sum(values))  # each is a number then
+    except (TypeError, OverflowError):
+        return False
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str) or finite([value]) and value == int(value)
+
+
+def _is_segmentation(value: Any) -> bool:
+    """Return whether a value is empty, polygons or run lengths; uncompressed ones are a list."""
+    if isinstance(value, list):
+        return all(isinstance(polygon, list) and len(polygon) % 2 == 0 and finite(polygon) for polygon in value)
+    if not isinstance(value, dict):
+        return not value
+    counts = value.get('counts')
+    return isinstance(counts, str) or isinstance(counts, list) and {*map(type, counts)} == {int} and min(counts) >= 0
+
+
+Test = tuple[Callable[[Any], bool], str]
+ID: Test = _is_id, 'a whole number or text'
+NAME: Test = lambda value: isinstance(value, str) and bool(value), 'text'
+SIDE: Test = lambda value: finite([value]) and value >= 1 and value == int(value), 'a whole number of pixels from 1'
+FLAG: Test = lambda value: value in (0, 1), '0 or 1'
+BOX: Test = lambda value: isinstance(value, list) and len(value) == 4 and finite(value), 'four finite numbers'
+FIELDS: dict[str, dict[str, Test]] = dict(
+    images=dict(id=ID, file_name=NAME, width=SIDE, height=SIDE),
+    categories=dict(id=ID, name=NAME),
+    annotations=dict(
+        id=ID, image_id=ID, category_id=ID, bbox=BOX, area=(lambda value: finite([value]), 'a finite number'),
+        iscrowd=FLAG, ignore=FLAG, segmentation=(
+            _is_segmentation, 'a list of polygons, each an even number of finite coordinates, or run lengths')))
+DEFAULTS = dict(iscrowd=0, ignore=0, segmentation=None, area=0)
+
+
+class Annotations:
+    """The content of a file in COCO's format, of which every entry can be learnt, scored and drawn.
+
+    Boxes are cut to their image; an object that is ignored is a crowd, which is neither learnt nor scored; each object
+    has ``iscrowd``, and a segmentation only if it has a polygon of three points or run lengths.
+
+    Args:
+        content: the parsed file, which is changed.
+        folder: folder of its images, to find those whose names are spelt otherwise; None: they are not looked for.
+
+    Attributes:
+        content: ``images``, ``annotations`` and ``categories`` as lists of dicts.
+        changed: whether it differs from what the file holds.
+        total: number of annotations in the file.
+        images: the images by id.
+        classes: names of the learnt categories by id, from :meth:`use_classes` on.
+        counts: ids of the annotations that are changed or left out, by the reason.
+
+    Raises:
+        ValueError: a value that has no meaning, with the id of its entry; or the whole file means something else.
+    """
+
+    def __init__(self, content: Any, folder: str | None = None):
+        if not isinstance(content, dict):
+            raise ValueError('it is no object with "images", "annotations" and "categories"')
+        self.content, self.changed = content, False
+        self.counts: dict[str, list[Any]] = defaultdict(list)
+        content.setdefault('annotations', [])  # COCO's files of test images have none
+        self.classes: dict[Any, str] = {}
+        for place in FIELDS:
+            _check_fields(place, content.get(place))
+        for place, key in (('images', 'image_id'), ('categories', 'category_id')):
+            ids = [one['id'] for one in content[place]] + [one[key] for one in content['annotations']]
+            if {*map(type, ids)} > {str}:
+                raise ValueError(f'the ids of "{place}" and the {key} of "annotations" are text and numbers, e.g. '
+                                 f'{next(one for one in ids if isinstance(one, str))!r}; write one kind')
+        self.total = len(content['annotations'])
+        self.images = {one['id']: one for one in content['images']}
+        self._spell_file_names(folder)
+        self._keep_objects()
+        self._cut_boxes()
+        self._clean_segmentations()
+        self.changed |= len(content['annotations']) < self.total
+        if any(isinstance(one['id'], str) or one['id'] < 1 for one in content['annotations']):
+            for number, one in enumerate(content['annotations'], 1):  # pycocotools takes 0 for "missed"
+                self.change(one, id=number)
+
+    def change(self, entry: dict[str, Any], **values: Any) -> None:
+        """Change an entry of the content."""
+        entry.update(values)
+        self.changed = True
+
+    def _spell_file_names(self, folder: str | None) -> None:
+        images = self.content['images']
+        if folder is not None:
+            missing = set(find_missing(os.path.join(folder, one['file_name']) for one in images))
+            there = {spelling(os.path.relpath(path, folder)): path for path in files_below(folder)} if missing else {}
+            for one in images if missing else ():
+                path = there.get(spelling(one['file_name']))
+                if path and os.path.join(folder, one['file_name']) in missing:
+                    self.change(one, file_name=os.path.relpath(path, folder))
+        number = Counter(os.path.normpath(one['file_name']) for one in images)
+        twice = [one['id'] for one in images if number[os.path.normpath(one['file_name'])] > 1]
+        if twice:
+            raise ValueError(f'images {twice[:5]} have the same file_name {self.images[twice[0]]["file_name"]!r}, so '
+                             'one would get the objects of another; name the file of each, with its folder')
+
+    def _keep_objects(self) -> None:
+        categories = {one['id'] for one in self.content['categories']}
+        kept = []
+        for one in self.content['annotations']:
+            attributes = one.get('attributes')
+            turned = attributes.get('rotation') if isinstance(attributes, dict) else 0
+            if turned and (not finite([turned]) or turned % 180):
+                raise ValueError(f'annotation {one["id"]!r} has attributes.rotation={turned!r}, but a bbox is not '
+                                 'turned; export polygons, or boxes around the turned ones')
+            reason = ('have an image_id that no image has' if one['image_id'] not in self.images else
+                      'have a category_id that no category has' if one['category_id'] not in categories else
+                      'have a bbox without area' if min(one['bbox'][2:]) <= 0 else '')
+            if reason:
+                self.counts[f'{reason}, and are left out'].append(one['id'])
+                continue
+            if one.get('ignore') or not {'iscrowd', 'area'} <= one.keys():
+                self.change(one, iscrowd=int(bool(one.get('iscrowd') or one.get('ignore'))), ignore=0,
+                            area=one.get('area', one['bbox'][2] * one['bbox'][3]))
+            kept.append(one)
+        self.content['annotations'] = kept
+
+    def _cut_boxes(self) -> None:
+        objects = self.content['annotations']
+        boxes = np.array([one['bbox'] for one in objects], float).reshape(-1, 4)
+        sizes = np.array([[image['width'], image['height']] for image in (
+            self.images[one['image_id']] for one in objects)], float).reshape(-1, 2)
+        start, end = boxes[:, :2], boxes[:, :2] + boxes[:, 2:]
+        before, after = (start < -1).any(1), (end > sizes + 1).any(1)
+        relative = ((boxes <= 1) & (boxes >= 0)).all(1)
+        for wrong, suspicion in ((relative, 'have numbers from 0 to 1 alone: they are relative'), (
+                after, 'end outside of their image, while few begin outside: they are corners or centres instead of '
+                       'corner and size, or pixels of another size of the image')):
+            number = int(wrong.sum())
+            if number > max(3, MANY * len(boxes)) and before.sum() <= MANY * number:
+                one = objects[wrong.argmax()]
+                image = self.images[one['image_id']]
+                raise ValueError(f'{number} of {len(boxes)} boxes {suspicion}, e.g. annotation {one["id"]!r}, bbox '
+                                 f'{one["bbox"]} of an image of {image["width"]}x{image["height"]} pixels. Write bbox '
+                                 'as [x, y, width, height] in pixels, where x and y are the corner at the top left')
+        cut_start, cut_end = np.clip(start, 0, sizes), np.clip(end, 0, sizes)
+        gone = (cut_end <= cut_start).any(1)
+        for i in np.flatnonzero(gone | before | after).tolist():
+            self.counts['lie outside of their image, and are left out' if gone[i] else
+                        'reach beyond their image by more than a pixel, and are cut'].append(objects[i]['id'])
+            box = [*cut_start[i].tolist(), *(cut_end[i] - cut_start[i]).tolist()]
+            self.change(objects[i], bbox=box, area=min(objects[i]['area'], box[2] * box[3]))
+        self.content['annotations'] = [one for one, outside in zip(objects, gone.tolist()) if not outside]
+
+    def _clean_segmentations(self) -> None:
+        for one in self.content['annotations']:
+            mask, image = one.get('segmentation'), self.images[one['image_id']]
+            if isinstance(mask, dict):
+                size = [image['height'], image['width']]
+                if mask.get('size') != size or _pixels(mask['counts']) != size[0] * size[1]:
+                    raise ValueError(f'annotation {one["id"]!r} has run lengths of the size {mask.get("size")!r} and '
+                                     f'{_pixels(mask["counts"])} pixels, but image {image["id"]!r} needs '
+                                     f'[height, width] = {size}')
+            elif mask and min(map(len, mask)) < 6:
+                self.change(one, segmentation=[polygon for polygon in mask if len(polygon) >= 6])
+                if one['segmentation']:
+                    self.counts['have polygons of fewer than three points, which are left out'].append(one['id'])
+
+    def use_classes(self, classes: Sequence[str], masks: bool = False) -> None:
+        """Give the categories such numbers that MMDetection and pycocotools show each class in its place.
+
+        Args:
+            classes: names of the classes that are learnt, by number.
+            masks: whether masks are needed: an object without one becomes a crowd, whose mask is its box.
+
+        Raises:
+            ValueError: a class is no category, or has two; or no object has a mask.
+        """
+        categories = self.content['categories']
+        names = [one['name'] for one in categories]
+        unknown = [name for name in classes if name not in names]
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], names, 1)
+            raise ValueError(f'metainfo.classes has {unknown[:5]}, which are no categories of the file. ' + (
+                f'Did you mean {near[0]!r}? ' if near else '') + f'It has {len(names)}: {names[:20]}. A single class '
+                "needs a comma, ('cat', )")
+        for where, given in (('the file has two categories', names), ('metainfo.classes has two', list(classes))):
+            twice = [name for name in classes if given.count(name) > 1]
+            if twice:
+                raise ValueError(f'{where} with the name {twice[0]!r}; rename one or remove it')
+        self._number_categories(list(classes))
+        if not masks:
+            return
+        bare = [one for one in self.content['annotations'] if not one.get('segmentation')]
+        self.counts['have no mask of three points or more, which the pipeline loads (with_mask), and are ignored; '
+                    'fasterrcnn_cvt13_custom.py learns from boxes alone'] += [one['id'] for one in bare]
+        for one in bare:
+            x, y, w, h = one['bbox']
+            self.change(one, iscrowd=1, segmentation=[[x, y, x + w, y, x + w, y + h, x, y + h]])
+
+    def _number_categories(self, classes: list[str]) -> None:
+        """Sort the categories by their ids, which change only if those of the classes do not ascend."""
+        categories = self.content['categories']
+        ids = {one['name']: one['id'] for one in categories}
+        wanted = [ids[name] for name in classes]
+        if wanted == sorted(wanted):
+            ordered = sorted(categories, key=lambda one: one['id'])
+        else:
+            ordered = sorted(categories, key=lambda one: (
+                classes.index(one['name']) if one['name'] in classes else len(classes)))
+            new = {one['id']: number for number, one in enumerate(ordered, 1)}
+            for one in self.content['annotations']:
+                one['category_id'] = new[one['category_id']]
+            for one in ordered:
+                self.change(one, id=new[one['id']])
+        self.changed |= ordered != categories
+        self.content['categories'] = ordered
+        self.classes = {one['id']: one['name'] for one in ordered if one['name'] in set(classes)}
+
+
+def read(file: str | os.PathLike, folder: str | None = None) -> Annotations:
+    """Return the content of a file in COCO's format; see :class:`Annotations`.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not in COCO's format; the message names the file.
+    """
+    with open(file, 'rb') as opened:
+        data = opened.read()
+    try:
+        found = Annotations(json.loads(data), folder)  # Python finds out about UTF-16 and byte order marks
+    except ValueError as error:
+        raise ValueError(f'{str(file)!r} is not in COCO format: {error}.') from error
+    found.changed |= not data.lstrip().startswith(b'{')
+    return found
+
+
+def spelling(name: str) -> str:
+    """Return the same text for the paths that Windows, browsers and macOS make of one."""
+    return str(PurePosixPath(unicodedata.normalize('NFC', unquote(name.replace('\\', '/')))))
+
+
+def _check_fields(place: str, entries: Any) -> None:
+    if not isinstance(entries, list) or {*map(type, entries)} - {dict}:
+        raise ValueError(f'"{place}" is no list of objects')
+    for key, (allowed, needed) in FIELDS[place].items():
+        default = DEFAULTS.get(key)
+        wrong = [i for i, one in enumerate(entries) if key not in DEFAULTS and key not in one
+                 or not allowed(one.get(key, default))]
+        if wrong:
+            one = entries[wrong[0]]
+            raise ValueError(f'{len(wrong)} of {len(entries)} {place} have no valid {key!r}, which is {needed}; e.g. '
+                             f'that with the id {one.get("id")!r} has {key}={str(one.get(key))[:200]}')
+    numbers = Counter(one['id'] for one in entries)
+    twice = [value for value, number in numbers.items() if number > 1]
+    if twice:
+        raise ValueError(f'several {place} have the id {twice[0]!r}, and all but one would be lost')
+
+
+def _pixels(counts: str | list[int]) -> int:
+    """Return the sum of run lengths, which COCO compresses as differences of numbers of 5 bits a character."""
+    if isinstance(counts, list):
+        return sum(counts)
+    bits = np.frombuffer(counts.encode(), np.uint8).astype(np.int64) - 48
+    ends = np.flatnonzero(bits & 32 == 0)
+    if not len(ends) or ends[-1] != len(bits) - 1 or bits.min() < 0 or bits.max() > 63:
+        return -1
+    lengths = np.diff(ends, prepend=-1)
+    place = 5 * (np.arange(len(bits)) - np.repeat(ends + 1 - lengths, lengths)) % 64
+    values = np.add.reduceat((bits & 31) << place, ends + 1 - lengths)
+    values -= np.where(bits[ends] & 16, 32 << place[ends], 0)  # the highest bit is the sign
+    for first in (1, 2):
+        values[first::2] = values[first::2].cumsum()
+    return int(values.sum()) if values.min() >= 0 else -1
