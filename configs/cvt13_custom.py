@@ -46,4 +46,4 @@ train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
     max_iters, batch_size, 'accuracy/top1', patience)
 optim_wrapper = dict(optimizer=dict(lr=1e-3 if arch == 'cvt-nano' else 1e-4), clip_grad=dict(max_norm=1.))
 auto_scale_lr = dict(enable=True, base_batch_size=32 if arch == 'cvt-nano' else 64)
-custom_hooks = [dict(type='cvt_dense.UnreadableImagesHook', max_share=0.05)]
+custom_hooks = []  # without the averaged weights of _base_

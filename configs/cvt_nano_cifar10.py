@@ -55,6 +55,5 @@ param_scheduler = [
 custom_hooks = [
     dict(type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=5e-3, gamma=10, update_buffers=True),
     dict(type='cvt_dense.RawWeightsHook'),
-    dict(type='cvt_dense.UnreadableImagesHook', max_share=0.05),
 ]
 default_hooks = dict(checkpoint=dict(interval=5))

@@ -46,6 +46,5 @@ custom_hooks = [
     dict(type='cvt_dense.ProgressiveSizeHook', sizes={0: 32, 12: 48, 23: None}),
     dict(type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=2e-3, gamma=10, update_buffers=True),
     dict(type='cvt_dense.RawWeightsHook'),
-    dict(type='cvt_dense.UnreadableImagesHook', max_share=0.05),
 ]
 default_hooks = dict(checkpoint=dict(interval=2))

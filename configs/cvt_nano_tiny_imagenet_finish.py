@@ -16,7 +16,6 @@ param_scheduler = [
 custom_hooks = [
     dict(type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=5e-3, gamma=10, update_buffers=True),
     dict(type='cvt_dense.RawWeightsHook'),
-    dict(type='cvt_dense.UnreadableImagesHook', max_share=0.05),
 ]
 default_hooks = dict(checkpoint=dict(interval=1))
 load_from = 'work_dirs/cvt_nano_tiny_imagenet/epoch_28.pth'

@@ -18,9 +18,6 @@ param_scheduler = [
     dict(type='CosineAnnealingLR', eta_min_ratio=1e-2, begin=warmup_epochs, end=max_epochs,
          T_max=max_epochs - warmup_epochs, convert_to_iter_based=True)
 ]
-custom_hooks = [
-    dict(type='cvt_dense.BatchNormStatisticsHook'),
-    dict(type='cvt_dense.UnreadableImagesHook', max_share=0.05)
-]
+custom_hooks = [dict(type='cvt_dense.BatchNormStatisticsHook')]
 default_hooks = dict(checkpoint=dict(save_best=None))
 val_cfg = test_cfg = None

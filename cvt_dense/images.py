@@ -75,7 +75,7 @@ class Header:
         dtype: type of a stored value, such as 'uint8' or 'float32'; 'uint4' has fewer bits.
         channels: number of stored channels; 1 for the indices of a palette.
         layout: what tells the channels apart from usual ones: 'alpha', of a TIFF file also 'extra' (a channel beside
-            the colours), 'bands' (no colours), 'pages' (of full size); else ''.
+            the colours), 'bands' (no colours), 'pages' (``size`` is one page's, perhaps not the image's); else ''.
     """
     format: str
     size: tuple[int, int]
@@ -202,8 +202,7 @@ def explain_loss(header: Header, reader: Any = None, *paths: str | Path) -> str 
     """
     decoder = 'open_image' if reader is None else getattr(reader, 'imdecode_backend', None) or 'cv2'
     if header.format == 'NPY' or getattr(reader, 'color_type', 'color') == 'unchanged' or decoder == 'tifffile':
-        planar = header.layout == 'pages'
-        return None if not planar else 'it has a page for each channel: write (height, width, channels)'
+        return None
     advice = 'Save 8 bits, or 16 bits without a sign' if reader is None else RAW_READER
     pixels = f'it holds {header.channels} channel{"s" * (header.channels > 1)} of {header.dtype}'
     if not header.dtype.startswith('uint') or header.bits > 16 or header.bits > 8 and decoder == 'pillow':

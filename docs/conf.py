@@ -9,6 +9,7 @@ CONTENTS = {  # the navigation: captions, and pages in the order of the index
     'Get started': 'get_started/', 'Guides': 'guides/', 'Reference': '(generated|reference)/',
     'Results': '(results/|model_card)',
     'The project': '(design|questions)'}
+OUTSIDE = ('configs', 'tools')
 
 project = 'cvt_dense'
 release = cvt_dense.__version__
@@ -24,16 +25,17 @@ myst_heading_anchors = 3
 suppress_warnings = ['config.cache']
 
 
-def copy_recipes(app):
-    """Copy configs/README.md, to which pages link, since Sphinx reads no pages outside of its folder."""
-    page = (DOCS.parent / 'configs/README.md').read_text().replace('](../docs/', '](../')
+def copy_pages(app):
+    """Copy the pages outside of this folder to which others link, since Sphinx does not read them there."""
     (DOCS / 'generated').mkdir(exist_ok=True)
-    (DOCS / 'generated/recipes.md').write_text(page)
+    for folder in OUTSIDE:
+        page = (DOCS.parent / folder / 'README.md').read_text()
+        (DOCS / f'generated/{folder}.md').write_text(page.replace('](../docs/', '](../'))
 
 
 def adapt_page(app, docname, source):
-    """Lead links to the copy, and add the navigation to the index."""
-    source[0] = re.sub(r'\]\((\.\./)+configs/README.md', '](/generated/recipes.md', source[0])
+    """Lead links to these copies, and add the navigation to the index."""
+    source[0] = re.sub(rf'\]\((\.\./)+({"|".join(OUTSIDE)})/README\.md', r'](/generated/\2.md', source[0])
     if docname == 'index':
         pages = dict.fromkeys(re.findall(r'\]\(/?([\w/]+)\.md\)', source[0]))
         for caption, pattern in CONTENTS.items():
@@ -42,5 +44,5 @@ def adapt_page(app, docname, source):
 
 
 def setup(app):
-    app.connect('builder-inited', copy_recipes)
+    app.connect('builder-inited', copy_pages)
     app.connect('source-read', adapt_page)

@@ -11,9 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import redirect_stdout, suppress
 from importlib import import_module
-from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,16 +20,14 @@ import yaml
 from mmengine.config import Config
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / 'README.md', ROOT / 'configs/README.md', *sorted(
+PAGES = [ROOT / 'README.md', ROOT / 'configs/README.md', ROOT / 'tools/README.md', *sorted(
     page for page in (ROOT / 'docs').rglob('*.md') if page.parent.name not in ('generated', '_build'))]
 BLOCK = re.compile(r'(<!-- begin ([\w-]+) -->\n)(.*?)(<!-- end \2 -->)', re.S)
 TASKS = {'mmdet': 'Detection', 'mmseg': 'Segmentation'}  # by default_scope
 COMMANDS = {'Train and test': ('train', 'test', 'predict'), 'Data and mistakes': ('browse', 'diagnose', 'convert_data'),
             'Deploy': ('publish', 'export', 'convert_checkpoint'),
-            'Look inside and measure': ('attention', 'plot', 'get_flops', 'benchmark model', 'benchmark data',
-                                        'benchmark parts')}
-API = {'cvt_dense.inference': 'Predictions', 'cvt_dense.engine': 'Hooks and optimizer wrappers',
-       'cvt_dense.report.attention': 'Attention'}
+            'Look inside and measure': ('attention', 'plot', 'get_flops', 'benchmark')}
+API = {'cvt_dense.inference': 'Predictions', 'cvt_dense.engine': 'Hooks and optimizer wrappers'}
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -208,17 +204,15 @@ def exported_files() -> str:
 
 def flags(command: str) -> dict[str, str]:
     """Return the meaning of every argument of a command, as its --help has it, by the argument's name."""
-    tool, *subcommand = command.split()
-    with redirect_stdout(StringIO()) as printed, suppress(SystemExit):
-        import_module(f'cvt_dense.cli.{tool}').build_parser().parse_args([*subcommand, '--help'])
-    found = re.findall(r'^  ([^\s{]\S*(?: \S+)*)(?:\s+(\S.*))?$', printed.getvalue(), re.M)
-    return {name: text for name, text in found if not name.startswith('-h')}
+    with patch.dict(os.environ, COLUMNS='10000'):  # argparse's width of lines
+        text = import_module(f'cvt_dense.cli.{command}').build_parser().format_help()
+    found = re.findall(r'^  ([^\s{]\S*(?: \S+)*)(?:\s+(\S.*))?$', text, re.M)
+    return {name: meaning for name, meaning in found if not name.startswith('-h')}
 
 
 def commands() -> str:
     """Return the flags of every command; those that several commands have stand at the top only."""
-    with patch.dict(os.environ, COLUMNS='10000'):  # argparse's width of lines
-        by_command = {command: flags(command) for names in COMMANDS.values() for command in names}
+    by_command = {command: flags(command) for names in COMMANDS.values() for command in names}
     shared = Counter(pair for found in by_command.values() for pair in found.items())
     common = {name: text for (name, text), count in shared.items() if count > 1}
     lines = ['Several commands have these arguments:', '', *map(argument, common, common.values())]
@@ -228,9 +222,8 @@ def commands() -> str:
             own = {name: text for name, text in by_command[command].items()
                    if name not in common or name.startswith('--') and text != common[name]}
             also = ', '.join(f'`{name.split()[0]}`' for name in by_command[command] if name not in own)
-            tool, *subcommand = command.split()
-            about = '' if subcommand else plain(inspect.getdoc(import_module(f'cvt_dense.cli.{tool}')).split('\n\n')[0])
-            lines.append(f'- **{" ".join([f"{tool}.py", *subcommand])}** {about} Arguments: {also}')
+            about = plain(inspect.getdoc(import_module(f'cvt_dense.cli.{command}')).split('\n\n')[0])
+            lines.append(f'- **{command}.py** {about}' + (f' Arguments: {also}' if also else ''))
             lines += [f'  {argument(name, text)}' for name, text in own.items()]
     return '\n'.join(lines) + '\n'
 

@@ -7,6 +7,7 @@ default_hooks = dict(
     sampler_seed=dict(type='DistSamplerSeedHook'),
     seed=dict(type='cvt_dense.SeedHook'),
     nonfinite_loss=dict(type='cvt_dense.NonFiniteLossHook'),
+    unreadable_images=dict(type='cvt_dense.UnreadableImagesHook', max_share=0.05),
     head_classes=dict(type='cvt_dense.HeadClassesHook'),
     summary=dict(type='cvt_dense.SummaryHook'))
 

@@ -12,7 +12,6 @@ from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.registry import DATASETS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
-from ..config.nodes import type_name
 from ..console import prints_to_log
 from ..engine import SkippingPipeline
 from ..engine.runner import CvTRunner, RunnerMixin
@@ -131,9 +130,8 @@ def build_runner(cfg: Config, user_cfg: Config, datasets: dict[str, Any]) -> Run
     runner_class = CvTRunner if base is Runner else type(base.__name__, (RunnerMixin, base), {})
     names = [name for name in inspect.signature(runner_class.__init__).parameters if name in cfg]
     arguments = {name: copy.deepcopy(cfg[name]) for name in names}
-    hooks = arguments.get('custom_hooks') or []
-    if 'UnreadableImagesHook' not in map(type_name, [*hooks, *(cfg.get('default_hooks') or {}).values()]):
-        arguments['custom_hooks'] = [*hooks, dict(type='cvt_dense.UnreadableImagesHook')]
+    arguments['default_hooks'] = dict(
+        dict(unreadable_images=dict(type='cvt_dense.UnreadableImagesHook')), **arguments.get('default_hooks') or {})
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
         arguments[f'{stage}_dataloader'] = dict(arguments[f'{stage}_dataloader'], dataset=dataset)
     with warnings.catch_warnings():

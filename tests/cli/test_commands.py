@@ -14,6 +14,6 @@ def test_commands_are_named_as_the_files_and_on_their_page():
     for name in files:
         assert load_tool(name).main.__module__ == f'cvt_dense.cli.{name}'
         assert f'from cvt_dense.cli.{name} import main' in (ROOT / f'tools/{name}.py').read_text()
-    page = (ROOT / 'docs/reference/command_lines.md').read_text()
+    page = (ROOT / 'tools/README.md').read_text()
     assert set(re.findall(r'^- \*\*(\w+)\.py', page, re.M)) == files - CHECKOUT_ONLY
     assert all(f'`{name}.py`' in page for name in CHECKOUT_ONLY)

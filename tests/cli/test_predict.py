@@ -192,17 +192,22 @@ def test_mistakes(nano, shapes, tmp_path, changes, words):
     assert words in output and 'Traceback' not in output and not (tmp_path / 'out').exists()
 
 
-def test_folders_and_names(tmp_path):
-    for name in ('a/x.png', 'a/y.JPG', 'a/note.txt', 'b/x.jpg', 'x_2.png'):
+def test_folders_and_names(tmp_path, capsys):
+    hidden = 'a/._x.png', 'a/.x.png', '.ipynb_checkpoints/x.png', '__MACOSX/x.png'
+    for name in ('a/x.png', 'a/y.JPG', 'a/note.txt', 'b/x.jpg', 'x_2.png', *hidden):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     images = tool.find_images([str(tmp_path / 'a'), str(tmp_path / 'b/x.jpg'), str(tmp_path / 'x_2.png')])
     assert [str(path.relative_to(tmp_path)) for path in images] == ['a/x.png', 'a/y.JPG', 'b/x.jpg', 'x_2.png']
+    assert re.search('a: 1 files', capsys.readouterr().out)
     names = [path.name for path in tool.name_pictures(images, tmp_path / 'out')]
     assert names == ['a_x.png', 'a_y.png', 'b_x.png', f'{tmp_path.name}_x_2.png']
     assert tool.name_pictures(images[:1] * 2, tmp_path / 'out')[1].name == 'a_x_2.png'
     (tmp_path / 'x_2.png').unlink()
     assert len(tool.find_images([str(tmp_path)])) == 3  # class folders
+    for name in ('c.jfif', 'c.gif', 'c.npy'):
+        (tmp_path / 'b' / name).touch()
+    assert [path.name for path in tool.find_images([str(tmp_path / 'b')])] == ['c.gif', 'c.jfif', 'x.jpg']
     (tmp_path / 'empty').mkdir()
     with pytest.raises(UserError, match='empty'):
         tool.find_images([str(tmp_path / 'empty')])

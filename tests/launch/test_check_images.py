@@ -13,6 +13,7 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from PIL import Image
 from templates_edited import write_template
+from tiny_training import write_config
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
@@ -132,6 +133,12 @@ def test_read_with_a_word(tmp_path, capsys, name):
     assert sample['inputs'].float().std() > 30 and re.search(said, capsys.readouterr().out)
 
 
+def test_arrays_of_many_pages_are_read(tmp_path):
+    """tifffile writes an array (H, W, 6) as H pages, unless it is told otherwise, and reads it back."""
+    write(tmp_path, tiff(lambda a: np.dstack([a, a]).astype(np.uint16)))
+    assert build(tmp_path, **MULTI, mean=(1., ) * 6, std=(1., ) * 6)['val'][0]['inputs'].shape == (6, *SIZE)
+
+
 def test_palettes_of_few_bits_are_class_numbers(tmp_path):
     def palette(labels: np.ndarray, path: str) -> None:
         image = Image.fromarray(labels, 'P')
@@ -160,10 +167,9 @@ def test_unreadable_images_are_skipped_and_counted(tmp_path, content):
         (tmp_path / f'images/{split}/im1.jpg').write_bytes(content)
     config = template(tmp_path, max_iters=6)
     output = run_tool('train', config, '--work-dir', tmp_path / 'run', rc=2)  # a quarter of the images
-    assert 'im1.jpg' in output and 'max_share' in output
-    more = "custom_hooks = [dict(type='cvt_dense.UnreadableImagesHook', max_share=0.5)]\n"
-    config.write_text(config.read_text() + more)
-    output = run_tool('train', config, '--work-dir', tmp_path / 'run')
+    assert 'im1.jpg' in output and 'unreadable_images' in output
+    share = 'default_hooks.unreadable_images.max_share=0.5'
+    output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--cfg-options', share)
     for split in ('train', 'val'):
         assert re.search(rf'{split}/im1.jpg \(', output) and f'1 images for {split} could not be read' in output
 
@@ -175,6 +181,20 @@ def test_test_batches_of_several_sizes(tmp_path):
     build(tmp_path)
     with pytest.raises(UserError, match='val_dataloader.*batch_size'):
         build(tmp_path, {'val_dataloader.batch_size': 2})
+
+
+def test_fewer_images_than_a_batch(tmp_path):
+    config = write_config(tmp_path)
+    assert 'batch_size' in run_tool('train', config, '--work-dir', tmp_path / 'run', '--cfg-options',
+                                    'train_dataloader.batch_size=37', rc=2)
+
+
+def test_sixteen_bits_of_class_folders(tmp_path):
+    """Twelve bits in sixteen would be read as 0 to 15."""
+    config = write_config(tmp_path)
+    for path in (tmp_path / 'data').rglob('*.png'):
+        Image.fromarray(np.asarray(Image.open(path))[..., 0].astype(np.uint16) * 16).save(path)
+    assert 'uint16' in run_tool('train', config, '--work-dir', tmp_path / 'run', rc=2)
 
 
 def test_batch_norm_over_one_value(tmp_path):

@@ -30,5 +30,4 @@ param_scheduler = [
 custom_hooks = [
     dict(type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=1e-4, gamma=10, update_buffers=True),
     dict(type='cvt_dense.RawWeightsHook'),
-    dict(type='cvt_dense.UnreadableImagesHook', max_share=0.05),
 ]

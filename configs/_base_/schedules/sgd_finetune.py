@@ -22,4 +22,3 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=1e-3, by_epoch=False, begin=0, end=100),
     dict(type='CosineAnnealingLR', eta_min=0., begin=0, end=max_epochs, T_max=max_epochs, convert_to_iter_based=True)
 ]
-custom_hooks = [dict(type='cvt_dense.UnreadableImagesHook', max_share=0.05)]

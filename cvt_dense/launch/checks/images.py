@@ -121,11 +121,11 @@ def check_images(infos: dict[str, dict[str, Any]], reader: Any, cfg: Config, whe
     # mmcv reads formats that Pillow does not: all are read, where it reads a sample.
     if all(isinstance(load(infos[path], reader), np.ndarray) for path in unknown[:SAMPLE]):
         unreadable = {path: reason for path, reason in unreadable.items() if path not in unknown}
-    hook = next((node for node in cfg.get('custom_hooks') or () if type_name(node) == 'UnreadableImagesHook'), {})
-    if len(unreadable) > hook.get('max_share', 0.05) * len(paths) or len(unreadable) == len(paths):
+    share = ((cfg.get('default_hooks') or {}).get('unreadable_images') or {}).get('max_share', 0.05)
+    if len(unreadable) > share * len(paths) or len(unreadable) == len(paths):
         raise UserError(f'{where}: {len(unreadable)} of {len(paths)} images cannot be read, such as '
                         f'{min(unreadable)!r} ({unreadable[min(unreadable)]}). Repair or remove them, or raise '
-                        'max_share of UnreadableImagesHook.')
+                        'default_hooks.unreadable_images.max_share.')
     return headers
 
 
@@ -152,6 +152,13 @@ def turns(reader: Any) -> bool:
     return kind in ('color', 'grayscale') and getattr(reader, 'imdecode_backend', '') != 'tifffile'
 
 
+def seen_size(header: Header | None, reader: Any) -> tuple[int, int] | None:
+    """Return the width and height of an image as its reader gives it, None if the header does not tell."""
+    if header is None or header.layout == 'pages':
+        return None
+    return header.upright if turns(reader) else header.size
+
+
 def check_values(sample: Sequence[str], infos: dict[str, Any], headers: dict[str, Header], reader: Any, cfg: Config,
                  where: str) -> dict[str, str]:
     """Check the arrays of images of one kind.
@@ -171,15 +178,16 @@ def check_values(sample: Sequence[str], infos: dict[str, Any], headers: dict[str
         if isinstance(array, str):
             unreadable[path] = array
             continue
-        width, height = headers[path].upright if turns(reader) else headers[path].size
-        if array.shape[:2] != (height, width):
-            raise UserError(f'{where}: {path!r} has {width}x{height} pixels and is read as an array {array.shape}; '
+        size = seen_size(headers[path], reader)
+        if size and array.shape[:2] != size[::-1]:
+            raise UserError(f'{where}: {path!r} has {size[0]}x{size[1]} pixels and is read as an array {array.shape}; '
                             'allowed is (height, width, channels). Write it with its channels last.')
         channels = array.shape[2] if array.ndim > 2 else 1
         wrong = [mean for mean in means if isinstance(mean, (list, tuple)) and len(mean) not in (1, channels)]
         if wrong:
-            raise UserError(f'{where}: {path!r} is read with {channels} channels, but mean is {wrong[0]}. Give mean '
-                            'and std a value for each channel, or another color_type to the step that loads images.')
+            raise UserError(f'{where}: {path!r} is read as an array {array.shape}, with {channels} channels, but mean '
+                            f'is {wrong[0]}. Give mean and std a value for each channel, or another color_type to the '
+                            'step that loads images.')
         if not np.isfinite(array).all():
             raise UserError(f'{where}: {path!r} holds pixels that are NaN or infinite, and {len(sample)} images of its '
                             'kind were looked at. Write a number there, such as the mean of the channel.')
@@ -194,10 +202,10 @@ def check_sizes(infos: Sequence[dict[str, Any]], headers: dict[str, Header], rea
     """
     for info in infos:
         path, given = info['img_path'], (info['width'], info['height'])
-        header = headers.get(path)
-        if header and given != (header.upright if turns(reader) else header.size):
+        size = seen_size(headers.get(path), reader)
+        if size and given != size:
             raise UserError(f'{where}: the annotation file gives {path!r} the size {given}, but upright (EXIF applied) '
-                            f'it has {header.upright}. Correct the file, or restore the annotated image.')
+                            f'it has {size}. Correct the file, or restore the annotated image.')
 
 
 def check_label_map_files(pairs: dict[str, str], images: dict[str, Header], reader: Any, where: str) -> None:
@@ -226,7 +234,7 @@ def check_label_map_files(pairs: dict[str, str], images: dict[str, Header], read
             raise UserError(f'{where}: the label map {path!r} has {header.bits} bits, which are stretched to 8: class '
                             f'1 would become {255 // (2**header.bits - 1)}. Save it with 8 bits.')
         image = images.get(pairs[path])
-        size = image and (image.upright if turns(reader) else image.size)
+        size = seen_size(image, reader)
         if size and header.size != size:
             raise UserError(f'{where}: the label map {path!r} has {"x".join(map(str, header.size))} pixels, and its '
                             f'image {"x".join(map(str, size))}{" upright (EXIF applied)" * (image.size != size)}. Give '
