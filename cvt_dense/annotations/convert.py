@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import Any
 from xml.etree import ElementTree
@@ -50,25 +51,21 @@ class Data:
 
     def add(self, found: coco.Annotations, file: Path) -> None:
         """Add what was read; each of its images has its ``path`` and ``split``, or was not found."""
-        classes = found.content['categories']
-        self.classes += [one['name'] for one in classes if one['name'] not in self.classes]
-        numbers = {one['id']: self.classes.index(one['name']) for one in classes}
+        names = {one['id']: one['name'] for one in found.content['categories']}
+        self.classes += [name for name in names.values() if name not in self.classes]
         samples = {one['id']: Sample(one['path'], one['split'], one['width'], one['height'])
                    for one in found.content['images'] if 'path' in one}
         for reason, ids in found.counts.items():
             self.notes[f'annotations {reason}'] += [f'{name} of {file}' for name in ids]
         for one in found.content['annotations']:
-            if one['image_id'] not in samples:
-                continue
-            sample, number = samples[one['image_id']], numbers[one['category_id']]
-            new = {key: one[key] for key in ('bbox', 'area', 'iscrowd', 'segmentation') if one.get(key) is not None}
-            if new.get('segmentation'):
-                new['area'] = float(coco_mask.area(rle(new, sample)))
-            sample.objects.append(dict(new, category_id=number))
+            if one['image_id'] in samples:
+                samples[one['image_id']].objects.append(dict(
+                    {key: one[key] for key in ('bbox', 'area', 'iscrowd', 'segmentation') if one.get(key) is not None},
+                    category_id=self.classes.index(names[one['category_id']])))
         self.samples += samples.values()
 
     def add_detections(self, sample: Sample, detections: sv.Detections) -> None:
-        """Add predicted objects."""
+        """Add predicted objects, without those that lie outside of the image."""
         for box, mask, _, label, *_ in detections:
             x, y, w, h = sv.xyxy_to_xywh(np.clip(box, 0, [sample.width, sample.height] * 2)[None])[0].tolist()
             new = dict(category_id=int(label), bbox=[x, y, w, h], iscrowd=0, area=w * h)
@@ -89,17 +86,17 @@ class Images:
 
     def __init__(self, src: Path, notes: dict[str, list[str]]):
         self.src, self.notes = src, notes
-        self.all = sorted(map(Path, images_below(src)))
-        self.files: dict[Path, Path] = {}  # the annotation file of each image that has one
+        self.files: dict[Path, Path | None] = dict.fromkeys(sorted(map(Path, images_below(src))))  # their annotations
         self.named: dict[str, list[Path]] = defaultdict(list)  # by name, with the suffix and without
-        for image in self.all:
+        for image in self.files:
             for name in (image.name, image.stem):
                 self.named[coco.spelling(name)].append(image)
 
     def take(self, name: str, file: Path) -> Path | None:
         """Return the image of an annotation file, or None if there is none.
 
-        Of several it is the one whose path has most words in common with the path of the annotation file.
+        Of several it is the one whose path has most words in common with the path of the annotation file, such as
+        'val2017' of 'annotations/instances_val2017.json'.
 
         Args:
             name: the end of its path, with or without the suffix.
@@ -111,24 +108,22 @@ class Images:
         ending = '/'.join(['', *(part for part in coco.spelling(name).split('/') if part not in ('', '.', '..'))])
         found = [image for image in self.named[ending.rpartition('/')[2]] if any(
             f'/{coco.spelling(str(path))}'.endswith(ending) for path in (image, image.with_suffix('')))]
-        common = [len(self._words(image) & self._words(file)) for image in found]
-        best = [image for image, number in zip(found, common) if number == max(common)]
-        if not best:
+        words, *others = (set(re.findall('[a-z0-9]+', str(path.relative_to(self.src)).lower()))
+                          for path in (file, *found))
+        common = [len(words & other) for other in others]
+        if not found:
             self.notes['annotations without an image were left out'].append(f'{file} {name}')
             return None
-        other = self.files.setdefault(best[0], file)
-        if len(best) > 1 or other != file:
-            raise ValueError(f'it may mean {best[0]} or {best[1]}; give each another name' if len(best) > 1 else
-                             f'{other} annotates {best[0]} too; join them, or keep one of them')
-        return best[0]
-
-    def _words(self, path: Path) -> set[str]:
-        """Return the words in a path below the folder, such as 'val2017' in 'annotations/instances_val2017.json'."""
-        return set(re.findall('[a-z0-9]+', str(path.relative_to(self.src)).lower()))
+        image = found[common.index(max(common))]
+        if common.count(max(common)) > 1 or self.files[image] not in (None, file):
+            raise ValueError(f'it may mean one of {list(map(str, found))}, or {self.files[image]} describes that image '
+                             'too; give each image another name and one annotation file')
+        self.files[image] = file
+        return image
 
     def rest(self, note: str) -> list[Path]:
         """Return the images that no annotation file describes, and note them."""
-        found = [image for image in self.all if image not in self.files]
+        found = [image for image, file in self.files.items() if file is None]
         self.notes[note] += map(str, found)
         return found
 
@@ -179,8 +174,8 @@ def open_image(path: Path, split: str, *given: str | float | None) -> dict[str, 
     return dict(id=str(path), file_name=str(path), path=path, split=split, width=width, height=height)
 
 
-def new_object(image: dict[str, Any], label: str, place: str, pieces: list[list[float]],
-               polygons: list[list[float]] | None, crowd: int = 0) -> dict[str, Any]:
+def new_object(image: dict[str, Any], label: str, place: str, pieces: list[list[float]], mask: bool = False,
+               crowd: int = 0, relative: bool = False) -> dict[str, Any]:
     """Return an object as COCO has it.
 
     Args:
@@ -188,20 +183,22 @@ def new_object(image: dict[str, Any], label: str, place: str, pieces: list[list[
         label: name of its class.
         place: where it is annotated, for messages.
         pieces: flat coordinates, around which its box is.
-        polygons: its mask.
+        mask: whether they are polygons.
         crowd: whether it is ignored.
+        relative: whether they are fractions of the image's sides.
     """
-    flat = [value for piece in pieces for value in piece]
-    if not flat or not coco.finite(flat) or not label or not isinstance(label, str):
-        raise ValueError(f'{place}: {label!r} is no name, or {flat} are no finite coordinates')
-    x, y = min(flat[::2]), min(flat[1::2])
-    outlines = [np.round(np.reshape(polygon, (-1, 2))).astype(int) for polygon in polygons or ()]
-    if any(len(outline) < 3 for outline in outlines):
+    sides = (image['width'], image['height']) if relative else (1, 1)
+    if not any(pieces) or not all(map(coco.finite, pieces)) or not label or not isinstance(label, str):
+        raise ValueError(f'{place}: {label!r} is no name, or {pieces} are no finite coordinates')
+    if mask and min(map(len, pieces)) < 6:
         raise ValueError(f'{place}: a polygon has fewer than three points')
-    masks = [sv.polygon_to_mask(outline, (image['width'], image['height'])) for outline in outlines]
-    return dict(id=f'{place} of {image["id"]}', image_id=image['id'], category_id=label, iscrowd=crowd,
-                bbox=[x, y, max(flat[::2]) - x, max(flat[1::2]) - y],
-                segmentation=encode(np.any(masks, 0)) if np.any(masks) else None)
+    points = [np.reshape(piece, (-1, 2)) * sides for piece in pieces]
+    (x, y), (right, bottom) = (side(np.concatenate(points), 0).tolist() for side in (np.min, np.max))
+    new = dict(id=f'{place} of {image["id"]}', image_id=image['id'], category_id=label, iscrowd=crowd,
+               bbox=[x, y, right - x, bottom - y])
+    pixels = np.any([sv.polygon_to_mask(np.round(polygon).astype(int), (image['width'], image['height']))
+                     for polygon in points if mask], 0)
+    return dict(new, segmentation=encode(pixels), area=float(pixels.sum())) if pixels.any() else new
 
 
 def files_of(src: Path, *suffixes: str) -> list[Path]:
@@ -212,12 +209,42 @@ def files_of(src: Path, *suffixes: str) -> list[Path]:
 # -- readers: each yields the content of an annotation file, or of all -------------------------------
 
 Content = Iterator[tuple[Path, coco.Annotations]]
-Shape = tuple[str, str, list[list[float]], list[list[float]] | None, int]  # the arguments of new_object after the image
 
 
-def as_coco(classes: Sequence[str], images: list[dict[str, Any]], objects: list[dict[str, Any]]) -> coco.Annotations:
-    """Return images and objects as the content of a file in COCO's format."""
-    return coco.Annotations(dict(images=images, annotations=objects, categories=[
+def _read_each(src: Path, data: Data, suffix: str, parse: Callable[[Path], Iterator[Any]],
+               splits: dict[Path | str, str] | None = None, classes: Sequence[str] = ()) -> Content:
+    """Read an annotation file for each image.
+
+    Args:
+        src: folder.
+        data: gets notes.
+        suffix: of the annotation files.
+        parse: yields the possible names of the image, with its width and height if they are given, and then of each
+            object the arguments of :func:`new_object`.
+        splits: split of each image by its path or its name without the suffix; None: as the folders are named.
+        classes: names; default: the labels in sorted order.
+    """
+    available, images, objects = Images(src, data.notes), [], []
+
+    def add(image: Path, size: Sequence[Any], shapes: Iterator[Any]) -> None:
+        part = splits.get(image, splits.get(image.stem)) if splits else split_name(image.relative_to(src))
+        if part is None:
+            data.notes['images in no list of data.yaml or ImageSets were left out'].append(str(image))
+            return
+        images.append(open_image(image, part, *size))
+        objects.extend(new_object(images[-1], *shape) for shape in shapes)
+
+    for file in files_of(src, suffix):
+        with naming(file):
+            shapes = parse(file)
+            names, *size = next(shapes)
+            image = available.take(next((name for name in names if name in available.named), names[-1]), file)
+            if image is not None:
+                add(image, size, shapes)
+    for image in available.rest('images without annotations have no objects'):
+        add(image, (), iter(()))
+    classes = classes or sorted({one['category_id'] for one in objects})
+    yield src, coco.Annotations(dict(images=images, annotations=objects, categories=[
         dict(id=name, name=name) for name in classes]))
 
 
@@ -232,130 +259,90 @@ def read_yolo(src: Path, data: Data) -> Content:
     with naming(files[0]):
         content = yaml.safe_load(files[0].read_text(encoding='utf-8-sig'))
         names = content['names']
-        by_number = {int(number): name for number, name in (
-            names.items() if isinstance(names, dict) else enumerate(names if isinstance(names, list) else ()))}
-        classes = [by_number.get(number) for number in range(content.get('nc', len(by_number)))]
-        if not classes or len(by_number) != len(classes) or {*map(type, classes)} != {str}:
+        names = dict(enumerate(names)) if isinstance(names, list) else {int(key): names[key] for key in names}
+        classes = [names.get(number) for number in range(max(len(names), content.get('nc', 0)))]
+        if {*map(type, classes)} != {str} or content.get('nc', len(classes)) != len(classes):
             raise ValueError(f'names={names!r}, nc={content.get("nc")}: allowed are nc texts, as a list or with the '
                              'numbers from 0, such as [car, "7"]')
         splits = _yolo_splits(src, content)
         keypoints = int(np.prod(content.get('kpt_shape', 0)))
-    images, objects = [], []
-    for path in sorted({*splits, *map(Path, images_below(src))}):
-        if splits and path not in splits:
-            data.notes['images in no split of data.yaml were left out'].append(str(path))
-            continue
-        images.append(open_image(path, splits.get(path) or split_name(path.relative_to(src))))
-        before, found, after = f'/{os.path.relpath(path.with_suffix(".txt"), src)}'.rpartition('/images/')
-        label = src / (f'{before}/labels/{after}' if found else after).lstrip('/')
-        if not label.is_file():
-            data.notes['images without annotations have no objects'].append(str(path))
-            continue
-        data.notes['keypoints were left out'] += [str(label)] if keypoints else []
-        with naming(label):
-            objects += [_yolo_object(line.split(), f'line {number}', images[-1], classes, keypoints)
-                        for number, line in enumerate(label.read_text(encoding='utf-8-sig').splitlines(), 1)
-                        if line.strip()]
-    yield files[0], as_coco(classes, images, objects)
+    if keypoints:
+        data.notes['keypoints were left out'].append(str(files[0]))
+    return _read_each(src, data, '.txt', partial(_parse_yolo, src, classes, keypoints), splits, classes)
 
 
-def _yolo_splits(src: Path, content: dict[str, Any]) -> dict[Path, str]:
+def _yolo_splits(src: Path, content: dict[str, Any]) -> dict[Path | str, str]:
     """Return the split of each image that ``data.yaml`` names."""
-    splits: dict[Path, str] = {}
+    splits: dict[Path | str, str] = {}
     for part in SPLITS:
         entries = content.get(part) or []
         for entry in [entries] if isinstance(entries, str) else entries:
             # As for Ultralytics, folders may be written as from a folder beside the file's.
-            places = [src / (content.get('path') or '') / entry, src / entry, src / re.sub(r'^(\.\./)+', '', entry)]
-            place = next((path for path in places if path.exists()), None)
+            places = [Path(os.path.normpath(src / path)) for path in (
+                f'{content.get("path") or "."}/{entry}', entry, re.sub(r'^(\.\./)+', '', entry))]
+            place = next((path for path in places if path.exists() and path.is_relative_to(src)), None)
             if place is None:
-                raise ValueError(f'{part}: {entry!r} does not exist; correct it, or remove it')
+                raise ValueError(f'{part}: {entry!r} does not exist in {src}; correct it, or remove it')
             lines = place.read_text(encoding='utf-8-sig').splitlines() if place.is_file() else []
             for image in [place.parent / line.strip() for line in lines if line.strip()] or images_below(place):
-                if splits.setdefault(Path(os.path.normpath(image)), part) != part:
-                    raise ValueError(f'{image} is in two of {", ".join(SPLITS)}')
+                if splits.setdefault(Path(os.path.normpath(image)), part) != part or not os.path.isfile(image):
+                    raise ValueError(f'{part}: {image} does not exist, or is in another split too')
     return splits
 
 
-def _yolo_object(words: list[str], place: str, image: dict[str, Any], classes: list[str],
-                 keypoints: int) -> dict[str, Any]:
-    label, *numbers = map(float, words)
-    if label not in range(len(classes)):
-        raise ValueError(f'{place}: class {label:g} is none of the {len(classes)} classes')
-    allowed = (4, 4 + keypoints) if keypoints else (4, 5, *range(6, len(numbers) + 1, 2))  # 5: with a confidence
-    if len(numbers) not in allowed:
-        raise ValueError(f'{place}: {len(numbers)} numbers follow the class; allowed are 4 of a box' + (
-            f', and {keypoints} of keypoints (kpt_shape)' if keypoints else ', or 6, 8, ... of a polygon'))
-    mask = not keypoints and len(numbers) > 5
-    if not mask:
-        x, y, w, h = numbers[:4]
-        if w < 0 or h < 0:
-            raise ValueError(f'{place}: the box has the size {w:g}x{h:g}')
-        numbers = [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
-    points = [[value * image[('width', 'height')[i % 2]] for i, value in enumerate(numbers)]]
-    return new_object(image, classes[int(label)], place, points, points if mask else None)
-
-
-def _read_each(src: Path, data: Data, suffix: str, parse: Callable[[Path, Data], tuple[list[str], Any, list[Shape]]],
-               splits: dict[str, str] | None = None) -> Content:
-    """Read an annotation file for each image.
-
-    Args:
-        src: folder.
-        data: gets notes.
-        suffix: of the annotation files.
-        parse: returns the possible names of the image, its width and height, and the objects.
-        splits: split of each annotation file without its suffix; None: as the folders are named.
-    """
-    available, images, objects = Images(src, data.notes), [], []
-    for path in files_of(src, suffix):
-        with naming(path):
-            names, size, shapes = parse(path, data)
-            image = available.take(next((name for name in names if name in available.named), names[-1]), path)
-            if image is None:
-                continue
-            if splits and path.stem not in splits:
-                data.notes['images in no list of ImageSets were left out'].append(str(image))
-                continue
-            images.append(open_image(image, splits[path.stem] if splits else split_name(image.relative_to(src)), *size))
-            objects += [new_object(images[-1], *shape) for shape in shapes]
-    for image in available.rest('images without annotations have no objects'):
-        images.append(open_image(image, split_name(image.relative_to(src))))
-    yield src, as_coco(sorted({one['category_id'] for one in objects}), images, objects)
+def _parse_yolo(src: Path, classes: list[str], keypoints: int, path: Path) -> Iterator[Any]:
+    before, found, after = f'/{path.relative_to(src).with_suffix("")}'.rpartition('/labels/')
+    yield [f'{src}{before}/images/{after}' if found else str(path.with_suffix(''))],
+    for number, line in enumerate(path.read_text(encoding='utf-8-sig').splitlines(), 1):
+        if not line.strip():
+            continue
+        place = f'line {number}'
+        label, *numbers = map(float, line.split())
+        allowed = (4, 4 + keypoints) if keypoints else (4, 5, *range(6, len(numbers) + 1, 2))  # 5: with a confidence
+        if label not in range(len(classes)) or len(numbers) not in allowed:
+            raise ValueError(f'{place}, {line!r}: allowed are one of {len(classes)} classes and 4 numbers '
+                             f'or {"6, 8, ..." if not keypoints else 4 + keypoints}')
+        mask = not keypoints and len(numbers) > 5
+        if not mask:
+            x, y, w, h = numbers[:4]
+            numbers = [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
+        if not mask and min(w, h) < 0:
+            raise ValueError(f'{place}, {line!r}: the box has a negative size')
+        yield classes[int(label)], place, [numbers], mask, 0, True
 
 
 def read_voc(src: Path, data: Data) -> Content:
     """Read an XML file for each image, and ``ImageSets/Main/{train,val,test,trainval}.txt`` if they exist."""
-    splits: dict[str, str] = {}
+    splits: dict[Path | str, str] = {}
     lists = [path for path in files_of(src, '.txt') if path.parts[-3:-1] == ('ImageSets', 'Main')]
     for part in (*SPLITS, 'trainval'):
-        for line in (line for path in lists if path.stem == part for line in path.read_text().splitlines()):
-            other = splits.setdefault(line.strip(), part.removesuffix('val') or part)
-            if part != 'trainval' and other != part:
-                raise ValueError(f'ImageSets/Main has {line!r} in {other} and in {part}')
+        for name in (line.strip() for path in lists if path.stem == part for line in path.read_text().splitlines()):
+            if splits.setdefault(name, part.removesuffix('val') or part) != part and part != 'trainval':
+                raise ValueError(f'ImageSets/Main has {name!r} in {splits[name]} and in {part}')
     return _read_each(src, data, '.xml', _parse_voc, splits)
 
 
-def _parse_voc(path: Path, data: Data) -> tuple[list[str], Any, list[Shape]]:
-    root, shapes = ElementTree.parse(path).getroot(), []
+def _parse_voc(path: Path) -> Iterator[Any]:
+    root = ElementTree.parse(path).getroot()
+    name = coco.spelling(root.findtext('filename') or '').split('/')[-1]
+    yield [name, path.stem], root.findtext('size/width'), root.findtext('size/height')
     for number, one in enumerate(root.findall('object'), 1):
         x, y, right, bottom = (float(one.findtext(f'bndbox/{key}') or 'nan') for key in (
             'xmin', 'ymin', 'xmax', 'ymax'))
         corners = [[min(x, right) - 1, min(y, bottom) - 1, max(x, right), max(y, bottom)]]  # pixels count from 1
         polygons = [[float(node.text) - 1 for node in polygon] for polygon in one.findall('polygon')]
-        shapes.append((one.findtext('name') or '', f'object {number}', corners, polygons, int(
-            one.findtext('difficult') or 0)))
-    name = coco.spelling(root.findtext('filename') or '').split('/')[-1]
-    return [name, path.stem], (root.findtext('size/width'), root.findtext('size/height')), shapes
+        yield (one.findtext('name'), f'object {number}', polygons or corners, bool(polygons),
+               int(one.findtext('difficult') or 0))
 
 
 def read_labelme(src: Path, data: Data) -> Content:
     """Read JSON files, each of which names its image as ``imagePath``; the shapes of one group are one object."""
-    return _read_each(src, data, '.json', _parse_labelme)
+    return _read_each(src, data, '.json', partial(_parse_labelme, data))
 
 
-def _parse_labelme(path: Path, data: Data) -> tuple[list[str], Any, list[Shape]]:
+def _parse_labelme(data: Data, path: Path) -> Iterator[Any]:
     content = json.loads(path.read_text(encoding='utf-8-sig'))
+    yield [PureWindowsPath(content['imagePath']).name], content.get('imageWidth'), content.get('imageHeight')
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for number, shape in enumerate(content['shapes'], 1):
         if shape['shape_type'] in ('rectangle', 'polygon'):
@@ -363,16 +350,13 @@ def _parse_labelme(path: Path, data: Data) -> tuple[list[str], Any, list[Shape]]
             groups[shape['label'], f'shape {number}' if group is None else f'group {group}'].append(shape)
         else:
             data.notes[f'shapes of type {shape["shape_type"]!r} were left out'].append(str(path))
-    shapes = []
     for (label, place), members in groups.items():
-        mask = any(one['shape_type'] == 'polygon' for one in members)
         pieces = []
         for one in members:
-            (left, top), (right, bottom) = (side(one['points'], 0).tolist() for side in (np.min, np.max))
-            pieces.append([left, top, right, top, right, bottom, left, bottom] if one['shape_type'] == 'rectangle'
-                          else [value for point in one['points'] for value in point])
-        shapes.append((label, place, pieces, pieces if mask else None, 0))
-    return [PureWindowsPath(content['imagePath']).name], (content.get('imageWidth'), content.get('imageHeight')), shapes
+            (x, y), (right, bottom) = (side(one['points'], 0).tolist() for side in (np.min, np.max))
+            pieces.append([x, y, right, y, right, bottom, x, bottom] if one['shape_type'] == 'rectangle' else
+                          np.ravel(one['points']).tolist())
+        yield label, place, pieces, any(one['shape_type'] == 'polygon' for one in members)
 
 
 def read_coco(src: Path, data: Data) -> Content:
@@ -456,18 +440,14 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
     total = sum(counts, Counter())
     wanted = [Counter({label: number * fraction for label, number in total.items()}) for fraction in fractions]
     room = [fraction * len(data.samples) for fraction in fractions]
-    left = dict.fromkeys(range(len(groups)))
-    while left:
-        remaining = sum((counts[i] for i in left), Counter())
-        rarest = min(remaining, key=lambda label: (remaining[label], label), default=None)
-        chosen = [i for i in left if rarest is None or counts[i][rarest]]
-        for i in sorted(chosen, key=lambda i: counts[i][rarest], reverse=True):
-            part = max(range(len(fractions)), key=lambda part: (wanted[part][rarest], room[part]))
-            wanted[part].subtract(counts[i])
-            room[part] -= len(groups[i])
-            del left[i]
-            for sample in groups[i]:
-                sample.split = SPLITS[part]
+    rarest = [min(found, key=lambda label: (total[label], label), default=-1) for found in counts]
+    for i in sorted(range(len(groups)), key=lambda i: (total[rarest[i]] or len(data.samples) * 1e9, rarest[i],
+                                                       -counts[i][rarest[i]])):
+        part = max(range(len(fractions)), key=lambda part: (wanted[part][rarest[i]], room[part]))
+        wanted[part].subtract(counts[i])
+        room[part] -= len(groups[i])
+        for sample in groups[i]:
+            sample.split = SPLITS[part]
     for name, fraction in zip(SPLITS, fractions):
         samples = [sample for sample in data.samples if sample.split == name]
         if not samples:
@@ -521,7 +501,7 @@ def write(data: Data, dst: Path, target: str) -> None:
 
 def _write_coco(data: Data, dst: Path) -> None:
     categories = [dict(id=i, name=name) for i, name in enumerate(data.classes, 1)]
-    for part in {sample.split for sample in data.samples}:
+    for part in dict.fromkeys(sample.split for sample in data.samples):
         images, annotations = [], []
         for i, sample in enumerate((sample for sample in data.samples if sample.split == part), 1):
             images.append(dict(id=i, file_name=sample.path.name, width=sample.width, height=sample.height))
