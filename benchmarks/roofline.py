@@ -2,10 +2,10 @@
 
     python benchmarks/roofline.py FOLDER       # the CSV files of timm's results/: published images/s beside estimates
 
-An operator takes the longest of three times: its FLOPs over the attainable rate of its precision, the bytes that it reads
-and writes over the attainable bandwidth, and :data:`LAUNCH`. The attainable shares of the data sheets' peaks are the same
-for all GPUs and networks; they were fitted to timm's RTX 3090. Values are never computed, so neither caches, nor
-algorithms that cuDNN may choose, nor waiting for the host are known.
+An operator takes the longest of three times: its FLOPs over the attainable rate of its precision, the bytes that it
+reads and writes over the attainable bandwidth, and ``LAUNCH``. The attainable shares of the data sheets' peaks are the
+same for all GPUs and networks; they were fitted to timm's RTX 3090. Values are never computed, so neither caches, nor
+the algorithms that cuDNN may choose, nor waiting for the host are known.
 """
 import csv
 import statistics
@@ -156,11 +156,11 @@ def trace(model: nn.Module, forward: Callable[[nn.Module], Tensor], gpu: GPU, dt
 # timm's files: (name, GPU, whether of training). The training ran on PyTorch 1.12, without fused attention.
 PUBLISHED = {'train-amp-nhwc-pt112-cu113-rtx3090': 'rtx3090', 'infer-amp-nchw-pt240-cu124-rtx3090': 'rtx3090',
              'infer-amp-nchw-pt291-cu128-4090': 'rtx4090', 'infer-amp-nchw-pt291-cu130-pro6000maxq': 'pro6000maxq'}
-NETWORKS = ('''resnet50 resnet101 resnext50_32x4d regnety_032 efficientnet_b0 convnext_tiny convnext_small
+NETWORKS = ("""resnet50 resnet101 resnext50_32x4d regnety_032 efficientnet_b0 convnext_tiny convnext_small
     poolformer_s24 deit_small_patch16_224 deit_base_patch16_224 cait_s24_224 xcit_small_12_p16_224 crossvit_15_240
     swin_tiny_patch4_window7_224 swin_small_patch4_window7_224 swinv2_tiny_window8_256 twins_svt_small twins_pcpvt_small
     davit_tiny davit_small pvt_v2_b1 pvt_v2_b2 focalnet_tiny_srf mvitv2_tiny maxvit_tiny_tf_224 coatnet_0_rw_224
-    nest_tiny convit_small edgenext_small visformer_small''').split()
+    nest_tiny convit_small edgenext_small visformer_small""").split()
 
 
 def compare(folder: Path) -> dict[str, dict[str, tuple[float, float]]]:
