@@ -79,7 +79,7 @@ OWN_NAMES = {node.attr if isinstance(node, ast.Attribute) else getattr(node, 'na
 
 def test_private_names_of_dependencies_stand_in_the_table():
     table = (PACKAGE.parent / 'CONTRIBUTING.md').read_text()
-    used = {name for file in FILES for name in private_names(file) if re.match("_[a-z]", name)}
+    used = {name for file in FILES for name in private_names(file) if re.match('_[a-z]', name)}
     assert used and not sorted(name for name in used if not re.search(rf'\b{name}\b', table))
 
 
