@@ -178,7 +178,7 @@ class Annotations:
                                  f'{_pixels(mask["counts"])} pixels, but [height, width] of its image are {size}')
             if isinstance(mask, list) and mask and min(map(len, mask)) < 6:
                 self.change(one, segmentation=[polygon for polygon in mask if len(polygon) >= 6])
-                self.counts['have polygons of fewer than three points in their mask, which are left out'].append(one['id'])
+                self.counts['have a mask with polygons of fewer than three points'].append(one['id'])
 
     def use_classes(self, classes: Sequence[str], masks: bool = False) -> None:
         """Give the categories such numbers that MMDetection and pycocotools show each class in its place.
