@@ -6,7 +6,7 @@ from typing import Any
 from mmengine.config import Config
 
 from ..errors import UserError
-from .data_sets import leaf_datasets
+from .data_sets import class_of, leaf_datasets
 from .nodes import type_name
 from .read import check_exists
 
@@ -25,7 +25,7 @@ def set_classes(cfg: Config, checkpoint: str, runtime: str | None = None) -> Non
         UserError: the checkpoint does not exist, or there are fewer than two class folders.
     """
     check_exists(checkpoint)
-    if type_name(cfg.get('model')) != 'ImageClassifier':
+    if not _is_classifier(cfg):
         return
     from ..deploy.runtime import is_exported, open_exported  # imports PyTorch
     from ..weights import classes_of, load_weights_file
@@ -49,7 +49,7 @@ def count_class_folders(cfg: Config) -> None:
     Raises:
         UserError: there are fewer than two folders, or the config names no list of classes that there is.
     """
-    if type_name(cfg.get('model')) != 'ImageClassifier' or cfg.model.get('num_classes') is not None:
+    if (cfg.get('model') or {}).get('num_classes') is not None or not _is_classifier(cfg):
         return
     for stage in ('train', 'val', 'test'):
         classes = _class_folders(next(leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {})))
@@ -60,6 +60,15 @@ def count_class_folders(cfg: Config) -> None:
                             'more. Correct data_root, or give --data-root DIR.')
         cfg.model.num_classes = len(classes)
         return
+
+
+def _is_classifier(cfg: Config) -> bool:
+    if cfg.get('default_scope') in ('mmdet', 'mmseg') or not type_name(cfg.get('model')):
+        return False
+    from mmengine.registry import MODELS
+
+    from ..models.task import task_of  # imports PyTorch
+    return task_of(class_of(cfg.model, cfg, MODELS)) == 'classification'
 
 
 def _class_folders(dataset: dict[str, Any]) -> Sequence[str] | None:

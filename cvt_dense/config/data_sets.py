@@ -6,7 +6,7 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.fileio import list_from_file
-from mmengine.registry import DATASETS
+from mmengine.registry import DATASETS, Registry
 
 from ..errors import UserError
 from .nodes import dicts
@@ -22,12 +22,12 @@ def leaf_datasets(node: Any) -> Iterator[dict[str, Any]]:
         yield node
 
 
-def dataset_class(dataset: dict[str, Any], cfg: Config) -> type:
-    """Return the class that a data set's config names."""
-    if not isinstance(dataset['type'], str):  # a pure-Python config
-        return dataset['type']
-    with DATASETS.switch_scope_and_registry(cfg.get('default_scope')) as registry:
-        return registry.get(dataset['type'])
+def class_of(node: dict[str, Any], cfg: Config, registry: Registry = DATASETS) -> type:
+    """Return the class that a node of ``cfg`` names, in the scope of ``cfg``; of a data set or of ``registry``."""
+    if not isinstance(node['type'], str):  # a pure-Python config
+        return node['type']
+    with registry.switch_scope_and_registry(cfg.get('default_scope')) as scoped:
+        return scoped.get(node['type'])
 
 
 def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
@@ -43,14 +43,14 @@ def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
     """
     value = (dataset.get('metainfo') or {}).get(key)
     if value is None:
-        value = (getattr(dataset_class(dataset, cfg), 'METAINFO', None) or {}).get(key)
+        value = (getattr(class_of(dataset, cfg), 'METAINFO', None) or {}).get(key)
     return list_from_file(value) if isinstance(value, str) and os.path.isfile(value) else value
 
 
 def reduces_zero_label(cfg: Config) -> bool:
     """Return whether the label maps of a config's test data count classes from 1, and 0 is ignored."""
     dataset = next(leaf_datasets(cfg.test_dataloader.dataset))
-    default = inspect.signature(dataset_class(dataset, cfg)).parameters.get('reduce_zero_label')
+    default = inspect.signature(class_of(dataset, cfg)).parameters.get('reduce_zero_label')
     return bool(dataset.get('reduce_zero_label', default and default.default))
 
 

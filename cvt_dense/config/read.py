@@ -9,7 +9,7 @@ from ..errors import UserError
 from .data_sets import redirect_data_root
 from .nodes import dicts, type_name
 from .options import merge_options
-from .published import fetch, is_published, read_published
+from .published import SCOPES, fetch, is_published, read_published
 
 
 def read_config(file: str, options: dict[str, Any] | None = None, data_root: str | None = None) -> Config:
@@ -29,6 +29,10 @@ def read_config(file: str, options: dict[str, Any] | None = None, data_root: str
         cfg = Config.fromfile(file)
     else:
         raise UserError(f'config file {file!r} does not exist. Give a file of configs/ or one of your own.')
+    kind = (cfg.get('model') or {}).get('type')
+    package = getattr(kind, '__module__', '').split('.')[0]
+    if cfg.get('default_scope') is None and package in SCOPES:  # pure Python: MMEngine's classes build others by name
+        cfg.default_scope = package
     merge_options(cfg, options or {})
     if data_root:
         if not os.path.isdir(data_root):

@@ -18,7 +18,7 @@ from torch import nn
 
 from ..config.amp import use_autocast
 from ..config.class_folders import set_classes
-from ..config.data_sets import leaf_datasets, metainfo
+from ..config.data_sets import class_of, leaf_datasets, metainfo
 from ..config.nodes import dicts, type_name
 from ..config.published import fetch, is_published
 from ..config.read import check_exists, read_config
@@ -27,12 +27,12 @@ from ..deploy.exported import use_exported_model
 from ..deploy.runtime import is_exported
 from ..errors import UserError
 from ..images import explain_loss, open_image, read_header
+from ..models.task import task_of
 from ..weights import check_model, classes_of, dataset_meta, load_weights_file, select_weights
 from .palette import choose_palette
 from .slices import RasterImage
 
-TASKS = dict(mmdet='detection', mmseg='segmentation')  # by default_scope
-MODEL_TASKS = dict(ImageClassifier='classification', MaskedImageModel='masked images')  # by model.type
+DENSE = 'detection', 'segmentation'  # tasks whose images mm's pipelines prepare
 
 
 def say(name: str) -> str:
@@ -65,7 +65,7 @@ class Model:
         Raises:
             UserError: the config has none.
         """
-        if self.task in TASKS.values():
+        if self.task in DENSE:
             return Compose([step for step in test_pipeline(self.cfg)[1:] if type_name(step) != 'LoadAnnotations'])
         from timm.data import create_transform
         if self.task == 'classification':
@@ -95,7 +95,7 @@ class Model:
         if by_window and set(test_pipeline(self.cfg)[0]) <= {'type', 'backend_args'}:
             with suppress(ImportError, ValueError):
                 return RasterImage(path)
-        reader = TRANSFORMS.build(test_pipeline(self.cfg)[0]) if self.task in TASKS.values() else None
+        reader = TRANSFORMS.build(test_pipeline(self.cfg)[0]) if self.task in DENSE else None
         lost = None
         with suppress(Exception):  # mmcv reads formats that Pillow does not
             lost = explain_loss(read_header(path), reader, path)
@@ -133,12 +133,12 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
         config = checkpoint = fetch(config)
     cfg = read_config(str(config), cfg_options, data_root)
     set_classes(cfg, str(checkpoint), runtime)
-    scope = cfg.get('default_scope') or 'mmengine'
-    init_default_scope(scope)
-    task = TASKS.get(scope) or MODEL_TASKS.get(type_name(cfg.model))
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
+    task = task_of(class_of(cfg.model, cfg, MODELS))
     if task is None:
-        raise UserError(f'{config}: default_scope={scope!r} with model.type={type_name(cfg.model)!r} is not supported: '
-                        f'allowed are the scopes {list(TASKS)} and the models {list(MODEL_TASKS)} of cvt_dense.')
+        raise UserError(f'{config}: model.type={type_name(cfg.model)!r} is not supported: allowed are the detectors of '
+                        'MMDetection, the segmentors of MMSegmentation, and the classifiers and masked image models of '
+                        'cvt_dense.')
     whole = is_exported(checkpoint)
     if whole and amp:
         raise UserError(f'amp={amp!r}: {checkpoint} is an exported file, which has its own precision; leave it out.')
