@@ -17,14 +17,13 @@ from PIL import Image
 from torch import nn
 
 from ..config.amp import use_autocast
-from ..config.class_folders import set_classes
-from ..config.data_sets import class_of, leaf_datasets, metainfo
+from ..config.data_sets import class_of, set_classes, test_metainfo
 from ..config.nodes import dicts, type_name
-from ..config.published import fetch, is_published
+from ..config.published import fetch
 from ..config.read import check_exists, read_config
 from ..console import prints_to_log
 from ..deploy.exported import use_exported_model
-from ..deploy.runtime import is_exported
+from ..deploy.runtime import is_exported, open_exported
 from ..errors import UserError
 from ..images import explain_loss, open_image, read_header
 from ..models.task import task_of
@@ -128,18 +127,20 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
     """
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
     if checkpoint is None:
-        if not is_published(config):
-            raise UserError(f'{config} is no published model. Give its folder or hf://OWNER/NAME, or a checkpoint.')
         config = checkpoint = fetch(config)
+    check_exists(str(checkpoint))
     cfg = read_config(str(config), cfg_options, data_root)
-    set_classes(cfg, str(checkpoint), runtime)
+    whole = is_exported(checkpoint)
+    content = open_exported(checkpoint, runtime).metadata if whole else load_weights_file(str(checkpoint))
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     task = task_of(class_of(cfg.model, cfg, MODELS))
     if task is None:
         raise UserError(f'{config}: model.type={type_name(cfg.model)!r} is not supported: allowed are the detectors of '
                         'MMDetection, the segmentors of MMSegmentation, and the classifiers and masked image models of '
                         'cvt_dense.')
-    whole = is_exported(checkpoint)
+    if task == 'classification':
+        set_classes(cfg, content)
+    meta = {**test_metainfo(cfg), **dataset_meta(content)}
     if whole and amp:
         raise UserError(f'amp={amp!r}: {checkpoint} is an exported file, which has its own precision; leave it out.')
     if whole:
@@ -147,16 +148,13 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
     if amp:
         use_autocast(cfg, amp)
     with prints_to_log():  # packages are imported, and print then
-        meta = _dataset_meta(cfg)
         network = revert_sync_batchnorm(MODELS.build(cfg.model))
-    if whole:
-        meta.update(classes=classes_of(network.exported.metadata) or meta.get('classes'))
-    else:
-        content = check_checkpoint(network, str(checkpoint), strict=True)
-        network.load_state_dict(select_weights(content))
-        meta.update(dataset_meta(content))
+    if not whole:
+        weights = select_weights(content, source=str(checkpoint))
+        check_model(network, weights, str(checkpoint), strict=True)
+        network.load_state_dict(weights)
     network.to(device).eval()
-    classes, palette = meta.get('classes') or (), meta.get('palette') or ()
+    classes, palette = classes_of(content) or meta.get('classes') or (), meta.get('palette') or ()
     if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
         palette = choose_palette(classes)
     return Model(network, cfg, task, classes, palette)
@@ -190,12 +188,3 @@ def test_pipeline(cfg: Config) -> list[dict[str, Any]]:
     if not pipeline:
         raise UserError(f'{cfg.filename} has no test_dataloader.dataset.pipeline, which prepares the images.')
     return pipeline
-
-
-def _dataset_meta(cfg: Config) -> dict[str, Any]:
-    """Return classes and palette of the config's test data set, as far as it gives them."""
-    dataset = next(leaf_datasets((cfg.get('test_dataloader') or {}).get('dataset') or {}), None)
-    if not dataset:
-        return {}
-    found = {key: metainfo(dataset, cfg, key) for key in ('classes', 'palette')}
-    return {key: value for key, value in found.items() if isinstance(value, (list, tuple))}
