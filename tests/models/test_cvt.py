@@ -180,7 +180,7 @@ def test_wrong_options(kwargs, setting):
 
 
 def test_images_that_are_too_small():
-    with pytest.raises(ValueError, match='15x40 pixels .* 16x16'):
+    with pytest.raises(ValueError, match='15x40'):
         cvt()(torch.rand(2, 3, 15, 40))
     x = torch.rand(1, 3, 16, 16)  # in training, BatchNorm's statistics need two images of this size
     assert len(cvt(norm_eval=True)(x)) == len(cvt().eval()(x)) == len(cvt()(x.expand(2, -1, -1, -1))) == 3
