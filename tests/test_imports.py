@@ -31,7 +31,8 @@ ATTENTION, CHECKPOINTS = 'cvt_dense.models.attention', ['cvt_dense.weights', 'cv
 ALLOWED = {
     'models/attention.py': ['torch', 'timm', 'mmengine.model', 'mmcv.cnn', 'cvt_dense.registry'],
     'models/cvt.py': ['torch', 'timm', 'mmengine.model', 'mmcv.cnn', 'cvt_dense.registry', 'cvt_dense.weights',
-                      ATTENTION],
+                      ATTENTION, 'cvt_dense.models.checkpointing'],
+    'models/checkpointing.py': ['torch', ATTENTION],
     'models/variants': ['torch', 'timm', 'cvt_dense.registry', ATTENTION, 'cvt_dense.models.variants'],
     'models/timm_backbone.py': ['torch', 'timm', 'mmengine', 'cvt_dense.registry', ATTENTION, *CHECKPOINTS],
     'weights/formats.py': ['torch', *CHECKPOINTS],

@@ -185,8 +185,7 @@ class Annotations:
                                      f'[height, width] = {size}')
             elif mask and min(map(len, mask)) < 6:
                 self.change(one, segmentation=[polygon for polygon in mask if len(polygon) >= 6])
-                if one['segmentation']:
-                    self.counts['have polygons of fewer than three points, which are left out'].append(one['id'])
+                self.counts['have polygons of fewer than three points, which are left out'].append(one['id'])
 
     def use_classes(self, classes: Sequence[str], masks: bool = False) -> None:
         """Give the categories such numbers that MMDetection and pycocotools show each class in its place.
@@ -214,8 +213,10 @@ class Annotations:
         if not masks:
             return
         bare = [one for one in self.content['annotations'] if not one.get('segmentation')]
+        told = set().union(*self.counts.values())
         self.counts['have no mask of three points or more, which the pipeline loads (with_mask), and are ignored; '
-                    'fasterrcnn_cvt13_custom.py learns from boxes alone'] += [one['id'] for one in bare]
+                    'fasterrcnn_cvt13_custom.py learns from boxes alone'] += [
+                        one['id'] for one in bare if one['id'] not in told]
         for one in bare:
             x, y, w, h = one['bbox']
             self.change(one, iscrowd=1, segmentation=[[x, y, x + w, y, x + w, y + h, x, y + h]])

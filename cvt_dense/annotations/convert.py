@@ -1,8 +1,9 @@
-"""Detection data from YOLO, Pascal VOC, LabelMe and COCO, to COCO, YOLO, LabelMe and label maps.
+"""Convert detection data from YOLO, Pascal VOC, LabelMe and COCO to COCO, YOLO, LabelMe and label maps.
 
-Supervision reads and writes the annotations of an image, pycocotools encodes masks.
+Every format is read as COCO's, which :class:`.coco.Annotations` tests. What has two meanings is an error.
 """
 import json
+import os
 import random
 import re
 import shutil
@@ -10,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import Any
 from xml.etree import ElementTree
@@ -19,10 +21,11 @@ import supervision as sv
 import yaml
 from PIL import Image
 from pycocotools import mask as coco_mask
-from supervision.dataset.formats import labelme, pascal_voc, yolo
+from supervision.dataset.formats import labelme, yolo
 
 from ..atomic import write_atomically
-from ..images import images_below, upright_size
+from ..images import files_below, images_below, upright_size
+from . import coco
 
 IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
 SPLITS = ('train', 'val', 'test')
@@ -46,83 +49,83 @@ class Data:
     background: bool = True  # whether pixels without an object are background, not unlabelled
     notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def add_image(self, path: Path, root: Path) -> Sample:
-        """Add a sample without objects for an image file below ``root``, with its size after EXIF rotation."""
-        with naming(path), Image.open(path) as image:
-            self.samples.append(Sample(path, split_name(path.relative_to(root)), *upright_size(image)))
-        return self.samples[-1]
+    def add(self, found: coco.Annotations, file: Path) -> None:
+        """Add what was read; each of its images has its ``path`` and ``split``, or was not found."""
+        names = {one['id']: one['name'] for one in found.content['categories']}
+        self.classes += [name for name in names.values() if name not in self.classes]
+        samples = {one['id']: Sample(one['path'], one['split'], one['width'], one['height'])
+                   for one in found.content['images'] if 'path' in one}
+        for reason, ids in found.counts.items():
+            self.notes[f'annotations {reason}'] += [f'{name} of {file}' for name in ids]
+        for one in found.content['annotations']:
+            if one['image_id'] in samples:
+                samples[one['image_id']].objects.append(dict(
+                    {key: one[key] for key in ('bbox', 'area', 'iscrowd', 'segmentation') if one.get(key) is not None},
+                    category_id=self.classes.index(names[one['category_id']])))
+        self.samples += samples.values()
 
-    def add_images(self, names: dict[Path, str], root: Path, key: Callable[[Path], str]
-                   ) -> Iterator[tuple[Path, Sample]]:
-        """Add a sample for every image, and yield each annotation file with the sample of its image.
-
-        Args:
-            names: annotation files, and the key of each one's image.
-            root: folder of the images.
-            key: returns the key of an image file.
-        """
-        images = images_by(key, root)
-        for file, name in names.items():
-            image = self.take_image(images[name], file, root)
-            if image is not None:
-                yield file, self.add_image(image, root)
-        for image in (image for unused in images.values() for image in unused):
-            self.add_image(image, root)
-            self.notes['images without annotations have no objects'].append(str(image))
-
-    def take_image(self, images: list[Path], file: Path, root: Path, ending: str = '') -> Path | None:
-        """Remove the image of an annotation file from ``images`` and return it, or None if there is none.
-
-        Of several it is the one whose path has most words in common with the path of the annotation file.
-
-        Args:
-            images: images with the right name.
-            file: annotation file.
-            root: folder of both.
-            ending: what the image's path must end with.
-        """
-        found = [image for image in images if f'/{image.as_posix()}'.endswith(ending)]
-        if not found:
-            self.notes['annotations without an image were left out'].append(f'{file} {ending}'.strip())
-            return None
-        common = [len(path_words(image, root) & path_words(file, root)) for image in found]
-        if common.count(max(common)) > 1:
-            self.notes['several images have the name in an annotation; the first was taken'].append(str(file))
-        image = found[common.index(max(common))]
-        images.remove(image)
-        return image
-
-    def add_detections(self, sample: Sample, detections: sv.Detections, crowds: Sequence[int] = ()) -> None:
-        """Add the objects that supervision has read; ``crowds`` has their ``iscrowd``, if any is not 0."""
-        for (box, mask, _, label, _, _), crowd in zip(detections, crowds or [0] * len(detections)):
-            if not 0 <= label < len(self.classes):
-                raise ValueError(f'class {label} is not one of the {len(self.classes)} classes.')
-            new = dict(category_id=int(label), bbox=sv.xyxy_to_xywh(box[None])[0].tolist(), iscrowd=crowd)
+    def add_detections(self, sample: Sample, detections: sv.Detections) -> None:
+        """Add predicted objects, without those that lie outside of the image."""
+        for box, mask, _, label, *_ in detections:
+            x, y, w, h = sv.xyxy_to_xywh(np.clip(box, 0, [sample.width, sample.height] * 2)[None])[0].tolist()
+            new = dict(category_id=int(label), bbox=[x, y, w, h], iscrowd=0, area=w * h)
             if mask is not None and mask.any():
-                new['segmentation'] = encode(mask)
-            self.add_object(sample, new)
+                new.update(segmentation=encode(mask), area=float(mask.sum()))
+            sample.objects += [new] if min(w, h) > 0 else []
 
     def add_label_map(self, sample: Sample, pixels: np.ndarray) -> None:
         """Add one object for each class of a label map (H, W), without the pixels that are ``IGNORED``."""
         for value in np.unique(pixels[pixels != IGNORED]).tolist():
             mask = encode(pixels == value)
-            self.add_object(sample, dict(category_id=value, bbox=coco_mask.toBbox(mask).tolist(), iscrowd=0,
-                                         segmentation=mask))
+            sample.objects.append(dict(category_id=value, bbox=coco_mask.toBbox(mask).tolist(), iscrowd=0,
+                                       segmentation=mask, area=float(coco_mask.area(mask))))
 
-    def add_object(self, sample: Sample, new: dict[str, Any]) -> None:
-        """Add an object whose box is cut to the image, unless nothing is left of it."""
-        x, y, w, h = new['bbox']
-        left, right = np.clip([x, x + w], 0, sample.width).tolist()
-        top, bottom = np.clip([y, y + h], 0, sample.height).tolist()
-        if w - (right - left) > 1 or h - (bottom - top) > 1:
-            self.notes['boxes that reach beyond the image were cut'].append(str(sample.path))
-        if right <= left or bottom <= top:
-            self.notes['objects without an area in the image were left out'].append(str(sample.path))
-            return
-        new['bbox'] = [left, top, right - left, bottom - top]
-        area = coco_mask.area(rle(new, sample)) if new.get('segmentation') else (right - left) * (bottom - top)
-        new.setdefault('area', float(area))
-        sample.objects.append(new)
+
+class Images:
+    """The images below a folder, each of which one annotation file may describe; see :attr:`Data.notes`."""
+
+    def __init__(self, src: Path, notes: dict[str, list[str]]):
+        self.src, self.notes = src, notes
+        self.files: dict[Path, Path | None] = dict.fromkeys(sorted(map(Path, images_below(src))))  # their annotations
+        self.named: dict[str, list[Path]] = defaultdict(list)  # by name, with the suffix and without
+        for image in self.files:
+            for name in (image.name, image.stem):
+                self.named[coco.spelling(name)].append(image)
+
+    def take(self, name: str, file: Path) -> Path | None:
+        """Return the image of an annotation file, or None if there is none.
+
+        Of several it is the one whose path has most words in common with the path of the annotation file, such as
+        'val2017' of 'annotations/instances_val2017.json'.
+
+        Args:
+            name: the end of its path, with or without the suffix.
+            file: annotation file.
+
+        Raises:
+            ValueError: several images may be meant, or the image has another annotation file.
+        """
+        ending = '/'.join(['', *(part for part in coco.spelling(name).split('/') if part not in ('', '.', '..'))])
+        found = [image for image in self.named[ending.rpartition('/')[2]] if any(
+            f'/{coco.spelling(str(path))}'.endswith(ending) for path in (image, image.with_suffix('')))]
+        words, *others = (set(re.findall('[a-z0-9]+', str(path.relative_to(self.src)).lower()))
+                          for path in (file, *found))
+        common = [len(words & other) for other in others]
+        if not found:
+            self.notes['annotations without an image were left out'].append(f'{file} {name}')
+            return None
+        image = found[common.index(max(common))]
+        if common.count(max(common)) > 1 or self.files[image] not in (None, file):
+            raise ValueError(f'it may mean one of {list(map(str, found))}, or {self.files[image]} describes that image '
+                             'too; give each image another name and one annotation file')
+        self.files[image] = file
+        return image
+
+    def rest(self, note: str) -> list[Path]:
+        """Return the images that no annotation file describes, and note them."""
+        found = [image for image, file in self.files.items() if file is None]
+        self.notes[note] += map(str, found)
+        return found
 
 
 @contextmanager
@@ -145,23 +148,10 @@ def split_name(path: Path) -> str:
     return (re.findall(word, '/'.join(path.parts[:-1]).lower()) or ['train'])[-1]
 
 
-def path_words(path: Path, root: Path) -> set[str]:
-    """Return the words in a path below ``root``, such as 'val2017' in 'annotations/instances_val2017.json'."""
-    return set(re.findall('[a-z0-9]+', str(path.relative_to(root)).lower()))
-
-
 def encode(mask: np.ndarray) -> dict[str, Any]:
     """Return a mask (H, W) as COCO's compressed run lengths."""
     found = coco_mask.encode(np.asfortranarray(mask, np.uint8))
     return dict(size=found['size'], counts=found['counts'].decode())
-
-
-def check_size(sample: Sample, *given: str | float | None) -> None:
-    """Raise ``ValueError`` if an annotation file gives an image another size; 0 and None are unknown."""
-    given = tuple(int(side or 0) for side in given)
-    if all(given) and given != (sample.width, sample.height):
-        raise ValueError(f'it gives {sample.path.name} {given[0]}x{given[1]} pixels, but upright (EXIF applied) it has '
-                         f'{sample.width}x{sample.height}; correct the file, or restore the image')
 
 
 def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
@@ -173,134 +163,225 @@ def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
     return coco_mask.merge(found) if isinstance(found, list) else found
 
 
-def images_by(key: Callable[[Path], str], folder: Path) -> dict[str, list[Path]]:
-    """Return the image files below a folder by what ``key`` returns for each."""
-    images = defaultdict(list)
-    for image in sorted(map(Path, images_below(folder))):
-        images[key(image)].append(image)
-    return images
+def open_image(path: Path, split: str, *given: str | float | None) -> dict[str, Any]:
+    """Return an image as COCO has it; with the size that an annotation file gives, of which 0 and None are unknown."""
+    with naming(path), Image.open(path) as image:
+        width, height = upright_size(image)
+    given = tuple(int(side or 0) for side in given)
+    if given and all(given) and given != (width, height):
+        raise ValueError(f'it gives {path.name} {given[0]}x{given[1]} pixels, but upright (EXIF applied) it has '
+                         f'{width}x{height}; correct the file, or restore the image')
+    return dict(id=str(path), file_name=str(path), path=path, split=split, width=width, height=height)
 
 
-# -- readers: each adds the classes and the samples of a folder -------------------------------------
+def new_object(image: dict[str, Any], label: str, place: str, pieces: list[list[float]], mask: bool = False,
+               crowd: int = 0, relative: bool = False) -> dict[str, Any]:
+    """Return an object as COCO has it.
+
+    Args:
+        image: result of :func:`open_image`.
+        label: name of its class.
+        place: where it is annotated, for messages.
+        pieces: flat coordinates, around which its box is.
+        mask: whether they are polygons.
+        crowd: whether it is ignored.
+        relative: whether they are fractions of the image's sides.
+    """
+    sides = (image['width'], image['height']) if relative else (1, 1)
+    if not any(pieces) or not all(map(coco.finite, pieces)) or not label or not isinstance(label, str):
+        raise ValueError(f'{place}: {label!r} is no name, or {pieces} are no finite coordinates')
+    if mask and min(map(len, pieces)) < 6:
+        raise ValueError(f'{place}: a polygon has fewer than three points')
+    points = [np.reshape(piece, (-1, 2)) * sides for piece in pieces]
+    (x, y), (right, bottom) = (side(np.concatenate(points), 0).tolist() for side in (np.min, np.max))
+    new = dict(id=f'{place} of {image["id"]}', image_id=image['id'], category_id=label, iscrowd=crowd,
+               bbox=[x, y, right - x, bottom - y])
+    pixels = np.any([sv.polygon_to_mask(np.round(polygon).astype(int), (image['width'], image['height']))
+                     for polygon in points if mask], 0)
+    return dict(new, segmentation=encode(pixels), area=float(pixels.sum())) if pixels.any() else new
 
 
-def read_yolo(src: Path, data: Data) -> None:
-    """Read ``data.yaml`` with ``names``, and one text file per image, in ``labels`` for images in ``images``."""
-    files = [*src.glob('*.yaml'), *src.glob('*.yml')]
+def files_of(src: Path, *suffixes: str) -> list[Path]:
+    """Return the files below a folder that are not hidden and have one of the suffixes."""
+    return sorted(path for path in map(Path, files_below(src)) if path.suffix.lower() in suffixes)
+
+
+# -- readers: each yields the content of an annotation file, or of all -------------------------------
+
+Content = Iterator[tuple[Path, coco.Annotations]]
+
+
+def _read_each(src: Path, data: Data, suffix: str, parse: Callable[[Path], Iterator[Any]],
+               splits: dict[Path | str, str] | None = None, classes: Sequence[str] = ()) -> Content:
+    """Read an annotation file for each image.
+
+    Args:
+        src: folder.
+        data: gets notes.
+        suffix: of the annotation files.
+        parse: yields the possible names of the image, with its width and height if they are given, and then of each
+            object the arguments of :func:`new_object`.
+        splits: split of each image by its path or its name without the suffix; None: as the folders are named.
+        classes: names; default: the labels in sorted order.
+    """
+    available, images, objects = Images(src, data.notes), [], []
+
+    def add(image: Path, size: Sequence[Any], shapes: Iterator[Any]) -> None:
+        part = splits.get(image, splits.get(image.stem)) if splits else split_name(image.relative_to(src))
+        if part is None:
+            data.notes['images in no list of data.yaml or ImageSets were left out'].append(str(image))
+            return
+        images.append(open_image(image, part, *size))
+        objects.extend(new_object(images[-1], *shape) for shape in shapes)
+
+    for file in files_of(src, suffix):
+        with naming(file):
+            shapes = parse(file)
+            names, *size = next(shapes)
+            image = available.take(next((name for name in names if name in available.named), names[-1]), file)
+            if image is not None:
+                add(image, size, shapes)
+    for image in available.rest('images without annotations have no objects'):
+        add(image, (), iter(()))
+    classes = classes or sorted({one['category_id'] for one in objects})
+    yield src, coco.Annotations(dict(images=images, annotations=objects, categories=[
+        dict(id=name, name=name) for name in classes]))
+
+
+def read_yolo(src: Path, data: Data) -> Content:
+    """Read ``data.yaml``, and one text file per image, in ``labels`` for images in ``images``.
+
+    ``data.yaml`` has ``names``, and may have folders or lists of images as ``train``, ``val`` and ``test``.
+    """
+    files = [path for path in files_of(src, '.yaml', '.yml') if path.parent == src]
     if len(files) != 1:
         raise ValueError(f'{src} holds {len(files)} .yaml files; allowed is one, whose "names" are the classes.')
     with naming(files[0]):
         content = yaml.safe_load(files[0].read_text(encoding='utf-8-sig'))
-        names = content['names'] if isinstance(content['names'], dict) else dict(enumerate(content['names']))
-        by_number = {int(number): str(name) for number, name in names.items()}
-        data.classes = [by_number.get(number, str(number)) for number in range(max(by_number) + 1)]
-    for path in sorted(map(Path, images_below(src))):
-        sample = data.add_image(path, src)
-        parts = path.relative_to(src).with_suffix('.txt').parts
-        label = src.joinpath(*('labels' if part == 'images' else part for part in parts))
-        if not label.is_file():
-            data.notes['images without annotations have no objects'].append(str(path))
+        names = content['names']
+        names = dict(enumerate(names)) if isinstance(names, list) else {int(key): names[key] for key in names}
+        classes = [names.get(number) for number in range(max(len(names), content.get('nc', 0)))]
+        if {*map(type, classes)} != {str} or content.get('nc', len(classes)) != len(classes):
+            raise ValueError(f'names={names!r}, nc={content.get("nc")}: allowed are nc texts, as a list or with the '
+                             'numbers from 0, such as [car, "7"]')
+        splits = _yolo_splits(src, content)
+        keypoints = int(np.prod(content.get('kpt_shape', 0)))
+    if keypoints:
+        data.notes['keypoints were left out'].append(str(files[0]))
+    return _read_each(src, data, '.txt', partial(_parse_yolo, src, classes, keypoints), splits, classes)
+
+
+def _yolo_splits(src: Path, content: dict[str, Any]) -> dict[Path | str, str]:
+    """Return the split of each image that ``data.yaml`` names."""
+    splits: dict[Path | str, str] = {}
+    for part in SPLITS:
+        entries = content.get(part) or []
+        for entry in [entries] if isinstance(entries, str) else entries:
+            # As for Ultralytics, folders may be written as from a folder beside the file's.
+            places = [Path(os.path.normpath(src / path)) for path in (
+                f'{content.get("path") or "."}/{entry}', entry, re.sub(r'^(\.\./)+', '', entry))]
+            place = next((path for path in places if path.exists() and path.is_relative_to(src)), None)
+            if place is None:
+                raise ValueError(f'{part}: {entry!r} does not exist in {src}; correct it, or remove it')
+            lines = place.read_text(encoding='utf-8-sig').splitlines() if place.is_file() else []
+            for image in [place.parent / line.strip() for line in lines if line.strip()] or images_below(place):
+                if splits.setdefault(Path(os.path.normpath(image)), part) != part or not os.path.isfile(image):
+                    raise ValueError(f'{part}: {image} does not exist, or is in another split too')
+    return splits
+
+
+def _parse_yolo(src: Path, classes: list[str], keypoints: int, path: Path) -> Iterator[Any]:
+    before, found, after = f'/{path.relative_to(src).with_suffix("")}'.rpartition('/labels/')
+    yield [f'{src}{before}/images/{after}' if found else str(path.with_suffix(''))],
+    for number, line in enumerate(path.read_text(encoding='utf-8-sig').splitlines(), 1):
+        if not line.strip():
             continue
-        with naming(label):
-            lines = [line.split() for line in label.read_text(encoding='utf-8-sig').splitlines() if line.strip()]
-            if 'kpt_shape' in content:
-                data.notes['keypoints were left out'].append(str(label))
-                lines = [line[:5] for line in lines]
-            for polygons in (True, False):
-                chosen = [' '.join(line) for line in lines if (len(line) > 6) == polygons]
-                size = sample.width, sample.height
-                data.add_detections(sample, yolo.yolo_annotations_to_detections(chosen, size, polygons))
+        place = f'line {number}'
+        label, *numbers = map(float, line.split())
+        allowed = (4, 4 + keypoints) if keypoints else (4, 5, *range(6, len(numbers) + 1, 2))  # 5: with a confidence
+        if label not in range(len(classes)) or len(numbers) not in allowed:
+            raise ValueError(f'{place}, {line!r}: allowed are one of {len(classes)} classes and 4 numbers '
+                             f'or {"6, 8, ..." if not keypoints else 4 + keypoints}')
+        mask = not keypoints and len(numbers) > 5
+        if not mask:
+            x, y, w, h = numbers[:4]
+            numbers = [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
+        if not mask and min(w, h) < 0:
+            raise ValueError(f'{place}, {line!r}: the box has a negative size')
+        yield classes[int(label)], place, [numbers], mask, 0, True
 
 
-def read_voc(src: Path, data: Data) -> None:
-    """Read an XML file of the same name for each image, and ``ImageSets/Main/{train,val,test}.txt`` if they exist."""
-    trees = {}
-    for path in sorted(src.rglob('*.xml')):
-        with naming(path):
-            trees[path] = ElementTree.parse(path).getroot()
-    splits = {line.split()[0]: path.stem for path in sorted(src.rglob('ImageSets/Main/*.txt'))
-              for line in path.read_text().splitlines() if line.strip() and path.stem in SPLITS}
-    data.classes = sorted({node.text or '' for root in trees.values() for node in root.findall('object/name')})
-    for path, sample in data.add_images({path: path.stem for path in trees}, src, lambda image: image.stem):
-        sample.split = splits.get(path.stem, sample.split)
-        with naming(path):
-            size = sample.width, sample.height
-            check_size(sample, trees[path].findtext('size/width'), trees[path].findtext('size/height'))
-            crowds = [int(one.findtext('difficult') or 0) for one in trees[path].findall('object')]
-            data.add_detections(sample, pascal_voc.detections_from_xml_obj(trees[path], data.classes, size)[0], crowds)
+def read_voc(src: Path, data: Data) -> Content:
+    """Read an XML file for each image, and ``ImageSets/Main/{train,val,test,trainval}.txt`` if they exist."""
+    splits: dict[Path | str, str] = {}
+    lists = [path for path in files_of(src, '.txt') if path.parts[-3:-1] == ('ImageSets', 'Main')]
+    for part in (*SPLITS, 'trainval'):
+        for name in (line.strip() for path in lists if path.stem == part for line in path.read_text().splitlines()):
+            if splits.setdefault(name, part.removesuffix('val') or part) != part and part != 'trainval':
+                raise ValueError(f'ImageSets/Main has {name!r} in {splits[name]} and in {part}')
+    return _read_each(src, data, '.xml', _parse_voc, splits)
 
 
-def read_labelme(src: Path, data: Data) -> None:
-    """Read JSON files, each of which names its image as ``imagePath``."""
-    shapes, names, sizes = {}, {}, {}
-    for path in sorted(src.rglob('*.json')):
-        with naming(path):
-            content = json.loads(path.read_text(encoding='utf-8-sig'))
-            names[path] = PureWindowsPath(content['imagePath']).name  # takes slashes too
-            sizes[path] = content.get('imageWidth'), content.get('imageHeight')
-            others = {shape['shape_type'] for shape in content['shapes']} - set(labelme.SUPPORTED_SHAPE_TYPES)
-            for kind in sorted(others):
-                data.notes[f'shapes of type {kind!r} were left out'].append(str(path))
-            shapes[path] = [shape for shape in content['shapes'] if shape['shape_type'] not in others]
-            data.classes = sorted({*data.classes, *(shape['label'] for shape in shapes[path])})
-    numbers = {name: number for number, name in enumerate(data.classes)}
-    for path, sample in data.add_images(names, src, lambda image: image.name):
-        with naming(path):
-            check_size(sample, *sizes[path])
-            for kind, masks in (('polygon', True), ('rectangle', False)):
-                chosen = [shape for shape in shapes[path] if shape['shape_type'] == kind]
-                size = sample.width, sample.height
-                data.add_detections(sample, labelme.labelme_shapes_to_detections(chosen, numbers, size, masks))
+def _parse_voc(path: Path) -> Iterator[Any]:
+    root = ElementTree.parse(path).getroot()
+    name = coco.spelling(root.findtext('filename') or '').split('/')[-1]
+    yield [name, path.stem], root.findtext('size/width'), root.findtext('size/height')
+    for number, one in enumerate(root.findall('object'), 1):
+        x, y, right, bottom = (float(one.findtext(f'bndbox/{key}') or 'nan') for key in (
+            'xmin', 'ymin', 'xmax', 'ymax'))
+        corners = [[min(x, right) - 1, min(y, bottom) - 1, max(x, right), max(y, bottom)]]  # pixels count from 1
+        polygons = [[float(node.text) - 1 for node in polygon] for polygon in one.findall('polygon')]
+        yield (one.findtext('name'), f'object {number}', polygons or corners, bool(polygons),
+               int(one.findtext('difficult') or 0))
 
 
-def read_coco(src: Path, data: Data) -> None:
+def read_labelme(src: Path, data: Data) -> Content:
+    """Read JSON files, each of which names its image as ``imagePath``; the shapes of one group are one object."""
+    return _read_each(src, data, '.json', partial(_parse_labelme, data))
+
+
+def _parse_labelme(data: Data, path: Path) -> Iterator[Any]:
+    content = json.loads(path.read_text(encoding='utf-8-sig'))
+    yield [PureWindowsPath(content['imagePath']).name], content.get('imageWidth'), content.get('imageHeight')
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for number, shape in enumerate(content['shapes'], 1):
+        if shape['shape_type'] in ('rectangle', 'polygon'):
+            group = shape.get('group_id')
+            groups[shape['label'], f'shape {number}' if group is None else f'group {group}'].append(shape)
+        else:
+            data.notes[f'shapes of type {shape["shape_type"]!r} were left out'].append(str(path))
+    for (label, place), members in groups.items():
+        pieces = []
+        for one in members:
+            (x, y), (right, bottom) = (side(one['points'], 0).tolist() for side in (np.min, np.max))
+            pieces.append([x, y, right, y, right, bottom, x, bottom] if one['shape_type'] == 'rectangle' else
+                          np.ravel(one['points']).tolist())
+        yield label, place, pieces, any(one['shape_type'] == 'polygon' for one in members)
+
+
+def read_coco(src: Path, data: Data) -> Content:
     """Read JSON files in COCO's format, whose images may be in any folder."""
-    images = images_by(lambda image: image.name, src)
-    for file in sorted(src.rglob('*.json')):
+    available = Images(src, data.notes)
+    for file in files_of(src, '.json'):
         with naming(file):
-            content = json.loads(file.read_text(encoding='utf-8-sig'))
-            if isinstance(content, dict) and {'images', 'annotations', 'categories'} <= content.keys():
-                _read_coco_file(content, file, src, images, data)
-            else:
+            content = json.loads(file.read_bytes())
+            if not isinstance(content, dict) or not {'images', 'annotations', 'categories'} <= content.keys():
                 data.notes['JSON files without images, annotations and categories were left out'].append(str(file))
-    data.notes['images that no annotation file names were left out'] += [
-        str(image) for unused in images.values() for image in unused]
+                continue
+            found = coco.Annotations(content)
+            found.use_classes([one['name'] for one in content['categories']])
+            for image in content['images']:
+                path = available.take(image['file_name'], file)
+                if path is not None:
+                    part = split_name(file.relative_to(src) / 'file')
+                    image |= open_image(path, part, image['width'], image['height']) | dict(id=image['id'])
+        data.notes['keypoints were left out'] += [str(file) for one in content['annotations'] if one.get('keypoints')]
+        yield file, found
+    available.rest('images that no annotation file names were left out')
 
 
-def _read_coco_file(content: dict[str, Any], file: Path, src: Path, images: dict[str, list[Path]], data: Data) -> None:
-    names = {category['id']: category['name'] for category in content['categories']}
-    if len(set(names.values())) < len(names):
-        raise ValueError(f'two categories have one name, of {list(names.values())}')
-    data.classes += [name for name in names.values() if name not in data.classes]
-    samples: dict[Any, Sample | None] = {}
-    for image in content['images']:
-        if image['id'] in samples:
-            raise ValueError(f'two images have the id {image["id"]}')
-        parts = [part for part in re.split(r'[/\\]', image['file_name']) if part not in ('', '.', '..')]
-        path = data.take_image(images[parts[-1]], file, src, '/'.join(['', *parts]))
-        samples[image['id']] = sample = path and data.add_image(path, src)
-        if sample is None:
-            continue
-        sample.split = split_name(file.relative_to(src) / 'file')
-        check_size(sample, image.get('width'), image.get('height'))
-    data.notes['keypoints were left out'] += [str(file) for one in content['annotations'] if one.get('keypoints')]
-    for one in content['annotations']:
-        sample = samples.get(one['image_id'])
-        if sample is None:
-            data.notes['objects without an image were left out'].append(str(file))
-            continue
-        kept = {key: one[key] for key in ('bbox', 'segmentation', 'area') if one.get(key)}
-        found = kept.get('segmentation', [])
-        if isinstance(found, dict) and list(found['size']) != [sample.height, sample.width]:
-            raise ValueError(f'a mask has the size {found["size"]}, its image {[sample.height, sample.width]}')
-        if any(len(polygon) < 6 for polygon in found if isinstance(found, list)):
-            data.notes['polygons without an area were left out'].append(str(file))
-            kept['segmentation'] = [polygon for polygon in found if len(polygon) >= 6]
-        label, crowd = data.classes.index(names[one['category_id']]), one.get('iscrowd') or one.get('ignore') or 0
-        data.add_object(sample, dict(kept, category_id=label, iscrowd=int(crowd)))
-
-
-READERS = dict(yolo=read_yolo, voc=read_voc, labelme=read_labelme, coco=read_coco)
+READERS: dict[str, Callable[[Path, Data], Content]] = dict(
+    yolo=read_yolo, voc=read_voc, labelme=read_labelme, coco=read_coco)
 
 
 def read(src: Path, source: str) -> Data:
@@ -312,10 +393,11 @@ def read(src: Path, source: str) -> Data:
 
     Raises:
         FileNotFoundError: there is no annotated image in the folder.
-        ValueError: a file cannot be read.
+        ValueError: a file cannot be read, or has two meanings.
     """
     data = Data()
-    READERS[source](src, data)
+    for file, found in READERS[source](src, data):
+        data.add(found, file)
     if not any(sample.objects for sample in data.samples):
         raise FileNotFoundError(f'{src} holds no annotated image in the format {source!r} '
                                 f'({len(data.samples)} images were found).')
@@ -358,18 +440,14 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
     total = sum(counts, Counter())
     wanted = [Counter({label: number * fraction for label, number in total.items()}) for fraction in fractions]
     room = [fraction * len(data.samples) for fraction in fractions]
-    left = dict.fromkeys(range(len(groups)))
-    while left:
-        remaining = sum((counts[i] for i in left), Counter())
-        rarest = min(remaining, key=lambda label: (remaining[label], label), default=None)
-        chosen = [i for i in left if rarest is None or counts[i][rarest]]
-        for i in sorted(chosen, key=lambda i: counts[i][rarest], reverse=True):
-            part = max(range(len(fractions)), key=lambda part: (wanted[part][rarest], room[part]))
-            wanted[part].subtract(counts[i])
-            room[part] -= len(groups[i])
-            del left[i]
-            for sample in groups[i]:
-                sample.split = SPLITS[part]
+    rarest = [min(found, key=lambda label: (total[label], label), default=-1) for found in counts]
+    for i in sorted(range(len(groups)), key=lambda i: (total[rarest[i]] or len(data.samples) * 1e9, rarest[i],
+                                                       -counts[i][rarest[i]])):
+        part = max(range(len(fractions)), key=lambda part: (wanted[part][rarest[i]], room[part]))
+        wanted[part].subtract(counts[i])
+        room[part] -= len(groups[i])
+        for sample in groups[i]:
+            sample.split = SPLITS[part]
     for name, fraction in zip(SPLITS, fractions):
         samples = [sample for sample in data.samples if sample.split == name]
         if not samples:
@@ -423,7 +501,7 @@ def write(data: Data, dst: Path, target: str) -> None:
 
 def _write_coco(data: Data, dst: Path) -> None:
     categories = [dict(id=i, name=name) for i, name in enumerate(data.classes, 1)]
-    for part in {sample.split for sample in data.samples}:
+    for part in dict.fromkeys(sample.split for sample in data.samples):
         images, annotations = [], []
         for i, sample in enumerate((sample for sample in data.samples if sample.split == part), 1):
             images.append(dict(id=i, file_name=sample.path.name, width=sample.width, height=sample.height))

@@ -78,7 +78,7 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
             dataset = DATASETS.build(copy.deepcopy(loader.dataset))
             if not len(dataset):
                 raise ValueError('it is empty')
-        except (ValueError, OSError) as error:  # MMEngine's data sets raise ValueError where they are empty
+        except (ValueError, OSError, TypeError) as error:  # MMEngine's raise ValueError if empty, TypeError for a key
             settings = {key: value for key, value in loader.dataset.items() if key != 'pipeline'}
             reason = str(error).rstrip('.')
             raise UserError(f'{stage}_dataloader: the data set cannot be built: {reason}. If it finds no file, correct '
