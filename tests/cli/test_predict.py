@@ -172,7 +172,7 @@ def test_save_is_for_dense_images_only_once(nano, shapes, tmp_path):
     assert '--save' in predict(*nano['classification'], ring, *flags, rc=2)
     predict(*nano['detection'], image, *flags)
     (tmp_path / image.name).unlink()
-    assert '_annotations.coco.json' in predict(*nano['detection'], image, *flags, rc=2)
+    assert '--force' in predict(*nano['detection'], image, *flags, rc=2)
 
 
 # -- mistakes ------------------------------------------------------------------------------------------

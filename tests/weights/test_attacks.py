@@ -61,7 +61,7 @@ def test_every_url_in_our_tools(good, tmp_path, hub, our_tool, monkeypatch):
     hub('someone/cvt', main=('pytorch_model.bin', tmp_path / 'evil.pth'), good=('model.bin', tmp_path / 'good.pth'))
     site = f'http://127.0.0.1:{server.server_port}'
     for source in (tmp_path / 'evil.pth', f'{site}/evil.pth', 'hf://someone/cvt', f's3:/{tmp_path}/evil.pth'):
-        with pytest.raises(CheckpointError, match='evil'):
+        with pytest.raises(CheckpointError):
             load_checkpoint(nn.Linear(1, 1), str(source))  # anybody's model
     assert not (tmp_path / 'PWNED').exists()
     good_file = tmp_path / 'good.pth'
