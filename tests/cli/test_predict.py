@@ -96,7 +96,7 @@ def test_a_list_gives_what_each_image_gives(models, shapes, task):
 
 
 @pytest.mark.parametrize('task', ('detection', 'segmentation'))
-def test_dense(nano, shapes, tmp_path, task):
+def test_pictures_have_the_annotation_to_the_left(nano, shapes, tmp_path, task):
     """The annotation is to the left, tinted in the colours of its classes; small images are enlarged."""
     output = predict(*nano[task], shapes / VAL[task], '--out-dir', tmp_path, '--score-thr', '0.01', '--ground-truth',
                      '--data-root', shapes / task)

@@ -228,7 +228,7 @@ def test_evaluation_does_not_depend_on_the_number_of_processes(tmp_path, task):
     (('tools/dist_train.sh', 'tiny.py', '1', '--resume', 'a.pth'), dict(RDZV='a:1'), 'needs --resume without a file'),
     (('tools/slurm_test.sh', 'gpus', 'cvt', 'tiny.py'), {}, 'PARTITION JOB_NAME CONFIG CHECKPOINT'),
 ])
-def test_mistakes_in_a_launcher_call(args, env, message):
+def test_a_wrong_launcher_call_names_the_variable(args, env, message):
     result = subprocess.run(args, cwd=ROOT, text=True, capture_output=True, env={**os.environ, **env})
     assert result.returncode == 2 and message in result.stderr and not result.stdout
 
@@ -238,7 +238,7 @@ def test_mistakes_in_a_launcher_call(args, env, message):
      '--nnodes 2 --node-rank 1 --master-addr 10.1.1.1 --master-port 29511 --nproc-per-node 8 --max-restarts 0'),
     (dict(NNODES='1:2', RDZV='10.1.1.1:29511'),
      '--nnodes 1:2 --rdzv-endpoint 10.1.1.1:29511 --rdzv-id 10.1.1.1:29511 --nproc-per-node 8 --max-restarts 3')])
-def test_several_hosts(env, flags):
+def test_torchrun_gets_the_flags_of_several_hosts(env, flags):
     command = 'tools/dist_train.sh', 'tiny.py', '8', '--resume'
     printed = subprocess.run(command, cwd=ROOT, env={**os.environ, 'PYTHON': 'echo', **env}, text=True,
                              stdout=subprocess.PIPE).stdout

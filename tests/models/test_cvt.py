@@ -174,7 +174,7 @@ def test_norm_eval():
     (dict(out_indices=[0], out_type='cls_token'), 'out_indices'),
     (dict(with_cls_token=False, out_type='cls_token'), 'with_cls_token'), (dict(frozen_stages=3), 'frozen_stages'),
     (dict(drop_path_rate=[.1, .2]), 'drop_path_rates')], ids=str)
-def test_wrong_options(kwargs, setting):
+def test_wrong_options_are_named(kwargs, setting):
     with pytest.raises((ValueError, TypeError), match=setting):
         cvt(**kwargs)
 

@@ -116,7 +116,7 @@ def test_teacher_is_in_nothing_that_is_trained(teacher):
 # -- the token -----------------------------------------------------------------------------------------------
 
 
-def test_token(teacher, tmp_path):
+def test_the_distillation_token_learns_and_may_be_left_out(teacher, tmp_path):
     model = build(teacher, mode='hard', token=True)
     new = {'backbone.stage2.dist_token', 'head_dist.weight', 'head_dist.bias'}
     assert set(model.state_dict()) - set(build().state_dict()) == new
