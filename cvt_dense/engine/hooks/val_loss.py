@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from mmengine.dist import all_reduce_dict
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ...models.wrappers import unwrap
 from ...registry import HOOKS
 from ..checkpoint.loaders import copy_loader
 from ..samplers import leaves
@@ -37,7 +37,7 @@ class ValLossHook(Hook):
         runner.log_processor.mean_pattern = re.compile(f'^(?!val/).*?(?:{pattern})')
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        model = unwrap(runner.model)
         training = {module: module.training for module in model.modules()}
         model.train()  # some heads give their losses' inputs in training alone
         for module in model.modules():
