@@ -71,4 +71,4 @@ def test_a_detector_learns_four_scenes_by_heart(tmp_path):
     output = run_tool('train', 'configs/maskrcnn_cvt_nano_shapes.py', '--work-dir', tmp_path / 'work', '--data-root',
                       data, '--cfg-options', *(f'{key}={value}' for key, value in options.items()))
     scores = [float(re.findall(rf'coco/{kind}_mAP: ([\d.]+)', output)[-1]) for kind in ('bbox', 'segm')]
-    assert min(scores) > 0.6, scores
+    assert min(scores) > 0.5, scores
