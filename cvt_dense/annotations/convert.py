@@ -131,8 +131,7 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, OSError, yaml.YAMLError,
             Image.DecompressionBombError) as error:
-        why = f'there is no {error}' if isinstance(error, KeyError) else error
-        raise ValueError(f'{path} cannot be read: {why}') from error
+        raise ValueError(f'{path} cannot be read: {"no " * isinstance(error, KeyError)}{error}') from error
 
 
 def split_name(path: Path) -> str:
@@ -375,7 +374,7 @@ def read(src: Path, source: str) -> Data:
         ValueError: a file cannot be read, or has two meanings.
     """
     data = Data()
-    for file, found in READERS[source](src, data):
+    for file, found in READERS[source](Path(os.path.normpath(src)), data):
         data.add(found, file)
     if not any(sample.objects for sample in data.samples):
         raise FileNotFoundError(f'{src} holds no annotated image in the format {source!r} '
@@ -387,18 +386,6 @@ def read(src: Path, source: str) -> Data:
 # -- splits ----------------------------------------------------------------------------------------
 
 
-def group_by_name(samples: Sequence[Sample], pattern: str | None) -> list[list[Sample]]:
-    """Return groups of the samples whose names match ``pattern`` with the same text, or the same first group of it.
-
-    A sample whose name does not match is a group of its own.
-    """
-    groups = defaultdict(list)
-    for sample in samples:
-        match = pattern and re.search(pattern, sample.path.name)
-        groups[match[min(match.re.groups, 1)] if match else str(sample.path)].append(sample)
-    return [groups[key] for key in sorted(groups)]
-
-
 def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | None = None) -> None:
     """Divide the samples so that each part has the same fraction of every class (Sechidis et al. 2011).
 
@@ -406,14 +393,18 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
         data: changed in place.
         fractions: the fractions of 'train', 'val' and 'test', with the sum 1.
         seed: seed of the random numbers.
-        group: pattern of :func:`group_by_name`, whose groups stay together.
+        group: pattern; samples whose names match it with the same text, or first group of it, stay together.
 
     Raises:
         ValueError: wrong fractions, or a part without an image.
     """
     if not 2 <= len(fractions) <= 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ValueError(f'fractions {list(fractions)}: allowed are two or three positive numbers with the sum 1.')
-    groups = group_by_name(data.samples, group)
+    named: dict[str, list[Sample]] = defaultdict(list)
+    for sample in data.samples:
+        match = group and re.search(group, sample.path.name)
+        named[match[min(match.re.groups, 1)] if match else str(sample.path)].append(sample)
+    groups = [named[name] for name in sorted(named)]
     random.Random(seed).shuffle(groups)
     counts = [Counter(one['category_id'] for sample in members for one in sample.objects) for members in groups]
     total = sum(counts, Counter())
@@ -449,11 +440,10 @@ def check(data: Data, target: str) -> None:
     if target == 'masks' and len(data.classes) >= IGNORED:
         raise ValueError(f'{len(data.classes)} classes do not fit into 8-bit label maps, which have {IGNORED} with '
                          'the background.')
-    named: dict[tuple[str, str], Sample] = {}
-    for sample in data.samples:
-        other = named.setdefault((sample.split, sample.path.stem), sample)
-        if other is not sample:
-            raise ValueError(f'{other.path} and {sample.path} would get one name in one split: rename one.')
+    names = Counter((sample.split, sample.path.stem) for sample in data.samples)
+    twice = [str(sample.path) for sample in data.samples if names[sample.split, sample.path.stem] > 1]
+    if twice:
+        raise ValueError(f'{twice[:4]} would get one name in one split: rename one.')
 
 
 def write(data: Data, dst: Path, target: str) -> None:
@@ -479,14 +469,14 @@ def write(data: Data, dst: Path, target: str) -> None:
 
 
 def _write_coco(data: Data, dst: Path) -> None:
-    categories = [dict(id=i, name=name) for i, name in enumerate(data.classes, 1)]
     for part in dict.fromkeys(sample.split for sample in data.samples):
-        images, annotations = [], []
+        content = dict(images=[], annotations=[], categories=[
+            dict(id=i, name=name) for i, name in enumerate(data.classes, 1)])
         for i, sample in enumerate((sample for sample in data.samples if sample.split == part), 1):
-            images.append(dict(id=i, file_name=sample.path.name, width=sample.width, height=sample.height))
-            annotations += [dict(one, id=len(annotations) + number, image_id=i, category_id=one['category_id'] + 1)
-                            for number, one in enumerate(sample.objects, 1)]
-        content = dict(images=images, annotations=annotations, categories=categories)
+            content['images'].append(dict(id=i, file_name=sample.path.name, width=sample.width, height=sample.height))
+            for one in sample.objects:
+                content['annotations'].append(dict(one, id=len(content['annotations']) + 1, image_id=i,
+                                                   category_id=one['category_id'] + 1))
         write_atomically(dst / 'annotations' / f'{part}.json', json.dumps(content))
 
 
