@@ -21,7 +21,7 @@ import supervision as sv
 import yaml
 from PIL import Image
 from pycocotools import mask as coco_mask
-from supervision.dataset.formats import labelme, yolo
+from supervision.dataset.formats import labelme, pascal_voc, yolo
 
 from ..atomic import write_atomically
 from ..images import files_below, images_below, upright_size
@@ -66,12 +66,9 @@ class Data:
 
     def add_detections(self, sample: Sample, detections: sv.Detections) -> None:
         """Add predicted objects, without those that lie outside of the image."""
-        for box, mask, _, label, *_ in detections:
-            x, y, w, h = sv.xyxy_to_xywh(np.clip(box, 0, [sample.width, sample.height] * 2)[None])[0].tolist()
-            new = dict(category_id=int(label), bbox=[x, y, w, h], iscrowd=0, area=w * h)
-            if mask is not None and mask.any():
-                new.update(segmentation=encode(mask), area=float(mask.sum()))
-            sample.objects += [new] if min(w, h) > 0 else []
+        boxes = detections.xyxy.clip(0, [sample.width, sample.height] * 2)
+        for i in np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(1)):
+            sample.objects.append(dict(as_coco(detections[i]), category_id=int(detections.class_id[i]), iscrowd=0))
 
     def add_label_map(self, sample: Sample, pixels: np.ndarray) -> None:
         """Add one object for each class of a label map (H, W), without the pixels that are ``IGNORED``."""
@@ -108,9 +105,8 @@ class Images:
         ending = '/'.join(['', *(part for part in coco.spelling(name).split('/') if part not in ('', '.', '..'))])
         found = [image for image in self.named[ending.rpartition('/')[2]] if any(
             f'/{coco.spelling(str(path))}'.endswith(ending) for path in (image, image.with_suffix('')))]
-        words, *others = (set(re.findall('[a-z0-9]+', str(path.relative_to(self.src)).lower()))
-                          for path in (file, *found))
-        common = [len(words & other) for other in others]
+        words = [{*re.findall('[a-z0-9]+', str(path.relative_to(self.src)).lower())} for path in (file, *found)]
+        common = [len(words[0] & others) for others in words[1:]]
         if not found:
             self.notes['annotations without an image were left out'].append(f'{file} {name}')
             return None
@@ -154,6 +150,14 @@ def encode(mask: np.ndarray) -> dict[str, Any]:
     return dict(size=found['size'], counts=found['counts'].decode())
 
 
+def as_coco(detection: sv.Detections) -> dict[str, Any]:
+    """Return box and mask of a detection as COCO has them."""
+    (x, y, w, h), mask = sv.xyxy_to_xywh(detection.xyxy)[0].tolist(), detection.mask
+    found = dict(bbox=[x, y, w, h], area=w * h)
+    return found if mask is None or not mask.any() else dict(
+        found, segmentation=encode(mask[0]), area=float(mask.sum()))
+
+
 def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
     """Return an object's segmentation (polygons or run lengths), or else its box, as compressed run lengths."""
     x, y, w, h = one['bbox']
@@ -174,33 +178,6 @@ def open_image(path: Path, split: str, *given: str | float | None) -> dict[str, 
     return dict(id=str(path), file_name=str(path), path=path, split=split, width=width, height=height)
 
 
-def new_object(image: dict[str, Any], label: str, place: str, pieces: list[list[float]], mask: bool = False,
-               crowd: int = 0, relative: bool = False) -> dict[str, Any]:
-    """Return an object as COCO has it.
-
-    Args:
-        image: result of :func:`open_image`.
-        label: name of its class.
-        place: where it is annotated, for messages.
-        pieces: flat coordinates, around which its box is.
-        mask: whether they are polygons.
-        crowd: whether it is ignored.
-        relative: whether they are fractions of the image's sides.
-    """
-    sides = (image['width'], image['height']) if relative else (1, 1)
-    if not any(pieces) or not all(map(coco.finite, pieces)) or not label or not isinstance(label, str):
-        raise ValueError(f'{place}: {label!r} is no name, or {pieces} are no finite coordinates')
-    if mask and min(map(len, pieces)) < 6:
-        raise ValueError(f'{place}: a polygon has fewer than three points')
-    points = [np.reshape(piece, (-1, 2)) * sides for piece in pieces]
-    (x, y), (right, bottom) = (side(np.concatenate(points), 0).tolist() for side in (np.min, np.max))
-    new = dict(id=f'{place} of {image["id"]}', image_id=image['id'], category_id=label, iscrowd=crowd,
-               bbox=[x, y, right - x, bottom - y])
-    pixels = np.any([sv.polygon_to_mask(np.round(polygon).astype(int), (image['width'], image['height']))
-                     for polygon in points if mask], 0)
-    return dict(new, segmentation=encode(pixels), area=float(pixels.sum())) if pixels.any() else new
-
-
 def files_of(src: Path, *suffixes: str) -> list[Path]:
     """Return the files below a folder that are not hidden and have one of the suffixes."""
     return sorted(path for path in map(Path, files_below(src)) if path.suffix.lower() in suffixes)
@@ -209,9 +186,10 @@ def files_of(src: Path, *suffixes: str) -> list[Path]:
 # -- readers: each yields the content of an annotation file, or of all -------------------------------
 
 Content = Iterator[tuple[Path, coco.Annotations]]
+Objects = Callable[[tuple[int, int]], Iterator[tuple[str, str, sv.Detections, int]]]  # label, place, object, iscrowd
 
 
-def _read_each(src: Path, data: Data, suffix: str, parse: Callable[[Path], Iterator[Any]],
+def _read_each(src: Path, data: Data, suffix: str, parse: Callable[[Path], tuple[list[str], tuple, Objects]],
                splits: dict[Path | str, str] | None = None, classes: Sequence[str] = ()) -> Content:
     """Read an annotation file for each image.
 
@@ -219,30 +197,32 @@ def _read_each(src: Path, data: Data, suffix: str, parse: Callable[[Path], Itera
         src: folder.
         data: gets notes.
         suffix: of the annotation files.
-        parse: yields the possible names of the image, with its width and height if they are given, and then of each
-            object the arguments of :func:`new_object`.
+        parse: returns the possible names of the image, its width and height if they are given, and a function that
+            yields the objects in an image of a size.
         splits: split of each image by its path or its name without the suffix; None: as the folders are named.
         classes: names; default: the labels in sorted order.
     """
     available, images, objects = Images(src, data.notes), [], []
 
-    def add(image: Path, size: Sequence[Any], shapes: Iterator[Any]) -> None:
+    def add(image: Path, given: tuple, parsed: Objects) -> None:
         part = splits.get(image, splits.get(image.stem)) if splits else split_name(image.relative_to(src))
         if part is None:
             data.notes['images in no list of data.yaml or ImageSets were left out'].append(str(image))
             return
-        images.append(open_image(image, part, *size))
-        objects.extend(new_object(images[-1], *shape) for shape in shapes)
+        images.append(open_image(image, part, *given))
+        found = [dict(as_coco(shape), id=f'{place} of {image}', image_id=images[-1]['id'], category_id=label,
+                      iscrowd=crowd)
+                 for label, place, shape, crowd in parsed((images[-1]['width'], images[-1]['height']))]
+        objects.extend(sorted(found, key=lambda one: 'segmentation' not in one))
 
     for file in files_of(src, suffix):
         with naming(file):
-            shapes = parse(file)
-            names, *size = next(shapes)
+            names, *parsed = parse(file)
             image = available.take(next((name for name in names if name in available.named), names[-1]), file)
             if image is not None:
-                add(image, size, shapes)
+                add(image, *parsed)
     for image in available.rest('images without annotations have no objects'):
-        add(image, (), iter(()))
+        add(image, (), lambda size: iter(()))
     classes = classes or sorted({one['category_id'] for one in objects})
     yield src, coco.Annotations(dict(images=images, annotations=objects, categories=[
         dict(id=name, name=name) for name in classes]))
@@ -290,25 +270,23 @@ def _yolo_splits(src: Path, content: dict[str, Any]) -> dict[Path | str, str]:
     return splits
 
 
-def _parse_yolo(src: Path, classes: list[str], keypoints: int, path: Path) -> Iterator[Any]:
-    before, found, after = f'/{path.relative_to(src).with_suffix("")}'.rpartition('/labels/')
-    yield [f'{src}{before}/images/{after}' if found else str(path.with_suffix(''))],
-    for number, line in enumerate(path.read_text(encoding='utf-8-sig').splitlines(), 1):
-        if not line.strip():
-            continue
-        place = f'line {number}'
-        label, *numbers = map(float, line.split())
-        allowed = (4, 4 + keypoints) if keypoints else (4, 5, *range(6, len(numbers) + 1, 2))  # 5: with a confidence
-        if label not in range(len(classes)) or len(numbers) not in allowed:
-            raise ValueError(f'{place}, {line!r}: allowed are one of {len(classes)} classes and 4 numbers '
-                             f'or {"6, 8, ..." if not keypoints else 4 + keypoints}')
-        mask = not keypoints and len(numbers) > 5
-        if not mask:
-            x, y, w, h = numbers[:4]
-            numbers = [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
-        if not mask and min(w, h) < 0:
-            raise ValueError(f'{place}, {line!r}: the box has a negative size')
-        yield classes[int(label)], place, [numbers], mask, 0, True
+def _parse_yolo(src: Path, classes: list[str], keypoints: int, path: Path) -> tuple[list[str], tuple, Objects]:
+    before, inside, after = f'/{path.relative_to(src).with_suffix("")}'.rpartition('/labels/')
+    allowed = (4, 4 + keypoints) if keypoints else (4, 5, *range(6, 10**5, 2))  # 5: with a confidence
+
+    def objects(size: tuple[int, int]) -> Iterator[tuple[str, str, sv.Detections, int]]:
+        for number, line in enumerate(path.read_text(encoding='utf-8-sig').splitlines(), 1):
+            if not line.strip():
+                continue
+            with naming(f'line {number}, {line!r},'):
+                label, *numbers = map(float, line.split())
+                if label not in range(len(classes)) or len(numbers) not in allowed or not coco.finite(numbers):
+                    raise ValueError(f'allowed are one of {len(classes)} classes and {allowed[:4]} finite numbers')
+                mask = not keypoints and len(numbers) > 5
+                text = ' '.join(map(repr, [int(label), *numbers[:None if mask else 4]]))
+                yield classes[int(label)], f'line {number}', yolo.yolo_annotations_to_detections([text], size, mask), 0
+
+    return [f'{src}{before}/images/{after}' if inside else str(path.with_suffix(''))], (), objects
 
 
 def read_voc(src: Path, data: Data) -> Content:
@@ -322,17 +300,16 @@ def read_voc(src: Path, data: Data) -> Content:
     return _read_each(src, data, '.xml', _parse_voc, splits)
 
 
-def _parse_voc(path: Path) -> Iterator[Any]:
+def _parse_voc(path: Path) -> tuple[list[str], tuple, Objects]:
     root = ElementTree.parse(path).getroot()
+
+    def objects(size: tuple[int, int]) -> Iterator[tuple[str, str, sv.Detections, int]]:
+        found, names = pascal_voc.detections_from_xml_obj(root, [], size)
+        for i, one in enumerate(root.findall('object')):
+            yield names[found.class_id[i]], f'object {i + 1}', found[i], int(one.findtext('difficult') or 0)
+
     name = coco.spelling(root.findtext('filename') or '').split('/')[-1]
-    yield [name, path.stem], root.findtext('size/width'), root.findtext('size/height')
-    for number, one in enumerate(root.findall('object'), 1):
-        x, y, right, bottom = (float(one.findtext(f'bndbox/{key}') or 'nan') for key in (
-            'xmin', 'ymin', 'xmax', 'ymax'))
-        corners = [[min(x, right) - 1, min(y, bottom) - 1, max(x, right), max(y, bottom)]]  # pixels count from 1
-        polygons = [[float(node.text) - 1 for node in polygon] for polygon in one.findall('polygon')]
-        yield (one.findtext('name'), f'object {number}', polygons or corners, bool(polygons),
-               int(one.findtext('difficult') or 0))
+    return [name, path.stem], (root.findtext('size/width'), root.findtext('size/height')), objects
 
 
 def read_labelme(src: Path, data: Data) -> Content:
@@ -340,23 +317,25 @@ def read_labelme(src: Path, data: Data) -> Content:
     return _read_each(src, data, '.json', partial(_parse_labelme, data))
 
 
-def _parse_labelme(data: Data, path: Path) -> Iterator[Any]:
+def _parse_labelme(data: Data, path: Path) -> tuple[list[str], tuple, Objects]:
     content = json.loads(path.read_text(encoding='utf-8-sig'))
-    yield [PureWindowsPath(content['imagePath']).name], content.get('imageWidth'), content.get('imageHeight')
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for number, shape in enumerate(content['shapes'], 1):
-        if shape['shape_type'] in ('rectangle', 'polygon'):
+        if not isinstance(shape['label'], str) or not all(map(coco.finite, shape['points'])):
+            raise ValueError(f'shape {number}: the label is no text, or the points {shape["points"]} are not finite')
+        if shape['shape_type'] in labelme.SUPPORTED_SHAPE_TYPES:
             group = shape.get('group_id')
             groups[shape['label'], f'shape {number}' if group is None else f'group {group}'].append(shape)
         else:
             data.notes[f'shapes of type {shape["shape_type"]!r} were left out'].append(str(path))
-    for (label, place), members in groups.items():
-        pieces = []
-        for one in members:
-            (x, y), (right, bottom) = (side(one['points'], 0).tolist() for side in (np.min, np.max))
-            pieces.append([x, y, right, y, right, bottom, x, bottom] if one['shape_type'] == 'rectangle' else
-                          np.ravel(one['points']).tolist())
-        yield label, place, pieces, any(one['shape_type'] == 'polygon' for one in members)
+
+    def objects(size: tuple[int, int]) -> Iterator[tuple[str, str, sv.Detections, int]]:
+        for (label, place), shapes in groups.items():
+            mask = any(one['shape_type'] == 'polygon' for one in shapes)
+            yield label, place, labelme.labelme_shapes_to_detections(shapes, {label: 0}, size, mask), 0
+
+    name = PureWindowsPath(content['imagePath']).name  # takes slashes too
+    return [name], (content.get('imageWidth'), content.get('imageHeight')), objects
 
 
 def read_coco(src: Path, data: Data) -> Content:
