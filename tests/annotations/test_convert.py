@@ -237,7 +237,7 @@ COCO_FILE = 'annotations/instances_train2017.json'
 
 
 @pytest.mark.parametrize('changes, wrong', [
-    (dict(images__width=41), '41x30'), (dict(categories__name='cat'), 'cat'),
+    (dict(images__width=41), '41'), (dict(categories__name='cat'), 'cat'),
     (dict(annotations__segmentation=dict(size=[3, 3], counts='1')), r'\[3, 3\]')])
 def test_coco_files_that_do_not_fit_their_images(tmp_path, changes, wrong):
     write_coco(tmp_path)
