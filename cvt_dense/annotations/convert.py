@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import Any
 from xml.etree import ElementTree
@@ -21,7 +20,7 @@ import supervision as sv
 import yaml
 from PIL import Image
 from pycocotools import mask as coco_mask
-from supervision.dataset.formats import labelme, yolo
+from supervision.dataset.formats import labelme, pascal_voc, yolo
 
 from ..atomic import write_atomically
 from ..images import files_below, images_below, upright_size
@@ -49,36 +48,18 @@ class Data:
     background: bool = True  # whether pixels without an object are background, not unlabelled
     notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, found: coco.Annotations, file: Path) -> None:
-        """Add what was read; each of its images has its ``path`` and ``split``, or was not found."""
-        names = {one['id']: one['name'] for one in found.content['categories']}
-        self.classes += [name for name in names.values() if name not in self.classes]
-        samples = {one['id']: Sample(one['path'], one['split'], one['width'], one['height'])
-                   for one in found.content['images'] if 'path' in one}
-        for reason, ids in found.counts.items():
-            self.notes[f'annotations {reason}'] += [f'{name} of {file}' for name in ids]
-        for one in found.content['annotations']:
-            if one['image_id'] in samples:
-                samples[one['image_id']].objects.append(dict(
-                    {key: one[key] for key in ('bbox', 'area', 'iscrowd', 'segmentation') if one.get(key) is not None},
-                    category_id=self.classes.index(names[one['category_id']])))
-        self.samples += samples.values()
-
     def add_detections(self, sample: Sample, detections: sv.Detections) -> None:
         """Add predicted objects, without those that lie outside of the image."""
-        for box, mask, _, label, *_ in detections:
-            x, y, w, h = sv.xyxy_to_xywh(np.clip(box, 0, [sample.width, sample.height] * 2)[None])[0].tolist()
-            new = dict(category_id=int(label), bbox=[x, y, w, h], iscrowd=0, area=w * h)
-            if mask is not None and mask.any():
-                new.update(segmentation=encode(mask), area=float(mask.sum()))
-            sample.objects += [new] if min(w, h) > 0 else []
+        boxes = detections.xyxy.clip(0, [sample.width, sample.height] * 2)
+        for i in np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(1)):
+            sample.objects.append(dict(as_coco(detections[i]), category_id=int(detections.class_id[i]), iscrowd=0))
 
     def add_label_map(self, sample: Sample, pixels: np.ndarray) -> None:
         """Add one object for each class of a label map (H, W), without the pixels that are ``IGNORED``."""
         for value in np.unique(pixels[pixels != IGNORED]).tolist():
-            mask = encode(pixels == value)
-            sample.objects.append(dict(category_id=value, bbox=coco_mask.toBbox(mask).tolist(), iscrowd=0,
-                                       segmentation=mask, area=float(coco_mask.area(mask))))
+            mask = (pixels == value)[None]
+            shape = as_coco(sv.Detections(sv.mask_to_xyxy(mask), mask))
+            sample.objects.append(dict(shape, category_id=value, iscrowd=0))
 
 
 class Images:
@@ -108,16 +89,14 @@ class Images:
         ending = '/'.join(['', *(part for part in coco.spelling(name).split('/') if part not in ('', '.', '..'))])
         found = [image for image in self.named[ending.rpartition('/')[2]] if any(
             f'/{coco.spelling(str(path))}'.endswith(ending) for path in (image, image.with_suffix('')))]
-        words, *others = (set(re.findall('[a-z0-9]+', str(path.relative_to(self.src)).lower()))
-                          for path in (file, *found))
-        common = [len(words & other) for other in others]
+        words = [{*re.findall('[a-z0-9]+', str(path.relative_to(self.src)).lower())} for path in (file, *found)]
+        common = [len(words[0] & others) for others in words[1:]]
         if not found:
             self.notes['annotations without an image were left out'].append(f'{file} {name}')
             return None
         image = found[common.index(max(common))]
         if common.count(max(common)) > 1 or self.files[image] not in (None, file):
-            raise ValueError(f'it may mean one of {list(map(str, found))}, or {self.files[image]} describes that image '
-                             'too; give each image another name and one annotation file')
+            raise ValueError(f'it may mean one of {list(map(str, found))}, or {self.files[image]} describes one too')
         self.files[image] = file
         return image
 
@@ -133,10 +112,8 @@ def naming(path: Path) -> Iterator[None]:
     """Raise ``ValueError`` with the name of a file whose content cannot be read."""
     try:
         yield
-    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, OSError, yaml.YAMLError,
-            Image.DecompressionBombError) as error:
-        why = f'there is no {error}' if isinstance(error, KeyError) else error
-        raise ValueError(f'{path} cannot be read: {why}') from error
+    except Exception as error:  # parsers raise many types for broken files
+        raise ValueError(f'{path} cannot be read: {"no " * isinstance(error, KeyError)}{error}') from error
 
 
 def split_name(path: Path) -> str:
@@ -154,6 +131,13 @@ def encode(mask: np.ndarray) -> dict[str, Any]:
     return dict(size=found['size'], counts=found['counts'].decode())
 
 
+def as_coco(detection: sv.Detections) -> dict[str, Any]:
+    """Return box and mask of a detection as COCO has them."""
+    box, mask = sv.xyxy_to_xywh(detection.xyxy)[0].tolist(), detection.mask
+    return dict(bbox=box, area=box[2] * box[3]) if mask is None or not mask.any() else dict(
+        bbox=box, area=float(mask.sum()), segmentation=encode(mask[0]))
+
+
 def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
     """Return an object's segmentation (polygons or run lengths), or else its box, as compressed run lengths."""
     x, y, w, h = one['bbox']
@@ -169,36 +153,8 @@ def open_image(path: Path, split: str, *given: str | float | None) -> dict[str, 
         width, height = upright_size(image)
     given = tuple(int(side or 0) for side in given)
     if given and all(given) and given != (width, height):
-        raise ValueError(f'it gives {path.name} {given[0]}x{given[1]} pixels, but upright (EXIF applied) it has '
-                         f'{width}x{height}; correct the file, or restore the image')
+        raise ValueError(f'it gives {path.name} the size {given}, but upright (EXIF applied) it has {width, height}')
     return dict(id=str(path), file_name=str(path), path=path, split=split, width=width, height=height)
-
-
-def new_object(image: dict[str, Any], label: str, place: str, pieces: list[list[float]], mask: bool = False,
-               crowd: int = 0, relative: bool = False) -> dict[str, Any]:
-    """Return an object as COCO has it.
-
-    Args:
-        image: result of :func:`open_image`.
-        label: name of its class.
-        place: where it is annotated, for messages.
-        pieces: flat coordinates, around which its box is.
-        mask: whether they are polygons.
-        crowd: whether it is ignored.
-        relative: whether they are fractions of the image's sides.
-    """
-    sides = (image['width'], image['height']) if relative else (1, 1)
-    if not any(pieces) or not all(map(coco.finite, pieces)) or not label or not isinstance(label, str):
-        raise ValueError(f'{place}: {label!r} is no name, or {pieces} are no finite coordinates')
-    if mask and min(map(len, pieces)) < 6:
-        raise ValueError(f'{place}: a polygon has fewer than three points')
-    points = [np.reshape(piece, (-1, 2)) * sides for piece in pieces]
-    (x, y), (right, bottom) = (side(np.concatenate(points), 0).tolist() for side in (np.min, np.max))
-    new = dict(id=f'{place} of {image["id"]}', image_id=image['id'], category_id=label, iscrowd=crowd,
-               bbox=[x, y, right - x, bottom - y])
-    pixels = np.any([sv.polygon_to_mask(np.round(polygon).astype(int), (image['width'], image['height']))
-                     for polygon in points if mask], 0)
-    return dict(new, segmentation=encode(pixels), area=float(pixels.sum())) if pixels.any() else new
 
 
 def files_of(src: Path, *suffixes: str) -> list[Path]:
@@ -208,47 +164,47 @@ def files_of(src: Path, *suffixes: str) -> list[Path]:
 
 # -- readers: each yields the content of an annotation file, or of all -------------------------------
 
-Content = Iterator[tuple[Path, coco.Annotations]]
+Objects = Callable[[tuple[int, int]], Iterator[tuple[str, str, sv.Detections, int]]]  # label, place, object, iscrowd
 
 
-def _read_each(src: Path, data: Data, suffix: str, parse: Callable[[Path], Iterator[Any]],
-               splits: dict[Path | str, str] | None = None, classes: Sequence[str] = ()) -> Content:
+def _read_each(src: Path, data: Data, suffix: str, parse: Callable[[Path], tuple[list[str], tuple, Objects]],
+               splits: dict[Path | str, str] | None = None, classes: Sequence[str] = ()) -> Iterator[tuple]:
     """Read an annotation file for each image.
 
     Args:
         src: folder.
         data: gets notes.
         suffix: of the annotation files.
-        parse: yields the possible names of the image, with its width and height if they are given, and then of each
-            object the arguments of :func:`new_object`.
+        parse: returns the possible names of the image, its width and height if they are given, and a function that
+            yields the objects in an image of a size.
         splits: split of each image by its path or its name without the suffix; None: as the folders are named.
         classes: names; default: the labels in sorted order.
     """
     available, images, objects = Images(src, data.notes), [], []
 
-    def add(image: Path, size: Sequence[Any], shapes: Iterator[Any]) -> None:
+    def add(image: Path, given: tuple, parsed: Objects) -> None:
         part = splits.get(image, splits.get(image.stem)) if splits else split_name(image.relative_to(src))
         if part is None:
             data.notes['images in no list of data.yaml or ImageSets were left out'].append(str(image))
             return
-        images.append(open_image(image, part, *size))
-        objects.extend(new_object(images[-1], *shape) for shape in shapes)
+        images.append(open_image(image, part, *given))
+        found = [dict(as_coco(shape), id=f'{place} of {image}', image_id=images[-1]['id'], category_id=label,
+                      iscrowd=crowd)
+                 for label, place, shape, crowd in parsed((images[-1]['width'], images[-1]['height']))]
+        objects.extend(sorted(found, key=lambda one: 'segmentation' not in one))
 
     for file in files_of(src, suffix):
         with naming(file):
-            shapes = parse(file)
-            names, *size = next(shapes)
-            image = available.take(next((name for name in names if name in available.named), names[-1]), file)
-            if image is not None:
-                add(image, size, shapes)
+            names, *parsed = parse(file)
+            if image := available.take(next((name for name in names if name in available.named), names[-1]), file):
+                add(image, *parsed)
     for image in available.rest('images without annotations have no objects'):
-        add(image, (), iter(()))
-    classes = classes or sorted({one['category_id'] for one in objects})
+        add(image, (), lambda size: iter(()))
     yield src, coco.Annotations(dict(images=images, annotations=objects, categories=[
-        dict(id=name, name=name) for name in classes]))
+        dict(id=name, name=name) for name in classes or sorted({one['category_id'] for one in objects})]))
 
 
-def read_yolo(src: Path, data: Data) -> Content:
+def read_yolo(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
     """Read ``data.yaml``, and one text file per image, in ``labels`` for images in ``images``.
 
     ``data.yaml`` has ``names``, and may have folders or lists of images as ``train``, ``val`` and ``test``.
@@ -266,17 +222,15 @@ def read_yolo(src: Path, data: Data) -> Content:
                              'numbers from 0, such as [car, "7"]')
         splits = _yolo_splits(src, content)
         keypoints = int(np.prod(content.get('kpt_shape', 0)))
-    if keypoints:
-        data.notes['keypoints were left out'].append(str(files[0]))
-    return _read_each(src, data, '.txt', partial(_parse_yolo, src, classes, keypoints), splits, classes)
+    data.notes['keypoints were left out'] += [str(files[0])] * bool(keypoints)
+    return _read_each(src, data, '.txt', lambda path: _parse_yolo(src, classes, keypoints, path), splits, classes)
 
 
 def _yolo_splits(src: Path, content: dict[str, Any]) -> dict[Path | str, str]:
     """Return the split of each image that ``data.yaml`` names."""
     splits: dict[Path | str, str] = {}
     for part in SPLITS:
-        entries = content.get(part) or []
-        for entry in [entries] if isinstance(entries, str) else entries:
+        for entry in map(str, np.atleast_1d(content.get(part) or [])):
             # As for Ultralytics, folders may be written as from a folder beside the file's.
             places = [Path(os.path.normpath(src / path)) for path in (
                 f'{content.get("path") or "."}/{entry}', entry, re.sub(r'^(\.\./)+', '', entry))]
@@ -290,28 +244,25 @@ def _yolo_splits(src: Path, content: dict[str, Any]) -> dict[Path | str, str]:
     return splits
 
 
-def _parse_yolo(src: Path, classes: list[str], keypoints: int, path: Path) -> Iterator[Any]:
-    before, found, after = f'/{path.relative_to(src).with_suffix("")}'.rpartition('/labels/')
-    yield [f'{src}{before}/images/{after}' if found else str(path.with_suffix(''))],
-    for number, line in enumerate(path.read_text(encoding='utf-8-sig').splitlines(), 1):
-        if not line.strip():
-            continue
-        place = f'line {number}'
-        label, *numbers = map(float, line.split())
-        allowed = (4, 4 + keypoints) if keypoints else (4, 5, *range(6, len(numbers) + 1, 2))  # 5: with a confidence
-        if label not in range(len(classes)) or len(numbers) not in allowed:
-            raise ValueError(f'{place}, {line!r}: allowed are one of {len(classes)} classes and 4 numbers '
-                             f'or {"6, 8, ..." if not keypoints else 4 + keypoints}')
-        mask = not keypoints and len(numbers) > 5
-        if not mask:
-            x, y, w, h = numbers[:4]
-            numbers = [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
-        if not mask and min(w, h) < 0:
-            raise ValueError(f'{place}, {line!r}: the box has a negative size')
-        yield classes[int(label)], place, [numbers], mask, 0, True
+def _parse_yolo(src: Path, classes: list[str], keypoints: int, path: Path) -> tuple[list[str], tuple, Objects]:
+    before, inside, after = f'/{path.relative_to(src).with_suffix("")}'.rpartition('/labels/')
+    allowed = (4, 4 + keypoints) if keypoints else (4, 5, *range(6, 10**5, 2))  # 5: with a confidence
+
+    def objects(size: tuple[int, int]) -> Iterator[tuple[str, str, sv.Detections, int]]:
+        lines = enumerate(path.read_text(encoding='utf-8-sig').splitlines(), 1)
+        for number, line in ((number, line) for number, line in lines if line.strip()):
+            with naming(f'line {number}, {line!r},'):
+                label, *numbers = map(float, line.split())
+                if label not in range(len(classes)) or len(numbers) not in allowed or not coco.finite(numbers):
+                    raise ValueError(f'allowed are one of {len(classes)} classes and {allowed[:4]} finite numbers')
+                mask = not keypoints and len(numbers) > 5
+                text = ' '.join(map(repr, [int(label), *numbers[:None if mask else 4]]))
+                yield classes[int(label)], f'line {number}', yolo.yolo_annotations_to_detections([text], size, mask), 0
+
+    return [f'{src}{before}/images/{after}' if inside else str(path.with_suffix(''))], (), objects
 
 
-def read_voc(src: Path, data: Data) -> Content:
+def read_voc(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
     """Read an XML file for each image, and ``ImageSets/Main/{train,val,test,trainval}.txt`` if they exist."""
     splits: dict[Path | str, str] = {}
     lists = [path for path in files_of(src, '.txt') if path.parts[-3:-1] == ('ImageSets', 'Main')]
@@ -322,44 +273,45 @@ def read_voc(src: Path, data: Data) -> Content:
     return _read_each(src, data, '.xml', _parse_voc, splits)
 
 
-def _parse_voc(path: Path) -> Iterator[Any]:
+def _parse_voc(path: Path) -> tuple[list[str], tuple, Objects]:
     root = ElementTree.parse(path).getroot()
+
+    def objects(size: tuple[int, int]) -> Iterator[tuple[str, str, sv.Detections, int]]:
+        found, names = pascal_voc.detections_from_xml_obj(root, [], size)
+        for i, one in enumerate(root.findall('object')):
+            yield names[found.class_id[i]], f'object {i + 1}', found[i], int(one.findtext('difficult') or 0)
+
     name = coco.spelling(root.findtext('filename') or '').split('/')[-1]
-    yield [name, path.stem], root.findtext('size/width'), root.findtext('size/height')
-    for number, one in enumerate(root.findall('object'), 1):
-        x, y, right, bottom = (float(one.findtext(f'bndbox/{key}') or 'nan') for key in (
-            'xmin', 'ymin', 'xmax', 'ymax'))
-        corners = [[min(x, right) - 1, min(y, bottom) - 1, max(x, right), max(y, bottom)]]  # pixels count from 1
-        polygons = [[float(node.text) - 1 for node in polygon] for polygon in one.findall('polygon')]
-        yield (one.findtext('name'), f'object {number}', polygons or corners, bool(polygons),
-               int(one.findtext('difficult') or 0))
+    return [name, path.stem], (root.findtext('size/width'), root.findtext('size/height')), objects
 
 
-def read_labelme(src: Path, data: Data) -> Content:
+def read_labelme(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
     """Read JSON files, each of which names its image as ``imagePath``; the shapes of one group are one object."""
-    return _read_each(src, data, '.json', partial(_parse_labelme, data))
+    return _read_each(src, data, '.json', lambda path: _parse_labelme(data, path))
 
 
-def _parse_labelme(data: Data, path: Path) -> Iterator[Any]:
+def _parse_labelme(data: Data, path: Path) -> tuple[list[str], tuple, Objects]:
     content = json.loads(path.read_text(encoding='utf-8-sig'))
-    yield [PureWindowsPath(content['imagePath']).name], content.get('imageWidth'), content.get('imageHeight')
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for number, shape in enumerate(content['shapes'], 1):
-        if shape['shape_type'] in ('rectangle', 'polygon'):
+        if not isinstance(shape['label'], str) or not all(map(coco.finite, shape['points'])):
+            raise ValueError(f'shape {number} has no text as its label, or no finite points')
+        if shape['shape_type'] in labelme.SUPPORTED_SHAPE_TYPES:
             group = shape.get('group_id')
             groups[shape['label'], f'shape {number}' if group is None else f'group {group}'].append(shape)
         else:
             data.notes[f'shapes of type {shape["shape_type"]!r} were left out'].append(str(path))
-    for (label, place), members in groups.items():
-        pieces = []
-        for one in members:
-            (x, y), (right, bottom) = (side(one['points'], 0).tolist() for side in (np.min, np.max))
-            pieces.append([x, y, right, y, right, bottom, x, bottom] if one['shape_type'] == 'rectangle' else
-                          np.ravel(one['points']).tolist())
-        yield label, place, pieces, any(one['shape_type'] == 'polygon' for one in members)
+
+    def objects(size: tuple[int, int]) -> Iterator[tuple[str, str, sv.Detections, int]]:
+        for (label, place), shapes in groups.items():
+            mask = any(one['shape_type'] == 'polygon' for one in shapes)
+            yield label, place, labelme.labelme_shapes_to_detections(shapes, {label: 0}, size, mask), 0
+
+    name = PureWindowsPath(content['imagePath']).name  # takes slashes too
+    return [name], (content.get('imageWidth'), content.get('imageHeight')), objects
 
 
-def read_coco(src: Path, data: Data) -> Content:
+def read_coco(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
     """Read JSON files in COCO's format, whose images may be in any folder."""
     available = Images(src, data.notes)
     for file in files_of(src, '.json'):
@@ -371,8 +323,7 @@ def read_coco(src: Path, data: Data) -> Content:
             found = coco.Annotations(content)
             found.use_classes([one['name'] for one in content['categories']])
             for image in content['images']:
-                path = available.take(image['file_name'], file)
-                if path is not None:
+                if path := available.take(image['file_name'], file):
                     part = split_name(file.relative_to(src) / 'file')
                     image |= open_image(path, part, image['width'], image['height']) | dict(id=image['id'])
         data.notes['keypoints were left out'] += [str(file) for one in content['annotations'] if one.get('keypoints')]
@@ -380,8 +331,7 @@ def read_coco(src: Path, data: Data) -> Content:
     available.rest('images that no annotation file names were left out')
 
 
-READERS: dict[str, Callable[[Path, Data], Content]] = dict(
-    yolo=read_yolo, voc=read_voc, labelme=read_labelme, coco=read_coco)
+READERS = dict(yolo=read_yolo, voc=read_voc, labelme=read_labelme, coco=read_coco)
 
 
 def read(src: Path, source: str) -> Data:
@@ -396,28 +346,26 @@ def read(src: Path, source: str) -> Data:
         ValueError: a file cannot be read, or has two meanings.
     """
     data = Data()
-    for file, found in READERS[source](src, data):
-        data.add(found, file)
+    for file, found in READERS[source](Path(os.path.normpath(src)), data):
+        names = {one['id']: one['name'] for one in found.content['categories']}
+        data.classes += [name for name in names.values() if name not in data.classes]
+        samples = {one['id']: Sample(one['path'], one['split'], one['width'], one['height'])
+                   for one in found.content['images'] if 'path' in one}
+        data.samples += samples.values()
+        for reason, ids in found.counts.items():
+            data.notes[f'annotations {reason}'] += [f'{name} of {file}' for name in ids]
+        for one in found.content['annotations']:
+            if one['image_id'] in samples:
+                samples[one['image_id']].objects.append(dict(
+                    {key: one[key] for key in ('bbox', 'area', 'iscrowd', 'segmentation') if one.get(key) is not None},
+                    category_id=data.classes.index(names[one['category_id']])))
     if not any(sample.objects for sample in data.samples):
-        raise FileNotFoundError(f'{src} holds no annotated image in the format {source!r} '
-                                f'({len(data.samples)} images were found).')
+        raise FileNotFoundError(f'{src} holds no annotated image in the format {source!r}.')
     data.samples.sort(key=lambda sample: str(sample.path))
     return data
 
 
 # -- splits ----------------------------------------------------------------------------------------
-
-
-def group_by_name(samples: Sequence[Sample], pattern: str | None) -> list[list[Sample]]:
-    """Return groups of the samples whose names match ``pattern`` with the same text, or the same first group of it.
-
-    A sample whose name does not match is a group of its own.
-    """
-    groups = defaultdict(list)
-    for sample in samples:
-        match = pattern and re.search(pattern, sample.path.name)
-        groups[match[min(match.re.groups, 1)] if match else str(sample.path)].append(sample)
-    return [groups[key] for key in sorted(groups)]
 
 
 def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | None = None) -> None:
@@ -427,34 +375,35 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
         data: changed in place.
         fractions: the fractions of 'train', 'val' and 'test', with the sum 1.
         seed: seed of the random numbers.
-        group: pattern of :func:`group_by_name`, whose groups stay together.
+        group: pattern; samples whose names match it with the same text, or first group of it, stay together.
 
     Raises:
         ValueError: wrong fractions, or a part without an image.
     """
     if not 2 <= len(fractions) <= 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ValueError(f'fractions {list(fractions)}: allowed are two or three positive numbers with the sum 1.')
-    groups = group_by_name(data.samples, group)
+    named: dict[str, list[Sample]] = defaultdict(list)
+    for sample in data.samples:
+        match = group and re.search(group, sample.path.name)
+        named[match[min(match.re.groups, 1)] if match else str(sample.path)].append(sample)
+    groups = [named[name] for name in sorted(named)]
     random.Random(seed).shuffle(groups)
     counts = [Counter(one['category_id'] for sample in members for one in sample.objects) for members in groups]
     total = sum(counts, Counter())
     wanted = [Counter({label: number * fraction for label, number in total.items()}) for fraction in fractions]
     room = [fraction * len(data.samples) for fraction in fractions]
     rarest = [min(found, key=lambda label: (total[label], label), default=-1) for found in counts]
-    for i in sorted(range(len(groups)), key=lambda i: (total[rarest[i]] or len(data.samples) * 1e9, rarest[i],
-                                                       -counts[i][rarest[i]])):
+    for i in sorted(range(len(groups)), key=lambda i: (total[rarest[i]] or 1e18, rarest[i], -counts[i][rarest[i]])):
         part = max(range(len(fractions)), key=lambda part: (wanted[part][rarest[i]], room[part]))
         wanted[part].subtract(counts[i])
         room[part] -= len(groups[i])
         for sample in groups[i]:
             sample.split = SPLITS[part]
     for name, fraction in zip(SPLITS, fractions):
-        samples = [sample for sample in data.samples if sample.split == name]
-        if not samples:
-            raise ValueError(f'{name} gets no image, because {fraction:g} of {len(groups)} groups of images is too '
-                             'little: give it a larger fraction, or smaller groups.')
-        present = {one['category_id'] for sample in samples for one in sample.objects}
-        for label in sorted(set(total) - present):
+        parts = [sample.objects for sample in data.samples if sample.split == name]
+        if not parts:
+            raise ValueError(f'{name} gets no image: {fraction:g} of {len(groups)} groups of images is too little.')
+        for label in sorted(total.keys() - {one['category_id'] for objects in parts for one in objects}):
             data.notes[f'{name} has no object of a class'].append(data.classes[label])
 
 
@@ -468,13 +417,11 @@ def check(data: Data, target: str) -> None:
         ValueError: two images of a split would get the same name, or label maps cannot hold as many classes.
     """
     if target == 'masks' and len(data.classes) >= IGNORED:
-        raise ValueError(f'{len(data.classes)} classes do not fit into 8-bit label maps, which have {IGNORED} with '
-                         'the background.')
-    named: dict[tuple[str, str], Sample] = {}
-    for sample in data.samples:
-        other = named.setdefault((sample.split, sample.path.stem), sample)
-        if other is not sample:
-            raise ValueError(f'{other.path} and {sample.path} would get one name in one split: rename one.')
+        raise ValueError(f'{len(data.classes)} classes and the background are more than {IGNORED}, of label maps.')
+    names = Counter((sample.split, sample.path.stem) for sample in data.samples)
+    twice = [str(sample.path) for sample in data.samples if names[sample.split, sample.path.stem] > 1]
+    if twice:
+        raise ValueError(f'{twice[:4]} would get one name in one split: rename one.')
 
 
 def write(data: Data, dst: Path, target: str) -> None:
@@ -500,14 +447,14 @@ def write(data: Data, dst: Path, target: str) -> None:
 
 
 def _write_coco(data: Data, dst: Path) -> None:
-    categories = [dict(id=i, name=name) for i, name in enumerate(data.classes, 1)]
     for part in dict.fromkeys(sample.split for sample in data.samples):
-        images, annotations = [], []
+        content = dict(images=[], annotations=[], categories=[
+            dict(id=i, name=name) for i, name in enumerate(data.classes, 1)])
         for i, sample in enumerate((sample for sample in data.samples if sample.split == part), 1):
-            images.append(dict(id=i, file_name=sample.path.name, width=sample.width, height=sample.height))
-            annotations += [dict(one, id=len(annotations) + number, image_id=i, category_id=one['category_id'] + 1)
-                            for number, one in enumerate(sample.objects, 1)]
-        content = dict(images=images, annotations=annotations, categories=categories)
+            content['images'].append(dict(id=i, file_name=sample.path.name, width=sample.width, height=sample.height))
+            for one in sample.objects:
+                content['annotations'].append(dict(one, id=len(content['annotations']) + 1, image_id=i,
+                                                   category_id=one['category_id'] + 1))
         write_atomically(dst / 'annotations' / f'{part}.json', json.dumps(content))
 
 
@@ -522,17 +469,16 @@ def _write_masks(data: Data, dst: Path) -> None:
         for one in sorted(sample.objects, key=lambda one: -one['area']):  # small ones in front
             if not one.get('segmentation'):
                 data.notes['objects with a box alone were drawn as rectangles'].append(str(sample.path))
-            mask = coco_mask.decode(rle(one, sample)).astype(bool)
-            label_map[mask] = one['category_id']
+            label_map[coco_mask.decode(rle(one, sample)) > 0] = one['category_id']
         (dst / 'labels' / sample.split).mkdir(parents=True, exist_ok=True)
         Image.fromarray(label_map).save(dst / 'labels' / sample.split / f'{sample.path.stem}.png')
     (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in data.classes), encoding='utf-8')
 
 
 def _write_yolo(data: Data, dst: Path) -> None:
-    splits = {sample.split: f'images/{sample.split}' for sample in data.samples}
-    write_atomically(dst / 'data.yaml', yaml.safe_dump(
-        dict(splits, names=dict(enumerate(data.classes))), sort_keys=False, allow_unicode=True))
+    content = {sample.split: f'images/{sample.split}' for sample in data.samples}
+    content['names'] = dict(enumerate(data.classes))
+    write_atomically(dst / 'data.yaml', yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
     for sample in data.samples:
         lines = []
         for one in sample.objects:
@@ -546,9 +492,8 @@ def _write_yolo(data: Data, dst: Path) -> None:
 
 def _detection(one: dict[str, Any], sample: Sample) -> sv.Detections:
     """Return one object as supervision's writers take it."""
-    x, y, w, h = one['bbox']
     mask = coco_mask.decode(rle(one, sample)).astype(bool)[None] if one.get('segmentation') else None
-    return sv.Detections(np.array([[x, y, x + w, y + h]]), mask, class_id=np.array([one['category_id']]))
+    return sv.Detections(sv.xywh_to_xyxy(np.array([one['bbox']])), mask, class_id=np.array([one['category_id']]))
 
 
 def _write_labelme(data: Data, dst: Path) -> None:

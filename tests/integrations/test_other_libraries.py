@@ -92,8 +92,8 @@ def test_timms_tools_take_it():
 def test_the_pages_examples(tmp_path, monkeypatch):
     pytest.importorskip('transformers')
     monkeypatch.chdir(tmp_path)
-    names: dict = {}
     for block in re.findall(r'```python\n(.*?)```', PAGE.read_text(), re.DOTALL):
+        names: dict = {}  # each block stands alone
         exec(compile(block, PAGE, 'exec'), names)
     images = names['images']
     model, again = (names[name].eval() for name in ('model', 'again'))
