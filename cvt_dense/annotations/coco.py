@@ -86,7 +86,7 @@ class Annotations:
             raise ValueError('it is no object with "images", "annotations" and "categories"')
         self.content, self.changed, self.classes = content, False, {}
         self.counts: dict[str, list[Any]] = defaultdict(list)
-        self.total = len(content.setdefault('annotations', []))  # COCO's files of test images have none
+        content.setdefault('annotations', [])  # COCO's files of test images have none
         for place, fields in FIELDS.items():
             _check_fields(place, content.get(place), fields)
         for place, key in (('images', 'image_id'), ('categories', 'category_id')):
@@ -94,7 +94,10 @@ class Annotations:
             if {*map(type, ids)} > {str}:
                 text = next(value for value in ids if isinstance(value, str))
                 raise ValueError(f'"id" of "{place}" and {key} are numbers and texts such as {text!r}; write one kind')
-        self.images = {one['id']: one for one in content['images']}
+        self.images, self.total = {one['id']: one for one in content['images']}, len(content['annotations'])
+        for one in content['images']:
+            if isinstance(one['width'], float) or isinstance(one['height'], float):
+                self.change(one, width=int(one['width']), height=int(one['height']))
         self._spell_file_names(folder)
         self._keep_objects()
         self._cut_boxes()
