@@ -170,7 +170,7 @@ def test_objects_without_masks_are_ignored_where_masks_are_needed():
 
 
 @pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16'])
-def test_encodings(tmp_path, encoding):
+def test_files_in_other_encodings_are_written_again(tmp_path, encoding):
     """What pycocotools could not open is written again."""
     content = make_content()
     content['images'][0]['file_name'] = 'é.jpg'

@@ -151,7 +151,7 @@ def test_splits_are_stratified_and_grouped(tmp_path):
 def test_a_damaged_annotation_file_is_named(tmp_path, source, name, content):
     WRITERS[source](tmp_path)
     (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=f'{name} cannot be read'):
+    with pytest.raises(ValueError, match=name):
         convert.read(tmp_path, source)
 
 
@@ -178,7 +178,7 @@ def test_command_line(tmp_path):
     command = ('convert_data', tmp_path / 'src', tmp_path / 'dst', '--from', 'yolo', '--to', 'coco')
     out = run_tool(*command)
     assert f'classes = {tuple(CLASSES)}' in out and "val_ann, val_images = 'annotations/val.json', 'val/'" in out
-    assert 'fasterrcnn_cvt13_custom.py' in out and 'note: images without annotations' in out
+    assert 'fasterrcnn_cvt13_custom.py' in out
     written = [path for path in (tmp_path / 'dst').rglob('*') if path.is_file()]
     assert len(written) == 4
     before = [path.read_bytes() for path in written]

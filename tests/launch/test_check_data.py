@@ -121,7 +121,7 @@ SEGMENTATION = [
 
 @pytest.mark.parametrize('task, change, options, named', [
     *(('detection', *row) for row in DETECTION), *(('segmentation', *row) for row in SEGMENTATION)])
-def test_mistakes(data, task, change, options, named):
+def test_data_that_do_not_fit_the_config_are_refused(data, task, change, options, named):
     if change is not None:
         change(data)
     options = {key: value.format(data=data) if isinstance(value, str) else value for key, value in options.items()}
