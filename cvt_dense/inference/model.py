@@ -80,9 +80,9 @@ class Model:
             with suppress(ImportError, ValueError):
                 return RasterImage(path)
         reader = TRANSFORMS.build(test_pipeline(self.cfg)[0]) if self.task in TASKS.values() else None
-        lost = None
+        lost = ''
         with suppress(Exception):  # mmcv reads formats that Pillow does not
-            lost = explain_loss(read_header(path), reader, path)
+            lost, _ = explain_loss(read_header(path), reader, path)
         if lost:
             raise UserError(f'{path} cannot be read as an image of this model: {lost}.')
         try:
