@@ -1,10 +1,10 @@
-# The small CvT of upernet_cvt_nano_camvid.py, pretrained without labels on a folder of images, on a CPU.
+# CvT-nano, pretrained without labels on a folder of images, on a CPU. A template with arch = 'cvt-nano' starts from it
+# with pretrained = 'work_dirs/simmim_cvt_nano/epoch_150.pth'.
 #
 #   python tools/train.py configs/simmim_cvt_nano.py --data-root DIR        all images below DIR/images/train
 #   python tools/predict.py configs/simmim_cvt_nano.py work_dirs/simmim_cvt_nano/epoch_150.pth DIR/images/val
 #
-# For a template with arch = 'cvt-nano', for all images below DIR, and for images smaller than 192 pixels:
-# --cfg-options model.backbone.arch=cvt-nano train_dataloader.dataset.split= \
+# For all images below DIR, and for images smaller than 192 pixels: --cfg-options train_dataloader.dataset.split= \
 #     train_dataloader.dataset.transform.input_size=128
 batch_size = 8
 max_epochs = 150
@@ -12,7 +12,7 @@ warmup_epochs = min(5, max_epochs / 2)
 
 _base_ = ['_base_/models/simmim_cvt.py', '_base_/datasets/imagenet_unlabelled.py', '_base_/cls_runtime.py']
 
-model = dict(backbone=dict(arch=dict(_delete_=True, embed_dims=(32, 64, 128), depths=(1, 2, 4), num_heads=(1, 2, 4))))
+model = dict(backbone=dict(arch='cvt-nano'))
 train_dataloader = dict(
     batch_size=batch_size,
     num_workers=1,

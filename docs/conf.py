@@ -1,15 +1,17 @@
 """Build the documentation with `make docs`. The pages are plain Markdown; this adds what only the site needs."""
+import json
 import re
+from base64 import b64decode
 from pathlib import Path
 
 import cvt_dense
 
 DOCS = Path(__file__).parent
 CONTENTS = {  # the navigation: captions, and pages in the order of the index
-    'Get started': 'get_started/', 'Guides': 'guides/', 'Reference': '(generated|reference)/',
+    'Get started': '(get_started/|generated/first)', 'Guides': 'guides/', 'Reference': '(generated|reference)/',
     'Results': '(results/|model_card)',
     'The project': '(design|questions)'}
-OUTSIDE = ('configs', 'tools')
+OUTSIDE = ('configs', 'tools', 'cvt_dense/weights')
 
 project = 'cvt_dense'
 release = cvt_dense.__version__
@@ -28,14 +30,33 @@ suppress_warnings = ['config.cache']
 def copy_pages(app):
     """Copy the pages outside of this folder to which others link, since Sphinx does not read them there."""
     (DOCS / 'generated').mkdir(exist_ok=True)
-    for folder in OUTSIDE:
+    for folder in map(Path, OUTSIDE):
         page = (DOCS.parent / folder / 'README.md').read_text()
-        (DOCS / f'generated/{folder}.md').write_text(page.replace('](../docs/', '](../'))
+        (DOCS / f'generated/{folder.name}.md').write_text(re.sub(r'\]\((\.\./)+docs/', '](../', page))
+
+
+def write_notebook(app):
+    """Write the notebook with its outputs as a page."""
+    parts = []
+    for cell in json.loads((DOCS / 'get_started/first_detector.ipynb').read_text())['cells']:
+        text = ''.join(cell['source'])
+        language = '' if re.search('^[!%]', text, re.M) else 'python'  # commands of IPython are no Python
+        parts.append(text if cell['cell_type'] == 'markdown' else f'```{language}\n{text}\n```')
+        for output in cell.get('outputs', ()):
+            if png := output.get('data', {}).get('image/png'):
+                picture = f'{cell["id"]}.png'
+                (DOCS / f'generated/{picture}').write_bytes(b64decode(png))
+                parts.append(f'![The output of this cell]({picture})')
+            elif 'text' in output:
+                parts.append(f'```\n{"".join(output["text"])}```')
+    (DOCS / 'generated/first_detector.md').write_text('\n\n'.join(parts))
 
 
 def adapt_page(app, docname, source):
     """Lead links to these copies, and add the navigation to the index."""
-    source[0] = re.sub(rf'\]\((\.\./)+({"|".join(OUTSIDE)})/README\.md', r'](/generated/\2.md', source[0])
+    source[0] = re.sub(r'\]\(([\w./]+/)?first_detector\.ipynb', '](/generated/first_detector.md', source[0])
+    for folder in map(Path, OUTSIDE):
+        source[0] = re.sub(rf'\]\((\.\./)+{folder}/README\.md', f'](/generated/{folder.name}.md', source[0])
     if docname == 'index':
         pages = dict.fromkeys(re.findall(r'\]\(/?([\w/]+)\.md\)', source[0]))
         for caption, pattern in CONTENTS.items():
@@ -45,4 +66,5 @@ def adapt_page(app, docname, source):
 
 def setup(app):
     app.connect('builder-inited', copy_pages)
+    app.connect('builder-inited', write_notebook)
     app.connect('source-read', adapt_page)

@@ -1,5 +1,5 @@
 # Mask2Former of configs/mask2former_cvt13_ade20k.py on CvT-nano, narrower and with fewer layers, for CamVid.
-_base_ = '../../configs/upernet_cvt_nano_camvid.py'
+_base_ = 'camvid.py'
 from mmengine.config import Config
 
 import cvt_dense.recipes
@@ -26,7 +26,7 @@ stock.merge_from_dict(dict(model=dict(
             num_layers=3, layer_cfg=dict(self_attn_cfg=attention, cross_attn_cfg=attention, ffn_cfg=ffn)),
         loss_cls=dict(class_weight=[1.] * num_classes + [0.1]),
         train_cfg=dict(num_points=2048)))))
-model = dict(stock.model, _delete_=True)
+model = stock.model
 del stock, attention, ffn
 
 train_dataloader = dict(batch_size=4)

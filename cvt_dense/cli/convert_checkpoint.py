@@ -60,9 +60,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     with report_errors(ValueError, OSError):
         content = weights.read_checkpoint(args.src)
         state_dict = weights.select_weights(content, args.weights, args.src)
-        names = (content.get('meta') or {}).get('dataset_meta') or {}  # by which a test numbers its class folders
+        names = dict(weights.dataset_meta(content))  # by which a test numbers its class folders
         if args.map_head:
             old, new = (path.read_text().splitlines() for path in args.map_head)
+            weights.check_order(args.src, weights.classes_of(content), old, str(args.map_head[0]))
             state_dict, names = weights.map_head(state_dict, old, new), dict(classes=new)
         authors = weights.convert(state_dict, 'microsoft')
         others = [key for key in authors if not re.match(r'(stage|norm)\d*\.|head\.', key)]
@@ -70,15 +71,17 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise ValueError(f'{args.to} has no name for {others[0]} of {args.src}: use --to backbone.')
         converted = weights.backbone_only(state_dict) if args.to == 'backbone' else weights.convert(state_dict, args.to)
         dst, config = args.dst, {}
-        if args.to == 'huggingface' and not dst.suffix:
-            num_heads = args.num_heads or find_num_heads(weights.measure_arch(authors))
-            config[dst / 'config.json'] = json.dumps(weights.huggingface_config(state_dict, num_heads), indent=2) + '\n'
-            dst = dst / weights.HUB_FILES[0]
+        if args.to == 'huggingface':
+            num_heads = args.num_heads or (() if dst.suffix else find_num_heads(weights.measure_arch(authors)))
+            about = weights.huggingface_config(state_dict, num_heads, names.get('classes'))
+            if not dst.suffix:
+                config[dst / 'config.json'] = json.dumps(about, indent=2) + '\n'
+                dst = dst / weights.HUB_FILES[0]
         check_outputs([dst, *config], args.force, inputs=[args.src, *Path(args.src).glob('*')])
         with atomic_path(dst) as partial:
             if dst.suffix == '.safetensors':
                 converted = {key: value.contiguous() for key, value in converted.items()}
-                about = dict(dataset_meta=json.dumps(names)) if names and args.to == 'cvt_dense' else {}
+                about = dict(dataset_meta=json.dumps(names)) if names else {}
                 safetensors.torch.save_file(converted, partial, metadata=dict(about, format='pt'))
             else:
                 meta = dict(dataset_meta=names) if names else {}

@@ -8,28 +8,22 @@ file is run before it gets its name: if it differs from PyTorch by more than its
 another name and the exit code is 3.
 """
 import argparse
-import copy
 import hashlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from mmengine.config import Config
-from mmengine.model import revert_sync_batchnorm
-from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
-from ..config.class_folders import set_classes
-from ..config.read import read_config
+from .. import inference
 from ..deploy import inputs
 from ..deploy.export import Exporter, above_tolerance, parts
 from ..deploy.formats import INFERENCE_PRECISION, check_format
 from ..deploy.networks import task_of
 from ..errors import UserError
-from ..inference.model import check_checkpoint
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_outputs
-from ..weights import register_safe_loading, select_weights
 
 ABOVE_TOLERANCE = 3  # exit code
 SAMPLED = 32  # test images whose sizes are read
@@ -97,18 +91,6 @@ def choose_size(args: argparse.Namespace, cfg: Config, task: str | None,
     return tuple(map(max, zip(*found))), args.dynamic or (None if task == 'detection' or len(found) > 1 else False)
 
 
-def build(cfg: Config, checkpoint: str) -> tuple[nn.Module, list[str] | None]:
-    """Return the model with its weights, and its classes' names."""
-    register_safe_loading()
-    model = revert_sync_batchnorm(MODELS.build(copy.deepcopy(cfg.model)))
-    content = check_checkpoint(model, checkpoint, strict=True)
-    model.load_state_dict(select_weights(content))
-    meta = content.get('meta') or {}
-    classes = (meta.get('dataset_meta') or {}).get('classes')
-    return model.eval(), None if classes is None else [
-        *classes, *map(str, range(len(classes), getattr(model, 'num_classes', 0)))]  # more outputs than names
-
-
 def read_test_images(cfg: Config, model: nn.Module, padded: bool) -> list[Tensor]:
     """Return some test images; if none can be read, print the reason and return an empty list.
 
@@ -130,16 +112,16 @@ def run(args: argparse.Namespace) -> int:
     check_format(args.file, args.precision)
     outputs = [part for name in (args.file, above_tolerance(args.file)) for part in parts(name)]
     check_outputs(outputs, args.force, inputs=[args.config, args.checkpoint])
-    cfg = read_config(args.config, args.cfg_options, args.data_root)
-    set_classes(cfg, args.checkpoint)
-    init_default_scope(cfg.get('default_scope') or 'mmengine')
-    model, classes = build(cfg, args.checkpoint)
+    trained = inference.load(args.config, args.checkpoint, device='cpu', cfg_options=args.cfg_options,
+                             data_root=args.data_root)
+    cfg, model = trained.cfg, trained.network
+    classes = [*trained.classes, *map(str, range(len(trained.classes), getattr(model, 'num_classes', 0)))]
     task = task_of(model)
     padded = args.part == 'backbone' or task != 'detection'
     tests = read_test_images(cfg, model, padded)
     images = inputs.network_inputs(cfg, model, 'train', args.calibrate, padded) if args.precision == 'int8' else []
     size, dynamic = choose_size(args, cfg, task, {tuple(image.shape[2:]) for image in tests})
-    about = dict(classes=classes, config=Path(args.config).name,
+    about = dict(classes=classes or None, config=Path(args.config).name,
                  config_hash=hashlib.sha256(cfg.pretty_text.encode()).hexdigest(), **inputs.describe(cfg))
     exporter = Exporter(model, size, about, dynamic=dynamic, part=args.part, raw_input=args.raw_input, keep=args.keep,
                         images=images, tests=tests)

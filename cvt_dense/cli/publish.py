@@ -16,7 +16,6 @@ from numbers import Real
 from pathlib import Path
 
 from ..atomic import write_atomically
-from ..config.nodes import dicts
 from ..config.published import publish
 from ..errors import UserError
 from ..launch import command_line
@@ -85,18 +84,17 @@ def write_folder(args: argparse.Namespace, folder: Path, name: str) -> None:
         UserError: config, checkpoint or test data are missing or do not fit each other.
     """
     from .. import inference
-    from ..weights import load_weights_file
+    from ..weights import dataset_meta, load_weights_file
     from . import predict
     model = inference.load(args.config, args.checkpoint, device='cpu', cfg_options=args.cfg_options)
     content = load_weights_file(args.checkpoint)
-    meta = dict((content.get('meta') or {}).get('dataset_meta') or {}, classes=list(model.classes))
-    publish(model.cfg, dict(content, meta=dict(dataset_meta=meta)), folder)
+    meta = dict(dataset_meta(content), classes=list(model.classes))
+    data_root = publish(model.cfg, dict(content, meta=dict(dataset_meta=meta)), folder)
     metrics = {}
     with tempfile.TemporaryDirectory() as scratch:
         if not args.no_test:
-            root = next((node['data_root'] for node in dicts(model.cfg.test_dataloader) if node.get('data_root')), None)
             metrics = start_test(TestFlags(config=str(folder), checkpoint=str(folder), work_dir=scratch,
-                                           data_root=args.data_root or root)).test()
+                                           data_root=args.data_root or data_root)).test()
         if args.images:
             drawn = Path(scratch, 'pictures')
             if predict.main([str(folder), *args.images, '--out-dir', str(drawn)]):

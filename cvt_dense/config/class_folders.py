@@ -1,5 +1,7 @@
 """Take the number of classes from the class folders where a classifier's config does not give it."""
 import os
+from collections.abc import Sequence
+from typing import Any
 
 from mmengine.config import Config
 
@@ -26,21 +28,16 @@ def set_classes(cfg: Config, checkpoint: str, runtime: str | None = None) -> Non
     if type_name(cfg.get('model')) != 'ImageClassifier':
         return
     from ..deploy.runtime import is_exported, open_exported  # imports PyTorch
-    if is_exported(checkpoint):
-        classes = open_exported(checkpoint, runtime).metadata['classes']
-        number = len(classes) if classes else None
-    else:
-        from ..weights import load_weights_file
-        content = load_weights_file(checkpoint)
-        classes = ((content.get('meta') or {}).get('dataset_meta') or {}).get('classes')
-        weights = content.get('state_dict', content)
-        number = len(weights['head.weight']) if 'head.weight' in weights else None
+    from ..weights import classes_of, load_weights_file
+    content = open_exported(checkpoint, runtime).metadata if is_exported(checkpoint) else load_weights_file(checkpoint)
+    classes, weights = classes_of(content), content.get('state_dict', content)
     if cfg.model.get('num_classes') is None:
-        cfg.model.num_classes = number
+        cfg.model.num_classes = len(weights['head.weight']) if 'head.weight' in weights else len(classes) or None
     loader = cfg.get('test_dataloader') or {}
     for dataset in leaf_datasets(loader.get('dataset') or {}) if classes else ():
-        if type_name(dataset) == 'ImageDataset' and not dataset.get('ann_file'):
-            dataset['metainfo'] = dict(dict(classes=list(classes)), **(dataset.get('metainfo') or {}))
+        about = dataset.get('metainfo') or {}
+        if not about.get('classes') and set(classes) & set(_class_folders(dataset) or ()):  # names may be other words
+            dataset['metainfo'] = dict(about, classes=classes)
     count_class_folders(cfg)
 
 
@@ -54,15 +51,21 @@ def count_class_folders(cfg: Config) -> None:
     """
     if type_name(cfg.get('model')) != 'ImageClassifier' or cfg.model.get('num_classes') is not None:
         return
-    from ..pretraining.listing import find_classes, read_classes  # imports PyTorch
     for stage in ('train', 'val', 'test'):
-        dataset = next(leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}))
-        root = os.path.join(dataset.get('data_root') or '', dataset.get('split') or '')
-        if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not os.path.exists(root):
+        classes = _class_folders(next(leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {})))
+        if classes is None:
             continue
-        classes = read_classes((dataset.get('metainfo') or {}).get('classes')) or find_classes(root)
         if len(classes) < 2:
-            raise UserError(f'{stage}_dataloader: {root!r} holds {len(classes)} class folders {classes}; a classifier '
-                            'needs two or more. Correct data_root, or give --data-root DIR.')
+            raise UserError(f'{stage}_dataloader has {len(classes)} class folders {classes}; a classifier needs two or '
+                            'more. Correct data_root, or give --data-root DIR.')
         cfg.model.num_classes = len(classes)
         return
+
+
+def _class_folders(dataset: dict[str, Any]) -> Sequence[str] | None:
+    """Return the classes of a data set of class folders by number, or None for another one or without its files."""
+    root = os.path.join(dataset.get('data_root') or '', dataset.get('split') or '')
+    if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not os.path.exists(root):
+        return None
+    from ..pretraining.listing import find_classes, read_classes  # imports PyTorch
+    return read_classes((dataset.get('metainfo') or {}).get('classes')) or find_classes(root)

@@ -8,6 +8,9 @@ from mmengine.config import Config
 from mmengine.fileio import list_from_file
 from mmengine.registry import DATASETS
 
+from ..errors import UserError
+from .nodes import dicts
+
 
 def leaf_datasets(node: Any) -> Iterator[dict[str, Any]]:
     """Yield the config of each data set inside any wrappers."""
@@ -54,3 +57,47 @@ def reduces_zero_label(cfg: Config) -> bool:
 def class_names(dataset: Any) -> Sequence[str] | None:
     """Return the class names of a built data set."""
     return (getattr(dataset, 'metainfo', None) or {}).get('classes')
+
+
+def redirect_data_root(cfg: Config, data_root: str) -> str:
+    """Make every data set and evaluator of ``cfg`` read from ``data_root``, at any depth of wrappers.
+
+    Each ``data_root`` in ``cfg`` is replaced, and so is every other string of a ``*_dataloader`` or
+    ``*_evaluator`` that starts with one of the old ones (such as an evaluator's ``ann_file``). Of several roots, such
+    as 'd/train' and 'd/valid', the folder of all of them is replaced, 'd'; of 'd' and 'e' the current folder.
+
+    Returns:
+        The folder that was replaced.
+
+    Raises:
+        UserError: ``cfg`` names no data root, or several, some of them absolute, without a folder of all of them.
+    """
+    parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator')) and cfg[key] is not None]
+    top = (cfg.get('data_root') or '').rstrip('/')  # a variable of the file; a data set may have another root
+    old = sorted({node['data_root'].rstrip('/') for node in dicts(parts) if node.get('data_root')} or {top} - {''})
+    common = os.path.dirname(os.path.commonprefix([f'{root}/' for root in old]))
+    moved = {root: data_root.rstrip('/') for root in (common, top) if root.strip('/')}
+    if not common.strip('/'):
+        if not old or any(map(os.path.isabs, old)):
+            raise UserError(f'{cfg.filename!r} has the data roots {old}, which are in no folder that {data_root!r} '
+                            'could replace; give the paths with --cfg-options.')
+        moved |= {root: os.path.join(data_root, root) for root in old}  # the current folder is replaced
+
+    def redirect(value: Any, names: bool = False) -> Any:
+        """Return ``value`` with its paths redirected. With ``names``, the strings of lists are names of classes."""
+        if isinstance(value, dict):
+            for key, child in value.items():
+                value[key] = redirect(child, names or key in ('metainfo', 'classes'))
+            return value
+        if isinstance(value, (list, tuple)):
+            return type(value)(child if names and isinstance(child, str) else redirect(child, names) for child in value)
+        if isinstance(value, str):
+            for prefix, target in moved.items():
+                if f'{value}/'.startswith(f'{prefix}/'):
+                    return target + value[len(prefix):]
+        return value
+
+    redirect(parts)
+    if cfg.get('data_root'):
+        cfg.data_root = redirect(cfg.data_root)
+    return common or '.'

@@ -13,6 +13,7 @@ from mmengine.registry import Registry
 
 from ..atomic import atomic_path, write_atomically
 from ..errors import UserError
+from .data_sets import redirect_data_root
 from .nodes import dicts, values, walk
 
 CONFIG, WEIGHTS = 'mm_config.json', 'model.safetensors'
@@ -77,7 +78,7 @@ def read_published(folder: Path) -> Config:
     return cfg
 
 
-def publish(cfg: Config, checkpoint: dict[str, Any], folder: Path) -> None:
+def publish(cfg: Config, checkpoint: dict[str, Any], folder: Path) -> str | None:
     """Write ``mm_config.json`` and ``model.safetensors``.
 
     Args:
@@ -85,28 +86,31 @@ def publish(cfg: Config, checkpoint: dict[str, Any], folder: Path) -> None:
         checkpoint: content of a checkpoint; its averaged weights are published.
         folder: folder to write to.
 
+    Returns:
+        The data root that the config has had, if any.
+
     Raises:
         UserError: the config cannot be opened elsewhere: it has a path of this machine or a type that is not
             registered.
     """
     import safetensors.torch
 
-    from ..weights import select_weights
-    from .read import redirect_data_root  # that module imports this one
+    from ..weights import dataset_meta, select_weights
     content = Config({key: value for key, value in cfg.to_dict().items() if key in KEPT})
-    if any(node.get('data_root') for node in dicts(content.to_dict())):
-        redirect_data_root(content, 'data')
+    rooted = any(node.get('data_root') for node in dicts(content.to_dict()))
+    data_root = redirect_data_root(content, 'data') if rooted else None
     for node in dicts(content._cfg_dict):
         node.pop('init_cfg', None)
     write_atomically(folder / CONFIG, json.dumps(_encode(content.to_dict()), indent=1))
     read_published(folder)
-    meta = (checkpoint.get('meta') or {}).get('dataset_meta') or {}
+    meta = dataset_meta(checkpoint)
     names = json.dumps({key: meta[key] for key in ('classes', 'palette') if meta.get(key)})
     # RTMDet's levels share convolutions; safetensors refuses tensors that share memory.
     tensors = {key: value.contiguous().clone() for key, value in select_weights(checkpoint).items()}
     with atomic_path(folder / WEIGHTS) as partial:
         safetensors.torch.save_file(tensors, partial, metadata=dict(format='pt', dataset_meta=names))
         partial.chmod(0o644)  # safetensors lets no one else read it
+    return data_root
 
 
 def _registered(scope: str) -> set[str]:

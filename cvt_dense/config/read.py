@@ -6,6 +6,7 @@ from mmengine.config import Config
 from mmengine.fileio.backends import backends
 
 from ..errors import UserError
+from .data_sets import redirect_data_root
 from .nodes import dicts, type_name
 from .options import merge_options
 from .published import fetch, is_published, read_published
@@ -42,43 +43,6 @@ def check_exists(checkpoint: str) -> None:
     """Raise ``UserError`` if a checkpoint does not exist; URLs are not checked."""
     if '://' not in checkpoint and not os.path.exists(checkpoint):
         raise UserError(f'checkpoint {checkpoint!r} does not exist. Give the path or URL of a checkpoint.')
-
-
-def redirect_data_root(cfg: Config, data_root: str) -> None:
-    """Make every data set and evaluator of ``cfg`` read from ``data_root``, at any depth of wrappers.
-
-    Each ``data_root`` in ``cfg`` is replaced, and so is every other string of a ``*_dataloader`` or
-    ``*_evaluator`` that starts with one of the old ones (such as an evaluator's ``ann_file``). Of several roots, such
-    as 'd/train' and 'd/valid', the folder of all of them is replaced, 'd'.
-
-    Raises:
-        UserError: ``cfg`` names no data root, or several without a folder of all of them.
-    """
-    parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator')) and cfg[key] is not None]
-    top = (cfg.get('data_root') or '').rstrip('/')  # a variable of the file; a data set may have another root
-    old = sorted({node['data_root'].rstrip('/') for node in dicts(parts) if node.get('data_root')} or {top} - {''})
-    common = os.path.dirname(os.path.commonprefix([f'{root}/' for root in old]))
-    if not common.strip('/'):
-        raise UserError(f'--data-root {data_root!r}: {cfg.filename!r} has the data roots {old}, and no folder of '
-                        'all of them that it could replace; give the paths with --cfg-options.')
-
-    def redirect(value: Any, names: bool = False) -> Any:
-        """Return ``value`` with its paths redirected. With ``names``, the strings of lists are names of classes."""
-        if isinstance(value, dict):
-            for key, child in value.items():
-                value[key] = redirect(child, names or key in ('metainfo', 'classes'))
-            return value
-        if isinstance(value, (list, tuple)):
-            return type(value)(child if names and isinstance(child, str) else redirect(child, names) for child in value)
-        if isinstance(value, str):
-            for prefix in filter(None, (common, top)):
-                if f'{value}/'.startswith(f'{prefix}/'):
-                    return data_root.rstrip('/') + value[len(prefix):]
-        return value
-
-    redirect(parts)
-    if cfg.get('data_root'):
-        cfg.data_root = redirect(cfg.data_root)
 
 
 def set_file_backend(cfg: Config, backend_args: dict[str, Any]) -> None:

@@ -1,8 +1,9 @@
 """Load a trained model, with its pipeline and class names."""
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from ..deploy.exported import use_exported_model
 from ..deploy.runtime import is_exported
 from ..errors import UserError
 from ..images import explain_loss, open_image, read_header
-from ..weights import check_model, load_weights_file, select_weights
+from ..weights import check_model, classes_of, dataset_meta, load_weights_file, select_weights
 from .palette import choose_palette
 from .slices import RasterImage
 
@@ -50,15 +51,30 @@ class Model:
         task: 'classification', 'detection', 'segmentation' or 'masked images'.
         classes: the class names in the order of their numbers.
         palette: an RGB colour for each class.
-        pipeline: the test pipeline, which takes an array (H, W, channels) and returns ``inputs`` and, for a detector or
-            segmentor, ``data_samples``.
     """
     network: BaseModel
     cfg: Config
     task: str
     classes: Sequence[str]
     palette: Sequence[tuple[int, int, int]]
-    pipeline: Any
+
+    @cached_property
+    def pipeline(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        """The test pipeline: of an array (H, W, channels) it makes ``inputs`` and, for dense tasks, ``data_samples``.
+
+        Raises:
+            UserError: the config has none.
+        """
+        if self.task in TASKS.values():
+            return Compose([step for step in test_pipeline(self.cfg)[1:] if type_name(step) != 'LoadAnnotations'])
+        from timm.data import create_transform
+        if self.task == 'classification':
+            settings = self.cfg.test_dataloader.dataset.transform
+        else:  # pretraining has no test set
+            settings = dict(input_size=self.cfg.train_dataloader.dataset.transform.input_size, interpolation='bicubic',
+                            crop_pct=1.)
+        transform = create_transform(**settings, use_prefetcher=True)  # leaves the normalisation to the network
+        return lambda loaded: dict(inputs=torch.as_tensor(transform(Image.fromarray(loaded['img'][..., ::-1]))))
 
     def name(self, number: int) -> str:
         """Return the name of a class, or its number where the network has more outputs than there are names.
@@ -134,16 +150,16 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
         meta = _dataset_meta(cfg)
         network = revert_sync_batchnorm(MODELS.build(cfg.model))
     if whole:
-        meta.update(classes=network.exported.metadata['classes'] or meta.get('classes'))
+        meta.update(classes=classes_of(network.exported.metadata) or meta.get('classes'))
     else:
         content = check_checkpoint(network, str(checkpoint), strict=True)
         network.load_state_dict(select_weights(content))
-        meta.update((content.get('meta') or {}).get('dataset_meta') or {})
+        meta.update(dataset_meta(content))
     network.to(device).eval()
     classes, palette = meta.get('classes') or (), meta.get('palette') or ()
     if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
         palette = choose_palette(classes)
-    return Model(network, cfg, task, classes, palette, _build_pipeline(cfg, task))
+    return Model(network, cfg, task, classes, palette)
 
 
 def check_checkpoint(model: nn.Module, path: str, strict: bool) -> dict[str, Any]:
@@ -174,19 +190,6 @@ def test_pipeline(cfg: Config) -> list[dict[str, Any]]:
     if not pipeline:
         raise UserError(f'{cfg.filename} has no test_dataloader.dataset.pipeline, which prepares the images.')
     return pipeline
-
-
-def _build_pipeline(cfg: Config, task: str) -> Any:
-    if task in TASKS.values():
-        return Compose([step for step in test_pipeline(cfg)[1:] if type_name(step) != 'LoadAnnotations'])
-    from timm.data import create_transform
-    if task == 'classification':
-        settings = cfg.test_dataloader.dataset.transform
-    else:  # pretraining has no test set
-        settings = dict(input_size=cfg.train_dataloader.dataset.transform.input_size, interpolation='bicubic',
-                        crop_pct=1.)
-    transform = create_transform(**settings, use_prefetcher=True)  # leaves the normalisation to the network
-    return lambda loaded: dict(inputs=torch.as_tensor(transform(Image.fromarray(loaded['img'][..., ::-1]))))
 
 
 def _dataset_meta(cfg: Config) -> dict[str, Any]:

@@ -1,4 +1,5 @@
 """Teachers of a classifier: trained networks of timm and of this project."""
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -7,7 +8,7 @@ from mmengine.config import Config
 from torch import Tensor, nn
 
 from ..registry import MODELS
-from ..weights import StateDict, check, load_weights_file, select_weights
+from ..weights import StateDict, check, classes_of, load_weights_file, select_weights
 
 PUBLISHED = 'timm'  # of checkpoint: the weights that timm publishes for model_name
 
@@ -21,15 +22,17 @@ class Teacher(nn.Module):
         normalisation: mean and standard deviation of its images, a value for each channel, of 0 to 255.
         input_size: (height, width) that images are resized to.
         source: description of the teacher, for messages.
+        classes: names of its classes by number, as far as its file has them.
     """
 
     def __init__(self, network: nn.Module, num_classes: int, normalisation: tuple[Any, Any],
-                 input_size: tuple[int, int], source: str):
+                 input_size: tuple[int, int], source: str, classes: Sequence[str] = ()):
         super().__init__()
         self.network = network.requires_grad_(False)
         self.num_classes = num_classes
         self.input_size = input_size
         self.source = source
+        self.classes = classes
         for name, values in zip(('mean', 'std'), normalisation):
             self.register_buffer(name, torch.as_tensor(values, dtype=torch.float32).view(-1, 1, 1))
         self.eval()
@@ -79,18 +82,18 @@ def timm_teacher(model_name: str, checkpoint: str, input_size: int | None = None
         CheckpointError: the weights cannot be read or do not fit. Other errors are timm's.
     """
     import timm
-    about = timm.get_pretrained_cfg(model_name, allow_unregistered=False)
+    about, classes = timm.get_pretrained_cfg(model_name, allow_unregistered=False), []
     if checkpoint == PUBLISHED:
         network = timm.create_model(model_name, pretrained=True, **timm_args)
     else:
-        tensors = select_weights(load_weights_file(checkpoint, rename=False), source=checkpoint)
+        content = load_weights_file(checkpoint, rename=False)
+        tensors, classes = select_weights(content, source=checkpoint), classes_of(content)
         heads = [about.classifier] if isinstance(about.classifier, str) else about.classifier
-        classes = len(tensors.get(f'{heads[0]}.weight', ()))
-        network = timm.create_model(model_name, num_classes=classes, **timm_args)
+        network = timm.create_model(model_name, num_classes=len(tensors.get(f'{heads[0]}.weight', ())), **timm_args)
         _load(network, tensors, checkpoint)
     normalisation = tuple([255. * value for value in values] for values in (about.mean, about.std))
     size = (input_size, input_size) if input_size else about.input_size[1:]
-    return Teacher(network, network.num_classes, normalisation, size, f'{model_name}, {checkpoint}')
+    return Teacher(network, network.num_classes, normalisation, size, f'{model_name}, {checkpoint}', classes)
 
 
 @MODELS.register_module(name='ClassifierTeacher')
@@ -105,7 +108,8 @@ def classifier_teacher(config: str, checkpoint: str) -> Teacher:
         CheckpointError: the checkpoint cannot be read or does not fit.
     """
     cfg = Config.fromfile(config)
-    tensors = select_weights(load_weights_file(checkpoint), source=checkpoint)
+    content = load_weights_file(checkpoint)
+    tensors = select_weights(content, source=checkpoint)
     if 'head.weight' in tensors:
         cfg.model.num_classes = len(tensors['head.weight'])
     cfg.model.backbone.init_cfg = None
@@ -113,4 +117,4 @@ def classifier_teacher(config: str, checkpoint: str) -> Teacher:
     _load(network, tensors, checkpoint)
     size = cfg.test_dataloader.dataset.transform.input_size
     return Teacher(network, network.num_classes, (network.data_preprocessor.mean, network.data_preprocessor.std),
-                   (size, size), f'{config}, {checkpoint}')
+                   (size, size), f'{config}, {checkpoint}', classes_of(content))

@@ -1,12 +1,11 @@
 """Read weight files from any source and in any format, without running code in them."""
 import hashlib
-import json
 import os
 import pickle
 import re
 import zipfile
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -20,12 +19,14 @@ from mmengine.runner import CheckpointLoader
 from torch import Tensor
 
 from ..errors import CheckpointError
+from .class_names import add_class_names, dataset_meta
 from .formats import StateDict, convert, recognise
 from .packaged import SCHEME, load_packaged
 from .pickles import load_pickle
 
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
 UNSAFE_VARIABLE = 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'  # PyTorch's
+OTHER_KEYS = ('state_dict', 'state_dict_ema'), ('model', 'model_ema')  # raw and averaged: timm's, DeiT's
 BUCKETS = (r'(\S+\:)?s3://', r'(\S+\:)?petrel://')  # as MMEngine spells them
 
 
@@ -83,7 +84,9 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
     state_dict = checkpoint.get('state_dict', checkpoint)
     names = [str(name).removeprefix('module.') for name in state_dict] if isinstance(state_dict, Mapping) else []
     if rename and recognise(names) in ('microsoft', 'huggingface'):
-        return dict(state_dict=convert(select_weights(checkpoint, source=source), 'cvt_dense'), meta={})
+        names = dataset_meta(checkpoint)
+        return dict(state_dict=convert(select_weights(checkpoint, source=source), 'cvt_dense'),
+                    meta=dict(dataset_meta=names) if names else {})
     if state_dict is checkpoint and all(isinstance(value, Tensor) for value in checkpoint.values()):
         return dict(state_dict=checkpoint, meta={})  # of a .safetensors file; MMEngine's EMAHook reads 'state_dict'
     return checkpoint
@@ -111,21 +114,35 @@ def read_checkpoint(path: str | Path, map_location: Any = 'cpu') -> Any:
         raise FileNotFoundError(f'The checkpoint {path} does not exist.')
     if map_location is None and not torch.cuda.is_available():
         map_location = 'cpu'
+    about: dict[str, str] = {}
     try:
         if path.suffix == '.safetensors':
             device = str(map_location) if isinstance(map_location, (str, torch.device)) else 'cpu'
             with safetensors.safe_open(path, 'pt') as file:
-                names = json.loads((file.metadata() or {}).get('dataset_meta', '{}'))
-            tensors = safetensors.torch.load_file(path, device=device)
-            return dict(state_dict=tensors, meta=dict(dataset_meta=names)) if names else tensors
-        if os.environ.get(UNSAFE_VARIABLE, '').lower() in ('1', 'y', 'yes', 'true'):
-            return torch.load(path, map_location=map_location, weights_only=False)
-        _check_size(path)
-        return load_pickle(path, map_location)
+                about = file.metadata() or {}
+            content = safetensors.torch.load_file(path, device=device)
+        elif os.environ.get(UNSAFE_VARIABLE, '').lower() in ('1', 'y', 'yes', 'true'):
+            content = torch.load(path, map_location=map_location, weights_only=False)
+        else:
+            _check_size(path)
+            content = load_pickle(path, map_location)
+        return add_class_names(_averaged_first(content), about, path)
     except (MemoryError, torch.OutOfMemoryError, CheckpointError):
         raise
     except Exception as error:  # a damaged or hostile file, or one that is no checkpoint, may raise any exception
         raise CheckpointError(_why_unreadable(path, error)) from error
+
+
+def _averaged_first(content: Any) -> Any:
+    """Return a checkpoint's content with averaged and raw weights under MMEngine's keys, where others saved both."""
+    for key, averaged in OTHER_KEYS:
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            others = {name: value for name, value in content.items() if name not in (key, averaged)}
+            if not isinstance(content.get(averaged), Mapping):
+                return dict(others, state_dict=content[key])
+            raw = {f'module.{name.removeprefix("module.")}': value for name, value in content[key].items()}
+            return dict(others, state_dict=content[averaged], ema_state_dict=raw)
+    return content
 
 
 def _check_size(path: Path) -> None:
@@ -205,8 +222,12 @@ def from_hub(source: str) -> Path:
     for cached in (True, False):
         for candidate in [file] if file else HUB_FILES:
             try:
-                return Path(huggingface_hub.hf_hub_download(
+                path = Path(huggingface_hub.hf_hub_download(
                     repository, candidate, revision=revision, local_files_only=cached))
+                with suppress(OSError, ValueError):  # which names the classes
+                    huggingface_hub.hf_hub_download(repository, 'config.json', revision=revision,
+                                                    local_files_only=cached)
+                return path
             except (OSError, ValueError) as error:  # all errors of the hub are one of these
                 reason = ' '.join(str(error).split())
     raise CheckpointError(f'{source} is neither in the cache of huggingface_hub '

@@ -157,7 +157,8 @@ def measure_arch(state_dict: StateDict) -> dict[str, tuple[int, ...]]:
                 depths=tuple(sum(stage == str(i) for stage, _ in blocks) for i in stages))
 
 
-def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[str, Any]:
+def huggingface_config(state_dict: StateDict, num_heads: Iterable[int],
+                       classes: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the ``config.json`` with which transformers' ``from_pretrained`` builds the network.
 
     Settings that the tensors do not show (strides and paddings) are the authors' for all their models.
@@ -166,10 +167,10 @@ def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[
         state_dict: in any of :data:`FORMATS`, with a head and ``dw_bn`` projections (transformers
             cannot run the others).
         num_heads: attention heads of each stage, which the tensors do not show.
+        classes: names of the classes by number.
 
     Raises:
-        ValueError: transformers' network lacks an option.
-        KeyError: a tensor that the network needs is missing.
+        ValueError: transformers' network lacks an option, or needs a tensor that is missing.
     """
     weights = convert(state_dict, 'microsoft')
     arch = measure_arch(weights)
@@ -178,11 +179,18 @@ def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[
     if options:
         raise ValueError(f"transformers' network lacks {options[0]}, and {len(options) - 1} more tensors of options of "
                          'this backbone. Use another format.')
+    needed = ['head.weight', *(f'stage{i}.blocks.0.attn.conv_proj_k.conv.weight' for i in range(n))]
+    if missing := [key for key in needed if key not in weights]:
+        raise ValueError(f"transformers' network needs {missing[0]}, which these weights lack: it has convolutional "
+                         'projections and a head. Use another format.')
+    rows = len(weights['head.weight'])
+    names = dict(enumerate([*classes, *map(str, range(len(classes), rows))] if classes else ()))
     return dict(
         architectures=['CvtForImageClassification'],
         model_type='cvt',
         num_channels=weights['stage0.patch_embed.proj.weight'].shape[1],
-        num_labels=weights['head.weight'].shape[0],
+        **(dict(id2label=names, label2id={name: number for number, name in names.items()}) if names else
+           dict(num_labels=rows)),
         embed_dim=list(arch['embed_dims']),
         depth=list(arch['depths']),
         num_heads=list(num_heads),
@@ -196,4 +204,6 @@ def huggingface_config(state_dict: StateDict, num_heads: Iterable[int]) -> dict[
         kernel_qkv=[weights[f'stage{i}.blocks.0.attn.conv_proj_k.conv.weight'].shape[-1] for i in range(n)],
         padding_q=[1] * n, padding_kv=[1] * n, stride_q=[1] * n, stride_kv=[2] * n,
         cls_token=[f'stage{i}.cls_token' in weights for i in range(n)],
+        # Without a CLS token transformers' classifier reads a second output, which there is only with this setting.
+        output_hidden_states=f'stage{n - 1}.cls_token' not in weights,
         drop_rate=[0.] * n, attention_drop_rate=[0.] * n, drop_path_rate=[0.] * n)

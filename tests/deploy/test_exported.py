@@ -114,6 +114,13 @@ def test_a_file_of_another_config(network, files, task, options):
         exported_model(str(files['segmentor']), model.pop('type'), **model)
 
 
+@pytest.mark.parametrize('task, name', [('classification', 'classifier'), ('segmentation', 'segmentor')])
+def test_a_file_whose_classes_are_in_another_order(run, network, files, task, name):
+    names = network(task).classes[::-1]
+    with pytest.raises(UserError, match=files[name].name):
+        run(task, files[name], cfg_options={'test_dataloader.dataset.metainfo.classes': names})
+
+
 def test_files_of_someone_else(tmp_path):
     torch.onnx.export(torch.nn.Flatten(), (torch.zeros(2, 3, 4, 4), ), tmp_path / 'other.onnx', dynamo=True,
                       verbose=False)

@@ -62,8 +62,9 @@ def test_without_data_the_checkpoint_tells(data, tmp_path, load):
     assert load(None, checkpoint=str(tmp_path / 'mine.pth')).model.num_classes == 3
 
 
-def test_a_test_numbers_the_folders_by_the_checkpoints_names(data, load):
-    """The network takes everything for the third class, whose folder would be the first of those that are there."""
+@pytest.fixture
+def third(data, load):
+    """A config, and a checkpoint that takes every image for the third of its classes, the only one of the test."""
     cfg = load(data)
     model = MODELS.build(cfg.model)
     torch.nn.init.zeros_(model.head.weight)
@@ -72,10 +73,36 @@ def test_a_test_numbers_the_folders_by_the_checkpoints_names(data, load):
     torch.save(dict(state_dict=model.state_dict(), meta=meta), data / 'mine.pth')
     for name in ('rain', 'snow'):
         shutil.rmtree(data / 'val' / name)
-    (data / 'val/sun/1.heic').touch()
-    command = 'test', cfg.filename, data / 'mine.pth', '--data-root', data, '--work-dir', data / 'work'
-    out = run_tool(*command)
-    assert 'accuracy/top1: 100.0' in out and '.heic' in out
-    for names, rc in (('[sun,rain,snow]', 2), ('[sun,rain,hail]', 0)):  # an error, and a warning
-        option = f'test_dataloader.dataset.metainfo.classes={names}'
-        assert 'metainfo.classes' in run_tool(*command, '--cfg-options', option, rc=rc)
+    return cfg.filename, data / 'mine.pth'
+
+
+@pytest.mark.parametrize('converted', ['mine.pth', 'folder', 'mine.safetensors'])
+def test_a_test_numbers_the_folders_by_the_names_that_come_with_weights(third, data, converted):
+    config, checkpoint = third
+    if converted == 'folder':  # for transformers, whose config.json has the names
+        run_tool('convert_checkpoint', checkpoint, data / converted, '--to', 'huggingface')
+    elif converted != checkpoint.name:
+        run_tool('convert_checkpoint', checkpoint, data / converted, '--to', 'microsoft')
+    out = run_tool('test', config, data / converted, '--data-root', data, '--work-dir', data / 'work')
+    assert 'accuracy/top1: 100.0' in out
+
+
+@pytest.mark.parametrize('names, rc', [('[sun,rain,snow]', 2), ('[sun,rain,hail]', 2), ('[hail,snow,sun]', 0)])
+def test_a_test_refuses_another_order(third, data, names, rc):
+    option = f'test_dataloader.dataset.metainfo.classes={names}'
+    assert 'metainfo.classes' in run_tool('test', *third, '--data-root', data, '--work-dir', data / 'work',
+                                          '--cfg-options', option, rc=rc)
+
+
+@pytest.mark.parametrize('changes', [
+    ('--resume', '{checkpoint}'),
+    ('--cfg-options', 'model.distillation.teacher.config={config}',
+     'model.distillation.teacher.checkpoint={checkpoint}')])
+def test_a_training_refuses_another_order(third, data, changes):
+    """Of the checkpoint that it resumes, and of a teacher."""
+    config, checkpoint = third
+    (data / 'train/snow').rename(data / 'train/hail')
+    for name in ('hail', 'rain'):
+        shutil.copytree(data / 'val/sun', data / 'val' / name)
+    options = [change.format(config=config, checkpoint=checkpoint) for change in changes]
+    assert 'mine.pth' in run_tool('train', config, '--data-root', data, '--work-dir', data / 'work', *options, rc=2)

@@ -4,8 +4,8 @@ from load_tool import ROOT
 from mmengine.config import Config
 from templates_edited import recipe
 
+from cvt_dense.config.data_sets import redirect_data_root
 from cvt_dense.config.nodes import dicts, values
-from cvt_dense.config.read import redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.inference.slices import use_slices
 from cvt_dense.launch.flags import TrainFlags
@@ -44,9 +44,19 @@ def test_data_root_in_wrappers_evaluators_and_below_the_old_one():
     assert cfg.val_dataloader.dataset == cfg.test_dataloader.dataset == dict(
         data_root='data/coco/mini/val/', other='data/coconut')
     assert (cfg.data_root, cfg.val_evaluator[0].ann_file) == ('data/coco/mini/', 'data/coco/mini/annotations/val.json')
-    cfg.val_dataloader.dataset.data_root = 'elsewhere'
+    cfg.val_dataloader.dataset.data_root = '/elsewhere'
     with pytest.raises(UserError, match='elsewhere'):  # has no folder in common with the others
         redirect_data_root(cfg, 'new')
+
+
+def test_data_roots_beside_each_other():
+    joined = dict(datasets=[dict(data_root='d/', ann_file='d.json'), dict(data_root='e/f', ann_file='e/f/g.json')])
+    cfg = Config(dict(data_root='d/', test_dataloader=dict(dataset=joined)))
+    assert redirect_data_root(cfg, 'new') == '.'
+    parts = cfg.test_dataloader.dataset.datasets
+    assert [part.data_root for part in (cfg, *parts)] == ['new/d/', 'new/d/', 'new/e/f']
+    assert [part.ann_file for part in parts] == ['d.json', 'new/e/f/g.json']
+    assert redirect_data_root(cfg, 'old') == 'new' and cfg.data_root == 'old/d/'
 
 
 def test_slices_and_tta_change_the_pipeline_of_every_test_set():

@@ -72,7 +72,7 @@ def run(root: Path, name: str, resume: str | None = None):
         text = re.sub(rf'(?m)^{variable} = .*$', f'{variable} = {value!r}', text)
     config = root / 'simmim_cvt_nano.py'
     config.write_text(text)
-    options = {'model.backbone.arch': 'cvt-nano', 'train_dataloader.dataset.split': 'images',
+    options = {'train_dataloader.dataset.split': 'images',
                'train_dataloader.dataset.transform.input_size': 64, 'train_dataloader.num_workers': 0,
                'default_hooks.checkpoint.interval': 1, 'default_hooks.logger.interval': 1}
     runner = start_training(TrainFlags(

@@ -86,7 +86,7 @@ def test_every_type_with_weights_in_anybodys_tool(good, tmp_path, others_tool, n
 
 
 @pytest.mark.parametrize('teacher', [
-    dict(type='cvt_dense.ClassifierTeacher', config=str(ROOT / 'configs/cvt_nano_cifar10.py')),
+    dict(type='cvt_dense.ClassifierTeacher', config=str(ROOT / 'configs/cvt_small_cifar10.py')),
     dict(type='cvt_dense.TimmTeacher', model_name='test_resnet')], ids=lambda teacher: teacher['type'])
 def test_every_teacher_in_anybodys_tool(good, tmp_path, others_tool, teacher):
     ATTACKS['builtin_call'](good, tmp_path / 'evil.pth', tmp_path / 'PWNED')

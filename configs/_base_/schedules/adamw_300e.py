@@ -4,20 +4,15 @@
 # It is scaled linearly to the real total batch, e.g. 8 GPUs * 256 = 2048: 2e-3; 1 GPU * 256: 2.5e-4.
 # Warm-up starts at 1e-6 and the cosine ends at 1e-5, both at 2048 and scaled alike. The schedule moves
 # every iteration (the authors' every epoch).
+_base_ = './adamw.py'
+
 max_epochs = 300
 train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=1)
 val_cfg = dict()
 test_cfg = dict()
 
 auto_scale_lr = dict(base_batch_size=2048, enable=True)
-optim_wrapper = dict(
-    type='AmpOptimWrapper',  # on a machine without a GPU tools/train.py trains in float32
-    dtype='bfloat16',  # --amp fp16 for GPUs without it
-    loss_scale=dict(enabled=False),  # bf16 needs none, and a scaler hides gradients that are not finite
-    optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05, betas=(0.9, 0.999), eps=1e-8),
-    # No decay on BN, LN, biases and the CLS token; depth-wise convolutions do decay. One learning rate.
-    constructor='cvt_dense.LayerDecayOptimWrapperConstructor',
-    paramwise_cfg=dict(decay_rate=1.))
+optim_wrapper = dict(optimizer=dict(lr=2e-3, eps=1e-8))
 param_scheduler = [
     dict(type='LinearLR', start_factor=1e-6 / 2e-3, begin=0, end=5, convert_to_iter_based=True),
     dict(type='CosineAnnealingLR', eta_min_ratio=1e-5 / 2e-3, begin=5, end=max_epochs, T_max=max_epochs - 5,

@@ -1,5 +1,7 @@
 # 12 epochs; the learning rate falls to a tenth after 8 and 11. AdamW 1e-4 for 16 images a step (8 GPUs x 2), as for
 # Swin-T; see auto_scale_lr.
+_base_ = './adamw.py'
+
 max_epochs = 12
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=1)
 val_cfg = dict(type='ValLoop')
@@ -12,13 +14,9 @@ param_scheduler = [
 ]
 
 optim_wrapper = dict(
-    type='AmpOptimWrapper',  # on a machine without a GPU tools/train.py trains in float32
     dtype='float16',  # mmcv has RoIAlign and deformable attention in float16 and float32 only
     loss_scale='dynamic',
-    optimizer=dict(type='AdamW', lr=1e-4, betas=(0.9, 0.999), weight_decay=0.05),
-    # decay_rate 1: one learning rate for all layers; norms, biases and CLS token without weight decay.
-    constructor='cvt_dense.LayerDecayOptimWrapperConstructor',
-    paramwise_cfg=dict(decay_rate=1.0))
+    optimizer=dict(lr=1e-4))
 
 # --auto-scale-lr: lr = 1e-4 * (GPUs * images a GPU) / 16
 auto_scale_lr = dict(enable=False, base_batch_size=16)

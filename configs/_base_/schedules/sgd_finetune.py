@@ -6,6 +6,8 @@
 #
 # Learning rate: 0.01 for a total batch of 512 (GPUs * batch per GPU * accumulative_counts), scaled
 # linearly to the real one, e.g. 8 GPUs * 64 = 512: 0.01; 1 GPU * 64: 0.00125.
+_base_ = './bf16.py'
+
 max_epochs = 8
 train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=1)
 val_cfg = dict()
@@ -13,11 +15,7 @@ test_cfg = dict()
 
 auto_scale_lr = dict(base_batch_size=512, enable=True)
 optim_wrapper = dict(
-    type='AmpOptimWrapper',  # on a machine without a GPU tools/train.py trains in float32
-    dtype='bfloat16',  # --amp fp16 for GPUs without it
-    loss_scale=dict(enabled=False),  # bf16 needs none, and a scaler hides gradients that are not finite
-    optimizer=dict(type='SGD', lr=0.01, momentum=0.9, weight_decay=0.),
-    clip_grad=dict(max_norm=1.))
+    optimizer=dict(type='SGD', lr=0.01, momentum=0.9, weight_decay=0.), clip_grad=dict(max_norm=1.))
 param_scheduler = [
     dict(type='LinearLR', start_factor=1e-3, by_epoch=False, begin=0, end=100),
     dict(type='CosineAnnealingLR', eta_min=0., begin=0, end=max_epochs, T_max=max_epochs, convert_to_iter_based=True)

@@ -199,7 +199,7 @@ class SafeCheckpointHook(CheckpointHook):
     def _stop(self, runner: Runner, received: int, iteration: int) -> None:
         """Save the run, which has done ``iteration`` iterations, and end it.
 
-        tools/_launch.sh and benchmarks/study.py take a run whose ``last_checkpoint`` names this file for incomplete.
+        tools/_launch.sh and cli/trainings.py take a run whose ``last_checkpoint`` names this file for incomplete.
         """
         self._save(runner, self.PREEMPTED, runner.epoch, iteration)
         barrier()

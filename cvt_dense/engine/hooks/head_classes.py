@@ -1,4 +1,5 @@
 """Fine-tune from a checkpoint of other classes: keep the outputs of classes with equal names."""
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -8,11 +9,15 @@ from mmengine.runner import Runner
 from torch import Tensor
 
 from ...registry import HOOKS
+from ...weights import classes_of
 
 # Rows of a class in layers whose first axis is of classes, maybe with a background or outputs without a name behind
 # them: those of ImageClassifier, then of MMDetection and MMSegmentation.
 ROWS = dict(head=1, head_dist=1, conv_logits=1, conv_seg=1, cls_branches=1, label_embedding=1, fc_cls=1, cls_embed=1,
             fc_reg=4)
+
+
+WORDNET = re.compile(r'n\d{8}')
 
 
 def _by_class(name: str, tensor: Tensor, classes: int) -> Tensor | None:
@@ -65,14 +70,14 @@ class HeadClassesHook(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         if getattr(runner, 'resuming', False) or isinstance(runner.optim_wrapper, dict | None):  # not built: a test
             return
-        metas = ((checkpoint.get('meta') or {}).get('dataset_meta'),
-                 getattr(runner.train_dataloader.dataset, 'metainfo', None))
-        old, new = (list((meta or {}).get('classes') or ()) for meta in metas)
-        if not old or not new or old == new:
+        new = list((getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}).get('classes') or ())
+        old = classes_of(checkpoint)
+        if not old or not new or old == new or len(old) == len(new) and all(map(WORDNET.fullmatch, new)) and not any(
+                map(WORDNET.fullmatch, old)):  # the Hub has ImageNet's classes in words, folders have their numbers
             return
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         own, given = model.state_dict(), checkpoint['state_dict']
-        rows = {key: rows_by_name(key, own[key], given[key], old, new) for key in own.keys() & given.keys()}
+        rows = {key: rows_by_name(key, own[key], given[key], old, new) for key in own if key in given}
         rows = {key: tensor for key, tensor in rows.items() if tensor is not None}
         given.update(rows)
         known = set(old)

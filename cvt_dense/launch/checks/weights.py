@@ -1,17 +1,17 @@
-"""Compare the weights that a run loads with its model, without loading them."""
+"""Compare the weights that a run loads with its model and its classes, without loading them."""
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.logging import print_log
 from torch import nn
 
 from ...config.data_sets import class_names
 from ...errors import UserError
 from ...inference.model import check_checkpoint
+from ...weights import check_order, classes_of
 
 
 def check_weights(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> None:
-    """Check the checkpoint that a run continues, fine-tunes or tests, or else the weights of ``init_cfg``.
+    """Check the file that a run continues, fine-tunes or tests, or else the weights of ``init_cfg``; and the teacher.
 
     Args:
         cfg: the run's config.
@@ -19,20 +19,26 @@ def check_weights(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> No
         datasets: by stage, those that the run uses.
 
     Raises:
-        UserError: a file cannot be read, is for another architecture, or was trained on the test's classes in
-            another order, which would mix up the scores.
+        UserError: a file cannot be read, is for another architecture, or has a class of the data under another number.
     """
-    if cfg.get('load_from'):
-        content = check_checkpoint(model, cfg.load_from, strict=bool(cfg.get('resume')) or 'train' not in datasets)
-        classes = ((content.get('meta') or {}).get('dataset_meta') or {}).get('classes')
-        names = class_names(datasets.get('test'))
-        if names and classes and len(names) == len(classes) and list(names) != list(classes):
-            message = (f'checkpoint {cfg.load_from!r} was trained on the classes {list(classes)}; test_dataloader has '
-                       f'{list(names)}, and scores compare them by number. Correct metainfo.classes.')
-            if sorted(names) == sorted(classes):
-                raise UserError(message)
-            print_log(message, logger='current', level=30)
-        return
+    stage = 'train' if 'train' in datasets else 'test'
+    data = class_names(datasets.get(stage)) or (), f'metainfo.classes of {stage}_dataloader'
+    teacher = getattr(model, 'distillation', None) and stage == 'train' and model.distillation.teacher(
+        model.num_classes)
+    if teacher:
+        check_order(teacher.source, teacher.classes, *data)
+    if hasattr(model, 'exported'):
+        check_order(str(model.exported.file), classes_of(model.exported.metadata), *data)
+    elif cfg.get('load_from'):
+        strict = bool(cfg.get('resume')) or stage == 'test'
+        content = check_checkpoint(model, cfg.load_from, strict)
+        if strict:  # otherwise HeadClassesHook gives each class its rows
+            check_order(cfg.load_from, classes_of(content), *data)
+    else:
+        _check_init_weights(model)
+
+
+def _check_init_weights(model: nn.Module) -> None:
     try:
         for module in model.modules():
             if hasattr(module, 'check_init_weights'):

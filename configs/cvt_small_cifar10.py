@@ -1,6 +1,7 @@
-# A tiny CvT for folders of 32x32 images, <data_root>/{train,val}/<class>/*, from scratch on a CPU.
+# A small CvT, wider and shallower than CvT-nano, for folders of 32x32 images, <data_root>/{train,val}/<class>/*, from
+# scratch on a CPU.
 #
-#   python tools/train.py configs/cvt_nano_cifar10.py --data-root DIR
+#   python tools/train.py configs/cvt_small_cifar10.py --data-root DIR
 #
 # Three stages at stride 2 each (maps of 16, 8 and 4), light augmentation: RandAugment's heavy
 # distortions and small crops hurt images this small.

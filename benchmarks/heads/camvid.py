@@ -1,8 +1,5 @@
-# UperNet with a very small CvT on CamVid (11 classes, void ignored) at 360x270, from scratch, for one CPU.
-_base_ = [
-    '_base_/models/upernet_cvt.py', '_base_/datasets/folders.py', '_base_/schedules/seg_160k.py',
-    '_base_/seg_runtime.py'
-]
+# CamVid (11 classes, void ignored) at 360x270, and a schedule for one CPU.
+_base_ = [f'../../configs/_base_/{name}.py' for name in ('datasets/folders', 'schedules/seg_160k', 'seg_runtime')]
 data_root = 'data/camvid'
 classes = ('Sky', 'Building', 'Pole', 'Road', 'Sidewalk', 'Tree', 'SignSymbol', 'Fence', 'Car', 'Pedestrian',
            'Bicyclist')
@@ -10,24 +7,6 @@ ignore_index = 11  # void
 max_iters = 1200
 warmup_iters = min(50, max_iters / 2)
 crop_size = (192, 256)
-
-# Inverse square root of each class's fraction of the training pixels, scaled to a mean near 1: without it,
-# poles, signs and pedestrians (1% of the pixels each) are never predicted.
-class_weight = [0.34, 0.29, 1.44, 0.25, 0.65, 0.44, 1.3, 1.35, 0.56, 1.91, 2.47]
-head = dict(
-    channels=64,
-    num_classes=len(classes),
-    ignore_index=ignore_index,
-    norm_cfg=dict(type='BN'),
-    loss_decode=dict(class_weight=class_weight))
-model = dict(
-    data_preprocessor=dict(seg_pad_val=ignore_index, size=crop_size),
-    backbone=dict(
-        arch=dict(embed_dims=(32, 64, 128), depths=(1, 2, 4), num_heads=(1, 2, 4)),
-        drop_path_rate=0.1,
-        norm_eval=False),
-    decode_head=dict(in_channels=[32, 64, 128], **head),
-    auxiliary_head=dict(in_channels=128, **head))
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),
@@ -43,19 +22,6 @@ test_pipeline = [
     dict(type='Resize', scale=(360, 270), keep_ratio=True),
     dict(type='LoadAnnotations'),
     dict(type='PackSegInputs')
-]
-tta_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(
-        type='TestTimeAug',
-        transforms=[
-            [dict(type='Resize', scale=(360, 270), keep_ratio=True),
-             dict(type='Resize', scale=(480, 360), keep_ratio=True)],
-            [dict(type='RandomFlip', prob=0., direction='horizontal'),
-             dict(type='RandomFlip', prob=1., direction='horizontal')],
-            [dict(type='LoadAnnotations')],
-            [dict(type='PackSegInputs')]
-        ])
 ]
 dataset = dict(
     data_root=data_root,

@@ -1,9 +1,0 @@
-# PVTv2-B2 of timm for detection and segmentation, with timm's ImageNet-1k weights.
-# A recipe takes it with model = dict(backbone=dict(_delete_=True, **_base_.backbone)); --cfg-options
-# model.backbone.init_cfg.checkpoint=FILE takes other weights, model.backbone.init_cfg=None trains from scratch.
-channels = [64, 128, 320, 512]  # of the maps of stride 4, 8, 16 and 32
-backbone = dict(
-    type='cvt_dense.TimmBackbone',
-    model_name='pvt_v2_b2.in1k',
-    drop_path_rate=0.2,
-    init_cfg=dict(type='Pretrained', checkpoint='timm'))
