@@ -102,7 +102,7 @@ REFUSED = dict(
          dict(MULTI, mean=(1., ) * 3, std=(1., ) * 3), 'NaN'),
     unreadable=(dict(image=lambda a, p: Path(f'{p}.jpg').write_bytes(b'')), {}, 'im0.jpg'),
     high_labels=(dict(label=png(lambda a: a.astype(np.uint16) * 300)), {}, 'labels.*300'),
-    low_bits=(dict(label=png(lambda a: a, bits=2)), dict(classes=tuple(map(str, range(100)))), 'labels.*2 bits'),
+    low_bits=(dict(label=png(lambda a: a, bits=2)), dict(classes=tuple(map(str, range(100)))), 'labels.*uint2'),
     other_size=(dict(label=png(lambda a: a[1:])), {}, 'labels/train'),
     quarter_turn=(dict(image=turned(6)), {}, 'labels.*EXIF'),
     damaged_label=(dict(label=lambda a, p: Path(f'{p}.png').write_bytes(b'x')), {}, 'labels'),
