@@ -177,7 +177,8 @@ def small_detector() -> dict:
     write_template(Path(), 'fasterrcnn_cvt13_custom', **lines).rename('mine.py')
     cfg = Config.fromfile('mine.py')
     with DefaultScope.overwrite_default_scope('mmdet'):
-        torch.save(dict(state_dict=MODELS.build(cfg.model).state_dict()), 'best.pth')
+        Path('work_dirs/mine').mkdir(parents=True)
+        torch.save(dict(state_dict=MODELS.build(cfg.model).state_dict()), 'work_dirs/mine/best_mAP.pth')
     for name in ('photo.jpg', 'a.jpg', 'b.jpg', 'large.tif'):
         Image.new('RGB', (1100, 60) if name == 'large.tif' else (80, 60)).save(name)
     return {}

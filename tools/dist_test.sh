@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Evaluates with several processes: tools/dist_test.sh CONFIG CHECKPOINT GPUS [flags of tools/test.py]
 #
-# Without CUDA the same command runs GPUS processes on the CPU (gloo).
+# One process per GPU; DEVICE=cpu before the command runs GPUS processes on the CPU (gloo).
 # Environment: NNODES, RDZV        the same call on every host: their number, and ADDRESS:PORT of one of them
 #              NNODES, NODE_RANK, MASTER_ADDR, PORT   one call per host, as in mmdet and mmseg
 #              PYTHON (python)     interpreter

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains with several processes: tools/dist_train.sh CONFIG GPUS [flags of tools/train.py]
 #
-# Without CUDA the same command runs GPUS processes on the CPU (gloo).
+# One process per GPU; DEVICE=cpu before the command runs GPUS processes on the CPU (gloo).
 # Environment: NNODES, RDZV        the same call on every host: their number, as 2 or 1:4 (at least and at most),
 #                                  and ADDRESS:PORT of one of them; needs --resume
 #              NNODES, NODE_RANK, MASTER_ADDR, PORT   one call per host, as in mmdet and mmseg

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Evaluates under Slurm: tools/slurm_test.sh PARTITION JOB_NAME CONFIG CHECKPOINT [flags of tools/test.py]
 #
-# One task per GPU; a task without CUDA runs on the CPU (gloo).
+# One task per GPU; with DEVICE=cpu before the command the tasks run on the CPU (gloo).
 # Environment: GPUS (8)  all GPUs of the job       GPUS_PER_NODE (8)  CPUS_PER_TASK (5)
 #              SRUN_ARGS  more options of srun
 #              PYTHON (python)  interpreter

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains under Slurm: tools/slurm_train.sh PARTITION JOB_NAME CONFIG WORK_DIR [flags of tools/train.py]
 #
-# One task per GPU; a task without CUDA runs on the CPU (gloo).
+# One task per GPU; with DEVICE=cpu before the command the tasks run on the CPU (gloo).
 # Environment: GPUS (8)  all GPUs of the job       GPUS_PER_NODE (8)  CPUS_PER_TASK (5)
 #              SRUN_ARGS  more options of srun, such as --signal=USR1@120: 120 s before the time limit every
 #                         task saves and ends; submit the same command with --resume to go on

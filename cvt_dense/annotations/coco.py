@@ -56,7 +56,7 @@ FIELDS: dict[str, dict[str, Test]] = dict(
         id=ID, image_id=ID, category_id=ID, bbox=BOX, area=(lambda value: finite([value]), 'a finite number'),
         iscrowd=FLAG, ignore=FLAG, segmentation=(
             _is_segmentation, 'a list of polygons, each an even number of finite coordinates, or run lengths')))
-DEFAULTS = dict(iscrowd=0, ignore=0, segmentation=None, area=0)
+OPTIONAL = ('area', 'ignore', 'iscrowd', 'segmentation')
 
 
 class Annotations:
@@ -84,18 +84,16 @@ class Annotations:
     def __init__(self, content: Any, folder: str | None = None):
         if not isinstance(content, dict):
             raise ValueError('it is no object with "images", "annotations" and "categories"')
-        self.content, self.changed = content, False
+        self.content, self.changed, self.classes = content, False, {}
         self.counts: dict[str, list[Any]] = defaultdict(list)
-        content.setdefault('annotations', [])  # COCO's files of test images have none
-        self.classes: dict[Any, str] = {}
-        for place in FIELDS:
-            _check_fields(place, content.get(place))
+        self.total = len(content.setdefault('annotations', []))  # COCO's files of test images have none
+        for place, fields in FIELDS.items():
+            _check_fields(place, content.get(place), fields)
         for place, key in (('images', 'image_id'), ('categories', 'category_id')):
             ids = [one['id'] for one in content[place]] + [one[key] for one in content['annotations']]
             if {*map(type, ids)} > {str}:
-                raise ValueError(f'the ids of "{place}" and the {key} of "annotations" are text and numbers, e.g. '
-                                 f'{next(one for one in ids if isinstance(one, str))!r}; write one kind')
-        self.total = len(content['annotations'])
+                text = next(value for value in ids if isinstance(value, str))
+                raise ValueError(f'"id" of "{place}" and {key} are numbers and texts such as {text!r}; write one kind')
         self.images = {one['id']: one for one in content['images']}
         self._spell_file_names(folder)
         self._keep_objects()
@@ -120,11 +118,11 @@ class Annotations:
                 path = there.get(spelling(one['file_name']))
                 if path and os.path.join(folder, one['file_name']) in missing:
                     self.change(one, file_name=os.path.relpath(path, folder))
-        number = Counter(os.path.normpath(one['file_name']) for one in images)
-        twice = [one['id'] for one in images if number[os.path.normpath(one['file_name'])] > 1]
+        names = Counter(os.path.normpath(one['file_name']) for one in images)
+        twice = [one for one in images if names[os.path.normpath(one['file_name'])] > 1]
         if twice:
-            raise ValueError(f'images {twice[:5]} have the same file_name {self.images[twice[0]]["file_name"]!r}, so '
-                             'one would get the objects of another; name the file of each, with its folder')
+            raise ValueError(f'images {[one["id"] for one in twice[:5]]} have the same file_name '
+                             f'{twice[0]["file_name"]!r}, so one gets the objects of another; name the file of each')
 
     def _keep_objects(self) -> None:
         categories = {one['id'] for one in self.content['categories']}
@@ -156,15 +154,12 @@ class Annotations:
         before, after = (start < -1).any(1), (end > sizes + 1).any(1)
         relative = ((boxes <= 1) & (boxes >= 0)).all(1)
         for wrong, suspicion in ((relative, 'have numbers from 0 to 1 alone: they are relative'), (
-                after, 'end outside of their image, while few begin outside: they are corners or centres instead of '
-                       'corner and size, or pixels of another size of the image')):
-            number = int(wrong.sum())
-            if number > max(3, MANY * len(boxes)) and before.sum() <= MANY * number:
+                after, 'end outside of their image, few begin there: they are corners, centres, or of another size')):
+            if wrong.sum() > max(3, MANY * len(boxes)) and before.sum() <= MANY * wrong.sum():
                 one = objects[wrong.argmax()]
-                image = self.images[one['image_id']]
-                raise ValueError(f'{number} of {len(boxes)} boxes {suspicion}, e.g. annotation {one["id"]!r}, bbox '
-                                 f'{one["bbox"]} of an image of {image["width"]}x{image["height"]} pixels. Write bbox '
-                                 'as [x, y, width, height] in pixels, where x and y are the corner at the top left')
+                raise ValueError(f'{wrong.sum()} of {len(boxes)} boxes {suspicion}; e.g. annotation {one["id"]!r} has '
+                                 f'the bbox {one["bbox"]} in {sizes[wrong.argmax()].tolist()} pixels. Write bbox as '
+                                 '[x, y, width, height] in pixels, where x and y are the corner at the top left')
         cut_start, cut_end = np.clip(start, 0, sizes), np.clip(end, 0, sizes)
         gone = (cut_end <= cut_start).any(1)
         for i in np.flatnonzero(gone | before | after).tolist():
@@ -177,16 +172,13 @@ class Annotations:
     def _clean_segmentations(self) -> None:
         for one in self.content['annotations']:
             mask, image = one.get('segmentation'), self.images[one['image_id']]
-            if isinstance(mask, dict):
-                size = [image['height'], image['width']]
-                if mask.get('size') != size or _pixels(mask['counts']) != size[0] * size[1]:
-                    raise ValueError(f'annotation {one["id"]!r} has run lengths of the size {mask.get("size")!r} and '
-                                     f'{_pixels(mask["counts"])} pixels, but image {image["id"]!r} needs '
-                                     f'[height, width] = {size}')
-            elif mask and min(map(len, mask)) < 6:
+            size = [image['height'], image['width']]
+            if isinstance(mask, dict) and (mask.get('size') != size or _pixels(mask['counts']) != size[0] * size[1]):
+                raise ValueError(f'annotation {one["id"]!r} has a segmentation of size {mask.get("size")!r} and of '
+                                 f'{_pixels(mask["counts"])} pixels, but [height, width] of its image are {size}')
+            if isinstance(mask, list) and mask and min(map(len, mask)) < 6:
                 self.change(one, segmentation=[polygon for polygon in mask if len(polygon) >= 6])
-                if one['segmentation']:
-                    self.counts['have polygons of fewer than three points, which are left out'].append(one['id'])
+                self.counts['have a mask with polygons of fewer than three points'].append(one['id'])
 
     def use_classes(self, classes: Sequence[str], masks: bool = False) -> None:
         """Give the categories such numbers that MMDetection and pycocotools show each class in its place.
@@ -198,46 +190,31 @@ class Annotations:
         Raises:
             ValueError: a class is no category, or has two; or no object has a mask.
         """
-        categories = self.content['categories']
+        rank, categories = {name: i for i, name in enumerate(classes)}, self.content['categories']
         names = [one['name'] for one in categories]
-        unknown = [name for name in classes if name not in names]
-        if unknown:
-            near = difflib.get_close_matches(unknown[0], names, 1)
-            raise ValueError(f'metainfo.classes has {unknown[:5]}, which are no categories of the file. ' + (
-                f'Did you mean {near[0]!r}? ' if near else '') + f'It has {len(names)}: {names[:20]}. A single class '
-                "needs a comma, ('cat', )")
-        for where, given in (('the file has two categories', names), ('metainfo.classes has two', list(classes))):
-            twice = [name for name in classes if given.count(name) > 1]
-            if twice:
-                raise ValueError(f'{where} with the name {twice[0]!r}; rename one or remove it')
-        self._number_categories(list(classes))
-        if not masks:
-            return
-        bare = [one for one in self.content['annotations'] if not one.get('segmentation')]
-        self.counts['have no mask of three points or more, which the pipeline loads (with_mask), and are ignored; '
-                    'fasterrcnn_cvt13_custom.py learns from boxes alone'] += [one['id'] for one in bare]
-        for one in bare:
-            x, y, w, h = one['bbox']
-            self.change(one, iscrowd=1, segmentation=[[x, y, x + w, y, x + w, y + h, x, y + h]])
-
-    def _number_categories(self, classes: list[str]) -> None:
-        """Sort the categories by their ids, which change only if those of the classes do not ascend."""
-        categories = self.content['categories']
-        ids = {one['name']: one['id'] for one in categories}
-        wanted = [ids[name] for name in classes]
-        if wanted == sorted(wanted):
-            ordered = sorted(categories, key=lambda one: one['id'])
-        else:
-            ordered = sorted(categories, key=lambda one: (
-                classes.index(one['name']) if one['name'] in classes else len(classes)))
+        for name in classes:
+            if names.count(name) != 1 or list(classes).count(name) != 1:
+                near = difflib.get_close_matches(name, names, 1)
+                raise ValueError(f'metainfo.classes has {name!r}, which the classes and the {len(names)} categories '
+                                 f'{names[:20]} must have once (the nearest is {near[:1]}); a single class needs a '
+                                 "comma, ('cat', )")
+        ordered = sorted(categories, key=lambda one: one['id'])
+        if [one['name'] for one in ordered if one['name'] in rank] != list(classes):
+            ordered = sorted(categories, key=lambda one: rank.get(one['name'], len(rank)))
             new = {one['id']: number for number, one in enumerate(ordered, 1)}
-            for one in self.content['annotations']:
-                one['category_id'] = new[one['category_id']]
-            for one in ordered:
-                self.change(one, id=new[one['id']])
+            for key, entries in (('id', ordered), ('category_id', self.content['annotations'])):
+                for one in entries:
+                    self.change(one, **{key: new[one[key]]})
         self.changed |= ordered != categories
         self.content['categories'] = ordered
-        self.classes = {one['id']: one['name'] for one in ordered if one['name'] in set(classes)}
+        self.classes = {one['id']: one['name'] for one in ordered if one['name'] in rank}
+        told = set().union(*self.counts.values()) if masks else ()
+        for one in self.content['annotations'] if masks else ():
+            if not one.get('segmentation'):
+                x, y, w, h = one['bbox']
+                self.change(one, iscrowd=1, segmentation=[[x, y, x + w, y, x + w, y + h, x, y + h]])
+                self.counts['have no mask of three points, and are ignored; without with_mask, as in '
+                            'fasterrcnn_cvt13_custom.py, they are learnt'] += [] if one['id'] in told else [one['id']]
 
 
 def read(file: str | os.PathLike, folder: str | None = None) -> Annotations:
@@ -262,21 +239,17 @@ def spelling(name: str) -> str:
     return str(PurePosixPath(unicodedata.normalize('NFC', unquote(name.replace('\\', '/')))))
 
 
-def _check_fields(place: str, entries: Any) -> None:
+def _check_fields(place: str, entries: Any, fields: dict[str, Test]) -> None:
     if not isinstance(entries, list) or {*map(type, entries)} - {dict}:
         raise ValueError(f'"{place}" is no list of objects')
-    for key, (allowed, needed) in FIELDS[place].items():
-        default = DEFAULTS.get(key)
-        wrong = [i for i, one in enumerate(entries) if key not in DEFAULTS and key not in one
-                 or not allowed(one.get(key, default))]
+    for key, (allowed, needed) in fields.items():
+        wrong = [one for one in entries if not (allowed(one[key]) if key in one else key in OPTIONAL)]
         if wrong:
-            one = entries[wrong[0]]
             raise ValueError(f'{len(wrong)} of {len(entries)} {place} have no valid {key!r}, which is {needed}; e.g. '
-                             f'that with the id {one.get("id")!r} has {key}={str(one.get(key))[:200]}')
+                             f'that with the id {wrong[0].get("id")!r} has {key}={str(wrong[0].get(key))[:200]}')
     numbers = Counter(one['id'] for one in entries)
-    twice = [value for value, number in numbers.items() if number > 1]
-    if twice:
-        raise ValueError(f'several {place} have the id {twice[0]!r}, and all but one would be lost')
+    if len(numbers) < len(entries):
+        raise ValueError(f'several {place} have the id {numbers.most_common(1)[0][0]!r}; all but one would be lost')
 
 
 def _pixels(counts: str | list[int]) -> int:

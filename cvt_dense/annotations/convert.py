@@ -1,8 +1,9 @@
-"""Detection data from YOLO, Pascal VOC, LabelMe and COCO, to COCO, YOLO, LabelMe and label maps.
+"""Convert detection data from YOLO, Pascal VOC, LabelMe and COCO to COCO, YOLO, LabelMe and label maps.
 
-Supervision reads and writes the annotations of an image, pycocotools encodes masks.
+Every format is read as COCO's, which :class:`.coco.Annotations` tests. What has two meanings is an error.
 """
 import json
+import os
 import random
 import re
 import shutil
@@ -22,7 +23,8 @@ from pycocotools import mask as coco_mask
 from supervision.dataset.formats import labelme, pascal_voc, yolo
 
 from ..atomic import write_atomically
-from ..images import images_below, upright_size
+from ..images import files_below, images_below, upright_size
+from . import coco
 
 IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
 SPLITS = ('train', 'val', 'test')
@@ -46,83 +48,63 @@ class Data:
     background: bool = True  # whether pixels without an object are background, not unlabelled
     notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def add_image(self, path: Path, root: Path) -> Sample:
-        """Add a sample without objects for an image file below ``root``, with its size after EXIF rotation."""
-        with naming(path), Image.open(path) as image:
-            self.samples.append(Sample(path, split_name(path.relative_to(root)), *upright_size(image)))
-        return self.samples[-1]
-
-    def add_images(self, names: dict[Path, str], root: Path, key: Callable[[Path], str]
-                   ) -> Iterator[tuple[Path, Sample]]:
-        """Add a sample for every image, and yield each annotation file with the sample of its image.
-
-        Args:
-            names: annotation files, and the key of each one's image.
-            root: folder of the images.
-            key: returns the key of an image file.
-        """
-        images = images_by(key, root)
-        for file, name in names.items():
-            image = self.take_image(images[name], file, root)
-            if image is not None:
-                yield file, self.add_image(image, root)
-        for image in (image for unused in images.values() for image in unused):
-            self.add_image(image, root)
-            self.notes['images without annotations have no objects'].append(str(image))
-
-    def take_image(self, images: list[Path], file: Path, root: Path, ending: str = '') -> Path | None:
-        """Remove the image of an annotation file from ``images`` and return it, or None if there is none.
-
-        Of several it is the one whose path has most words in common with the path of the annotation file.
-
-        Args:
-            images: images with the right name.
-            file: annotation file.
-            root: folder of both.
-            ending: what the image's path must end with.
-        """
-        found = [image for image in images if f'/{image.as_posix()}'.endswith(ending)]
-        if not found:
-            self.notes['annotations without an image were left out'].append(f'{file} {ending}'.strip())
-            return None
-        common = [len(path_words(image, root) & path_words(file, root)) for image in found]
-        if common.count(max(common)) > 1:
-            self.notes['several images have the name in an annotation; the first was taken'].append(str(file))
-        image = found[common.index(max(common))]
-        images.remove(image)
-        return image
-
-    def add_detections(self, sample: Sample, detections: sv.Detections, crowds: Sequence[int] = ()) -> None:
-        """Add the objects that supervision has read; ``crowds`` has their ``iscrowd``, if any is not 0."""
-        for (box, mask, _, label, _, _), crowd in zip(detections, crowds or [0] * len(detections)):
-            if not 0 <= label < len(self.classes):
-                raise ValueError(f'class {label} is not one of the {len(self.classes)} classes.')
-            new = dict(category_id=int(label), bbox=sv.xyxy_to_xywh(box[None])[0].tolist(), iscrowd=crowd)
-            if mask is not None and mask.any():
-                new['segmentation'] = encode(mask)
-            self.add_object(sample, new)
+    def add_detections(self, sample: Sample, detections: sv.Detections) -> None:
+        """Add predicted objects, without those that lie outside of the image."""
+        boxes = detections.xyxy.clip(0, [sample.width, sample.height] * 2)
+        for i in np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(1)):
+            sample.objects.append(dict(as_coco(detections[i]), category_id=int(detections.class_id[i]), iscrowd=0))
 
     def add_label_map(self, sample: Sample, pixels: np.ndarray) -> None:
         """Add one object for each class of a label map (H, W), without the pixels that are ``IGNORED``."""
         for value in np.unique(pixels[pixels != IGNORED]).tolist():
-            mask = encode(pixels == value)
-            self.add_object(sample, dict(category_id=value, bbox=coco_mask.toBbox(mask).tolist(), iscrowd=0,
-                                         segmentation=mask))
+            mask = (pixels == value)[None]
+            shape = as_coco(sv.Detections(sv.mask_to_xyxy(mask), mask))
+            sample.objects.append(dict(shape, category_id=value, iscrowd=0))
 
-    def add_object(self, sample: Sample, new: dict[str, Any]) -> None:
-        """Add an object whose box is cut to the image, unless nothing is left of it."""
-        x, y, w, h = new['bbox']
-        left, right = np.clip([x, x + w], 0, sample.width).tolist()
-        top, bottom = np.clip([y, y + h], 0, sample.height).tolist()
-        if w - (right - left) > 1 or h - (bottom - top) > 1:
-            self.notes['boxes that reach beyond the image were cut'].append(str(sample.path))
-        if right <= left or bottom <= top:
-            self.notes['objects without an area in the image were left out'].append(str(sample.path))
-            return
-        new['bbox'] = [left, top, right - left, bottom - top]
-        area = coco_mask.area(rle(new, sample)) if new.get('segmentation') else (right - left) * (bottom - top)
-        new.setdefault('area', float(area))
-        sample.objects.append(new)
+
+class Images:
+    """The images below a folder, each of which one annotation file may describe; see :attr:`Data.notes`."""
+
+    def __init__(self, src: Path, notes: dict[str, list[str]]):
+        self.src, self.notes = src, notes
+        self.files: dict[Path, Path | None] = dict.fromkeys(sorted(map(Path, images_below(src))))  # their annotations
+        self.named: dict[str, list[Path]] = defaultdict(list)  # by name, with the suffix and without
+        for image in self.files:
+            for name in (image.name, image.stem):
+                self.named[coco.spelling(name)].append(image)
+
+    def take(self, name: str, file: Path) -> Path | None:
+        """Return the image of an annotation file, or None if there is none.
+
+        Of several it is the one whose path has most words in common with the path of the annotation file, such as
+        'val2017' of 'annotations/instances_val2017.json'.
+
+        Args:
+            name: the end of its path, with or without the suffix.
+            file: annotation file.
+
+        Raises:
+            ValueError: several images may be meant, or the image has another annotation file.
+        """
+        ending = '/'.join(['', *(part for part in coco.spelling(name).split('/') if part not in ('', '.', '..'))])
+        found = [image for image in self.named[ending.rpartition('/')[2]] if any(
+            f'/{coco.spelling(str(path))}'.endswith(ending) for path in (image, image.with_suffix('')))]
+        words = [{*re.findall('[a-z0-9]+', str(path.relative_to(self.src)).lower())} for path in (file, *found)]
+        common = [len(words[0] & others) for others in words[1:]]
+        if not found:
+            self.notes['annotations without an image were left out'].append(f'{file} {name}')
+            return None
+        image = found[common.index(max(common))]
+        if common.count(max(common)) > 1 or self.files[image] not in (None, file):
+            raise ValueError(f'it may mean one of {list(map(str, found))}, or {self.files[image]} describes one too')
+        self.files[image] = file
+        return image
+
+    def rest(self, note: str) -> list[Path]:
+        """Return the images that no annotation file describes, and note them."""
+        found = [image for image, file in self.files.items() if file is None]
+        self.notes[note] += map(str, found)
+        return found
 
 
 @contextmanager
@@ -130,10 +112,8 @@ def naming(path: Path) -> Iterator[None]:
     """Raise ``ValueError`` with the name of a file whose content cannot be read."""
     try:
         yield
-    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, OSError, yaml.YAMLError,
-            Image.DecompressionBombError) as error:
-        why = f'there is no {error}' if isinstance(error, KeyError) else error
-        raise ValueError(f'{path} cannot be read: {why}') from error
+    except Exception as error:  # parsers raise many types for broken files
+        raise ValueError(f'{path} cannot be read: {"no " * isinstance(error, KeyError)}{error}') from error
 
 
 def split_name(path: Path) -> str:
@@ -145,23 +125,17 @@ def split_name(path: Path) -> str:
     return (re.findall(word, '/'.join(path.parts[:-1]).lower()) or ['train'])[-1]
 
 
-def path_words(path: Path, root: Path) -> set[str]:
-    """Return the words in a path below ``root``, such as 'val2017' in 'annotations/instances_val2017.json'."""
-    return set(re.findall('[a-z0-9]+', str(path.relative_to(root)).lower()))
-
-
 def encode(mask: np.ndarray) -> dict[str, Any]:
     """Return a mask (H, W) as COCO's compressed run lengths."""
     found = coco_mask.encode(np.asfortranarray(mask, np.uint8))
     return dict(size=found['size'], counts=found['counts'].decode())
 
 
-def check_size(sample: Sample, *given: str | float | None) -> None:
-    """Raise ``ValueError`` if an annotation file gives an image another size; 0 and None are unknown."""
-    given = tuple(int(side or 0) for side in given)
-    if all(given) and given != (sample.width, sample.height):
-        raise ValueError(f'it gives {sample.path.name} {given[0]}x{given[1]} pixels, but upright (EXIF applied) it has '
-                         f'{sample.width}x{sample.height}; correct the file, or restore the image')
+def as_coco(detection: sv.Detections) -> dict[str, Any]:
+    """Return box and mask of a detection as COCO has them."""
+    box, mask = sv.xyxy_to_xywh(detection.xyxy)[0].tolist(), detection.mask
+    return dict(bbox=box, area=box[2] * box[3]) if mask is None or not mask.any() else dict(
+        bbox=box, area=float(mask.sum()), segmentation=encode(mask[0]))
 
 
 def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
@@ -173,131 +147,188 @@ def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
     return coco_mask.merge(found) if isinstance(found, list) else found
 
 
-def images_by(key: Callable[[Path], str], folder: Path) -> dict[str, list[Path]]:
-    """Return the image files below a folder by what ``key`` returns for each."""
-    images = defaultdict(list)
-    for image in sorted(map(Path, images_below(folder))):
-        images[key(image)].append(image)
-    return images
+def open_image(path: Path, split: str, *given: str | float | None) -> dict[str, Any]:
+    """Return an image as COCO has it; with the size that an annotation file gives, of which 0 and None are unknown."""
+    with naming(path), Image.open(path) as image:
+        width, height = upright_size(image)
+    given = tuple(int(side or 0) for side in given)
+    if given and all(given) and given != (width, height):
+        raise ValueError(f'it gives {path.name} the size {given}, but upright (EXIF applied) it has {width, height}')
+    return dict(id=str(path), file_name=str(path), path=path, split=split, width=width, height=height)
 
 
-# -- readers: each adds the classes and the samples of a folder -------------------------------------
+def files_of(src: Path, *suffixes: str) -> list[Path]:
+    """Return the files below a folder that are not hidden and have one of the suffixes."""
+    return sorted(path for path in map(Path, files_below(src)) if path.suffix.lower() in suffixes)
 
 
-def read_yolo(src: Path, data: Data) -> None:
-    """Read ``data.yaml`` with ``names``, and one text file per image, in ``labels`` for images in ``images``."""
-    files = [*src.glob('*.yaml'), *src.glob('*.yml')]
+# -- readers: each yields the content of an annotation file, or of all -------------------------------
+
+Objects = Callable[[tuple[int, int]], Iterator[tuple[str, str, sv.Detections, int]]]  # label, place, object, iscrowd
+
+
+def _read_each(src: Path, data: Data, suffix: str, parse: Callable[[Path], tuple[list[str], tuple, Objects]],
+               splits: dict[Path | str, str] | None = None, classes: Sequence[str] = ()) -> Iterator[tuple]:
+    """Read an annotation file for each image.
+
+    Args:
+        src: folder.
+        data: gets notes.
+        suffix: of the annotation files.
+        parse: returns the possible names of the image, its width and height if they are given, and a function that
+            yields the objects in an image of a size.
+        splits: split of each image by its path or its name without the suffix; None: as the folders are named.
+        classes: names; default: the labels in sorted order.
+    """
+    available, images, objects = Images(src, data.notes), [], []
+
+    def add(image: Path, given: tuple, parsed: Objects) -> None:
+        part = splits.get(image, splits.get(image.stem)) if splits else split_name(image.relative_to(src))
+        if part is None:
+            data.notes['images in no list of data.yaml or ImageSets were left out'].append(str(image))
+            return
+        images.append(open_image(image, part, *given))
+        found = [dict(as_coco(shape), id=f'{place} of {image}', image_id=images[-1]['id'], category_id=label,
+                      iscrowd=crowd)
+                 for label, place, shape, crowd in parsed((images[-1]['width'], images[-1]['height']))]
+        objects.extend(sorted(found, key=lambda one: 'segmentation' not in one))
+
+    for file in files_of(src, suffix):
+        with naming(file):
+            names, *parsed = parse(file)
+            if image := available.take(next((name for name in names if name in available.named), names[-1]), file):
+                add(image, *parsed)
+    for image in available.rest('images without annotations have no objects'):
+        add(image, (), lambda size: iter(()))
+    yield src, coco.Annotations(dict(images=images, annotations=objects, categories=[
+        dict(id=name, name=name) for name in classes or sorted({one['category_id'] for one in objects})]))
+
+
+def read_yolo(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
+    """Read ``data.yaml``, and one text file per image, in ``labels`` for images in ``images``.
+
+    ``data.yaml`` has ``names``, and may have folders or lists of images as ``train``, ``val`` and ``test``.
+    """
+    files = [path for path in files_of(src, '.yaml', '.yml') if path.parent == src]
     if len(files) != 1:
         raise ValueError(f'{src} holds {len(files)} .yaml files; allowed is one, whose "names" are the classes.')
     with naming(files[0]):
         content = yaml.safe_load(files[0].read_text(encoding='utf-8-sig'))
-        names = content['names'] if isinstance(content['names'], dict) else dict(enumerate(content['names']))
-        by_number = {int(number): str(name) for number, name in names.items()}
-        data.classes = [by_number.get(number, str(number)) for number in range(max(by_number) + 1)]
-    for path in sorted(map(Path, images_below(src))):
-        sample = data.add_image(path, src)
-        parts = path.relative_to(src).with_suffix('.txt').parts
-        label = src.joinpath(*('labels' if part == 'images' else part for part in parts))
-        if not label.is_file():
-            data.notes['images without annotations have no objects'].append(str(path))
-            continue
-        with naming(label):
-            lines = [line.split() for line in label.read_text(encoding='utf-8-sig').splitlines() if line.strip()]
-            if 'kpt_shape' in content:
-                data.notes['keypoints were left out'].append(str(label))
-                lines = [line[:5] for line in lines]
-            for polygons in (True, False):
-                chosen = [' '.join(line) for line in lines if (len(line) > 6) == polygons]
-                size = sample.width, sample.height
-                data.add_detections(sample, yolo.yolo_annotations_to_detections(chosen, size, polygons))
+        names = content['names']
+        names = dict(enumerate(names)) if isinstance(names, list) else {int(key): names[key] for key in names}
+        classes = [names.get(number) for number in range(max(len(names), content.get('nc', 0)))]
+        if {*map(type, classes)} != {str} or content.get('nc', len(classes)) != len(classes):
+            raise ValueError(f'names={names!r}, nc={content.get("nc")}: allowed are nc texts, as a list or with the '
+                             'numbers from 0, such as [car, "7"]')
+        splits = _yolo_splits(src, content)
+        keypoints = int(np.prod(content.get('kpt_shape', 0)))
+    data.notes['keypoints were left out'] += [str(files[0])] * bool(keypoints)
+    return _read_each(src, data, '.txt', lambda path: _parse_yolo(src, classes, keypoints, path), splits, classes)
 
 
-def read_voc(src: Path, data: Data) -> None:
-    """Read an XML file of the same name for each image, and ``ImageSets/Main/{train,val,test}.txt`` if they exist."""
-    trees = {}
-    for path in sorted(src.rglob('*.xml')):
-        with naming(path):
-            trees[path] = ElementTree.parse(path).getroot()
-    splits = {line.split()[0]: path.stem for path in sorted(src.rglob('ImageSets/Main/*.txt'))
-              for line in path.read_text().splitlines() if line.strip() and path.stem in SPLITS}
-    data.classes = sorted({node.text or '' for root in trees.values() for node in root.findall('object/name')})
-    for path, sample in data.add_images({path: path.stem for path in trees}, src, lambda image: image.stem):
-        sample.split = splits.get(path.stem, sample.split)
-        with naming(path):
-            size = sample.width, sample.height
-            check_size(sample, trees[path].findtext('size/width'), trees[path].findtext('size/height'))
-            crowds = [int(one.findtext('difficult') or 0) for one in trees[path].findall('object')]
-            data.add_detections(sample, pascal_voc.detections_from_xml_obj(trees[path], data.classes, size)[0], crowds)
+def _yolo_splits(src: Path, content: dict[str, Any]) -> dict[Path | str, str]:
+    """Return the split of each image that ``data.yaml`` names."""
+    splits: dict[Path | str, str] = {}
+    for part in SPLITS:
+        for entry in map(str, np.atleast_1d(content.get(part) or [])):
+            # As for Ultralytics, folders may be written as from a folder beside the file's.
+            places = [Path(os.path.normpath(src / path)) for path in (
+                f'{content.get("path") or "."}/{entry}', entry, re.sub(r'^(\.\./)+', '', entry))]
+            place = next((path for path in places if path.exists() and path.is_relative_to(src)), None)
+            if place is None:
+                raise ValueError(f'{part}: {entry!r} does not exist in {src}; correct it, or remove it')
+            lines = place.read_text(encoding='utf-8-sig').splitlines() if place.is_file() else []
+            for image in [place.parent / line.strip() for line in lines if line.strip()] or images_below(place):
+                if splits.setdefault(Path(os.path.normpath(image)), part) != part or not os.path.isfile(image):
+                    raise ValueError(f'{part}: {image} does not exist, or is in another split too')
+    return splits
 
 
-def read_labelme(src: Path, data: Data) -> None:
-    """Read JSON files, each of which names its image as ``imagePath``."""
-    shapes, names, sizes = {}, {}, {}
-    for path in sorted(src.rglob('*.json')):
-        with naming(path):
-            content = json.loads(path.read_text(encoding='utf-8-sig'))
-            names[path] = PureWindowsPath(content['imagePath']).name  # takes slashes too
-            sizes[path] = content.get('imageWidth'), content.get('imageHeight')
-            others = {shape['shape_type'] for shape in content['shapes']} - set(labelme.SUPPORTED_SHAPE_TYPES)
-            for kind in sorted(others):
-                data.notes[f'shapes of type {kind!r} were left out'].append(str(path))
-            shapes[path] = [shape for shape in content['shapes'] if shape['shape_type'] not in others]
-            data.classes = sorted({*data.classes, *(shape['label'] for shape in shapes[path])})
-    numbers = {name: number for number, name in enumerate(data.classes)}
-    for path, sample in data.add_images(names, src, lambda image: image.name):
-        with naming(path):
-            check_size(sample, *sizes[path])
-            for kind, masks in (('polygon', True), ('rectangle', False)):
-                chosen = [shape for shape in shapes[path] if shape['shape_type'] == kind]
-                size = sample.width, sample.height
-                data.add_detections(sample, labelme.labelme_shapes_to_detections(chosen, numbers, size, masks))
+def _parse_yolo(src: Path, classes: list[str], keypoints: int, path: Path) -> tuple[list[str], tuple, Objects]:
+    before, inside, after = f'/{path.relative_to(src).with_suffix("")}'.rpartition('/labels/')
+    allowed = (4, 4 + keypoints) if keypoints else (4, 5, *range(6, 10**5, 2))  # 5: with a confidence
+
+    def objects(size: tuple[int, int]) -> Iterator[tuple[str, str, sv.Detections, int]]:
+        lines = enumerate(path.read_text(encoding='utf-8-sig').splitlines(), 1)
+        for number, line in ((number, line) for number, line in lines if line.strip()):
+            with naming(f'line {number}, {line!r},'):
+                label, *numbers = map(float, line.split())
+                if label not in range(len(classes)) or len(numbers) not in allowed or not coco.finite(numbers):
+                    raise ValueError(f'allowed are one of {len(classes)} classes and {allowed[:4]} finite numbers')
+                mask = not keypoints and len(numbers) > 5
+                text = ' '.join(map(repr, [int(label), *numbers[:None if mask else 4]]))
+                yield classes[int(label)], f'line {number}', yolo.yolo_annotations_to_detections([text], size, mask), 0
+
+    return [f'{src}{before}/images/{after}' if inside else str(path.with_suffix(''))], (), objects
 
 
-def read_coco(src: Path, data: Data) -> None:
+def read_voc(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
+    """Read an XML file for each image, and ``ImageSets/Main/{train,val,test,trainval}.txt`` if they exist."""
+    splits: dict[Path | str, str] = {}
+    lists = [path for path in files_of(src, '.txt') if path.parts[-3:-1] == ('ImageSets', 'Main')]
+    for part in (*SPLITS, 'trainval'):
+        for name in (line.strip() for path in lists if path.stem == part for line in path.read_text().splitlines()):
+            if splits.setdefault(name, part.removesuffix('val') or part) != part and part != 'trainval':
+                raise ValueError(f'ImageSets/Main has {name!r} in {splits[name]} and in {part}')
+    return _read_each(src, data, '.xml', _parse_voc, splits)
+
+
+def _parse_voc(path: Path) -> tuple[list[str], tuple, Objects]:
+    root = ElementTree.parse(path).getroot()
+
+    def objects(size: tuple[int, int]) -> Iterator[tuple[str, str, sv.Detections, int]]:
+        found, names = pascal_voc.detections_from_xml_obj(root, [], size)
+        for i, one in enumerate(root.findall('object')):
+            yield names[found.class_id[i]], f'object {i + 1}', found[i], int(one.findtext('difficult') or 0)
+
+    name = coco.spelling(root.findtext('filename') or '').split('/')[-1]
+    return [name, path.stem], (root.findtext('size/width'), root.findtext('size/height')), objects
+
+
+def read_labelme(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
+    """Read JSON files, each of which names its image as ``imagePath``; the shapes of one group are one object."""
+    return _read_each(src, data, '.json', lambda path: _parse_labelme(data, path))
+
+
+def _parse_labelme(data: Data, path: Path) -> tuple[list[str], tuple, Objects]:
+    content = json.loads(path.read_text(encoding='utf-8-sig'))
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for number, shape in enumerate(content['shapes'], 1):
+        if not isinstance(shape['label'], str) or not all(map(coco.finite, shape['points'])):
+            raise ValueError(f'shape {number} has no text as its label, or no finite points')
+        if shape['shape_type'] in labelme.SUPPORTED_SHAPE_TYPES:
+            group = shape.get('group_id')
+            groups[shape['label'], f'shape {number}' if group is None else f'group {group}'].append(shape)
+        else:
+            data.notes[f'shapes of type {shape["shape_type"]!r} were left out'].append(str(path))
+
+    def objects(size: tuple[int, int]) -> Iterator[tuple[str, str, sv.Detections, int]]:
+        for (label, place), shapes in groups.items():
+            mask = any(one['shape_type'] == 'polygon' for one in shapes)
+            yield label, place, labelme.labelme_shapes_to_detections(shapes, {label: 0}, size, mask), 0
+
+    name = PureWindowsPath(content['imagePath']).name  # takes slashes too
+    return [name], (content.get('imageWidth'), content.get('imageHeight')), objects
+
+
+def read_coco(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
     """Read JSON files in COCO's format, whose images may be in any folder."""
-    images = images_by(lambda image: image.name, src)
-    for file in sorted(src.rglob('*.json')):
+    available = Images(src, data.notes)
+    for file in files_of(src, '.json'):
         with naming(file):
-            content = json.loads(file.read_text(encoding='utf-8-sig'))
-            if isinstance(content, dict) and {'images', 'annotations', 'categories'} <= content.keys():
-                _read_coco_file(content, file, src, images, data)
-            else:
+            content = json.loads(file.read_bytes())
+            if not isinstance(content, dict) or not {'images', 'annotations', 'categories'} <= content.keys():
                 data.notes['JSON files without images, annotations and categories were left out'].append(str(file))
-    data.notes['images that no annotation file names were left out'] += [
-        str(image) for unused in images.values() for image in unused]
-
-
-def _read_coco_file(content: dict[str, Any], file: Path, src: Path, images: dict[str, list[Path]], data: Data) -> None:
-    names = {category['id']: category['name'] for category in content['categories']}
-    if len(set(names.values())) < len(names):
-        raise ValueError(f'two categories have one name, of {list(names.values())}')
-    data.classes += [name for name in names.values() if name not in data.classes]
-    samples: dict[Any, Sample | None] = {}
-    for image in content['images']:
-        if image['id'] in samples:
-            raise ValueError(f'two images have the id {image["id"]}')
-        parts = [part for part in re.split(r'[/\\]', image['file_name']) if part not in ('', '.', '..')]
-        path = data.take_image(images[parts[-1]], file, src, '/'.join(['', *parts]))
-        samples[image['id']] = sample = path and data.add_image(path, src)
-        if sample is None:
-            continue
-        sample.split = split_name(file.relative_to(src) / 'file')
-        check_size(sample, image.get('width'), image.get('height'))
-    data.notes['keypoints were left out'] += [str(file) for one in content['annotations'] if one.get('keypoints')]
-    for one in content['annotations']:
-        sample = samples.get(one['image_id'])
-        if sample is None:
-            data.notes['objects without an image were left out'].append(str(file))
-            continue
-        kept = {key: one[key] for key in ('bbox', 'segmentation', 'area') if one.get(key)}
-        found = kept.get('segmentation', [])
-        if isinstance(found, dict) and list(found['size']) != [sample.height, sample.width]:
-            raise ValueError(f'a mask has the size {found["size"]}, its image {[sample.height, sample.width]}')
-        if any(len(polygon) < 6 for polygon in found if isinstance(found, list)):
-            data.notes['polygons without an area were left out'].append(str(file))
-            kept['segmentation'] = [polygon for polygon in found if len(polygon) >= 6]
-        label, crowd = data.classes.index(names[one['category_id']]), one.get('iscrowd') or one.get('ignore') or 0
-        data.add_object(sample, dict(kept, category_id=label, iscrowd=int(crowd)))
+                continue
+            found = coco.Annotations(content)
+            found.use_classes([one['name'] for one in content['categories']])
+            for image in content['images']:
+                if path := available.take(image['file_name'], file):
+                    part = split_name(file.relative_to(src) / 'file')
+                    image |= open_image(path, part, image['width'], image['height']) | dict(id=image['id'])
+        data.notes['keypoints were left out'] += [str(file) for one in content['annotations'] if one.get('keypoints')]
+        yield file, found
+    available.rest('images that no annotation file names were left out')
 
 
 READERS = dict(yolo=read_yolo, voc=read_voc, labelme=read_labelme, coco=read_coco)
@@ -312,30 +343,29 @@ def read(src: Path, source: str) -> Data:
 
     Raises:
         FileNotFoundError: there is no annotated image in the folder.
-        ValueError: a file cannot be read.
+        ValueError: a file cannot be read, or has two meanings.
     """
     data = Data()
-    READERS[source](src, data)
+    for file, found in READERS[source](Path(os.path.normpath(src)), data):
+        names = {one['id']: one['name'] for one in found.content['categories']}
+        data.classes += [name for name in names.values() if name not in data.classes]
+        samples = {one['id']: Sample(one['path'], one['split'], one['width'], one['height'])
+                   for one in found.content['images'] if 'path' in one}
+        data.samples += samples.values()
+        for reason, ids in found.counts.items():
+            data.notes[f'annotations {reason}'] += [f'{name} of {file}' for name in ids]
+        for one in found.content['annotations']:
+            if one['image_id'] in samples:
+                samples[one['image_id']].objects.append(dict(
+                    {key: one[key] for key in ('bbox', 'area', 'iscrowd', 'segmentation') if one.get(key) is not None},
+                    category_id=data.classes.index(names[one['category_id']])))
     if not any(sample.objects for sample in data.samples):
-        raise FileNotFoundError(f'{src} holds no annotated image in the format {source!r} '
-                                f'({len(data.samples)} images were found).')
+        raise FileNotFoundError(f'{src} holds no annotated image in the format {source!r}.')
     data.samples.sort(key=lambda sample: str(sample.path))
     return data
 
 
 # -- splits ----------------------------------------------------------------------------------------
-
-
-def group_by_name(samples: Sequence[Sample], pattern: str | None) -> list[list[Sample]]:
-    """Return groups of the samples whose names match ``pattern`` with the same text, or the same first group of it.
-
-    A sample whose name does not match is a group of its own.
-    """
-    groups = defaultdict(list)
-    for sample in samples:
-        match = pattern and re.search(pattern, sample.path.name)
-        groups[match[min(match.re.groups, 1)] if match else str(sample.path)].append(sample)
-    return [groups[key] for key in sorted(groups)]
 
 
 def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | None = None) -> None:
@@ -345,38 +375,35 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
         data: changed in place.
         fractions: the fractions of 'train', 'val' and 'test', with the sum 1.
         seed: seed of the random numbers.
-        group: pattern of :func:`group_by_name`, whose groups stay together.
+        group: pattern; samples whose names match it with the same text, or first group of it, stay together.
 
     Raises:
         ValueError: wrong fractions, or a part without an image.
     """
     if not 2 <= len(fractions) <= 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ValueError(f'fractions {list(fractions)}: allowed are two or three positive numbers with the sum 1.')
-    groups = group_by_name(data.samples, group)
+    named: dict[str, list[Sample]] = defaultdict(list)
+    for sample in data.samples:
+        match = group and re.search(group, sample.path.name)
+        named[match[min(match.re.groups, 1)] if match else str(sample.path)].append(sample)
+    groups = [named[name] for name in sorted(named)]
     random.Random(seed).shuffle(groups)
     counts = [Counter(one['category_id'] for sample in members for one in sample.objects) for members in groups]
     total = sum(counts, Counter())
     wanted = [Counter({label: number * fraction for label, number in total.items()}) for fraction in fractions]
     room = [fraction * len(data.samples) for fraction in fractions]
-    left = dict.fromkeys(range(len(groups)))
-    while left:
-        remaining = sum((counts[i] for i in left), Counter())
-        rarest = min(remaining, key=lambda label: (remaining[label], label), default=None)
-        chosen = [i for i in left if rarest is None or counts[i][rarest]]
-        for i in sorted(chosen, key=lambda i: counts[i][rarest], reverse=True):
-            part = max(range(len(fractions)), key=lambda part: (wanted[part][rarest], room[part]))
-            wanted[part].subtract(counts[i])
-            room[part] -= len(groups[i])
-            del left[i]
-            for sample in groups[i]:
-                sample.split = SPLITS[part]
+    rarest = [min(found, key=lambda label: (total[label], label), default=-1) for found in counts]
+    for i in sorted(range(len(groups)), key=lambda i: (total[rarest[i]] or 1e18, rarest[i], -counts[i][rarest[i]])):
+        part = max(range(len(fractions)), key=lambda part: (wanted[part][rarest[i]], room[part]))
+        wanted[part].subtract(counts[i])
+        room[part] -= len(groups[i])
+        for sample in groups[i]:
+            sample.split = SPLITS[part]
     for name, fraction in zip(SPLITS, fractions):
-        samples = [sample for sample in data.samples if sample.split == name]
-        if not samples:
-            raise ValueError(f'{name} gets no image, because {fraction:g} of {len(groups)} groups of images is too '
-                             'little: give it a larger fraction, or smaller groups.')
-        present = {one['category_id'] for sample in samples for one in sample.objects}
-        for label in sorted(set(total) - present):
+        parts = [sample.objects for sample in data.samples if sample.split == name]
+        if not parts:
+            raise ValueError(f'{name} gets no image: {fraction:g} of {len(groups)} groups of images is too little.')
+        for label in sorted(total.keys() - {one['category_id'] for objects in parts for one in objects}):
             data.notes[f'{name} has no object of a class'].append(data.classes[label])
 
 
@@ -390,13 +417,11 @@ def check(data: Data, target: str) -> None:
         ValueError: two images of a split would get the same name, or label maps cannot hold as many classes.
     """
     if target == 'masks' and len(data.classes) >= IGNORED:
-        raise ValueError(f'{len(data.classes)} classes do not fit into 8-bit label maps, which have {IGNORED} with '
-                         'the background.')
-    named: dict[tuple[str, str], Sample] = {}
-    for sample in data.samples:
-        other = named.setdefault((sample.split, sample.path.stem), sample)
-        if other is not sample:
-            raise ValueError(f'{other.path} and {sample.path} would get one name in one split: rename one.')
+        raise ValueError(f'{len(data.classes)} classes and the background are more than {IGNORED}, of label maps.')
+    names = Counter((sample.split, sample.path.stem) for sample in data.samples)
+    twice = [str(sample.path) for sample in data.samples if names[sample.split, sample.path.stem] > 1]
+    if twice:
+        raise ValueError(f'{twice[:4]} would get one name in one split: rename one.')
 
 
 def write(data: Data, dst: Path, target: str) -> None:
@@ -422,14 +447,14 @@ def write(data: Data, dst: Path, target: str) -> None:
 
 
 def _write_coco(data: Data, dst: Path) -> None:
-    categories = [dict(id=i, name=name) for i, name in enumerate(data.classes, 1)]
-    for part in {sample.split for sample in data.samples}:
-        images, annotations = [], []
+    for part in dict.fromkeys(sample.split for sample in data.samples):
+        content = dict(images=[], annotations=[], categories=[
+            dict(id=i, name=name) for i, name in enumerate(data.classes, 1)])
         for i, sample in enumerate((sample for sample in data.samples if sample.split == part), 1):
-            images.append(dict(id=i, file_name=sample.path.name, width=sample.width, height=sample.height))
-            annotations += [dict(one, id=len(annotations) + number, image_id=i, category_id=one['category_id'] + 1)
-                            for number, one in enumerate(sample.objects, 1)]
-        content = dict(images=images, annotations=annotations, categories=categories)
+            content['images'].append(dict(id=i, file_name=sample.path.name, width=sample.width, height=sample.height))
+            for one in sample.objects:
+                content['annotations'].append(dict(one, id=len(content['annotations']) + 1, image_id=i,
+                                                   category_id=one['category_id'] + 1))
         write_atomically(dst / 'annotations' / f'{part}.json', json.dumps(content))
 
 
@@ -444,17 +469,16 @@ def _write_masks(data: Data, dst: Path) -> None:
         for one in sorted(sample.objects, key=lambda one: -one['area']):  # small ones in front
             if not one.get('segmentation'):
                 data.notes['objects with a box alone were drawn as rectangles'].append(str(sample.path))
-            mask = coco_mask.decode(rle(one, sample)).astype(bool)
-            label_map[mask] = one['category_id']
+            label_map[coco_mask.decode(rle(one, sample)) > 0] = one['category_id']
         (dst / 'labels' / sample.split).mkdir(parents=True, exist_ok=True)
         Image.fromarray(label_map).save(dst / 'labels' / sample.split / f'{sample.path.stem}.png')
     (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in data.classes), encoding='utf-8')
 
 
 def _write_yolo(data: Data, dst: Path) -> None:
-    splits = {sample.split: f'images/{sample.split}' for sample in data.samples}
-    write_atomically(dst / 'data.yaml', yaml.safe_dump(
-        dict(splits, names=dict(enumerate(data.classes))), sort_keys=False, allow_unicode=True))
+    content = {sample.split: f'images/{sample.split}' for sample in data.samples}
+    content['names'] = dict(enumerate(data.classes))
+    write_atomically(dst / 'data.yaml', yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
     for sample in data.samples:
         lines = []
         for one in sample.objects:
@@ -468,9 +492,8 @@ def _write_yolo(data: Data, dst: Path) -> None:
 
 def _detection(one: dict[str, Any], sample: Sample) -> sv.Detections:
     """Return one object as supervision's writers take it."""
-    x, y, w, h = one['bbox']
     mask = coco_mask.decode(rle(one, sample)).astype(bool)[None] if one.get('segmentation') else None
-    return sv.Detections(np.array([[x, y, x + w, y + h]]), mask, class_id=np.array([one['category_id']]))
+    return sv.Detections(sv.xywh_to_xyxy(np.array([one['bbox']])), mask, class_id=np.array([one['category_id']]))
 
 
 def _write_labelme(data: Data, dst: Path) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,52 +16,51 @@ from ..config.nodes import dicts, type_name, walk
 from ..errors import UserError
 from .coco import Annotations, read
 
+TYPES = ('CocoDataset', 'CocoMetric', 'FasterCocoMetric')
 
-def nodes_of(cfg: Config, setting: str, types: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the path and the config of each part of a setting that reads a local file and has one of ``types``."""
-    for path, node in walk(cfg.get(setting), setting):
-        if type_name(node) in types and node.get('ann_file') and not node.get('backend_args'):
-            yield path, node
+
+def nodes_of(cfg: Config, stage: str) -> dict[str, dict[str, Any]]:
+    """Return the configs of a stage's data sets and evaluators that read a local COCO file, by their paths.
+
+    The paths are as ``--cfg-options`` writes them.
+    """
+    return {path: node for setting in (f'{stage}_dataloader', f'{stage}_evaluator')
+            for path, node in walk(cfg.get(setting), setting)
+            if type_name(node) in TYPES and node.get('ann_file') and not node.get('backend_args')}
 
 
 def read_annotations(cfg: Config, stage: str) -> dict[str, Annotations]:
-    """Read the COCO files of a stage: each once, as its classes and its pipeline need it.
+    """Read the COCO files of a stage: each once, as the classes and the pipeline of its data set need it.
 
     Args:
         cfg: whole config.
         stage: 'train', 'val' or 'test'.
 
     Returns:
-        The content by the path of the data set or the evaluator that reads it, as ``--cfg-options`` writes it.
+        The content by the path of the data set or the evaluator that reads it.
 
     Raises:
         UserError: a file cannot be read, or has other categories than the data set's classes.
     """
-    found: dict[str, Annotations] = {}
-    cache: dict[tuple, Annotations] = {}
-    evaluators = dict(nodes_of(cfg, f'{stage}_evaluator', ('CocoMetric', 'FasterCocoMetric')))
-    scores_masks = any('segm' in node.get('metric', ()) for node in evaluators.values())
-
-    def open_once(path: str, file: str, *settings: Any) -> None:
-        key = os.path.realpath(file), *settings
+    found, cache, settings = {}, {}, {}
+    for path, node in nodes_of(cfg, stage).items():
+        root = node.get('data_root') or ''
+        file = os.path.join(root, node['ann_file'])
+        if type_name(node) == 'CocoDataset':
+            masks = any(step.get('with_mask') for step in dicts(node.get('pipeline')))
+            settings[os.path.realpath(file)] = last = (
+                os.path.join(root, (node.get('data_prefix') or {}).get('img', '')),
+                tuple(metainfo(node, cfg, 'classes')), masks or 'segm' in str(cfg.get(f'{stage}_evaluator')))
+        if not settings:
+            continue
+        key = os.path.realpath(file), *settings.get(os.path.realpath(file), last)
         try:
             if key not in cache:
-                cache[key] = read(file, settings[0])
-                cache[key].use_classes(*settings[1:])
+                cache[key] = read(file, key[1])
+                cache[key].use_classes(*key[2:])
         except (OSError, ValueError) as error:
-            raise UserError(f'{path}.ann_file: {error}') from error
+            raise UserError(f'{path}.ann_file={file!r}: {error}') from error
         found[path] = cache[key]
-
-    settings: dict[str, tuple] = {}
-    for path, node in nodes_of(cfg, f'{stage}_dataloader', ('CocoDataset', )):
-        root, prefix = node.get('data_root') or '', (node.get('data_prefix') or {}).get('img', '')
-        masks = scores_masks or any(step.get('with_mask') for step in dicts(node.get('pipeline')))
-        file = os.path.join(root, node['ann_file'])
-        settings[os.path.realpath(file)] = last = (
-            os.path.join(root, prefix), tuple(metainfo(node, cfg, 'classes')), masks)
-        open_once(path, file, *last)
-    for path, node in evaluators.items() if settings else ():
-        open_once(path, node['ann_file'], *settings.get(os.path.realpath(node['ann_file']), last))
     return found
 
 
@@ -77,62 +76,52 @@ def check_annotations(cfg: Config, stages: Sequence[str]) -> dict[str, Annotatio
     """
     found: dict[str, Annotations] = {}
     for stage in stages:
-        found |= read_annotations(cfg, stage)
-        sets = {path: found[path] for path, _ in nodes_of(cfg, f'{stage}_dataloader', ('CocoDataset', ))
-                if path in found}
-        scored = [node for node in dicts(cfg.get(f'{stage}_evaluator')) if node.get('type')
-                  and not node.get('format_only')]
-        learnt, lines = 0, []
-        for path, node in nodes_of(cfg, f'{stage}_dataloader', ('CocoDataset', )):
-            number, reasons = _losses(found[path], path, node, stage == 'train')
-            learnt += number
-            lines += [f'{path}: of {node["ann_file"]!r}, {reason}.' for reason in reasons]
-        if sets and not learnt and (scored or stage == 'train'):
-            raise UserError(f'{stage}_dataloader: no annotation of the classes is left. ' + ' '.join(lines) + (
-                '' if stage == 'train' else ' To write predictions without scores, set '
-                f'{stage}_evaluator.format_only=True.'))
+        readings = read_annotations(cfg, stage)
+        lines, learnt, objects, images = [], 0, set(), set()
+        for path, node in nodes_of(cfg, stage).items():
+            theirs = {(one['image_id'], readings[path].classes.get(one['category_id']), *one['bbox'])
+                      for one in readings[path].content['annotations']} if path in readings else objects
+            if type_name(node) == 'CocoDataset':
+                number, reasons = _losses(readings[path], path, node, stage == 'train')
+                lines += [f'{path}: of {node["ann_file"]!r}, {reason}.' for reason in reasons]
+                learnt, objects, images = learnt + number, objects | theirs, images | readings[path].images.keys()
+            elif not node.get('format_only') and {one for one in theirs if one[0] in images} != objects:
+                # An evaluator's file may have more images.
+                raise UserError(f'{path}.ann_file={node["ann_file"]!r} has other objects than {stage}_dataloader '
+                                'reads. Give both the same file.')
+        scored = any(not node.get('format_only') for node in dicts(cfg.get(f'{stage}_evaluator')) if 'type' in node)
+        if readings and not learnt and (scored or stage == 'train'):
+            raise UserError(f'{stage}_dataloader: no annotation of the classes is left. {" ".join(lines)}' + (
+                '' if stage == 'train' else f' To write results without scores, set {stage}_evaluator.format_only.'))
         for line in lines:
             print_log(line, logger='current', level=30)
-        objects = set().union(*map(_objects, sets.values()))
-        images = {image for reading in sets.values() for image in reading.images}
-        for path, node in nodes_of(cfg, f'{stage}_evaluator', ('CocoMetric', 'FasterCocoMetric')):
-            # It may have more images.
-            if path in found and {one for one in _objects(found[path]) if one[0] in images} != objects:
-                raise UserError(f'{path}.ann_file is {node["ann_file"]!r}, but {stage}_dataloader reads other objects. '
-                                'Give both the same file.')
+        found |= readings
     return found
-
-
-def _objects(reading: Annotations) -> set[tuple]:
-    return {(one['image_id'], reading.classes.get(one['category_id']), *one['bbox'])
-            for one in reading.content['annotations']}
 
 
 def _losses(reading: Annotations, path: str, node: dict[str, Any], training: bool) -> tuple[int, list[str]]:
     """Return how many objects of a data set are learnt or scored, and what is not, a text for each reason."""
-    counts = dict(reading.counts)
+    counts, images = dict(reading.counts), reading.images.values()
     objects = [one for one in reading.content['annotations'] if one['category_id'] in reading.classes]
-    filled = {one['image_id'] for one in objects}
-    told = set().union(*counts.values())
+    told, filled = set().union(*counts.values()), {one['image_id'] for one in objects}
     counts['are crowds or ignored (iscrowd or ignore is 1)'] = [
         one['id'] for one in objects if one['iscrowd'] and one['id'] not in told]
     objects = [one for one in objects if not one['iscrowd']]
     lost: dict[str, list[Any]] = {}
     if training:
-        small = [one for one in objects if one['area'] <= 0 or min(one['bbox'][2:]) < 1]
-        counts['have an area of 0 or a side below 1 pixel, and are not learnt'] = [one['id'] for one in small]
+        counts['have an area of 0 or a side below 1 pixel, and are not learnt'] = small = [
+            one['id'] for one in objects if one['area'] <= 0 or min(one['bbox'][2:]) < 1]
         filters = node.get('filter_cfg') or {}
-        least = filters.get('min_size', 0)
-        narrow = {name for name, image in reading.images.items() if min(image['width'], image['height']) < least}
-        lost[f'have a side below filter_cfg.min_size={least}, and are left out'] = sorted(narrow)
-        if filters.get('filter_empty_gt'):
-            lost[f'have no object of the classes, and are left out; with {path}.filter_cfg.filter_empty_gt=False they '
-                 'are not'] = [name for name in reading.images if name not in filled]
-        gone = {one['id'] for one in small}
-        objects = [one for one in objects if one['id'] not in gone and one['image_id'] not in narrow]
+        least, empty = filters.get('min_size', 0), filters.get('filter_empty_gt')
+        lost[f'have a side below filter_cfg.min_size={least}, and are left out'] = narrow = [
+            one['id'] for one in images if min(one['width'], one['height']) < least]
+        lost[f'have no object of the classes, and are left out; with {path}.filter_cfg.filter_empty_gt=False they are '
+             'not'] = [one['id'] for one in images if empty and one['id'] not in filled]
+        gone, without = set(small), set(narrow)
+        objects = [one for one in objects if one['id'] not in gone and one['image_id'] not in without]
     return len(objects), [
         f'{len(ids)} of {total} {what} {reason}, e.g. {str(ids[:3])[1:-1]}'
-        for what, total, group in (('annotations', reading.total, counts), ('images', len(reading.images), lost))
+        for what, total, group in (('annotations', reading.total, counts), ('images', len(images), lost))
         for reason, ids in group.items() if ids]
 
 
@@ -146,13 +135,11 @@ def use_annotations(cfg: Config, stages: Sequence[str], found: dict[str, Annotat
         stages: any of 'train', 'val' and 'test'.
         found: what has been read already.
     """
-    if found is None:
-        found = {path: reading for stage in stages for path, reading in read_annotations(cfg, stage).items()}
-    for path, reading in found.items():
-        if reading.changed:
-            folder = tempfile.mkdtemp(prefix='cvt_dense_')
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
-            file = Path(folder, f'{path}.json')
-            file.write_text(json.dumps(reading.content))
-            setting = path.split('.')[0]
-            dict(walk(cfg[setting], setting))[path]['ann_file'] = str(file)
+    for stage in stages:
+        readings = read_annotations(cfg, stage) if found is None else found
+        for path, node in nodes_of(cfg, stage).items():
+            if path in readings and readings[path].changed:
+                folder = tempfile.mkdtemp(prefix='cvt_dense_')
+                atexit.register(shutil.rmtree, folder, ignore_errors=True)
+                node['ann_file'] = os.path.join(folder, f'{path}.json')
+                Path(node['ann_file']).write_text(json.dumps(readings[path].content))

@@ -13,6 +13,7 @@ from ..config.data_sets import leaf_datasets
 from ..errors import UserError
 from ..inference import Model
 from ..inference.model import say
+from .data_sets import use_annotations
 
 Annotation = Callable[[], str | sv.Detections | np.ndarray]  # returns a class's name, objects, or a label map (H, W)
 
@@ -41,7 +42,9 @@ def find_annotations(model: Model, images: Sequence[Path]) -> list[Annotation]:
 def _data_sets(cfg: Config) -> Iterator[tuple[str, Any]]:
     """Yield each data set with all of its images."""
     seen: list[dict[str, Any]] = []
+    cfg = copy.deepcopy(cfg)
     for stage in ('test', 'val', 'train'):
+        use_annotations(cfg, [stage], None)
         for node in leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}):
             node = copy.deepcopy(dict(node))
             for key in ('indices', 'filter_cfg') if 'data_prefix' in node else ():

@@ -40,6 +40,9 @@ def leave_out_weights(cfg: Any) -> None:
     if cfg.model.get('backbone'):
         cfg.model.backbone.init_cfg = None
     cfg.model.pop('distillation', None)
+    # Unreadable images are named in the report.
+    cfg.setdefault('default_hooks', {})['unreadable_images'] = dict(
+        type='cvt_dense.UnreadableImagesHook', max_share=1.)
 
 
 def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]) -> list[str]:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..config.nodes import dicts, type_name
 from ..config.read import check_exists
 from ..errors import UserError
 from ..launch import command_line
@@ -55,6 +56,15 @@ def test_on(cfg: Any, split: str) -> None:
     cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if 'RawWeightsHook' not in str(hook['type'])]
 
 
+def describe(model: dict[str, Any]) -> str:
+    """Return a model in words, such as 'MaskRCNN with CvT (cvt-nano)'."""
+    backbone = next((node['backbone'] for node in dicts(model) if isinstance(node.get('backbone'), dict)), None)
+    if backbone is None:
+        return type_name(model)
+    arch = backbone.get('arch', backbone.get('model_name'))
+    return f'{type_name(model)} with {type_name(backbone)}' + (f' ({arch})' if isinstance(arch, str) else '')
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Write a report of the mistakes of the checkpoint that the command line names."""
     args = build_parser().parse_args(command_line.expand_published(argv))
@@ -69,7 +79,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         hook = CollectHook(runner.test_dataloader.dataset)
         runner.register_hook(hook)
         runner.test()
-        report = Report(f'{args.checkpoint} on {args.split}')
+        images = dict(train='training', val='validation', test='test')[args.split]
+        report = Report(f'Mistakes of {describe(runner.cfg.model)} on {len(hook.data_set)} {images} images')
         hook.diagnose(report)
+        report.summary.append(f'The weights are those of {args.checkpoint}.')
         page = report.write(args.out_dir)
     print(*report.summary, f'The report is {page}.', sep='\n')

@@ -1,7 +1,6 @@
 """Layers for inference on CPUs, each computed by whichever of two implementations is faster on this CPU."""
 import time
 from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
 from statistics import median
 from typing import Literal
@@ -12,7 +11,7 @@ from mmengine.logging import print_log
 from timm.layers import Mlp
 from torch import Tensor, nn
 
-from ..models.attention import ConvAttention, softmax_attention
+from ..models.attention import ConvAttention, SoftmaxAttention
 from ..models.cvt import CvT
 
 BLOCK = 2**20  # attention weights that attend_in_blocks computes at a time: 2 MB, which fit into a core's cache
@@ -38,8 +37,8 @@ def use_cpu_kernels(model: nn.Module, kernels: Kernels | None = None) -> None:
     """
     choices = Choices(kernels)
     for module in list(model.modules()):
-        if isinstance(module, ConvAttention):
-            module.softmax_attention = partial(attend, choices)
+        if isinstance(module, ConvAttention) and module.attention is not None:
+            module.attention = InferenceAttention(module.attention, choices)
         if isinstance(module, Mlp) and isinstance(module.act, nn.SiLU) and is_plain(module.fc1):
             module.fc1, module.act = InferenceLinear(module.fc1, choices, silu=True), nn.Identity()
         for name, child in list(module.named_children()):
@@ -204,25 +203,30 @@ class InferenceLinear(nn.Linear):
 # -- attention -------------------------------------------------------------------------------------------
 
 
-def attend(choices: Choices, q: Tensor, k: Tensor, v: Tensor, num_heads: int, scale: float,
-           dropout: float = 0.) -> Tensor:
-    """Compute softmax attention by PyTorch's kernel or, in bfloat16 where that is faster, in blocks.
+class InferenceAttention(SoftmaxAttention):
+    """Softmax attention by PyTorch's kernel or, in bfloat16 where that is faster, in blocks.
 
     PyTorch's kernel multiplies matrices of bfloat16 as slowly as those of float32 on CPUs without AMX.
 
     Args:
-        choices: decisions by kind of layer.
-        q, k, v, num_heads, scale, dropout: as in :func:`~cvt_dense.models.attention.softmax_attention`.
-
-    Returns:
-        The shape of ``q``.
+        attention: the module that this one replaces.
+        choices: the decisions by kind of layer, shared by the layers of a network.
     """
-    if q.dtype == torch.bfloat16 and not dropout and not _only_pytorch(q):
-        kind = 'attention', num_heads, q.shape[2]
-        if choices(kind, lambda: attend_in_blocks(q, k, v, num_heads, scale),
-                   lambda: softmax_attention(q, k, v, num_heads, scale)):
-            return attend_in_blocks(q, k, v, num_heads, scale)
-    return softmax_attention(q, k, v, num_heads, scale, dropout)
+
+    def __init__(self, attention: SoftmaxAttention, choices: Choices):
+        super().__init__(attention.num_heads, attention.scale, attention.dropout)
+        self.train(attention.training)
+        self.choices = choices
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Compute the attention of each query to all keys, as :meth:`SoftmaxAttention.forward`."""
+        dropped = self.dropout and self.training
+        if q.dtype == torch.bfloat16 and bias is None and not dropped and not _only_pytorch(q):
+            arguments = q, k, v, self.num_heads, self.scale
+            if self.choices(('attention', self.num_heads, q.shape[2]), lambda: attend_in_blocks(*arguments),
+                            lambda: super(InferenceAttention, self).forward(q, k, v)):
+                return attend_in_blocks(*arguments)
+        return super().forward(q, k, v, bias)
 
 
 def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, num_heads: int, scale: float) -> Tensor:

@@ -2,9 +2,9 @@
 from copy import deepcopy
 
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 
+from ..models.wrappers import unwrap
 from ..registry import HOOKS
 from .cpu import use_cpu_kernels
 from .fuse import fuse
@@ -26,7 +26,7 @@ class FuseHook(Hook):
     def before_test_epoch(self, runner: Runner) -> None:
         self.model = runner.model
         # The copy of a wrapped model is not wrapped: without gradients there is nothing to synchronise.
-        runner.model = deepcopy(self.model.module if is_model_wrapper(self.model) else self.model).eval()
+        runner.model = deepcopy(unwrap(self.model)).eval()
         fuse(runner.model)
         if next(runner.model.parameters()).device.type == 'cpu':
             use_cpu_kernels(runner.model)

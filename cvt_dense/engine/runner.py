@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.logging import MMLogger
-from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
 from ..console import ConsoleFilter, add_console_filter, prints_to_log
 from ..errors import UserError
+from ..models.wrappers import unwrap
 
 
 class RunnerMixin:
@@ -97,7 +97,7 @@ class RunnerMixin:
                             'train_dataloader.batch_size to 2 or more, or drop_last=True.') from error
 
     def _compile_backbone(self) -> None:
-        model = self.model.module if is_model_wrapper(self.model) else self.model
+        model = unwrap(self.model)
         options = self.cfg.get('compile')
         if hasattr(model, 'backbone') and (options is True or isinstance(options, dict)):
             self.cfg = copy.deepcopy(self.cfg)

@@ -34,6 +34,8 @@ class CvtBackboneConfig(BackboneConfigMixin, PreTrainedConfig):
     drop_path_rate: float | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
+        if self.arch not in CvT.arch_zoo:
+            raise ValueError(f'arch={self.arch!r}: allowed are {", ".join(CvT.arch_zoo)}.')
         dims = CvT.arch_zoo[self.arch]['embed_dims']
         self.hidden_sizes = list(dims)
         self.stage_names = [f'stage{i}' for i in range(1, len(dims) + 1)]
@@ -98,9 +100,17 @@ class CvtBackbone(BackboneMixin, PreTrainedModel):
         Args:
             pixel_values: normalised images.
             output_hidden_states: whether every stage's map is returned too, before its norm.
-            output_attentions: without effect.
-            return_dict: whether a ``BackboneOutput`` is returned instead of a tuple. Default: as in the config.
+            output_attentions: must be false, since the fused attention has no maps.
+            return_dict: whether a ``BackboneOutput`` is returned instead of a tuple. Default of all: as in the config.
+
+        Raises:
+            ValueError: attention maps are asked for.
         """
+        if self.config.output_attentions if output_attentions is None else output_attentions:
+            raise ValueError('output_attentions=True: the fused attention has no maps; cvt_dense.report.attention '
+                             'computes them.')
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         x, maps, hidden = pixel_values, [], []
         for i, stage in enumerate(self.cvt.stages):
             tokens, _, hw_shape = stage(x)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timm.layers import global_pool_nlc
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 from ..models.cvt import CvT, init_linear, to_map
 from ..weights import convert
 from ..weights.packaged import FOLDER
+
+POOLS = None, '', 'avg', 'max', 'avgmax', 'token'  # None keeps it
 
 
 class CvTClassifier(nn.Module):
@@ -24,27 +27,40 @@ class CvTClassifier(nn.Module):
         arch: see :class:`CvT`.
         num_classes: outputs of the classifier; 0 for none, whose output is the pooled features (B, C).
         in_chans: channels of the images.
+        global_pool: 'token', 'avg', 'max' or 'avgmax'; '' leaves the tokens (B, N, C). Default: the published
+            network's, 'token' or for one without a CLS token 'avg'.
         drop_rate: dropout before the classifier.
         kwargs: arguments of :class:`CvT`, such as ``drop_path_rate`` and ``attn_cfg``.
+
+    Raises:
+        ValueError: ``global_pool`` is none of these, or 'token' of a network without one.
     """
 
-    def __init__(self, arch: str, num_classes: int = 1000, in_chans: int = 3, drop_rate: float = 0., **kwargs: Any):
+    def __init__(self, arch: str, num_classes: int = 1000, in_chans: int = 3, global_pool: str | None = None,
+                 drop_rate: float = 0., **kwargs: Any):
         super().__init__()
         pooled = CvT.arch_zoo[arch].get('cls_token') is False
         self.backbone = CvT(arch, in_channels=in_chans, out_type='avg_featmap' if pooled else 'cls_token', **kwargs)
+        token = self.backbone.stages[-1].cls_token
+        self.num_prefix_tokens = 0 if token is None else token.shape[1]
         self.num_features = self.head_hidden_size = self.backbone.out_channels[-1]
         self.feature_info = [
             dict(num_chs=stage.patch_embed.proj.out_channels, reduction=4 * 2**i, module=f'backbone.stage{i}')
             for i, stage in enumerate(self.backbone.stages)]
         self.head_drop = nn.Dropout(drop_rate)
-        self.reset_classifier(num_classes)
+        self.global_pool = 'avg' if token is None else 'token'
+        self.reset_classifier(num_classes, global_pool)
 
     def get_classifier(self) -> nn.Module:
         """Return the classifier."""
         return self.head
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """Give the network a new classifier; ``global_pool`` is there for timm and has no effect."""
+        """Give the network a new classifier, and another ``global_pool`` unless it is None."""
+        if global_pool not in POOLS or global_pool == 'token' and not self.num_prefix_tokens:
+            raise ValueError(f"global_pool={global_pool!r}: allowed are {POOLS[1:]}, 'token' with a CLS token alone.")
+        if global_pool is not None:
+            self.global_pool = global_pool
         self.num_classes = num_classes
         self.head = init_linear(nn.Linear(self.num_features, num_classes)) if num_classes else nn.Identity()
 
@@ -54,7 +70,7 @@ class CvTClassifier(nn.Module):
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Map tokens of :meth:`forward_features` to logits (B, num_classes), or to pooled features (B, C)."""
-        x = x.mean(dim=1) if self.backbone.out_type == 'avg_featmap' else x[:, 0]
+        x = global_pool_nlc(x, self.global_pool, self.num_prefix_tokens)
         return x if pre_logits else self.head(self.head_drop(x))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -71,13 +87,18 @@ class CvTClassifier(nn.Module):
             indices: numbers of the stages, or how many of the last ones. Default: all.
             norm: whether the last stage's map goes through the final norm.
             stop_early: whether later stages than the last of ``indices`` are left out.
-            output_fmt: 'NCHW', the only layout.
+            output_fmt: layout of the maps: 'NCHW', or 'NLC', their tokens (B, H * W, C).
             intermediates_only: whether the maps alone are returned.
 
         Returns:
             A list of maps; or, without ``intermediates_only``, the tokens of :meth:`forward_features` and that list.
             With ``stop_early`` they are those of the last stage that is computed, which the final norm does not fit.
+
+        Raises:
+            ValueError: ``output_fmt`` is neither.
         """
+        if output_fmt not in ('NCHW', 'NLC'):
+            raise ValueError(f"output_fmt={output_fmt!r}: allowed are 'NCHW' and 'NLC'.")
         stages = self.backbone.stages
         taken, last = feature_take_indices(len(stages), indices)
         maps = []
@@ -85,8 +106,8 @@ class CvTClassifier(nn.Module):
             tokens, cls_token, hw_shape = stage(x)
             x = to_map(tokens, hw_shape)
             if i in taken:
-                normed = norm and i == len(stages) - 1
-                maps.append((to_map(self.backbone.norm(tokens), hw_shape) if normed else x).contiguous())
+                level = self.backbone.norm(tokens) if norm and i == len(stages) - 1 else tokens
+                maps.append((level if output_fmt == 'NLC' else to_map(level, hw_shape)).contiguous())
         if intermediates_only:
             return maps
         tokens = tokens if cls_token is None else torch.cat((cls_token, tokens), dim=1)
@@ -108,7 +129,7 @@ class CvTClassifier(nn.Module):
         if prune_norm or last + 1 < len(self.feature_info):
             self.backbone.norm = nn.Identity()
         if prune_head:
-            self.reset_classifier(0)
+            self.reset_classifier(0, '')
         return taken
 
     @torch.jit.ignore
@@ -163,7 +184,7 @@ def _entrypoint(name: str) -> Callable[..., nn.Module]:
     def create(pretrained: bool = False, **kwargs: Any) -> nn.Module:
         """Build the network; ``kwargs`` are arguments of :class:`CvTClassifier`."""
         return build_model_with_cfg(CvTClassifier, name, pretrained, arch=name.replace('_', '-'),
-                                    pretrained_filter_fn=_filter, kwargs_filter=('global_pool', 'img_size'),
+                                    pretrained_filter_fn=_filter, kwargs_filter=('img_size', ),
                                     feature_cfg=dict(out_indices=(0, 1, 2), feature_cls='getter'), **kwargs)
 
     create.__name__ = name

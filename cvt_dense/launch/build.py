@@ -8,7 +8,7 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.dist import is_main_process
-from mmengine.model import BaseTTAModel, is_model_wrapper
+from mmengine.model import BaseTTAModel
 from mmengine.registry import DATASETS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
@@ -18,6 +18,7 @@ from ..engine.runner import CvTRunner, RunnerMixin
 from ..engine.samplers import leaves
 from ..errors import UserError
 from ..images import is_hidden
+from ..models.wrappers import unwrap
 from ..weights import register_safe_loading
 from .announce import announce
 from .checks.batches import check_batch_norm
@@ -42,8 +43,8 @@ def build(cfg: Config, user_cfg: Config, stages: Sequence[str], check: bool, sum
     datasets = load_datasets(cfg, stages, check and is_first_process())
     runner = build_runner(cfg, user_cfg, datasets)
     if check:
-        model = runner.model
-        while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
+        model = unwrap(runner.model)
+        if isinstance(model, BaseTTAModel):
             model = model.module
         check_weights(cfg, model, datasets)
         check_batch_norm(cfg, model, datasets)
@@ -78,7 +79,7 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
             dataset = DATASETS.build(copy.deepcopy(loader.dataset))
             if not len(dataset):
                 raise ValueError('it is empty')
-        except (ValueError, OSError) as error:  # MMEngine's data sets raise ValueError where they are empty
+        except (ValueError, OSError, TypeError) as error:  # MMEngine's raise ValueError if empty, TypeError for a key
             settings = {key: value for key, value in loader.dataset.items() if key != 'pipeline'}
             reason = str(error).rstrip('.')
             raise UserError(f'{stage}_dataloader: the data set cannot be built: {reason}. If it finds no file, correct '

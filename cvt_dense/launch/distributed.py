@@ -1,4 +1,4 @@
-"""Set up the processes of a run: gloo without CUDA, Slurm's variables, and an orderly end."""
+"""Set up the processes of a run: gloo on CPUs, Slurm's variables, and an orderly end."""
 import functools
 import gc
 import os
@@ -8,6 +8,8 @@ import time
 import traceback
 from collections.abc import Callable
 from typing import Any
+
+from ..errors import UserError
 
 # torch is imported where it is used: a wrong command line is an error before that.
 
@@ -65,18 +67,30 @@ def is_first_process() -> bool:
 def setup_distributed(launcher: str) -> None:
     """Prepare the process for MMEngine's Runner under a launcher; call it before that is built.
 
-    Without CUDA it does what ``mmengine.dist.init_dist`` cannot, because that calls ``torch.cuda.set_device``: it
-    creates a gloo process group; MMEngine keeps a group that exists.
+    With the variable ``DEVICE=cpu``, or with ``CUDA_VISIBLE_DEVICES`` set to nothing, processes run on CPUs. It then
+    does what ``mmengine.dist.init_dist`` cannot, because that calls ``torch.cuda.set_device``: it creates a gloo
+    process group; MMEngine keeps a group that exists.
 
     Args:
         launcher: ``'none'``, ``'pytorch'`` (torchrun) or ``'slurm'`` (one task of srun per process).
+
+    Raises:
+        UserError: PyTorch finds no GPU, and nothing says that the processes are to run on CPUs.
     """
     if launcher == 'none':
         return
+    if os.environ.get('DEVICE') == 'cpu':
+        os.environ['CUDA_VISIBLE_DEVICES'] = ''
     import torch
     if launcher == 'slurm':
         _environment_from_slurm(torch.cuda.device_count())
-    if not torch.cuda.is_available() and not torch.distributed.is_initialized():
+    if torch.cuda.is_available():
+        return
+    if os.environ.get('CUDA_VISIBLE_DEVICES') != '':
+        raise UserError(
+            f'--launcher {launcher}: PyTorch {torch.__version__} finds no GPU on this host. Check that nvidia-smi '
+            'lists one, and that its driver takes the CUDA of this PyTorch; or set DEVICE=cpu to run on CPUs.')
+    if not torch.distributed.is_initialized():
         torch.distributed.init_process_group('gloo')
 
 

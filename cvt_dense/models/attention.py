@@ -71,22 +71,36 @@ def for_convolution(feature_map: Tensor) -> Tensor:
     return feature_map
 
 
-def softmax_attention(q: Tensor, k: Tensor, v: Tensor, num_heads: int, scale: float, dropout: float = 0.) -> Tensor:
-    """Compute multi-head softmax attention.
+class SoftmaxAttention(nn.Module):
+    """Multi-head softmax attention, without parameters; :func:`cvt_dense.deploy.cpu.use_cpu_kernels` replaces it.
 
     Args:
-        q: (B, Nq, C).
-        k, v: (B, Nk, C).
         num_heads: heads, which share the C channels.
         scale: factor of the products of q and k.
-        dropout: probability with which an attention weight is dropped.
-
-    Returns:
-        (B, Nq, C).
+        dropout: probability with which an attention weight is dropped in training.
     """
-    q, k, v = (y.unflatten(2, (num_heads, -1)).transpose(1, 2) for y in (q, k, v))
-    x = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
-    return x.transpose(1, 2).flatten(2)
+
+    def __init__(self, num_heads: int, scale: float, dropout: float = 0.):
+        super().__init__()
+        self.num_heads, self.scale, self.dropout = num_heads, scale, dropout
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Compute the attention of each query to all keys.
+
+        Args:
+            q: (B, [1 +] Nq, C).
+            k, v: (B, [1 +] Nk, C).
+            bias: (heads, Nq, Nk), added to the scores; the CLS token's scores get none.
+
+        Returns:
+            The shape of ``q``.
+        """
+        if bias is not None:
+            bias = F.pad(bias, (k.shape[1] - bias.shape[2], 0, q.shape[1] - bias.shape[1], 0))[None].to(q.dtype)
+        q, k, v = (y.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for y in (q, k, v))
+        dropout = self.dropout if self.training else 0.
+        x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=self.scale)
+        return x.transpose(1, 2).flatten(2)
 
 
 @MODELS.register_module()
@@ -145,7 +159,6 @@ class ConvAttention(nn.Module):
         self.num_heads = num_heads
         self.scale = embed_dims**-0.5
         self.attn_drop_rate = attn_drop_rate
-        self.softmax_attention = softmax_attention  # exchanged by deploy.cpu
         self.stride_kv = 1 if qkv_proj_method == 'linear' else stride_kv
         # Whether k's map is exactly stride_kv times smaller than q's, rounded up, as positions and windows need it.
         self.has_aligned_keys = qkv_proj_method == 'linear' or (
@@ -171,17 +184,21 @@ class ConvAttention(nn.Module):
         self.proj_v = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
         self.proj = nn.Linear(embed_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
+        self.attention = SoftmaxAttention(num_heads, self.scale, attn_drop_rate)
 
+        self.rel_pos = None
         if rel_pos_cfg is not None:
             self.check_aligned_keys()
-        self.rel_pos = MODELS.build(dict(rel_pos_cfg or dict(type=RelativePositions), num_heads=num_heads,
-                                         head_dims=embed_dims // num_heads, stride=self.stride_kv))
+            self.rel_pos = MODELS.build(dict(rel_pos_cfg, num_heads=num_heads, head_dims=embed_dims // num_heads,
+                                             stride=self.stride_kv))
 
     def forward(self, x: Tensor, hw_shape: Shape) -> Tensor:
         """Map tokens (B, [1 +] H * W, C) to tokens of the same shape; an additional first one is the CLS token."""
         q, k, v = self.convolve(x, hw_shape)
-        q, k = self.rel_pos.rotate(self.proj_q(q), self.proj_k(k), hw_shape)
-        return self.proj_drop(self.proj(self.attend(q, k, self.proj_v(v), hw_shape)))
+        q, k, v = self.proj_q(q), self.proj_k(k), self.proj_v(v)
+        if self.rel_pos is not None:
+            q, k = self.rel_pos.rotate(q, k, hw_shape)
+        return self.proj_drop(self.proj(self.attend(q, k, v, hw_shape)))
 
     def convolve(self, x: Tensor, hw_shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
         """Map tokens (B, [1 +] H * W, C) to those of q (the same shape), k and v (B, [1 +] H' * W', C)."""
@@ -211,8 +228,10 @@ class ConvAttention(nn.Module):
         Returns:
             The shape of ``q``.
         """
-        dropout = self.attn_drop_rate if self.training else 0.
-        return self.rel_pos.attend(q, k, v, hw_shape, self.scale, dropout, self.softmax_attention)
+        bias = None
+        if self.rel_pos is not None and hw_shape is not None:
+            bias = self.rel_pos.bias(hw_shape)
+        return self.attention(q, k, v, bias)
 
     def kv_shape(self, hw_shape: Shape) -> Shape:
         """Return the shape of k's and v's map for a map of queries."""
@@ -227,9 +246,9 @@ class ConvAttention(nn.Module):
 
 
 class RelativePositions(nn.Module):
-    """Attention without relative positions, and the base class of the types of ``rel_pos_cfg``.
+    """Base class of the types of ``rel_pos_cfg``, which say what attention learns from the distance of query and key.
 
-    A type is what attention learns from the distance of a query to a key, and overrides one of the two methods.
+    A type overrides one of the two methods.
     Distances are in tokens of the map, ``p_q - stride * p_k``, so that they hold for any size, in windows and for
     strided keys. The CLS token has no place and takes no part.
 
@@ -256,17 +275,9 @@ class RelativePositions(nn.Module):
         """
         return q, k
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape | None, scale: float, dropout: float,
-               attention: Callable[..., Tensor] = softmax_attention) -> Tensor:
-        """Compute attention inside a map or window.
-
-        Args:
-            q, k, v, hw_shape: as in :meth:`ConvAttention.attend`.
-            scale: factor of the products of q and k.
-            dropout: probability with which an attention weight is dropped.
-            attention: :func:`softmax_attention`, or a faster function with the same arguments.
-        """
-        return attention(q, k, v, self.num_heads, scale, dropout)
+    def bias(self, hw_shape: Shape) -> Tensor | None:
+        """Return what is added to the scores of a map or window, (heads, H * W, H' * W'), or None."""
+        return None
 
 
 class Block(nn.Module):

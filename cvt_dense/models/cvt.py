@@ -1,8 +1,7 @@
 """CvT: Introducing Convolutions to Vision Transformers (Wu et al. 2021, arXiv 2103.15808)."""
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -10,11 +9,11 @@ import torch.nn.functional as F
 from mmcv.cnn import build_activation_layer, build_norm_layer
 from mmengine.model import BaseModule
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from ..registry import MODELS
 from ..weights import StrictLoading
-from .attention import Block, LayerNorm, Shape, for_convolution, has_statistics, keep_statistics
+from .attention import Block, LayerNorm, Shape, for_convolution, keep_statistics
+from .checkpointing import checkpoint_block
 
 MIN_INPUT_SIZE = 16
 # Devices on which an image is laid out channels-last for the first convolution, because that was measured to be faster
@@ -59,58 +58,65 @@ class ConvEmbed(nn.Module):
         return self.norm(x.flatten(2).transpose(1, 2)), hw_shape
 
 
+@dataclass(kw_only=True)
+class StageOptions:
+    """Options of one stage: the keys of ``arch`` and arguments of :class:`CvT`, with this stage's values.
+
+    Attributes:
+        attention: the other keys of ``arch``, arguments of the attention.
+        block_drop_path_rates: a value for each block, from ``drop_path_rates``.
+    """
+    embed_dims: int
+    depths: int
+    num_heads: int
+    patch_sizes: int
+    patch_strides: int
+    patch_paddings: int
+    cls_token: bool
+    dist_token: bool = False
+    mlp_ratios: float = 4.
+    drop_rates: float = 0.
+    attn_drop_rates: float = 0.
+    drop_path_rates: float = 0.
+    attn_cfg: Mapping[str, Any] | None | Sequence[Mapping[str, Any] | None] = None
+    layer_scale_init_value: float | None = None
+    pos_embed: int | None = None
+    attention: dict[str, Any] = field(default_factory=dict)
+    block_drop_path_rates: list[float] = field(default_factory=list)
+
+
 class CvTStage(nn.Module):
     """Token embedding, an optional CLS token, and blocks.
 
     Args:
         in_channels: channels of the map that comes in.
+        options: the stage's options.
         with_cp: recompute each block, except its attention kernel, in the backward pass instead of keeping its
             activations.
         norm_layer: ``channels -> module``, the norm of the convolutional projections.
         act_layer: ``() -> module``, the MLPs' activation; may work in place.
-        drop_path_rates: a value for each block.
-        attn_cfg: as in :class:`CvT`, of all blocks or a list with one for each block.
-        embed_dims, depths, num_heads, patch_sizes, patch_strides, patch_paddings, cls_token, mlp_ratios, drop_rates,
-            attn_drop_rates: the keys of ``arch`` of :class:`CvT`.
-        dist_token, layer_scale_init_value, pos_embed: as in :class:`CvT`.
-        projections: the other keys of ``arch``, arguments of the attention.
     """
 
-    def __init__(self,
-                 in_channels: int,
-                 with_cp: bool,
-                 norm_layer: Callable[[int], nn.Module],
-                 act_layer: Callable[[], nn.Module],
-                 *,
-                 embed_dims: int,
-                 depths: int,
-                 num_heads: int,
-                 patch_sizes: int,
-                 patch_strides: int,
-                 patch_paddings: int,
-                 cls_token: bool,
-                 dist_token: bool,
-                 drop_path_rates: Sequence[float],
-                 attn_cfg: Mapping[str, Any] | None | Sequence[Mapping[str, Any] | None],
-                 layer_scale_init_value: float | None,
-                 pos_embed: int | None,
-                 mlp_ratios: float = 4.,
-                 drop_rates: float = 0.,
-                 attn_drop_rates: float = 0.,
-                 **projections: Any):
+    def __init__(self, in_channels: int, options: StageOptions, with_cp: bool, norm_layer: Callable[[int], nn.Module],
+                 act_layer: Callable[[], nn.Module]):
         super().__init__()
+        dims = options.embed_dims
         blocks = []  # built before the embedding, so that a seed gives the same weights as in earlier versions
-        for cfg, drop_path in zip(spread('attn_cfg of a stage', attn_cfg, depths, 'blocks'), drop_path_rates):
+        attn_cfgs = spread('attn_cfg of a stage', options.attn_cfg, options.depths, 'blocks')
+        for cfg, drop_path in zip(attn_cfgs, options.block_drop_path_rates):
             cfg = {'type': 'cvt_dense.ConvAttention', **(cfg or {})}
             attn = MODELS.build(dict(
-                **cfg, **projections, embed_dims=embed_dims, num_heads=num_heads, attn_drop_rate=attn_drop_rates,
-                proj_drop_rate=drop_rates, norm_layer=norm_layer))
-            blocks.append(Block(embed_dims, attn, mlp_ratios, drop_rates, drop_path, act_layer, layer_scale_init_value))
-        self.patch_embed = ConvEmbed(in_channels, embed_dims, patch_sizes, patch_strides, patch_paddings)
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, embed_dims)) if cls_token else None
-        self.dist_token = nn.Parameter(torch.zeros(1, 1, embed_dims)) if dist_token else None
-        self.pos_embed = nn.Parameter(torch.zeros(1, embed_dims, pos_embed, pos_embed)) if pos_embed else None
-        self.pos_drop = nn.Dropout(drop_rates)
+                **cfg, **options.attention, embed_dims=dims, num_heads=options.num_heads,
+                attn_drop_rate=options.attn_drop_rates, proj_drop_rate=options.drop_rates, norm_layer=norm_layer))
+            blocks.append(Block(dims, attn, options.mlp_ratios, options.drop_rates, drop_path, act_layer,
+                                options.layer_scale_init_value))
+        self.patch_embed = ConvEmbed(in_channels, dims, options.patch_sizes, options.patch_strides,
+                                     options.patch_paddings)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, dims)) if options.cls_token else None
+        self.dist_token = nn.Parameter(torch.zeros(1, 1, dims)) if options.dist_token else None
+        side = options.pos_embed
+        self.pos_embed = nn.Parameter(torch.zeros(1, dims, side, side)) if side else None
+        self.pos_drop = nn.Dropout(options.drop_rates)
         self.blocks = nn.ModuleList(blocks)
         self.with_cp = with_cp
 
@@ -133,7 +139,7 @@ class CvTStage(nn.Module):
         x = self.pos_drop(x)
         for block in self.blocks:
             if self.with_cp and x.requires_grad:
-                x = checkpoint(block, x, hw_shape, use_reentrant=False, context_fn=partial(_checkpoint_contexts, block))
+                x = checkpoint_block(block, x, hw_shape)
             else:
                 x = block(x, hw_shape)
         return x[:, len(prefix):], x[:, :len(prefix)] if prefix else None, hw_shape
@@ -231,8 +237,9 @@ class CvT(StrictLoading, BaseModule):
                  act_cfg: dict[str, Any] = dict(type='cvt_dense.QuickGELU', inplace=True),
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         super().__init__(init_cfg)
-        stages = resolve_arch(arch, with_cls_token, with_dist_token, drop_rate, attn_drop_rate, drop_path_rate,
-                              attn_cfg=attn_cfg, layer_scale_init_value=layer_scale_init_value, pos_embed=pos_embed)
+        stages = resolve_stages(
+            arch, with_cls_token, with_dist_token, drop_path_rate, drop_rates=drop_rate, attn_drop_rates=attn_drop_rate,
+            attn_cfg=attn_cfg, layer_scale_init_value=layer_scale_init_value, pos_embed=pos_embed)
         self.in_channels = in_channels
         self.out_type = out_type
         self.out_indices = _resolve_out_indices(out_type, out_indices, len(stages))
@@ -241,19 +248,19 @@ class CvT(StrictLoading, BaseModule):
         if not -1 <= frozen_stages < len(stages):
             raise ValueError(f'frozen_stages={frozen_stages}: allowed are -1 (freeze nothing) to {len(stages) - 1} '
                              f'(freeze stages 0 to {len(stages) - 1}).')
-        if (out_type == 'cls_token' or with_dist_token) and not stages[-1]['cls_token']:
+        if (out_type == 'cls_token' or with_dist_token) and not stages[-1].cls_token:
             raise ValueError("out_type='cls_token' and with_dist_token=True need a CLS token in the last stage: set "
                              "with_cls_token=True.")
 
         stages = stages[:max(self.out_indices) + 1]  # stages that no output needs are neither built nor run
-        self.depths = tuple(stage['depths'] for stage in stages)
+        self.depths = tuple(stage.depths for stage in stages)
         channels, strides = [in_channels], [1]
         for i, stage in enumerate(stages):
             self.add_module(f'stage{i}', CvTStage(
-                channels[-1], with_cp, lambda c: build_norm_layer(dict(norm_cfg), c)[1],
-                lambda: build_activation_layer(dict(act_cfg)), **stage))
-            channels.append(stage['embed_dims'])
-            strides.append(strides[-1] * stage['patch_strides'])
+                channels[-1], stage, with_cp, lambda c: build_norm_layer(dict(norm_cfg), c)[1],
+                lambda: build_activation_layer(dict(act_cfg))))
+            channels.append(stage.embed_dims)
+            strides.append(strides[-1] * stage.patch_strides)
         channels.append(channels[-1])  # the pooled level after the last stage
         strides.append(strides[-1] * 2)
 
@@ -342,9 +349,7 @@ class CvT(StrictLoading, BaseModule):
         if x.device.type in CHANNELS_LAST:
             x = x.contiguous(memory_format=torch.channels_last)
         outs = []
-        for i, stage in enumerate(self.stages):
-            tokens, cls_token, hw_shape = stage(x)
-            x = to_map(tokens, hw_shape)
+        for i, (tokens, cls_token, hw_shape) in enumerate(self.iterate_stages(x)):
             if self.out_type == 'featmap' and i in self.out_indices:
                 outs.append(to_map(getattr(self, f'norm{i}')(tokens), hw_shape))
         if self.out_type == 'cls_token':
@@ -353,10 +358,20 @@ class CvT(StrictLoading, BaseModule):
             return (self.norm(tokens).mean(dim=1), )
         level = len(self.depths)
         if level in self.out_indices:
-            pooled = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)
+            pooled = F.max_pool2d(to_map(tokens, hw_shape), kernel_size=3, stride=2, padding=1)
             outs.append(getattr(self, f'norm{level}')(pooled.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
         # mmcv's operators (RoIAlign...) read the memory as NCHW whatever the strides are.
         return tuple(out.contiguous() for out in outs)
+
+    def iterate_stages(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor | None, Shape]]:
+        """Yield what each stage returns for images (B, in_channels, H, W), first to last; see :meth:`CvTStage.forward`.
+
+        No norm has been applied to the tokens. Stages that are not asked for are not computed.
+        """
+        for stage in self.stages:
+            tokens, cls_token, hw_shape = stage(x)
+            yield tokens, cls_token, hw_shape
+            x = to_map(tokens, hw_shape)
 
 
 def init_linear(linear: nn.Linear) -> nn.Linear:
@@ -375,20 +390,19 @@ def to_map(tokens: Tensor, hw_shape: Shape) -> Tensor:
 # -- options -----------------------------------------------------------------------------------------
 
 
-def resolve_arch(arch: str | Mapping[str, Any],
-                 with_cls_token: bool | None,
-                 with_dist_token: bool,
-                 drop_rate: float | Sequence[float] | None,
-                 attn_drop_rate: float | Sequence[float] | None,
-                 drop_path_rate: float | Sequence[float] | None,
-                 **arguments: Any) -> list[dict[str, Any]]:
-    """Return the options of each stage, arguments of :class:`CvTStage`.
+def resolve_stages(arch: str | Mapping[str, Any],
+                   with_cls_token: bool | None,
+                   with_dist_token: bool,
+                   drop_path_rate: float | Sequence[float] | None,
+                   **options: Any) -> list[StageOptions]:
+    """Return the options of each stage.
 
     Args:
         arch: a name in :data:`ARCH_ZOO`, or a dict.
-        with_cls_token, with_dist_token, drop_rate, attn_drop_rate, drop_path_rate: those of
-            :class:`~cvt_dense.models.CvT`, which replace what ``arch`` has.
-        arguments: further options of a stage, each one value or a list with one per stage.
+        with_cls_token, with_dist_token, drop_path_rate: those of :class:`~cvt_dense.models.CvT`, which replace what
+            ``arch`` has.
+        options: values of :class:`StageOptions` that replace those of ``arch`` unless they are None, each one value or
+            a list with one per stage.
 
     Raises:
         ValueError: ``arch`` is unknown, or a list is not one value per stage.
@@ -399,24 +413,31 @@ def resolve_arch(arch: str | Mapping[str, Any],
                              'num_heads.')
         arch = ARCH_ZOO[arch.lower()]
     number = len(arch['embed_dims'])
-    rest = number - 1
-    rates = dict(drop_rates=drop_rate, attn_drop_rates=attn_drop_rate, drop_path_rates=drop_path_rate)
-    columns = dict(patch_sizes=[7] + [3] * rest, patch_strides=[4] + [2] * rest, patch_paddings=[2] + [1] * rest,
-                   cls_token=[False] * rest + [True], drop_path_rates=0.)
-    columns.update(arch)
-    columns.update({name: value for name, value in rates.items() if value is not None})
-    columns = dict(**columns, **arguments, dist_token=[False] * rest + [with_dist_token])
-    columns = {name: spread(name, value, number) for name, value in columns.items()}
-    if with_cls_token is not None:
-        columns['cls_token'] = [*columns['cls_token'][:-1], True] if with_cls_token else [False] * number
-    depths = columns['depths']
+    later = number - 1
+    values = dict(patch_sizes=[7] + [3] * later, patch_strides=[4] + [2] * later, patch_paddings=[2] + [1] * later,
+                  cls_token=[False] * later + [True])
+    values.update(arch)
+    values.update({name: value for name, value in options.items() if value is not None})
+    if isinstance(drop_path_rate, (list, tuple)):
+        values['drop_path_rates'] = drop_path_rate
+    if with_cls_token is False:
+        values['cls_token'] = False
+    values = {name: spread(name, value, number) for name, value in values.items()}
+    known = {option.name for option in fields(StageOptions)}
+    stages = [
+        StageOptions(**{name: column[i] for name, column in values.items() if name in known},
+                     attention={name: column[i] for name, column in values.items() if name not in known})
+        for i in range(number)]
+    stages[-1].cls_token = stages[-1].cls_token or bool(with_cls_token)
+    stages[-1].dist_token = with_dist_token
     if isinstance(drop_path_rate, (int, float)):  # grows through the whole network
-        block_rates = torch.linspace(0, drop_path_rate, sum(depths), device='cpu').split(depths)
+        rates = torch.linspace(0, drop_path_rate, sum(stage.depths for stage in stages), device='cpu')
+        block_rates = rates.split([stage.depths for stage in stages])
     else:
-        block_rates = [torch.linspace(0, rate, depth, device='cpu')
-                       for rate, depth in zip(columns['drop_path_rates'], depths)]
-    columns['drop_path_rates'] = [stage_rates.tolist() for stage_rates in block_rates]
-    return [dict(zip(columns, row)) for row in zip(*columns.values())]
+        block_rates = [torch.linspace(0, stage.drop_path_rates, stage.depths, device='cpu') for stage in stages]
+    for stage, rates in zip(stages, block_rates):
+        stage.block_drop_path_rates = rates.tolist()
+    return stages
 
 
 def spread(name: str, value: Any, number: int, what: str = 'stages') -> list[Any]:
@@ -455,39 +476,3 @@ def _resolve_out_indices(out_type: str, out_indices: Sequence[int] | None, stage
                          f'from {-stages} to {stages}, which is a max-pooled level after the last stage; the other '
                          'types return the last stage only, so leave out_indices out.')
     return tuple(resolved)
-
-
-# -- activation checkpointing ------------------------------------------------------------------------
-
-# Kernels whose output activation checkpointing keeps: on large maps attention is most of a block's time, while its
-# output is about a twentieth of the block's activations.
-ATTENTION_KERNELS = [
-    getattr(torch.ops.aten, name).default
-    for name in ('_scaled_dot_product_flash_attention', '_scaled_dot_product_flash_attention_for_cpu',
-                 '_scaled_dot_product_efficient_attention', '_scaled_dot_product_cudnn_attention')
-    if hasattr(torch.ops.aten, name)
-]
-
-
-def _checkpoint_contexts(block: nn.Module) -> tuple[AbstractContextManager, AbstractContextManager]:
-    """Return the contexts of a block's first and second pass: the first keeps what attention kernels return."""
-    # CUDA's kernels draw dropout themselves: one that is not repeated would shift the numbers of all further dropout.
-    keep, reuse = create_selective_checkpoint_contexts([] if block.attn.attn_drop_rate else ATTENTION_KERNELS)
-    # torch.compile accepts these two alone; in its graph the update of statistics happens once.
-    return keep, reuse if torch.compiler.is_compiling() else _second_pass(block, reuse)
-
-
-@contextmanager
-def _second_pass(block: nn.Module, reuse: AbstractContextManager) -> Iterator[None]:
-    """Reuse what was kept, and leave the running statistics of BatchNorm where the first pass put them."""
-    norms = [module for module in block.modules() if has_statistics(module)]
-    saved = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
-    for norm in norms:
-        # The second pass counts batches on a copy, since SyncBatchNorm does not accept None.
-        norm.momentum, norm.num_batches_tracked = 0., norm.num_batches_tracked.clone()
-    try:
-        with reuse:
-            yield
-    finally:
-        for norm, (momentum, count) in zip(norms, saved):
-            norm.momentum, norm.num_batches_tracked = momentum, count

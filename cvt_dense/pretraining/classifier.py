@@ -2,6 +2,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from mmengine.model import BaseModel
 from torch import Tensor, nn
@@ -88,9 +89,10 @@ class ImageClassifier(StrictLoading, BaseModel):
         logits = logits.float()
         if mode == 'loss':
             return dict(loss=F.cross_entropy(logits, labels))
-        columns = dict(logits=logits, pred_label=logits.argmax(dim=1).tolist())
+        columns = dict(pred_label=logits.argmax(dim=1))
         if labels is not None:
-            columns['label'] = labels.tolist()
+            columns['label'] = labels
+        columns = dict(zip(columns, torch.stack(list(columns.values())).tolist()), logits=logits)  # one wait
         if paths is not None:
             columns['path'] = paths
         return [dict(zip(columns, row)) for row in zip(*columns.values())]

@@ -28,7 +28,7 @@ class ClassificationPreprocessor(BaseDataPreprocessor):
         mixup: arguments of timm's ``Mixup``, e.g. ``dict(mixup_alpha=0.8, cutmix_alpha=1., prob=1.,
             switch_prob=0.5, mode='batch')``. None: no mixing.
         label_smoothing: fraction of a label that is spread over all classes.
-        non_blocking: copy to the device without waiting.
+        non_blocking: whether images in pinned memory are copied while the device computes.
         image_size: side in pixels that training images are resized to on the device; None: they stay as they come.
             ``ProgressiveSizeHook`` changes it from epoch to epoch.
     """
@@ -40,7 +40,7 @@ class ClassificationPreprocessor(BaseDataPreprocessor):
                  random_erasing: dict[str, Any] | None = None,
                  mixup: dict[str, Any] | None = None,
                  label_smoothing: float = 0.,
-                 non_blocking: bool = False,
+                 non_blocking: bool = True,
                  image_size: int | None = None):
         super().__init__(non_blocking)
         self.num_classes = num_classes

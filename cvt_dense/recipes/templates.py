@@ -213,7 +213,8 @@ def augmented(pipeline: Sequence[dict[str, Any]], augment: str, **rotate: Any) -
     if augment == 'strong' and steps[-1]['type'] == 'PackDetInputs':
         i = next(i for i, step in enumerate(steps) if step['type'] == 'Resize')
         # A crop of half to all of each side, resized to half to all of the usual size: no image needs more memory.
-        steps[i:i + 1] = [dict(type='RandomCrop', crop_type='relative_range', crop_size=(0.5, 0.5)),
+        steps[i:i + 1] = [dict(type='RandomCrop', crop_type='relative_range', crop_size=(0.5, 0.5),
+                               allow_negative_crop=True),  # or images without objects would be dropped
                           dict(type='RandomResize', scale=steps[i]['scale'], ratio_range=(0.5, 1.), keep_ratio=True),
                           dict(type='PhotoMetricDistortion')]
     elif augment == 'strong':

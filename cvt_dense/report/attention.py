@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from ..models.attention import ConvAttention, RelativePositions, Shape
+from ..models.attention import ConvAttention, Shape
 from ..models.cvt import CvT
 from ..models.variants.windowed import WindowedAttention
 
@@ -34,7 +34,7 @@ def block_attentions(backbone: CvT) -> dict[str, ConvAttention]:
 def has_softmax_weights(attention: ConvAttention) -> bool:
     """Return whether the attention is the softmax of q and k alone, which is what can be recorded."""
     known = isinstance(attention, WindowedAttention) or type(attention).attend is ConvAttention.attend
-    return known and type(attention.rel_pos) is RelativePositions
+    return known and attention.rel_pos is None
 
 
 def recordable_blocks(backbone: CvT) -> list[str]:

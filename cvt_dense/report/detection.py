@@ -164,7 +164,7 @@ def _add_precision(report: Report, evaluations: dict[str, COCOeval], classes: Se
     sizes = dict(AP=(None, 0), AP50=(0.5, 0), AP75=(0.75, 0), small=(None, 1), medium=(None, 2), large=(None, 3))
     for name, evaluation in evaluations.items():
         report.add_table([name, *sizes], [
-            [label, *(mean_precision(evaluation, iou, k, area) for iou, area in sizes.values())]
+            [label, *(Cell(mean_precision(evaluation, iou, k, area), digits=1) for iou, area in sizes.values())]
             for k, label in [(None, 'all'), *enumerate(classes)]])
 
 

@@ -29,10 +29,12 @@ class Cell:
         value: number or text that the cell shows.
         images: numbers of the images that a click lists, as :meth:`Report.add_image` returned them.
         shade: 0 to 1, how dark the background is, as in a confusion matrix.
+        digits: decimals of a number that is not whole.
     """
     value: Any
     images: Sequence[int] = ()
     shade: float = 0.
+    digits: int = 3
 
 
 @dataclass
@@ -162,7 +164,7 @@ def _describe(cell: Any) -> dict[str, Any]:
     value = cell.value.item() if hasattr(cell.value, 'item') else cell.value
     if isinstance(value, float) and not np.isfinite(value):
         value = None  # nothing was measured
-    text = '–' if value is None else f'{value:.3f}' if isinstance(value, float) else str(value)
+    text = '–' if value is None else f'{value:.{cell.digits}f}' if isinstance(value, float) else str(value)
     return dict(value=value, text=text, images=[int(number) for number in cell.images][:LISTED],
                 shade=round(float(cell.shade), 3))
 

@@ -2,6 +2,7 @@
 import filecmp
 import json
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,8 @@ def write_voc(src: Path) -> None:
     polygon = ''.join(f'<{"xy"[i % 2]}{i // 2 + 1}>{value + 1}</{"xy"[i % 2]}{i // 2 + 1}>'
                       for i, value in enumerate(POLYGON))
     (src / 'ImageSets/Main').mkdir(parents=True)
-    (src / 'ImageSets/Main/val.txt').write_text('b\n')
+    for name, part in (('a', 'trainval'), ('b', 'val')):
+        (src / f'ImageSets/Main/{part}.txt').write_text(f'{name}\n')
     (src / 'a.xml').write_text(
         f'<annotation><object><name>dog</name><difficult>1</difficult><bndbox><xmin>{x + 1}</xmin><ymin>{y + 1}</ymin>'
         f'<xmax>{x + w}</xmax><ymax>{y + h}</ymax></bndbox></object><object><name>cat</name><bndbox><xmin>5</xmin>'
@@ -154,12 +156,15 @@ def test_a_damaged_annotation_file_is_named(tmp_path, source, name, content):
 
 
 @pytest.mark.parametrize('names, classes', [
-    ('{0: a, 2: c, 3: d}', ['a', '1', 'c', 'd']), ('{1: cat, 2: dog}', ['0', 'cat', 'dog']),
-    ('{"10": k, "0": a}', ['a', *map(str, range(1, 10)), 'k'])])
+    ('[a, "7", ё]', ['a', '7', 'ё']), ('{1: b, 0: a}\nnc: 2', ['a', 'b']), ('{"1": b, "0": a}', ['a', 'b']),
+    *((wrong, None) for wrong in ('car', '{0: a, 2: c}', '{1: a, 2: b}', '[a, yes]', '[0, 1]', '[a, a]', '[]', '7',
+                                  '{a: 0, b: 1}', '[a, b]\nnc: 3', '[a, b]\nnc: 1', '[[a, b]]'))])
 def test_yolo_names(tmp_path, names, classes):
+    """Names are text, and each number from 0 has one."""
     write_yolo(tmp_path)
-    (tmp_path / 'data.yaml').write_text(f'names: {names}\n')
-    assert convert.read(tmp_path, 'yolo').classes == classes
+    (tmp_path / 'data.yaml').write_text(f'names: {names}\n', 'utf-8')
+    with nullcontext() if classes else pytest.raises(ValueError):
+        assert convert.read(tmp_path, 'yolo').classes == classes
 
 
 @pytest.mark.parametrize('folder, part', [
@@ -189,14 +194,14 @@ def test_what_cannot_be_converted_is_listed(tmp_path):
     (tmp_path / 'yolo/labels/train/a.txt').write_text(lines)
     data = convert.read(tmp_path / 'yolo', 'yolo')
     assert data.samples[0].objects[0]['bbox'] == pytest.approx([24, 9, 16, 12], abs=1e-4)
-    assert [[word in note for note in data.notes].count(True) for word in (
-        'boxes that reach', 'objects without an area', 'keypoints', 'images without', '')] == [1, 1, 1, 1, 4]
+    assert len([note for note, places in data.notes.items() if places]) == 4  # cut, outside, keypoints, no annotation
     write_labelme(tmp_path / 'labelme')
     content = json.loads((tmp_path / 'labelme/train/a.json').read_text())
     content['shapes'] += [dict(label='x', shape_type='circle', points=[[0, 0], [3, 3]])]
     (tmp_path / 'labelme/train/a.json').write_text(json.dumps(content))
     data = convert.read(tmp_path / 'labelme', 'labelme')
-    assert ['circle' in note for note in data.notes] == [True] and data.classes == ['cat', 'dog']
+    assert ['circle' in note for note, places in data.notes.items() if places] == [True]
+    assert data.classes == ['cat', 'dog']
     write_coco(tmp_path / 'coco')
     write_image(tmp_path / 'coco/train2017/more.png')
     edited(tmp_path / 'coco' / COCO_FILE, annotations__segmentation=[[1, 1, 2, 2]], annotations__keypoints=[1, 2, 2],
@@ -204,7 +209,7 @@ def test_what_cannot_be_converted_is_listed(tmp_path):
     data = convert.read(tmp_path / 'coco', 'coco')
     notes = [note for note, places in data.notes.items() if places]
     assert len(notes) == 3 and data.samples[0].objects[0]['iscrowd'] == 1
-    for words in ('polygons without an area', 'no annotation file names', 'keypoints'):
+    for words in ('polygons', 'no annotation file names', 'keypoints'):
         assert any(words in note for note in notes)
 
 
@@ -232,7 +237,7 @@ COCO_FILE = 'annotations/instances_train2017.json'
 
 
 @pytest.mark.parametrize('changes, wrong', [
-    (dict(images__width=41), '41x30'), (dict(categories__name='cat'), 'cat'),
+    (dict(images__width=41), '41'), (dict(categories__name='cat'), 'cat'),
     (dict(annotations__segmentation=dict(size=[3, 3], counts='1')), r'\[3, 3\]')])
 def test_coco_files_that_do_not_fit_their_images(tmp_path, changes, wrong):
     write_coco(tmp_path)
@@ -275,3 +280,109 @@ def test_images_of_the_same_name_keep_their_own_annotations(tmp_path, source, su
     found = {sample.path.relative_to(tmp_path).parts[0]: {data.classes[one['category_id']] for one in sample.objects}
              for data in [convert.read(tmp_path, source)] for sample in data.samples if sample.path.stem == 'a'}
     assert found == dict(train={'cat', 'dog'}, val={'cat', 'eel'})
+
+
+def text(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+
+
+@pytest.mark.parametrize('lines, files, expected', [
+    ('train: images/train\nval: images/val', {}, dict(a='train', b='val')),
+    ('train: images/val\nval: images/train', {}, dict(a='val', b='train')),
+    ('train: ../images/val\ntest: [images/train]', {}, dict(a='test', b='train')),
+    ('path: images\ntrain: [train, val]', {}, dict(a='train', b='train')),
+    ('path: ../elsewhere\ntrain: images/train/', {}, dict(a='train')),
+    ('val: a.txt\ntrain: images/b.txt', {'a.txt': './images/train/a.png', 'images/b.txt': 'val/b.png\n\n'},
+     dict(a='val', b='train')),
+    ('train:\nval:', {}, dict(a='train', b='val')),  # then the folders' names decide
+    ('train: images/train\nval: images/missing', {}, None), ('train: images\nval: images/val', {}, None),
+    ('train: a.txt', {'a.txt': 'images/train/missing.png'}, None)])
+def test_splits_of_data_yaml(tmp_path, lines, files, expected):
+    write_yolo(tmp_path)
+    (tmp_path / 'data.yaml').write_text(f'names: {CLASSES}\n{lines}\n')
+    for name, content in files.items():
+        text(tmp_path / name, content)
+    with nullcontext() if expected else pytest.raises(ValueError, match='train|val'):
+        data = convert.read(tmp_path, 'yolo')
+        assert {sample.path.stem: sample.split for sample in data.samples} == expected
+        assert any('data.yaml' in note for note, places in data.notes.items() if places) == (len(expected) < 2)
+
+
+@pytest.mark.parametrize('lists, expected', [
+    (dict(val='b', trainval='a b'), dict(a='train', b='val')), (dict(test='a', train='b'), dict(a='test', b='train')),
+    (dict(train='a'), dict(a='train')), ({}, dict(a='train', b='train')), (dict(train='a b', val='b'), None)])
+def test_splits_of_voc(tmp_path, lists, expected):
+    write_voc(tmp_path)
+    for path in (tmp_path / 'ImageSets/Main').iterdir():
+        path.unlink()
+    for part, names in lists.items():
+        text(tmp_path / f'ImageSets/Main/{part}.txt', names.replace(' ', '\n'))
+    with nullcontext() if expected else pytest.raises(ValueError, match='ImageSets'):
+        data = convert.read(tmp_path, 'voc')
+        assert {sample.path.stem: sample.split for sample in data.samples} == expected
+
+
+WRONG = [('yolo', 'labels/train/a.txt', line, 'line 2') for line in (
+    '0 nan .5 .1 .1', '0 .5 .5 .1', '0 .1 .1 .5 .1 .5 .5 .1', '0.5 .5 .5 .1 .1', '-1 .5 .5 .1 .1', '3 .5 .5 .1 .1',
+    '0 .5 .5 -.1 .1', '0 .5 .5 inf .1', '0')]
+WRONG += [('yolo', 'labels/train/a.txt', 'dog .5 .5 .1 .1', 'a.txt')]
+WRONG += [('voc', 'a.xml', f'<a><object>{inside}</object></a>', 'a.xml') for inside in (
+    '<name>dog</name>', '<name>dog</name><bndbox><xmin>nan</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>',
+    '<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>',
+    '<name>dog</name><robndbox><cx>1</cx><cy>1</cy></robndbox>')]
+WRONG += [('labelme', 'train/a.json', json.dumps(dict(imagePath='a.png', shapes=[dict(
+    label=label, shape_type=kind, points=points)])), 'a.json') for label, kind, points in (
+        ('dog', 'rectangle', [[1, 2], [float('nan'), 9]]), ('dog', 'polygon', [[1, 2], [3, 4]]), ('dog', 'polygon', []),
+        ('dog', 'polygon', [[1, 2], [3, 4], [5, None]]), (7, 'rectangle', [[1, 2], [9, 9]]))]
+
+
+@pytest.mark.parametrize('source, file, content, named', WRONG)
+def test_what_has_no_certain_meaning_is_an_error(tmp_path, source, file, content, named):
+    WRITERS[source](tmp_path)
+    (tmp_path / file).write_text(f'0 .5 .5 .1 .1\n{content}\n' if source == 'yolo' else content)
+    with pytest.raises(ValueError, match=named):
+        convert.read(tmp_path, source)
+
+
+@pytest.mark.parametrize('values', [
+    dict(bbox=[float('nan')] * 4), dict(segmentation=[[1, 2, None, 4, 5, 6]]), dict(attributes=dict(rotation=30)),
+    dict(iscrowd='0'), dict(bbox=None)])
+def test_coco_files_pass_the_gate(tmp_path, values):
+    write_coco(tmp_path)
+    edited(tmp_path / COCO_FILE, **{f'annotations__{key}': value for key, value in values.items()})
+    with pytest.raises(ValueError, match=f'instances_train2017.json.*{next(iter(values))}'):
+        convert.read(tmp_path, 'coco')
+
+
+@pytest.mark.parametrize('source, copied, copy', [
+    ('coco', COCO_FILE, 'annotations/more_train2017.json'), ('labelme', 'train/a.json', 'val/more.json'),
+    ('voc', 'a.png', 'a.jpg')])
+def test_an_image_has_one_annotation_file(tmp_path, source, copied, copy):
+    """Objects of a second one would get lost; and the file of images of one name would be a guess."""
+    WRITERS[source](tmp_path)
+    (tmp_path / copy).write_bytes((tmp_path / copied).read_bytes())
+    with pytest.raises(ValueError, match=r'a\.'):
+        convert.read(tmp_path, source)
+
+
+def test_one_group_of_labelme_is_one_object(tmp_path):
+    shapes = [dict(label='dog', group_id=group, shape_type=kind, points=points) for group, kind, points in (
+        (1, 'rectangle', [[2, 3], [8, 9]]), (1, 'polygon', [[20, 12], [30, 12], [30, 20]]),
+        (None, 'rectangle', [[1, 1], [5, 5]]), (None, 'rectangle', [[11, 1], [15, 5]]))]
+    write_image(tmp_path / 'a.png')
+    text(tmp_path / 'a.json', json.dumps(dict(imagePath='a.png', shapes=shapes)))
+    found = convert.read(tmp_path, 'labelme').samples[0].objects
+    assert [one['bbox'] for one in found] == [[2, 3, 28, 17], [1, 1, 4, 4], [11, 1, 4, 4]]
+    mask = coco_mask.decode(found[0]['segmentation'])
+    assert mask[5, 5] and mask[14, 28] and not mask[10, 12] and 'segmentation' not in found[1]
+
+
+@pytest.mark.parametrize('line, named', [('0 .5 .5 .2 .2 .1 .1 .2 .2 .3 .3', None), ('0 .5 .5 .2 .2', None),
+                                         ('0 .5 .5 .75 .5 .75 .75 .5 .75', 'line 1')])
+def test_yolo_keypoints(tmp_path, line, named):
+    write_yolo(tmp_path)
+    (tmp_path / 'data.yaml').write_text(f'names: {CLASSES}\nkpt_shape: [3, 2]\n')
+    (tmp_path / 'labels/train/a.txt').write_text(line)
+    with pytest.raises(ValueError, match=named) if named else nullcontext():
+        assert convert.read(tmp_path, 'yolo').samples[0].objects[0]['bbox'] == pytest.approx([16, 12, 8, 6])

@@ -21,7 +21,7 @@ def load(name):
     return cfg
 
 
-@pytest.fixture(scope='module', params=[('cvt13_in1k', 0.05, 256), ('cvt21_in1k', 0.1, 128)], ids=['cvt13', 'cvt21'])
+@pytest.fixture(scope='module', params=[('cvt13_in1k', 0.05, 256), ('cvt21_in1k', 0.1, 256)], ids=['cvt13', 'cvt21'])
 def built(request):
     name, weight_decay, batch_size = request.param
     cfg = load(name)

@@ -10,7 +10,7 @@ from cvt_dense.deploy.cpu import use_cpu_kernels
 from cvt_dense.deploy.fuse import fuse
 from cvt_dense.errors import UserError
 from cvt_dense.models import CvT
-from cvt_dense.models.attention import softmax_attention
+from cvt_dense.models.attention import SoftmaxAttention
 
 ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 2], num_heads=[1, 3, 6])
 WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4)
@@ -114,4 +114,4 @@ def test_attention_in_blocks(monkeypatch, block):
     monkeypatch.setattr(cpu, 'BLOCK', block)
     q, k, v = torch.randn(2, 37, 24), torch.randn(2, 11, 24), torch.randn(2, 11, 24)
     torch.testing.assert_close(
-        cpu.attend_in_blocks(q, k, v, 3, .3), softmax_attention(q, k, v, 3, .3), rtol=0, atol=1e-6)
+        cpu.attend_in_blocks(q, k, v, 3, .3), SoftmaxAttention(3, .3)(q, k, v), rtol=0, atol=1e-6)

@@ -36,6 +36,33 @@ def test_logits_and_maps_of_timms_network_are_ours(name):
         assert torch.equal(first, maps[0]) and torch.equal(theirs.forward_intermediates(images)[1][0], first)
 
 
+@pytest.mark.parametrize('name', ['cvt_13', 'cvt_nano'])
+@pytest.mark.parametrize('pool', ['', 'avg', 'max', 'avgmax', 'token'])
+def test_timms_pooling(name, pool):
+    if (name, pool) == ('cvt_nano', 'token'):
+        with pytest.raises(ValueError, match='global_pool'):
+            timm.create_model(name, global_pool=pool)
+        return
+    created, reset = timm.create_model(name, num_classes=0, global_pool=pool).eval(), timm.create_model(name).eval()
+    reset.reset_classifier(0, pool)
+    reset.load_state_dict(created.state_dict())
+    images = torch.rand(2, 3, 32, 48)
+    with torch.no_grad():
+        tokens = created.forward_features(images)
+        inside = tokens[:, int(name == 'cvt_13'):]
+        expected = {'': tokens, 'avg': inside.mean(1), 'max': inside.amax(1), 'token': tokens[:, 0],
+                    'avgmax': (inside.mean(1) + inside.amax(1)) / 2}[pool]
+        for model in (created, reset):
+            torch.testing.assert_close(model(images), expected)
+        maps, lists = (created.forward_intermediates(images, output_fmt=layout, intermediates_only=True, norm=True)
+                       for layout in ('NCHW', 'NLC'))
+    assert all(map(torch.equal, [level.flatten(2).transpose(1, 2) for level in maps], lists))
+    with pytest.raises(ValueError, match='output_fmt'):
+        created.forward_intermediates(images, output_fmt='NHWC')
+    with pytest.raises(ValueError, match='global_pool'):
+        created.reset_classifier(0, 'catavgmax')
+
+
 def test_timm_converts_the_hubs_weights(tmp_path):
     from transformers import CvtConfig, CvtForImageClassification
     hub = CvtForImageClassification(CvtConfig(num_labels=1000)).eval()
@@ -65,8 +92,8 @@ def test_timms_tools_take_it():
 def test_the_pages_examples(tmp_path, monkeypatch):
     pytest.importorskip('transformers')
     monkeypatch.chdir(tmp_path)
-    names: dict = {}
     for block in re.findall(r'```python\n(.*?)```', PAGE.read_text(), re.DOTALL):
+        names: dict = {}  # each block stands alone
         exec(compile(block, PAGE, 'exec'), names)
     images = names['images']
     model, again = (names[name].eval() for name in ('model', 'again'))
@@ -91,6 +118,13 @@ def test_maps_and_detector_of_transformers(tmp_path):
         for model in (backbone, saved):
             for one, expected in zip(model(images).feature_maps, maps, strict=True):
                 assert torch.equal(one, expected)
+        backbone.config.output_hidden_states = True
+        assert len(backbone(images).hidden_states) == 3
+        assert not backbone(images, output_hidden_states=False).hidden_states
+        with pytest.raises(ValueError, match='output_attentions'):
+            backbone(images, output_attentions=True)
+    with pytest.raises(ValueError, match='cvt-13'):
+        CvtBackboneConfig(arch='nano')
     detector = transformers.DeformableDetrForObjectDetection(transformers.DeformableDetrConfig(
         use_timm_backbone=False, use_pretrained_backbone=False, backbone=None, backbone_config=config,
         num_feature_levels=3, d_model=32, encoder_layers=1, decoder_layers=2, encoder_attention_heads=2,

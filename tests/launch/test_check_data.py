@@ -98,6 +98,7 @@ DETECTION = [
     (edited(VAL, 'images', width=99), {}, 'val_dataloader.*99'),
     (edited(VAL, 'annotations', bbox=[1, 2, float('nan'), 4]), {}, 'val_dataloader.*instances_val.json.*bbox'),
     (None, dict(val_evaluator__ann_file='{data}/' + TRAIN), r'val_evaluator\.ann_file'),
+    (None, dict(train_dataloader__dataset__filter__min_size=9), 'train_dataloader.*filter'),
     (None, dict(train_dataloader__dataset__filter_cfg__min_size=65), 'train_dataloader.*min_size'),
     *((without_masks(mask), {}, 'train_dataloader.* mask') for mask in (None, [[1, 2, 3, 4]]))]
 SEGMENTATION = [

@@ -15,6 +15,7 @@ from tiny_training import EPOCHS, ITERATIONS, call, differences, load, start, st
 from cvt_dense.launch.distributed import setup_distributed
 from cvt_dense.recipes.shapes import generate
 
+NO_GPU = dict(CUDA_VISIBLE_DEVICES='NoDevFiles')  # as Slurm sets it; an empty value asks for the CPU
 TWO = ('--cfg-options', 'train_dataloader.batch_size=6')
 
 MODULE = """
@@ -62,7 +63,7 @@ def one(folder):
 def two(folder):
     """Work dir of the same run with two processes and half the batch each."""
     output = call('tools/dist_train.sh', folder / 'tiny.py', 2, '--work-dir', folder / 'two', *TWO,
-                  output=folder / 'two.txt')
+                  output=folder / 'two.txt', DEVICE='cpu', **NO_GPU)
     assert '2 x CPU' in output and 'The run in' in output
     return folder / 'two'
 
@@ -106,6 +107,15 @@ def assert_close(first: Path, second: Path) -> None:
 def test_two_processes_train_as_one(one, two):
     assert load(two / f'epoch_{EPOCHS}.pth')['meta']['world_size'] == 2
     assert_close(one, two)
+
+
+@pytest.mark.parametrize('launcher', ['pytorch', 'slurm'])
+@mock.patch.dict('os.environ', NO_GPU, SLURM_LOCALID='0', SLURM_PROCID='0', SLURM_NTASKS='1', SLURM_JOB_ID='1',
+                 MASTER_ADDR='127.0.0.1')
+def test_a_missing_gpu_is_an_error_unless_the_cpu_is_asked_for(folder, tmp_path, launcher):
+    command = 'train', folder / 'tiny.py', '--work-dir', tmp_path / 'run', '--launcher', launcher
+    assert 'DEVICE=cpu' in run_tool(*command, rc=2)
+    assert not (tmp_path / 'run').exists()
 
 
 def test_torchrun_restarts_and_resumes_after_the_loss_of_a_process(command, two, tmp_path):

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from cvt_dense.models.attention import SoftmaxAttention
 from cvt_dense.models.variants.linear import FocusedLinearAttention
 from cvt_dense.models.variants.rel_pos_bias import RelPosBias
 from cvt_dense.models.variants.rotary import RotaryPositions
@@ -23,7 +24,7 @@ def test_bias_is_a_function_of_distances():
     heads = [y.unflatten(2, (3, 4)).transpose(1, 2) for y in (q, k, v)]
     expected = ((heads[0] @ heads[1].mT * 0.3 + scores).softmax(-1) @ heads[2]).transpose(1, 2).flatten(2)
     gradient, = torch.autograd.grad(expected.square().sum(), bias.weight, retain_graph=True)
-    got = bias.attend(q, k, v, (h, w), 0.3, 0.)
+    got = SoftmaxAttention(3, 0.3)(q, k, v, bias.bias((h, w)))
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
     again, = torch.autograd.grad(got.square().sum(), bias.weight)
     torch.testing.assert_close(again, gradient, rtol=1e-4, atol=1e-4)

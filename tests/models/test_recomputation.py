@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cvt_dense.models import CvT, attention, cvt
+from cvt_dense.models import CvT, attention, checkpointing
 
 ARCH = dict(embed_dims=[8, 24], depths=[1, 1], num_heads=[1, 3])
 
@@ -33,10 +33,15 @@ def test_equals_plain_and_counts_once(norm, kwargs):
 
 def test_dropout_inside_of_the_kernel(monkeypatch):
     """A kernel that draws random numbers, as CUDA's do for dropout: the numbers of other layers are not shifted."""
-    plain, noise = attention.softmax_attention, torch.library.custom_op(
+    plain, noise = attention.SoftmaxAttention.forward, torch.library.custom_op(
         'tests::noise', torch.rand_like, mutates_args=(), schema='(Tensor x) -> Tensor')
-    monkeypatch.setattr(attention, 'softmax_attention', lambda *args: plain(*args[:5]) * noise(args[0].detach()))
-    monkeypatch.setattr(cvt, 'ATTENTION_KERNELS', [torch.ops.tests.noise.default])
+
+    def drawing(module, q, k, v, bias=None):
+        module.dropout = 0.
+        return plain(module, q, k, v) * noise(q.detach())
+
+    monkeypatch.setattr(attention.SoftmaxAttention, 'forward', drawing)
+    monkeypatch.setattr(checkpointing, 'ATTENTION_KERNELS', [torch.ops.tests.noise.default])
     assert_equal(*(trained_once(with_cp, attn_drop_rate=.1, drop_rate=.1) for with_cp in (True, False)))
 
 

@@ -234,8 +234,8 @@ def test_a_photo_is_the_same_for_every_task(tmp_path, orientation, suffix):
     from mmcv.transforms import LoadImageFromFile
     path = save_turned(tmp_path / 'turned/a', orientation, suffix)
     dense = LoadImageFromFile()(dict(img_path=str(path)))['img']
-    sample = convert.Data().add_image(path, tmp_path)
-    assert (sample.height, sample.width) == dense.shape[:2]
+    sample = convert.open_image(path, 'train')
+    assert (sample['height'], sample['width']) == dense.shape[:2]
     if suffix == 'tif' and orientation > 1:
         with pytest.raises(ValueError, match='turned'):
             RasterImage(path)

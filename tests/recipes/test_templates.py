@@ -133,7 +133,11 @@ def test_augment(read, template):
             sample = steps(copy.deepcopy(dict(
                 image, gt_bboxes=HorizontalBoxes(np.float32([[20, 20, 50, 40]])), gt_bboxes_labels=np.zeros(1, int),
                 gt_ignore_flags=np.zeros(1, bool), gt_masks=masks)))
-            assert sample is None or max(sample['inputs'].shape[1:]) <= 373 and min(sample['inputs'].shape[1:]) <= 224
+            assert max(sample['inputs'].shape[1:]) <= 373 and min(sample['inputs'].shape[1:]) <= 224
+            empty = steps(copy.deepcopy(dict(
+                image, gt_bboxes=HorizontalBoxes(np.zeros((0, 4), np.float32)), gt_bboxes_labels=np.zeros(0, int),
+                gt_ignore_flags=np.zeros(0, bool), gt_masks=BitmapMasks(np.zeros((0, 60, 80), np.uint8), 60, 80))))
+            assert not len(empty['data_samples'].gt_instances)
 
 
 def test_balance(read):

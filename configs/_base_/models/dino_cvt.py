@@ -7,3 +7,4 @@ model.backbone = dict(
     out_indices=(1, 2, 3),
     norm_eval=True)  # 2 images a GPU are too few for BatchNorm's own statistics
 model.neck.in_channels = [192, 384, 384]
+model.data_preprocessor.non_blocking = True  # images in pinned memory: copied while the device computes

@@ -2,6 +2,7 @@
 _base_ = 'mmdet::_base_/models/faster-rcnn_r50_fpn.py'
 
 model = dict(
+    data_preprocessor=dict(non_blocking=True),  # images in pinned memory: copied while the device computes
     backbone=dict(
         _delete_=True,
         type='cvt_dense.CvT',

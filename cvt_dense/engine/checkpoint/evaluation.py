@@ -1,4 +1,6 @@
 """Decide whether a resumed run must repeat the evaluation that was due when its checkpoint was saved."""
+from collections.abc import Iterable
+
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 EVALUATED = 'last_evaluation'  # entry of checkpoints: the epoch or iteration whose evaluation was the last to end
@@ -24,3 +26,12 @@ def misses_evaluation(runner: Runner) -> bool:
         return False
     due = step >= loop.val_begin and (step % loop.val_interval == 0 or step == end)
     return due and runner.message_hub.runtime_info.get(EVALUATED) != step
+
+
+def found_nothing(metrics: Iterable[str]) -> bool:
+    """Return whether an evaluation has no result: MMDetection's scores have none if not a single object is detected.
+
+    Args:
+        metrics: names, of which other hooks add those with ``raw/`` and ``val/``.
+    """
+    return all(name.startswith(('raw/', 'val/')) for name in metrics)

@@ -12,7 +12,7 @@ from mmengine.runner import Runner
 from ...atomic import PREFIX, write_atomically
 from ...errors import UserError
 from ...registry import HOOKS
-from .evaluation import misses_evaluation, note_evaluation
+from .evaluation import found_nothing, misses_evaluation, note_evaluation
 from .files import AtomicLocalBackend
 from .resume import adapt_schedules, base_lr, data_shape, move_to_same_data, schedule_ends, skip_seen_batches
 from .stop import StopSignals
@@ -181,6 +181,10 @@ class SafeCheckpointHook(CheckpointHook):
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float]) -> None:
         note_evaluation(runner)
+        if found_nothing(metrics):
+            runner.logger.warning('The evaluation has no result, because the model finds no object yet. It counts '
+                                  'neither for the best checkpoint nor for an early end.')
+            return
         missing = set(self.key_indicators) - {*metrics, 'auto'} if self.save_best else set()
         if missing:
             raise UserError(f'save_best={sorted(missing)}: allowed are the metrics that were evaluated, '

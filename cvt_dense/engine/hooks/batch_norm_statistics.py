@@ -2,11 +2,11 @@
 from typing import Any
 
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch.optim.swa_utils import update_bn
 from torch.utils.data import DataLoader
 
+from ...models.wrappers import unwrap
 from ...registry import HOOKS
 
 IMAGES = 1024  # at most; at least one batch
@@ -29,7 +29,7 @@ class BatchNormStatisticsHook(Hook):
                          outputs: dict[str, Any] | None = None) -> None:
         if not self.is_last_train_iter(runner):
             return
-        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        model = unwrap(runner.model)
         loader, dataset = runner.train_dataloader, runner.train_dataloader.dataset
         size = loader.batch_sampler.batch_size
         number = min(max(IMAGES, size), len(dataset))

@@ -5,6 +5,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from ...registry import HOOKS
+from ..checkpoint.evaluation import found_nothing
 
 
 @HOOKS.register_module()
@@ -32,6 +33,8 @@ class EarlyStoppingHook(Hook):
         self._stop_if_due(runner)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        if found_nothing(metrics):
+            return
         score = metrics[self.monitor] if metrics[self.monitor] is not None else float('nan')
         score = -score if 'loss' in self.monitor else score
         best, waited = runner.message_hub.runtime_info.get('early_stopping', (float('-inf'), 0))

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import Tensor
 
+from ...models.wrappers import unwrap
 from ...registry import HOOKS
 from ...weights import classes_of
 
@@ -75,7 +75,7 @@ class HeadClassesHook(Hook):
         if not old or not new or old == new or len(old) == len(new) and all(map(WORDNET.fullmatch, new)) and not any(
                 map(WORDNET.fullmatch, old)):  # the Hub has ImageNet's classes in words, folders have their numbers
             return
-        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        model = unwrap(runner.model)
         own, given = model.state_dict(), checkpoint['state_dict']
         rows = {key: rows_by_name(key, own[key], given[key], old, new) for key in own if key in given}
         rows = {key: tensor for key, tensor in rows.items() if tensor is not None}

@@ -1,4 +1,5 @@
 """Stop the run when a loss or a weight is not finite, before a checkpoint can be saved."""
+import math
 import os
 from typing import Any
 
@@ -30,11 +31,11 @@ class NonFiniteLossHook(Hook):
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: dict[str, Any] | None = None) -> None:
-        losses = {name: torch.as_tensor(value).detach()
-                  for name, value in (outputs or {}).items() if 'loss' in name}
-        bad = {name: value.item() for name, value in losses.items() if not value.isfinite().all()}
-        if not bad:
+        losses = {name: value for name, value in (outputs or {}).items() if 'loss' in name}
+        total = torch.as_tensor(losses['loss'] if 'loss' in losses else sum(losses.values()))
+        if total.isfinite().all():  # the only place where a step waits for the device, whatever the number of losses
             return
+        bad = {name: float(value) for name, value in losses.items() if not math.isfinite(value)}
         path = os.path.join(runner.work_dir, f'nonfinite_iter{runner.iter + 1}_rank{runner.rank}.pth')
         torch.save(dict(iter=runner.iter, epoch=runner.epoch, seed=runner.seed, outputs=outputs,
                         data_batch=data_batch), path)

@@ -2,9 +2,9 @@
 from typing import Any
 
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import IterBasedTrainLoop, Runner
 
+from ...models.wrappers import unwrap
 from ...registry import HOOKS
 
 
@@ -28,7 +28,7 @@ class ProgressiveSizeHook(Hook):
         self.sizes = sizes
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        model = unwrap(runner.model)
         now = runner.iter if isinstance(runner.train_loop, IterBasedTrainLoop) else runner.epoch
         first = max(start for start in self.sizes if start <= now)
         model.data_preprocessor.image_size = self.sizes[first]

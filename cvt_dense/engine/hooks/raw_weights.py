@@ -4,9 +4,10 @@ from typing import Any
 
 import torch
 from mmengine.hooks import EMAHook, Hook
-from mmengine.model import BaseTTAModel, is_model_wrapper
+from mmengine.model import BaseTTAModel
 from mmengine.runner import Runner, autocast
 
+from ...models.wrappers import unwrap
 from ...registry import HOOKS
 
 
@@ -39,7 +40,7 @@ class RawWeightsHook(Hook):
     def before_test_epoch(self, runner: Runner) -> None:
         model = None
         if self.raw_state is not None:
-            model = deepcopy(runner.model.module if is_model_wrapper(runner.model) else runner.model)
+            model = deepcopy(unwrap(runner.model))
             (model.module if isinstance(model, BaseTTAModel) else model).load_state_dict(self.raw_state)
         self._start(model, runner.test_loop)
 

@@ -5,13 +5,12 @@ from collections import defaultdict
 from typing import Any
 
 import torch
-from mmengine.dist import all_reduce_dict
+from mmengine.dist import all_reduce
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
-from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ...models.wrappers import unwrap
 from ...registry import HOOKS
 from ..checkpoint.loaders import copy_loader
 from ..samplers import leaves
@@ -37,7 +36,7 @@ class ValLossHook(Hook):
         runner.log_processor.mean_pattern = re.compile(f'^(?!val/).*?(?:{pattern})')
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        model = unwrap(runner.model)
         training = {module: module.training for module in model.modules()}
         model.train()  # some heads give their losses' inputs in training alone
         for module in model.modules():
@@ -47,7 +46,7 @@ class ValLossHook(Hook):
         preprocessor, pads = model.data_preprocessor, hasattr(model.data_preprocessor, 'batch_augments')
         if pads:
             augments, preprocessor.batch_augments = preprocessor.batch_augments, None
-        sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
+        images, sums = 0, defaultdict(float)  # sums of the device's numbers, which are read once, after the last batch
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(0)
             # The sampler repeats images, so that all processes have as many; they count once.
@@ -64,16 +63,18 @@ class ValLossHook(Hook):
                             for key, values in data.items()}
                 if not len(data['inputs']):
                     continue
-                sums['images'] += len(data['inputs'])
+                images += len(data['inputs'])
                 for name, value in model.parse_losses(model(**data, mode='loss'))[1].items():
-                    sums[name] += value.item() * len(data['inputs'])
+                    sums[name] += value.double() * len(data['inputs'])
         if pads:
             preprocessor.batch_augments = augments
         for module, mode in training.items():
             module.training = mode
-        all_reduce_dict(sums)
-        images = sums.pop('images')
-        metrics.update({f'val/{name}': (value / images).item() for name, value in sums.items()})
+        names = sorted(sums)
+        totals = torch.stack([*(sums[name] for name in names), torch.full_like(sums[names[0]], images)])
+        all_reduce(totals)
+        *totals, images = totals.tolist()
+        metrics.update({f'val/{name}': total / images for name, total in zip(names, totals)})
 
 
 def loader_with_annotations(loader: DataLoader) -> DataLoader:

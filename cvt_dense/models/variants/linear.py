@@ -29,9 +29,11 @@ class LinearAttention(ConvAttention):
     def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
         self.check_aligned_keys()
-        if self.attn_drop_rate or type(self.rel_pos).attend is not RelativePositions.attend:
+        biased = self.rel_pos is not None and type(self.rel_pos).bias is not RelativePositions.bias
+        if self.attn_drop_rate or biased:
             raise ValueError('linear attention has no scores of a query and a key: leave attn_drop_rate and a '
                              'rel_pos_cfg that biases scores out of its stages.')
+        self.attention = None
         self.linear_attention = FocusedLinearAttention(self.proj.in_features, self.num_heads)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape) -> Tensor:

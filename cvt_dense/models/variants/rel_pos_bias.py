@@ -1,5 +1,4 @@
 """Relative positions as a bias of the attention scores."""
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -7,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from ..attention import RelativePositions, Shape, softmax_attention
+from ..attention import RelativePositions, Shape
 
 
 @MODELS.register_module()
@@ -30,17 +29,6 @@ class RelPosBias(RelativePositions):
         super().__init__(**kwargs)
         self.fc = nn.Linear(2, hidden_dims)
         self.weight = nn.Parameter(torch.zeros(self.num_heads, hidden_dims))
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape | None, scale: float, dropout: float,
-               attention: Callable[..., Tensor] = softmax_attention) -> Tensor:
-        if hw_shape is None:  # the CLS token alone
-            return attention(q, k, v, self.num_heads, scale, dropout)
-        bias = self.bias(hw_shape)
-        q, k, v = (y.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for y in (q, k, v))
-        cls_q, cls_k = (y.shape[2] - number for y, number in zip((q, k), bias.shape[1:]))
-        bias = F.pad(bias, (cls_k, 0, cls_q, 0))[None].to(q.dtype)  # 0 for the CLS token
-        x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=scale)
-        return x.transpose(1, 2).flatten(2)
 
     def bias(self, hw_shape: Shape) -> Tensor:
         """Return the bias of each query and key on a map or window: (heads, H * W, H' * W')."""

@@ -39,7 +39,7 @@ class Scores(BaseMetric):
 
     def compute_metrics(self, results):
         score = next(self.scores)
-        return dict(score=score, loss=(score - 0.2)**2)
+        return {} if score is None else dict(score=score, loss=(score - 0.2)**2)
 
 
 def train(work_dir, scores, epochs, resume=False, lr=0.1, save_best='score', rule='greater', interval=1, hooks=(),
@@ -91,6 +91,13 @@ def test_an_evaluation_that_fails_costs_no_training(tmp_path):
     assert names(tmp_path) == ['preempted.pth']
     train(tmp_path, [0.5] * 3, epochs=3, interval=3, resume=True)
     assert names(tmp_path) == ['best_score_epoch_1.pth', 'epoch_3.pth']
+
+
+def test_an_evaluation_without_detections_is_skipped(tmp_path):
+    """MMDetection's metric has no result then; it neither ends the run nor counts as one without a better score."""
+    hooks = [dict(type='cvt_dense.EarlyStoppingHook', monitor='score', patience=1)]
+    train(tmp_path, [None, None, 0.3, None, 0.2, 0.4], epochs=6, hooks=hooks)
+    assert names(tmp_path) == ['best_score_epoch_3.pth', 'epoch_5.pth']
 
 
 @pytest.mark.parametrize('stops', [(), (1, ), (2, 4), (5, )])

@@ -1,0 +1,62 @@
+"""benchmarks/plan.py, and the estimates of benchmarks/roofline.py against what can be computed by hand."""
+import pytest
+import torch
+from load_tool import load_tool, run_tool
+from torch import nn
+
+roofline = load_tool('roofline')
+GPU = roofline.GPU(tensor=1e12, cuda=1e11, bandwidth=1e9)
+
+
+def traced(build, inputs, **kwargs):
+    with torch.device('meta'):
+        network = build()
+    return roofline.trace(network, lambda network: network(torch.randn(inputs)).mean(), GPU, **kwargs)
+
+
+@pytest.mark.parametrize('groups', [1, 64])
+@pytest.mark.parametrize('transposed', [False, True])
+def test_a_convolution_costs_thrice_its_forward_pass(groups, transposed):
+    kind = nn.ConvTranspose2d if transposed else nn.Conv2d
+
+    def network():
+        return nn.Sequential(*(kind(64, 64, 3, padding=1, groups=groups) for _ in range(2)))
+
+    forward = traced(network, (2, 64, 8, 8), train=False).flops
+    assert forward == 2 * 2 * 2 * 64 * 64 * 9 * 64 / groups
+    assert traced(network, (2, 64, 8, 8)).flops == 2.5 * forward  # the images need no gradient
+
+
+@pytest.mark.parametrize('dtype, rate', [(torch.bfloat16, 1e12), (torch.float32, 1e11)])
+def test_the_slower_of_arithmetic_and_memory_decides(dtype, rate):
+    found = traced(lambda: nn.Linear(4096, 4096), (65536, 4096), dtype=dtype, train=False)
+    linear = 2 * 65536 * 4096**2 / rate / roofline.TENSOR
+    moved = 65536 * 4096 / 1e9 / roofline.BANDWIDTH  # elements, over the bandwidth
+    casts = dict([(torch.bfloat16, 6 + 2), (torch.float32, 4)])[dtype]  # the images and the result of mean()
+    assert found.seconds == pytest.approx(linear + (4 + casts) * moved, rel=0.03)
+
+
+def test_memory_is_what_the_backward_pass_needs():
+
+    def network():
+        return nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(10)))
+
+    kept = 1e5 * 64 * 4
+    peaks = [traced(network, (100_000, 64), dtype=torch.float32, train=train).peak for train in (False, True)]
+    assert 2 * kept < peaks[0] < 5 * kept and 10 * kept < peaks[1] < 15 * kept
+
+
+def cells(*args):
+    head, _, row = (line for line in run_tool('plan', *args).splitlines() if line.startswith('|'))
+    return dict(zip(head.split(' | '), row.split(' | ')))
+
+
+def test_more_gpus_train_in_larger_steps():
+    config = 'configs/cvt13_in1k.py'
+    eight, sixteen = cells(config), cells(config, '--gpus', 16, '--cores', 100)
+    assert (eight['images a step'], eight['learning rate']) == ('8 x 256', '0.002')
+    assert (sixteen['images a step'], sixteen['learning rate']) == ('16 x 256', '0.004')
+    assert (eight['decides'], sixteen['decides']) == ('loader', 'GPU')
+    detector = 'configs/maskrcnn_cvt21_coco.py', '--size', '64x64', '--gpus', 16
+    assert '--auto-scale-lr' in cells(*detector)['learning rate']
+    assert cells(*detector, '--auto-scale-lr')['learning rate'] == '0.0002'
