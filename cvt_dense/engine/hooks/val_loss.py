@@ -8,6 +8,7 @@ import torch
 from mmengine.dist import all_reduce
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ...models.wrappers import unwrap
