@@ -12,7 +12,7 @@ import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.model import BaseModel, revert_sync_batchnorm
-from mmengine.registry import MODELS, TRANSFORMS, init_default_scope
+from mmengine.registry import MODELS, TRANSFORMS, DefaultScope, init_default_scope
 from PIL import Image
 from torch import nn
 
@@ -65,7 +65,8 @@ class Model:
             UserError: the config has none.
         """
         if self.task in DENSE:
-            return Compose([step for step in test_pipeline(self.cfg)[1:] if type_name(step) != 'LoadAnnotations'])
+            with DefaultScope.overwrite_default_scope(self.cfg.default_scope):  # perhaps another model's by now
+                return Compose([step for step in test_pipeline(self.cfg)[1:] if type_name(step) != 'LoadAnnotations'])
         from timm.data import create_transform
         if self.task == 'classification':
             settings = self.cfg.test_dataloader.dataset.transform
@@ -94,10 +95,11 @@ class Model:
         if by_window and set(test_pipeline(self.cfg)[0]) <= {'type', 'backend_args'}:
             with suppress(ImportError, ValueError):
                 return RasterImage(path)
-        reader = TRANSFORMS.build(test_pipeline(self.cfg)[0]) if self.task in DENSE else None
-        lost = None
+        with DefaultScope.overwrite_default_scope(self.cfg.get('default_scope')):
+            reader = TRANSFORMS.build(test_pipeline(self.cfg)[0]) if self.task in DENSE else None
+        lost = ''
         with suppress(Exception):  # mmcv reads formats that Pillow does not
-            lost = explain_loss(read_header(path), reader, path)
+            lost, _ = explain_loss(read_header(path), reader, path)
         if lost:
             raise UserError(f'{path} cannot be read as an image of this model: {lost}.')
         try:
