@@ -3,6 +3,7 @@ import argparse
 import importlib.util
 import re
 import shlex
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -116,3 +117,11 @@ def test_commands_are_accepted():
                     pytest.fail(f'{document}: {span}')
                 commands += 1
     assert commands > 50
+
+
+def test_the_list_of_mistakes_fits_the_project():
+    """`make faults` takes long; each of its texts must be in its file once, and each test must exist."""
+    for fault in tomllib.loads((ROOT / 'tests/faults.toml').read_text())['fault']:
+        file, _, name = fault['test'].partition('::')
+        assert (ROOT / fault['file']).read_text().count(fault['old']) == 1, fault
+        assert f'def {name}' in (ROOT / file).read_text(), fault

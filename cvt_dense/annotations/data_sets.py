@@ -84,6 +84,8 @@ def check_annotations(cfg: Config, stages: Sequence[str]) -> dict[str, Annotatio
             if type_name(node) == 'CocoDataset':
                 number, reasons = _losses(readings[path], path, node, stage == 'train')
                 lines += [f'{path}: of {node["ann_file"]!r}, {reason}.' for reason in reasons]
+                if stage == 'test' and readings[path].renumbered:
+                    lines.append(f'{path}: in results that are written, category ids are {readings[path].renumbered}.')
                 learnt, objects, images = learnt + number, objects | theirs, images | readings[path].images.keys()
             elif not node.get('format_only') and {one for one in theirs if one[0] in images} != objects:
                 # An evaluator's file may have more images.

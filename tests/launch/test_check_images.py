@@ -111,7 +111,7 @@ REFUSED = dict(
 
 
 @pytest.mark.parametrize('name', REFUSED)
-def test_refused(tmp_path, name):
+def test_images_that_would_mislead_are_refused(tmp_path, name):
     files, lines, named = REFUSED[name]
     write(tmp_path, **files)
     with pytest.raises(UserError, match=named):
