@@ -204,6 +204,7 @@ def test_traced_with_gradients_as_without():
         torch.testing.assert_close(output, expected)
 
 
+@pytest.mark.slow
 def test_compiled_for_each_size_of_images():
     graphs = []
 
