@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import Any
 from xml.etree import ElementTree
@@ -49,21 +48,6 @@ class Data:
     background: bool = True  # whether pixels without an object are background, not unlabelled
     notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, found: coco.Annotations, file: Path) -> None:
-        """Add what was read; each of its images has its ``path`` and ``split``, or was not found."""
-        names = {one['id']: one['name'] for one in found.content['categories']}
-        self.classes += [name for name in names.values() if name not in self.classes]
-        samples = {one['id']: Sample(one['path'], one['split'], one['width'], one['height'])
-                   for one in found.content['images'] if 'path' in one}
-        for reason, ids in found.counts.items():
-            self.notes[f'annotations {reason}'] += [f'{name} of {file}' for name in ids]
-        for one in found.content['annotations']:
-            if one['image_id'] in samples:
-                samples[one['image_id']].objects.append(dict(
-                    {key: one[key] for key in ('bbox', 'area', 'iscrowd', 'segmentation') if one.get(key) is not None},
-                    category_id=self.classes.index(names[one['category_id']])))
-        self.samples += samples.values()
-
     def add_detections(self, sample: Sample, detections: sv.Detections) -> None:
         """Add predicted objects, without those that lie outside of the image."""
         boxes = detections.xyxy.clip(0, [sample.width, sample.height] * 2)
@@ -73,9 +57,8 @@ class Data:
     def add_label_map(self, sample: Sample, pixels: np.ndarray) -> None:
         """Add one object for each class of a label map (H, W), without the pixels that are ``IGNORED``."""
         for value in np.unique(pixels[pixels != IGNORED]).tolist():
-            mask = encode(pixels == value)
-            sample.objects.append(dict(category_id=value, bbox=coco_mask.toBbox(mask).tolist(), iscrowd=0,
-                                       segmentation=mask, area=float(coco_mask.area(mask))))
+            mask, label = (pixels == value)[None], np.array([value])
+            self.add_detections(sample, sv.Detections(sv.mask_to_xyxy(mask, 'exclusive'), mask, class_id=label))
 
 
 class Images:
@@ -112,8 +95,7 @@ class Images:
             return None
         image = found[common.index(max(common))]
         if common.count(max(common)) > 1 or self.files[image] not in (None, file):
-            raise ValueError(f'it may mean one of {list(map(str, found))}, or {self.files[image]} describes that image '
-                             'too; give each image another name and one annotation file')
+            raise ValueError(f'it may mean one of {list(map(str, found))}, or {self.files[image]} describes one too')
         self.files[image] = file
         return image
 
@@ -129,10 +111,8 @@ def naming(path: Path) -> Iterator[None]:
     """Raise ``ValueError`` with the name of a file whose content cannot be read."""
     try:
         yield
-    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, OSError, yaml.YAMLError,
-            Image.DecompressionBombError) as error:
-        why = f'there is no {error}' if isinstance(error, KeyError) else error
-        raise ValueError(f'{path} cannot be read: {why}') from error
+    except Exception as error:  # parsers raise many types for broken files
+        raise ValueError(f'{path} cannot be read: {"no " * isinstance(error, KeyError)}{error}') from error
 
 
 def split_name(path: Path) -> str:
@@ -152,10 +132,9 @@ def encode(mask: np.ndarray) -> dict[str, Any]:
 
 def as_coco(detection: sv.Detections) -> dict[str, Any]:
     """Return box and mask of a detection as COCO has them."""
-    (x, y, w, h), mask = sv.xyxy_to_xywh(detection.xyxy)[0].tolist(), detection.mask
-    found = dict(bbox=[x, y, w, h], area=w * h)
-    return found if mask is None or not mask.any() else dict(
-        found, segmentation=encode(mask[0]), area=float(mask.sum()))
+    box, mask = sv.xyxy_to_xywh(detection.xyxy)[0].tolist(), detection.mask
+    return dict(bbox=box, area=box[2] * box[3]) if mask is None or not mask.any() else dict(
+        bbox=box, area=float(mask.sum()), segmentation=encode(mask[0]))
 
 
 def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
@@ -173,8 +152,7 @@ def open_image(path: Path, split: str, *given: str | float | None) -> dict[str, 
         width, height = upright_size(image)
     given = tuple(int(side or 0) for side in given)
     if given and all(given) and given != (width, height):
-        raise ValueError(f'it gives {path.name} {given[0]}x{given[1]} pixels, but upright (EXIF applied) it has '
-                         f'{width}x{height}; correct the file, or restore the image')
+        raise ValueError(f'it gives {path.name} the size {given}, but upright (EXIF applied) it has {width, height}')
     return dict(id=str(path), file_name=str(path), path=path, split=split, width=width, height=height)
 
 
@@ -185,12 +163,11 @@ def files_of(src: Path, *suffixes: str) -> list[Path]:
 
 # -- readers: each yields the content of an annotation file, or of all -------------------------------
 
-Content = Iterator[tuple[Path, coco.Annotations]]
 Objects = Callable[[tuple[int, int]], Iterator[tuple[str, str, sv.Detections, int]]]  # label, place, object, iscrowd
 
 
 def _read_each(src: Path, data: Data, suffix: str, parse: Callable[[Path], tuple[list[str], tuple, Objects]],
-               splits: dict[Path | str, str] | None = None, classes: Sequence[str] = ()) -> Content:
+               splits: dict[Path | str, str] | None = None, classes: Sequence[str] = ()) -> Iterator[tuple]:
     """Read an annotation file for each image.
 
     Args:
@@ -218,17 +195,15 @@ def _read_each(src: Path, data: Data, suffix: str, parse: Callable[[Path], tuple
     for file in files_of(src, suffix):
         with naming(file):
             names, *parsed = parse(file)
-            image = available.take(next((name for name in names if name in available.named), names[-1]), file)
-            if image is not None:
+            if image := available.take(next((name for name in names if name in available.named), names[-1]), file):
                 add(image, *parsed)
     for image in available.rest('images without annotations have no objects'):
         add(image, (), lambda size: iter(()))
-    classes = classes or sorted({one['category_id'] for one in objects})
     yield src, coco.Annotations(dict(images=images, annotations=objects, categories=[
-        dict(id=name, name=name) for name in classes]))
+        dict(id=name, name=name) for name in classes or sorted({one['category_id'] for one in objects})]))
 
 
-def read_yolo(src: Path, data: Data) -> Content:
+def read_yolo(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
     """Read ``data.yaml``, and one text file per image, in ``labels`` for images in ``images``.
 
     ``data.yaml`` has ``names``, and may have folders or lists of images as ``train``, ``val`` and ``test``.
@@ -246,27 +221,26 @@ def read_yolo(src: Path, data: Data) -> Content:
                              'numbers from 0, such as [car, "7"]')
         splits = _yolo_splits(src, content)
         keypoints = int(np.prod(content.get('kpt_shape', 0)))
-    if keypoints:
-        data.notes['keypoints were left out'].append(str(files[0]))
-    return _read_each(src, data, '.txt', partial(_parse_yolo, src, classes, keypoints), splits, classes)
+    data.notes['keypoints were left out'] += [str(files[0])] * bool(keypoints)
+    return _read_each(src, data, '.txt', lambda path: _parse_yolo(src, classes, keypoints, path), splits, classes)
 
 
 def _yolo_splits(src: Path, content: dict[str, Any]) -> dict[Path | str, str]:
     """Return the split of each image that ``data.yaml`` names."""
     splits: dict[Path | str, str] = {}
     for part in SPLITS:
-        entries = content.get(part) or []
-        for entry in [entries] if isinstance(entries, str) else entries:
+        for entry in map(str, np.atleast_1d(content.get(part) or [])):
             # As for Ultralytics, folders may be written as from a folder beside the file's.
             places = [Path(os.path.normpath(src / path)) for path in (
                 f'{content.get("path") or "."}/{entry}', entry, re.sub(r'^(\.\./)+', '', entry))]
-            place = next((path for path in places if path.exists() and path.is_relative_to(src)), None)
-            if place is None:
-                raise ValueError(f'{part}: {entry!r} does not exist in {src}; correct it, or remove it')
+            place = next((path for path in places if path.exists() and path.is_relative_to(src)), places[-1])
             lines = place.read_text(encoding='utf-8-sig').splitlines() if place.is_file() else []
-            for image in [place.parent / line.strip() for line in lines if line.strip()] or images_below(place):
-                if splits.setdefault(Path(os.path.normpath(image)), part) != part or not os.path.isfile(image):
-                    raise ValueError(f'{part}: {image} does not exist, or is in another split too')
+            found = [place.parent / line.strip() for line in lines if line.strip()] or list(images_below(place))
+            if not found and part != 'test':  # which Roboflow always names
+                raise ValueError(f'{part}: {entry!r} holds no image in {src}; correct it, or remove it')
+            for image in (Path(os.path.normpath(path)) for path in found):
+                if splits.setdefault(image, part) != part or not (image.is_file() and image.is_relative_to(src)):
+                    raise ValueError(f'{part}: {image} is not in {src}, or is in another split too')
     return splits
 
 
@@ -275,9 +249,8 @@ def _parse_yolo(src: Path, classes: list[str], keypoints: int, path: Path) -> tu
     allowed = (4, 4 + keypoints) if keypoints else (4, 5, *range(6, 10**5, 2))  # 5: with a confidence
 
     def objects(size: tuple[int, int]) -> Iterator[tuple[str, str, sv.Detections, int]]:
-        for number, line in enumerate(path.read_text(encoding='utf-8-sig').splitlines(), 1):
-            if not line.strip():
-                continue
+        lines = enumerate(path.read_text(encoding='utf-8-sig').splitlines(), 1)
+        for number, line in ((number, line) for number, line in lines if line.strip()):
             with naming(f'line {number}, {line!r},'):
                 label, *numbers = map(float, line.split())
                 if label not in range(len(classes)) or len(numbers) not in allowed or not coco.finite(numbers):
@@ -289,7 +262,7 @@ def _parse_yolo(src: Path, classes: list[str], keypoints: int, path: Path) -> tu
     return [f'{src}{before}/images/{after}' if inside else str(path.with_suffix(''))], (), objects
 
 
-def read_voc(src: Path, data: Data) -> Content:
+def read_voc(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
     """Read an XML file for each image, and ``ImageSets/Main/{train,val,test,trainval}.txt`` if they exist."""
     splits: dict[Path | str, str] = {}
     lists = [path for path in files_of(src, '.txt') if path.parts[-3:-1] == ('ImageSets', 'Main')]
@@ -312,9 +285,9 @@ def _parse_voc(path: Path) -> tuple[list[str], tuple, Objects]:
     return [name, path.stem], (root.findtext('size/width'), root.findtext('size/height')), objects
 
 
-def read_labelme(src: Path, data: Data) -> Content:
+def read_labelme(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
     """Read JSON files, each of which names its image as ``imagePath``; the shapes of one group are one object."""
-    return _read_each(src, data, '.json', partial(_parse_labelme, data))
+    return _read_each(src, data, '.json', lambda path: _parse_labelme(data, path))
 
 
 def _parse_labelme(data: Data, path: Path) -> tuple[list[str], tuple, Objects]:
@@ -322,7 +295,7 @@ def _parse_labelme(data: Data, path: Path) -> tuple[list[str], tuple, Objects]:
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for number, shape in enumerate(content['shapes'], 1):
         if not isinstance(shape['label'], str) or not all(map(coco.finite, shape['points'])):
-            raise ValueError(f'shape {number}: the label is no text, or the points {shape["points"]} are not finite')
+            raise ValueError(f'shape {number} has no text as its label, or no finite points')
         if shape['shape_type'] in labelme.SUPPORTED_SHAPE_TYPES:
             group = shape.get('group_id')
             groups[shape['label'], f'shape {number}' if group is None else f'group {group}'].append(shape)
@@ -338,7 +311,7 @@ def _parse_labelme(data: Data, path: Path) -> tuple[list[str], tuple, Objects]:
     return [name], (content.get('imageWidth'), content.get('imageHeight')), objects
 
 
-def read_coco(src: Path, data: Data) -> Content:
+def read_coco(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
     """Read JSON files in COCO's format, whose images may be in any folder."""
     available = Images(src, data.notes)
     for file in files_of(src, '.json'):
@@ -350,8 +323,7 @@ def read_coco(src: Path, data: Data) -> Content:
             found = coco.Annotations(content)
             found.use_classes([one['name'] for one in content['categories']])
             for image in content['images']:
-                path = available.take(image['file_name'], file)
-                if path is not None:
+                if path := available.take(image['file_name'], file):
                     part = split_name(file.relative_to(src) / 'file')
                     image |= open_image(path, part, image['width'], image['height']) | dict(id=image['id'])
         data.notes['keypoints were left out'] += [str(file) for one in content['annotations'] if one.get('keypoints')]
@@ -359,8 +331,7 @@ def read_coco(src: Path, data: Data) -> Content:
     available.rest('images that no annotation file names were left out')
 
 
-READERS: dict[str, Callable[[Path, Data], Content]] = dict(
-    yolo=read_yolo, voc=read_voc, labelme=read_labelme, coco=read_coco)
+READERS = dict(yolo=read_yolo, voc=read_voc, labelme=read_labelme, coco=read_coco)
 
 
 def read(src: Path, source: str) -> Data:
@@ -375,28 +346,26 @@ def read(src: Path, source: str) -> Data:
         ValueError: a file cannot be read, or has two meanings.
     """
     data = Data()
-    for file, found in READERS[source](src, data):
-        data.add(found, file)
+    for file, found in READERS[source](Path(os.path.normpath(src)), data):
+        names = {one['id']: one['name'] for one in found.content['categories']}
+        data.classes += [name for name in names.values() if name not in data.classes]
+        samples = {one['id']: Sample(one['path'], one['split'], one['width'], one['height'])
+                   for one in found.content['images'] if 'path' in one}
+        data.samples += samples.values()
+        for reason, ids in found.counts.items():
+            data.notes[f'annotations {reason}'] += [f'{name} of {file}' for name in ids]
+        for one in found.content['annotations']:
+            if one['image_id'] in samples:
+                samples[one['image_id']].objects.append(dict(
+                    {key: one[key] for key in ('bbox', 'area', 'iscrowd', 'segmentation') if one.get(key) is not None},
+                    category_id=data.classes.index(names[one['category_id']])))
     if not any(sample.objects for sample in data.samples):
-        raise FileNotFoundError(f'{src} holds no annotated image in the format {source!r} '
-                                f'({len(data.samples)} images were found).')
+        raise FileNotFoundError(f'{src} holds no annotated image in the format {source!r}.')
     data.samples.sort(key=lambda sample: str(sample.path))
     return data
 
 
 # -- splits ----------------------------------------------------------------------------------------
-
-
-def group_by_name(samples: Sequence[Sample], pattern: str | None) -> list[list[Sample]]:
-    """Return groups of the samples whose names match ``pattern`` with the same text, or the same first group of it.
-
-    A sample whose name does not match is a group of its own.
-    """
-    groups = defaultdict(list)
-    for sample in samples:
-        match = pattern and re.search(pattern, sample.path.name)
-        groups[match[min(match.re.groups, 1)] if match else str(sample.path)].append(sample)
-    return [groups[key] for key in sorted(groups)]
 
 
 def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | None = None) -> None:
@@ -406,34 +375,35 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
         data: changed in place.
         fractions: the fractions of 'train', 'val' and 'test', with the sum 1.
         seed: seed of the random numbers.
-        group: pattern of :func:`group_by_name`, whose groups stay together.
+        group: pattern; samples whose names match it with the same text, or first group of it, stay together.
 
     Raises:
         ValueError: wrong fractions, or a part without an image.
     """
     if not 2 <= len(fractions) <= 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ValueError(f'fractions {list(fractions)}: allowed are two or three positive numbers with the sum 1.')
-    groups = group_by_name(data.samples, group)
+    named: dict[str, list[Sample]] = defaultdict(list)
+    for sample in data.samples:
+        match = group and re.search(group, sample.path.name)
+        named[match[min(match.re.groups, 1)] if match else str(sample.path)].append(sample)
+    groups = [named[name] for name in sorted(named)]
     random.Random(seed).shuffle(groups)
     counts = [Counter(one['category_id'] for sample in members for one in sample.objects) for members in groups]
     total = sum(counts, Counter())
     wanted = [Counter({label: number * fraction for label, number in total.items()}) for fraction in fractions]
     room = [fraction * len(data.samples) for fraction in fractions]
     rarest = [min(found, key=lambda label: (total[label], label), default=-1) for found in counts]
-    for i in sorted(range(len(groups)), key=lambda i: (total[rarest[i]] or len(data.samples) * 1e9, rarest[i],
-                                                       -counts[i][rarest[i]])):
+    for i in sorted(range(len(groups)), key=lambda i: (total[rarest[i]] or 1e18, rarest[i], -counts[i][rarest[i]])):
         part = max(range(len(fractions)), key=lambda part: (wanted[part][rarest[i]], room[part]))
         wanted[part].subtract(counts[i])
         room[part] -= len(groups[i])
         for sample in groups[i]:
             sample.split = SPLITS[part]
     for name, fraction in zip(SPLITS, fractions):
-        samples = [sample for sample in data.samples if sample.split == name]
-        if not samples:
-            raise ValueError(f'{name} gets no image, because {fraction:g} of {len(groups)} groups of images is too '
-                             'little: give it a larger fraction, or smaller groups.')
-        present = {one['category_id'] for sample in samples for one in sample.objects}
-        for label in sorted(set(total) - present):
+        parts = [sample.objects for sample in data.samples if sample.split == name]
+        if not parts:
+            raise ValueError(f'{name} gets no image: {fraction:g} of {len(groups)} groups of images is too little.')
+        for label in sorted(total.keys() - {one['category_id'] for objects in parts for one in objects}):
             data.notes[f'{name} has no object of a class'].append(data.classes[label])
 
 
@@ -447,13 +417,11 @@ def check(data: Data, target: str) -> None:
         ValueError: two images of a split would get the same name, or label maps cannot hold as many classes.
     """
     if target == 'masks' and len(data.classes) >= IGNORED:
-        raise ValueError(f'{len(data.classes)} classes do not fit into 8-bit label maps, which have {IGNORED} with '
-                         'the background.')
-    named: dict[tuple[str, str], Sample] = {}
-    for sample in data.samples:
-        other = named.setdefault((sample.split, sample.path.stem), sample)
-        if other is not sample:
-            raise ValueError(f'{other.path} and {sample.path} would get one name in one split: rename one.')
+        raise ValueError(f'{len(data.classes)} classes and the background are more than {IGNORED}, of label maps.')
+    names = Counter((sample.split, sample.path.stem) for sample in data.samples)
+    twice = [str(sample.path) for sample in data.samples if names[sample.split, sample.path.stem] > 1]
+    if twice:
+        raise ValueError(f'{twice[:4]} would get one name in one split: rename one.')
 
 
 def write(data: Data, dst: Path, target: str) -> None:
@@ -479,14 +447,14 @@ def write(data: Data, dst: Path, target: str) -> None:
 
 
 def _write_coco(data: Data, dst: Path) -> None:
-    categories = [dict(id=i, name=name) for i, name in enumerate(data.classes, 1)]
     for part in dict.fromkeys(sample.split for sample in data.samples):
-        images, annotations = [], []
+        content = dict(images=[], annotations=[], categories=[
+            dict(id=i, name=name) for i, name in enumerate(data.classes, 1)])
         for i, sample in enumerate((sample for sample in data.samples if sample.split == part), 1):
-            images.append(dict(id=i, file_name=sample.path.name, width=sample.width, height=sample.height))
-            annotations += [dict(one, id=len(annotations) + number, image_id=i, category_id=one['category_id'] + 1)
-                            for number, one in enumerate(sample.objects, 1)]
-        content = dict(images=images, annotations=annotations, categories=categories)
+            content['images'].append(dict(id=i, file_name=sample.path.name, width=sample.width, height=sample.height))
+            for one in sample.objects:
+                content['annotations'].append(dict(one, id=len(content['annotations']) + 1, image_id=i,
+                                                   category_id=one['category_id'] + 1))
         write_atomically(dst / 'annotations' / f'{part}.json', json.dumps(content))
 
 
@@ -501,17 +469,16 @@ def _write_masks(data: Data, dst: Path) -> None:
         for one in sorted(sample.objects, key=lambda one: -one['area']):  # small ones in front
             if not one.get('segmentation'):
                 data.notes['objects with a box alone were drawn as rectangles'].append(str(sample.path))
-            mask = coco_mask.decode(rle(one, sample)).astype(bool)
-            label_map[mask] = one['category_id']
+            label_map[coco_mask.decode(rle(one, sample)) > 0] = one['category_id']
         (dst / 'labels' / sample.split).mkdir(parents=True, exist_ok=True)
         Image.fromarray(label_map).save(dst / 'labels' / sample.split / f'{sample.path.stem}.png')
     (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in data.classes), encoding='utf-8')
 
 
 def _write_yolo(data: Data, dst: Path) -> None:
-    splits = {sample.split: f'images/{sample.split}' for sample in data.samples}
-    write_atomically(dst / 'data.yaml', yaml.safe_dump(
-        dict(splits, names=dict(enumerate(data.classes))), sort_keys=False, allow_unicode=True))
+    content = {sample.split: f'images/{sample.split}' for sample in data.samples}
+    content['names'] = dict(enumerate(data.classes))
+    write_atomically(dst / 'data.yaml', yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
     for sample in data.samples:
         lines = []
         for one in sample.objects:
@@ -525,9 +492,8 @@ def _write_yolo(data: Data, dst: Path) -> None:
 
 def _detection(one: dict[str, Any], sample: Sample) -> sv.Detections:
     """Return one object as supervision's writers take it."""
-    x, y, w, h = one['bbox']
     mask = coco_mask.decode(rle(one, sample)).astype(bool)[None] if one.get('segmentation') else None
-    return sv.Detections(np.array([[x, y, x + w, y + h]]), mask, class_id=np.array([one['category_id']]))
+    return sv.Detections(sv.xywh_to_xyxy(np.array([one['bbox']])), mask, class_id=np.array([one['category_id']]))
 
 
 def _write_labelme(data: Data, dst: Path) -> None:

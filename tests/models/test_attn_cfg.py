@@ -50,7 +50,7 @@ def test_types_of_stages_and_blocks(attn_cfg, expected):
     ([WINDOWS, None], 'attn_cfg'), ([None, [WINDOWS], None], 'attn_cfg of a stage'),
     (dict(type='cvt_dense.Nothing'), 'cvt_dense.Nothing'), (WINDOWS | dict(window_size=7), 'window_size=7'),
     (LINEAR | CPB, 'rel_pos_cfg'), (dict(num_heads=1), 'num_heads')], ids=str)  # a key of arch has one place
-def test_wrong_values(attn_cfg, setting):
+def test_wrong_settings_are_named(attn_cfg, setting):
     with pytest.raises((ValueError, KeyError, TypeError), match=setting):
         CvT(ARCH, attn_cfg=attn_cfg)
 
@@ -100,6 +100,7 @@ def test_runs_in_other_precisions(options, dtype):
         assert (a.float() - b).abs().mean() < (1e-5 if dtype == torch.float64 else 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('options', [OPTIONS['together'], OPTIONS['linear']], ids=['together', 'linear'])
 def test_onnx_equals_eager(options, tmp_path):
     onnxruntime = pytest.importorskip('onnxruntime')
