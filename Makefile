@@ -1,6 +1,8 @@
 # Commands, each of which first makes what it needs (tools/setup.sh):
 #   make demo    the main job on a generated data set
 #   make test    the test suite
+#   make quick   the tests that are not slow, in two minutes on two cores
+#   make faults  whether the tests notice each mistake of tests/faults.toml, in about an hour
 #   make lint    the rules of pyproject.toml's [tool.ruff], and spelling
 #   make docs    the documentation, as docs/_build/index.html
 # STACK=upstream does the same with upstream's mm packages, in .venv-upstream.
@@ -22,7 +24,7 @@ CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 WORKERS := $(shell n=$$(($(CORES) + 1)); [ $$n -gt 8 ] && n=8; echo $$n)
 THREADS := $(shell n=$$(($(CORES) / $(WORKERS))); [ $$n -lt 1 ] && n=1; echo $$n)
 
-.PHONY: setup demo test lint docs
+.PHONY: setup demo test quick faults lint docs
 
 setup:
 	@VENV='$(VENV)' REQUIREMENTS='$(REQUIREMENTS)' OPS='$(OPS)' bash tools/setup.sh
@@ -32,6 +34,12 @@ demo: setup
 
 test: setup
 	OMP_NUM_THREADS=$(THREADS) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile
+
+quick: setup
+	OMP_NUM_THREADS=$(THREADS) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile -m 'not slow'
+
+faults: setup
+	$(VENV)/bin/python tests/faults.py
 
 lint: setup
 	$(VENV)/bin/python -m ruff check .

@@ -1,5 +1,5 @@
 # RetinaNet, on your own data in COCO format: boxes, in one stage. Edit these lines; the rest follows.
-classes = ('cat', 'dog')  # as in the annotation files' "categories", in their order; one class: ('cat', )
+classes = ('cat', 'dog')  # names of the annotation files' "categories"; one class: ('cat', )
 data_root = 'data/mine/'
 train_ann, train_images = 'annotations/train.json', 'train/'
 val_ann, val_images = 'annotations/val.json', 'val/'

@@ -116,7 +116,10 @@ def read_header(path: str | Path) -> Header:
             bits = re.search(r'^[^P].*;(\d+)', tile) if isinstance(tile, str) else None  # a palette's stay as they are
             stored = f'uint{bits[1]}' if bits else 'uint1' if image.mode == '1' else 'uint8'
             layout = 'alpha' if image.mode in ('LA', 'RGBA') else ''
-            return Header(image.format, image.size, read_orientation(image), stored, len(image.getbands()), layout)
+            # Pillow decodes a whole PNG that has no EXIF, to look behind its pixels.
+            plain = image.format == 'PNG' and not {'exif', 'Raw profile type exif'} & image.info.keys()
+            orientation = 1 if plain else read_orientation(image)
+            return Header(image.format, image.size, orientation, stored, len(image.getbands()), layout)
 
 
 def _read_tiff(file: Any, start: bytes) -> Header:
@@ -135,6 +138,7 @@ def _read_tiff(file: Any, start: bytes) -> Header:
     if channels > (3 if colours == 2 else 1) and colours in (0, 1, 2):
         layout = 'bands' if colours < 2 else 'alpha' if extra else 'extra'
     kinds = {1: 'uint', 2: 'int', 3: 'float'}
+    bits = 8 if colours == 3 else bits  # a palette's
     return Header('TIFF', (width, height), orientation, f'{kinds.get(kind, "complex")}{bits}', channels, layout)
 
 
@@ -192,35 +196,43 @@ def _scale_to_8_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray((pixels / 257).round().astype(np.uint8))
 
 
-def explain_loss(header: Header, reader: Any = None, *paths: str | Path) -> str | None:
-    """Return what a reader loses of the files with a header, and how to keep it; None: nothing.
+def turns(reader: Any) -> bool:
+    """Return whether a transform that loads images turns them as EXIF says; None: :func:`open_image`."""
+    kind = getattr(reader, 'color_type', 'color')
+    return kind in ('color', 'grayscale') and getattr(reader, 'imdecode_backend', '') != 'tifffile'
+
+
+def explain_loss(header: Header, reader: Any = None, *paths: str | Path) -> tuple[str, str]:
+    """Return what a reader loses of the files with a header.
 
     Args:
         header: of an image file.
         reader: a transform of mmcv or MMSegmentation that loads images; None: :func:`open_image`.
         paths: some of the files, whose highest value is looked up where they have 16 bits.
+
+    Returns:
+        Why they cannot be read as they are, with the setting that can; and what of them is read. Both may be ''.
     """
     decoder = 'open_image' if reader is None else getattr(reader, 'imdecode_backend', None) or 'cv2'
     if header.format == 'NPY' or getattr(reader, 'color_type', 'color') == 'unchanged' or decoder == 'tifffile':
-        return None
+        return '', ''
     advice = 'Save 8 bits, or 16 bits without a sign' if reader is None else RAW_READER
-    pixels = f'it holds {header.channels} channel{"s" * (header.channels > 1)} of {header.dtype}'
-    if not header.dtype.startswith('uint') or header.bits > 16 or header.bits > 8 and decoder == 'pillow':
-        return f'{pixels}, which 8 bits cannot hold. {advice}'
-    if header.layout == 'pages':
-        return f'{pixels} on several pages, of which only the first would be read. Save one page'
-    if header.layout == 'bands':
-        return f'{pixels}, of which only the first would be read. {advice}'
+    pixels = f'{header.channels} channel{"s" * (header.channels > 1)} of {header.dtype}'
+    wide = not header.dtype.startswith('uint') or header.bits > 16 or header.bits > 8 and decoder == 'pillow'
+    if wide and (reader or header.channels > 1):  # open_image judges single channels by their values
+        return f'8 bits cannot hold {pixels}. {advice}', ''
+    if header.layout in ('pages', 'bands'):
+        return f'only the first of {pixels} would be read. {advice}', ''
     if header.layout == 'alpha' and header.format == 'TIFF' and decoder == 'cv2':
-        return (f"{pixels}, and OpenCV multiplies the colours by the fourth. imdecode_backend='pillow' of "
-                f'LoadImageFromFile reads the colours alone; {advice}')
+        return (f'of {pixels} OpenCV multiplies the colours by the fourth. LoadImageFromFile with '
+                f"imdecode_backend='pillow' reads the colours alone; {advice}"), ''
     if header.format == 'GIF' and decoder == 'cv2':
-        return "OpenCV reads no GIF. Save another format, or set imdecode_backend='pillow' of LoadImageFromFile"
+        return "OpenCV reads no GIF. Save another format, or give LoadImageFromFile imdecode_backend='pillow'", ''
     if header.bits > 8 and paths:
         import cv2  # its import takes a tenth of a second
         arrays = (cv2.imread(str(path), cv2.IMREAD_UNCHANGED) for path in paths)
         highest = max((int(array.max()) for array in arrays if array is not None), default=WHITE)
         if highest < (WHITE if len(paths) > 1 else DARK):
-            return (f'{pixels} up to {highest}, which would be read as 0 to {highest >> 8} of 255. Scale them to '
-                    f'65535. {advice}')
-    return None
+            return f'{pixels} up to {highest} would be read as 0 to {highest >> 8}. Scale them to 65535. {advice}', ''
+    taken = 'the colours' if header.layout else 'the upper 8 bits'
+    return '', f'of {pixels} {taken} are read' * bool(header.layout or header.bits > 8)

@@ -75,6 +75,7 @@ class Annotations:
         total: number of annotations in the file.
         images: the images by id.
         classes: names of the learnt categories by id, from :meth:`use_classes` on.
+        renumbered: the categories' ids by those in the file, if :meth:`use_classes` has changed them.
         counts: ids of the annotations that are changed or left out, by the reason.
 
     Raises:
@@ -84,9 +85,9 @@ class Annotations:
     def __init__(self, content: Any, folder: str | None = None):
         if not isinstance(content, dict):
             raise ValueError('it is no object with "images", "annotations" and "categories"')
-        self.content, self.changed, self.classes = content, False, {}
+        self.content, self.changed, self.classes, self.renumbered = content, False, {}, {}
         self.counts: dict[str, list[Any]] = defaultdict(list)
-        self.total = len(content.setdefault('annotations', []))  # COCO's files of test images have none
+        content.setdefault('annotations', [])  # COCO's files of test images have none
         for place, fields in FIELDS.items():
             _check_fields(place, content.get(place), fields)
         for place, key in (('images', 'image_id'), ('categories', 'category_id')):
@@ -94,7 +95,10 @@ class Annotations:
             if {*map(type, ids)} > {str}:
                 text = next(value for value in ids if isinstance(value, str))
                 raise ValueError(f'"id" of "{place}" and {key} are numbers and texts such as {text!r}; write one kind')
-        self.images = {one['id']: one for one in content['images']}
+        self.images, self.total = {one['id']: one for one in content['images']}, len(content['annotations'])
+        for one in content['images']:
+            if isinstance(one['width'], float) or isinstance(one['height'], float):
+                self.change(one, width=int(one['width']), height=int(one['height']))
         self._spell_file_names(folder)
         self._keep_objects()
         self._cut_boxes()
@@ -201,7 +205,7 @@ class Annotations:
         ordered = sorted(categories, key=lambda one: one['id'])
         if [one['name'] for one in ordered if one['name'] in rank] != list(classes):
             ordered = sorted(categories, key=lambda one: rank.get(one['name'], len(rank)))
-            new = {one['id']: number for number, one in enumerate(ordered, 1)}
+            self.renumbered = new = {one['id']: number for number, one in enumerate(ordered, 1)}
             for key, entries in (('id', ordered), ('category_id', self.content['annotations'])):
                 for one in entries:
                     self.change(one, **{key: new[one[key]]})

@@ -57,9 +57,8 @@ class Data:
     def add_label_map(self, sample: Sample, pixels: np.ndarray) -> None:
         """Add one object for each class of a label map (H, W), without the pixels that are ``IGNORED``."""
         for value in np.unique(pixels[pixels != IGNORED]).tolist():
-            mask = (pixels == value)[None]
-            shape = as_coco(sv.Detections(sv.mask_to_xyxy(mask), mask))
-            sample.objects.append(dict(shape, category_id=value, iscrowd=0))
+            mask, label = (pixels == value)[None], np.array([value])
+            self.add_detections(sample, sv.Detections(sv.mask_to_xyxy(mask, 'exclusive'), mask, class_id=label))
 
 
 class Images:
@@ -234,13 +233,14 @@ def _yolo_splits(src: Path, content: dict[str, Any]) -> dict[Path | str, str]:
             # As for Ultralytics, folders may be written as from a folder beside the file's.
             places = [Path(os.path.normpath(src / path)) for path in (
                 f'{content.get("path") or "."}/{entry}', entry, re.sub(r'^(\.\./)+', '', entry))]
-            place = next((path for path in places if path.exists() and path.is_relative_to(src)), None)
-            if place is None:
-                raise ValueError(f'{part}: {entry!r} does not exist in {src}; correct it, or remove it')
+            place = next((path for path in places if path.exists() and path.is_relative_to(src)), places[-1])
             lines = place.read_text(encoding='utf-8-sig').splitlines() if place.is_file() else []
-            for image in [place.parent / line.strip() for line in lines if line.strip()] or images_below(place):
-                if splits.setdefault(Path(os.path.normpath(image)), part) != part or not os.path.isfile(image):
-                    raise ValueError(f'{part}: {image} does not exist, or is in another split too')
+            found = [place.parent / line.strip() for line in lines if line.strip()] or list(images_below(place))
+            if not found and part != 'test':  # which Roboflow always names
+                raise ValueError(f'{part}: {entry!r} holds no image in {src}; correct it, or remove it')
+            for image in (Path(os.path.normpath(path)) for path in found):
+                if splits.setdefault(image, part) != part or not (image.is_file() and image.is_relative_to(src)):
+                    raise ValueError(f'{part}: {image} is not in {src}, or is in another split too')
     return splits
 
 

@@ -64,7 +64,8 @@ def test_values_without_a_meaning(tmp_path, place, key, value):
         coco.read(tmp_path / 'a.json')
 
 
-@pytest.mark.parametrize('content', ['[]', '{', '{"images": []}', '{"images": [1], "categories": []}', '7', ''])
+@pytest.mark.parametrize('content', ['[]', '{', '{"images": []}', '{"images": [1], "categories": []}',
+                                     '{"images": [], "categories": [], "annotations": null}', '7', ''])
 def test_what_is_no_coco_file(tmp_path, content):
     (tmp_path / 'a.json').write_text(content)
     with pytest.raises(ValueError, match=r'a\.json'):
@@ -119,9 +120,11 @@ def test_what_is_right_stays_as_it_is(values):
 
 def test_missing_keys_with_one_meaning():
     content = make_content()
+    content['images'][0]['width'] = float(WIDTH)  # which pycocotools does not take
     for key in ('area', 'iscrowd', 'segmentation'):
         content['annotations'][0].pop(key)
     found = coco.Annotations(content)
+    assert repr(found.content['images'][0]['width']) == str(WIDTH)
     assert (found.content['annotations'][0]['area'], found.content['annotations'][0]['iscrowd']) == (63, 0)
     assert coco.Annotations({key: content[key] for key in ('images', 'categories')}).content['annotations'] == []
 
@@ -167,7 +170,7 @@ def test_objects_without_masks_are_ignored_where_masks_are_needed():
 
 
 @pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16'])
-def test_encodings(tmp_path, encoding):
+def test_files_in_other_encodings_are_written_again(tmp_path, encoding):
     """What pycocotools could not open is written again."""
     content = make_content()
     content['images'][0]['file_name'] = 'é.jpg'

@@ -53,14 +53,14 @@ def test_whole_models(config, batch):
     assert all(param.grad is None for param in model.parameters())
 
 
-@pytest.mark.parametrize('args, message', [
+@pytest.mark.parametrize('args, named', [
     (['cvt-14'], 'cvt-14'),
     (['cvt-13', '--compare', 'resnet51'], 'resnet51'),
     (['cvt-13', '--compare', 'fused', '--mode', 'train'], '--mode train'),
     ([str(CONFIGS / 'retinanet_cvt13_coco.py'), '--compare', 'fused,resnet50'], 'resnet50'),
     (['cvt-13', '--size', '8x64'], '8x64')], ids=lambda value: '' if isinstance(value, str) else ' '.join(value))
-def test_mistakes(args, message):
-    assert message in run_tool('benchmark', 'model', *args, rc=2)
+def test_a_refused_call_names_the_network_or_flag(args, named):
+    assert named in run_tool('benchmark', 'model', *args, rc=2)
 
 
 def test_runtimes_are_further_columns(monkeypatch):

@@ -96,7 +96,7 @@ def test_a_list_gives_what_each_image_gives(models, shapes, task):
 
 
 @pytest.mark.parametrize('task', ('detection', 'segmentation'))
-def test_dense(nano, shapes, tmp_path, task):
+def test_pictures_have_the_annotation_to_the_left(nano, shapes, tmp_path, task):
     """The annotation is to the left, tinted in the colours of its classes; small images are enlarged."""
     output = predict(*nano[task], shapes / VAL[task], '--out-dir', tmp_path, '--score-thr', '0.01', '--ground-truth',
                      '--data-root', shapes / task)
@@ -169,10 +169,10 @@ def test_saved_label_maps(models, nano, shapes, tmp_path, task):
 def test_save_is_for_dense_images_only_once(nano, shapes, tmp_path):
     ring, image = (next((shapes / VAL[task]).glob('*.png')) for task in ('classification', 'detection'))
     flags = '--out-dir', tmp_path, '--save', 'coco'
-    assert 'no --save' in predict(*nano['classification'], ring, *flags, rc=2)
+    assert '--save' in predict(*nano['classification'], ring, *flags, rc=2)
     predict(*nano['detection'], image, *flags)
     (tmp_path / image.name).unlink()
-    assert 'exists already' in predict(*nano['detection'], image, *flags, rc=2)
+    assert '--force' in predict(*nano['detection'], image, *flags, rc=2)
 
 
 # -- mistakes ------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_save_is_for_dense_images_only_once(nano, shapes, tmp_path):
     (dict(flags=['--score-thr', 'nan']), '--score-thr'),
     (dict(flags=['--cfg-options', 'model.num_clases=8']), 'num_clases'),
 ], ids=lambda value: '' if isinstance(value, str) else next(iter(value)))
-def test_mistakes(nano, shapes, tmp_path, changes, words):
+def test_a_refused_call_names_the_flag_or_file(nano, shapes, tmp_path, changes, words):
     config, checkpoint = nano['classification']
     args = dict(dict(config=config, checkpoint=checkpoint, image=shapes / VAL['classification'], flags=[]), **changes)
     output = predict(args['config'], args['checkpoint'], args['image'], *args['flags'], '--out-dir', tmp_path / 'out',

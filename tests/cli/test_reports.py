@@ -90,7 +90,7 @@ def _an_image_without_objects(cfg, data: Path) -> None:
 
 @pytest.mark.parametrize('task, change', [
     ('classification', _in_tars), ('detection', _an_image_without_objects), ('segmentation', _joined)])
-def test_kinds_of_data(nano, shapes, tmp_path, task, change):
+def test_tars_joined_sets_and_empty_images_have_both_pages(nano, shapes, tmp_path, task, change):
     """Each gives both pages, without images that cannot be read."""
     config, checkpoint = nano[task]
     data = Path(shutil.copytree(shapes / task, tmp_path / 'data'))

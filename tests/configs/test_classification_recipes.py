@@ -29,7 +29,7 @@ def built(request):
     return cfg, model, build_optim_wrapper(model, cfg.optim_wrapper), weight_decay, batch_size
 
 
-def test_model(built):
+def test_drop_path_batch_and_average_are_the_authors(built):
     cfg, model, *_, batch_size = built
     stages = (model.backbone.stage0, model.backbone.stage1, model.backbone.stage2)
     rates = [getattr(block.drop_path, 'drop_prob', 0.) for stage in stages for block in stage.blocks]
@@ -71,7 +71,7 @@ def test_learning_rate_at_total_batch_2048():
     assert rates[-1] == pytest.approx(1e-5, rel=1e-3)
 
 
-def test_batch_augmentation(built):
+def test_batch_augmentation_is_the_authors(built):
     preprocessor = built[1].data_preprocessor
     mixup, erasing = preprocessor.mixup, preprocessor.random_erasing
     assert (mixup.mixup_alpha, mixup.cutmix_alpha, mixup.mix_prob, mixup.switch_prob, mixup.mode) == (
@@ -84,7 +84,7 @@ def test_batch_augmentation(built):
     assert (preprocessor.std.flatten() / 255).tolist() == pytest.approx([0.229, 0.224, 0.225])
 
 
-def test_transforms(built, tmp_path):
+def test_transforms_are_the_authors(built, tmp_path):
     cfg = built[0]
     (tmp_path / 'a').mkdir()
     (tmp_path / 'a' / 'b.png').write_bytes(b'')

@@ -163,7 +163,7 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
         assert set(int8.layer_nodes(exporter.onnx, exporter.layers).values()) == exporter.layers
     opened = open_exported(tmp_path / 'a.onnx')
     assert opened.metadata['batch'] == 1 and opened.metadata['dynamic'] == (dynamic is None)
-    with pytest.raises(UserError, match='one image'):
+    with pytest.raises(UserError, match='a.onnx'):
         opened(torch.zeros(2, 3, 64, 96))
     file = MODELS.build(dict(made.cfg.model, type='cvt_dense.ExportedModel', replaces=made.cfg.model.type,
                              file=str(tmp_path / 'a.onnx')))

@@ -53,7 +53,7 @@ def test_nothing_is_overwritten(export, network, tmp_path):
 # -- sizes and inputs ------------------------------------------------------------------------------------------
 
 
-def test_sizes():
+def test_the_exported_size_follows_from_the_test_images():
     """Detectors take any size; a fixed one is that of the test images, not that of the config's scale."""
     def choose(task, *found, size=None, dynamic=False, **test_cfg):
         cfg = Config(dict(model=dict(test_cfg=test_cfg)))

@@ -45,7 +45,7 @@ def test_same_output(kwargs):
     assert not {type(m).__name__ for m in model.modules()} & {'BatchNorm2d', 'SyncBatchNorm', 'LayerScale', 'QuickGELU'}
 
 
-def test_misuse():
+def test_a_fused_network_neither_trains_nor_loads():
     with pytest.raises(RuntimeError, match='eval'):
         fuse(CvT(ARCH))
     with pytest.raises(UserError, match='CvT'):
@@ -90,7 +90,7 @@ def test_linear_layers(kernels, mode):
 
 @pytest.mark.parametrize('kernels', ['onednn', 'pytorch', None])
 @pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
-def test_kernels(kernels, dtype):
+def test_exchanged_layers_give_the_same_maps(kernels, dtype):
     model, x = trained(attn_cfg=[WINDOWS, None, None]), torch.rand(2, 3, 49, 90)
     with torch.no_grad():
         expected = model(x)

@@ -17,7 +17,7 @@ FP16 = dict(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
 @pytest.mark.parametrize('flag, scope, expected', [
     ('bf16', 'mmseg', BF16), ('default', 'mmseg', BF16), ('bf16', 'mmdet', BF16), ('default', 'mmdet', FP16),
     ('fp16', 'mmseg', FP16)])
-def test_amp(flag, scope, expected, monkeypatch):
+def test_the_flag_chooses_wrapper_and_precision(flag, scope, expected, monkeypatch):
     """bf16 is plain autocast; fp16 has a loss scale, and without a GPU it is float32."""
     for cuda in (True, False):
         monkeypatch.setattr('torch.cuda.is_available', lambda cuda=cuda: cuda)

@@ -21,7 +21,7 @@ def parse(option):
     ('[(a,b),[c d,1]]', [('a', 'b'), ['c d', 1]]), ('(a,b)', ('a', 'b')), ('[a (b),c]', ['a (b)', 'c']),
     ('[traffic light, car]', ['traffic light', 'car']), ('cvt-13', 'cvt-13'), ('hf://microsoft/cvt-13',) * 2,
     ('data/my photos/', 'data/my photos/'), ("'data/a,b'", 'data/a,b'), ("Anna's, x", "Anna's, x"), ('a=b', 'a=b')])
-def test_values(text, value):
+def test_text_becomes_the_value_that_it_means(text, value):
     parsed = parse(f'data_root={text}')['data_root']
     assert parsed == value and type(parsed) is type(value)
 

@@ -3,12 +3,15 @@ import functools
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from mmengine.registry import init_default_scope
+import torch
+from mmengine.config import Config
+from mmengine.registry import METRICS, init_default_scope
 from PIL import Image
 from templates_edited import recipe
 
@@ -32,13 +35,18 @@ def data(shapes, tmp_path) -> Path:
 
 def build(task: str, data: Path, *stages: str, **options: Any) -> dict[str, Any]:
     """Build a task's data sets, with options whose points are written as two underscores."""
+    return load_datasets(*checked(task, data, *stages, **options))
+
+
+def checked(task: str, data: Path, *stages: str, **options: Any) -> tuple[Config, Sequence[str]]:
+    """Return a task's config, checked and with the annotation files that are read instead, and the stages."""
     cfg = recipe(dict(detection='maskrcnn_cvt_nano_shapes', segmentation='upernet_cvt_nano_shapes')[task])
     cfg.merge_from_dict({key.replace('__', '.'): value for key, value in options.items()})
     redirect_data_root(cfg, str(data / task))
     init_default_scope(cfg.default_scope)
     stages = stages or ('train', 'val')
-    use_annotations(cfg, stages, check_config(cfg, stages))
-    return load_datasets(cfg, stages)
+    use_annotations(cfg, stages, check_config(cfg, stages), str(data))
+    return cfg, stages
 
 
 def edit(change, data: Path, file: str = TRAIN) -> None:
@@ -113,7 +121,7 @@ SEGMENTATION = [
 
 @pytest.mark.parametrize('task, change, options, named', [
     *(('detection', *row) for row in DETECTION), *(('segmentation', *row) for row in SEGMENTATION)])
-def test_mistakes(data, task, change, options, named):
+def test_data_that_do_not_fit_the_config_are_refused(data, task, change, options, named):
     if change is not None:
         change(data)
     options = {key: value.format(data=data) if isinstance(value, str) else value for key, value in options.items()}
@@ -193,6 +201,17 @@ def test_classes_are_mapped_by_name(data, file, order):
     expected = [instance['bbox_label'] for dataset in build('detection', data).values() for i in range(len(dataset))
                 for instance in dataset.get_data_info(i)['instances']]
     edit(renumber, data, file)
-    found = build('detection', data)
+    cfg, stages = checked('detection', data)
+    found = load_datasets(cfg, stages)
     assert [instance['bbox_label'] for dataset in found.values() for i in range(len(dataset))
             for instance in dataset.get_data_info(i)['instances']] == expected
+    metric = METRICS.build(dict(cfg.val_evaluator, classwise=True, metric='bbox'))
+    metric.dataset_meta, number = found['val'].metainfo, expected[-1]
+    for i in range(len(found['val'])):  # of one class all objects are detected, of the others none
+        info = found['val'].get_data_info(i)
+        boxes = [one['bbox'] for one in info['instances'] if one['bbox_label'] == number]
+        metric.process({}, [dict(img_id=info['img_id'], ori_shape=(64, 64), pred_instances=dict(
+            bboxes=torch.tensor(boxes).reshape(-1, 4), scores=torch.ones(len(boxes)),
+            labels=torch.full((len(boxes), ), number)))])
+    scores = {name: score for name, score in metric.compute_metrics(metric.results).items() if score > 0.9}
+    assert f'{CLASSES[number]}_precision' in scores and sum('_precision' in name for name in scores) == 1

@@ -102,7 +102,7 @@ REFUSED = dict(
          dict(MULTI, mean=(1., ) * 3, std=(1., ) * 3), 'NaN'),
     unreadable=(dict(image=lambda a, p: Path(f'{p}.jpg').write_bytes(b'')), {}, 'im0.jpg'),
     high_labels=(dict(label=png(lambda a: a.astype(np.uint16) * 300)), {}, 'labels.*300'),
-    low_bits=(dict(label=png(lambda a: a, bits=2)), dict(classes=tuple(map(str, range(100)))), 'labels.*2 bits'),
+    low_bits=(dict(label=png(lambda a: a, bits=2)), dict(classes=tuple(map(str, range(100)))), 'labels.*uint2'),
     other_size=(dict(label=png(lambda a: a[1:])), {}, 'labels/train'),
     quarter_turn=(dict(image=turned(6)), {}, 'labels.*EXIF'),
     damaged_label=(dict(label=lambda a, p: Path(f'{p}.png').write_bytes(b'x')), {}, 'labels'),
@@ -111,7 +111,7 @@ REFUSED = dict(
 
 
 @pytest.mark.parametrize('name', REFUSED)
-def test_refused(tmp_path, name):
+def test_images_that_would_mislead_are_refused(tmp_path, name):
     files, lines, named = REFUSED[name]
     write(tmp_path, **files)
     with pytest.raises(UserError, match=named):
@@ -169,7 +169,7 @@ def test_unreadable_images_are_skipped_and_counted(tmp_path, content):
     output = run_tool('train', config, '--work-dir', tmp_path / 'run', rc=2)  # a quarter of the images
     assert 'im1.jpg' in output and 'unreadable_images' in output
     share = 'default_hooks.unreadable_images.max_share=0.5'
-    output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--cfg-options', share)
+    output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--val-loss', '--cfg-options', share)
     for split in ('train', 'val'):
         assert re.search(rf'{split}/im1.jpg \(', output) and f'1 images for {split} could not be read' in output
 

@@ -49,12 +49,12 @@ def test_classifier_trains_and_again_from_its_dump(tmp_path):
     (folder / 'pure.py').write_text(CLASSIFIER)
     work_dir = folder / 'work'
     output = run_tool('train', folder / 'pure.py', '--work-dir', work_dir)
-    assert 'No GPU: running in float32 instead of mixed precision.' in output and 'accuracy/top1: ' in output
+    assert 'accuracy/top1: ' in output
     weights = torch.load(work_dir / 'epoch_1.pth', weights_only=False)
     # 6 images a step instead of 12.
     assert weights['meta']['iter'] == 6 and weights['optimizer']['param_groups'][0]['lr'] == 1e-3 / 2
-    again = run_tool('train', work_dir / 'pure.py', '--work-dir', folder / 'again')
-    assert 'No GPU' in again and 'AmpOptimWrapper' in (folder / 'again/pure.py').read_text()
+    run_tool('train', work_dir / 'pure.py', '--work-dir', folder / 'again')
+    assert 'AmpOptimWrapper' in (folder / 'again/pure.py').read_text()
     other = torch.load(folder / 'again/epoch_1.pth', weights_only=False)
     assert all(torch.equal(value, other['state_dict'][key]) for key, value in weights['state_dict'].items())
 

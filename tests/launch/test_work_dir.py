@@ -65,7 +65,7 @@ def test_summary_its_commands_and_the_files_of_a_run(run):
 # -- what counts as another run ----------------------------------------------------------------------
 
 
-def test_traces(tmp_path):
+def test_traces_of_an_earlier_training(tmp_path):
     assert work_dir.traces_of_training(tmp_path) == []
     (tmp_path / 'pretrained.pth').touch()
     (tmp_path / '2026' / 'vis_data').mkdir(parents=True)

@@ -50,7 +50,7 @@ def test_types_of_stages_and_blocks(attn_cfg, expected):
     ([WINDOWS, None], 'attn_cfg'), ([None, [WINDOWS], None], 'attn_cfg of a stage'),
     (dict(type='cvt_dense.Nothing'), 'cvt_dense.Nothing'), (WINDOWS | dict(window_size=7), 'window_size=7'),
     (LINEAR | CPB, 'rel_pos_cfg'), (dict(num_heads=1), 'num_heads')], ids=str)  # a key of arch has one place
-def test_wrong_values(attn_cfg, setting):
+def test_wrong_settings_are_named(attn_cfg, setting):
     with pytest.raises((ValueError, KeyError, TypeError), match=setting):
         CvT(ARCH, attn_cfg=attn_cfg)
 
@@ -109,6 +109,7 @@ def test_on_another_device(options):
     assert all(out.is_meta for out in model.eval()(torch.rand(1, 3, 64, 64, device='meta')))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('options', [OPTIONS['together'], OPTIONS['linear']], ids=['together', 'linear'])
 def test_onnx_equals_eager(options, tmp_path):
     onnxruntime = pytest.importorskip('onnxruntime')

@@ -174,13 +174,13 @@ def test_norm_eval():
     (dict(out_indices=[0], out_type='cls_token'), 'out_indices'),
     (dict(with_cls_token=False, out_type='cls_token'), 'with_cls_token'), (dict(frozen_stages=3), 'frozen_stages'),
     (dict(drop_path_rate=[.1, .2]), 'drop_path_rates')], ids=str)
-def test_wrong_options(kwargs, setting):
+def test_wrong_options_are_named(kwargs, setting):
     with pytest.raises((ValueError, TypeError), match=setting):
         cvt(**kwargs)
 
 
 def test_images_that_are_too_small():
-    with pytest.raises(ValueError, match='15x40 pixels .* 16x16'):
+    with pytest.raises(ValueError, match='15x40'):
         cvt()(torch.rand(2, 3, 15, 40))
     x = torch.rand(1, 3, 16, 16)  # in training, BatchNorm's statistics need two images of this size
     assert len(cvt(norm_eval=True)(x)) == len(cvt().eval()(x)) == len(cvt()(x.expand(2, -1, -1, -1))) == 3
@@ -204,6 +204,7 @@ def test_traced_with_gradients_as_without():
         torch.testing.assert_close(output, expected)
 
 
+@pytest.mark.slow
 def test_compiled_for_each_size_of_images():
     graphs = []
 

@@ -25,7 +25,7 @@ RESNET = dict(model_name='test_resnet', out_indices=(1, 2, 3, 4))
     (dict(DISTILLED, out_indices=(1, -1)), (16, 16)),
     (dict(model_name='pvt_v2_b0', embed_dims=(8, 8, 20, 16), depths=(1, 1, 1, 1)), (4, 8, 16, 32))],
     ids=lambda x: str(x)[:70])
-def test_maps(network, strides):
+def test_maps_of_odd_sizes_have_the_stated_channels_and_strides(network, strides):
     """NCHW, contiguous, of images of odd sizes; every parameter gets a gradient; checkpoints load strictly."""
     model = TimmBackbone(**network)
     assert model.out_strides == strides

@@ -116,7 +116,7 @@ def test_teacher_is_in_nothing_that_is_trained(teacher):
 # -- the token -----------------------------------------------------------------------------------------------
 
 
-def test_token(teacher, tmp_path):
+def test_the_distillation_token_learns_and_may_be_left_out(teacher, tmp_path):
     model = build(teacher, mode='hard', token=True)
     new = {'backbone.stage2.dist_token', 'head_dist.weight', 'head_dist.bias'}
     assert set(model.state_dict()) - set(build().state_dict()) == new
@@ -174,7 +174,7 @@ def test_resumed_to_the_same_bits_and_nothing_of_the_teacher_in_files(folder):
 
 # -- mistakes ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize('settings', [dict(alpha=1.5), dict(temperature=0), dict(mode='warm'), dict(num_classes=4)])
-def test_values(teacher, settings):
+def test_settings_out_of_range_are_refused(teacher, settings):
     number = settings.pop('num_classes', CLASSES)
     with pytest.raises(UserError, match=next(iter(settings), 'num_classes')):
         Distillation(**dict(dict(teacher=teacher), **settings)).teacher(number)

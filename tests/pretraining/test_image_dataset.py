@@ -237,7 +237,7 @@ def test_a_photo_is_the_same_for_every_task(tmp_path, orientation, suffix):
     sample = convert.open_image(path, 'train')
     assert (sample['height'], sample['width']) == dense.shape[:2]
     if suffix == 'tif' and orientation > 1:
-        with pytest.raises(ValueError, match='turned'):
+        with pytest.raises(ValueError, match='photo.tif'):
             RasterImage(path)
     if suffix == 'webp':  # which mmcv does not turn
         assert np.abs(np.asarray(open_image(path)) - dense[..., ::-1].astype(float)).mean() < 2
@@ -263,7 +263,7 @@ def test_missing_folders_and_images(root):
 
 
 @pytest.mark.parametrize('text, error, message', [
-    ('Bengal/Bengal_1.JPEG 0\nBengal/gone.JPEG 1\nfar/away.JPEG 2\n', FileNotFoundError, '2 of .*gone.*away'),
+    ('Bengal/Bengal_1.JPEG 0\nBengal/gone.JPEG 1\nfar/away.JPEG 2\n', FileNotFoundError, 'gone.*away'),
     ('Bengal/Bengal_1.JPEG 3\n', ValueError, 'num_classes=3'), ('Bengal/Bengal_1.JPEG\n', ValueError, 'line 1'),
     (None, FileNotFoundError, 'val.txt')])
 def test_bad_list_files(root, text, error, message):

@@ -99,7 +99,7 @@ def test_arch_and_pretrained(read, arch, weights, channels, width):
 
 
 @pytest.mark.parametrize('template', TEMPLATES)
-def test_augment(read, template):
+def test_augment_changes_the_training_pipeline_alone(read, template):
     """None has no random step but crops; strong samples are no larger than standard ones."""
     cfgs = {name: read(template, arch='cvt-nano', augment=name, ignore_index=7) if template.startswith('upernet') else
             read(template, arch='cvt-nano', augment=name) for name in ('none', 'standard', 'strong')}
@@ -140,7 +140,7 @@ def test_augment(read, template):
             assert not len(empty['data_samples'].gt_instances)
 
 
-def test_balance(read):
+def test_balance_wraps_the_training_set_or_weighs_classes(read):
     """Wraps the whole training set, and names the weights' hook."""
     for template in (*COCO, 'cvt13_custom'):
         plain, cfg = (read(template, balance=value).train_dataloader.dataset for value in (None, 'images'))

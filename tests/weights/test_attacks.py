@@ -61,7 +61,7 @@ def test_every_url_in_our_tools(good, tmp_path, hub, our_tool, monkeypatch):
     hub('someone/cvt', main=('pytorch_model.bin', tmp_path / 'evil.pth'), good=('model.bin', tmp_path / 'good.pth'))
     site = f'http://127.0.0.1:{server.server_port}'
     for source in (tmp_path / 'evil.pth', f'{site}/evil.pth', 'hf://someone/cvt', f's3:/{tmp_path}/evil.pth'):
-        with pytest.raises(CheckpointError, match='is refused'):
+        with pytest.raises(CheckpointError):
             load_checkpoint(nn.Linear(1, 1), str(source))  # anybody's model
     assert not (tmp_path / 'PWNED').exists()
     good_file = tmp_path / 'good.pth'
@@ -77,10 +77,10 @@ def test_every_type_with_weights_in_anybodys_tool(good, tmp_path, others_tool, n
     evil, state_dict = str(tmp_path / 'evil.pth'), {f'backbone.{key}': value for key, value in good.items()}
     ATTACKS['builtin_call'](state_dict, tmp_path / 'evil.pth', tmp_path / 'PWNED')
     cfg = dict(ARGUMENTS[name], type=f'cvt_dense.{name}')
-    with pytest.raises(CheckpointError, match='is refused'):
+    with pytest.raises(CheckpointError, match='evil'):
         MODELS.build(dict(cfg, init_cfg=dict(type='Pretrained', checkpoint=evil))).init_weights()
     register_safe_loading()
-    with pytest.raises(CheckpointError, match='is refused'):
+    with pytest.raises(CheckpointError, match='evil'):
         load_checkpoint(MODELS.build(cfg), evil)
     assert not (tmp_path / 'PWNED').exists()
 
@@ -90,7 +90,7 @@ def test_every_type_with_weights_in_anybodys_tool(good, tmp_path, others_tool, n
     dict(type='cvt_dense.TimmTeacher', model_name='test_resnet')], ids=lambda teacher: teacher['type'])
 def test_every_teacher_in_anybodys_tool(good, tmp_path, others_tool, teacher):
     ATTACKS['builtin_call'](good, tmp_path / 'evil.pth', tmp_path / 'PWNED')
-    with pytest.raises(CheckpointError, match='is refused'):
+    with pytest.raises(CheckpointError, match='evil'):
         MODELS.build(dict(teacher, checkpoint=str(tmp_path / 'evil.pth')))
     assert not (tmp_path / 'PWNED').exists()
 
@@ -99,7 +99,7 @@ def test_a_runner_in_our_tools(good, tmp_path, our_tool):
     runner = Runner(CLASSIFIER, str(tmp_path / 'work'), experiment_name='attack')
     ATTACKS['builtin_call'](good, tmp_path / 'evil.pth', tmp_path / 'PWNED')
     for load in (runner.load_checkpoint, runner.resume):
-        with pytest.raises(CheckpointError, match='is refused'):
+        with pytest.raises(CheckpointError, match='evil'):
             load(str(tmp_path / 'evil.pth'))
     # MMEngine would run the text of a config when it resumes.
     text = f'import pathlib\npathlib.Path({str(tmp_path / "PWNED")!r}).touch()'

@@ -134,7 +134,7 @@ def test_a_detectors_checkpoint_gives_its_backbone(tmp_path, report):
     backbone.init_weights()
     assert report() == [f'CvT: {BACKBONE + 6} tensors loaded, 0 new, 2 unused (neck)']
     assert (backbone.norm1.weight == 5).all()
-    with pytest.raises(CheckpointError, match="detector's"):
+    with pytest.raises(CheckpointError, match='detector.pth'):
         build_classifier(init_cfg=pretrained(tmp_path / 'detector.pth')).init_weights()
 
 

@@ -8,6 +8,7 @@ import torch
 from mmengine.dist import all_reduce
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ...models.wrappers import unwrap
@@ -57,11 +58,12 @@ class ValLossHook(Hook):
                 batch = {key: values[:left] for key, values in batch.items()}
                 left -= len(batch['inputs'])
                 data = preprocessor(batch, pads)
-                if any(batch.get('unreadable', ())):  # ImageDataset's black images with label -1
-                    readable = [not reason for reason in batch['unreadable']]
-                    data = {key: data[key][readable] for key in ('inputs', 'labels')}
-                    if not any(readable):
-                        continue
+                readable = [i for i, reason in enumerate(batch.get('unreadable', ())) if not reason]  # not black ones
+                if 'unreadable' in batch:
+                    data = {key: values[readable] if isinstance(values, Tensor) else [values[i] for i in readable]
+                            for key, values in data.items()}
+                if not len(data['inputs']):
+                    continue
                 images += len(data['inputs'])
                 for name, value in model.parse_losses(model(**data, mode='loss'))[1].items():
                     sums[name] += value.double() * len(data['inputs'])

@@ -1,8 +1,10 @@
 """Check that the images of a data set can be put into batches, and that a model can learn from them."""
+import copy
 import random
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.dataset import Compose
 from mmengine.dist import get_world_size
 from torch import Tensor, nn
 
@@ -29,50 +31,45 @@ def check_loaders(cfg: Config, datasets: dict[str, Any]) -> None:
                             f'for a process: not one batch. Set batch_size to {images} or less.')
 
 
-def check_pipeline(dataset: Any, headers: dict[str, Header], cfg: Config, stage: str) -> None:
+def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers: dict[str, Header], cfg: Config,
+                   stage: str) -> None:
     """Send the smallest, the thinnest and some other images of a data set through its pipeline.
 
     Args:
-        dataset: of MMDetection or MMSegmentation.
-        headers: of its images.
+        pipeline: of MMDetection's or MMSegmentation's transforms.
+        infos: the data set's entry for each image file.
+        headers: of image files.
         cfg: whole config.
         stage: 'train', 'val' or 'test'.
 
     Raises:
         UserError: the pipeline fails, or makes an image that the network or a batch of the loader cannot take.
     """
-    numbers = {dataset.get_data_info(i).get('img_path'): i for i in range(len(dataset))}
-    sides = {path: headers[path].size for path in numbers if path in headers}
-    if not sides:
-        return
-    tried = {min(sides, key=lambda path: min(sides[path])): None,
-             max(sides, key=lambda path: max(sides[path]) / min(sides[path])): None,
-             **dict.fromkeys(random.Random(0).sample(sorted(sides), min(TRIED, len(sides))))}
+    paths = sorted(headers, key=lambda path: min(headers[path].size) / max(headers[path].size))
+    small = sorted(headers, key=lambda path: min(headers[path].size))
     shapes = {}
-    for path in tried:
+    for path in dict.fromkeys([*paths[:1], *small[:1], *random.Random(0).sample(paths, min(TRIED, len(paths)))]):
         try:
-            sample = dataset.pipeline(dataset.get_data_info(numbers[path]))
+            sample = pipeline(copy.deepcopy(infos[path])) or {}
         except Exception as error:  # whatever a transform raises would end the run later
-            raise UserError(f'{stage}_dataloader: the pipeline cannot prepare {path!r}: {type(error).__name__}: '
-                            f'{error}') from error
-        inputs = (sample or {}).get('inputs')
-        if isinstance(inputs, Tensor):
-            shapes[path] = tuple(inputs.shape)
+            raise UserError(f'the pipeline cannot prepare {path!r}: {type(error).__name__}: {error}') from error
+        if isinstance(sample.get('inputs'), Tensor):
+            shapes[path] = tuple(sample['inputs'].shape)
     preprocessor, backbone = (cfg.model.get(name) or {} for name in ('data_preprocessor', 'backbone'))
     pads = stage == 'train' or preprocessor.get('pad_size_divisor') or preprocessor.get('test_cfg')
-    for path, (channels, height, width) in shapes.items():
-        wanted = backbone.get('in_channels', 3 if type_name(backbone) == 'CvT' else channels)
+    ours = type_name(backbone) == 'CvT'
+    for path, (channels, *size) in shapes.items():
+        wanted = backbone.get('in_channels', 3 if ours else channels)
         if channels != wanted:
-            raise UserError(f'{stage}_dataloader: {path!r} becomes an array of {channels} channels, and '
-                            f'model.backbone.in_channels is {wanted}. Set it to {channels}.')
-        if type_name(backbone) == 'CvT' and not pads and min(height, width) < MIN_INPUT_SIZE:
-            raise UserError(f'{stage}_dataloader: the pipeline makes {height}x{width} pixels (height x width) of '
-                            f'{path!r}, and CvT needs {MIN_INPUT_SIZE} on each side. Resize to a larger size '
-                            '(image_size), or remove images as thin as this.')
-    size = cfg[f'{stage}_dataloader'].get('batch_size', 1)
-    if size > 1 and not pads and len(set(shapes.values())) > 1:
-        raise UserError(f'{stage}_dataloader: batch_size={size}, but the images have different sizes after the '
-                        f'pipeline, such as {sorted(set(shapes.values()))[:3]}. Set batch_size to 1.')
+            raise UserError(f'{path!r} becomes an array of {channels} channels, and model.backbone.in_channels is '
+                            f'{wanted}. Set it to {channels}.')
+        if ours and not pads and min(size) < MIN_INPUT_SIZE:
+            raise UserError(f'the pipeline makes {size[0]}x{size[1]} pixels (height x width) of {path!r}, and CvT '
+                            f'needs {MIN_INPUT_SIZE} on each side. Set a larger image_size, or remove such images.')
+    batch = cfg[f'{stage}_dataloader'].get('batch_size', 1)
+    if batch > 1 and not pads and len(set(shapes.values())) > 1:
+        raise UserError(f'batch_size={batch}, but the images have different sizes after the pipeline, such as '
+                        f'{sorted(set(shapes.values()))[:3]}. Set batch_size to 1.')
 
 
 def check_batch_norm(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> None:
@@ -86,13 +83,11 @@ def check_batch_norm(cfg: Config, model: nn.Module, datasets: dict[str, Any]) ->
     loader, processes = cfg.train_dataloader, get_world_size()
     size, images = loader.get('batch_size', 1), -(-len(datasets['train']) // processes)
     whole = loader.get('drop_last') or 'Infinite' in type_name(loader.get('sampler'))
-    if size > 1 and (whole or images % size != 1):
-        return
-    for name, module in model.named_modules():
+    for name, module in model.named_modules() if size == 1 or not whole and images % size == 1 else ():
         pools = isinstance(module, nn.Sequential) and any(
             isinstance(child, nn.AdaptiveAvgPool2d) and child.output_size in (1, (1, 1)) for child in module)
         if pools and any(has_statistics(part) and not (processes > 1 and 'Sync' in type(part).__name__)
                          for part in module.modules()):
-            raise UserError(f'train_dataloader: batch_size={size} with {images} images for a process gives a batch of '
-                            f'one image, of whose average BatchNorm in model.{name} learns nothing. Set batch_size to '
-                            "another number, or norm_cfg=dict(type='GN', num_groups=32) of the head.")
+            raise UserError(f'train_dataloader: batch_size={size} with {images} images gives a batch of one image, '
+                            f'from whose average BatchNorm in model.{name} learns nothing. Set another batch_size, or '
+                            "norm_cfg=dict(type='GN', num_groups=32) of the head.")

@@ -10,7 +10,7 @@ from cvt_dense.errors import UserError
 
 def test_weights_that_are_not_finite_are_not_saved():
     state_dict = dict(weight=torch.tensor([1., torch.inf]), count=torch.tensor(3))
-    with pytest.raises(UserError, match='1 weights are not finite'):
+    with pytest.raises(UserError, match='weight'):
         NonFiniteLossHook().before_save_checkpoint(SimpleNamespace(iter=5), dict(state_dict=state_dict))
 
 
@@ -18,7 +18,7 @@ def test_images_that_are_not_finite_are_named(tmp_path):
     batch = dict(inputs=[torch.zeros(3, 2, 2), torch.full((3, 2, 2), torch.nan)],
                  data_samples=[dict(img_path='good.tif'), dict(img_path='bad.tif')])
     runner = SimpleNamespace(work_dir=str(tmp_path), iter=0, epoch=0, rank=0, seed=0)
-    with pytest.raises(UserError, match=r'pixels.*bad\.tif') as caught:
+    with pytest.raises(UserError, match=r'bad\.tif') as caught:
         NonFiniteLossHook().after_train_iter(runner, 0, batch, dict(loss=torch.tensor(torch.nan)))
     assert 'good.tif' not in str(caught.value)
 
@@ -33,5 +33,5 @@ def test_a_file_is_counted_once_whatever_the_reason():
         hook.before_train_iter(runner, 0, dict(unreadable=['', f'a/1.png\tno image file <BytesIO at 0x7f{epoch}>']))
         hook.after_train_epoch(runner)
     assert sum('a/1.png' in text for text in warnings) == 1
-    with pytest.raises(UserError, match='3 of the 100'):
+    with pytest.raises(UserError, match='max_share'):
         hook.before_train_iter(runner, 0, dict(unreadable=['a/2.png\tx', 'a/3.png\ty\na/2.png\tz']))
