@@ -47,11 +47,10 @@ class Seen(TorchDispatchMode):
         result = function(*args, **(kwargs or {}))
         name = function.overloadpacket.__name__
         self.operators[name] += 1
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                self.elsewhere[name] += leaf.device.type != 'cuda'
-                if leaf.dtype == torch.float32 and not function.is_view and leaf.numel() > 1e5 and name != '_to_copy':
-                    self.float32[name] += 1
+        leaves = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        self.elsewhere[name] += sum(leaf.device.type != 'cuda' for leaf in leaves)
+        if leaves and leaves[0].dtype == torch.float32 and leaves[0].numel() > 1e5 and not function.is_view:
+            self.float32[name] += name not in ('_to_copy', 'randn')
         return result
 
 
