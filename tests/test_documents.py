@@ -61,7 +61,8 @@ def test_examples_for_clusters_call_scripts_that_exist(example):
     names = re.findall(r'(?:configs|tools|docs)/[\w./-]+', text)
     assert {Path(name).suffix for name in names} >= {'.py', '.sh'}
     assert not [name for name in names if not (ROOT / name).exists()]
-    assert set(re.findall(r'(?<=\s)--[a-z][a-z-]*(?=[\s=])', re.sub('^#.*', '', text, flags=re.M))) <= flags_of('train')
+    training = re.split(r'tools/\w+_train\.sh', re.sub('^#.*', '', text, flags=re.M))[-1]
+    assert set(re.findall(r'(?<=\s)--[a-z][a-z-]*(?=[\s=])', training)) <= flags_of('train')
     if example.suffix == '.yaml':
         assert isinstance(yaml.safe_load(text), dict)
 
@@ -80,6 +81,17 @@ def test_generated_parts_are_those_that_the_command_writes():
     ('docs/examples/trainjob.yaml', r'cvt_dense:(\S+)')])
 def test_version(file, pattern):
     assert re.search(pattern, (ROOT / file).read_text(), re.M)[1] == cvt_dense.__version__
+
+
+@pytest.mark.parametrize('workflow', sorted((ROOT / '.github/workflows').iterdir()), ids=lambda path: path.stem)
+def test_workflows_name_targets_and_workflows_that_exist(workflow):
+    jobs = yaml.safe_load(workflow.read_text())['jobs']
+    used = [job['uses'] for job in jobs.values() if 'uses' in job]
+    assert all((ROOT / name).is_file() for name in used)
+    commands = [step['run'] for job in jobs.values() for step in job.get('steps', ()) if 'run' in step]
+    targets = re.findall(r'^(\w+):', (ROOT / 'Makefile').read_text(), re.M)
+    assert {name for command in commands if command.startswith('make ') for name in command.split()[1:]} <= {*targets}
+    assert {need for job in jobs.values() for need in job.get('needs', ())} <= {*jobs}
 
 
 def test_flags_exist():

@@ -20,7 +20,6 @@ from .. import inference
 from ..deploy import inputs
 from ..deploy.export import Exporter, above_tolerance, parts
 from ..deploy.formats import INFERENCE_PRECISION, check_format
-from ..deploy.networks import task_of
 from ..errors import UserError
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_outputs
@@ -71,7 +70,7 @@ def choose_size(args: argparse.Namespace, cfg: Config, task: str | None,
     Args:
         args: flags of the tool.
         cfg: the recipe's config.
-        task: task of the model, see :func:`task_of`.
+        task: see :class:`cvt_dense.inference.Model`.
         found: sizes of test images; empty if they cannot be read.
 
     Returns:
@@ -114,9 +113,8 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(outputs, args.force, inputs=[args.config, args.checkpoint])
     trained = inference.load(args.config, args.checkpoint, device='cpu', cfg_options=args.cfg_options,
                              data_root=args.data_root)
-    cfg, model = trained.cfg, trained.network
+    cfg, model, task = trained.cfg, trained.network, trained.task
     classes = [*trained.classes, *map(str, range(len(trained.classes), getattr(model, 'num_classes', 0)))]
-    task = task_of(model)
     padded = args.part == 'backbone' or task != 'detection'
     tests = read_test_images(cfg, model, padded)
     images = inputs.network_inputs(cfg, model, 'train', args.calibrate, padded) if args.precision == 'int8' else []

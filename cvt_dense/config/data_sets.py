@@ -1,15 +1,16 @@
-"""Read settings of a config's data sets before they are built."""
+"""Read and change settings of a config's data sets before they are built."""
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mmengine.config import Config
 from mmengine.fileio import list_from_file
-from mmengine.registry import DATASETS
+from mmengine.fileio.backends import backends
+from mmengine.registry import DATASETS, Registry
 
 from ..errors import UserError
-from .nodes import dicts
+from .nodes import dicts, type_name
 
 
 def leaf_datasets(node: Any) -> Iterator[dict[str, Any]]:
@@ -22,12 +23,12 @@ def leaf_datasets(node: Any) -> Iterator[dict[str, Any]]:
         yield node
 
 
-def dataset_class(dataset: dict[str, Any], cfg: Config) -> type:
-    """Return the class that a data set's config names."""
-    if not isinstance(dataset['type'], str):  # a pure-Python config
-        return dataset['type']
-    with DATASETS.switch_scope_and_registry(cfg.get('default_scope')) as registry:
-        return registry.get(dataset['type'])
+def class_of(node: dict[str, Any], cfg: Config, registry: Registry = DATASETS) -> type:
+    """Return the class that a node of ``cfg`` names, in the scope of ``cfg``; of a data set or of ``registry``."""
+    if not isinstance(node['type'], str):  # a pure-Python config
+        return node['type']
+    with registry.switch_scope_and_registry(cfg.get('default_scope')) as scoped:
+        return scoped.get(node['type'])
 
 
 def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
@@ -43,14 +44,14 @@ def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
     """
     value = (dataset.get('metainfo') or {}).get(key)
     if value is None:
-        value = (getattr(dataset_class(dataset, cfg), 'METAINFO', None) or {}).get(key)
+        value = (getattr(class_of(dataset, cfg), 'METAINFO', None) or {}).get(key)
     return list_from_file(value) if isinstance(value, str) and os.path.isfile(value) else value
 
 
 def reduces_zero_label(cfg: Config) -> bool:
     """Return whether the label maps of a config's test data count classes from 1, and 0 is ignored."""
     dataset = next(leaf_datasets(cfg.test_dataloader.dataset))
-    default = inspect.signature(dataset_class(dataset, cfg)).parameters.get('reduce_zero_label')
+    default = inspect.signature(class_of(dataset, cfg)).parameters.get('reduce_zero_label')
     return bool(dataset.get('reduce_zero_label', default and default.default))
 
 
@@ -101,3 +102,98 @@ def redirect_data_root(cfg: Config, data_root: str) -> str:
     if cfg.get('data_root'):
         cfg.data_root = redirect(cfg.data_root)
     return common or '.'
+
+
+def set_file_backend(cfg: Config, backend_args: dict[str, Any]) -> None:
+    """Make every data set of ``cfg`` read images and label maps through one of MMEngine's file backends.
+
+    Annotation files too, of MMDetection and MMSegmentation, unless the backend only looks up keys, as LMDB does.
+
+    Args:
+        cfg: changed in place, except where a data set or transform has ``backend_args`` of its own.
+        backend_args: arguments of ``mmengine.fileio.get_file_backend``.
+    """
+    backend = backends.get(backend_args.get('backend', 'local'))  # MMEngine reports one that it does not have
+    keys = ('data_prefix', 'ann_file') if hasattr(backend, 'get_local_path') else ()
+    parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator', '_pipeline'))]
+    for node in dicts(parts):
+        reads = type_name(node) in ('LoadImageFromFile', 'LoadAnnotations', 'ImageDataset')
+        if (reads or any(key in node for key in keys)) and node.get('backend_args') is None:
+            node['backend_args'] = backend_args
+
+
+def test_metainfo(cfg: Config) -> dict[str, Any]:
+    """Return classes and palette of the config's test data set, as far as it gives them."""
+    dataset = next(leaf_datasets((cfg.get('test_dataloader') or {}).get('dataset') or {}), None)
+    if not dataset:
+        return {}
+    found = {key: metainfo(dataset, cfg, key) for key in ('classes', 'palette')}
+    return {key: value for key, value in found.items() if isinstance(value, (list, tuple))}
+
+
+def set_classes(cfg: Config, content: Mapping[str, Any]) -> None:
+    """Give the test data's class folders the numbers that they have in a classifier's checkpoint or exported file.
+
+    ``model.num_classes`` is the checkpoint's too, where the config leaves it open.
+
+    Args:
+        cfg: config of a classifier, changed in place.
+        content: content of the checkpoint, or metadata of the exported file.
+
+    Raises:
+        UserError: there are fewer than two class folders.
+    """
+    from ..weights import classes_of  # imports PyTorch
+    classes, weights = classes_of(content), content.get('state_dict', content)
+    if cfg.model.get('num_classes') is None:
+        cfg.model.num_classes = len(weights['head.weight']) if 'head.weight' in weights else len(classes) or None
+    loader = cfg.get('test_dataloader') or {}
+    for dataset in leaf_datasets(loader.get('dataset') or {}) if classes else ():
+        about = dataset.get('metainfo') or {}
+        if not about.get('classes') and set(classes) & set(_class_folders(dataset) or ()):  # names may be other words
+            dataset['metainfo'] = dict(about, classes=classes)
+    if cfg.model.num_classes is None:
+        _count_class_folders(cfg)
+
+
+def count_class_folders(cfg: Config) -> None:
+    """Set the ``num_classes`` of a classifier that gives none to the number of class folders of its training set.
+
+    The validation or test set counts where there is no training set; without any of them the number stays open.
+
+    Raises:
+        UserError: there are fewer than two folders, or the config names no list of classes that there is.
+    """
+    if (cfg.get('model') or {}).get('num_classes') is None and is_classifier(cfg):
+        _count_class_folders(cfg)
+
+
+def _count_class_folders(cfg: Config) -> None:
+    for stage in ('train', 'val', 'test'):
+        classes = _class_folders(next(leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {})))
+        if classes is None:
+            continue
+        if len(classes) < 2:
+            raise UserError(f'{stage}_dataloader has {len(classes)} class folders {classes}; a classifier needs two or '
+                            'more. Correct data_root, or give --data-root DIR.')
+        cfg.model.num_classes = len(classes)
+        return
+
+
+def is_classifier(cfg: Config) -> bool:
+    """Return whether a config's model is a classifier of this package, or of a subclass."""
+    if cfg.get('default_scope') in ('mmdet', 'mmseg') or not type_name(cfg.get('model')):
+        return False
+    from mmengine.registry import MODELS
+
+    from ..models.task import task_of  # imports PyTorch
+    return task_of(class_of(cfg.model, cfg, MODELS)) == 'classification'
+
+
+def _class_folders(dataset: dict[str, Any]) -> Sequence[str] | None:
+    """Return the classes of a data set of class folders by number, or None for another one or without its files."""
+    root = os.path.join(dataset.get('data_root') or '', dataset.get('split') or '')
+    if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not os.path.exists(root):
+        return None
+    from ..pretraining.listing import find_classes, read_classes  # imports PyTorch
+    return read_classes((dataset.get('metainfo') or {}).get('classes')) or find_classes(root)

@@ -65,7 +65,7 @@ def read_published(folder: Path) -> Config:
     if scope not in SCOPES or set(content) - set(KEPT) or 'model' not in content:
         raise UserError(f'{path} must hold the settings {", ".join(KEPT)}, and no others, in at most {LARGEST:,} '
                         f'bytes, with a default_scope of {", ".join(SCOPES)}.')
-    registered = _registered(scope)
+    registered = {name.rpartition('.')[2] for name in _registered(scope)}
     for setting, node in walk(content):
         prefix, _, name = str(node.get('type', 'nms')).rpartition('.')
         if prefix not in ('', *SCOPES) or name not in registered:
@@ -101,7 +101,8 @@ def publish(cfg: Config, checkpoint: dict[str, Any], folder: Path) -> str | None
     data_root = redirect_data_root(content, 'data') if rooted else None
     for node in dicts(content._cfg_dict):
         node.pop('init_cfg', None)
-    write_atomically(folder / CONFIG, json.dumps(_encode(content.to_dict()), indent=1))
+    names = {kind: name for name, kind in _registered(content.get('default_scope') or 'mmengine').items()}
+    write_atomically(folder / CONFIG, json.dumps(_encode(content.to_dict(), names), indent=1))
     read_published(folder)
     meta = dataset_meta(checkpoint)
     names = json.dumps({key: meta[key] for key in ('classes', 'palette') if meta.get(key)})
@@ -113,25 +114,37 @@ def publish(cfg: Config, checkpoint: dict[str, Any], folder: Path) -> str | None
     return data_root
 
 
-def _registered(scope: str) -> set[str]:
-    """Return the names of all types in the registries of MMEngine, of this package and of the default scope."""
+def _registered(scope: str) -> dict[str, Any]:
+    """Return the types in the registries of MMEngine, of this package and of the default scope, by their names."""
     packages = dict.fromkeys(('mmengine', 'cvt_dense', scope))
     registries = [registry for package in packages for registry in vars(import_module(f'{package}.registry')).values()
                   if isinstance(registry, Registry)]
     for registry in registries:  # an import registers types in the registries of other packages, too
         registry.import_from_location()
-    names = set(import_module('mmcv.ops').__all__)  # of nms and of RoI layers, which are in no registry
-    names.update(*(registry.module_dict for registry in registries))
-    return names
+    operators = import_module('mmcv.ops')  # of nms and of RoI layers, which are in no registry
+    types = {name: getattr(operators, name) for name in operators.__all__}
+    for registry in registries:
+        prefix = 'cvt_dense.' if registry.scope == 'cvt_dense' else ''
+        types |= {prefix + name: kind for name, kind in registry.module_dict.items()}
+    return types
 
 
-def _encode(value: Any) -> Any:
-    """Return ``value`` with its tuples as dicts: transforms of mm distinguish them from lists, and JSON does not."""
+def _encode(value: Any, names: dict[Any, str]) -> Any:
+    """Return ``value`` as JSON has it.
+
+    Tuples become dicts: transforms of mm distinguish them from lists. Types of pure-Python configs become names.
+
+    Args:
+        value: any part of a config.
+        names: names of the registered types.
+    """
     if isinstance(value, tuple):
-        return dict(__tuple__=[_encode(child) for child in value])
+        return dict(__tuple__=[_encode(child, names) for child in value])
     if isinstance(value, dict):
-        return {key: _encode(child) for key, child in value.items()}
-    return [_encode(child) for child in value] if isinstance(value, list) else value
+        return {key: _encode(child, names) for key, child in value.items()}
+    if callable(value):
+        return names.get(value) or f'{value.__module__}.{value.__qualname__}'  # which read_published refuses
+    return [_encode(child, names) for child in value] if isinstance(value, list) else value
 
 
 def _decode(value: dict[str, Any]) -> Any:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..models.cvt import CvT
+from ..models.task import task_of
 from . import formats, int8, networks, operators
 from .check import check, random_images
 from .runtime import file_input, open_exported, openvino_core, takes_bgr
@@ -43,7 +44,7 @@ class Exporter:
                  tests: Sequence[Tensor] = (), report: Callable[[str], None] = print):
         self.size, self.dynamic, self.images, self.tests, self.report = size, dynamic, images, tests, report
         self.reference = networks.Network(model.eval(), part)  # as it was trained
-        task = networks.task_of(model)
+        task = task_of(model)
         mean, std = (getattr(model.data_preprocessor, name, None) for name in ('mean', 'std'))
         self.channels = getattr(model.backbone, 'in_channels', 3)
         if raw_input and (self.channels != 3 or mean is None):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..config.nodes import dicts, type_name
 from ..errors import UserError
+from ..models.task import task_of
 from ..registry import MODELS
 from .inputs import describe
 from .runtime import open_exported
@@ -57,9 +58,8 @@ def exported_model(file: str, replaces: str | type, runtime: str | None = None, 
     if isinstance(replaces, str):
         with ROOT_MODELS.switch_scope_and_registry(None) as registry:
             replaces = registry.get(replaces)
-    task, part = next((item for item in _PARTS.items() if hasattr(replaces, item[1].method)), ('classification', None))
-    if 'panoptic_fusion_head' in model:
-        task, part = 'panoptic', _Queries
+    task = 'panoptic' if 'panoptic_fusion_head' in model else task_of(replaces)
+    part = _PARTS.get(task)
     numbers = {node['num_classes'] for node in dicts(model) if isinstance(node.get('num_classes'), int)}
     names = meta['classes'] or ()
     if (meta['part'], meta['task']) != ('model', task) or names and numbers and len(names) not in numbers:
@@ -90,7 +90,7 @@ def exported_model(file: str, replaces: str | type, runtime: str | None = None, 
 
 class _Segmentor:
     """Part of a class of mmseg's: it runs a file."""
-    method, exported = 'encode_decode', None  # what only segmentors have; the file
+    exported = None
 
     def encode_decode(self, inputs: Tensor, batch_img_metas: Any) -> Tensor:
         return self.exported.run_normalised(inputs)['logits']
@@ -98,7 +98,7 @@ class _Segmentor:
 
 class _Detector:
     """Part of a class of mmdet's: it runs a file on each image, without the padding of the batch."""
-    method, exported = 'add_pred_to_datasample', None
+    exported = None
 
     def predict(self, batch_inputs: Tensor, batch_data_samples: Sequence[Any], rescale: bool = True) -> Sequence[Any]:
         results = []
@@ -147,4 +147,4 @@ class _Queries:
         return self.add_pred_to_datasample(batch_data_samples, results)
 
 
-_PARTS = dict(segmentation=_Segmentor, detection=_Detector)
+_PARTS = dict(segmentation=_Segmentor, detection=_Detector, panoptic=_Queries)

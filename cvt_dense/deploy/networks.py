@@ -17,19 +17,9 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..models.cvt import CvT
+from ..models.task import task_of
 from . import operators, tracing
 from .fuse import fuse
-
-
-def task_of(model: nn.Module) -> str | None:
-    """Return 'classification', 'segmentation', 'detection' or 'panoptic' by the model's attributes, or None."""
-    if hasattr(model, 'panoptic_fusion_head'):
-        return 'panoptic'
-    if hasattr(model, 'encode_decode'):
-        return 'segmentation'
-    if hasattr(model, 'roi_head') or hasattr(model, 'bbox_head'):
-        return 'detection'
-    return 'classification' if hasattr(model, 'head') and hasattr(model, 'num_classes') else None
 
 
 def normaliser(mean: Sequence[float], std: Sequence[float], flip: bool) -> Callable[[Tensor], Tensor]:

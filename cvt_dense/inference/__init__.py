@@ -11,7 +11,7 @@ For example::
 For a detector, ``found`` is a ``supervision.Detections``; for a segmentor, it is a label map; for a classifier, it
 lists the classes with their probabilities, the most probable first.
 """
-from .model import TASKS, Model, load
+from .model import Model, load
 from .prediction import predict
 
-__all__ = ['TASKS', 'Model', 'load', 'predict']
+__all__ = ['Model', 'load', 'predict']

@@ -17,22 +17,21 @@ from PIL import Image
 from torch import nn
 
 from ..config.amp import use_autocast
-from ..config.class_folders import set_classes
-from ..config.data_sets import leaf_datasets, metainfo
+from ..config.data_sets import class_of, set_classes, test_metainfo
 from ..config.nodes import dicts, type_name
-from ..config.published import fetch, is_published
+from ..config.published import fetch
 from ..config.read import check_exists, read_config
 from ..console import prints_to_log
 from ..deploy.exported import use_exported_model
-from ..deploy.runtime import is_exported
+from ..deploy.runtime import is_exported, open_exported
 from ..errors import UserError
 from ..images import explain_loss, open_image, read_header
+from ..models.task import task_of
 from ..weights import check_model, classes_of, dataset_meta, load_weights_file, select_weights
 from .palette import choose_palette
 from .slices import RasterImage
 
-TASKS = dict(mmdet='detection', mmseg='segmentation')  # by default_scope
-MODEL_TASKS = dict(ImageClassifier='classification', MaskedImageModel='masked images')  # by model.type
+DENSE = 'detection', 'segmentation'  # tasks whose images mm's pipelines prepare
 
 
 def say(name: str) -> str:
@@ -65,7 +64,7 @@ class Model:
         Raises:
             UserError: the config has none.
         """
-        if self.task in TASKS.values():
+        if self.task in DENSE:
             with DefaultScope.overwrite_default_scope(self.cfg.default_scope):  # perhaps another model's by now
                 return Compose([step for step in test_pipeline(self.cfg)[1:] if type_name(step) != 'LoadAnnotations'])
         from timm.data import create_transform
@@ -97,7 +96,7 @@ class Model:
             with suppress(ImportError, ValueError):
                 return RasterImage(path)
         with DefaultScope.overwrite_default_scope(self.cfg.get('default_scope')):
-            reader = TRANSFORMS.build(test_pipeline(self.cfg)[0]) if self.task in TASKS.values() else None
+            reader = TRANSFORMS.build(test_pipeline(self.cfg)[0]) if self.task in DENSE else None
         lost = ''
         with suppress(Exception):  # mmcv reads formats that Pillow does not
             lost, _ = explain_loss(read_header(path), reader, path)
@@ -130,18 +129,20 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
     """
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
     if checkpoint is None:
-        if not is_published(config):
-            raise UserError(f'{config} is no published model. Give its folder or hf://OWNER/NAME, or a checkpoint.')
         config = checkpoint = fetch(config)
+    check_exists(str(checkpoint))
     cfg = read_config(str(config), cfg_options, data_root)
-    set_classes(cfg, str(checkpoint), runtime)
-    scope = cfg.get('default_scope') or 'mmengine'
-    init_default_scope(scope)
-    task = TASKS.get(scope) or MODEL_TASKS.get(type_name(cfg.model))
-    if task is None:
-        raise UserError(f'{config}: default_scope={scope!r} with model.type={type_name(cfg.model)!r} is not supported: '
-                        f'allowed are the scopes {list(TASKS)} and the models {list(MODEL_TASKS)} of cvt_dense.')
     whole = is_exported(checkpoint)
+    content = open_exported(checkpoint, runtime).metadata if whole else load_weights_file(str(checkpoint))
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
+    task = task_of(class_of(cfg.model, cfg, MODELS))
+    if task is None:
+        raise UserError(f'{config}: model.type={type_name(cfg.model)!r} is not supported: allowed are the detectors of '
+                        'MMDetection, the segmentors of MMSegmentation, and the classifiers and masked image models of '
+                        'cvt_dense.')
+    if task == 'classification':
+        set_classes(cfg, content)
+    meta = {**test_metainfo(cfg), **dataset_meta(content)}
     if whole and amp:
         raise UserError(f'amp={amp!r}: {checkpoint} is an exported file, which has its own precision; leave it out.')
     if whole:
@@ -149,16 +150,13 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
     if amp:
         use_autocast(cfg, amp)
     with prints_to_log():  # packages are imported, and print then
-        meta = _dataset_meta(cfg)
         network = revert_sync_batchnorm(MODELS.build(cfg.model))
-    if whole:
-        meta.update(classes=classes_of(network.exported.metadata) or meta.get('classes'))
-    else:
-        content = check_checkpoint(network, str(checkpoint), strict=True)
-        network.load_state_dict(select_weights(content))
-        meta.update(dataset_meta(content))
+    if not whole:
+        weights = select_weights(content, source=str(checkpoint))
+        check_model(network, weights, str(checkpoint), strict=True)
+        network.load_state_dict(weights)
     network.to(device).eval()
-    classes, palette = meta.get('classes') or (), meta.get('palette') or ()
+    classes, palette = classes_of(content) or meta.get('classes') or (), meta.get('palette') or ()
     if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
         palette = choose_palette(classes)
     return Model(network, cfg, task, classes, palette)
@@ -192,12 +190,3 @@ def test_pipeline(cfg: Config) -> list[dict[str, Any]]:
     if not pipeline:
         raise UserError(f'{cfg.filename} has no test_dataloader.dataset.pipeline, which prepares the images.')
     return pipeline
-
-
-def _dataset_meta(cfg: Config) -> dict[str, Any]:
-    """Return classes and palette of the config's test data set, as far as it gives them."""
-    dataset = next(leaf_datasets((cfg.get('test_dataloader') or {}).get('dataset') or {}), None)
-    if not dataset:
-        return {}
-    found = {key: metainfo(dataset, cfg, key) for key in ('classes', 'palette')}
-    return {key: value for key, value in found.items() if isinstance(value, (list, tuple))}

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from ..config.nodes import type_name
 from ..errors import UserError
-from .model import TASKS, Model, test_pipeline
+from .model import DENSE, Model, test_pipeline
 from .slices import as_loaded, check_slice, predict_slices, slice_starts
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
             _check_array(model, image)
     if slice is not None:
         check_slice(slice, overlap)
-        if model.task not in TASKS.values():
+        if model.task not in DENSE:
             raise UserError(f'slice={slice}: allowed for detection and segmentation, this model does {model.task}.')
         return [_predict_large(model, image, slice, overlap, score_thr) for image in images]
     arrays = [image if isinstance(image, np.ndarray) else model.read(image) for image in images]
     samples = [model.pipeline(as_loaded(image)) for image in arrays]
     together = len({sample['inputs'].shape for sample in samples}) == 1
-    collate = pseudo_collate if model.task in TASKS.values() else default_collate
+    collate = pseudo_collate if model.task in DENSE else default_collate
     with torch.no_grad():
         outputs = [output for batch in ([samples] if together else [[sample] for sample in samples])
                    for output in model.network.test_step(collate(batch))]
@@ -90,7 +90,7 @@ def _predict_large(model: Model, image: Any, size: int, overlap: float, score_th
 
 def _check_array(model: Model, image: np.ndarray) -> None:
     """Raise ``UserError`` if an array is not what the usual first step of a test pipeline loads."""
-    loader = test_pipeline(model.cfg)[0] if model.task in TASKS.values() else {}
+    loader = test_pipeline(model.cfg)[0] if model.task in DENSE else {}
     usual = type_name(loader) in ('', 'LoadImageFromFile') and set(loader) <= {'type', 'backend_args'}
     if usual and (image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8):
         raise UserError(f'an array of shape {image.shape} and type {image.dtype} is not an image of this model: '

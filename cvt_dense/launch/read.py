@@ -9,7 +9,7 @@ from collections.abc import Callable
 from mmengine.config import Config
 
 from ..config.amp import use_amp
-from ..config.class_folders import count_class_folders, set_classes
+from ..config.data_sets import count_class_folders, is_classifier, set_classes
 from ..config.nodes import type_name
 from ..config.read import check_exists, read_config
 from ..errors import UserError
@@ -47,7 +47,12 @@ def read_training(flags: TrainFlags, change: Callable[[Config], None] | None = N
 def read_test(flags: TestFlags, change: Callable[[Config], None] | None = None) -> Config:
     """Return the config of a test; see :func:`read_training`."""
     cfg = _read(flags, change)
-    set_classes(cfg, flags.checkpoint, flags.runtime)
+    check_exists(flags.checkpoint)
+    if is_classifier(cfg):
+        from ..deploy.runtime import is_exported, open_exported  # imports PyTorch
+        from ..weights import load_weights_file
+        set_classes(cfg, open_exported(flags.checkpoint, flags.runtime).metadata if is_exported(flags.checkpoint) else
+                    load_weights_file(flags.checkpoint))
     if flags.out:
         save_predictions(cfg, flags.out)
     return cfg

@@ -13,7 +13,7 @@ from timm.models import group_parameters
 from torch import Tensor, nn
 
 from ..registry import MODELS
-from ..weights import StateDict, check, load_weights_file, select_weights
+from ..weights import Normalisation, StateDict, check, load_weights_file, select_weights
 from .attention import keep_statistics
 
 OUTPUTS = dict(featmap=dict(features_only=True), pooled=dict(num_classes=0))  # timm's arguments for each out_type
@@ -160,6 +160,13 @@ class TimmBackbone(BaseModule):
         """
         if self.init_cfg:
             self._read()
+
+    def trained_with(self) -> dict[str, Normalisation]:
+        """Return the mean and standard deviation of the images that timm's published weights were trained on."""
+        if not self.init_cfg or self.init_cfg['checkpoint'] != PUBLISHED:
+            return {}
+        about = self.network.pretrained_cfg
+        return {self.model_name: tuple(tuple(255. * value for value in about[key]) for key in ('mean', 'std'))}
 
     def _read(self) -> StateDict:
         """Return the tensors that ``init_cfg`` names under the names of this network's."""

@@ -35,6 +35,8 @@ class ImageClassifier(StrictLoading, BaseModel):
         UserError: a setting of ``distillation`` is not allowed.
     """
 
+    task = 'classification'
+
     def __init__(self,
                  backbone: dict[str, Any] | nn.Module,
                  num_classes: int = 1000,

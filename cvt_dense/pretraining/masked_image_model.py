@@ -36,6 +36,8 @@ class MaskedImageModel(StrictLoading, BaseModel):
         UserError: a value is not allowed; when it runs: sides of an image are no multiples of ``mask_unit``.
     """
 
+    task = 'masked images'
+
     def __init__(self,
                  backbone: dict[str, Any],
                  mask_ratio: float = 0.6,

@@ -4,11 +4,12 @@ from .class_names import check_order, classes_of, dataset_meta
 from .compare import Comparison, check, check_cvt
 from .files import HUB_FILES, load_weights_file, read_checkpoint, register_safe_loading, select_weights
 from .formats import FORMATS, StateDict, backbone_only, convert, huggingface_config, map_head, measure_arch, recognise
+from .preprocessing import Normalisation
 from .strict_loading import StrictLoading, check_model
 
 __all__ = [
-    'FORMATS', 'HUB_FILES', 'CheckpointError', 'Comparison', 'StateDict', 'StrictLoading', 'backbone_only', 'check',
-    'check_cvt', 'check_model', 'check_order', 'classes_of', 'convert', 'dataset_meta', 'huggingface_config',
-    'load_weights_file', 'map_head', 'measure_arch', 'read_checkpoint', 'recognise', 'register_safe_loading',
-    'select_weights'
+    'FORMATS', 'HUB_FILES', 'CheckpointError', 'Comparison', 'Normalisation', 'StateDict', 'StrictLoading',
+    'backbone_only', 'check', 'check_cvt', 'check_model', 'check_order', 'classes_of', 'convert', 'dataset_meta',
+    'huggingface_config', 'load_weights_file', 'map_head', 'measure_arch', 'read_checkpoint', 'recognise',
+    'register_safe_loading', 'select_weights'
 ]

@@ -80,7 +80,7 @@ def check_order(source: str, names: Sequence[str], wanted: Sequence[str], settin
     lists = f'{source!r} has the classes {_list(names)}; {setting} has {_list(wanted)}'
     if any(places[0][name] != places[1][name] for name in both) or (
             names and wanted and not both and len(names) != len(wanted)):
-        raise UserError(f'{lists}. A class must have the same number in both: give {setting} the order of the file.')
+        raise UserError(f'{lists}. A class must have the same number in both: give {setting} the order of the other.')
     if names and wanted and any(map(str.__ne__, map(str, names), map(str, wanted))):
         print_log(f'{lists}. Classes are compared by number.', logger='current', level=30)
 

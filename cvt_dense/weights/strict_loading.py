@@ -11,6 +11,7 @@ from .channels import adapt_channels
 from .compare import Comparison, check, check_cvt
 from .files import load_weights_file, select_weights
 from .formats import StateDict, convert, recognise
+from .preprocessing import Normalisation, trained_with
 
 
 class StrictPretrainedInit(PretrainedInit):
@@ -93,6 +94,11 @@ class StrictLoading:
         for cfg in self._pretrained_cfgs():
             init = StrictPretrainedInit(**{key: value for key, value in cfg.items() if key != 'type'})
             self.check_loading(init.read(self), init.checkpoint)
+
+    def trained_with(self) -> dict[str, Normalisation]:
+        """Return for each checkpoint of ``init_cfg`` the mean and standard deviation of its images, where known."""
+        sources = [str(cfg['checkpoint']) for cfg in self._pretrained_cfgs()]
+        return {source: known for source in sources if (known := trained_with(source))}
 
     def _pretrained_cfgs(self) -> list[dict[str, Any]]:
         cfgs = [self.init_cfg] if isinstance(self.init_cfg, Mapping) else self.init_cfg or []

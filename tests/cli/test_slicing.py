@@ -26,7 +26,8 @@ def image(shapes):
 
 @pytest.mark.parametrize('overlap', (0., 0.2, 0.7))
 def test_label_map_as_mmsegmentation(models, image, monkeypatch, overlap):
-    model = dataclasses.replace(models['segmentation'], pipeline=Compose([dict(type='mmseg.PackSegInputs')]))
+    model = dataclasses.replace(models['segmentation'])
+    model.pipeline = Compose([dict(type='mmseg.PackSegInputs')])
     found = api.predict(model, image, slice=64, overlap=overlap)
     stride = 64 - round(64 * overlap)
     monkeypatch.setattr(model.network, 'test_cfg', ConfigDict(

@@ -9,10 +9,11 @@ from PIL import Image
 from templates_edited import write_template
 
 import cvt_dense  # noqa: F401
-from cvt_dense.config.class_folders import count_class_folders, set_classes
+from cvt_dense.config.data_sets import count_class_folders, set_classes
 from cvt_dense.config.read import read_config
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
+from cvt_dense.weights import load_weights_file
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def load(tmp_path_factory):
     def load(data, lines=(), checkpoint=None, **options):
         config = write_template(tmp_path_factory.mktemp('template'), 'cvt13_custom', arch='cvt-nano', **dict(lines))
         cfg = read_config(str(config), options, data and str(data))
-        set_classes(cfg, checkpoint) if checkpoint else count_class_folders(cfg)
+        set_classes(cfg, load_weights_file(checkpoint)) if checkpoint else count_class_folders(cfg)
         return cfg
 
     return load

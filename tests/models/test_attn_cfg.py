@@ -109,6 +109,7 @@ def test_on_another_device(options):
     assert all(out.is_meta for out in model.eval()(torch.rand(1, 3, 64, 64, device='meta')))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('options', [OPTIONS['together'], OPTIONS['linear']], ids=['together', 'linear'])
 def test_onnx_equals_eager(options, tmp_path):
     onnxruntime = pytest.importorskip('onnxruntime')

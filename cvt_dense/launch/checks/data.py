@@ -5,22 +5,20 @@ from mmengine.config import Config
 
 from ...config.data_sets import class_names
 from ...errors import UserError
+from ...weights import check_order
 from .batches import check_loaders
 from .images import check_files
 
 
 def check_class_folders(cfg: Config, datasets: dict[str, Any]) -> None:
-    """Check that training and validation have the same classes, a classifier's as many as it has outputs.
+    """Check that training and validation number classes alike, and that a classifier has as many as it has outputs.
 
     Raises:
-        UserError: the classes are in another order, or a classifier's class folders differ or are fewer.
+        UserError: a class has another number in each, or a classifier's class folders are fewer than its outputs.
     """
     outputs = cfg.model.get('num_classes')
     train, val = (list(class_names(datasets.get(stage)) or ()) for stage in ('train', 'val'))
-    if train and val and train != val and (outputs is not None or sorted(train) == sorted(val)):
-        missing = [sorted({*val, *train} - set(names))[:5] for names in (train, val)]
-        raise UserError(f'the classes are numbered differently: training, {train[:5]}, lacks {missing[0]}, validation, '
-                        f'{val[:5]}, lacks {missing[1]}. Give both the same folders, or categories in one order.')
+    check_order('train_dataloader', train, val, 'val_dataloader')
     # A run that was started with --no-check may go on.
     if train and outputs is not None and len(train) < outputs and not cfg.get('resume'):
         raise UserError(f'model.num_classes={outputs}, but the training set has {len(train)} class folders, '
