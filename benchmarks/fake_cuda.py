@@ -2,15 +2,15 @@
 
     python benchmarks/fake_cuda.py configs/maskrcnn_cvt13_coco.py --size 800x1280 --options windowed,cpb,dropout
 
-Needs PyTorch's CUDA build and gcc, but no driver. ``fake_cuda.c`` answers for one, and fake tensors are on 'cuda': the
-operators are those that an H100 would get, none is computed, and there is neither a value, nor a speed, nor NCCL. What
-depends on values is left out as in ``plan.py``. The last columns are the graphs and breaks of ``torch.compile``.
+Needs PyTorch's CUDA build, gcc and the headers of a CUDA toolkit ($CUDA_HOME), but no driver. ``fake_cuda.c`` answers
+for one, and fake tensors are on 'cuda': the operators are those that an H100 would get, none is computed, and there is
+neither a value, nor a speed, nor NCCL. What depends on values is left out as in ``plan.py``. The last columns are the
+graphs and breaks of ``torch.compile``.
 """
 import argparse
 import os
 import subprocess
 import sys
-import sysconfig
 from collections import Counter
 from pathlib import Path
 from tempfile import mkdtemp
@@ -29,9 +29,9 @@ from torch.utils._pytree import tree_leaves
 def preload() -> None:
     """Build the library, and start this script again with it in front of CUDA's."""
     folder = Path(mkdtemp())
-    include = Path(sysconfig.get_path('purelib')) / 'nvidia/cu13/include'
-    subprocess.run(['gcc', '-shared', '-fPIC', '-w', f'-I{include}', '-I/usr/local/cuda/include',
-                    Path(__file__).with_suffix('.c'), '-o', folder / 'libcuda.so.1'], check=True)
+    toolkit = Path(os.environ.get('CUDA_HOME', '/usr/local/cuda'))
+    subprocess.run(['gcc', '-shared', '-fPIC', '-w', f'-I{toolkit}/include', Path(__file__).with_suffix('.c'), '-o',
+                    folder / 'libcuda.so.1'], check=True)
     os.environ.update(LD_PRELOAD=str(folder / 'libcuda.so.1'), LD_LIBRARY_PATH=str(folder))
     os.execv(sys.executable, [sys.executable, *sys.argv])
 
@@ -47,11 +47,10 @@ class Seen(TorchDispatchMode):
         result = function(*args, **(kwargs or {}))
         name = function.overloadpacket.__name__
         self.operators[name] += 1
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                self.elsewhere[name] += leaf.device.type != 'cuda'
-                if leaf.dtype == torch.float32 and not function.is_view and leaf.numel() > 1e5 and name != '_to_copy':
-                    self.float32[name] += 1
+        leaves = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        self.elsewhere[name] += sum(leaf.device.type != 'cuda' for leaf in leaves)
+        if leaves and leaves[0].dtype == torch.float32 and leaves[0].numel() > 1e5 and not function.is_view:
+            self.float32[name] += name not in ('_to_copy', 'randn')
         return result
 
 

@@ -16,7 +16,7 @@ python=${PYTHON:-.venv/bin/python}
 "$python" -m pip download -q --no-deps --only-binary=:all: --python-version "$version" --implementation cp \
     --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 --platform manylinux_2_17_x86_64 -d "$folder/wheels" \
     "$(pinned pycocotools)" "$(pinned supervision)" addict termcolor terminaltables shapely prettytable wcwidth ftfy \
-    defusedxml six
+    defusedxml six yapf platformdirs
 # mmcv has no wheel; where torch cannot be imported, its set-up makes one of pure Python
 cp "${XDG_CACHE_HOME:-$HOME/.cache}"/cvt_dense/wheels/onedl-mmcv-*-pure/*.whl "$folder/wheels"
 cat > "$folder/run.sh" <<'RUN'

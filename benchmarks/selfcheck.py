@@ -9,7 +9,6 @@ The exit code is 1 if a check failed.
 """
 import argparse
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -125,8 +124,7 @@ def training(recipe: str, device: str) -> dict[str, Any]:
         losses = []
         for _ in range(3):
             torch.manual_seed(0)  # so that the same regions are sampled
-            with warnings.catch_warnings(record=True) as waits:
-                warnings.simplefilter('always')
+            with warnings.catch_warnings(record=True, action='always') as waits:
                 debug('warn')
                 with wrapper.optim_context(model):
                     loss = model.parse_losses(model(**batch, mode='loss'))[0]
@@ -144,15 +142,14 @@ def training(recipe: str, device: str) -> dict[str, Any]:
                 failed=not (off <= 0.1 and losses[-1] < losses[0]))
 
 
-def _synced(rank: int, port: int, folder: str) -> None:
+def _synced(rank: int, folder: str) -> None:
     torch.cuda.set_device(rank)
-    torch.distributed.init_process_group('nccl', init_method=f'tcp://127.0.0.1:{port}', rank=rank, world_size=2)
+    torch.distributed.init_process_group('nccl', init_method=f'file://{folder}/store', rank=rank, world_size=2)
     model, images, targets = problem('cuda', norm_cfg=dict(type='SyncBN'))
     model = nn.parallel.DistributedDataParallel(model, device_ids=[rank])
     loss_of(model(images[rank:rank + 1]), [target[rank:rank + 1] for target in targets]).backward()
     if rank == 0:
         torch.save({key: value.grad.cpu() for key, value in model.module.named_parameters()}, f'{folder}/gradients.pt')
-    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
@@ -160,11 +157,8 @@ def two_processes(device: str) -> dict[str, Any]:
     """Compare DDP with SyncBN on two GPUs with both images on one."""
     if device == 'cpu' or torch.cuda.device_count() < 2:
         raise Skip('there are no two GPUs')
-    with socket.socket() as sock:
-        sock.bind(('127.0.0.1', 0))
-        port = sock.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder, precision('fp32', device):
-        torch.multiprocessing.spawn(_synced, (port, folder), nprocs=2)
+        torch.multiprocessing.spawn(_synced, (folder, ), nprocs=2)
         found = torch.load(f'{folder}/gradients.pt')
     model, images, targets = problem(device)
     loss_of(model(images), targets).backward()
@@ -189,10 +183,11 @@ def call(seconds: float, *command: str | Path) -> None:
 
 def end_to_end(seconds: float, device: str) -> dict[str, Any]:
     """Train a recipe by tools/train.py on photographs of noise, with the loader's workers, for a limited time."""
-    recipe, side = ('cvt13_in1k', 400) if device == 'cuda' else ('cvt_nano_shapes', 64)
+    recipe, side, batch, images = (
+        ('cvt13_in1k', 400, 256, 2048) if device == 'cuda' else ('cvt_nano_shapes', 64, 32, 256))
     with tempfile.TemporaryDirectory() as folder:
-        for split, number in (('train', 2048), ('val', 16)):
-            for index in range(number if device == 'cuda' else 256):
+        for split, number in (('train', images), ('val', 16)):
+            for index in range(number):
                 file = Path(folder, 'data', split, f'class{index % 8}', f'{index}.jpg')
                 file.parent.mkdir(parents=True, exist_ok=True)
                 pixels = torch.randint(255, (side // 8, side // 8, 3), dtype=torch.uint8).numpy()
@@ -203,7 +198,6 @@ def end_to_end(seconds: float, device: str) -> dict[str, Any]:
     logs = [log for log in logs if 'data_time' in log and 'loss' in log][1:]
     if not logs:
         raise Skip(f'no iteration was logged in {seconds:.0f} s')
-    batch = 256 if device == 'cuda' else 32
     return dict(images_per_s=batch / logs[-1]['time'], share_of_loading=logs[-1]['data_time'] / logs[-1]['time'],
                 iterations=logs[-1]['step'], loss=logs[-1]['loss'])
 
