@@ -83,7 +83,7 @@ custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True), dict(type='
 
 
 def waits_of_project() -> dict[str, int]:
-    """Return by file how often a run has waited in this project, without the operators that torchvision has for CUDA."""
+    """Return by file how often a run has waited in this project, without operators that torchvision has for CUDA."""
     files = Counter()
     for place, number in waits.items():
         file = Path(place.rpartition(':')[0])
