@@ -58,9 +58,6 @@ class SimTensor(torch.Tensor):
         tensor.raw = raw
         return tensor
 
-    def __repr__(self, **kwargs) -> str:
-        return f'sim({tuple(self.shape)})'
-
     def __reduce_ex__(self, protocol: int) -> Any:
         return self.raw.__reduce_ex__(protocol)
 
