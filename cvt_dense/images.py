@@ -228,7 +228,7 @@ def explain_loss(header: Header, reader: Any = None, *paths: str | Path) -> tupl
                 f"imdecode_backend='pillow' reads the colours alone; {advice}"), ''
     if header.format == 'GIF' and decoder == 'cv2':
         return "OpenCV reads no GIF. Save another format, or give LoadImageFromFile imdecode_backend='pillow'", ''
-    if header.bits > 8 and paths:
+    if header.bits > 8 and not wide and paths:
         import cv2  # its import takes a tenth of a second
         arrays = (cv2.imread(str(path), cv2.IMREAD_UNCHANGED) for path in paths)
         highest = max((int(array.max()) for array in arrays if array is not None), default=WHITE)

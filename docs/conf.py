@@ -43,9 +43,9 @@ def write_notebook(app):
         language = '' if re.search('^[!%]', text, re.M) else 'python'  # commands of IPython are no Python
         parts.append(text if cell['cell_type'] == 'markdown' else f'```{language}\n{text}\n```')
         for output in cell.get('outputs', ()):
-            if png := output.get('data', {}).get('image/png'):
-                picture = f'{cell["id"]}.png'
-                (DOCS / f'generated/{picture}').write_bytes(b64decode(png))
+            if image := output.get('data', {}).get('image/jpeg'):
+                picture = f'{cell["id"]}.jpg'
+                (DOCS / f'generated/{picture}').write_bytes(b64decode(image))
                 parts.append(f'![The output of this cell]({picture})')
             elif 'text' in output:
                 parts.append(f'```\n{"".join(output["text"])}```')

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,20 +19,33 @@ COPIED = ('cvt_dense', 'configs', 'tools', 'tests', 'benchmarks', 'docs', 'pypro
 SLOW_IMPORTS = ('torch', 'torchvision', 'timm', 'mmengine.runner', 'matplotlib.pyplot', 'supervision')
 
 
-def is_caught(copy: Path, fault: dict[str, str]) -> bool:
-    """Return whether the test fails with the mistake in it; it runs in a fork, which need not import PyTorch again."""
-    file, original = copy / fault['file'], (ROOT / fault['file']).read_text()
-    file.write_text(original.replace(fault['old'], fault['new']))
+@cache
+def fails(copy: Path, test: str, mistake: str = '') -> bool:
+    """Return whether a test of the copy fails; it runs in a fork, which need not import PyTorch again.
+
+    Args:
+        copy: folder of the copy.
+        test: id of the test.
+        mistake: what is in the copy, so that the result with it is another one.
+    """
     if not (process := os.fork()):
         os.chdir(copy)
         sys.path.insert(0, str(copy))
         os.environ['PYTHONPATH'] = str(copy)
         output = os.open(copy / 'output.txt', os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
         os.dup2(output, 1), os.dup2(output, 2)
-        os._exit(pytest.main(['-q', '-x', '-p', 'no:cacheprovider', str(copy / fault['test'])]))
+        os._exit(pytest.main(['-q', '-x', '-p', 'no:cacheprovider', str(copy / test)]))
     code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    file.write_text(original)
     return code == pytest.ExitCode.TESTS_FAILED and '\nFAILED ' in (copy / 'output.txt').read_text()
+
+
+def is_caught(copy: Path, fault: dict[str, str]) -> bool:
+    """Return whether the test fails with the mistake in the copy, and not without it."""
+    file, original = copy / fault['file'], (ROOT / fault['file']).read_text()
+    file.write_text(original.replace(fault['old'], fault['new']))
+    caught = fails(copy, fault['test'], fault['file'] + fault['new'])
+    file.write_text(original)
+    return caught and not fails(copy, fault['test'])
 
 
 def main() -> None:

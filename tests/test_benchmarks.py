@@ -60,3 +60,12 @@ def test_more_gpus_train_in_larger_steps():
     detector = 'configs/maskrcnn_cvt21_coco.py', '--size', '64x64', '--gpus', 16
     assert '--auto-scale-lr' in cells(*detector)['learning rate']
     assert cells(*detector, '--auto-scale-lr')['learning rate'] == '0.0002'
+
+
+@pytest.mark.parametrize('allowed', [1, 0])
+@pytest.mark.parametrize('check', ['values', 'gradients'])
+def test_the_self_check_fails_beyond_its_tolerances(check, allowed, monkeypatch):
+    selfcheck = load_tool('selfcheck')
+    for name in ('fp32', 'bf16'):
+        monkeypatch.setitem(selfcheck.TOLERANCES, name, allowed * selfcheck.TOLERANCES[name])
+        assert getattr(selfcheck, check)(name, 'cpu')['failed'] == (not allowed)

@@ -1,11 +1,8 @@
 """Read the COCO files of a config before its data sets are built, and let data sets and evaluators use that content."""
-import atexit
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
@@ -127,21 +124,24 @@ def _losses(reading: Annotations, path: str, node: dict[str, Any], training: boo
         for reason, ids in group.items() if ids]
 
 
-def use_annotations(cfg: Config, stages: Sequence[str], found: dict[str, Annotations] | None) -> None:
+def use_annotations(cfg: Config, stages: Sequence[str], found: dict[str, Annotations] | None, folder: str) -> None:
     """Let the data sets and evaluators of a config read the content of :func:`read_annotations`.
 
-    Each process does so for itself. Checkpoints keep the user's config.
+    Content that differs from the user's file is written. Each process does so for itself, since hosts may share no
+    disk, and processes that share one write the same file. Checkpoints keep the user's config.
 
     Args:
         cfg: config to change.
         stages: any of 'train', 'val' and 'test'.
         found: what has been read already.
+        folder: the files are written below it, in ``annotations``.
     """
     for stage in stages:
         readings = read_annotations(cfg, stage) if found is None else found
         for path, node in nodes_of(cfg, stage).items():
             if path in readings and readings[path].changed:
-                folder = tempfile.mkdtemp(prefix='cvt_dense_')
-                atexit.register(shutil.rmtree, folder, ignore_errors=True)
-                node['ann_file'] = os.path.join(folder, f'{path}.json')
-                Path(node['ann_file']).write_text(json.dumps(readings[path].content))
+                node['ann_file'] = os.path.abspath(os.path.join(folder, 'annotations', f'{path}.json'))
+                os.makedirs(os.path.dirname(node['ann_file']), exist_ok=True)
+                with tempfile.NamedTemporaryFile('w', dir=os.path.dirname(node['ann_file']), delete=False) as file:
+                    file.write(json.dumps(readings[path].content))
+                os.replace(file.name, node['ann_file'])

@@ -1,5 +1,6 @@
 """The annotations of images, from the data sets of a config: tools/predict.py draws them beside its predictions."""
 import copy
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,15 +44,16 @@ def _data_sets(cfg: Config) -> Iterator[tuple[str, Any]]:
     """Yield each data set with all of its images."""
     seen: list[dict[str, Any]] = []
     cfg = copy.deepcopy(cfg)
-    for stage in ('test', 'val', 'train'):
-        use_annotations(cfg, [stage], None)
-        for node in leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}):
-            node = copy.deepcopy(dict(node))
-            for key in ('indices', 'filter_cfg') if 'data_prefix' in node else ():
-                node.pop(key, None)
-            if node and dict(node, pipeline=None) not in seen:
-                seen.append(dict(node, pipeline=None))
-                yield stage, DATASETS.build(node)
+    with tempfile.TemporaryDirectory() as folder:
+        for stage in ('test', 'val', 'train'):
+            use_annotations(cfg, [stage], None, folder)
+            for node in leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}):
+                node = copy.deepcopy(dict(node))
+                for key in ('indices', 'filter_cfg') if 'data_prefix' in node else ():
+                    node.pop(key, None)
+                if node and dict(node, pipeline=None) not in seen:
+                    seen.append(dict(node, pipeline=None))
+                    yield stage, DATASETS.build(node)
 
 
 def _annotations(model: Model, dataset: Any, names: set[str]) -> Iterator[tuple[Path, Annotation]]:

@@ -44,7 +44,7 @@ def start_training(flags: TrainFlags, change: 'Callable[[Config], None] | None' 
     if first:
         lock_work_dir(cfg, flags)
     if not flags.no_check:
-        use_annotations(cfg, stages, found)
+        use_annotations(cfg, stages, found, cfg.work_dir)
     resume_from(cfg, flags.resume)
     adapt_to_machine(cfg, flags.launcher)
     return build(cfg, user_cfg, stages, not flags.no_check, summary)
@@ -63,7 +63,7 @@ def start_test(flags: TestFlags, change: 'Callable[[Config], None] | None' = Non
     check_test_flags(flags, is_exported(flags.checkpoint))
     cfg.work_dir = test_folder(cfg, flags)
     if not flags.no_check:
-        use_annotations(cfg, ['test'], found)
+        use_annotations(cfg, ['test'], found, cfg.work_dir)
     if is_exported(flags.checkpoint):
         from ..deploy.exported import use_exported_model
         use_exported_model(cfg, flags.checkpoint, flags.runtime)

@@ -45,7 +45,7 @@ def checked(task: str, data: Path, *stages: str, **options: Any) -> tuple[Config
     redirect_data_root(cfg, str(data / task))
     init_default_scope(cfg.default_scope)
     stages = stages or ('train', 'val')
-    use_annotations(cfg, stages, check_config(cfg, stages))
+    use_annotations(cfg, stages, check_config(cfg, stages), str(data))
     return cfg, stages
 
 

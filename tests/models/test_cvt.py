@@ -58,6 +58,13 @@ def test_out_indices_are_the_same_maps_and_unneeded_stages_are_not_built(indices
     assert model.out_strides == tuple((4, 8, 16)[i] for i in stages)
 
 
+def test_the_pooled_level_is_the_maximum_of_the_last_map():
+    model = cvt(out_indices=[2, 3]).eval()
+    model.norm2 = model.norm3 = nn.Identity()
+    last, pooled = model(torch.rand(2, 3, 80, 56))
+    assert torch.equal(pooled, nn.functional.max_pool2d(last, 3, stride=2, padding=1))
+
+
 def test_out_types():
     x = torch.rand(2, 3, 40, 56)
     token = cvt(out_type='cls_token').eval()
@@ -99,6 +106,8 @@ def test_drop_rates():
     assert model.stage0.pos_drop.p == model.stage2.blocks[1].attn.proj_drop.p == .1
     assert model.stage1.blocks[0].mlp.drop1.p == .1
     assert [stage.blocks[0].attn.attn_drop_rate for stage in model.stages] == [0., .2, .3]
+    model, x = cvt(attn_drop_rate=.5, norm_eval=True), torch.rand(2, 3, 32, 32)
+    assert not torch.equal(model(x)[2], model(x)[2]) and torch.equal(model.eval()(x)[2], model(x)[2])
 
 
 @pytest.mark.parametrize('kwargs, expected', [
@@ -180,8 +189,9 @@ def test_wrong_options_are_named(kwargs, setting):
 
 
 def test_images_that_are_too_small():
-    with pytest.raises(ValueError, match='15x40'):
-        cvt()(torch.rand(2, 3, 15, 40))
+    for height, width in ((15, 40), (40, 15)):
+        with pytest.raises(ValueError, match=f'{height}x{width}'):
+            cvt()(torch.rand(2, 3, height, width))
     x = torch.rand(1, 3, 16, 16)  # in training, BatchNorm's statistics need two images of this size
     assert len(cvt(norm_eval=True)(x)) == len(cvt().eval()(x)) == len(cvt()(x.expand(2, -1, -1, -1))) == 3
 
