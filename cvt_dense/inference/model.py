@@ -65,7 +65,7 @@ class Model:
             UserError: the config has none.
         """
         if self.task in DENSE:
-            with DefaultScope.overwrite_default_scope(self.cfg.default_scope):  # perhaps another model's by now
+            with DefaultScope.overwrite_default_scope(self.cfg.get('default_scope')):  # perhaps another model's by now
                 return Compose([step for step in test_pipeline(self.cfg)[1:] if type_name(step) != 'LoadAnnotations'])
         from timm.data import create_transform
         if self.task == 'classification':

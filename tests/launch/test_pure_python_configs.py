@@ -1,6 +1,13 @@
 """Configs whose types are classes, as MMEngine's pure-Python ones have them, are read, checked and run like others."""
+from importlib import import_module
+
+import numpy as np
+import pytest
 import torch
-from load_tool import run_tool
+from load_tool import ROOT, run_tool
+from mmengine.config import Config
+from mmengine.registry import Registry
+from PIL import Image
 from tiny_training import write_config
 
 CLASSIFIER = """
@@ -61,3 +68,48 @@ def test_classifier_trains_and_again_from_its_dump(tmp_path):
     # As the number of outputs reaches the data set, it refuses other labels.
     options = '--work-dir', folder / 'no', '--cfg-options', 'model.num_classes=1'
     assert 'num_classes' in run_tool('train', folder / 'pure.py', *options, rc=2)
+
+
+def pure_python(cfg):
+    """Return the text of the same config with classes in the place of their names, and without a default scope."""
+    registries = [registry for package in dict.fromkeys(('cvt_dense', cfg.default_scope, 'mmengine'))
+                  for registry in vars(import_module(f'{package}.registry')).values() if isinstance(registry, Registry)]
+    for registry in registries:
+        registry.import_from_location()
+    imports = {}
+
+    def write(value, key=None):
+        kinds = [registry.module_dict[name] for registry in registries for name in [str(value).split('.')[-1]]
+                 if key == 'type' and name in registry.module_dict]
+        if kinds:
+            alias = f'{kinds[0].__module__}.{kinds[0].__name__}'.replace('.', '_')
+            imports[alias] = f'from {kinds[0].__module__} import {kinds[0].__name__} as {alias}'
+            return alias
+        if isinstance(value, dict):
+            return f'{{{", ".join(f"{name!r}: {write(child, name)}" for name, child in value.items())}}}'
+        if isinstance(value, list | tuple):
+            return f'{type(value).__name__}([{", ".join(map(write, value))}])'
+        return repr(value)
+
+    lines = [f'{key} = {write(value)}' for key, value in cfg.to_dict().items() if key != 'default_scope']
+    return '\n'.join([*imports.values(), 'default_scope = None', *lines])
+
+
+@pytest.mark.parametrize('task, name', [('detection', 'maskrcnn_cvt'), ('segmentation', 'upernet_cvt')])
+def test_every_tool_takes_a_dense_config_of_classes_without_a_scope(tmp_path, shapes, task, name):
+    cfg = Config.fromfile(ROOT / f'configs/{name}_nano_shapes.py')
+    cfg.train_cfg.update(max_iters=2, val_interval=2)
+    cfg.train_dataloader.batch_size = 2
+    config, data = tmp_path / 'pure.py', ('--data-root', shapes / task)
+    config.write_text(pure_python(cfg))
+    Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save(tmp_path / 'a.png')
+    run_tool('train', config, '--work-dir', tmp_path / 'work', *data)
+    made = config, next((tmp_path / 'work').glob('iter_*.pth'))
+    run_tool('train', tmp_path / 'work/pure.py', '--work-dir', tmp_path / 'again', '--no-check')  # from its dump
+    run_tool('publish', *made, tmp_path / 'published', '--license', 'mit', *data)
+    for files in (made, (tmp_path / 'published', )):
+        run_tool('predict', *files, tmp_path / 'a.png', '--out-dir', tmp_path / 'drawn', '--force')
+    run_tool('test', *made, '--work-dir', tmp_path / 'test', *data, '--slice', 64)
+    run_tool('export', *made, tmp_path / 'backbone.pt2', '--part', 'backbone', '--size', '64x64', *data)
+    run_tool('diagnose', *made, '--out-dir', tmp_path / 'report', *data)
+    run_tool('browse', config, '--out-dir', tmp_path / 'pages', *data)
