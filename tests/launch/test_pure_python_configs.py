@@ -14,10 +14,9 @@ from mmengine.optim import AmpOptimWrapper
 from mmengine.runner import EpochBasedTrainLoop
 from torch.optim import AdamW
 
-from cvt_dense.datasets import ImageDataset
 from cvt_dense.engine import LayerDecayOptimWrapperConstructor, SafeCheckpointHook
-from cvt_dense.evaluation import Accuracy
-from cvt_dense.models import ClassificationPreprocessor, CvT, ImageClassifier
+from cvt_dense.models import CvT
+from cvt_dense.pretraining import Accuracy, ClassificationPreprocessor, ImageClassifier, ImageDataset
 
 model = dict(
     type=ImageClassifier,
