@@ -16,7 +16,7 @@ import torch
 from mmengine.device import utils
 from mmengine.structures import instance_data
 from torch.utils import backend_registration
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 waits: collections.Counter[str] = collections.Counter()  # by 'file:line function' outside of PyTorch
 WAITING = {'_local_scalar_dense', 'nonzero', 'masked_select', '_unique2', 'unique_dim', 'unique_consecutive', 'equal',
@@ -58,9 +58,6 @@ class SimTensor(torch.Tensor):
         tensor.raw = raw
         return tensor
 
-    def __repr__(self, **kwargs) -> str:
-        return f'sim({tuple(self.shape)})'
-
     def __reduce_ex__(self, protocol: int) -> Any:
         return self.raw.__reduce_ex__(protocol)
 
@@ -84,7 +81,14 @@ def place() -> str:
     return f'{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}' if frame else ''
 
 
-def raw(tensor: Any) -> Any:
+def mapped(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
+    """Return an argument or a result with ``function`` applied to its tensors."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    return [mapped(function, item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def raw(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.raw if isinstance(tensor, SimTensor) else tensor
 
 
@@ -92,7 +96,8 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run an operator as the device would."""
     name, target = func._schema.name.split('::')[1], kwargs.pop('device', None)
     kwargs.pop('pin_memory', None)
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    tensors: list[torch.Tensor] = []
+    mapped(tensors.append, [*args, *kwargs.values()])
     here = {id(tensor.raw): tensor for tensor in tensors if isinstance(tensor, SimTensor)}
     if name in COPYING:
         source, non_blocking = args[name == 'copy_'], kwargs.get('non_blocking', args[2:3] == (True, ))
@@ -108,10 +113,10 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         waits[place()] += 1
     if target is not None and name not in COPYING:
         kwargs['device'] = torch.device('cpu')
-    out = func(*tree_map_only(SimTensor, raw, args), **tree_map_only(SimTensor, raw, kwargs))
+    out = func(*mapped(raw, args), **{key: mapped(raw, value) for key, value in kwargs.items()})
     if name == '_local_scalar_dense' or not (here if target is None else torch.device(target).type == 'sim'):
         return out
-    return tree_map_only(torch.Tensor, lambda made: here[id(made)] if id(made) in here else SimTensor.wrap(made), out)
+    return mapped(lambda made: here[id(made)] if id(made) in here else SimTensor.wrap(made), out)
 
 
 def index_type(dtype: torch.dtype) -> type:

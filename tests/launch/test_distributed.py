@@ -9,10 +9,15 @@ from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 from load_tool import ROOT, run_tool
 from tiny_training import EPOCHS, ITERATIONS, call, differences, load, start, start_two, write_config
+from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from cvt_dense.launch.distributed import setup_distributed
+from cvt_dense.launch.flags import TrainFlags
+from cvt_dense.launch.start import start_training
 from cvt_dense.recipes.shapes import generate
 
 NO_GPU = dict(CUDA_VISIBLE_DEVICES='NoDevFiles')  # as Slurm sets it; an empty value asks for the CPU
@@ -198,6 +203,46 @@ def test_zero_trains_as_adamw_and_may_go_on_with_one_process(folder, one, two, t
     assert [name for name in different if not name.startswith('optimizer.base_param_settings.')] == []
     run_tool('train', config, '--work-dir', alone, '--resume', work_dir / f'epoch_{EPOCHS - 1}.pth')
     assert_close(one, alone)
+
+
+CLUSTER = f"""
+_base_ = '{ROOT}/configs/cvt13_in1k.py'
+arch = dict(_delete_=True, embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
+model = dict(num_classes=8, backbone=dict(arch=arch))
+train_cfg = dict(max_epochs=1)
+val_dataloader = val_evaluator = val_cfg = test_dataloader = test_evaluator = test_cfg = None
+train_dataloader = dict(num_workers=0, dataset=dict(transform=dict(input_size=64)))
+default_hooks = dict(checkpoint=dict(save_best=None))
+"""
+
+
+@pytest.mark.parametrize('gpus', [8, 64])
+def test_the_first_two_steps_of_every_rank_of_a_cluster(tmp_path, monkeypatch, gpus):
+    """By PyTorch's fake process group, whose communication does nothing; the first and the last rank are trained."""
+    data = generate(tmp_path / 'data', size=32, train=1, val=1, train_per_class=16, val_per_class=1) / 'classification'
+    monkeypatch.setenv('LOCAL_RANK', '0')
+    (tmp_path / 'config.py').write_text(CLUSTER)
+    drawn = []
+    for rank in range(gpus):
+        dist.init_process_group('fake', store=FakeStore(), rank=rank, world_size=gpus)
+        try:
+            if rank in (0, gpus - 1):
+                runner = start_training(TrainFlags(
+                    config=str(tmp_path / 'config.py'), work_dir=str(tmp_path / f'rank{rank}'), data_root=str(data),
+                    launcher='pytorch', cfg_options={'train_dataloader.batch_size': 64 // gpus}), stages=['train'])
+                runner.model.register_comm_hook(None, noop_hook)  # the fake group gives DDP no gradients
+                runner.train()
+                # 2e-3 for 2,048 images. The warm-up from 1e-6 has 5 epochs of 2 steps, which are 9 intervals.
+                share = 5e-4 + (1 - 5e-4) * 2 / 9
+                assert runner.iter == 2
+                assert runner.optim_wrapper.get_lr()['lr'][0] == pytest.approx(2e-3 * 64 / 2048 * share)
+            loader = runner.build_dataloader(dict(
+                batch_size=64 // gpus, dataset=runner.train_dataloader.dataset, drop_last=True,
+                sampler=dict(type='cvt_dense.SeededSampler', shuffle=True)), seed=runner.seed)
+            drawn.append([image for batch in loader.batch_sampler for image in batch])
+        finally:
+            dist.destroy_process_group()
+    assert sorted(sum(drawn, [])) == list(range(128)) and {len(images) for images in drawn} == {128 // gpus}
 
 
 # Everything that the untrained detector sees counts as a detection: its files must not be empty. One image a batch as

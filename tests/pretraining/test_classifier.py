@@ -89,18 +89,6 @@ def test_erasing_and_smoothing_where_nothing_is_mixed():
     assert erased.any(1).all() and not erased.all(1).any()
 
 
-def test_a_step_on_another_device():
-    """Without a GPU: PyTorch's meta device refuses a tensor that was made on the CPU."""
-    model = build(random_erasing=dict(probability=1., mode='pixel'), label_smoothing=.1,
-                  mixup=dict(mixup_alpha=.8, cutmix_alpha=1., switch_prob=.5)).to('meta').train()
-    model.data_preprocessor.to('meta')
-    data = dict(inputs=torch.zeros(4, 3, 64, 64, dtype=torch.uint8, device='meta'),
-                labels=torch.arange(4, device='meta'))
-    loss, _ = model.parse_losses(model(**model.data_preprocessor(data, True), mode='loss'))
-    loss.backward()
-    assert loss.is_meta and model.eval()(model.data_preprocessor(data)['inputs']).is_meta
-
-
 def test_a_backbone_that_returns_maps():
     with pytest.raises(ValueError, match='out_type'):
         build('featmap')

@@ -58,8 +58,9 @@ class ValLossHook(Hook):
                 batch = {key: values[:left] for key, values in batch.items()}
                 left -= len(batch['inputs'])
                 data = preprocessor(batch, pads)
-                readable = [i for i, reason in enumerate(batch.get('unreadable', ())) if not reason]  # not black ones
-                if 'unreadable' in batch:
+                unreadable = batch.get('unreadable', ())  # black images; only where some are, the device takes indices
+                if any(unreadable):
+                    readable = [i for i, reason in enumerate(unreadable) if not reason]
                     data = {key: values[readable] if isinstance(values, Tensor) else [values[i] for i in readable]
                             for key, values in data.items()}
                 if not len(data['inputs']):
