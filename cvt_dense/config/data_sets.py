@@ -88,7 +88,8 @@ def redirect_data_root(cfg: Config, data_root: str) -> str:
         """Return ``value`` with its paths redirected. With ``names``, the strings of lists are names of classes."""
         if isinstance(value, dict):
             for key, child in value.items():
-                value[key] = redirect(child, names or key in ('metainfo', 'classes'))
+                if key != 'type':  # of a pure-Python config: once it is set, MMEngine cannot dump it
+                    value[key] = redirect(child, names or key in ('metainfo', 'classes'))
             return value
         if isinstance(value, (list, tuple)):
             return type(value)(child if names and isinstance(child, str) else redirect(child, names) for child in value)

@@ -3,6 +3,7 @@
 The folder holds ``mm_config.json``, the parts of the config that testing needs, and ``model.safetensors``, the weights
 and the class names. Both are data: a config in Python could run any code when it is opened.
 """
+import copy
 import json
 from importlib import import_module
 from pathlib import Path
@@ -96,13 +97,13 @@ def publish(cfg: Config, checkpoint: dict[str, Any], folder: Path) -> str | None
     import safetensors.torch
 
     from ..weights import dataset_meta, select_weights
-    content = Config({key: value for key, value in cfg.to_dict().items() if key in KEPT})
+    content = Config({key: copy.deepcopy(cfg[key]) for key in KEPT if key in cfg})
     rooted = any(node.get('data_root') for node in dicts(content.to_dict()))
     data_root = redirect_data_root(content, 'data') if rooted else None
     for node in dicts(content._cfg_dict):
         node.pop('init_cfg', None)
     names = {kind: name for name, kind in _registered(content.get('default_scope') or 'mmengine').items()}
-    write_atomically(folder / CONFIG, json.dumps(_encode(content.to_dict(), names), indent=1))
+    write_atomically(folder / CONFIG, json.dumps(_encode(content._cfg_dict, names), indent=1))
     read_published(folder)
     meta = dataset_meta(checkpoint)
     names = json.dumps({key: meta[key] for key in ('classes', 'palette') if meta.get(key)})

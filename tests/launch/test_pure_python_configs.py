@@ -21,10 +21,9 @@ from mmengine.optim import AmpOptimWrapper
 from mmengine.runner import EpochBasedTrainLoop
 from torch.optim import AdamW
 
-from cvt_dense.datasets import ImageDataset
 from cvt_dense.engine import LayerDecayOptimWrapperConstructor, SafeCheckpointHook
-from cvt_dense.evaluation import Accuracy
-from cvt_dense.models import ClassificationPreprocessor, CvT, ImageClassifier
+from cvt_dense.models import CvT
+from cvt_dense.pretraining import Accuracy, ClassificationPreprocessor, ImageClassifier, ImageDataset
 
 model = dict(
     type=ImageClassifier,
@@ -74,6 +73,7 @@ def pure_python(cfg):
     """Return the text of the same config with classes in the place of their names, and without a default scope."""
     registries = [registry for package in dict.fromkeys(('cvt_dense', cfg.default_scope, 'mmengine'))
                   for registry in vars(import_module(f'{package}.registry')).values() if isinstance(registry, Registry)]
+    registries.sort(key=lambda registry: registry.scope == 'mmengine')  # the other packages have types of equal names
     for registry in registries:
         registry.import_from_location()
     imports = {}
@@ -82,8 +82,11 @@ def pure_python(cfg):
         kinds = [registry.module_dict[name] for registry in registries for name in [str(value).split('.')[-1]]
                  if key == 'type' and name in registry.module_dict]
         if kinds:
-            alias = f'{kinds[0].__module__}.{kinds[0].__name__}'.replace('.', '_')
-            imports[alias] = f'from {kinds[0].__module__} import {kinds[0].__name__} as {alias}'
+            parts, name = kinds[0].__module__.split('.'), kinds[0].__name__
+            module = next(module for i in range(1, len(parts) + 1) for module in ['.'.join(parts[:i])]
+                          if getattr(import_module(module), name, None) is kinds[0])  # as users import it
+            alias = f'{module}.{name}'.replace('.', '_')
+            imports[alias] = f'from {module} import {name} as {alias}'
             return alias
         if isinstance(value, dict):
             return f'{{{", ".join(f"{name!r}: {write(child, name)}" for name, child in value.items())}}}'
