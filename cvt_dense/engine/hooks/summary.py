@@ -28,8 +28,11 @@ def summary(runner: Runner) -> list[str]:
     """Return the lines of the summary; the first one is a title."""
     folder, checkpoint = runner.work_dir, find_checkpoint(runner.work_dir) or 'no checkpoint'
     lines, last = [f'The run in {_short(folder)} is complete.'], checkpoint
-    curves = Curves(folder)
-    for name in curves.main_metrics():
+    try:
+        curves = Curves(folder)
+    except FileNotFoundError:  # a training without evaluation that is shorter than the logger's interval
+        curves = None
+    for name in curves.main_metrics() if curves else ():
         point = curves.last(name)
         lines.append(f'last:    {name} {point.values[name]:.4g} ({place(point)}), {_short(last)}')
         best, kept = curves.best(name), next(Path(folder).glob(f'best_{name.replace("/", "_")}_*.pth'), None)
