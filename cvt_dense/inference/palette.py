@@ -24,7 +24,7 @@ def choose_palette(classes: Sequence[str]) -> list[tuple[int, int, int]]:
     lab = cv2.cvtColor(rgb[None] / 255, cv2.COLOR_RGB2LAB)[0]
     chroma = np.hypot(lab[:, 1], lab[:, 2])
     usable = (40 < lab[:, 0]) & (lab[:, 0] < 92) & (30 < chroma) & (chroma < 100)
-    rgb = rgb[usable]
+    rgb, lab = rgb[usable], lab[usable]
     linear = np.where(rgb <= 10, rgb / 3294.6, ((rgb / 255 + 0.055) / 1.055)**2.4)  # sRGB's curve
     without_green = cv2.cvtColor((linear @ DEUTERANOPIA.T).clip(0, 1)[None].astype(np.float32), cv2.COLOR_LRGB2LAB)[0]
     distance = np.full(len(rgb), np.inf)  # of each colour to the nearest one that was chosen
@@ -34,7 +34,7 @@ def choose_palette(classes: Sequence[str]) -> list[tuple[int, int, int]]:
             palette.append(BACKGROUND)
             continue
         palette.append(tuple(map(int, rgb[chosen])))
-        for seen in (lab[usable], without_green):
+        for seen in (lab, without_green):
             distance = np.minimum(distance, np.linalg.norm(seen - seen[chosen], axis=1))
         chosen = int(distance.argmax())
     return palette

@@ -111,11 +111,9 @@ class CvtBackbone(BackboneMixin, PreTrainedModel):
                              'computes them.')
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        x, maps, hidden = pixel_values, [], []
-        for i, stage in enumerate(self.cvt.stages):
-            tokens, _, hw_shape = stage(x)
-            x = to_map(tokens, hw_shape)
-            hidden.append(x)
+        maps, hidden = [], []
+        for i, (tokens, _, hw_shape) in enumerate(self.cvt.iterate_stages(pixel_values)):
+            hidden.append(to_map(tokens, hw_shape))
             if i in self.out_indices:
                 maps.append(to_map(getattr(self.cvt, f'norm{i}')(tokens), hw_shape).contiguous())
         hidden_states = tuple(hidden) if output_hidden_states else None

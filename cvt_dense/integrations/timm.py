@@ -4,6 +4,7 @@ Importing this module registers ``cvt_13``, ``cvt_21`` and ``cvt_w24``, whose pu
 ``cvt_nano``, whose weights are part of this package.
 """
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -99,19 +100,18 @@ class CvTClassifier(nn.Module):
         """
         if output_fmt not in ('NCHW', 'NLC'):
             raise ValueError(f"output_fmt={output_fmt!r}: allowed are 'NCHW' and 'NLC'.")
-        stages = self.backbone.stages
-        taken, last = feature_take_indices(len(stages), indices)
+        number = len(self.backbone.depths)
+        taken, last = feature_take_indices(number, indices)
+        computed = islice(self.backbone.iterate_stages(x), last + 1 if stop_early or intermediates_only else number)
         maps = []
-        for i, stage in enumerate(stages[:last + 1] if stop_early or intermediates_only else stages):
-            tokens, cls_token, hw_shape = stage(x)
-            x = to_map(tokens, hw_shape)
+        for i, (tokens, cls_token, hw_shape) in enumerate(computed):
             if i in taken:
-                level = self.backbone.norm(tokens) if norm and i == len(stages) - 1 else tokens
+                level = self.backbone.norm(tokens) if norm and i == number - 1 else tokens
                 maps.append((level if output_fmt == 'NLC' else to_map(level, hw_shape)).contiguous())
         if intermediates_only:
             return maps
         tokens = tokens if cls_token is None else torch.cat((cls_token, tokens), dim=1)
-        return self.backbone.norm(tokens) if i == len(stages) - 1 else tokens, maps
+        return self.backbone.norm(tokens) if i == number - 1 else tokens, maps
 
     def prune_intermediate_layers(self, indices: int | Sequence[int] = 1, prune_norm: bool = False,
                                   prune_head: bool = True) -> list[int]:
