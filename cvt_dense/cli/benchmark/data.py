@@ -16,9 +16,8 @@ from torch.utils.data import DataLoader
 from ...config.options import OptionsAction
 from ...launch import command_line
 from ...launch.build import load_datasets
-from ...launch.flags import TrainFlags
+from ...launch.flags import TrainFlags, read_training
 from ...launch.machine import adapt_to_machine
-from ...launch.read import read_training
 from .measure import seconds
 
 HELP = 'the input pipeline beside the training step, in images/s'
