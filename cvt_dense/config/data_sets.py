@@ -50,7 +50,9 @@ def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
 
 def reduces_zero_label(cfg: Config) -> bool:
     """Return whether the label maps of a config's test data count classes from 1, and 0 is ignored."""
-    dataset = next(leaf_datasets(cfg.test_dataloader.dataset))
+    dataset = next(leaf_datasets((cfg.get('test_dataloader') or {}).get('dataset') or {}))
+    if not dataset:
+        return False
     default = inspect.signature(class_of(dataset, cfg)).parameters.get('reduce_zero_label')
     return bool(dataset.get('reduce_zero_label', default and default.default))
 
