@@ -8,8 +8,7 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from ..config.data_sets import metainfo
-from ..config.nodes import dicts, type_name, walk
+from ..config.settings import dicts, metainfo, type_name, walk
 from ..errors import UserError
 from .coco import Annotations, read
 

@@ -10,7 +10,7 @@ import supervision as sv
 from mmengine.config import Config
 from mmengine.registry import DATASETS, TRANSFORMS
 
-from ..config.data_sets import leaf_datasets
+from ..config.settings import leaf_datasets
 from ..errors import UserError
 from ..inference import Model
 from ..inference.model import say

@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..atomic import atomic_path, write_atomically
-from ..config.nodes import dicts, type_name
+from ..config.settings import dicts, type_name
 from ..errors import UserError
 from ..inference import Model, load
 from ..launch import command_line

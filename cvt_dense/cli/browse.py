@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..config.data_sets import leaf_datasets
+from ..config.settings import leaf_datasets
 from ..errors import UserError
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_report_folder

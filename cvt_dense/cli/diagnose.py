@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..config.nodes import dicts, type_name
 from ..config.read import check_exists
+from ..config.settings import dicts, type_name
 from ..errors import UserError
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_report_folder

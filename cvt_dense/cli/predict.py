@@ -124,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from .. import inference  # its import takes seconds, in which a mistake above can be named
         MMLogger.get_current_instance().setLevel('WARNING')
         model = inference.load(args.config, args.checkpoint, device=args.device, cfg_options=args.cfg_options,
-                               runtime=args.runtime, amp=args.autocast, data_root=args.data_root)
+                               runtime=args.runtime, amp=args.amp, data_root=args.data_root)
         if any(map(is_video, images)) and (
                 args.save or args.ground_truth or model.task not in ('detection', 'segmentation')):
             raise UserError('Videos are for detection and segmentation, without --save and --ground-truth.')
@@ -168,7 +168,7 @@ def prepare_saving(args: argparse.Namespace, model: object, images: Sequence[Pat
 
 def first_label(model: object) -> int:
     """Return the number of a segmentor's first class in the label maps of its data: 1 with ``reduce_zero_label``."""
-    from ..config.data_sets import reduces_zero_label
+    from ..config.settings import reduces_zero_label
     return int(reduces_zero_label(model.cfg))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..atomic import write_atomically
+from ..engine.checkpoint import PREEMPTED
 from ..engine.curves import Curves
 from ..errors import UserError
 from ..recipes import folder
@@ -170,7 +171,7 @@ def train(runs: Sequence[Run], work_dir: Path, jobs: int = 2) -> dict[str, str]:
 
 def _finish(name: str, folder: Path) -> dict[str, str]:
     """Write the result of a run that ended with exit code 0, so that it outlives the checkpoints, or return why not."""
-    if Path((folder / 'last_checkpoint').read_text().strip()).name == 'preempted.pth':
+    if Path((folder / 'last_checkpoint').read_text().strip()).name == PREEMPTED:
         return {name: f'{name} was stopped by a signal; the same command continues it'}
     step = int(last_checkpoint(folder).stem.rsplit('_', 1)[1])
     results = [point.values for point in Curves(folder).points if point.evaluation and point.values['step'] == step]

@@ -9,7 +9,7 @@ from typing import Any
 from mmengine.config import Config, DictAction
 
 from ..errors import UserError
-from .nodes import values
+from .settings import values
 
 # Keys that MMEngine and this package read from a config besides the arguments of MMEngine's Runner.
 READ_FROM_CONFIG = {

@@ -14,8 +14,7 @@ from mmengine.registry import Registry
 
 from ..atomic import atomic_path, write_atomically
 from ..errors import UserError
-from .data_sets import redirect_data_root
-from .nodes import dicts, values, walk
+from .settings import dicts, redirect_data_root, values, walk
 
 CONFIG, WEIGHTS = 'mm_config.json', 'model.safetensors'
 KEPT = ('default_scope', 'model', 'test_dataloader', 'test_evaluator', 'test_cfg', 'tta_model', 'tta_pipeline')

@@ -5,9 +5,9 @@ from typing import Any
 from mmengine.config import Config
 
 from ..errors import UserError
-from .data_sets import redirect_data_root, set_file_backend
 from .options import merge_options
 from .published import SCOPES, fetch, is_published, read_published
+from .settings import redirect_data_root, set_file_backend
 
 
 def read_config(file: str, options: dict[str, Any] | None = None, data_root: str | None = None) -> Config:

@@ -13,7 +13,7 @@ from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from ..config.nodes import dicts, type_name
+from ..config.settings import dicts, type_name
 from ..errors import UserError
 from ..models.task import task_of
 from ..registry import MODELS

@@ -7,7 +7,7 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS
 from torch import Tensor, nn
 
-from ..config.data_sets import leaf_datasets
+from ..config.settings import leaf_datasets
 
 
 def data_set(cfg: Config, stage: str) -> dict[str, Any]:

@@ -16,11 +16,9 @@ from mmengine.registry import MODELS, TRANSFORMS, DefaultScope, init_default_sco
 from PIL import Image
 from torch import nn
 
-from ..config.amp import use_autocast
-from ..config.data_sets import class_of, set_classes, test_metainfo
-from ..config.nodes import dicts, type_name
 from ..config.published import fetch
 from ..config.read import check_exists, read_config
+from ..config.settings import class_of, dicts, set_classes, test_metainfo, type_name, use_autocast
 from ..console import prints_to_log
 from ..deploy.exported import use_exported_model
 from ..deploy.runtime import is_exported, open_exported

@@ -9,7 +9,7 @@ from mmengine.dataset import default_collate, pseudo_collate
 from torch import Tensor
 from tqdm import tqdm
 
-from ..config.nodes import type_name
+from ..config.settings import type_name
 from ..errors import UserError
 from .model import DENSE, Model, test_pipeline
 from .slices import as_loaded, check_slice, predict_slices, slice_starts

@@ -16,8 +16,7 @@ from mmengine.structures import InstanceData, PixelData
 from pycocotools import mask as coco_mask
 from torch import Tensor
 
-from ..config.data_sets import leaf_datasets
-from ..config.nodes import type_name
+from ..config.settings import leaf_datasets, type_name
 from ..errors import UserError
 from ..images import read_header
 from ..registry import MODELS

@@ -5,7 +5,7 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from ..config.nodes import type_name, walk
+from ..config.settings import type_name, walk
 
 PARTS = ('backbone', 'neck', 'decode_head', 'bbox_head')  # of a model, those that are named
 

@@ -25,24 +25,27 @@ from .checks.batches import check_batch_norm
 from .checks.data import DATASET_CHECKS
 from .checks.weights import check_weights
 from .distributed import is_first_process
+from .flags import Flags
 
 
-def build(cfg: Config, user_cfg: Config, stages: Sequence[str], check: bool, summary: bool = True) -> Runner:
+def build(cfg: Config, user_cfg: Config, flags: Flags, stages: Sequence[str], summary: bool = True) -> Runner:
     """Build the Runner of a config.
+
+    Unless ``flags.no_check``, the first process checks the data, and each process the weights that it loads.
 
     Args:
         cfg: adapted to this machine.
         user_cfg: as the user gave it; the work dir and the checkpoints keep this one.
+        flags: flags of the command line.
         stages: data loaders that the run uses, of 'train', 'val' and 'test'.
-        check: whether the first process checks the data, and each process the weights that it loads.
         summary: whether a summary of the run is logged.
 
     Raises:
         UserError: a check has found a mistake. In one of several processes it ends the others too.
     """
-    datasets = load_datasets(cfg, stages, check and is_first_process())
+    datasets = load_datasets(cfg, stages, not flags.no_check and is_first_process())
     runner = build_runner(cfg, user_cfg, datasets)
-    if check:
+    if not flags.no_check:
         model = unwrap(runner.model)
         if isinstance(model, BaseTTAModel):
             model = model.module

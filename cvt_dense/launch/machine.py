@@ -6,7 +6,7 @@ import torch
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from ..config.nodes import dicts, type_name
+from ..config.settings import dicts, type_name
 
 
 def adapt_to_machine(cfg: Config, launcher: str) -> None:
@@ -33,7 +33,7 @@ def adapt_to_machine(cfg: Config, launcher: str) -> None:
         for key in ('dtype', 'loss_scale', 'use_fsdp'):
             wrapper.pop(key, None)
         print_log('No GPU: running in float32 instead of mixed precision.', logger='current', level=30)
-    if not gpu and {'bfloat16', 'bf16'} & {wrapper.get('dtype'), cfg.model.get('dtype')}:
+    if not gpu and any(node.get('dtype') in ('bfloat16', 'bf16') for node in dicts([wrapper, cfg.model])):
         warn_of_slow_bfloat16()
     optimizer = wrapper.get('optimizer') or {}
     if launcher == 'none' and type_name(optimizer) == 'ZeroRedundancyOptimizer':

@@ -11,7 +11,7 @@ from ..errors import UserError
 from .flags import TestFlags, TrainFlags
 
 TEST = 'test'
-CHECKPOINTS = ('last_checkpoint', 'epoch_*.pth', 'iter_*.pth', 'best_*.pth', 'preempted.pth')
+CHECKPOINTS = ('last_checkpoint', 'epoch_*.pth', 'iter_*.pth', 'best_*.pth')
 LOCK = 'training.lock'
 PATIENCE = 20.  # seconds that a start waits for the processes of a training that is just ending
 LAUNCH = 'TORCHELASTIC_ERROR_FILE'  # torchrun's variable: LOGS/attempt_0/LOCAL_RANK/error.json

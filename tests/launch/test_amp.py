@@ -4,24 +4,26 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
+from random_batch import random_batch
 
-from cvt_dense.cli.random_batch import random_batch
-from cvt_dense.config.amp import use_amp, use_autocast
+from cvt_dense.config.settings import use_amp, use_autocast
 from cvt_dense.launch import machine
 from cvt_dense.launch.machine import adapt_to_machine
 
 BF16 = dict(type='cvt_dense.AutocastOptimWrapper', dtype='bfloat16')
+MODELS_BY_SCOPE = dict(mmdet='MaskRCNN', mmseg='EncoderDecoder')
 FP16 = dict(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
 
 
 @pytest.mark.parametrize('flag, scope, expected', [
     ('bf16', 'mmseg', BF16), ('default', 'mmseg', BF16), ('bf16', 'mmdet', BF16), ('default', 'mmdet', FP16),
     ('fp16', 'mmseg', FP16)])
-def test_the_flag_chooses_wrapper_and_precision(flag, scope, expected, monkeypatch):
+def test_wrapper_and_precision_of_the_flag(flag, scope, expected, monkeypatch):
     """bf16 is plain autocast; fp16 has a loss scale, and without a GPU it is float32."""
     for cuda in (True, False):
         monkeypatch.setattr('torch.cuda.is_available', lambda cuda=cuda: cuda)
-        cfg = Config(dict(model=dict(type='X'), default_scope=scope, optim_wrapper=dict(type='OptimWrapper')))
+        cfg = Config(dict(model=dict(type=MODELS_BY_SCOPE[scope]), default_scope=scope,
+                          optim_wrapper=dict(type='OptimWrapper')))
         use_amp(cfg, flag)
         adapt_to_machine(cfg, 'none')
         assert cfg.optim_wrapper == (dict(type='OptimWrapper') if expected is FP16 and not cuda else expected)

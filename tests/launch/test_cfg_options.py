@@ -4,8 +4,8 @@ import argparse
 import pytest
 from templates_edited import recipe
 
-from cvt_dense.config.nodes import values
 from cvt_dense.config.options import OptionsAction, format_option, merge_options
+from cvt_dense.config.settings import values
 from cvt_dense.errors import UserError
 
 

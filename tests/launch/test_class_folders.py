@@ -9,8 +9,8 @@ from PIL import Image
 from templates_edited import write_template
 
 import cvt_dense  # noqa: F401
-from cvt_dense.config.data_sets import count_class_folders, set_classes
 from cvt_dense.config.read import read_config
+from cvt_dense.config.settings import count_class_folders, set_classes
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.weights import load_weights_file

@@ -3,8 +3,7 @@ import pytest
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
-from cvt_dense.launch.flags import TestFlags
-from cvt_dense.launch.start import check_test_flags
+from cvt_dense.launch.flags import TestFlags, check_test_flags
 
 
 @pytest.mark.parametrize('traceback', ['0', '1'])
@@ -23,7 +22,7 @@ def test_a_mistake_of_the_code_keeps_its_traceback():
 
 @pytest.mark.parametrize('flags, named', [
     (dict(slice=64, tta=True), '--tta'), (dict(checkpoint='a.onnx', fuse=True), '--fuse'),
-    (dict(checkpoint='a.xml', autocast='bf16'), '--amp')])
+    (dict(checkpoint='a.xml', amp='bf16'), '--amp')])
 def test_flags_that_do_not_go_together(flags, named):
     flags = TestFlags(**dict(dict(config='mine.py', checkpoint='a.pth'), **flags))
     with pytest.raises(UserError, match=named):

@@ -4,13 +4,10 @@ from load_tool import ROOT
 from mmengine.config import Config
 from templates_edited import recipe
 
-from cvt_dense.config.data_sets import redirect_data_root
-from cvt_dense.config.nodes import dicts, values
+from cvt_dense.config.settings import dicts, redirect_data_root, values
 from cvt_dense.errors import UserError
 from cvt_dense.inference.slices import use_slices
-from cvt_dense.launch.flags import TrainFlags
-from cvt_dense.launch.read import read_training
-from cvt_dense.launch.start import use_tta
+from cvt_dense.launch.flags import TrainFlags, read_training, use_tta
 
 
 def paths_below(cfg: Config, roots: tuple[str, ...]) -> list[str]:

@@ -1,5 +1,5 @@
-"""Saving, stopping and resuming a training; :class:`SafeCheckpointHook` puts the parts together."""
-from .files import AtomicLocalBackend, find_checkpoint
-from .hook import SafeCheckpointHook
+"""Save, stop and resume a training: a hook each, of which :class:`SafeCheckpointHook` adds the other two to a run."""
+from .files import PREEMPTED, find_checkpoint
+from .save import SafeCheckpointHook
 
-__all__ = ['AtomicLocalBackend', 'SafeCheckpointHook', 'find_checkpoint']
+__all__ = ['PREEMPTED', 'SafeCheckpointHook', 'find_checkpoint']

@@ -7,6 +7,8 @@ from mmengine.fileio import LocalBackend, register_backend
 from ...atomic import write_atomically
 from ...weights import read_checkpoint
 
+PREEMPTED = 'preempted.pth'  # of a run that may end before its next checkpoint; tools/_launch.sh looks for this name
+
 
 @register_backend('cvt_dense.atomic', force=True)
 class AtomicLocalBackend(LocalBackend):
@@ -30,7 +32,7 @@ def find_checkpoint(work_dir: str) -> str | None:
         for path in (folder / Path(named).name, Path(named)):  # a copied folder names the original's file
             if _is_complete(path):
                 return str(path)
-    saved = [path for pattern in ('epoch_*.pth', 'iter_*.pth', 'preempted.pth') for path in folder.glob(pattern)]
+    saved = [path for pattern in ('epoch_*.pth', 'iter_*.pth', PREEMPTED) for path in folder.glob(pattern)]
     complete = [path for path in saved if _is_complete(path)]
     return str(max(complete, key=_iterations)) if complete else None
 

@@ -1,11 +1,82 @@
-"""Move a resumed run to the batch, and to the point of its schedules, where the saved one was."""
+"""Resume a run at the batch, and at the point of its schedules, where the saved one was."""
 import copy
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+from mmengine.hooks import Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from .loaders import SkippingBatchSampler, copy_loader
+
+EVALUATED = 'last_evaluation'  # entry of checkpoints: the epoch or iteration whose evaluation was the last to end
+
+
+class ResumeHook(Hook):
+    """Continue a resumed run as if it had not been interrupted, or with other numbers of processes or images.
+
+    - It continues with the next batch of the same epoch. Batches are neither repeated nor left out, since the samplers
+      depend on seed and epoch alone; only samplers that ignore the seed would (:class:`SeedHook` names them). The log
+      numbers the rest of that epoch's batches from 1.
+    - It repeats an evaluation that was due with its checkpoint, unless the checkpoint has the result.
+    - With other numbers of processes or images the epoch continues at the same fraction of the data, schedules are
+      moved to the same epoch, and the log reports it. The learning rate is scaled to the new total batch where
+      ``auto_scale_lr`` is enabled.
+    - Schedules of another length, such as those of a longer training, continue as if the run had begun with them, and
+      the log reports it.
+
+    Args:
+        save: saves the run again after an evaluation at its end, where no later checkpoint has its result.
+    """
+
+    def __init__(self, save: Callable[[Runner], None]):
+        self.save = save
+        self.saved_meta: dict[str, Any] = {}
+        self.configured_lr = 0.  # the config's, in whose place the checkpoint's is loaded
+        self.configured_ends: list[int] = []  # of the config's schedules, likewise
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        self.saved_meta = dict(checkpoint.get('meta', {}))
+        if not isinstance(runner.optim_wrapper, dict | None):  # built: the run will train
+            move_to_same_data(runner, checkpoint.get('meta', {}))
+            self.configured_lr, self.configured_ends = base_lr(runner), schedule_ends(runner)
+
+    def before_train(self, runner: Runner) -> None:
+        if runner.iter == 0:
+            return
+        skip_seen_batches(runner)
+        adapt_schedules(runner, self.saved_meta, self.configured_ends)
+        if self.configured_lr and abs(base_lr(runner) / self.configured_lr - 1) > 1e-6:
+            runner.logger.warning(f'The learning rate is {base_lr(runner):g}, as in the checkpoint; the config has '
+                                  f'{self.configured_lr:g}, which needs a new run, with load_from=CHECKPOINT.')
+        if misses_evaluation(runner):
+            runner.logger.info('The checkpoint lacks the result of the evaluation that was due with it. This '
+                               'evaluation runs now.')
+            runner.val_loop.run()
+            if runner.iter == runner.max_iters:
+                self.save(runner)
+
+
+def note_evaluation(runner: Runner) -> None:
+    """Record in all later checkpoints that they contain the result of this evaluation."""
+    by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
+    runner.message_hub.update_info(EVALUATED, runner.epoch if by_epoch else runner.iter)
+
+
+def misses_evaluation(runner: Runner) -> bool:
+    """Return whether a resumed run must begin with an evaluation, whose result its checkpoint does not contain.
+
+    Without that evaluation the best score would differ from that of an uninterrupted run.
+    """
+    loop, step, end = runner.train_loop, runner.iter, runner.max_iters
+    if isinstance(loop, EpochBasedTrainLoop):
+        step, end = runner.epoch, runner.max_epochs
+        if runner.iter != step * len(loop.dataloader):
+            return False  # inside an epoch
+    if runner.val_loop is None:
+        return False
+    due = step >= loop.val_begin and (step % loop.val_interval == 0 or step == end)
+    return due and runner.message_hub.runtime_info.get(EVALUATED) != step
 
 
 def data_shape(runner: Runner) -> dict[str, int]:

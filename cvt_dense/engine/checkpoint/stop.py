@@ -1,71 +1,101 @@
-"""Handle stop signals in all processes of a training at the same iteration."""
+"""Stop a training by a signal, in all processes at the same iteration."""
 import atexit
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from mmengine.dist import all_reduce
+from mmengine.dist import all_reduce, barrier
+from mmengine.hooks import EMAHook, Hook
 from mmengine.runner import Runner
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
-class StopSignals:
-    """Records SIGTERM and SIGUSR1 while a run trains and evaluates.
+class StopHook(Hook):
+    """Save a training that gets SIGTERM or SIGUSR1 (Slurm's ``--signal=USR1@120``), and end it with exit code 0.
 
-    Several processes compare what they received before an evaluation, and after every ``PERIOD`` iterations of the
-    training or batches of the evaluation that all of them have.
+    It stops after the next step of the optimizer. Several processes compare what they received before an evaluation,
+    and after every ``PERIOD`` iterations of the training or batches of the evaluation that all of them have, so they
+    stop together, whichever of them got the signal. An evaluation is interrupted, and repeated by the resumed run; only
+    metrics that are being computed are completed. With ``RDZV`` of tools/dist_train.sh, processes that did not get the
+    signal end with 1, and torchrun restarts them.
+
+    Args:
+        save: saves the run, which has done a number of iterations, as ``preempted.pth``.
     """
 
     PERIOD = 10
 
-    def __init__(self):
-        self.received = 0
-        self._old_handlers: dict[int, Any] = {}
+    def __init__(self, save: Callable[[Runner, int], None]):
+        self.save = save
+        self.received = 0  # the last signal that this process got
+        self.stopping = 0  # the signal after which the run ends with the optimizer's next step
+        self.old_handlers: dict[int, Any] = {}  # while the run trains
+        self.common_batches = 0  # of the evaluation, which all processes have
 
-    @property
-    def watching(self) -> bool:
-        """Return whether signals are being recorded."""
-        return bool(self._old_handlers)
-
-    def watch(self, runner: Runner) -> None:
+    def before_train(self, runner: Runner) -> None:
         """Record signals from now on instead of ending the process, and keep them from ending a loader's workers."""
         exiting = multiprocessing.Event()
         atexit.register(exiting.set)
         for loop in filter(None, (runner.train_loop, runner.val_loop)):
             loop.dataloader.worker_init_fn = partial(_init_worker, loop.dataloader.worker_init_fn, exiting)
-        self._old_handlers = {number: signal.signal(number, self._receive) for number in SIGNALS}
+        self.old_handlers = {number: signal.signal(number, self._receive) for number in SIGNALS}
 
-    def unwatch(self) -> None:
-        """Restore the previous signal handlers."""
-        for number, handler in self._old_handlers.items():
+    def after_train(self, runner: Runner) -> None:
+        for number, handler in self.old_handlers.items():
             signal.signal(number, handler)
-        self._old_handlers = {}
+        self.old_handlers = {}
 
     def _receive(self, number: int, frame: Any) -> None:
         self.received = number
 
-    def after_train_iter(self, runner: Runner) -> int:
-        """Return the signal that one of the processes got, the same in all; 0 if none."""
-        done = runner.iter + 1
-        if done == runner.max_iters:
-            return 0
-        if runner.world_size == 1:
-            return self.received
-        return _reduce(self.received, 'max') if done % self.PERIOD == 0 else 0
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
+                         outputs: dict[str, Any] | None = None) -> None:
+        iteration = runner.iter + 1
+        self.stopping = self.stopping or self._compare(runner, iteration, runner.max_iters - 1)
+        if self.stopping and runner.optim_wrapper.should_update():
+            self._stop(runner, iteration)
 
-    def after_val_iter(self, runner: Runner, batch_idx: int) -> int:
-        """Return the same after an evaluation's batch ``batch_idx``, or with -1 before the first one."""
+    def before_val_epoch(self, runner: Runner) -> None:
+        if self.old_handlers:
+            self.common_batches = _reduce(len(runner.val_dataloader), 'min')
+            self.after_val_iter(runner, -1)
+
+    def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        if not self.old_handlers or not runner.optim_wrapper.should_update():
+            return
+        self.stopping = self._compare(runner, batch_idx + 1, self.common_batches)
+        if self.stopping:
+            for hook in runner.hooks:
+                if isinstance(hook, EMAHook):
+                    hook.after_val_epoch(runner)  # puts the weights that are trained back into the model
+            self._stop(runner, runner.iter)
+
+    def _compare(self, runner: Runner, done: int, last: int) -> int:
+        """Return the signal that one of the processes got, the same in all; 0 if none.
+
+        Args:
+            done: iterations or batches until now.
+            last: those after which the processes compare no longer.
+        """
         if runner.world_size == 1:
-            return self.received
-        done = batch_idx + 1
-        if done == 0:  # a process may have one batch fewer than another
-            self._batches = _reduce(len(runner.val_dataloader), 'min')
-        return _reduce(self.received, 'max') if done % self.PERIOD == 0 and done <= self._batches else 0
+            return self.received if done <= last else 0
+        return _reduce(self.received, 'max') if done % self.PERIOD == 0 and done <= last else 0
+
+    def _stop(self, runner: Runner, iteration: int) -> None:
+        """Save the run, which has done ``iteration`` iterations, and end it."""
+        self.save(runner, iteration)
+        barrier()
+        runner.logger.warning(f'{signal.Signals(self.stopping).name}: the run was saved after iteration {iteration} '
+                              'and ends; continue it with --resume.')
+        # Hosts of an elastic run that got no signal go on without the one that did: torchrun restarts what fails.
+        goes_on = os.environ.get('PET_RDZV_BACKEND') == 'c10d' and not self.received
+        sys.exit('Another host was told to stop.' if goes_on else 0)
 
 
 def _reduce(value: int, how: str) -> int:
@@ -86,7 +116,7 @@ def _init_worker(init: Callable[[int], None] | None, exiting: Any, worker_id: in
         if exiting.is_set():
             os._exit(0)
 
-    for number in SIGNALS:
-        signal.signal(number, on_sigterm if number == signal.SIGTERM else signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, on_sigterm)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if init is not None:
         init(worker_id)

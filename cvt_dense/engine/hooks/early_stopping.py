@@ -5,7 +5,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from ...registry import HOOKS
-from ..checkpoint.evaluation import found_nothing
+from ..checkpoint.save import has_result
 
 
 @HOOKS.register_module()
@@ -33,7 +33,7 @@ class EarlyStoppingHook(Hook):
         self._stop_if_due(runner)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        if found_nothing(metrics):
+        if not has_result(metrics):
             return
         score = metrics[self.monitor] if metrics[self.monitor] is not None else float('nan')
         score = -score if 'loss' in self.monitor else score

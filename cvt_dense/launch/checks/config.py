@@ -10,8 +10,7 @@ from mmengine.config import Config
 
 from ...annotations.coco import Annotations
 from ...annotations.data_sets import check_annotations
-from ...config.data_sets import leaf_datasets, metainfo
-from ...config.nodes import dicts, type_name, walk
+from ...config.settings import dicts, leaf_datasets, metainfo, type_name, walk
 from ...console import prints_to_log
 from ...errors import UserError
 

@@ -3,7 +3,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from ...config.data_sets import class_names
+from ...config.settings import class_names
 from ...errors import UserError
 from ...weights import check_order
 from .batches import check_loaders

@@ -10,7 +10,7 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 from PIL import Image
 
-from ...config.nodes import dicts, type_name
+from ...config.settings import dicts, type_name
 from ...engine.samplers import leaves
 from ...errors import UserError
 from ...images import Header, explain_loss, find_missing, images_below, open_image, read_header, turns

@@ -6,8 +6,7 @@ import torch
 from mmengine.config import Config
 from torch import nn
 
-from ...config.data_sets import class_names
-from ...config.nodes import dicts, type_name
+from ...config.settings import class_names, dicts, type_name
 from ...errors import UserError
 from ...inference.model import DENSE, check_checkpoint
 from ...models.task import task_of

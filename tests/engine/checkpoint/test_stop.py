@@ -2,12 +2,12 @@
 import multiprocessing
 import os
 import signal
-from types import SimpleNamespace
+from unittest import mock
 
 import torch.distributed as dist
 from tiny_training import load, start
 
-from cvt_dense.engine.checkpoint import stop
+from cvt_dense.engine.checkpoint.stop import StopHook
 from cvt_dense.recipes.shapes import generate
 
 
@@ -29,35 +29,41 @@ def test_signal_to_all_processes(tmp_path):
 
 
 # Which of two processes receives the signal, after which step, and batches of an evaluation in each.
-TRAININGS = [(0, 1, None), (1, 14, None)]
-EVALUATIONS = [(0, 14, (40, 37)), (1, 14, (37, 40)), (1, 0, (0, 5)), (None, 0, (40, 37))]
+CASES = [(0, 1, None), (1, 14, None), (0, 14, (40, 37)), (1, 14, (37, 40)), (1, 0, (0, 5)), (None, 0, (40, 37))]
 
 
-def play(rank: int, folder: str, answers: multiprocessing.Queue) -> None:
-    """Run the cases; put (rank, [(signal, step after which it was answered)])."""
-    dist.init_process_group('gloo', init_method=f'file://{folder}/group', rank=rank, world_size=2)
-    answered = []
-    for receiver, at, batches in TRAININGS + EVALUATIONS:
-        runner = SimpleNamespace(iter=0, max_iters=1000, world_size=2, train_loop=None, val_loop=None,
-                                 val_dataloader=range(batches[rank] if batches else 0))
-        signals = stop.StopSignals()
-        signals.watch(runner)
-        number, done = 0, 0
+def steps_until_stop(rank: int, receiver: int | None, at: int, batches: tuple[int, int] | None) -> int | None:
+    """Return after how many iterations, or batches of an evaluation, the process of ``rank`` stops; None: at none."""
+    runner = mock.MagicMock(iter=0, max_iters=1000, world_size=2, train_loop=None, val_loop=None, hooks=[],
+                            val_dataloader=range(batches[rank] if batches else 0))
+    hook = StopHook(save=lambda *args: None)
+    hook.before_train(runner)
+    try:
         for done in range(0 if batches else 1, (batches[rank] if batches else 100) + 1):
             if rank == receiver and done == at:
                 signal.raise_signal(signal.SIGTERM)
             runner.iter = done - 1
-            number = signals.after_val_iter(runner, done - 1) if batches else signals.after_train_iter(runner)
-            if number:
-                break
-        signals.unwatch()
-        answered.append((number, done))
-    answers.put((rank, answered))
+            if not batches:
+                hook.after_train_iter(runner, done - 1)
+            elif done:
+                hook.after_val_iter(runner, done - 1)
+            else:
+                hook.before_val_epoch(runner)
+        return None
+    except SystemExit:
+        return done
+    finally:
+        hook.after_train(runner)
+
+
+def play(rank: int, folder: str, answers: multiprocessing.Queue) -> None:
+    dist.init_process_group('gloo', init_method=f'file://{folder}/group', rank=rank, world_size=2)
+    answers.put((rank, [steps_until_stop(rank, *case) for case in CASES]))
     dist.barrier()
     dist.destroy_process_group()
 
 
-def test_two_processes_answer_within_ten_steps(tmp_path):
+def test_two_processes_stop_together_within_ten_steps(tmp_path):
     """Whichever received the signal, and although an evaluation may have more batches in one of them."""
     context = multiprocessing.get_context('fork')
     answers = context.Queue()
@@ -68,8 +74,5 @@ def test_two_processes_answer_within_ten_steps(tmp_path):
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
-    for (receiver, at, batches), one, other in zip(TRAININGS + EVALUATIONS, first, second):
-        if receiver is None:
-            assert [one, other] == [(0, batches[0]), (0, batches[1])]
-        else:
-            assert one == other and one[0] == signal.SIGTERM and at <= one[1] < at + 10
+    for (receiver, at, _), step, other in zip(CASES, first, second):
+        assert step == other and (step is None if receiver is None else at <= step < at + 10)

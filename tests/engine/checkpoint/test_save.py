@@ -1,4 +1,4 @@
-"""Which files the checkpoint hook writes and deletes; test_resume.py stops and resumes runs."""
+"""Which files SafeCheckpointHook writes and deletes; test_resume.py stops and resumes runs."""
 import itertools
 import shutil
 

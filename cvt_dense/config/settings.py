@@ -1,26 +1,63 @@
-"""Read and change settings of a config's data sets before they are built."""
+"""Read and change settings of a config before anything is built.
+
+Types are texts or, in pure-Python configs, classes.
+"""
 import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from mmengine import fileio
 from mmengine.config import Config
-from mmengine.fileio import list_from_file
 from mmengine.fileio.backends import backends
 from mmengine.registry import DATASETS, Registry
 
 from ..errors import UserError
-from .nodes import dicts, type_name
 
 
-def leaf_datasets(node: Any) -> Iterator[dict[str, Any]]:
+def type_name(node: Any) -> str:
+    """Return the bare name of a dict's ``type``: 'CvT' for 'cvt_dense.CvT' and for the class; '' without a type."""
+    named = (node.get('type') if isinstance(node, dict) else None) or ''
+    return named.split('.')[-1] if isinstance(named, str) else getattr(named, '__name__', type(named).__name__)
+
+
+def values(node: Any, path: str = '') -> Iterator[tuple[str, Any]]:
+    """Yield the path, as --cfg-options writes it, and the value of every entry at any depth of dicts and lists."""
+    if isinstance(node, (dict, list, tuple)):
+        for key, child in list(node.items() if isinstance(node, dict) else enumerate(node)):
+            child_path = f'{path}.{key}' if path else str(key)
+            yield child_path, child
+            yield from values(child, child_path)
+
+
+def walk(node: Any, path: str = '') -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the path and the dict of every dict at any depth of dicts and lists, first ``node`` itself."""
+    yield from ((key, child) for key, child in [(path, node), *values(node, path)] if isinstance(child, dict))
+
+
+def dicts(node: Any) -> Iterator[dict[str, Any]]:
+    """Yield every dict at any depth of dicts and lists, first ``node`` itself."""
+    return (child for _, child in walk(node))
+
+
+def leaf_datasets(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the config of each data set inside any wrappers."""
     inner = node.get('datasets') or ([node['dataset']] if 'dataset' in node else [])
-    if inner:
-        for child in inner:
-            yield from leaf_datasets(child)
-    else:
+    for child in inner:
+        yield from leaf_datasets(child)
+    if not inner:
         yield node
+
+
+def datasets_of(cfg: Config, stage: str) -> list[dict[str, Any]]:
+    """Return the configs of a stage's data sets inside any wrappers; without such a loader, an empty list.
+
+    Args:
+        cfg: whole config.
+        stage: 'train', 'val' or 'test'.
+    """
+    dataset = (cfg.get(f'{stage}_dataloader') or {}).get('dataset')
+    return list(leaf_datasets(dataset)) if dataset else []
 
 
 def class_of(node: dict[str, Any], cfg: Config, registry: Registry = DATASETS) -> type:
@@ -45,14 +82,15 @@ def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
     value = (dataset.get('metainfo') or {}).get(key)
     if value is None:
         value = (getattr(class_of(dataset, cfg), 'METAINFO', None) or {}).get(key)
-    return list_from_file(value) if isinstance(value, str) and os.path.isfile(value) else value
+    return fileio.list_from_file(value) if isinstance(value, str) and os.path.isfile(value) else value
 
 
 def reduces_zero_label(cfg: Config) -> bool:
     """Return whether the label maps of a config's test data count classes from 1, and 0 is ignored."""
-    dataset = next(leaf_datasets((cfg.get('test_dataloader') or {}).get('dataset') or {}))
-    if not dataset:
+    datasets = datasets_of(cfg, 'test')
+    if not datasets:
         return False
+    dataset = datasets[0]
     default = inspect.signature(class_of(dataset, cfg)).parameters.get('reduce_zero_label')
     return bool(dataset.get('reduce_zero_label', default and default.default))
 
@@ -127,11 +165,9 @@ def set_file_backend(cfg: Config, backend_args: dict[str, Any]) -> None:
 
 def test_metainfo(cfg: Config) -> dict[str, Any]:
     """Return classes and palette of the config's test data set, as far as it gives them."""
-    dataset = next(leaf_datasets((cfg.get('test_dataloader') or {}).get('dataset') or {}), None)
-    if not dataset:
-        return {}
-    found = {key: metainfo(dataset, cfg, key) for key in ('classes', 'palette')}
-    return {key: value for key, value in found.items() if isinstance(value, (list, tuple))}
+    entries = {key: metainfo(dataset, cfg, key) for dataset in datasets_of(cfg, 'test')[:1]
+               for key in ('classes', 'palette')}
+    return {key: value for key, value in entries.items() if isinstance(value, (list, tuple))}
 
 
 def set_classes(cfg: Config, content: Mapping[str, Any]) -> None:
@@ -150,13 +186,11 @@ def set_classes(cfg: Config, content: Mapping[str, Any]) -> None:
     classes, weights = classes_of(content), content.get('state_dict', content)
     if cfg.model.get('num_classes') is None:
         cfg.model.num_classes = len(weights['head.weight']) if 'head.weight' in weights else len(classes) or None
-    loader = cfg.get('test_dataloader') or {}
-    for dataset in leaf_datasets(loader.get('dataset') or {}) if classes else ():
+    for dataset in datasets_of(cfg, 'test'):
         about = dataset.get('metainfo') or {}
         if not about.get('classes') and set(classes) & set(_class_folders(dataset) or ()):  # names may be other words
             dataset['metainfo'] = dict(about, classes=classes)
-    if cfg.model.num_classes is None:
-        _count_class_folders(cfg)
+    count_class_folders(cfg)
 
 
 def count_class_folders(cfg: Config) -> None:
@@ -167,30 +201,18 @@ def count_class_folders(cfg: Config) -> None:
     Raises:
         UserError: there are fewer than two folders, or the config names no list of classes that there is.
     """
-    if (cfg.get('model') or {}).get('num_classes') is None and is_classifier(cfg):
-        _count_class_folders(cfg)
-
-
-def _count_class_folders(cfg: Config) -> None:
-    for stage in ('train', 'val', 'test'):
-        classes = _class_folders(next(leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {})))
-        if classes is None:
-            continue
-        if len(classes) < 2:
-            raise UserError(f'{stage}_dataloader has {len(classes)} class folders {classes}; a classifier needs two or '
-                            'more. Correct data_root, or give --data-root DIR.')
-        cfg.model.num_classes = len(classes)
+    if cfg.model.get('num_classes') is not None:
         return
-
-
-def is_classifier(cfg: Config) -> bool:
-    """Return whether a config's model is a classifier of this package, or of a subclass."""
-    if cfg.get('default_scope') in ('mmdet', 'mmseg') or not type_name(cfg.get('model')):
-        return False
-    from mmengine.registry import MODELS
-
-    from ..models.task import task_of  # imports PyTorch
-    return task_of(class_of(cfg.model, cfg, MODELS)) == 'classification'
+    for stage in ('train', 'val', 'test'):
+        for dataset in datasets_of(cfg, stage)[:1]:
+            classes = _class_folders(dataset)
+            if classes is None:
+                continue
+            if len(classes) < 2:
+                raise UserError(f'{stage}_dataloader has {len(classes)} class folders {classes}; a classifier needs '
+                                'two or more. Correct data_root, or give --data-root DIR.')
+            cfg.model.num_classes = len(classes)
+            return
 
 
 def _class_folders(dataset: dict[str, Any]) -> Sequence[str] | None:
@@ -200,3 +222,43 @@ def _class_folders(dataset: dict[str, Any]) -> Sequence[str] | None:
         return None
     from ..pretraining.listing import find_classes, read_classes  # imports PyTorch
     return read_classes((dataset.get('metainfo') or {}).get('classes')) or find_classes(root)
+
+
+def model_task(cfg: Config) -> str | None:
+    """Return the task of a config's model, see :func:`cvt_dense.models.task.task_of`."""
+    from mmengine.registry import MODELS
+
+    from ..models.task import task_of  # imports PyTorch
+    model = class_of(cfg.model, cfg, MODELS)
+    return task_of(model)
+
+
+def is_classifier(cfg: Config) -> bool:
+    """Return whether a config's model is a classifier of this package, or of a subclass."""
+    dense = cfg.get('default_scope') in ('mmdet', 'mmseg')  # known without an import of PyTorch
+    return not dense and bool(type_name(cfg.get('model'))) and model_task(cfg) == 'classification'
+
+
+def use_amp(cfg: Config, dtype: str) -> None:
+    """Train in mixed precision.
+
+    Args:
+        cfg: changed in place.
+        dtype: 'fp16', with a dynamic loss scale; 'bf16', on CPUs too; or 'default', which is 'fp16' for detectors,
+            because compiled mmcv has no operators for bfloat16, and 'bf16' for others.
+    """
+    if dtype == 'fp16' or dtype == 'default' and model_task(cfg) == 'detection':
+        cfg.optim_wrapper.update(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
+    else:
+        cfg.optim_wrapper.pop('loss_scale', None)
+        cfg.optim_wrapper.update(type='cvt_dense.AutocastOptimWrapper', dtype='bfloat16')
+
+
+def use_autocast(cfg: Config, dtype: str) -> None:
+    """Run the network of ``cfg`` under PyTorch's autocast.
+
+    Args:
+        cfg: changed in place.
+        dtype: 'bf16' or 'fp16'.
+    """
+    cfg.model.update(type='cvt_dense.AutocastModel', replaces=cfg.model.type, dtype=dtype)
