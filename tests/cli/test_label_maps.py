@@ -50,7 +50,8 @@ def test_single_output_and_classes_from_1(data, tmp_path):
     config.write_text(config.read_text() + BINARY)
     run_tool('train', config, '--work-dir', tmp_path / 'run')
     files = config, tmp_path / 'run/iter_1.pth'
-    run_tool('predict', *files, data / 'images/val/a', '--out-dir', tmp_path / 'drawn', '--save', 'masks', '--slice', 64)
+    run_tool('predict', *files, data / 'images/val/a', '--out-dir', tmp_path / 'drawn',
+             '--save', 'masks', '--slice', 64)
     for folder, pattern in ((tmp_path / 'drawn/masks/labels', '*.png'), (tmp_path / 'drawn', '*_labels.png')):
         saved = values(folder, pattern)
         assert len(saved) == 2 and set().union(*saved.values()) <= {1, 2}
