@@ -42,8 +42,10 @@ test_dataloader = dict(
     num_workers=num_workers,
     dataset=dict(data_root=data_root, split=test_images, transform=test_transform))
 
-train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
-    max_iters, batch_size, 'accuracy/top1', patience)
+train_cfg = templates.loop(max_iters)
+param_scheduler = templates.schedule(max_iters)
+default_hooks = templates.hooks(max_iters, 'accuracy/top1', patience)
+log_processor = dict(by_epoch=False)
 optim_wrapper = dict(optimizer=dict(lr=1e-3 if arch == 'cvt-nano' else 1e-4), clip_grad=dict(max_norm=1.))
 auto_scale_lr = dict(enable=True, base_batch_size=32 if arch == 'cvt-nano' else 64)
 custom_hooks = []  # without the averaged weights of _base_

@@ -18,17 +18,28 @@ augment = 'standard'  # of the training images; or 'none', 'strong'
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/retinanet_cvt', 'datasets/coco_detection', 'schedules/det_1x', 'det_runtime')]
 # below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
+import os
+
 import cvt_dense.recipes.templates as templates
 
 model = templates.one_stage(classes, arch, pretrained)
 test_pipeline = templates.resized(_base_.test_pipeline, image_size, 'detection')
 tta_pipeline = templates.resized(_base_.tta_pipeline, image_size, 'detection')
-train_dataloader, val_dataloader, test_dataloader, val_evaluator, test_evaluator = templates.coco(
-    classes, data_root, (train_ann, train_images), (val_ann, val_images), (test_ann, test_images),
-    templates.augmented(templates.resized(_base_.train_pipeline, image_size, 'detection'), augment), test_pipeline,
-    batch_size, _base_.train_dataloader.dataset, balance)
+train_dataloader = dict(
+    batch_size=batch_size,
+    sampler=dict(_delete_=True, type='InfiniteSampler'),
+    batch_sampler=None,
+    dataset=templates.balanced(_base_.train_dataloader.dataset, balance, **templates.coco(
+        classes, data_root, train_ann, train_images,
+        templates.augmented(templates.resized(_base_.train_pipeline, image_size, 'detection'), augment))))
+val_dataloader = dict(dataset=templates.coco(classes, data_root, val_ann, val_images, test_pipeline))
+test_dataloader = dict(dataset=templates.coco(classes, data_root, test_ann, test_images, test_pipeline))
+val_evaluator = dict(ann_file=os.path.join(data_root, val_ann))
+test_evaluator = dict(ann_file=os.path.join(data_root, test_ann))
 
-train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
-    max_iters, batch_size, 'coco/bbox_mAP', patience)
+train_cfg = templates.loop(max_iters)
+param_scheduler = templates.schedule(max_iters)
+default_hooks = templates.hooks(max_iters, 'coco/bbox_mAP', patience)
+log_processor = dict(by_epoch=False)
 optim_wrapper = templates.optimizer(arch, lr=1e-4, max_norm=10., weight_decay=1e-4)
 auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'cvt-nano' else 16)

@@ -47,7 +47,9 @@ test_dataloader = dict(
 val_evaluator = dict(ignore_index=ignore_index)
 test_evaluator = val_evaluator
 
-train_cfg, param_scheduler, default_hooks, log_processor = templates.run(
-    max_iters, batch_size, 'mIoU', patience, balance)
+train_cfg = templates.loop(max_iters)
+param_scheduler = templates.schedule(max_iters)
+default_hooks = templates.hooks(max_iters, 'mIoU', patience, balance)
+log_processor = dict(by_epoch=False)
 optim_wrapper = templates.optimizer(arch, lr=6e-5, max_norm=1.)
 auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'cvt-nano' else 16)

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from mmengine import fileio
 from mmengine.config import Config
-from mmengine.fileio import list_from_file
 from mmengine.fileio.backends import backends
 from mmengine.registry import DATASETS, Registry
 
@@ -82,12 +82,15 @@ def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
     value = (dataset.get('metainfo') or {}).get(key)
     if value is None:
         value = (getattr(class_of(dataset, cfg), 'METAINFO', None) or {}).get(key)
-    return list_from_file(value) if isinstance(value, str) and os.path.isfile(value) else value
+    return fileio.list_from_file(value) if isinstance(value, str) and os.path.isfile(value) else value
 
 
 def reduces_zero_label(cfg: Config) -> bool:
     """Return whether the label maps of a config's test data count classes from 1, and 0 is ignored."""
-    dataset = datasets_of(cfg, 'test')[0]
+    datasets = datasets_of(cfg, 'test')
+    if not datasets:
+        return False
+    dataset = datasets[0]
     default = inspect.signature(class_of(dataset, cfg)).parameters.get('reduce_zero_label')
     return bool(dataset.get('reduce_zero_label', default and default.default))
 
@@ -198,7 +201,7 @@ def count_class_folders(cfg: Config) -> None:
     Raises:
         UserError: there are fewer than two folders, or the config names no list of classes that there is.
     """
-    if (cfg.get('model') or {}).get('num_classes') is not None or not is_classifier(cfg):
+    if cfg.model.get('num_classes') is not None:
         return
     for stage in ('train', 'val', 'test'):
         for dataset in datasets_of(cfg, stage)[:1]:
@@ -226,7 +229,8 @@ def model_task(cfg: Config) -> str | None:
     from mmengine.registry import MODELS
 
     from ..models.task import task_of  # imports PyTorch
-    return task_of(class_of(cfg.model, cfg, MODELS))
+    model = class_of(cfg.model, cfg, MODELS)
+    return task_of(model)
 
 
 def is_classifier(cfg: Config) -> bool:

@@ -26,7 +26,6 @@ from .checks.data import DATASET_CHECKS
 from .checks.weights import check_weights
 from .distributed import is_first_process
 from .flags import Flags
-from .machine import adapt_to_machine
 
 
 def build(cfg: Config, user_cfg: Config, flags: Flags, stages: Sequence[str], summary: bool = True) -> Runner:
@@ -35,7 +34,7 @@ def build(cfg: Config, user_cfg: Config, flags: Flags, stages: Sequence[str], su
     Unless ``flags.no_check``, the first process checks the data, and each process the weights that it loads.
 
     Args:
-        cfg: config as it runs here; it is adapted to this machine.
+        cfg: adapted to this machine.
         user_cfg: as the user gave it; the work dir and the checkpoints keep this one.
         flags: flags of the command line.
         stages: data loaders that the run uses, of 'train', 'val' and 'test'.
@@ -44,7 +43,6 @@ def build(cfg: Config, user_cfg: Config, flags: Flags, stages: Sequence[str], su
     Raises:
         UserError: a check has found a mistake. In one of several processes it ends the others too.
     """
-    adapt_to_machine(cfg, flags.launcher)
     datasets = load_datasets(cfg, stages, not flags.no_check and is_first_process())
     runner = build_runner(cfg, user_cfg, datasets)
     if not flags.no_check:

@@ -99,16 +99,19 @@ class TestFlags(Flags):
     __test__ = False  # pytest takes a class of this name for one of tests
 
 
-def read(flags: Flags, change: Change | None = None) -> Config:
+def read(flags: Flags, checkpoint: str | None, change: Change | None = None) -> Config:
     """Return the config that flags name, with the flags that training and testing have in common.
 
     Args:
         flags: flags of the command line.
+        checkpoint: the one of them that names a checkpoint, which must exist.
         change: changes the config, as reports do.
 
     Raises:
         UserError: a file does not exist, or an option has no effect.
     """
+    if checkpoint not in (None, 'auto'):
+        check_exists(checkpoint)
     cfg = read_config(flags.config, flags.cfg_options, flags.data_root)
     cfg.work_dir = flags.work_dir or cfg.get('work_dir') or os.path.join(
         'work_dirs', os.path.splitext(os.path.basename(flags.config))[0])
@@ -122,12 +125,11 @@ def read_training(flags: TrainFlags, change: Change | None = None) -> Config:
 
     A training from that config is the same training. Arguments and errors as those of :func:`read`.
     """
-    cfg = read(flags, change)
-    if flags.resume not in (None, 'auto'):
-        check_exists(flags.resume)
-    count_class_folders(cfg)
+    cfg = read(flags, flags.resume, change)
     if flags.amp:
         use_amp(cfg, flags.amp)
+    if (cfg.get('model') or {}).get('num_classes') is None and is_classifier(cfg):
+        count_class_folders(cfg)
     if flags.auto_scale_lr:
         cfg.auto_scale_lr = dict(cfg.get('auto_scale_lr') or {}, enable=True)
     if flags.val_loss:

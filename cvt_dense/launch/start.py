@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..annotations.data_sets import use_annotations
-from ..config.read import check_exists
 from .checks.config import check_config
 from .distributed import is_first_process, setup_distributed
 from .flags import Change, TestFlags, TrainFlags, apply_test_flags, read, read_training
@@ -34,25 +33,28 @@ def start_training(flags: TrainFlags, change: Change | None = None, stages: Sequ
     annotations = check_config(user_cfg, stages) if first and not flags.no_check else None
     setup_distributed(flags.launcher)
     from .build import build
+    from .machine import adapt_to_machine
     cfg = copy.deepcopy(user_cfg)
     if first:
         lock_work_dir(cfg, flags)
     resume_from(cfg, flags.resume)
     if not flags.no_check:
         use_annotations(cfg, stages, annotations, cfg.work_dir)
+    adapt_to_machine(cfg, flags.launcher)
     return build(cfg, user_cfg, flags, stages, summary)
 
 
 def start_test(flags: TestFlags, change: Change | None = None) -> 'Runner':
     """Return the Runner of a test; see :func:`start_training`."""
-    user_cfg = read(flags, change)
-    check_exists(flags.checkpoint)
+    user_cfg = read(flags, flags.checkpoint, change)
     annotations = check_config(user_cfg, ['test']) if is_first_process() and not flags.no_check else None
     setup_distributed(flags.launcher)
     from .build import build
+    from .machine import adapt_to_machine
     cfg = copy.deepcopy(user_cfg)
     cfg.work_dir = test_folder(cfg, flags)
     if not flags.no_check:
         use_annotations(cfg, ['test'], annotations, cfg.work_dir)
     apply_test_flags(cfg, flags)
+    adapt_to_machine(cfg, flags.launcher)
     return build(cfg, user_cfg, flags, ['test'])

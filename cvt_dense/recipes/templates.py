@@ -3,7 +3,6 @@
 All return dicts and numbers that change a template's ``_base_`` files; what is of MMDetection or
 MMSegmentation is named there.
 """
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -143,34 +142,18 @@ def _count(classes: Sequence[str]) -> int:
 # -- data ------------------------------------------------------------------------------------------
 
 
-def coco(classes: Sequence[str], data_root: str, train: tuple[str, str], val: tuple[str, str], test: tuple[str, str],
-         train_pipeline: list[dict[str, Any]], test_pipeline: list[dict[str, Any]], batch_size: int,
-         base: dict[str, Any], balance: str | None = None) -> tuple[dict[str, Any], ...]:
-    """Return loaders and evaluators of data in COCO's format.
+def coco(classes: Sequence[str], data_root: str, ann_file: str, images: str,
+         pipeline: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the changes to a data set in COCO's format.
 
     Args:
         classes: names, in the order of the annotation files' categories.
-        data_root: folder that all files are in.
-        train, val, test: annotation file and folder of images of each, in ``data_root``.
-        train_pipeline, test_pipeline: transforms of training, and of validation and test.
-        batch_size: images a GPU.
-        base: settings of the training set in the template's ``_base_``.
-        balance: see :func:`balanced`.
-
-    Returns:
-        train_dataloader, val_dataloader, test_dataloader, val_evaluator and test_evaluator.
+        data_root: folder of all files.
+        ann_file, images: annotation file and folder of images, in ``data_root``.
+        pipeline: transforms.
     """
-    def dataset(files: tuple[str, str], pipeline: list[dict[str, Any]]) -> dict[str, Any]:
-        return dict(ann_file=files[0], data_prefix=dict(img=files[1]), pipeline=pipeline, data_root=data_root,
-                    metainfo=dict(classes=classes))
-
-    loader = dict(
-        batch_size=batch_size,
-        sampler=dict(_delete_=True, type='InfiniteSampler'),
-        batch_sampler=None,
-        dataset=balanced(base, balance, **dataset(train, train_pipeline)))
-    return (loader, *(dict(dataset=dataset(files, test_pipeline)) for files in (val, test)),
-            *(dict(ann_file=os.path.join(data_root, files[0])) for files in (val, test)))
+    return dict(ann_file=ann_file, data_prefix=dict(img=images), pipeline=pipeline, data_root=data_root,
+                metainfo=dict(classes=classes))
 
 
 def balanced(base: dict[str, Any], balance: str | None, **changes: Any) -> dict[str, Any]:
@@ -279,44 +262,55 @@ def _at_ratio(view: dict[str, Any], ratio: float) -> dict[str, Any]:
 # -- the run ---------------------------------------------------------------------------------------
 
 
-def run(max_iters: int, batch_size: int, best: str, patience: int | None = None,
-        balance: str | None = None) -> tuple[dict[str, Any], list[dict[str, Any]], dict, dict]:
-    """Return the settings that follow from a run's length: loop, checkpoints, learning rate over time.
+def loop(max_iters: int) -> dict[str, Any]:
+    """Return the ``train_cfg`` of a run of ``max_iters`` iterations, which is evaluated ten times.
 
-    It is evaluated and saved ten times. The learning rate rises for a twentieth, at most 1000 iterations and not at all
-    below 40, then falls linearly to 0.
+    Raises:
+        UserError: ``max_iters`` is no whole number from 1.
+    """
+    _check_number('max_iters', max_iters, 1)
+    return dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=_tenth(max_iters))
+
+
+def schedule(max_iters: int) -> list[dict[str, Any]]:
+    """Return the ``param_scheduler`` of a run of ``max_iters`` iterations.
+
+    The learning rate rises for a twentieth, at most 1000 iterations and not at all below 40, then falls linearly to 0.
+    """
+    warmup = min(max_iters // 20, 1000)
+    if warmup < 2:  # MMEngine's warm-up of one iteration stays at its first, lowest rate
+        warmup = 0
+    falling = dict(type='PolyLR', eta_min=0., power=1., by_epoch=False, begin=warmup, end=max_iters)
+    rising = dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup)
+    return [rising, falling] if warmup else [falling]
+
+
+def hooks(max_iters: int, best: str, patience: int | None, balance: str | None = None) -> dict[str, Any]:
+    """Return the ``default_hooks`` of a run of ``max_iters`` iterations, which is saved ten times.
 
     Args:
-        max_iters: iterations, of ``batch_size`` images a GPU.
-        batch_size: only checked here.
+        max_iters: iterations.
         best: the metric whose best checkpoint is kept.
         patience: evaluations without a better ``best`` after which the training ends; None: it goes on to its end.
         balance: of a segmentor, 'loss' weighs rare classes more, see :class:`cvt_dense.ClassWeightsHook`; None: all
             pixels weigh the same.
 
-    Returns:
-        ``train_cfg``, ``param_scheduler``, ``default_hooks`` and ``log_processor`` of a config.
-
     Raises:
-        UserError: a number is not a whole one from 1, or ``balance`` is neither.
+        UserError: ``balance`` is neither.
     """
-    _check_number('max_iters', max_iters, 1)
-    _check_number('batch_size', batch_size, 1)
     _choose('balance', balance, None, 'loss')
-    interval, warmup = max(max_iters // 10, 1), min(max_iters // 20, 1000)
-    if warmup < 2:  # MMEngine's warm-up of one iteration stays at its first, lowest rate
-        warmup = 0
-    schedule = [dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup)] if warmup else []
-    schedule.append(dict(type='PolyLR', eta_min=0., power=1., by_epoch=False, begin=warmup, end=max_iters))
-    loop = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=interval)
-    hooks = dict(
-        logger=dict(interval=min(50, interval), log_metric_by_epoch=False),
-        checkpoint=dict(by_epoch=False, interval=interval, save_best=best))
+    settings = dict(
+        logger=dict(interval=min(50, _tenth(max_iters)), log_metric_by_epoch=False),
+        checkpoint=dict(by_epoch=False, interval=_tenth(max_iters), save_best=best))
     if patience is not None:
-        hooks['early_stopping'] = dict(type='cvt_dense.EarlyStoppingHook', monitor=best, patience=patience)
+        settings['early_stopping'] = dict(type='cvt_dense.EarlyStoppingHook', monitor=best, patience=patience)
     if balance:
-        hooks['class_weights'] = dict(type='cvt_dense.ClassWeightsHook')
-    return loop, schedule, hooks, dict(by_epoch=False)
+        settings['class_weights'] = dict(type='cvt_dense.ClassWeightsHook')
+    return settings
+
+
+def _tenth(max_iters: int) -> int:
+    return max(max_iters // 10, 1)
 
 
 def optimizer(arch: str, lr: float, max_norm: float, **options: Any) -> dict[str, Any]:

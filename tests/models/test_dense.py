@@ -6,9 +6,9 @@ import torch
 from load_tool import run_tool
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
+from random_batch import random_batch
 from templates_edited import recipe
 
-from cvt_dense.cli.random_batch import random_batch
 from cvt_dense.recipes.shapes import generate
 
 ARCH = dict(embed_dims=(64, 192, 384), depths=(1, 1, 1), num_heads=(1, 3, 6))  # CvT-13 with few blocks
