@@ -49,7 +49,8 @@ class Task:
     lines: dict[str, Any]
 
 
-CAMVID = ('Sky', 'Building', 'Pole', 'Road', 'Sidewalk', 'Tree', 'SignSymbol', 'Fence', 'Car', 'Pedestrian', 'Bicyclist')
+CAMVID = (
+    'Sky', 'Building', 'Pole', 'Road', 'Sidewalk', 'Tree', 'SignSymbol', 'Fence', 'Car', 'Pedestrian', 'Bicyclist')
 TASKS = {
     'blood_cells': Task('fasterrcnn_cvt13_custom', 'coco/bbox_mAP', 3, dict(
         classes=('RBC', 'WBC', 'Platelets'), val_ann__val_images=('annotations/val.json', 'val/'))),
@@ -123,7 +124,7 @@ def start(config: Path, folder: Path, options: list[str]) -> Runner:
         [str(config), '--work-dir', str(folder), '--overwrite', '--cfg-options', *options,
          # no processes but this one, so that its CPU time has all the work
          'train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False',
-         'visualizer.type=Visualizer', f'visualizer.name={folder.name}'])))  # MMEngine keeps one visualizer of each name in a process
+         'visualizer.type=Visualizer', f'visualizer.name={folder.name}'])))  # one of each name in a process
 
 
 def measure(config: Path) -> float:
@@ -156,7 +157,7 @@ def run(out: Path, data: Path, network: str, task_name: str, lite2: Path) -> dic
 
 @torch.inference_mode()
 def neighbours(data: Path, network: str, lite2: Path) -> float:
-    """Return the top-1 accuracy on CIFAR-10, at 64 pixels, of 20 nearest neighbours by cosine, untrained, in percent."""
+    """Return the top-1 accuracy on CIFAR-10, at 64 pixels, of 20 nearest neighbours, in percent."""
     name = NETWORKS[network]
     if name in ('published', None):
         settings = dict(type='cvt_dense.CvT', arch='cvt-nano', out_type='avg_featmap', init_cfg=name and dict(
