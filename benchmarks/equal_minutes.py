@@ -7,11 +7,13 @@
 DIR holds blood_cells/, camvid_small/ and cifar10_small/. Each training first measures the CPU time of ten iterations,
 sets ``max_iters`` to what fits into the task's minutes, and then follows its template: the learning rate falls to 0 at
 that iteration, and the network is evaluated once, in the end. Evaluations do not count. CPU time is not wall-clock
-time, so other programs on the machine change the figures little. The results go to benchmarks/equal_minutes.json, from
-which docs/make_tables.py writes the table. Interrupted, the same command goes on where it was.
+time, so other programs on the machine change the scores little. ``--latency`` measures the milliseconds alone, on a
+quiet machine. The results go to benchmarks/equal_minutes.json, from which docs/make_tables.py writes the table.
+Interrupted, the same command goes on where it was.
 """
 import argparse
 import json
+import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 from PIL import Image
+from torch import nn
 
 from cvt_dense.atomic import write_atomically
 from cvt_dense.cli import train
@@ -155,19 +158,37 @@ def run(out: Path, data: Path, network: str, task_name: str, lite2: Path) -> dic
     return dict(network=network, task=task_name, seconds=round(seconds, 3), iterations=iterations, scores=scores)
 
 
-@torch.inference_mode()
-def neighbours(data: Path, network: str, lite2: Path) -> float:
-    """Return the top-1 accuracy on CIFAR-10, at 64 pixels, of 20 nearest neighbours, in percent."""
+def maps(network: str, lite2: Path, pooled: bool = False) -> nn.Module:
+    """Return the network as a backbone of detectors, or with pooled features, with its first weights."""
     name = NETWORKS[network]
     if name in ('published', None):
-        settings = dict(type='cvt_dense.CvT', arch='cvt-nano', out_type='avg_featmap', init_cfg=name and dict(
-            type='Pretrained', checkpoint='cvt_dense://cvt-nano'))
+        settings = dict(type='cvt_dense.CvT', arch='cvt-nano', out_type='avg_featmap' if pooled else 'featmap',
+                        init_cfg=name and dict(type='Pretrained', checkpoint='cvt_dense://cvt-nano'))
     else:
-        settings = backbone(network, lite2, pooled=True)
+        settings = backbone(network, lite2, pooled)
     torch.manual_seed(0)
     model = MODELS.build(settings)
     model.init_weights()
-    model.eval()
+    return model.eval()
+
+
+@torch.inference_mode()
+def latencies(lite2: Path, rounds: int = 20) -> dict[str, float]:
+    """Return the milliseconds that each backbone takes for an image of 224x298 on one thread, measured in turns."""
+    models, image = {network: maps(network, lite2) for network in NETWORKS}, torch.randn(1, 3, 224, 298)
+    times: dict[str, list[float]] = {network: [] for network in models}
+    for _ in range(rounds):
+        for network, model in models.items():
+            start = time.perf_counter()
+            model(image)
+            times[network].append(1000 * (time.perf_counter() - start))
+    return {network: round(statistics.median(values), 1) for network, values in times.items()}
+
+
+@torch.inference_mode()
+def neighbours(data: Path, network: str, lite2: Path) -> float:
+    """Return the top-1 accuracy on CIFAR-10, at 64 pixels, of 20 nearest neighbours, in percent."""
+    model = maps(network, lite2, pooled=True)
     mean, std = ((127.5, 127.5) if network == 'lite2_weights' else
                  (torch.tensor([123.675, 116.28, 103.53]), torch.tensor([58.395, 57.12, 57.375])))
     features, labels = {}, {}
@@ -188,6 +209,7 @@ def main() -> None:
     parser.add_argument('out', type=Path, metavar='OUT', help='folder of everything but the result')
     parser.add_argument('--data', type=Path, required=True, metavar='DIR')
     parser.add_argument('--lite2', type=Path, required=True, metavar='FILE', help="the wheel's .pth")
+    parser.add_argument('--latency', action='store_true', help='measure the milliseconds, and train nothing')
     args = parser.parse_args()
     torch.set_num_threads(1)
     out, data = args.out.resolve(), args.data.resolve()
@@ -197,6 +219,10 @@ def main() -> None:
     tensors = torch.load(args.lite2, weights_only=True).values()
     torch.save(dict(zip(names, tensors, strict=True)), lite2)
     result = json.loads(RESULT.read_text()) if RESULT.exists() else dict(rows=[], neighbours={})
+    if args.latency:
+        result['milliseconds'] = latencies(lite2)
+        write_atomically(RESULT, json.dumps(result, indent=1) + '\n')
+        return
     done = {(row['network'], row['task']) for row in result['rows']}
     for network in NETWORKS:
         for task in TASKS:

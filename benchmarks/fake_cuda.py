@@ -103,11 +103,14 @@ def _list(numbers: Any) -> str:
 
 
 def compiled(path: str, size: tuple[int, int], **backbone: Any) -> dict[str, str]:
-    """Return how many graphs ``torch.compile`` makes of a config's backbone, and why it breaks them."""
+    """Return how many graphs ``torch.compile`` makes of a network with its heads, and why it breaks them."""
+    from plan import outputs
+
     from cvt_dense.cli.get_flops import build_model
-    model = build_model(path, **backbone).backbone.train()
-    found = torch._dynamo.explain(model)(torch.randn(2, model.in_channels, *size))
-    return {'graphs': str(found.graph_count), 'breaks': '; '.join(reason.reason for reason in found.break_reasons)}
+    model = build_model(path, **backbone).train()
+    about = torch._dynamo.explain(lambda images: outputs(model, images))(
+        torch.randn(2, model.backbone.in_channels, *size))
+    return {'graphs': str(about.graph_count), 'breaks': '; '.join(reason.reason for reason in about.break_reasons)}
 
 
 def main() -> None:

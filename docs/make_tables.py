@@ -105,19 +105,21 @@ def speed() -> str:
           f'{next(iter(found.values()))["gib"]:.2f}'] for key, found in networks.items()])
 
 
-def transfer() -> str:
-    """Return what the packaged weights give, a value for each seed."""
-
-    def values(row: dict[str, Any], start: str) -> str:
-        digits = 3 if row['metric'].startswith('coco/') else 1
-        return ', '.join(f'{value:.{digits}f}' for value in row.get(start, ())) or '–'
-
-    names = {'mIoU': 'mIoU', 'coco/bbox_mAP': 'box mAP', 'accuracy/top1': 'top-1'}
-    columns = {'weights': 'from the weights', 'scratch': 'from scratch', 'twice': 'from scratch, twice as long'}
-    rows = json.loads((ROOT / 'benchmarks/cvt_nano_transfer.json').read_text())['transfer']
-    return table(['', 'iterations', '', *columns.values()],
-                 [[row['title'], row['iterations'], names[row['metric']], *(values(row, start) for start in columns)]
-                  for row in rows if row.get('weights')])
+def equal_minutes() -> str:
+    """Return the scores of benchmarks/equal_minutes.json, of both seeds."""
+    result = json.loads((ROOT / 'benchmarks/equal_minutes.json').read_text())
+    names = {'nano_weights': "CvT-nano, this package's weights", 'nano_random': 'CvT-nano, random weights',
+             'resnet18': 'ResNet-18, random weights', 'pvt_v2_b0': 'PVTv2-B0, random weights',
+             'mobilenetv3': 'MobileNetV3-L, random weights',
+             'lite2_weights': 'EfficientNet-Lite2, its published weights (all of ImageNet)'}
+    tasks = {'blood_cells': 100, 'camvid_small': 1, 'cifar10_small': 1}
+    cells = {(row['network'], row['task']): ', '.join(f'{score * tasks[row["task"]]:.1f}' for score in row['scores'])
+             for row in result['rows']}
+    rows = [[title, *(cells[network, task] for task in tasks), f'{result["neighbours"][network]:.1f}',
+             f'{result["milliseconds"][network]:.0f}']
+            for network, title in names.items() if all((network, task) in cells for task in tasks)]
+    return table(['', 'blood cells: box mAP, 3 minutes', 'CamVid: mIoU, 2 minutes', 'CIFAR-10: top-1, 1 minute',
+                  'CIFAR-10: 20 neighbours', 'ms for an image'], rows)
 
 
 def argument(name: str, meaning: str) -> str:
@@ -230,7 +232,7 @@ def commands() -> str:
 
 # -- pages ----------------------------------------------------------------------------------------------------
 
-PARTS = {'sizes': sizes, 'mm-config': mm_config, 'recipes': recipes, 'speed': speed, 'transfer': transfer,
+PARTS = {'sizes': sizes, 'mm-config': mm_config, 'recipes': recipes, 'speed': speed, 'equal-minutes': equal_minutes,
          'backbone': backbone, 'attention': attention, 'api': api, 'exported-files': exported_files,
          'commands': commands}
 
