@@ -184,12 +184,21 @@ def small_detector() -> dict:
     return {}
 
 
+def detector_and_video() -> dict:
+    small_detector()
+    with sv.VideoSink('clip.mp4', sv.VideoInfo(100, 80, 10.)) as video:
+        for shade in (0, 100, 200):
+            video.write_frame(torch.full((80, 100, 3), shade, dtype=torch.uint8).numpy())
+    return {}
+
+
 def classifier() -> dict:
     model = ImageClassifier(dict(type='cvt_dense.CvT', arch='cvt-13', out_type='cls_token'))
     return dict(model=model.eval(), data=dict(inputs=torch.zeros(1, 3, 224, 336, dtype=torch.uint8)))
 
 
 BLOCKS = {'docs/guides/python.md': small_detector, 'docs/guides/finding_mistakes.md': classifier,
+          'docs/guides/large_images_and_video.md': detector_and_video,
           'docs/guides/exporting.md': classifier, 'docs/guides/choosing.md': dict, 'docs/guides/baselines.md': dict,
           'docs/model_card_cvt_nano.md': dict}
 ELSEWHERE = {MM_CONFIGS, 'README.md', 'docs/guides/extending.md', 'docs/guides/other_libraries.md',

@@ -140,10 +140,8 @@ def as_coco(detection: sv.Detections) -> dict[str, Any]:
 def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
     """Return an object's segmentation (polygons or run lengths), or else its box, as compressed run lengths."""
     x, y, w, h = one['bbox']
-    found = one.get('segmentation') or [[x, y, x + w, y, x + w, y + h, x, y + h]]
-    if isinstance(found, list) or isinstance(found['counts'], list):
-        found = coco_mask.frPyObjects(found, sample.height, sample.width)
-    return coco_mask.merge(found) if isinstance(found, list) else found
+    segmentation = one.get('segmentation') or [[x, y, x + w, y, x + w, y + h, x, y + h]]
+    return coco.run_lengths(segmentation, sample.height, sample.width)
 
 
 def open_image(path: Path, split: str, *given: str | float | None) -> dict[str, Any]:

@@ -21,9 +21,10 @@ from PIL import Image
 from pycocotools import mask as mask_utils
 from tqdm import tqdm
 
+from ..annotations.coco import run_lengths
 from ..inference.palette import choose_palette
 from ..pretraining.listing import image_name, open_file
-from .collect import annotate, load_image, name_unreadable, overlay, picture, read_infos, to_rle
+from .collect import annotate, load_image, name_unreadable, picture, read_infos
 from .page import Cell, Report, side_by_side
 
 SMALL = 16  # side in pixels below which an object has at most 4 x 4 cells of the finest map
@@ -135,14 +136,15 @@ def add_samples(report: Report, samples: Sequence[dict[str, Any]], data_set: Any
 
 def _draw(image: Image.Image, sample: Any, classes: Sequence[str], palette: Sequence[Any]) -> Image.Image:
     if 'gt_sem_seg' in sample:
-        return overlay(image, sample.gt_sem_seg.data[0].cpu().numpy(), palette)
+        return annotate(image, sample.gt_sem_seg.data[0].cpu().numpy(), palette)
     boxes = sample.gt_instances.bboxes
     boxes, masks = getattr(boxes, 'tensor', boxes).cpu().numpy(), None
     if 'masks' in sample.gt_instances and len(boxes):
         inside = np.asarray(sample.gt_instances.masks.to_ndarray(), bool)
         masks = np.zeros((len(inside), image.height, image.width), bool)
         masks[:, :inside.shape[1], :inside.shape[2]] = inside
-    return annotate(image, boxes, sample.gt_instances.labels.cpu().numpy(), classes, palette, masks=masks)
+    objects = sv.Detections(boxes.reshape(-1, 4), mask=masks, class_id=sample.gt_instances.labels.cpu().numpy())
+    return annotate(image, objects, palette, classes)
 
 
 def add_schedule(report: Report, curves: Sequence[dict[str, Any]]) -> None:
@@ -214,16 +216,15 @@ def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[st
 
 def _fills(instance: dict[str, Any], height: int, width: int) -> bool:
     """Return whether an object's mask, if it has one, reaches its box's sides."""
-    mask = to_rle(instance.get('mask'), height, width)
-    if mask is None:
+    if not instance.get('mask'):
         return True
-    left, top, right, bottom = mask_utils.toBbox(mask)
-    return sv.box_iou_batch(np.array([instance['bbox']]), np.array([[left, top, left + right, top + bottom]])) >= 0.7
+    box = mask_utils.toBbox(run_lengths(instance['mask'], height, width))
+    return sv.box_iou_batch(np.array([instance['bbox']]), sv.xywh_to_xyxy(box[None])) >= 0.7
 
 
 def _draw_objects(info: dict[str, Any], boxes: np.ndarray, labels: np.ndarray, classes: Sequence[str],
                   palette: Sequence[Any]) -> Image.Image:
-    return annotate(picture(info), boxes, labels, classes, palette)
+    return annotate(picture(info), sv.Detections(boxes, class_id=labels), palette, classes)
 
 
 def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, Any]], classes: Sequence[str],
@@ -243,7 +244,7 @@ def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, A
 
     def draw(info: dict[str, Any]) -> Image.Image:
         image = picture(info)
-        return side_by_side(image, overlay(image, load(dict(info, seg_fields=[]))['gt_seg_map'], palette))
+        return side_by_side(image, annotate(image, load(dict(info, seg_fields=[]))['gt_seg_map'], palette))
 
     for info in tqdm(infos, desc=f'label maps of {split}', unit=' images', leave=False, disable=None):
         number = report.add_image(info['img_path'], partial(draw, info))

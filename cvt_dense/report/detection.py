@@ -7,22 +7,12 @@ from typing import Any
 
 import numpy as np
 import supervision as sv
-import tidecv
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from sklearn.metrics import precision_recall_curve
 
 from .label_quality import CERTAIN, add_suspects, of_objects
 from .page import Cell, Report, largest
-
-# TIDE's kinds of errors (Bolya et al. 2020): tidecv's classes, and what the report calls them.
-KINDS = dict(
-    ClassError='class: located, but another class',
-    BoxError='localisation: right class, IoU below 0.5',
-    OtherError='both class and localisation',
-    DuplicateError='duplicate of a detected object',
-    BackgroundError='background: no object there',
-    MissedError='missed object')
 
 
 def evaluate(records: Sequence[dict[str, Any]], classes: Sequence[str], iou_type: str) -> COCOeval:
@@ -112,7 +102,7 @@ def best_threshold(detections: np.ndarray, objects: int) -> tuple[float, float, 
 
 
 def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
-    """Add AP, confusion, kinds of errors, worst images and suspect annotations to a report.
+    """Add AP, confusion, worst images and suspect annotations to a report.
 
     Args:
         report: image ``i`` of it is record ``i``.
@@ -130,7 +120,6 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
         record['shown'] = np.asarray(record['scores']) >= threshold
     _add_precision(report, evaluations, classes)
     errors = _add_classes(report, len(records), detections, objects, threshold, classes)
-    _add_kinds(report, records, classes)
     _add_confusion(report, records, threshold, classes)
     _add_worst(report, errors)
     add_suspects(report, [of_objects(record) for record in records], (
@@ -187,15 +176,6 @@ def _add_classes(report: Report, images: int, detections: np.ndarray, objects: n
     return counts[:2]
 
 
-def _add_kinds(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
-    report.add_section('Kinds of errors', 'By TIDE: what AP50 of boxes would gain if all errors of one kind were '
-                       'corrected.')
-    gains, images = tide(records, classes)
-    report.add_table(['kind', 'AP50 gained', 'errors'], [
-        [text, gains[kind], Cell(len(images[kind]), list(dict.fromkeys(images[kind])))]
-        for kind, text in KINDS.items()])
-
-
 def _add_confusion(report: Report, records: Sequence[dict[str, Any]], threshold: float, classes: Sequence[str]) -> None:
     report.add_section('Confusion', 'Rows are annotated classes, columns detected ones, by supervision at IoU 0.5 and '
                        f'score {threshold:.3f}. Boxes of one class are matched first, then those of different '
@@ -219,32 +199,3 @@ def _add_worst(report: Report, errors: np.ndarray) -> None:
     report.add_section('Worst images')
     report.add_pictures(largest(errors.sum((0, 2))),
                         'Annotation and prediction of the images with the most missed and false ones.')
-
-
-def tide(records: Sequence[dict[str, Any]],
-         classes: Sequence[str]) -> tuple[dict[str, float], dict[str, list[int]]]:
-    """Return AP50 that each of :data:`KINDS` costs, in percent, and the image of every error, by tidecv.
-
-    Args:
-        records, classes: see :func:`evaluate`.
-    """
-    truth, found = tidecv.Data('annotations'), tidecv.Data('predictions')
-    for k, name in enumerate(classes):
-        truth.add_class(k, name)
-    for i, record in enumerate(records):
-        truth.add_image(i, str(i))
-        for box, label, crowd in zip(record['gt_boxes'], record['gt_labels'], record['gt_crowd']):
-            add = truth.add_ignore_region if crowd else truth.add_ground_truth
-            add(i, int(label), _xywh(box))
-        for box, label, score in zip(record['boxes'], record['labels'], record['scores']):
-            found.add_detection(i, int(label), float(score), _xywh(box))
-    run = tidecv.TIDE().evaluate(truth, found, name='run')
-    gains, images = {}, defaultdict(list)
-    for error in run.errors:
-        images[type(error).__name__].append((error.pred if hasattr(error, 'pred') else error.gt)['image'])
-    for kind in KINDS:
-        try:
-            gains[kind] = float(sum(run.fix_main_errors(error_types=[getattr(tidecv, kind)]).values()))
-        except ZeroDivisionError:  # no object is left whose precision could be computed: all were of this kind
-            gains[kind] = 100. - run.ap
-    return gains, images

@@ -1,7 +1,7 @@
 """Draw the pictures of tools/predict.py and tools/demo.py: predictions, annotations beside them, and overviews."""
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,35 +97,54 @@ def annotate(model: Model, image: np.ndarray, labels: sv.Detections | np.ndarray
     """
     height, width = image.shape[:2]
     factor = max(1, min(round(DRAWN_SIDE / min(height, width)), LARGEST_SIDE // max(height, width)))
+    return draw_labels(image, labels, model.name, model.palette, factor)
+
+
+def draw_labels(image: np.ndarray, labels: sv.Detections | np.ndarray, name: Callable[[int], str] | None,
+                palette: Sequence[Sequence[int]], factor: float) -> np.ndarray:
+    """Return an image, resized by a factor, with objects or a label map drawn on it.
+
+    Args:
+        image: uint8 (H, W, 3), RGB.
+        labels: objects in the image's pixels, or a label map of any size.
+        name: returns the name of a class; None for no texts.
+        palette: RGB colour of each class.
+        factor: the factor, which lines and letters do not follow.
+    """
+    size = tuple(max(round(factor * side), 1) for side in image.shape[1::-1])
+    picture = np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
     is_map = isinstance(labels, np.ndarray)
-    found = regions(labels, len(model.classes)) if is_map else labels
-    masks = None if found.mask is None else np.asarray(found.mask).repeat(factor, 1).repeat(factor, 2)
-    found = sv.Detections(xyxy=found.xyxy * factor, mask=masks, class_id=found.class_id, confidence=found.confidence,
-                          tracker_id=found.tracker_id)
-    picture = np.asarray(Image.fromarray(image).resize((width * factor, height * factor), Image.Resampling.BICUBIC))
-    if not len(found):
+    objects = regions(resize_masks(labels, size), len(palette)) if is_map else sv.Detections(
+        xyxy=labels.xyxy * factor, mask=None if labels.mask is None else resize_masks(np.asarray(labels.mask), size),
+        class_id=labels.class_id, confidence=labels.confidence, tracker_id=labels.tracker_id)
+    if not len(objects):
         return picture
-    size = (width * factor, height * factor)
-    palette = sv.ColorPalette([sv.Color(*map(int, colour)) for colour in model.palette])
-    # supervision draws on BGR images
-    picture = sv.MaskAnnotator(palette, opacity=0.6 if is_map else 0.4).annotate(
-        np.ascontiguousarray(picture[..., ::-1]), found)
-    thickness = sv.calculate_optimal_line_thickness(size)
+    colors = sv.ColorPalette([sv.Color(*map(int, color)) for color in palette])
+    picture = np.ascontiguousarray(picture[..., ::-1])  # supervision draws on BGR images
+    picture = sv.MaskAnnotator(colors, opacity=0.6 if is_map else 0.4).annotate(picture, objects)
     if not is_map:
-        picture = sv.BoxAnnotator(palette, thickness=thickness).annotate(picture, found)
-    texts = [model.name(number) for number in found.class_id]
-    if found.confidence is not None:
-        texts = [f'{text} {score:.2f}' for text, score in zip(texts, found.confidence)]
-    if found.tracker_id is not None:
-        texts = [text if number < 0 else f'#{number} {text}' for text, number in zip(texts, found.tracker_id)]
-    dark_or_light = sv.ColorPalette([sv.Color.WHITE if np.dot(colour, (0.3, 0.59, 0.11)) < 120 else sv.Color.BLACK
-                                     for colour in model.palette])
-    position = sv.Position.CENTER_OF_MASS if is_map else sv.Position.TOP_LEFT
-    picture = sv.RichLabelAnnotator(
-        palette, text_color=dark_or_light, text_position=position, smart_position=True, font_path=find_font(texts),
-        font_size=max(10, round(25 * sv.calculate_optimal_text_scale(size))),
-    ).annotate(picture, found, texts)
+        picture = sv.BoxAnnotator(colors, thickness=sv.calculate_optimal_line_thickness(size)).annotate(
+            picture, objects)
+    if name is not None:
+        texts = [name(number) for number in objects.class_id]
+        if objects.confidence is not None:
+            texts = [f'{text} {score:.2f}' for text, score in zip(texts, objects.confidence)]
+        if objects.tracker_id is not None:
+            texts = [text if number < 0 else f'#{number} {text}' for text, number in zip(texts, objects.tracker_id)]
+        dark_or_light = sv.ColorPalette([
+            sv.Color.WHITE if np.dot(color, (0.3, 0.59, 0.11)) < 120 else sv.Color.BLACK for color in palette])
+        picture = sv.RichLabelAnnotator(
+            colors, text_color=dark_or_light, smart_position=True, font_path=find_font(texts),
+            text_position=sv.Position.CENTER_OF_MASS if is_map else sv.Position.TOP_LEFT,
+            font_size=max(10, round(25 * sv.calculate_optimal_text_scale(size))),
+        ).annotate(picture, objects, texts)
     return picture[..., ::-1]
+
+
+def resize_masks(masks: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Return masks or a label map (..., H, W) with the nearest values at a size (width, height)."""
+    rows, columns = (np.arange(new) * old // new for new, old in zip(size[::-1], masks.shape[-2:]))
+    return masks[..., rows[:, None], columns]
 
 
 def grid(pictures: Sequence[tuple[str, np.ndarray]], columns: int) -> np.ndarray:
