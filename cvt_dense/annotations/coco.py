@@ -59,19 +59,6 @@ FIELDS: dict[str, dict[str, Test]] = dict(
 OPTIONAL = ('area', 'ignore', 'iscrowd', 'segmentation')
 
 
-def run_lengths(segmentation: list | dict[str, Any], height: int, width: int) -> dict[str, Any]:
-    """Return an object's segmentation (polygons or run lengths) as compressed run lengths.
-
-    Args:
-        segmentation: as an annotation file has it.
-        height, width: size of the image in pixels.
-    """
-    from pycocotools import mask as coco_mask
-    if isinstance(segmentation, list) or isinstance(segmentation['counts'], list):
-        segmentation = coco_mask.frPyObjects(segmentation, height, width)
-    return coco_mask.merge(segmentation) if isinstance(segmentation, list) else segmentation
-
-
 class Annotations:
     """The content of a file in COCO's format, of which every entry can be learnt, scored and drawn.
 
