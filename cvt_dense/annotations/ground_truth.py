@@ -13,7 +13,7 @@ from mmengine.registry import DATASETS, TRANSFORMS
 from ..config.settings import leaf_datasets
 from ..errors import UserError
 from ..inference import Model
-from ..inference.model import say
+from ..inference.model import readable
 from .data_sets import use_annotations
 
 Annotation = Callable[[], str | sv.Detections | np.ndarray]  # returns a class's name, objects, or a label map (H, W)
@@ -68,7 +68,7 @@ def _annotations(model: Model, dataset: Any, names: set[str]) -> Iterator[tuple[
 
 def _class_name(dataset: Any, index: int) -> str:
     label, classes = dataset.get_data_info(index)['label'], dataset.metainfo['classes']
-    return say(str(classes[label] if label < len(classes) else label))
+    return readable(str(classes[label] if label < len(classes) else label))
 
 
 def _objects(dataset: Any, index: int) -> sv.Detections:

@@ -152,6 +152,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             numbers[str(path)] = distances = analyse(model, path, out, args.point)
             mean = np.mean([np.mean(values) for values in distances.values()])
             print(f'{path} -> {out}: mean attention distance {mean:.1f} pixels', flush=True)
-        found = dict(config=args.config, checkpoint=args.checkpoint, sampled_queries=SAMPLE, distance_px=numbers)
-        write_atomically(args.out_dir / 'attention.json', json.dumps(found, indent=1) + '\n')
+        content = dict(config=args.config, checkpoint=args.checkpoint, sampled_queries=SAMPLE, distance_px=numbers)
+        write_atomically(args.out_dir / 'attention.json', json.dumps(content, indent=1) + '\n')
         print(f'numbers of every block and head -> {args.out_dir / "attention.json"}')

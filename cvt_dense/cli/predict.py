@@ -5,19 +5,24 @@
 Writes one PNG and prints one line for each image, and an overview of several. Small images are drawn enlarged. With
 --ground-truth the annotation is to the left of each prediction. With --slice large images are predicted in slices,
 and label maps are written in full size. With --save the predictions become annotations to correct and to train on. An
-image that cannot be read or predicted is named, the others are drawn, and
-the exit code is 1. cvt_dense.inference has the same predictions for programs.
+image that cannot be read or predicted is named, the others are drawn, and the exit code is 1. cvt_dense.inference has
+the same predictions for programs.
 """
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..images import SUFFIXES, is_hidden, is_image
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_folder, check_outputs
+
+if TYPE_CHECKING:
+    from ..annotations.convert import Data, Sample
+    from ..inference import Model
 
 OVERVIEW, OVERVIEW_ROWS = 'overview.png', 5
 UNLABELLED = 'unlabelled'  # class 0 of label maps whose classes count from 1 (reduce_zero_label)
@@ -59,10 +64,10 @@ def find_images(names: Sequence[str]) -> list[Path]:
     for path in map(Path, names):
         if path.is_dir():
             folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir() and not is_hidden(folder.name)]
-            found = _images_in(path) or [image for folder in folders for image in _images_in(folder)]  # class folders
-            if not found:
+            inside = _images_in(path) or [image for folder in folders for image in _images_in(folder)]  # class folders
+            if not inside:
                 raise UserError(f'The folder {path} and the folders in it hold no image ({", ".join(SUFFIXES)}).')
-            images += found
+            images += inside
         elif path.is_file():
             images.append(path)
         else:
@@ -73,10 +78,10 @@ def find_images(names: Sequence[str]) -> list[Path]:
 def _images_in(folder: Path) -> list[Path]:
     files = sorted(path for path in folder.iterdir() if path.is_file() and not is_hidden(path.name))
     # Arrays beside images have another meaning.
-    found = list(filter(is_image, files)) or [path for path in files if path.suffix.lower() == '.npy']
-    if found and len(found) < len(files):
-        print(f'{folder}: {len(files) - len(found)} files without the suffix of an image were left out.')
-    return found
+    images = list(filter(is_image, files)) or [path for path in files if path.suffix.lower() == '.npy']
+    if images and len(images) < len(files):
+        print(f'{folder}: {len(files) - len(images)} files without the suffix of an image were left out.')
+    return images
 
 
 def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
@@ -128,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return failed
 
 
-def prepare_saving(args: argparse.Namespace, model: object, images: Sequence[Path]) -> object:
+def prepare_saving(args: argparse.Namespace, model: 'Model', images: Sequence[Path]) -> 'Data':
     """Return data without objects for ``--save``.
 
     Args:
@@ -153,33 +158,33 @@ def prepare_saving(args: argparse.Namespace, model: object, images: Sequence[Pat
     return data
 
 
-def first_label(model: object) -> int:
+def first_label(model: 'Model') -> int:
     """Return the number of a segmentor's first class in the label maps of its data: 1 with ``reduce_zero_label``."""
     from ..config.settings import reduces_zero_label
     return int(reduces_zero_label(model.cfg))
 
 
-def add_annotations(data: object, sample: object, image: object, found: object) -> None:
+def add_annotations(data: 'Data', sample: 'Sample', shape: Sequence[int], prediction: Any) -> None:
     """Add a prediction to a sample of :func:`prepare_saving`, without objects whose mask is empty.
 
     Args:
         data, sample: changed in place.
-        image: the image that was read, whose shape begins with height and width.
-        found: label map (H, W) of the data's numbers, or ``supervision.Detections``.
+        shape: shape of the image's array, (H, W, ...).
+        prediction: label map (H, W) of the data's numbers, or ``supervision.Detections``.
     """
     import numpy as np
-    sample.height, sample.width = image.shape[:2]
-    if isinstance(found, np.ndarray):
-        sample.label_map = found
+    sample.height, sample.width = shape[:2]
+    if isinstance(prediction, np.ndarray):
+        sample.label_map = prediction
         return
-    if found.mask is not None:
-        filled = np.array([np.any(mask) for mask in found.mask], bool)
+    if prediction.mask is not None:
+        filled = np.array([np.any(mask) for mask in prediction.mask], bool)
         data.notes['objects with an empty mask were left out'] += [str(sample.path)] * int((~filled).sum())
-        found = found[filled]
-    sample.add_detections(found)
+        prediction = prediction[filled]
+    sample.add_detections(prediction)
 
 
-def save_annotations(args: argparse.Namespace, data: object) -> None:
+def save_annotations(args: argparse.Namespace, data: 'Data') -> None:
     """Write the predictions of ``--save``.
 
     Args:
@@ -198,8 +203,8 @@ def save_annotations(args: argparse.Namespace, data: object) -> None:
         print(f'When they are corrected: {command("convert_data")} {folder} DST --from {args.save} --to coco')
 
 
-def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], annotations: Sequence,
-             pictures: Sequence[Path], data: object = None) -> int:
+def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path],
+             annotations: Sequence[Callable[[], Any] | None], pictures: Sequence[Path], data: 'Data | None') -> int:
     """Draw each image and the overview, and return the exit code.
 
     Args:
@@ -229,7 +234,7 @@ def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], an
                 if args.slice:
                     save(prediction.astype(np.uint8 if len(model.classes) < 256 else np.uint16), labels_of(out))
             if data:
-                add_annotations(data, data.samples[i], image, prediction)
+                add_annotations(data, data.samples[i], image.shape, prediction)
             if i in shown:
                 overview.append((f'{out.stem}: annotation, prediction' if annotation else out.stem, picture))
         except (UserError, ValueError, RuntimeError, OSError, MemoryError) as error:

@@ -23,7 +23,7 @@ from ..pretraining.listing import image_name, open_file
 from . import classification, detection, segmentation
 from .label_quality import of_label_map
 from .page import SIDE, Report, side_by_side
-from .pictures import draw_labels
+from .pictures import draw_labels, scale_labels
 
 
 def read_infos(data_set: Any) -> list[dict[str, Any]]:
@@ -45,10 +45,10 @@ def _read_leaf(data_set: Any) -> list[dict[str, Any]]:
             objects = COCO(data_set.ann_file).imgToAnns
         for info in infos:
             info['instances'] = [
-                dict(bbox=[x, y, x + width, y + height], bbox_label=data_set.cat2label[one['category_id']],
-                     ignore_flag=one.get('iscrowd', 0), mask=one.get('segmentation'), area=one['area'])
-                for one in objects[info['img_id']] if one['category_id'] in data_set.cat2label
-                for x, y, width, height in [one['bbox']]]
+                dict(bbox=[x, y, x + width, y + height], bbox_label=data_set.cat2label[instance['category_id']],
+                     ignore_flag=instance.get('iscrowd', 0), mask=instance.get('segmentation'), area=instance['area'])
+                for instance in objects[info['img_id']] if instance['category_id'] in data_set.cat2label
+                for x, y, width, height in [instance['bbox']]]
     return infos
 
 
@@ -124,18 +124,21 @@ class CollectHook(Hook):
     def _detection(self, sample: Any) -> dict[str, Any]:
         height, width = sample.ori_shape
         instances = self._infos[sample.img_path, sample.img_id]['instances']
-        found = sample.pred_instances.numpy()
+        predicted = sample.pred_instances.numpy()
         masks = [m if isinstance(m, dict) else mask_utils.encode(np.asfortranarray(m, np.uint8))
-                 for m in found.get('masks', ())]
-        truth = [run_lengths(one['mask'], height, width) if one.get('mask') else None for one in instances]
-        with_masks = all(truth) and bool(masks or not len(found['scores']))
-        boxes = np.array([one['bbox'] for one in instances], float).reshape(-1, 4)
-        areas = [one.get('area', area) for one, area in zip(instances, np.prod(boxes[:, 2:] - boxes[:, :2], 1))]
+                 for m in predicted.get('masks', ())]
+        truth = [run_lengths(instance['mask'], height, width) if instance.get('mask') else None
+                 for instance in instances]
+        with_masks = all(truth) and bool(masks or not len(predicted['scores']))
+        boxes = np.array([instance['bbox'] for instance in instances], float).reshape(-1, 4)
+        sizes = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+        areas = [instance.get('area', size) for instance, size in zip(instances, sizes)]
         return dict(
             size=(height, width), gt_boxes=boxes, gt_areas=areas,
-            gt_labels=[one['bbox_label'] for one in instances], gt_crowd=[one['ignore_flag'] for one in instances],
-            gt_masks=truth if with_masks else [], boxes=found['bboxes'], labels=found['labels'],
-            scores=found['scores'], masks=masks if with_masks else [])
+            gt_labels=[instance['bbox_label'] for instance in instances],
+            gt_crowd=[instance['ignore_flag'] for instance in instances],
+            gt_masks=truth if with_masks else [], boxes=predicted['bboxes'], labels=predicted['labels'],
+            scores=predicted['scores'], masks=masks if with_masks else [])
 
     def draw(self, number: int) -> Image.Image:
         """Return the picture of a record: of a classifier the image; otherwise annotation and prediction."""
@@ -202,4 +205,7 @@ def annotate(image: Image.Image, labels: sv.Detections | np.ndarray, palette: Se
         classes: names, which are written beside objects.
     """
     name = None if classes is None else classes.__getitem__
-    return Image.fromarray(draw_labels(np.asarray(image), labels, name, palette, SIDE / max(image.size)))
+    factor = SIDE / max(image.size)
+    size = tuple(max(round(factor * side), 1) for side in image.size)
+    labels = scale_labels(labels, image.size, size)
+    return Image.fromarray(draw_labels(np.asarray(image.resize(size)), labels, name, palette))

@@ -37,8 +37,8 @@ def evaluate(records: Sequence[dict[str, Any]], classes: Sequence[str], iou_type
                          annotations=annotations, categories=[dict(id=k + 1, name=c) for k, c in enumerate(classes)])
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
         truth.createIndex()
-        found = truth.loadRes(results) if results else COCO()
-        evaluation = COCOeval(truth, found, iou_type)
+        predicted = truth.loadRes(results) if results else COCO()
+        evaluation = COCOeval(truth, predicted, iou_type)
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
@@ -75,14 +75,14 @@ def match(evaluation: COCOeval) -> tuple[np.ndarray, np.ndarray]:
     for number, entry in enumerate(evaluation.evalImgs):
         if entry is None or number // images % areas:
             continue  # neither objects nor detections, or of objects of one size only
-        place = number // (areas * images), number % images
+        class_and_image = number // (areas * images), number % images
         score = dict(zip(entry['dtIds'], entry['dtScores']))
-        detections += [(*place, score[i], hit > 0) for i, hit, ignored in zip(
+        detections += [(*class_and_image, score[i], hit > 0) for i, hit, ignored in zip(
             entry['dtIds'], entry['dtMatches'][0], entry['dtIgnore'][0]) if not ignored]
-        objects += [(*place, score.get(hit, -1.)) for hit, ignored in zip(
+        objects += [(*class_and_image, score.get(hit, -1.)) for hit, ignored in zip(
             entry['gtMatches'][0], entry['gtIgnore']) if not ignored]
-    found = np.array(detections, float).reshape(-1, 4)
-    return found[np.argsort(-found[:, 2], kind='stable')], np.array(objects, float).reshape(-1, 3)
+    matched = np.array(detections, float).reshape(-1, 4)
+    return matched[np.argsort(-matched[:, 2], kind='stable')], np.array(objects, float).reshape(-1, 3)
 
 
 def best_threshold(detections: np.ndarray, objects: int) -> tuple[float, float, float, float]:
@@ -113,7 +113,9 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
         classes: class names.
     """
     with_masks = any(record['masks'] for record in records) and any(record['gt_masks'] for record in records)
-    evaluations = {name: evaluate(records, classes, name) for name in ('bbox', *(['segm'] if with_masks else []))}
+    evaluations = {'bbox': evaluate(records, classes, 'bbox')}
+    if with_masks:
+        evaluations['segm'] = evaluate(records, classes, 'segm')
     detections, objects = match(evaluations['bbox'])
     threshold = _add_summary(report, records, evaluations, detections, objects, classes)
     for record in records:
@@ -169,8 +171,8 @@ def _add_classes(report: Report, images: int, detections: np.ndarray, objects: n
     rows = []
     for k, name in enumerate(classes):
         number = (objects[:, 0] == k).sum()
-        missed, false, found = (Cell(column.sum(), largest(column)) for column in counts[:, :, k])
-        rows.append([name, number, found, missed, false, *best_threshold(detections[detections[:, 0] == k], number)])
+        missed, false, hits = (Cell(column.sum(), largest(column)) for column in counts[:, :, k])
+        rows.append([name, number, hits, missed, false, *best_threshold(detections[detections[:, 0] == k], number)])
     report.add_table(['class', 'objects', 'found', 'missed', 'false', 'threshold of best F1', 'precision there',
                       'recall there', 'F1 there'], rows)
     return counts[:2]
@@ -188,8 +190,8 @@ def _add_confusion(report: Report, records: Sequence[dict[str, Any]], threshold:
             np.column_stack([record['boxes'], record['labels'], record['scores']])[shown].reshape(-1, 6),
             np.column_stack([record['gt_boxes'], record['gt_labels']])[known].reshape(-1, 5), len(classes), 0., 0.5)
         matrix += of_image
-        for place in zip(*of_image.nonzero()):
-            cells[place].append(i)
+        for cell in zip(*of_image.nonzero()):
+            cells[cell].append(i)
     report.add_confusion(matrix, [*classes, 'background'], lambda row, column: cells[row, column])
 
 

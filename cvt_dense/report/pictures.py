@@ -22,13 +22,13 @@ LARGEST_PICTURE = 4000  # pictures of larger images are smaller by a whole facto
 LEAST_FRACTION = 0.0005  # of the pixels, below which a class of a label map is not named
 
 
-def draw(model: Model, image: np.ndarray, found: Any, annotation: Any, score_thr: float) -> tuple[np.ndarray, str]:
+def draw(model: Model, image: np.ndarray, prediction: Any, annotation: Any, score_thr: float) -> tuple[np.ndarray, str]:
     """Draw a prediction and, if there is one, the annotation to its left.
 
     Args:
         model: the model that predicted.
         image: as ``model.read`` gives it. The picture of a larger one has at most ``LARGEST_PICTURE`` pixels a side.
-        found: what :func:`cvt_dense.inference.predict` returned.
+        prediction: what :func:`cvt_dense.inference.predict` returned.
         annotation: ``sv.Detections``, a label map (H, W), the name of a class, or None.
         score_thr: detections below are not drawn.
 
@@ -36,49 +36,30 @@ def draw(model: Model, image: np.ndarray, found: Any, annotation: Any, score_thr
         The picture (H, W, 3), uint8, RGB, and a line of text that sums the prediction up.
     """
     if model.task == 'masked images':
-        views = [(name, found[name][..., ::-1]) for name in ('image', 'masked', 'reconstruction')]
-        return grid(views, 3), f'L1 of hidden pixels {found["loss"]:.3f} standard deviations of the data'
+        views = [(name, prediction[name][..., ::-1]) for name in ('image', 'masked', 'reconstruction')]
+        return grid(views, 3), f'L1 of hidden pixels {prediction["loss"]:.3f} standard deviations of the data'
     if model.task == 'classification':
-        return _classes(_visible(image), found[:5], annotation)
+        return _classes(_visible(image), prediction[:5], annotation)
     if model.task == 'detection':
-        found = found[found.confidence >= score_thr]
-        summary = ', '.join(f'{name} {score:.2f}' for name, score in zip(found['class_name'], found.confidence))
+        prediction = prediction[prediction.confidence >= score_thr]
+        objects = zip(prediction['class_name'], prediction.confidence)
+        summary = ', '.join(f'{name} {score:.2f}' for name, score in objects)
         summary = summary or f'nothing with a score of {score_thr:.2f} or more'
         if annotation is not None:
             counts = Counter(model.name(number) for number in annotation.class_id)
             summary += '; annotated: ' + (', '.join(f'{n} {name}' for name, n in counts.items()) or 'nothing')
     else:
-        fractions = class_fractions(found)
+        fractions = class_fractions(prediction)
         summary = ', '.join(f'{model.name(i)} {fractions[i]:.1%}' for i in fractions.argsort()[::-1]
                             if fractions[i] >= LEAST_FRACTION)
         if annotation is not None:
             counted = annotation < len(model.classes)
-            summary += (f'; {(found == annotation)[counted].mean():.1%} of the annotated pixels agree')
-    factor = math.ceil(max(image.shape[:2]) / LARGEST_PICTURE)
-    image = _visible(reduce_image(image, factor))
-    picture = annotate(model, image, reduce_labels(found, factor))
+            summary += (f'; {(prediction == annotation)[counted].mean():.1%} of the annotated pixels agree')
+    picture = annotate(model, image, prediction)
     if annotation is not None:
         gap = np.full((len(picture), 8, 3), 255, np.uint8)
-        picture = np.concatenate([annotate(model, image, reduce_labels(annotation, factor)), gap, picture], 1)
+        picture = np.concatenate([annotate(model, image, annotation), gap, picture], 1)
     return picture, summary
-
-
-def reduce_image(image: np.ndarray | RasterImage, factor: int) -> np.ndarray:
-    """Return an image (H, W, C) smaller by a whole factor; one that is read by window is read at that size."""
-    height, width = (math.ceil(side / factor) for side in image.shape[:2])
-    if not isinstance(image, np.ndarray):
-        return image.read(out_shape=(3, height, width)).transpose(1, 2, 0)
-    return image if factor == 1 else cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
-
-
-def reduce_labels(labels: sv.Detections | np.ndarray, factor: int) -> sv.Detections | np.ndarray:
-    """Return a label map or objects for an image smaller by a whole factor."""
-    if factor == 1:
-        return labels
-    if isinstance(labels, np.ndarray):
-        return labels[::factor, ::factor]
-    masks = None if labels.mask is None else np.array([mask[::factor, ::factor] for mask in labels.mask], bool)
-    return sv.Detections(xyxy=labels.xyxy / factor, mask=masks, class_id=labels.class_id, confidence=labels.confidence)
 
 
 def class_fractions(labels: np.ndarray) -> np.ndarray:
@@ -87,36 +68,55 @@ def class_fractions(labels: np.ndarray) -> np.ndarray:
     return sum(np.bincount(row, minlength=number) for row in labels) / labels.size
 
 
-def annotate(model: Model, image: np.ndarray, labels: sv.Detections | np.ndarray) -> np.ndarray:
-    """Return an image with its objects or its label map drawn on it, enlarged if the image is small.
+def annotate(model: Model, image: np.ndarray | RasterImage, labels: sv.Detections | np.ndarray) -> np.ndarray:
+    """Return an image in RGB with its objects or its label map, enlarged if it is small and reduced if it is large.
 
     Args:
         model: model with the names and colours of the classes.
-        image: uint8 (H, W, 3), RGB.
+        image: as ``model.read`` returns it, (H, W, C).
         labels: objects, or a label map (H, W).
     """
     height, width = image.shape[:2]
     factor = max(1, min(round(DRAWN_SIDE / min(height, width)), LARGEST_SIDE // max(height, width)))
-    return draw_labels(image, labels, model.name, model.palette, factor)
+    factor /= math.ceil(max(height, width) / LARGEST_PICTURE)
+    size = math.ceil(width * factor), math.ceil(height * factor)
+    if isinstance(image, RasterImage):
+        image = image.read(out_shape=(3, *size[::-1])).transpose(1, 2, 0)
+    elif factor < 1:
+        image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    picture = np.asarray(Image.fromarray(_visible(image)).resize(size, Image.Resampling.BICUBIC))
+    return draw_labels(picture, scale_labels(labels, (width, height), size), model.name, model.palette)
 
 
-def draw_labels(image: np.ndarray, labels: sv.Detections | np.ndarray, name: Callable[[int], str] | None,
-                palette: Sequence[Sequence[int]], factor: float) -> np.ndarray:
-    """Return an image, resized by a factor, with objects or a label map drawn on it.
+def scale_labels(labels: sv.Detections | np.ndarray, old: tuple[int, int],
+                 new: tuple[int, int]) -> sv.Detections | np.ndarray:
+    """Return objects, or a label map (H, W), of an image that is resized from ``old`` to ``new`` (width, height)."""
+
+    def resize(mask: np.ndarray) -> np.ndarray:
+        rows, columns = (np.arange(side) * length // side for side, length in zip(new[::-1], mask.shape))
+        return mask[rows[:, None], columns]
+
+    if isinstance(labels, np.ndarray):
+        return resize(labels)
+    masks = labels.mask
+    if masks is not None:
+        masks = np.array([resize(mask) for mask in masks], bool).reshape(-1, *new[::-1])
+    return sv.Detections(labels.xyxy * np.tile(np.divide(new, old), 2), masks, class_id=labels.class_id,
+                         confidence=labels.confidence, tracker_id=labels.tracker_id)
+
+
+def draw_labels(picture: np.ndarray, labels: sv.Detections | np.ndarray, name: Callable[[int], str] | None,
+                palette: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return a picture with objects or a label map drawn on it.
 
     Args:
-        image: uint8 (H, W, 3), RGB.
-        labels: objects in the image's pixels, or a label map of any size.
+        picture: uint8 (H, W, 3), RGB.
+        labels: objects in its pixels, or a label map (H, W).
         name: returns the name of a class; None for no texts.
         palette: RGB colour of each class.
-        factor: the factor, which lines and letters do not follow.
     """
-    size = tuple(max(round(factor * side), 1) for side in image.shape[1::-1])
-    picture = np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
-    is_map = isinstance(labels, np.ndarray)
-    objects = regions(resize_masks(labels, size), len(palette)) if is_map else sv.Detections(
-        xyxy=labels.xyxy * factor, mask=None if labels.mask is None else resize_masks(np.asarray(labels.mask), size),
-        class_id=labels.class_id, confidence=labels.confidence, tracker_id=labels.tracker_id)
+    size, is_map = picture.shape[1::-1], isinstance(labels, np.ndarray)
+    objects = regions(labels, len(palette)) if is_map else labels
     if not len(objects):
         return picture
     colors = sv.ColorPalette([sv.Color(*map(int, color)) for color in palette])
@@ -139,12 +139,6 @@ def draw_labels(image: np.ndarray, labels: sv.Detections | np.ndarray, name: Cal
             font_size=max(10, round(25 * sv.calculate_optimal_text_scale(size))),
         ).annotate(picture, objects, texts)
     return picture[..., ::-1]
-
-
-def resize_masks(masks: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Return masks or a label map (..., H, W) with the nearest values at a size (width, height)."""
-    rows, columns = (np.arange(new) * old // new for new, old in zip(size[::-1], masks.shape[-2:]))
-    return masks[..., rows[:, None], columns]
 
 
 def grid(pictures: Sequence[tuple[str, np.ndarray]], columns: int) -> np.ndarray:
@@ -170,9 +164,9 @@ def save(picture: np.ndarray, path: Path) -> None:
         Image.fromarray(np.ascontiguousarray(picture)).save(partial)
 
 
-def _classes(image: np.ndarray, found: Sequence[tuple[str, float]], annotation: str | None) -> tuple[np.ndarray, str]:
+def _classes(image: np.ndarray, best: Sequence[tuple[str, float]], annotation: str | None) -> tuple[np.ndarray, str]:
     """Draw an image beside the bars of its most probable classes; that of the annotated class is green."""
-    summary = ', '.join(f'{name} {score:.2f}' for name, score in found)
+    summary = ', '.join(f'{name} {score:.2f}' for name, score in best)
     figure = Figure(figsize=(9, 4.5), layout='constrained')
     left, right = figure.subplots(1, 2)
     left.imshow(image)
@@ -180,10 +174,10 @@ def _classes(image: np.ndarray, found: Sequence[tuple[str, float]], annotation: 
     if annotation is not None:
         summary += f'; annotated: {annotation}'
         left.set_title(f'annotated: {annotation}')
-    names = [name for name, _ in found]
-    bars = right.barh(range(len(found)), [score for _, score in found],
+    names = [name for name, _ in best]
+    bars = right.barh(range(len(best)), [score for _, score in best],
                       color=['tab:green' if name == annotation else 'tab:blue' for name in names])
-    right.set(xlim=(0, 1.1), xlabel='probability', yticks=range(len(found)), yticklabels=names)
+    right.set(xlim=(0, 1.1), xlabel='probability', yticks=range(len(best)), yticklabels=names)
     right.bar_label(bars, fmt='%.2f', padding=3)
     right.invert_yaxis()
     return _pixels(figure), summary

@@ -1,11 +1,9 @@
 """Reports: their numbers against pycocotools, scikit-learn and errors that are known by construction."""
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from mmengine.optim import LinearLR, MultiStepLR, OptimWrapper
 from mmseg.evaluation import IoUMetric
 from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, f1_score
@@ -159,19 +157,6 @@ def test_duplicates_and_unreadable_images_are_named(tmp_path):
     assert pairs == {'the same file, within train': 1, 'nearly the same, between train and val': 1}
     browse.add_missing_classes(report, dict(train={'cat', 'dog'}, val={'cat'}))
     assert 'dog' in report.summary[-1]
-
-
-def test_learning_rate_is_that_of_the_schedulers():
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    groups = [dict(params=list(model[0].parameters())), dict(params=list(model[1].parameters()), weight_decay=0.)]
-    optimizer = torch.optim.AdamW(groups, lr=1., weight_decay=0.1)
-    schedulers = [LinearLR(optimizer, 0.5, by_epoch=False, begin=0, end=4), MultiStepLR(optimizer, [2], by_epoch=True)]
-    runner = SimpleNamespace(model=model, optim_wrapper=OptimWrapper(optimizer), param_schedulers=schedulers,
-                             train_dataloader=range(5), train_loop=SimpleNamespace(max_epochs=4), max_iters=20)
-    curves = browse.schedule(runner)
-    assert [(curve['name'], curve['parameters']) for curve in curves] == [('0.weight', 2), ('1.weight', 2)]
-    for curve in curves:
-        assert [curve['lr'][i] for i in (0, 4, 9, 10, 19)] == pytest.approx([0.5, 1., 1., 0.1, 0.1])
 
 
 def test_page_escapes_names(tmp_path):
