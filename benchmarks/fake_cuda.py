@@ -25,6 +25,16 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=28)
+OPTIONS = dict(
+    dropout=dict(attn_drop_rate=0.1),
+    windowed=dict(attn_cfg=[WINDOWS, WINDOWS, None]),
+    hybrid=dict(attn_cfg=dict(proj_cfg=dict(type='cvt_dense.HybridProjection'))),
+    linear=dict(attn_cfg=[*[dict(type='cvt_dense.LinearAttention')] * 2, None]),
+    cpb=dict(attn_cfg=[None, None, dict(rel_pos_cfg=dict(type='cvt_dense.RelPosBias'))]),
+    rope=dict(attn_cfg=dict(rel_pos_cfg=dict(type='cvt_dense.RotaryPositions'))),
+    with_cp=dict(with_cp=True))
+
 
 def preload() -> None:
     """Build the library, and start this script again with it in front of CUDA's."""
@@ -66,7 +76,7 @@ def seen(path: str, batch: int, size: tuple[int, int], dtype: torch.dtype, **bac
     """
     from plan import step
 
-    from cvt_dense.cli.random_batch import build_model
+    from cvt_dense.cli.get_flops import build_model
     with torch.device('meta'):
         model = build_model(path, **backbone).train()
     with FakeTensorMode(allow_non_fake_inputs=True), torch.device('cuda'):
@@ -94,7 +104,7 @@ def _list(numbers: Any) -> str:
 
 def compiled(path: str, size: tuple[int, int], **backbone: Any) -> dict[str, str]:
     """Return how many graphs ``torch.compile`` makes of a config's backbone, and why it breaks them."""
-    from cvt_dense.cli.random_batch import build_model
+    from cvt_dense.cli.get_flops import build_model
     model = build_model(path, **backbone).backbone.train()
     found = torch._dynamo.explain(model)(torch.randn(2, model.in_channels, *size))
     return {'graphs': str(found.graph_count), 'breaks': '; '.join(reason.reason for reason in found.break_reasons)}
@@ -108,24 +118,23 @@ def main() -> None:
     from mmengine.logging import MMLogger
     from plan import training_size
 
-    from cvt_dense.cli.benchmark.networks import SETTINGS
-    from cvt_dense.cli.random_batch import parse_size
+    from cvt_dense.cli.get_flops import parse_size
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('configs', nargs='+', metavar='CONFIG', help='config file')
     parser.add_argument('--size', type=parse_size, metavar='HxW', help="training image (the config's crop)")
-    parser.add_argument('--options', default='', help=f"options of the backbone: dropout, {', '.join(SETTINGS)}")
+    parser.add_argument('--options', default='', help=f"options of the backbone: {', '.join(OPTIONS)}")
     args = parser.parse_args()
     MMLogger.get_current_instance().setLevel('WARNING')
-    options = {'': {}, 'dropout': dict(attn_drop_rate=0.1), **SETTINGS}
     head = False
     for path in args.configs:
         cfg = Config.fromfile(path)
         size = args.size or training_size(cfg)
         for option in ['', *filter(None, args.options.split(','))]:
-            graphs = compiled(path, (64, 64), **options[option])
+            settings = OPTIONS.get(option, {})
+            graphs = compiled(path, (64, 64), **settings)
             for dtype in ('float32', 'bfloat16'):
                 cells = {'config': Path(path).stem, 'option': option, 'precision': dtype, **seen(
-                    path, cfg.train_dataloader.batch_size, size, getattr(torch, dtype), **options[option]), **graphs}
+                    path, cfg.train_dataloader.batch_size, size, getattr(torch, dtype), **settings), **graphs}
                 if not head:
                     head = bool(print(f'| {" | ".join(cells)} |\n{"|---" * len(cells)}|')) or True
                 print(f'| {" | ".join(cells.values())} |', flush=True)

@@ -7,7 +7,7 @@ set -euo pipefail
 folder=$(realpath -m "$1") version=${2:-3.12}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p "$folder/wheels" "$folder/tests/data"
-git ls-files cvt_dense configs tools benchmarks/selfcheck.py tests/data/cvt_tiny_golden.safetensors setup.py |
+git ls-files cvt_dense configs tools benchmarks/*.py tests/data/cvt_tiny_golden.safetensors setup.py |
     tar -c -T - | tar -x -C "$folder"
 pinned() { grep -E "^$1==" requirements.txt | cut -d ' ' -f 1; }
 python=${PYTHON:-.venv/bin/python}

@@ -3,7 +3,7 @@
     python benchmarks/plan.py configs/maskrcnn_cvt21_coco.py --gpus 16 --auto-scale-lr --size 800x1280
 
 Images/s of a GPU are estimated by ``roofline.py``, whose docstring says how well, or were measured
-(``--images-per-second``: ``tools/benchmark.py model CONFIG --mode train``, or the end of a run's log). Images/s of the
+(``--images-per-second``: ``data_time`` and ``time`` in a run's log). Images/s of the
 loader are the CPU time that one image took on a core of an AMD EPYC (Zen 5), times the cores of a GPU: as many as the
 config has workers, or ``--cores``. The slower of the two decides. Left out are evaluation, the all-reduce of the
 gradients, DINO's denoising queries, RoIAlign, and what depends on values: targets, sampling, losses of detectors, NMS.
@@ -26,7 +26,7 @@ from roofline import GPUS, trace
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from cvt_dense.cli.random_batch import build_model, parse_size
+from cvt_dense.cli.get_flops import build_model, parse_size
 from cvt_dense.config.settings import dicts, type_name
 from cvt_dense.launch import command_line
 from cvt_dense.pretraining import ImageClassifier, MaskedImageModel

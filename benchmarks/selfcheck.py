@@ -28,12 +28,13 @@ import torch
 from mmengine.logging import MMLogger
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from PIL import Image
+from random_batch import random_batch
 from safetensors.torch import load_file
+from speed import environment
 from torch import Tensor, nn
 
 from cvt_dense.atomic import write_atomically
-from cvt_dense.cli.benchmark.report import environment
-from cvt_dense.cli.random_batch import build_model, random_batch
+from cvt_dense.cli.get_flops import build_model
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
 
@@ -117,7 +118,9 @@ def training(recipe: str, device: str) -> dict[str, Any]:
 
     def run(amp: bool) -> tuple[list[float], int | None]:
         torch.manual_seed(0)
-        model = build_model(str(ROOT / f'configs/{recipe}.py'), drop_path_rate=0.).to(device).train()
+        model = build_model(str(ROOT / f'configs/{recipe}.py'), drop_path_rate=0.)
+        model.init_weights()
+        model.to(device).train()
         batch = random_batch(model, 2, (96, 128), device)
         adamw = torch.optim.AdamW(model.parameters(), lr=1e-4)
         wrapper = AmpOptimWrapper(optimizer=adamw, dtype='float16') if amp and device == 'cuda' else OptimWrapper(adamw)
@@ -203,14 +206,14 @@ def end_to_end(seconds: float, device: str) -> dict[str, Any]:
 
 
 def speed(arguments: str, seconds: float, device: str) -> dict[str, Any]:
-    """Return images/s and GiB by tools/benchmark.py."""
+    """Return milliseconds and GiB by benchmarks/speed.py."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, 'rows.json')
-        call(seconds, ROOT / 'tools/benchmark.py', 'model', *arguments.split(), '--device', device, '--json', file)
+        call(seconds, ROOT / 'benchmarks/speed.py', *arguments.split(), '--device', device, '--json', file)
         if not file.exists():
             raise Skip(f'took longer than the {seconds:.0f} s that were left')
         rows = json.loads(file.read_text())['rows']
-    return {row['name']: f"{row['images_per_s'] or 0:.4g}/s, {row['memory_gib'] or 0:.3g} GiB" for row in rows}
+    return {row['network']: f"{row['ms']:.4g} ms, {row['gib'] or 0:.3g} GiB" for row in rows}
 
 
 def checks(device: str, left: Callable[[], float]) -> Iterator[tuple[str, Callable[[str], dict[str, Any]]]]:
@@ -225,12 +228,11 @@ def checks(device: str, left: Callable[[], float]) -> Iterator[tuple[str, Callab
     yield 'tools/train.py', partial(end_to_end, min(120., left() / 3))
     sizes = (('224', 128), ('800x1344', 2)) if device == 'cuda' else (('64', 2), ('96x160', 1))
     others = 'swin_tiny_patch4_window7_224', 'convnext_tiny'
-    cases = product(('', '+compiled') if device == 'cuda' else ('', ), sizes, ('infer', 'train'), ('cvt-13', 'cvt-21'))
+    cases = product(('', '+compiled') if device == 'cuda' else ('', ), sizes, ('', ' --train'), ('cvt-13', 'cvt-21'))
     for suffix, (size, batch), mode, arch in cases:
-        names = [*(['compiled'] if suffix else []), *(name + suffix for name in others if arch == 'cvt-13')]
-        flags = f'{arch} --size {size} --batch {batch} --mode {mode} --amp bf16 --rounds 5'
-        flags += f' --compare {",".join(names)}' * bool(names)
-        yield f'{arch}{suffix}, {batch} x {size}, {mode}, bf16', partial(speed, flags, left())
+        names = ' '.join(name + suffix for name in (arch, *(others if arch == 'cvt-13' else ())))
+        flags = f'{names} --size {size} --batch {batch} --dtype bfloat16 --rounds 5{mode}'
+        yield f'{names}, {batch} x {size}{mode}, bfloat16', partial(speed, flags, left())
 
 
 def main() -> None:

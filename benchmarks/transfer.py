@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from speed import environment
+
 from cvt_dense.atomic import write_atomically
-from cvt_dense.cli.benchmark.report import environment
 from cvt_dense.cli.trainings import ROOT, Run, edit_head, read_result, train
 from cvt_dense.recipes.shapes import CLASSES, generate
 

@@ -1,10 +1,15 @@
-"""benchmarks/plan.py, and the estimates of benchmarks/roofline.py against what can be computed by hand."""
+"""benchmarks/plan.py and speed.py, and the estimates of benchmarks/roofline.py against what can be computed by hand."""
+import json
+from types import SimpleNamespace
+
 import pytest
 import torch
 from load_tool import load_tool, run_tool
 from torch import nn
 
-roofline = load_tool('roofline')
+from cvt_dense.models import CvT
+
+roofline, speed = map(load_tool, ('roofline', 'speed'))
 GPU = roofline.GPU(tensor=1e12, cuda=1e11, bandwidth=1e9)
 
 
@@ -69,3 +74,25 @@ def test_the_self_check_fails_beyond_its_tolerances(check, allowed, monkeypatch)
     for name in ('fp32', 'bf16'):
         monkeypatch.setitem(selfcheck.TOLERANCES, name, allowed * selfcheck.TOLERANCES[name])
         assert getattr(selfcheck, check)(name, 'cpu')['failed'] == (not allowed)
+
+
+@pytest.mark.parametrize('network', [
+    'cvt-nano+fused', 'configs/upernet_cvt13_ade20k_win.py', 'swin_tiny_patch4_window7_224'])
+def test_speed_runs_steps_of_backbones(network):
+    args = SimpleNamespace(size=(32, 64), batch=2, train='+' not in network, dtype='bfloat16', device='cpu')
+    run = speed.prepare(network, args, None)
+    run()
+    assert run.args[0].training == args.train
+
+
+def test_speed_replaces_the_row_of_the_same_network_and_machine(tmp_path):
+    file = tmp_path / 'speed.json'
+    old = dict(workload='training step, 2 x 32x48', network='CvT, float32', machine='here', ms=0., gib=0.)
+    file.write_text(json.dumps(dict(rows=[old, dict(old, machine='there')])))
+    run_tool('speed', 'CvT=cvt-nano', '--size', '32x48', '--batch', 2, '--train', '--rounds', 1, '--device', 'cpu',
+             '--json', file, '--machine', 'here')
+    new, other = json.loads(file.read_text())['rows']
+    assert other == dict(old, machine='there')
+    assert {**new, 'ms': 0., 'gib': 0.} == old and new['ms'] > 0
+    weights = 4 * sum(parameter.numel() for parameter in CvT('cvt-nano').parameters()) / 2**30
+    assert weights < new['gib'] < 0.5

@@ -13,9 +13,9 @@ from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DefaultScope
 from PIL import Image
+from random_batch import random_batch
 from templates_edited import write_template
 
-from cvt_dense.cli.random_batch import random_batch
 from cvt_dense.launch.checks.config import CONFIG_CHECKS
 from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.recipes.shapes import CLASSES

@@ -1,4 +1,4 @@
-"""Convert detection data from YOLO, Pascal VOC, LabelMe and COCO to COCO, YOLO, LabelMe and label maps.
+"""Convert detection data from YOLO, Pascal VOC, LabelMe and COCO to COCO and label maps.
 
 Every format is read as COCO's, which :class:`.coco.Annotations` tests. What has two meanings is an error.
 """
@@ -8,19 +8,20 @@ import random
 import re
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Any
 from xml.etree import ElementTree
 
+import cv2
 import numpy as np
 import supervision as sv
 import yaml
 from PIL import Image
 from pycocotools import mask as coco_mask
-from supervision.dataset.formats import labelme, pascal_voc, yolo
+from pycocotools.coco import COCO
 
 from ..atomic import write_atomically
 from ..images import files_below, images_below, upright_size
@@ -28,16 +29,27 @@ from . import coco
 
 IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
 SPLITS = ('train', 'val', 'test')
+TARGETS = ('coco', 'masks')
 
 
 @dataclass
 class Sample:
-    """An image with its objects, as COCO has them but for ``category_id``, which counts from 0."""
+    """An image with its objects, as COCO has them but for ``category_id``, which counts from 0; or with a label map."""
     path: Path
-    split: str
-    width: int
-    height: int
+    split: str = 'train'
+    width: int = 0
+    height: int = 0
     objects: list[dict[str, Any]] = field(default_factory=list)
+    label_map: np.ndarray | None = None
+
+    def add_detections(self, detections: sv.Detections) -> None:
+        """Add predicted objects, without those that lie outside of the image."""
+        boxes = sv.xyxy_to_xywh(detections.xyxy.clip(0, [self.width, self.height] * 2))
+        for i in np.flatnonzero((boxes[:, 2:] > 0).all(1)):
+            values = dict(bbox=boxes[i].tolist(), area=float(boxes[i, 2:].prod()), iscrowd=0)
+            if detections.mask is not None:
+                values.update(area=float(detections.mask[i].sum()), segmentation=encode(detections.mask[i]))
+            self.objects.append(dict(values, category_id=int(detections.class_id[i])))
 
 
 @dataclass
@@ -45,27 +57,25 @@ class Data:
     """The data to convert; ``notes`` lists the places of everything that could not be converted."""
     classes: list[str] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
-    background: bool = True  # whether pixels without an object are background, not unlabelled
     notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-
-    def add_detections(self, sample: Sample, detections: sv.Detections) -> None:
-        """Add predicted objects, without those that lie outside of the image."""
-        boxes = detections.xyxy.clip(0, [sample.width, sample.height] * 2)
-        for i in np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(1)):
-            sample.objects.append(dict(as_coco(detections[i]), category_id=int(detections.class_id[i]), iscrowd=0))
-
-    def add_label_map(self, sample: Sample, pixels: np.ndarray) -> None:
-        """Add one object for each class of a label map (H, W), without the pixels that are ``IGNORED``."""
-        for value in np.unique(pixels[pixels != IGNORED]).tolist():
-            mask, label = (pixels == value)[None], np.array([value])
-            self.add_detections(sample, sv.Detections(sv.mask_to_xyxy(mask, 'exclusive'), mask, class_id=label))
 
 
 class Images:
-    """The images below a folder, each of which one annotation file may describe; see :attr:`Data.notes`."""
+    """The images below a folder, each of which one annotation file may describe.
 
-    def __init__(self, src: Path, notes: dict[str, list[str]]):
-        self.src, self.notes = src, notes
+    Args:
+        src: the folder.
+        notes: see :class:`Data`.
+        splits: split of each folder or image, by its path or by its name without the suffix; default: as the folders
+            are named.
+
+    Attributes:
+        content: of a COCO file, which :meth:`add_image` and :meth:`add_object` fill.
+    """
+
+    def __init__(self, src: Path, notes: dict[str, list[str]], splits: dict[Path | str, str] | None = None):
+        self.src, self.notes, self.splits = src, notes, splits or {}
+        self.content: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[])
         self.files: dict[Path, Path | None] = dict.fromkeys(sorted(map(Path, images_below(src))))  # their annotations
         self.named: dict[str, list[Path]] = defaultdict(list)  # by name, with the suffix and without
         for image in self.files:
@@ -75,8 +85,8 @@ class Images:
     def take(self, name: str, file: Path) -> Path | None:
         """Return the image of an annotation file, or None if there is none.
 
-        Of several it is the one whose path has most words in common with the path of the annotation file, such as
-        'val2017' of 'annotations/instances_val2017.json'.
+        Of several images it is the one in the nearest folder, and then of the file's split: 'val2017/a.jpg' of
+        'annotations/instances_val2017.json'.
 
         Args:
             name: the end of its path, with or without the suffix.
@@ -85,29 +95,80 @@ class Images:
         Raises:
             ValueError: several images may be meant, or the image has another annotation file.
         """
+        def distance(image: Path) -> tuple[int, bool]:
+            steps = len(Path(os.path.relpath(image, file.parent)).parts)
+            return steps, split_name(image) != split_name(file / 'file')
+
         ending = '/'.join(['', *(part for part in coco.spelling(name).split('/') if part not in ('', '.', '..'))])
-        found = [image for image in self.named[ending.rpartition('/')[2]] if any(
+        images = [image for image in self.named[ending.rpartition('/')[2]] if any(
             f'/{coco.spelling(str(path))}'.endswith(ending) for path in (image, image.with_suffix('')))]
-        words = [{*re.findall('[a-z0-9]+', str(path.relative_to(self.src)).lower())} for path in (file, *found)]
-        common = [len(words[0] & others) for others in words[1:]]
-        if not found:
+        closest = [image for image in images if distance(image) == min(map(distance, images))]
+        if not images:
             self.notes['annotations without an image were left out'].append(f'{file} {name}')
             return None
-        image = found[common.index(max(common))]
-        if common.count(max(common)) > 1 or self.files[image] not in (None, file):
-            raise ValueError(f'it may mean one of {list(map(str, found))}, or {self.files[image]} describes one too')
-        self.files[image] = file
-        return image
+        if len(closest) > 1 or self.files[closest[0]] not in (None, file):
+            raise ValueError(f'it may mean one of {list(map(str, closest))}, or {self.files[closest[0]]} describes it')
+        self.files[closest[0]] = file
+        return closest[0]
 
     def rest(self, note: str) -> list[Path]:
         """Return the images that no annotation file describes, and note them."""
-        found = [image for image, file in self.files.items() if file is None]
-        self.notes[note] += map(str, found)
-        return found
+        images = [image for image, file in self.files.items() if file is None]
+        self.notes[note] += map(str, images)
+        return images
+
+    def add_image(self, path: Path | None, *size: str | float | None) -> dict[str, Any] | None:
+        """Add and return an image that has the size of its annotation file, unless ``splits`` leaves it out."""
+        if path is None:
+            return None
+        named = (self.splits[key] for key in (path.stem, *path.parents) if key in self.splits)
+        part = next(named, None) if self.splits else split_name(path.relative_to(self.src))
+        if part is None:
+            self.notes['images in no list of data.yaml or ImageSets were left out'].append(str(path))
+            return None
+        self.content['images'].append(open_image(path, part, *size))
+        return self.content['images'][-1]
+
+    def add_object(self, image: dict[str, Any], label: str, location: str, parts: Sequence[Any],
+                   polygons: bool = False, iscrowd: int = 0) -> None:
+        """Add an object.
+
+        Args:
+            image: result of :meth:`add_image`.
+            label: name of the class.
+            location: of the object in its annotation file, for messages.
+            parts: points (N, 2) in pixels of each polygon, or those that a box encloses.
+            polygons: whether the parts are polygons.
+            iscrowd: as in COCO.
+
+        Raises:
+            ValueError: the label is no text, or there is no point.
+        """
+        if not isinstance(label, str):
+            raise ValueError(f'{location} has the label {label!r}; allowed is text')
+        parts = [np.reshape(np.array(part, float), (-1, 2)) for part in parts]
+        points = np.concatenate(parts)
+        entry = dict(id=f'{location} of {image["id"]}', image_id=image['id'], category_id=label, iscrowd=iscrowd,
+                     bbox=[*points.min(0).tolist(), *np.ptp(points, 0).tolist()])
+        if polygons:
+            entry.update(segmentation=[part.ravel().tolist() for part in parts],
+                         area=sum(cv2.contourArea(part.astype(np.float32)) for part in parts))
+        self.content['annotations'].append(entry)
+
+    def annotations(self, classes: Sequence[str] = ()) -> coco.Annotations:
+        """Return the content, with the images that have no annotation file.
+
+        Args:
+            classes: names; default: the labels in sorted order.
+        """
+        for path in self.rest('images without annotations have no objects'):
+            self.add_image(path)
+        names = classes or sorted({entry['category_id'] for entry in self.content['annotations']})
+        return coco.Annotations(dict(self.content, categories=[dict(id=name, name=name) for name in names]))
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming(path: Path | str) -> Iterator[None]:
     """Raise ``ValueError`` with the name of a file whose content cannot be read."""
     try:
         yield
@@ -126,34 +187,28 @@ def split_name(path: Path) -> str:
 
 def encode(mask: np.ndarray) -> dict[str, Any]:
     """Return a mask (H, W) as COCO's compressed run lengths."""
-    found = coco_mask.encode(np.asfortranarray(mask, np.uint8))
-    return dict(size=found['size'], counts=found['counts'].decode())
+    lengths = coco_mask.encode(np.asfortranarray(mask, np.uint8))
+    return dict(size=lengths['size'], counts=lengths['counts'].decode())
 
 
-def as_coco(detection: sv.Detections) -> dict[str, Any]:
-    """Return box and mask of a detection as COCO has them."""
-    box, mask = sv.xyxy_to_xywh(detection.xyxy)[0].tolist(), detection.mask
-    return dict(bbox=box, area=box[2] * box[3]) if mask is None or not mask.any() else dict(
-        bbox=box, area=float(mask.sum()), segmentation=encode(mask[0]))
+def decode(entry: dict[str, Any], sample: Sample) -> np.ndarray:
+    """Return the mask of an object, or else its box, as uint8 (H, W)."""
+    x, y, w, h = entry['bbox']
+    api = COCO()
+    api.imgs = {0: dict(width=sample.width, height=sample.height)}
+    box = [[x, y, x + w, y, x + w, y + h, x, y + h]]
+    return api.annToMask(dict(image_id=0, segmentation=entry.get('segmentation') or box))
 
 
-def rle(one: dict[str, Any], sample: Sample) -> dict[str, Any]:
-    """Return an object's segmentation (polygons or run lengths), or else its box, as compressed run lengths."""
-    x, y, w, h = one['bbox']
-    found = one.get('segmentation') or [[x, y, x + w, y, x + w, y + h, x, y + h]]
-    if isinstance(found, list) or isinstance(found['counts'], list):
-        found = coco_mask.frPyObjects(found, sample.height, sample.width)
-    return coco_mask.merge(found) if isinstance(found, list) else found
-
-
-def open_image(path: Path, split: str, *given: str | float | None) -> dict[str, Any]:
-    """Return an image as COCO has it; with the size that an annotation file gives, of which 0 and None are unknown."""
+def open_image(path: Path, split: str, *size: str | float | None) -> dict[str, Any]:
+    """Return an image as COCO has it; with the size that an annotation file has, of which 0 and None are unknown."""
     with naming(path), Image.open(path) as image:
-        width, height = upright_size(image)
-    given = tuple(int(side or 0) for side in given)
-    if given and all(given) and given != (width, height):
-        raise ValueError(f'it gives {path.name} the size {given}, but upright (EXIF applied) it has {width, height}')
-    return dict(id=str(path), file_name=str(path), path=path, split=split, width=width, height=height)
+        upright = upright_size(image)
+    size = tuple(int(side or 0) for side in size)
+    if size and all(size) and size != upright:
+        raise ValueError(f'it gives {path.name} the size {size}, but upright (EXIF applied) it has {upright}')
+    return dict(id=str(path), file_name=str(path), width=upright[0], height=upright[1],
+                sample=Sample(path, split, *upright))
 
 
 def files_of(src: Path, *suffixes: str) -> list[Path]:
@@ -161,49 +216,12 @@ def files_of(src: Path, *suffixes: str) -> list[Path]:
     return sorted(path for path in map(Path, files_below(src)) if path.suffix.lower() in suffixes)
 
 
-# -- readers: each yields the content of an annotation file, or of all -------------------------------
+# -- readers: each yields a file, and the content that it or all files below it have ---------------------
 
-Objects = Callable[[tuple[int, int]], Iterator[tuple[str, str, sv.Detections, int]]]  # label, place, object, iscrowd
-
-
-def _read_each(src: Path, data: Data, suffix: str, parse: Callable[[Path], tuple[list[str], tuple, Objects]],
-               splits: dict[Path | str, str] | None = None, classes: Sequence[str] = ()) -> Iterator[tuple]:
-    """Read an annotation file for each image.
-
-    Args:
-        src: folder.
-        data: gets notes.
-        suffix: of the annotation files.
-        parse: returns the possible names of the image, its width and height if they are given, and a function that
-            yields the objects in an image of a size.
-        splits: split of each image by its path or its name without the suffix; None: as the folders are named.
-        classes: names; default: the labels in sorted order.
-    """
-    available, images, objects = Images(src, data.notes), [], []
-
-    def add(image: Path, given: tuple, parsed: Objects) -> None:
-        part = splits.get(image, splits.get(image.stem)) if splits else split_name(image.relative_to(src))
-        if part is None:
-            data.notes['images in no list of data.yaml or ImageSets were left out'].append(str(image))
-            return
-        images.append(open_image(image, part, *given))
-        found = [dict(as_coco(shape), id=f'{place} of {image}', image_id=images[-1]['id'], category_id=label,
-                      iscrowd=crowd)
-                 for label, place, shape, crowd in parsed((images[-1]['width'], images[-1]['height']))]
-        objects.extend(sorted(found, key=lambda one: 'segmentation' not in one))
-
-    for file in files_of(src, suffix):
-        with naming(file):
-            names, *parsed = parse(file)
-            if image := available.take(next((name for name in names if name in available.named), names[-1]), file):
-                add(image, *parsed)
-    for image in available.rest('images without annotations have no objects'):
-        add(image, (), lambda size: iter(()))
-    yield src, coco.Annotations(dict(images=images, annotations=objects, categories=[
-        dict(id=name, name=name) for name in classes or sorted({one['category_id'] for one in objects})]))
+Content = Iterator[tuple[Path, coco.Annotations]]
 
 
-def read_yolo(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
+def read_yolo(src: Path, data: Data) -> Content:
     """Read ``data.yaml``, and one text file per image, in ``labels`` for images in ``images``.
 
     ``data.yaml`` has ``names``, and may have folders or lists of images as ``train``, ``val`` and ``test``.
@@ -214,104 +232,102 @@ def read_yolo(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
     with naming(files[0]):
         content = yaml.safe_load(files[0].read_text(encoding='utf-8-sig'))
         names = content['names']
-        names = dict(enumerate(names)) if isinstance(names, list) else {int(key): names[key] for key in names}
-        classes = [names.get(number) for number in range(max(len(names), content.get('nc', 0)))]
-        if {*map(type, classes)} != {str} or content.get('nc', len(classes)) != len(classes):
-            raise ValueError(f'names={names!r}, nc={content.get("nc")}: allowed are nc texts, as a list or with the '
-                             'numbers from 0, such as [car, "7"]')
-        splits = _yolo_splits(src, content)
+        names = dict(enumerate(names)) if isinstance(names, list) else names
+        classes = [names[number] for number in range(len(names))]
+        if not isinstance(names, dict) or {*map(type, classes)} != {str} or len({*classes}) < len(classes):
+            raise ValueError(f'names={names!r}: allowed are different texts, as a list or with the numbers from 0, '
+                             'such as [car, "7"]')
+        images = Images(src, data.notes, _yolo_splits(src, content))
         keypoints = int(np.prod(content.get('kpt_shape', 0)))
-    data.notes['keypoints were left out'] += [str(files[0])] * bool(keypoints)
-    return _read_each(src, data, '.txt', lambda path: _parse_yolo(src, classes, keypoints, path), splits, classes)
+    for file in files_of(src, '.txt'):
+        before, inside, after = f'/{file.relative_to(src).with_suffix("")}'.rpartition('/labels/')
+        with naming(file):
+            image = images.add_image(images.take(f'{src}{before}/images/{after}' if inside else str(
+                file.with_suffix('')), file))
+            if image is not None:
+                _read_yolo_lines(file, images, image, classes, keypoints)
+    yield src, images.annotations(classes)
 
 
 def _yolo_splits(src: Path, content: dict[str, Any]) -> dict[Path | str, str]:
-    """Return the split of each image that ``data.yaml`` names."""
+    """Return the split of each folder that ``data.yaml`` names."""
     splits: dict[Path | str, str] = {}
-    for part in SPLITS:
-        for entry in map(str, np.atleast_1d(content.get(part) or [])):
-            # As for Ultralytics, folders may be written as from a folder beside the file's.
-            places = [Path(os.path.normpath(src / path)) for path in (
-                f'{content.get("path") or "."}/{entry}', entry, re.sub(r'^(\.\./)+', '', entry))]
-            place = next((path for path in places if path.exists() and path.is_relative_to(src)), places[-1])
-            lines = place.read_text(encoding='utf-8-sig').splitlines() if place.is_file() else []
-            found = [place.parent / line.strip() for line in lines if line.strip()] or list(images_below(place))
-            if not found and part != 'test':  # which Roboflow always names
-                raise ValueError(f'{part}: {entry!r} holds no image in {src}; correct it, or remove it')
-            for image in (Path(os.path.normpath(path)) for path in found):
-                if splits.setdefault(image, part) != part or not (image.is_file() and image.is_relative_to(src)):
-                    raise ValueError(f'{part}: {image} is not in {src}, or is in another split too')
+    for part, entry in ((part, str(entry)) for part in SPLITS for entry in np.atleast_1d(content.get(part) or [])):
+        # As for Ultralytics, folders may be written as from a folder beside the file's.
+        paths = [Path(os.path.normpath(src / path)) for path in (
+            f'{content.get("path") or "."}/{entry}', entry, re.sub(r'^(\.\./)+', '', entry))]
+        folder = next((path for path in paths if path.is_dir() and path.is_relative_to(src)), None)
+        if folder:
+            splits[folder] = part
+        elif part != 'test':  # which Roboflow always names
+            raise ValueError(f'{part}: {entry!r} is no folder in {src}; correct it, or remove it and use --split')
     return splits
 
 
-def _parse_yolo(src: Path, classes: list[str], keypoints: int, path: Path) -> tuple[list[str], tuple, Objects]:
-    before, inside, after = f'/{path.relative_to(src).with_suffix("")}'.rpartition('/labels/')
+def _read_yolo_lines(file: Path, images: Images, image: dict[str, Any], classes: list[str], keypoints: int) -> None:
     allowed = (4, 4 + keypoints) if keypoints else (4, 5, *range(6, 10**5, 2))  # 5: with a confidence
-
-    def objects(size: tuple[int, int]) -> Iterator[tuple[str, str, sv.Detections, int]]:
-        lines = enumerate(path.read_text(encoding='utf-8-sig').splitlines(), 1)
-        for number, line in ((number, line) for number, line in lines if line.strip()):
-            with naming(f'line {number}, {line!r},'):
-                label, *numbers = map(float, line.split())
-                if label not in range(len(classes)) or len(numbers) not in allowed or not coco.finite(numbers):
-                    raise ValueError(f'allowed are one of {len(classes)} classes and {allowed[:4]} finite numbers')
-                mask = not keypoints and len(numbers) > 5
-                text = ' '.join(map(repr, [int(label), *numbers[:None if mask else 4]]))
-                yield classes[int(label)], f'line {number}', yolo.yolo_annotations_to_detections([text], size, mask), 0
-
-    return [f'{src}{before}/images/{after}' if inside else str(path.with_suffix(''))], (), objects
+    lines, size = file.read_text(encoding='utf-8-sig').split('\n'), (image['width'], image['height'])
+    for number, line in ((number, line) for number, line in enumerate(lines, 1) if line.strip()):
+        with naming(f'line {number}, {line!r},'):
+            label, *numbers = map(float, line.split())
+            polygon = not keypoints and len(numbers) > 5
+            if label not in range(len(classes)) or len(numbers) not in allowed or not polygon and min(numbers[2:4]) < 0:
+                raise ValueError(f'allowed are one of {len(classes)} classes and {allowed[:4]} numbers')
+            center, half = np.array(numbers[:2]), np.array(numbers[2:4]) / 2
+            points = np.reshape(numbers if polygon else [center - half, center + half], (-1, 2)) * size
+            images.add_object(image, classes[int(label)], f'line {number}', [points], polygon)
 
 
-def read_voc(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
+def read_voc(src: Path, data: Data) -> Content:
     """Read an XML file for each image, and ``ImageSets/Main/{train,val,test,trainval}.txt`` if they exist."""
     splits: dict[Path | str, str] = {}
-    lists = [path for path in files_of(src, '.txt') if path.parts[-3:-1] == ('ImageSets', 'Main')]
-    for part in (*SPLITS, 'trainval'):
-        for name in (line.strip() for path in lists if path.stem == part for line in path.read_text().splitlines()):
-            if splits.setdefault(name, part.removesuffix('val') or part) != part and part != 'trainval':
-                raise ValueError(f'ImageSets/Main has {name!r} in {splits[name]} and in {part}')
-    return _read_each(src, data, '.xml', _parse_voc, splits)
+    for name in ('trainval', *SPLITS):
+        for path in src.rglob(f'ImageSets/Main/{name}.txt'):
+            splits |= dict.fromkeys(path.read_text().split(), name.removesuffix('val') or name)
+    images = Images(src, data.notes, splits)
+    for file in files_of(src, '.xml'):
+        with naming(file):
+            root = ElementTree.parse(file).getroot()
+            image = images.add_image(images.take(file.stem, file), root.findtext('size/width'),
+                                     root.findtext('size/height'))
+            for number, node in enumerate(root.findall('object') if image else (), 1):
+                corners = [float(node.findtext(f'bndbox/{key}', 'nan')) for key in ('xmin', 'ymin', 'xmax', 'ymax')]
+                box = np.array(corners) - [1, 1, 0, 0]  # pixels count from 1, and the last is inside
+                polygons = [np.array([float(value.text) for value in polygon]) - 1
+                            for polygon in node.findall('polygon')]
+                images.add_object(image, node.findtext('name'), f'object {number}', polygons or [box], bool(polygons),
+                                  int(node.findtext('difficult') or 0))
+    yield src, images.annotations()
 
 
-def _parse_voc(path: Path) -> tuple[list[str], tuple, Objects]:
-    root = ElementTree.parse(path).getroot()
-
-    def objects(size: tuple[int, int]) -> Iterator[tuple[str, str, sv.Detections, int]]:
-        found, names = pascal_voc.detections_from_xml_obj(root, [], size)
-        for i, one in enumerate(root.findall('object')):
-            yield names[found.class_id[i]], f'object {i + 1}', found[i], int(one.findtext('difficult') or 0)
-
-    name = coco.spelling(root.findtext('filename') or '').split('/')[-1]
-    return [name, path.stem], (root.findtext('size/width'), root.findtext('size/height')), objects
-
-
-def read_labelme(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
+def read_labelme(src: Path, data: Data) -> Content:
     """Read JSON files, each of which names its image as ``imagePath``; the shapes of one group are one object."""
-    return _read_each(src, data, '.json', lambda path: _parse_labelme(data, path))
+    images = Images(src, data.notes)
+    for file in files_of(src, '.json'):
+        with naming(file):
+            content = json.loads(file.read_text(encoding='utf-8-sig'))
+            image = images.add_image(images.take(PureWindowsPath(content['imagePath']).name, file),  # takes slashes too
+                                     content.get('imageWidth'), content.get('imageHeight'))
+            groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+            for number, shape in enumerate(content['shapes'] if image else (), 1):
+                group = shape.get('group_id')
+                if shape['shape_type'] in ('rectangle', 'polygon'):
+                    groups[shape['label'], f'shape {number}' if group is None else f'group {group}'].append(shape)
+                else:
+                    data.notes[f'shapes of type {shape["shape_type"]!r} were left out'].append(str(file))
+            for (label, location), shapes in groups.items():
+                images.add_object(image, label, location, [
+                    shape['points'] if shape['shape_type'] == 'polygon' else _corners(*shape['points'])
+                    for shape in shapes], any(shape['shape_type'] == 'polygon' for shape in shapes))
+    yield src, images.annotations()
 
 
-def _parse_labelme(data: Data, path: Path) -> tuple[list[str], tuple, Objects]:
-    content = json.loads(path.read_text(encoding='utf-8-sig'))
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for number, shape in enumerate(content['shapes'], 1):
-        if not isinstance(shape['label'], str) or not all(map(coco.finite, shape['points'])):
-            raise ValueError(f'shape {number} has no text as its label, or no finite points')
-        if shape['shape_type'] in labelme.SUPPORTED_SHAPE_TYPES:
-            group = shape.get('group_id')
-            groups[shape['label'], f'shape {number}' if group is None else f'group {group}'].append(shape)
-        else:
-            data.notes[f'shapes of type {shape["shape_type"]!r} were left out'].append(str(path))
-
-    def objects(size: tuple[int, int]) -> Iterator[tuple[str, str, sv.Detections, int]]:
-        for (label, place), shapes in groups.items():
-            mask = any(one['shape_type'] == 'polygon' for one in shapes)
-            yield label, place, labelme.labelme_shapes_to_detections(shapes, {label: 0}, size, mask), 0
-
-    name = PureWindowsPath(content['imagePath']).name  # takes slashes too
-    return [name], (content.get('imageWidth'), content.get('imageHeight')), objects
+def _corners(first: Sequence[float], second: Sequence[float]) -> list[Sequence[float]]:
+    """Return the four corners of a rectangle of which two are given."""
+    return [first, [second[0], first[1]], second, [first[0], second[1]]]
 
 
-def read_coco(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
+def read_coco(src: Path, data: Data) -> Content:
     """Read JSON files in COCO's format, whose images may be in any folder."""
     available = Images(src, data.notes)
     for file in files_of(src, '.json'):
@@ -320,14 +336,13 @@ def read_coco(src: Path, data: Data) -> Iterator[tuple[Path, coco.Annotations]]:
             if not isinstance(content, dict) or not {'images', 'annotations', 'categories'} <= content.keys():
                 data.notes['JSON files without images, annotations and categories were left out'].append(str(file))
                 continue
-            found = coco.Annotations(content)
-            found.use_classes([one['name'] for one in content['categories']])
+            annotations = coco.Annotations(content)
+            annotations.use_classes([category['name'] for category in content['categories']])
             for image in content['images']:
                 if path := available.take(image['file_name'], file):
                     part = split_name(file.relative_to(src) / 'file')
                     image |= open_image(path, part, image['width'], image['height']) | dict(id=image['id'])
-        data.notes['keypoints were left out'] += [str(file) for one in content['annotations'] if one.get('keypoints')]
-        yield file, found
+        yield file, annotations
     available.rest('images that no annotation file names were left out')
 
 
@@ -346,19 +361,19 @@ def read(src: Path, source: str) -> Data:
         ValueError: a file cannot be read, or has two meanings.
     """
     data = Data()
-    for file, found in READERS[source](Path(os.path.normpath(src)), data):
-        names = {one['id']: one['name'] for one in found.content['categories']}
+    for file, annotations in READERS[source](Path(os.path.normpath(src)), data):
+        content = annotations.content
+        names = {category['id']: category['name'] for category in content['categories']}
         data.classes += [name for name in names.values() if name not in data.classes]
-        samples = {one['id']: Sample(one['path'], one['split'], one['width'], one['height'])
-                   for one in found.content['images'] if 'path' in one}
+        samples = {image['id']: image['sample'] for image in content['images'] if 'sample' in image}
         data.samples += samples.values()
-        for reason, ids in found.counts.items():
+        for reason, ids in annotations.counts.items():
             data.notes[f'annotations {reason}'] += [f'{name} of {file}' for name in ids]
-        for one in found.content['annotations']:
-            if one['image_id'] in samples:
-                samples[one['image_id']].objects.append(dict(
-                    {key: one[key] for key in ('bbox', 'area', 'iscrowd', 'segmentation') if one.get(key) is not None},
-                    category_id=data.classes.index(names[one['category_id']])))
+        for entry in content['annotations']:
+            if entry['image_id'] in samples:
+                samples[entry['image_id']].objects.append(dict(
+                    {key: entry[key] for key in ('bbox', 'area', 'iscrowd', 'segmentation') if entry.get(key)
+                     is not None}, category_id=data.classes.index(names[entry['category_id']])))
     if not any(sample.objects for sample in data.samples):
         raise FileNotFoundError(f'{src} holds no annotated image in the format {source!r}.')
     data.samples.sort(key=lambda sample: str(sample.path))
@@ -369,7 +384,7 @@ def read(src: Path, source: str) -> Data:
 
 
 def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | None = None) -> None:
-    """Divide the samples so that each part has the same fraction of every class (Sechidis et al. 2011).
+    """Divide the samples so that each part has its fraction of the images of every class, by the rarest in an image.
 
     Args:
         data: changed in place.
@@ -388,30 +403,32 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
         named[match[min(match.re.groups, 1)] if match else str(sample.path)].append(sample)
     groups = [named[name] for name in sorted(named)]
     random.Random(seed).shuffle(groups)
-    counts = [Counter(one['category_id'] for sample in members for one in sample.objects) for members in groups]
-    total = sum(counts, Counter())
-    wanted = [Counter({label: number * fraction for label, number in total.items()}) for fraction in fractions]
-    room = [fraction * len(data.samples) for fraction in fractions]
-    rarest = [min(found, key=lambda label: (total[label], label), default=-1) for found in counts]
-    for i in sorted(range(len(groups)), key=lambda i: (total[rarest[i]] or 1e18, rarest[i], -counts[i][rarest[i]])):
-        part = max(range(len(fractions)), key=lambda part: (wanted[part][rarest[i]], room[part]))
-        wanted[part].subtract(counts[i])
-        room[part] -= len(groups[i])
-        for sample in groups[i]:
+    total = Counter(entry['category_id'] for sample in data.samples for entry in sample.objects)
+
+    def rarest(members: list[Sample]) -> tuple[int, int]:
+        return min((total[entry['category_id']], entry['category_id']) for sample in members
+                   for entry in sample.objects or [dict(category_id=-1)])
+
+    sizes = [0] * len(fractions)
+    for members in sorted(groups, key=rarest):
+        lacking = [fraction * (sum(sizes) + len(members)) - size for fraction, size in zip(fractions, sizes)]
+        part = lacking.index(max(lacking))
+        sizes[part] += len(members)
+        for sample in members:
             sample.split = SPLITS[part]
     for name, fraction in zip(SPLITS, fractions):
         parts = [sample.objects for sample in data.samples if sample.split == name]
         if not parts:
             raise ValueError(f'{name} gets no image: {fraction:g} of {len(groups)} groups of images is too little.')
-        for label in sorted(total.keys() - {one['category_id'] for objects in parts for one in objects}):
+        for label in sorted(total.keys() - {entry['category_id'] for objects in parts for entry in objects}):
             data.notes[f'{name} has no object of a class'].append(data.classes[label])
 
 
 # -- writers ---------------------------------------------------------------------------------------
 
 
-def check(data: Data, target: str) -> None:
-    """Check that data can be written in the format ``target``, one of ``WRITERS``.
+def check_target(data: Data, target: str) -> None:
+    """Check that data can be written in the format ``target``, one of ``TARGETS``.
 
     Raises:
         ValueError: two images of a split would get the same name, or label maps cannot hold as many classes.
@@ -430,20 +447,17 @@ def write(data: Data, dst: Path, target: str) -> None:
     Args:
         data: samples and classes; notes are added.
         dst: folder.
-        target: 'coco' for ``annotations/<split>.json``, 'masks' for ``labels/<split>/*.png`` and ``classes.txt``,
-            'yolo' for ``labels/<split>/*.txt`` and ``data.yaml``, or 'labelme' for a JSON file beside each image.
+        target: 'coco' for ``annotations/<split>.json``, or 'masks' for ``labels/<split>/*.png`` and ``classes.txt``.
 
     Raises:
-        ValueError: see :func:`check`.
+        ValueError: see :func:`check_target`.
     """
-    check(data, target)
+    check_target(data, target)
     for sample in data.samples:
-        folder = dst / 'images' / sample.split if target in ('masks', 'yolo') else dst / sample.split
+        folder = dst / 'images' / sample.split if target == 'masks' else dst / sample.split
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(sample.path, folder / sample.path.name)
-    for sample in data.samples if target in ('yolo', 'labelme') else ():
-        data.notes['crowds became ordinary objects'] += [str(sample.path) for one in sample.objects if one['iscrowd']]
-    WRITERS[target](data, dst)
+    (_write_masks if target == 'masks' else _write_coco)(data, dst)
 
 
 def _write_coco(data: Data, dst: Path) -> None:
@@ -452,59 +466,32 @@ def _write_coco(data: Data, dst: Path) -> None:
             dict(id=i, name=name) for i, name in enumerate(data.classes, 1)])
         for i, sample in enumerate((sample for sample in data.samples if sample.split == part), 1):
             content['images'].append(dict(id=i, file_name=sample.path.name, width=sample.width, height=sample.height))
-            for one in sample.objects:
-                content['annotations'].append(dict(one, id=len(content['annotations']) + 1, image_id=i,
-                                                   category_id=one['category_id'] + 1))
+            for entry in sample.objects:
+                content['annotations'].append(dict(entry, id=len(content['annotations']) + 1, image_id=i,
+                                                   category_id=entry['category_id'] + 1))
         write_atomically(dst / 'annotations' / f'{part}.json', json.dumps(content))
 
 
 def _write_masks(data: Data, dst: Path) -> None:
-    if data.background and 'background' not in data.classes:
-        data.classes.append('background')
-    fill = data.classes.index('background') if data.background else IGNORED
     if len({sample.path.suffix for sample in data.samples}) > 1:
         data.notes['images have several suffixes, of which MMSegmentation reads one (img_suffix)'].append(str(dst))
     for sample in data.samples:
-        label_map = np.full((sample.height, sample.width), fill, np.uint8)
-        for one in sorted(sample.objects, key=lambda one: -one['area']):  # small ones in front
-            if not one.get('segmentation'):
-                data.notes['objects with a box alone were drawn as rectangles'].append(str(sample.path))
-            label_map[coco_mask.decode(rle(one, sample)) > 0] = one['category_id']
         (dst / 'labels' / sample.split).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(label_map).save(dst / 'labels' / sample.split / f'{sample.path.stem}.png')
+        label_map = _draw(data, sample) if sample.label_map is None else sample.label_map
+        Image.fromarray(label_map.astype(np.uint8)).save(dst / f'labels/{sample.split}/{sample.path.stem}.png')
     (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in data.classes), encoding='utf-8')
 
 
-def _write_yolo(data: Data, dst: Path) -> None:
-    content = {sample.split: f'images/{sample.split}' for sample in data.samples}
-    content['names'] = dict(enumerate(data.classes))
-    write_atomically(dst / 'data.yaml', yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
-    for sample in data.samples:
-        lines = []
-        for one in sample.objects:
-            pieces = yolo.detections_to_yolo_annotations(
-                _detection(one, sample), (sample.height, sample.width, 3), approximation_percentage=0.)
-            if len(pieces) > 1:
-                data.notes['each piece of a mask became an object, because YOLO joins none'].append(str(sample.path))
-            lines += [f'{piece}\n' for piece in pieces]
-        write_atomically(dst / 'labels' / sample.split / f'{sample.path.stem}.txt', ''.join(lines))
-
-
-def _detection(one: dict[str, Any], sample: Sample) -> sv.Detections:
-    """Return one object as supervision's writers take it."""
-    mask = coco_mask.decode(rle(one, sample)).astype(bool)[None] if one.get('segmentation') else None
-    return sv.Detections(sv.xywh_to_xyxy(np.array([one['bbox']])), mask, class_id=np.array([one['category_id']]))
-
-
-def _write_labelme(data: Data, dst: Path) -> None:
-    for sample in data.samples:
-        shapes = []
-        for one in sample.objects:
-            pieces = labelme.detections_to_labelme_shapes(_detection(one, sample), data.classes)
-            shapes += [dict(piece, group_id=len(shapes) if len(pieces) > 1 else None) for piece in pieces]
-        content = dict(version='5.5.0', flags={}, shapes=shapes, imagePath=sample.path.name, imageData=None,
-                       imageHeight=sample.height, imageWidth=sample.width)
-        write_atomically(dst / sample.split / f'{sample.path.stem}.json', json.dumps(content, indent=2))
+def _draw(data: Data, sample: Sample) -> np.ndarray:
+    """Return the objects of a sample as a label map (H, W), small ones in front of the class 'background'."""
+    if 'background' not in data.classes:
+        data.classes.append('background')
+    label_map = np.full((sample.height, sample.width), data.classes.index('background'))
+    for entry in sorted(sample.objects, key=lambda entry: -entry['area']):
+        if not entry.get('segmentation'):
+            data.notes['objects with a box alone were drawn as rectangles'].append(str(sample.path))
+        label_map[decode(entry, sample) > 0] = entry['category_id']
+    return label_map
 
 
 def print_notes(data: Data) -> None:
@@ -512,6 +499,3 @@ def print_notes(data: Data) -> None:
     for note, places in data.notes.items():
         if places:
             print(f'note: {note} ({len(places)} times, first: {places[0]})')
-
-
-WRITERS = dict(coco=_write_coco, masks=_write_masks, yolo=_write_yolo, labelme=_write_labelme)

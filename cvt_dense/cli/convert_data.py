@@ -1,8 +1,7 @@
-"""Convert annotations to COCO files or label maps and divide them into splits, or parquet files to shards.
+"""Convert annotations to COCO files or label maps and divide them into splits.
 
     python tools/convert_data.py my_yolo data/mine --from yolo --to coco --split 0.8,0.1,0.1
     python tools/convert_data.py my_labelme data/mine --from labelme --to masks --split 0.9,0.1 --group '(.*)_frame'
-    python tools/convert_data.py imagenet-1k/data data/imagenet --from parquet --to shards
 
 The tool lists what it cannot convert at the end, with the lines for the top of the template that trains on the
 result. A mistake ends with one paragraph on stderr and exit code 2.
@@ -11,7 +10,6 @@ import argparse
 import re
 from pathlib import Path
 
-from ..errors import UserError
 from ..launch.command_line import report_errors
 from ..launch.outputs import add_force_argument, check_folder
 from ..recipes import command
@@ -27,18 +25,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('src', type=Path, help='folder of images and annotations')
     parser.add_argument('dst', type=Path, help='folder to write')
-    parser.add_argument('--from', dest='source', required=True, choices=('yolo', 'voc', 'labelme', 'coco', 'parquet'),
-                        help="parquet, the Hugging Face Hub's files of labelled images, needs pip install "
-                        "'cvt_dense[parquet]'")
-    parser.add_argument('--to', dest='target', required=True, choices=('coco', 'masks', 'shards'))
+    parser.add_argument('--from', dest='source', required=True, choices=('yolo', 'voc', 'labelme', 'coco'))
+    parser.add_argument('--to', dest='target', required=True, choices=('coco', 'masks'))
     parser.add_argument('--split', type=fractions,
                         metavar='TRAIN,VAL[,TEST]', help='divide all images into these fractions, e.g. '
                         '0.8,0.1,0.1 (default: as the folders are named, or else all for training)')
     parser.add_argument('--seed', type=int, default=0, help='seed of --split (default: %(default)s)')
     parser.add_argument('--group', metavar='PATTERN', help='regular expression; images whose names match it with the '
                         'same text (or first group) stay in one split, e.g. the frames of one video')
-    parser.add_argument('--columns', default='image,label', metavar='IMAGE,LABEL',
-                        help='columns of parquet files (default: %(default)s)')
     add_force_argument(parser)
     return parser
 
@@ -65,26 +59,9 @@ def template_lines(classes: list[str], splits: list[str], dst: Path, target: str
     return '\n'.join(lines)
 
 
-def write_shards(args: argparse.Namespace) -> None:
-    """Convert parquet files to shards."""
-    from ..annotations import parquet
-    with report_errors(ValueError, OSError, ModuleNotFoundError):
-        if (args.source, args.target, args.split, args.group) != ('parquet', 'shards', None, None):
-            raise UserError('--from parquet needs --to shards, which has no other source, --split or --group.')
-        check_folder(args.dst, args.force, args.src)
-        image, _, label = args.columns.partition(',')
-        for name, number in parquet.write_shards(args.src, args.dst, image, label).items():
-            print(f'{name}: {number} images')
-    print(f'\nTo train, give --data-root {args.dst} to a recipe for ImageNet. Classes are named by numbers, or by '
-          f'metainfo=dict(classes={f"{args.dst}/classes.txt"!r}) in every dataset.')
-
-
 def main() -> None:
     """Convert the data set that the command line names."""
     args = build_parser().parse_args()
-    if args.target == 'shards' or args.source == 'parquet':
-        write_shards(args)
-        return
     from ..annotations import convert
     with report_errors(ValueError, OSError, re.error):
         check_folder(args.dst, args.force, args.src)

@@ -9,105 +9,81 @@ published figures. A detector's second stage is counted for the proposals of ran
 image, limited as in the config: usually 1000 proposals for the box heads and 100 boxes for the mask heads.
 """
 import argparse
-import copy
-from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from mmengine.config import Config
+from mmengine.model import BaseModel, revert_sync_batchnorm
+from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from ..console import prints_to_log
+from ..deploy.networks import Network
 from ..launch.command_line import report_errors
 from ..models import CvT
-from ..pretraining import ImageClassifier, MaskedImageModel
-from .random_batch import build_model, forward, parse_size, random_batch
+from ..pretraining import ImageClassifier
 
 
-class RandomFeatures(nn.Module):
-    """Replaces a backbone whose MACs are known by random outputs of the same shapes."""
-
-    def __init__(self, shapes: list[torch.Size]):
-        super().__init__()
-        self.shapes = shapes
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(torch.rand(shape) for shape in self.shapes)
+def parse_size(text: str) -> tuple[int, int]:
+    """Parse '800x1280' as (800, 1280), height first, and '224' as (224, 224)."""
+    height, _, width = text.partition('x')
+    size = int(height), int(width or height)
+    if min(size) < 16:
+        raise argparse.ArgumentTypeError(f'{text}: CvT needs at least 16x16 pixels')
+    return size
 
 
-def count(parts: dict[str, nn.Module], run: Callable[[], Any]) -> tuple[Counter, Any]:
-    """Return the MACs of ``run()`` by part, those outside of all parts under 'other', and the result of ``run()``.
+def build_model(network: str, **backbone: Any) -> BaseModel:
+    """Build the model of a config file, or the classifier of an architecture, with random weights.
 
-    One part may call modules of another (DINO's decoder those of its head): each counts its own.
+    Args:
+        network: config file, or a key of :attr:`CvT.arch_zoo`.
+        backbone: settings of a config's backbone to override, such as ``attn_cfg``.
     """
-    macs = Counter()
-    inside, counted = ['other'], 0
+    if network in CvT.arch_zoo:
+        pooled = CvT.arch_zoo[network].get('cls_token') is False
+        return ImageClassifier(dict(type='cvt_dense.CvT', arch=network,
+                                    out_type='avg_featmap' if pooled else 'cls_token'))
+    cfg = Config.fromfile(network)
+    cfg.model.get('backbone', {}).update(init_cfg=None, **backbone)
+    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'), prints_to_log():
+        return revert_sync_batchnorm(MODELS.build(cfg.model))
 
-    def add_counted() -> None:
-        """Add what was counted since the last call to the innermost part."""
-        nonlocal counted
-        total = counter.get_total_flops() // 2
-        macs[inside[-1]] += total - counted
-        counted = total
 
-    def enter(name: str, *args: Any) -> None:
-        add_counted()
-        inside.append(name)
-
-    def leave(*args: Any) -> None:
-        add_counted()
-        inside.pop()
-
-    hooks = [hook for name, part in parts.items() for module in part.modules()
-             for hook in (module.register_forward_pre_hook(partial(enter, name)),
-                          module.register_forward_hook(leave))]
+def count_parts(model: nn.Module, size: tuple[int, int]) -> dict[str, tuple[int, int]]:
+    """Return (parameters, MACs) of a backbone's stages, of every other part of the model, and in 'total' of all."""
+    if hasattr(model, 'roi_head'):
+        model.roi_head.test_cfg.score_thr = 0.  # random weights give low scores only
+    image = torch.rand(1, getattr(model.backbone, 'in_channels', 3), *size, device=next(model.parameters()).device)
+    network = Network(model.eval())
     fastpath = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # one operator that the counter does not count
     try:
         # The counter counts the matrix products of plain attention, but not the CPU's fused kernel.
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-            out = run()
-            add_counted()
+            network(image)
     finally:
         torch.backends.mha.set_fastpath_enabled(fastpath)
-        for hook in hooks:
-            hook.remove()
-    return macs, out
+    flops = {name.removeprefix('Network.model.'): sum(operators.values())
+             for name, operators in counter.get_flop_counts().items()}
+    parts = {f'backbone.{name}': stage for name, stage in model.backbone.named_children()}
+    parts.update((name, part) for name, part in model.named_children() if name != 'backbone')
+    counts = {name: (number_of_parameters(part), flops_of_part(flops, name) // 2) for name, part in parts.items()}
+    return counts | dict(total=(number_of_parameters(model), counter.get_total_flops() // 2))
 
 
-def count_parts(model: nn.Module, size: tuple[int, int]) -> dict[str, tuple[int, int]]:
-    """Return (parameters, MACs) of a backbone's stages and of every other part of the model.
+def number_of_parameters(module: nn.Module) -> int:
+    """Return the number of parameters of a module."""
+    return sum(parameter.numel() for parameter in module.parameters())
 
-    The backbone runs on the meta device, so that its size and the image's cost neither time nor memory.
-    """
-    model = model.eval()
-    backbone = model if isinstance(model, CvT) else model.backbone
-    parts = {f'backbone.{name}': module for name, module in backbone.named_children()}
-    # A masked image model takes its features from inside the backbone, so all of it runs there.
-    alone = model if isinstance(model, MaskedImageModel) else backbone
-    twin = copy.deepcopy(alone).to('meta')
-    inside = {f'backbone.{name}': module
-              for name, module in getattr(twin, 'backbone', twin).named_children()}
-    if alone is not backbone:
-        parts['decoder'], inside['decoder'] = model.decoder, twin.decoder
-    macs, features = count(inside, partial(twin, torch.empty(1, backbone.in_channels, *size, device='meta')))
-    if alone is not model:
-        others = {name: module for name, module in model.named_children() if name != 'backbone'}
-        model.backbone = RandomFeatures([feature.shape for feature in features])
-        batch = random_batch(model, 1, size)
-        run = partial(forward, model, batch)
-        if hasattr(model, 'roi_head'):
-            # mmdet's forward without post-processing sends 1000 boxes through Cascade R-CNN's mask heads.
-            model.roi_head.test_cfg.score_thr = 0.  # random weights give low scores only
-            run = partial(model.predict, batch['inputs'], batch['data_samples'])
-        macs.update(count(others, run)[0])
-        model.backbone = backbone
-        parts.update(others)
-    parameters = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
-    parameters['other'] = sum(p.numel() for p in model.parameters()) - sum(parameters.values())
-    return {name: (number, macs[name]) for name, number in parameters.items()}
+
+def flops_of_part(flops: dict[str, int], part: str) -> int:
+    """Return the FLOPs of a part of a model: those of its outermost modules that were called themselves."""
+    called = [name for name in flops if name == part or name.startswith(f'{part}.')]
+    return sum(flops[name] for name in called if not any(name.startswith(f'{other}.') for other in called))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -124,14 +100,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     torch.manual_seed(0)
     with report_errors(ValueError, FileNotFoundError):
-        if args.network in CvT.arch_zoo:
-            pooled = CvT.arch_zoo[args.network].get('cls_token') is False
-            model = ImageClassifier(dict(type='cvt_dense.CvT', arch=args.network,
-                                         out_type='avg_featmap' if pooled else 'cls_token'))
-        else:
-            model = build_model(args.network)
-    parts = count_parts(model, args.size)
-    parts['total'] = tuple(map(sum, zip(*parts.values())))
+        parts = count_parts(build_model(args.network), args.size)
     print(f'{args.network} at {args.size[0]}x{args.size[1]}')
     print(f'{"":<20}{"parameters":>14}{"GMACs":>12}')
     for name, (parameters, macs) in parts.items():

@@ -37,9 +37,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_force_argument(parser)
     parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
                         help='detections below this score are not drawn (default: %(default)s)')
-    parser.add_argument('--save', choices=('coco', 'masks', 'yolo', 'labelme'), metavar='FORMAT',
+    parser.add_argument('--save', choices=('coco', 'masks'), metavar='FORMAT',
                         help='also write images and predictions as annotated data into the folder DIR/FORMAT, which '
-                        'tools/convert_data.py reads: coco, yolo or labelme for detectors, masks (label maps) for all')
+                        'tools/convert_data.py reads: coco for detectors, masks (label maps) for segmentors too')
     command_line.add_slice_arguments(parser)
     parser.add_argument('--every', type=int, default=1, metavar='N', help='of a video, predict every N-th frame')
     parser.add_argument('--track', action='store_true', help='number the objects of a video')
@@ -153,19 +153,23 @@ def prepare_saving(args: argparse.Namespace, model: object, images: Sequence[Pat
         UserError: the format is not for this model, two images have one name, or the result's folder holds files.
     """
     from ..annotations import convert
-    from ..config.settings import reduces_zero_label
-    allowed = dict(detection=tuple(convert.WRITERS), segmentation=('masks', )).get(model.task, ())
+    allowed = dict(detection=convert.TARGETS, segmentation=('masks', )).get(model.task, ())
     if args.save not in allowed:
         raise UserError(f'--save {args.save}: for {model.task} allowed is {" or ".join(allowed) or "no --save"}.')
-    unlabelled = [UNLABELLED] * (model.task == 'segmentation' and reduces_zero_label(model.cfg))
-    data = convert.Data([*unlabelled, *model.classes], [convert.Sample(path, 'train', 0, 0) for path in images],
-                        background=model.task == 'detection')
+    unlabelled = [UNLABELLED] * (model.task == 'segmentation' and first_label(model))
+    data = convert.Data([*unlabelled, *model.classes], [convert.Sample(path) for path in images])
     try:
-        convert.check(data, args.save)
+        convert.check_target(data, args.save)
     except ValueError as error:
         raise UserError(f'--save {args.save}: {error}') from error
     check_folder(args.out_dir / args.save, args.force)
     return data
+
+
+def first_label(model: object) -> int:
+    """Return the number of a segmentor's first class in the label maps of its data: 1 with ``reduce_zero_label``."""
+    from ..config.settings import reduces_zero_label
+    return int(reduces_zero_label(model.cfg))
 
 
 def add_annotations(data: object, sample: object, image: object, found: object) -> None:
@@ -174,18 +178,18 @@ def add_annotations(data: object, sample: object, image: object, found: object) 
     Args:
         data, sample: changed in place.
         image: the image that was read, whose shape begins with height and width.
-        found: label map (H, W), or ``supervision.Detections``.
+        found: label map (H, W) of the data's numbers, or ``supervision.Detections``.
     """
     import numpy as np
     sample.height, sample.width = image.shape[:2]
     if isinstance(found, np.ndarray):
-        data.add_label_map(sample, found + np.int64(data.classes[0] == UNLABELLED))
+        sample.label_map = found
         return
     if found.mask is not None:
         filled = np.array([np.any(mask) for mask in found.mask], bool)
         data.notes['objects with an empty mask were left out'] += [str(sample.path)] * int((~filled).sum())
         found = found[filled]
-    data.add_detections(sample, found)
+    sample.add_detections(found)
 
 
 def save_annotations(args: argparse.Namespace, data: object) -> None:
@@ -202,7 +206,7 @@ def save_annotations(args: argparse.Namespace, data: object) -> None:
     convert.write(data, folder, args.save)
     (folder / 'README.txt').write_text(f'Predictions of {args.checkpoint} with --score-thr {args.score_thr}\n', 'utf-8')
     convert.print_notes(data)
-    print(f'{sum(len(sample.objects) for sample in data.samples)} objects in {len(data.samples)} images -> {folder}')
+    print(f'{len(data.samples)} images -> {folder}')
     if args.save != 'masks':
         print(f'When they are corrected: {command("convert_data")} {folder} DST --from {args.save} --to coco')
 
@@ -237,8 +241,10 @@ def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], an
                 found = predict(model, image, slice=args.slice, overlap=args.overlap, score_thr=args.score_thr)
                 picture, summary = draw(model, image, found, annotation and annotation(), args.score_thr)
                 save(picture, out)
-                if args.slice and model.task == 'segmentation':
-                    save(found.astype(np.uint8 if len(model.classes) <= 256 else np.uint16), labels_of(out))
+                if model.task == 'segmentation':
+                    found = found.astype(np.uint16) + first_label(model)
+                    if args.slice:
+                        save(found.astype(np.uint8 if len(model.classes) < 256 else np.uint16), labels_of(out))
                 if data:
                     add_annotations(data, data.samples[i], image, found)
                 if i in shown:

@@ -87,7 +87,10 @@ def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
 
 def reduces_zero_label(cfg: Config) -> bool:
     """Return whether the label maps of a config's test data count classes from 1, and 0 is ignored."""
-    dataset = datasets_of(cfg, 'test')[0]
+    datasets = datasets_of(cfg, 'test')
+    if not datasets:
+        return False
+    dataset = datasets[0]
     default = inspect.signature(class_of(dataset, cfg)).parameters.get('reduce_zero_label')
     return bool(dataset.get('reduce_zero_label', default and default.default))
 

@@ -6,9 +6,9 @@ Importing this package imports nothing but PyTorch, and torchvision where its co
 from collections.abc import Callable
 from typing import Any
 
-from . import boxes, deformable, losses
+from . import boxes, deformable, losses, rotated
 
-OPERATORS = {**vars(boxes), **vars(deformable), **vars(losses)}
+OPERATORS = {**vars(boxes), **vars(deformable), **vars(losses), **vars(rotated)}
 
 
 def operator(name: str) -> Callable[..., Any]:

@@ -34,13 +34,12 @@ def closed_form(arch, size):
                                         ('cvt-21', (224, 224)), ('cvt-w24', (384, 384))])
 def test_every_stage_is_counted_as_the_closed_form_says(name, size):
     with torch.device('meta'):
-        model = CvT(name, out_type='cls_token')
+        model = get_flops.build_model(name)
     parts = get_flops.count_parts(model, size)
     counted = [parts[f'backbone.stage{i}'][1] for i in range(3)]
     assert counted == closed_form(CvT.arch_zoo[name], size)
     if (name, size) in PUBLISHED:
-        total = sum(counted) + 1000 * CvT.arch_zoo[name]['embed_dims'][-1]
-        assert total == pytest.approx(PUBLISHED[name, size], rel=0.01)
+        assert parts['total'][1] == pytest.approx(PUBLISHED[name, size], rel=0.01)
 
 
 def test_the_model_index_holds_what_is_counted():
@@ -67,9 +66,9 @@ def read_table(output):
 
 
 def test_a_detector_and_a_segmentor():
-    rows = read_table(run_tool('get_flops', 'configs/maskrcnn_cvt13_coco.py', '--size', '128x160'))
+    rows = read_table(run_tool('get_flops', 'configs/maskrcnn_cvt13_coco.py', '--size', '64x96'))
     stages = [rows[f'backbone.stage{i}'][1] * 1e9 for i in range(3)]
-    assert stages == pytest.approx(closed_form(CvT.arch_zoo['cvt-13'], (128, 160)), abs=1e6)
+    assert stages == pytest.approx(closed_form(CvT.arch_zoo['cvt-13'], (64, 96)), abs=1e6)
     assert all(rows[name][1] > 0 for name in ('neck', 'rpn_head', 'roi_head'))
     rows = read_table(run_tool('get_flops', 'configs/semfpn_cvt13_ade20k.py', '--size', '64x96'))
-    assert rows['neck'][1] > 0 and rows['decode_head'][1] > 0 and 'other' not in rows
+    assert rows['neck'][1] > 0 and rows['decode_head'][1] > 0

@@ -40,9 +40,9 @@ def data(tmp_path) -> Path:
     return tmp_path / 'data'
 
 
-def values(folder: Path) -> dict[str, set[int]]:
+def values(folder: Path, pattern: str = '*.png') -> dict[str, set[int]]:
     return {str(path.relative_to(folder)): set(np.unique(np.asarray(Image.open(path))).tolist())
-            for path in folder.rglob('*.png')}
+            for path in folder.rglob(pattern)}
 
 
 def test_single_output_and_classes_from_1(data, tmp_path):
@@ -50,9 +50,11 @@ def test_single_output_and_classes_from_1(data, tmp_path):
     config.write_text(config.read_text() + BINARY)
     run_tool('train', config, '--work-dir', tmp_path / 'run')
     files = config, tmp_path / 'run/iter_1.pth'
-    run_tool('predict', *files, data / 'images/val/a', '--out-dir', tmp_path / 'drawn', '--save', 'masks')
-    saved = values(tmp_path / 'drawn/masks/labels')
-    assert len(saved) == 2 and set().union(*saved.values()) <= {1, 2}
+    run_tool('predict', *files, data / 'images/val/a', '--out-dir', tmp_path / 'drawn',
+             '--save', 'masks', '--slice', 64)
+    for folder, pattern in ((tmp_path / 'drawn/masks/labels', '*.png'), (tmp_path / 'drawn', '*_labels.png')):
+        saved = values(folder, pattern)
+        assert len(saved) == 2 and set().union(*saved.values()) <= {1, 2}
     assert (tmp_path / 'drawn/masks/classes.txt').read_text().split()[1:] == ['background', 'road']
     run_tool('test', *files, '--work-dir', tmp_path / 'test', '--out', tmp_path / 'tested')
     tested = values(tmp_path / 'tested')

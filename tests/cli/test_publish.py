@@ -19,7 +19,8 @@ from cvt_dense.config.published import CONFIG, LARGEST, WEIGHTS, publish
 from cvt_dense.config.read import read_config
 from cvt_dense.config.settings import redirect_data_root
 from cvt_dense.errors import UserError
-from cvt_dense.weights import load_weights_file
+from cvt_dense.pretraining import ImageClassifier
+from cvt_dense.weights import convert, load_weights_file
 
 
 @pytest.fixture(scope='module')
@@ -43,6 +44,15 @@ def test_the_averaged_weights_are_published(tmp_path):
     publish(read_config('configs/cvt_nano_shapes.py'), dict(
         state_dict=averaged, ema_state_dict={'module.a': torch.ones(2)}), tmp_path)
     assert all(map(torch.equal, safetensors.torch.load_file(tmp_path / WEIGHTS).values(), averaged.values()))
+
+
+def test_the_card_of_the_authors_weights_names_their_accuracy_and_the_command_that_measures_it(tmp_path):
+    weights = tmp_path / 'CvT-13-224x224-IN-1k.pth'
+    model = ImageClassifier(dict(type='cvt_dense.CvT', arch='cvt-13', out_type='cls_token'), num_classes=1000)
+    torch.save(convert(model.state_dict(), 'microsoft'), weights)
+    run_tool('publish', 'configs/cvt13_in1k.py', weights, tmp_path / 'cvt-13', '--license', 'other', '--no-test')
+    card = (tmp_path / 'cvt-13/README.md').read_text()
+    assert '81.6' in card and 'python tools/test.py configs/cvt13_in1k.py' in card
 
 
 @pytest.mark.parametrize('seed', ['0', '1'])

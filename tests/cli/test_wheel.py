@@ -98,5 +98,5 @@ for name in ('cvt13_in1k.py', 'maskrcnn_cvt13_coco_3x.py', 'upernet_cvt13_ade20k
 print('equal')
 """
     assert run(installed / 'python', '-c', code, ROOT, cwd=tmp_path).strip().endswith('equal')
-    for command in ('test', 'predict', 'export', 'convert-checkpoint', 'get-flops', 'benchmark', 'plot', 'attention'):
+    for command in ('test', 'predict', 'export', 'convert-checkpoint', 'get-flops', 'plot', 'attention'):
         assert (installed / f'cvt-{command}').is_file()

@@ -4,8 +4,8 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
+from random_batch import random_batch
 
-from cvt_dense.cli.random_batch import random_batch
 from cvt_dense.config.settings import use_amp, use_autocast
 from cvt_dense.launch.machine import adapt_to_machine
 

@@ -3,9 +3,8 @@ import pytest
 import torch
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
+from random_batch import random_batch
 from templates_edited import recipe
-
-from cvt_dense.cli.random_batch import random_batch
 
 ARCH = dict(embed_dims=(64, 192, 384), depths=(1, 1, 1), num_heads=(1, 3, 6))  # CvT-13 with few blocks
 DETECTORS = ['maskrcnn_cvt13_coco', 'retinanet_cvt13_coco', 'dino_cvt13_coco']

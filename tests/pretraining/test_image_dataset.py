@@ -1,6 +1,5 @@
 """ImageDataset: its layouts, what it makes of an image, and images that cannot be read."""
 import io
-import json
 import pickle
 import random
 import tarfile
@@ -9,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from load_tool import run_tool
 from mmengine.registry import DATASETS, FUNCTIONS
 from PIL import Image
 from torch.utils.data import DataLoader
@@ -19,7 +17,6 @@ from cvt_dense.engine import SeededSampler
 from cvt_dense.engine.samplers import SeededIndex, seeded_samples
 from cvt_dense.inference.slices import RasterImage
 from cvt_dense.pretraining import ImageDataset, open_image
-from cvt_dense.pretraining.listing import open_file
 
 TRAIN = dict(input_size=24, is_training=True, auto_augment='rand-m9-mstd0.5-inc1', interpolation='bicubic')
 CLASSES = ('Bengal', 'Siamese', 'beagle')  # sorted without case, or naturally, beagle would be first
@@ -126,28 +123,6 @@ def test_webdataset_shards_with_mistakes(root, members, message):
     write_shard(root / 'shard.tar', members)
     with pytest.raises(ValueError, match=message):
         ImageDataset(str(root), 'shard.tar')
-
-
-def test_parquet_files_become_shards(root):
-    """As the Hub has them: an image with and one without a name, and a test set without classes."""
-    from pyarrow import parquet, table
-    flags = ('--from', 'parquet', '--to', 'shards')
-    paths = [root / 'val/Siamese/Siamese_1.JPEG', root / 'val/beagle/beagle_0.png']
-    schema = dict(huggingface=json.dumps(dict(info=dict(features=dict(label=dict(names=CLASSES))))))
-    (root / 'hub').mkdir()
-    for name, labels in {'validation-0': [1, 2], 'test': [None, None]}.items():
-        images = [dict(bytes=path.read_bytes(), path=path.name * (path == paths[0])) for path in paths]
-        rows = table(dict(image=images, label=labels), metadata=schema)
-        parquet.write_table(rows, root / f'hub/{name}.parquet')
-    assert 'val: 2 images' in run_tool('convert_data', root / 'hub', root / 'new', *flags)
-    options = dict(data_root=str(root / 'new'), metainfo=dict(classes=str(root / 'new/classes.txt')))
-    dataset = ImageDataset(split='val', **options)
-    assert dataset.metainfo['classes'] == CLASSES and [sample['labels'] for sample in dataset] == [1, 2]
-    assert [open_file(dataset.get_data_info(i)).read() for i in range(2)] == [path.read_bytes() for path in paths]
-    assert len(ImageDataset(split='test', labels=False, **options)) == 2
-    with pytest.raises(ValueError, match='-1'):
-        ImageDataset(split='test', **options)
-    assert 'coarse' in run_tool('convert_data', root / 'hub', root / 'x', *flags, '--columns', 'image,coarse', rc=2)
 
 
 @pytest.mark.parametrize('split', ['val', 'val.tar'])

