@@ -68,7 +68,7 @@ def test_both_tools_write_a_page_with_all_its_pictures(reports, task):
     for tool in ('browse', 'diagnose'):
         folder = reports[f'{tool} {task}']
         content = json.loads((folder / 'report.json').read_text())
-        assert not any('cannot be read' in line for line in content['summary'])
+        assert not any('.png' in line for line in content['summary'])  # which would name an unreadable image
         assert all((folder / image['file']).stat().st_size for image in content['images'].values())
         assert all((folder / figure['file']).is_file() for figure in blocks(folder, 'figure'))
     assert len(blocks(reports[f'browse {task}'], 'pictures')[0]['images']) == 3
@@ -110,7 +110,7 @@ def test_unreadable_images_are_named_and_the_others_reported(nano, detection_dat
         (detection_data / split / '00000.png').write_bytes(b'no image')
     run_tool('browse', nano['detection'][0], '--data-root', detection_data, '--out-dir', tmp_path / 'browse')
     summary = json.loads((tmp_path / 'browse/report.json').read_text())['summary']
-    assert any('2 images cannot be read' in line and '00000.png' in line for line in summary)
+    assert sum(line.count('00000.png') for line in summary) == 2
 
 
 def test_wrong_arguments_and_data_end_before_anything_is_written(nano, detection_data, tmp_path):

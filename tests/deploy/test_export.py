@@ -154,7 +154,7 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
     made = network(task)
     exporter = made.exporter((64, 96), dynamic=dynamic)
     assert exporter.export(tmp_path / 'a.onnx'), exporter.lines
-    assert all('is detected' not in line for line in exporter.lines)
+    assert any(', scores: ' in line for line in exporter.lines)  # of objects that both detect
     made.model.data_preprocessor.pad_size_divisor = exporter.reference.divisor  # the file pads for RTMDet's neck
     if task == 'atss':
         run_documented_program(tmp_path)
@@ -172,7 +172,7 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
         sample = DetDataSample(metainfo=dict(img_shape=size, ori_shape=size, scale_factor=(1., 1.)))
         data = dict(inputs=[images[0].flip(0)], data_samples=[sample])
         found, expected = (model.test_step(copy.deepcopy(data))[0].pred_instances for model in (file, made.model))
-        assert any('pads images' in str(one.message) for one in recwarn) == padded  # and so it differs
+        assert any('a.onnx' in str(warning.message) for warning in recwarn) == padded  # and so it differs
         if not padded:
             assert len(expected) >= 5
             for key in ('bboxes', 'scores', 'labels'):
