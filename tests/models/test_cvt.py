@@ -208,8 +208,7 @@ def test_drop_path_is_on_both_branches():
 
 def test_traced_with_gradients_as_without():
     """Converters trace outside of no_grad, and check the graph inside."""
-    network = CvT('cvt-nano').eval()
-    x = torch.rand(1, 3, 32, 32)
+    network, x = cvt().eval(), torch.rand(1, 3, 32, 32)
     for output, expected in zip(torch.jit.trace(network, x)(x), network(x), strict=True):
         torch.testing.assert_close(output, expected)
 
@@ -222,7 +221,7 @@ def test_compiled_for_each_size_of_images():
         graphs.append([value for value in inputs if not isinstance(value, torch.Tensor)])
         return graph.forward
 
-    network = CvT('cvt-nano').train()
+    network = CvT(dict(embed_dims=[8], depths=[1], num_heads=[1])).train()
     network.compile(backend=keep)
     for size in ((32, 32), (32, 48), (48, 64)):
         network(torch.rand(2, 3, *size))
