@@ -78,7 +78,8 @@ def annotate(model: Model, image: np.ndarray | RasterImage, labels: sv.Detection
     """
     height, width = image.shape[:2]
     factor = max(1, min(round(DRAWN_SIDE / min(height, width)), LARGEST_SIDE // max(height, width)))
-    factor /= math.ceil(max(height, width) / LARGEST_PICTURE)
+    if max(height, width) > LARGEST_PICTURE:
+        factor = 1 / math.ceil(max(height, width) / LARGEST_PICTURE)
     size = math.ceil(width * factor), math.ceil(height * factor)
     if isinstance(image, RasterImage):
         image = image.read(out_shape=(3, *size[::-1])).transpose(1, 2, 0)
