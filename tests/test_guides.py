@@ -145,7 +145,7 @@ def test_mm_configs_train_all_of_their_parameters(tmp_path, number):
     assert not [name for name, parameter in trained.items() if parameter.grad is None]
 
 
-def test_ones_own_classes_and_check(tmp_path, shapes, monkeypatch):
+def test_own_classes_train_predict_and_publish(tmp_path, shapes, monkeypatch):
     """The blocks of the page are files in a folder of the user: the classes, the config, and the program."""
     for name, block in zip(('my_extensions', 'my_config', 'my_train'), blocks('docs/guides/extending.md'), strict=True):
         (tmp_path / f'{name}.py').write_text(block)
@@ -162,6 +162,12 @@ def test_ones_own_classes_and_check(tmp_path, shapes, monkeypatch):
     assert '32 images seen' in next((tmp_path / 'run').glob('2*/*.log')).read_text()
     assert {'head.0.weight', 'head.2.weight'} <= set(checkpoint['state_dict']) and 'ema_state_dict' in checkpoint
     assert set(checkpoint['meta']['dataset_meta']['classes']) == set(CLASSES)
+    trained = 'my_config.py', 'run/epoch_1.pth'  # a subclass of ImageClassifier
+    image = next((tmp_path / 'data/val').glob('*.png'))
+    run_tool('publish', *trained, 'published', '--license', 'mit', '--no-test', '--data-root', 'data', cwd=tmp_path)
+    for model in (trained, ['published']):
+        output = run_tool('predict', *model, image, '--out-dir', f'predicted_by_{len(model)}', cwd=tmp_path)
+        assert any(name in output for name in CLASSES) and list((tmp_path / f'predicted_by_{len(model)}').glob('*.png'))
     kept = [*CONFIG_CHECKS]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr('sys.argv', ['my_train.py', *args, 'train_cfg.max_epochs=1001'])
