@@ -190,8 +190,7 @@ def classifier() -> dict:
 
 
 BLOCKS = {'docs/guides/python.md': small_detector, 'docs/guides/finding_mistakes.md': classifier,
-          'docs/guides/exporting.md': classifier, 'docs/guides/choosing.md': dict, 'docs/guides/baselines.md': dict,
-          'docs/model_card_cvt_nano.md': dict}
+          'docs/guides/exporting.md': classifier, 'docs/guides/choosing.md': dict, 'docs/model_card_cvt_nano.md': dict}
 ELSEWHERE = {MM_CONFIGS, 'README.md', 'docs/guides/extending.md', 'docs/guides/other_libraries.md',
              'docs/get_started/own_photographs.md'}
 
