@@ -15,7 +15,7 @@ SLOW = """
     test_distributed test_export test_export_tool test_browser test_heads test_wheel test_setup test_demo test_guides
     test_faults test_stop test_resume test_work_dir test_mm_tools test_reports test_publish test_distillation
     test_reference test_transformers test_predict_large test_dumps test_pure_python_configs
-    test_other_libraries test_label_maps test_start test_curves test_train_classifier test_compile_setting
+    test_other_libraries test_label_maps test_start test_curves test_train_classifier
     test_class_folders test_val_loss test_masked_image_model test_report test_exported test_predict test_flops
     test_channels test_class_weights test_attention test_check_config test_benchmarks""".split()
 

@@ -13,7 +13,7 @@ from timm.models import group_parameters
 from torch import Tensor, nn
 
 from ..registry import MODELS
-from ..weights import Normalisation, StateDict, check, load_weights_file, select_weights
+from ..weights import Normalisation, StateDict, compare, load_weights_file, select_weights
 from .attention import keep_statistics
 
 OUTPUTS = dict(featmap=dict(features_only=True), pooled=dict(num_classes=0))  # timm's arguments for each out_type
@@ -172,14 +172,14 @@ class TimmBackbone(BaseModule):
         """Return the tensors that ``init_cfg`` names under the names of this network's."""
         source = self.init_cfg['checkpoint']
         if source == PUBLISHED:
-            given = timm.create_model(self.model_name, pretrained=True, **self._timm_args).state_dict()
+            tensors = timm.create_model(self.model_name, pretrained=True, **self._timm_args).state_dict()
         else:
-            given = select_weights(load_weights_file(source, rename=False), source=source)
-        own = self.network.state_dict()
-        names = {_key(name): name for name in own}
-        given = {names.get(_key(name), name): value for name, value in given.items()}
-        check(own, given, source, unused=given)
-        return {name: given[name] for name in own}
+            tensors = select_weights(load_weights_file(source, rename=False), source=source)
+        wanted = self.network.state_dict()
+        names = {_key(name): name for name in wanted}
+        tensors = {names.get(_key(name), name): value for name, value in tensors.items()}
+        compare(wanted, tensors, source, unused=tensors)
+        return {name: tensors[name] for name in wanted}
 
 
 def _key(name: str) -> str:

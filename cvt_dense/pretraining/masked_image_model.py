@@ -80,8 +80,8 @@ class MaskedImageModel(StrictLoading, BaseModel):
         hidden = self._pixels(mask)
         if mode == 'loss':
             return dict(loss=masked_l1(reconstruction, inputs, hidden))
-        return [dict(hidden=one[0], reconstruction=image, loss=masked_l1(image[None], target[None], one[None]))
-                for one, image, target in zip(hidden, reconstruction, inputs)]
+        return [dict(hidden=mask[0], reconstruction=image, loss=masked_l1(image[None], target[None], mask[None]))
+                for mask, image, target in zip(hidden, reconstruction, inputs)]
 
     def draw(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draw which squares are hidden, bool (B, H / mask_unit, W / mask_unit), equally many in each image."""

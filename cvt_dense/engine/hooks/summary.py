@@ -10,7 +10,7 @@ from mmengine.runner import Runner
 from ...recipes import command
 from ...registry import HOOKS
 from ..checkpoint.files import find_checkpoint
-from ..curves import Curves, place
+from ..curves import Curves, position
 
 
 @HOOKS.register_module()
@@ -28,16 +28,13 @@ def summary(runner: Runner) -> list[str]:
     """Return the lines of the summary; the first one is a title."""
     folder, checkpoint = runner.work_dir, find_checkpoint(runner.work_dir) or 'no checkpoint'
     lines, last = [f'The run in {_short(folder)} is complete.'], checkpoint
-    try:
-        curves = Curves(folder)
-    except FileNotFoundError:  # a training without evaluation that is shorter than the logger's interval
-        curves = None
-    for name in curves.main_metrics() if curves else ():
+    curves = Curves(folder, allow_none=True)  # a training may be shorter than the logger's interval
+    for name in curves.main_metrics():
         point = curves.last(name)
-        lines.append(f'last:    {name} {point.values[name]:.4g} ({place(point)}), {_short(last)}')
+        lines.append(f'last:    {name} {point.values[name]:.4g} ({position(point)}), {_short(last)}')
         best, kept = curves.best(name), next(Path(folder).glob(f'best_{name.replace("/", "_")}_*.pth'), None)
         if best is not None:
-            lines.append(f'best:    {name} {best.values[name]:.4g}, {_short(kept) if kept else place(best)}')
+            lines.append(f'best:    {name} {best.values[name]:.4g}, {_short(kept) if kept else position(best)}')
         checkpoint = kept or checkpoint
     files = [_short(Path(folder, Path(runner.cfg.filename).name)), _short(checkpoint)]
     commands = [('plot', 'plot', [_short(folder)]), ('browse', 'browse', files[:1])]
