@@ -390,11 +390,8 @@ def to_map(tokens: Tensor, hw_shape: Shape) -> Tensor:
 # -- options -----------------------------------------------------------------------------------------
 
 
-def resolve_stages(arch: str | Mapping[str, Any],
-                   with_cls_token: bool | None,
-                   with_dist_token: bool,
-                   drop_path_rate: float | Sequence[float] | None,
-                   **options: Any) -> list[StageOptions]:
+def resolve_stages(arch: str | Mapping[str, Any], with_cls_token: bool | None, with_dist_token: bool,
+                   drop_path_rate: float | Sequence[float] | None, **options: Any) -> list[StageOptions]:
     """Return the options of each stage.
 
     Args:

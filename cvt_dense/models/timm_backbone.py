@@ -57,15 +57,9 @@ class TimmBackbone(BaseModule):
         Input (B, in_channels, H, W). Always returns a tuple; maps are NCHW and contiguous.
     """
 
-    def __init__(self,
-                 model_name: str,
-                 out_indices: Sequence[int] | None = None,
-                 out_type: str = 'featmap',
-                 in_channels: int = 3,
-                 norm_eval: bool = False,
-                 level_norms: bool = False,
-                 init_cfg: dict[str, Any] | None = None,
-                 **timm_args: Any):
+    def __init__(self, model_name: str, out_indices: Sequence[int] | None = None, out_type: str = 'featmap',
+                 in_channels: int = 3, norm_eval: bool = False, level_norms: bool = False,
+                 init_cfg: dict[str, Any] | None = None, **timm_args: Any):
         super().__init__(init_cfg)
         self.model_name = model_name
         self.in_channels = in_channels
@@ -88,8 +82,9 @@ class TimmBackbone(BaseModule):
         for module in self.network.modules():
             if isinstance(module, PatchEmbed) and not module.strict_img_size:
                 module.dynamic_img_pad = True  # Swin has no argument for it
-        for i, channels in enumerate(self.out_channels if level_norms else ()):
-            self.add_module(f'norm{i}', LayerNorm2d(channels, eps=1e-5))  # as CvT's own
+        if level_norms:
+            for i, channels in enumerate(self.out_channels):
+                self.add_module(f'norm{i}', LayerNorm2d(channels, eps=1e-5))  # as CvT's own
         self.train()
 
     def _bare(self) -> nn.Module:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import torch
 from torch import Tensor
 
 from ..errors import CheckpointError
@@ -29,21 +28,16 @@ class Comparison:
 
 
 def _summary(names: Sequence[str], kind: str) -> str:
-    modules = sorted({re.sub(r'\.(weight|bias)$', '', name) for name in names})
-    return f'{len(names)} {kind}' + (f' ({_first(modules, 4)})' if modules else '')
+    modules = sorted({name.removesuffix('.weight').removesuffix('.bias') for name in names})
+    return f'{len(names)} {kind}' + f' ({_first(modules, 4)})' * bool(modules)
 
 
 def _first(names: Sequence[str], number: int) -> str:
     return ', '.join(names[:number]) + (', …' if len(names) > number else '')
 
 
-def compare(wanted: StateDict,
-          tensors: StateDict,
-          source: str,
-          new: Collection[str] = (),
-          unused: Collection[str] = (),
-          reason: Callable[[list[str], list[str]], str] = lambda *names: 'Give weights of the same network.'
-          ) -> Comparison:
+def compare(wanted: StateDict, tensors: StateDict, source: str, new: Collection[str] = (), unused: Collection[str] = (),
+            reason: Callable[[list[str], list[str]], str] | None = None) -> Comparison:
     """Compare a network with a checkpoint of the same naming: names, shapes, types and values.
 
     Args:
@@ -53,6 +47,7 @@ def compare(wanted: StateDict,
         new: names of the network's tensors that keep their initial values.
         unused: names of the checkpoint's tensors that the network need not have.
         reason: explains why it does not fit, from the names that are missing in the file and those of another shape.
+            Default: to give weights of the same network.
 
     Raises:
         CheckpointError: other tensors are missing, unexpected or of another shape, or a tensor is not of the
@@ -66,7 +61,8 @@ def compare(wanted: StateDict,
     wrong = {'missing in the file': missing, 'unknown to the network': unexpected, 'of another shape': shapes}
     if any(wrong.values()):
         listed = '; '.join(f'{len(names)} tensors {what}: {_first(names, 3)}' for what, names in wrong.items() if names)
-        raise CheckpointError(f'{source} does not fit the network. {reason(missing, mismatched)} ({listed}.)')
+        advice = reason(missing, mismatched) if reason else 'Give weights of the same network.'
+        raise CheckpointError(f'{source} does not fit the network. {advice} ({listed}.)')
     for name in both:
         if not _is_usable(wanted[name], tensors[name]):
             raise CheckpointError(f'{source} holds no usable weights: {name} ({tensors[name].dtype}) has NaN or '
@@ -77,9 +73,9 @@ def compare(wanted: StateDict,
 
 def _is_usable(wanted: Tensor, tensor: Tensor) -> bool:
     """Return whether ``tensor`` is a plain tensor with finite values of the kind of number that ``wanted`` has."""
-    if tensor.is_complex() or tensor.is_floating_point() != wanted.is_floating_point():
-        return False
-    if tensor.is_meta != wanted.is_meta or tensor.layout != torch.strided or tensor.is_quantized:
+    kinds = [(value.is_complex(), value.is_floating_point(), value.is_meta, value.is_quantized, value.layout)
+             for value in (tensor, wanted)]
+    if kinds[0] != kinds[1]:
         return False
     return tensor.is_meta or not tensor.is_floating_point() or bool(tensor.float().isfinite().all())
 

@@ -212,8 +212,9 @@ def from_hub(source: str) -> Path:
     if not match:
         raise CheckpointError(f'{source!r} is not of the form hf://OWNER/REPOSITORY[/FILE][@REVISION].')
     repository, file, revision = match.groups()
+    candidates = (file, ) if file else HUB_FILES
     for cached in (True, False):
-        for candidate in [file] if file else HUB_FILES:
+        for candidate in candidates:
             try:
                 path = Path(huggingface_hub.hf_hub_download(
                     repository, candidate, revision=revision, local_files_only=cached))

@@ -42,6 +42,6 @@ def test_a_whole_detector_in_bfloat16(monkeypatch):
     model.parse_losses(model(**batch, mode='loss'))[0].backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
     model.neck.register_forward_hook(lambda module, args, maps: dtypes.append(maps[0].dtype))
-    found = model.eval()(**batch, mode='predict')[0].pred_instances
-    assert (*dtypes, found.bboxes.dtype, found.scores.dtype) == (torch.bfloat16, torch.float32, torch.float32)
-    assert (found.bboxes != found.bboxes.bfloat16()).any(1).float().mean() > .5  # not rounded
+    instances = model.eval()(**batch, mode='predict')[0].pred_instances
+    assert (*dtypes, instances.bboxes.dtype, instances.scores.dtype) == (torch.bfloat16, torch.float32, torch.float32)
+    assert (instances.bboxes != instances.bboxes.bfloat16()).any(1).float().mean() > .5  # not rounded

@@ -266,8 +266,8 @@ def test_evaluation_does_not_depend_on_the_number_of_processes(tmp_path, task):
              'train_dataloader.batch_size=2', *(option.format(tmp_path) for option in options))
     with start_two('tools/train.py', *flags, output=tmp_path / 'two') as ranks:
         two = [rank.finish() for rank in ranks][0]
-    one = run_tool('test', flags[0], tmp_path / checkpoint, *flags[1:])
-    metrics = [re.findall(metric, text) for text in (one, two)]
+    single = run_tool('test', flags[0], tmp_path / checkpoint, *flags[1:])
+    metrics = [re.findall(metric, text) for text in (single, two)]
     assert len(metrics[0]) == 1 and metrics[0] == metrics[1]
     for kind in ('bbox', 'segm') if task == 'detection' else ():
         detections = (tmp_path / f'one.{kind}.json').read_bytes()

@@ -42,8 +42,8 @@ def types_of(model: CvT) -> list[list[str]]:
     ((LINEAR, WINDOWS, None), [['Linear'], ['Windowed', 'Windowed'], ['Conv']]),
     ([LINEAR, [WINDOWS, None], HYBRID], [['Linear'], ['Windowed', 'Conv'], ['Conv']])], ids=str)
 def test_types_of_stages_and_blocks(attn_cfg, expected):
-    given = copy.deepcopy(attn_cfg)
-    assert types_of(CvT(ARCH, attn_cfg=attn_cfg)) == expected and attn_cfg == given
+    before = copy.deepcopy(attn_cfg)
+    assert types_of(CvT(ARCH, attn_cfg=attn_cfg)) == expected and attn_cfg == before
 
 
 @pytest.mark.parametrize('attn_cfg, setting', [

@@ -44,9 +44,9 @@ def test_loss_gradients_and_prediction(name):
     with torch.no_grad():
         result = model.eval()(**random_batch(model, 1, (63, 97)), mode='predict')[0]
     if name in DETECTORS:
-        found = result.pred_instances
-        assert (found.bboxes <= torch.tensor([97, 63, 97, 63])).all()
-        assert 'masks' not in found or found.masks.shape[1:] == (63, 97)
+        instances = result.pred_instances
+        assert (instances.bboxes <= torch.tensor([97, 63, 97, 63])).all()
+        assert 'masks' not in instances or instances.masks.shape[1:] == (63, 97)
     else:
         labels = result.pred_sem_seg.data
         assert labels.shape == (1, 63, 97) and 0 <= labels.min() and labels.max() < 150

@@ -78,7 +78,7 @@ def test_losses_and_gradients_are_the_formulas():
 def test_a_step_of_the_classifier(teacher, mode, soft_labels):
     """Both terms from the model's own logits and the teacher's, which sees its own normalisation and size."""
     model, data = build(teacher, mode=mode, alpha=0.3, temperature=2.).eval(), batch(soft_labels)
-    found = model(**data, mode='loss')
+    losses = model(**data, mode='loss')
     network = timm.create_model('test_resnet', num_classes=CLASSES).eval()
     network.load_state_dict(torch.load(teacher['checkpoint']))
     mean, std = (255 * torch.tensor(network.pretrained_cfg[key]).view(-1, 1, 1) for key in ('mean', 'std'))
@@ -88,10 +88,10 @@ def test_a_step_of_the_classifier(teacher, mode, soft_labels):
         taught = network(resized)
     logits = model(data['inputs'])
     learned = hard_loss(logits, taught) if mode == 'hard' else soft_loss(logits, taught, 2.)
-    torch.testing.assert_close(found['loss_distill'], 0.3 * learned)
-    torch.testing.assert_close(found['loss_cls'], 0.7 * torch.nn.functional.cross_entropy(logits, data['labels']))
+    torch.testing.assert_close(losses['loss_distill'], 0.3 * learned)
+    torch.testing.assert_close(losses['loss_cls'], 0.7 * torch.nn.functional.cross_entropy(logits, data['labels']))
     labels = data['labels'].argmax(1) if soft_labels else data['labels']
-    assert found['teacher_top1'] == 100 * (taught.argmax(1) == labels).float().mean()
+    assert losses['teacher_top1'] == 100 * (taught.argmax(1) == labels).float().mean()
     assert len(taught.argmax(1).unique()) > 1, 'the teacher predicts one class only'
 
 

@@ -150,10 +150,10 @@ def test_16_bit_greyscale_is_scaled(tmp_path, mode, suffix):
     path = tmp_path / f'a.{suffix}'
     Image.fromarray(ramp.astype(dtype)).save(path)
     image = open_image(path)
-    found = np.asarray(image).astype(float)
-    assert image.mode == 'RGB' and np.abs(found - ramp[..., None] / 257).max() < 0.51
+    pixels = np.asarray(image).astype(float)
+    assert image.mode == 'RGB' and np.abs(pixels - ramp[..., None] / 257).max() < 0.51
     if mode != 'I':
-        assert np.abs(found - mmcv.imread(path)).max() <= 1
+        assert np.abs(pixels - mmcv.imread(path)).max() <= 1
     elif suffix == 'tif':  # values that may be of 8 bits
         Image.fromarray(np.full((4, 4), 200, np.int32)).save(path)
         with pytest.raises(ValueError, match='int32'):

@@ -60,8 +60,8 @@ def folder(tmp_path_factory) -> Path:
     (folder / 'images/deep/deeper').mkdir(parents=True)
     for i in range(8):
         small = Image.fromarray(rng.integers(0, 256, (4, 4, 3)).astype(np.uint8))
-        place = folder / ('images' if i % 2 else 'images/deep/deeper')
-        small.resize((72, 80), Image.Resampling.BICUBIC).save(place / f'{i}.png')
+        directory = folder / ('images' if i % 2 else 'images/deep/deeper')
+        small.resize((72, 80), Image.Resampling.BICUBIC).save(directory / f'{i}.png')
     return folder
 
 
@@ -87,7 +87,7 @@ def test_statistics_are_of_whole_images(folder, trained):
     model = trained.model
     dataset = trained.train_dataloader.dataset
     name = 'backbone.stage0.blocks.0.attn.conv_proj_q.bn'
-    found = load(folder / 'run/epoch_2.pth')['state_dict']
+    saved = load(folder / 'run/epoch_2.pth')['state_dict']
     seen = []
     norm = model.get_submodule(name)
     handle = norm.register_forward_pre_hook(lambda module, args: seen.append(args[0].mean((0, 2, 3))))
@@ -98,7 +98,7 @@ def test_statistics_are_of_whole_images(folder, trained):
     handle.remove()
     means = torch.stack(seen)
     spread = means.std(0).clamp(min=1e-3)
-    assert ((found[f'{name}.running_mean'] - means.mean(0)).abs() < 5 * spread).all()
+    assert ((saved[f'{name}.running_mean'] - means.mean(0)).abs() < 5 * spread).all()
     before = load(folder / 'run/epoch_1.pth')['state_dict'][f'{name}.running_mean']
     assert ((before - means.mean(0)).abs() > 5 * spread).any()
 
@@ -107,8 +107,8 @@ def test_weights_start_a_dense_network_and_pictures_are_drawn(folder, trained):
     backbone = CvT('cvt-nano',
                    init_cfg=dict(type='Pretrained', checkpoint=str(folder / 'run/epoch_2.pth')))
     backbone.init_weights()
-    given = load(folder / 'run/epoch_2.pth')['state_dict']
-    assert torch.equal(backbone.stage2.blocks[0].mlp.fc1.weight, given['backbone.stage2.blocks.0.mlp.fc1.weight'])
+    saved = load(folder / 'run/epoch_2.pth')['state_dict']
+    assert torch.equal(backbone.stage2.blocks[0].mlp.fc1.weight, saved['backbone.stage2.blocks.0.mlp.fc1.weight'])
     out = run_tool('predict', folder / 'run/simmim_cvt_nano.py', folder / 'run/epoch_2.pth', folder / 'images',
                    '--out-dir', folder / 'drawn')
     assert len(re.findall(r'L1 of hidden pixels [\d.]+', out)) >= 4

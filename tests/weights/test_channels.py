@@ -47,9 +47,9 @@ def load(file: Path, channels: int, whole: bool = False) -> CvT:
     (1, 'microsoft', True), (3, 'microsoft', False), (4, 'huggingface', False), (12, 'huggingface', True)])
 def test_values_are_the_rules(published, report, caplog, channels, name, whole):
     rgb = torch.load(published / 'microsoft.pth')[FIRST]
-    own = load(published / f'{name}.pth', channels, whole).state_dict()[FIRST]
+    adapted = load(published / f'{name}.pth', channels, whole).state_dict()[FIRST]
     each = torch.stack([rgb[:, i % 3] * 3 / channels for i in range(channels)], 1)
-    torch.testing.assert_close(own, rgb.sum(1, keepdim=True) if channels == 1 else each)
+    torch.testing.assert_close(adapted, rgb.sum(1, keepdim=True) if channels == 1 else each)
     assert len(report()) == 1
     assert sum("in_channels='adapt'" in record.message for record in caplog.records) == (channels != 3)
 

@@ -67,8 +67,8 @@ def test_averaged_or_raw_weights(tmp_path, model, flags, offset):
                tmp_path / 'epoch_1.pth')
     run(tmp_path / 'epoch_1.pth', tmp_path / 'out.pth', '--to', 'microsoft', *flags)
     expected = convert({key: value + offset for key, value in weights.items()}, 'microsoft')
-    found = torch.load(tmp_path / 'out.pth')
-    assert found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in expected)
+    converted = torch.load(tmp_path / 'out.pth')
+    assert converted.keys() == expected.keys() and all(torch.equal(converted[key], expected[key]) for key in expected)
 
 
 def test_nothing_is_overwritten_without_force(tmp_path, model):

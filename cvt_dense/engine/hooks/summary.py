@@ -1,5 +1,4 @@
 """Log the result of a training at its end."""
-import os
 import shlex
 from pathlib import Path
 
@@ -46,5 +45,5 @@ def summary(runner: Runner) -> list[str]:
 
 def _short(path: str | Path) -> str:
     """Return a path relative to the current folder, if it is inside."""
-    relative = os.path.relpath(path)
-    return os.path.abspath(path) if relative.startswith('..') else relative
+    path = Path(path).absolute()
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
