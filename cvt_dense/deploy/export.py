@@ -73,7 +73,7 @@ class Exporter:
         self.quantized = {layer for layer in self.layers if not f'{layer}.'.startswith(kept)}
 
     def metadata(self, precision: str) -> dict[str, Any]:
-        """Return a file's metadata, see :mod:`cvt_dense.deploy`."""
+        """Return a file's metadata, see ``docs/reference/exported_files.md``."""
         return dict(self.about, precision=precision, inference_precision=formats.INFERENCE_PRECISION[precision],
                     input_size=None if self.dynamic else list(self.size), dynamic=self.dynamic, batch=self.batch)
 

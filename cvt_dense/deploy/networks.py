@@ -93,7 +93,7 @@ class Network(nn.Module):
         return self.model.panoptic_head.predict(self.model.extract_feat(image), [sample])
 
     def detect(self, image: Tensor) -> tuple[Tensor, ...]:
-        """Return boxes, scores, labels and, with a mask head, masks of one image, see :mod:`cvt_dense.deploy`."""
+        """Return boxes, scores, labels and, with a mask head, masks of one image, as an exported file does."""
         (height, width), model = image.shape[2:], self.model
         image = F.pad(image, (0, -width % self.divisor, 0, -height % self.divisor),
                       value=float(getattr(model.data_preprocessor, 'pad_value', 0)))

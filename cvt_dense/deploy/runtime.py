@@ -55,7 +55,7 @@ class Exported:
     Attributes:
         file: its path.
         runtime: what runs it: 'onnxruntime', 'openvino' or 'torch'.
-        metadata: entries of the file, see :mod:`cvt_dense.deploy`.
+        metadata: entries of the file, see ``docs/reference/exported_files.md``.
     """
 
     def __init__(self, file: Path, runtime: str, text: str, run: Run):
