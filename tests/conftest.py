@@ -17,7 +17,7 @@ _utils.MP_STATUS_CHECK_INTERVAL = 0.2
 
 # files that train, export or start processes, which `make quick` leaves out; a slow test elsewhere has the marker
 SLOW = """
-    test_distributed test_export test_export_tool test_browser test_heads test_wheel test_setup test_demo test_guides
+    test_distributed test_export test_export_tool test_heads test_wheel test_setup test_demo test_guides
     test_faults test_stop test_resume test_work_dir test_mm_tools test_reports test_publish test_distillation
     test_reference test_transformers test_predict_large test_dumps test_pure_python_configs
     test_other_libraries test_label_maps test_start test_curves test_train_classifier

@@ -14,7 +14,7 @@ from mmengine.registry import DATASETS, TRANSFORMS
 from ..config.settings import datasets_of
 from ..errors import UserError
 from ..inference import Model
-from ..inference.model import say
+from ..inference.model import readable
 from .data_sets import use_annotations
 
 Annotation = Callable[[], str | sv.Detections | np.ndarray]  # returns a class's name, objects, or a label map (H, W)
@@ -60,7 +60,7 @@ def _data_sets(cfg: Config) -> Iterator[tuple[str, Any]]:
 
 def _class_name(dataset: Any, index: int) -> str:
     label, classes = dataset.get_data_info(index)['label'], dataset.metainfo['classes']
-    return say(str(classes[label] if label < len(classes) else label))
+    return readable(str(classes[label] if label < len(classes) else label))
 
 
 def _objects(dataset: Any, index: int) -> sv.Detections:
