@@ -7,13 +7,13 @@ os.environ.update(HF_HUB_OFFLINE='1', WANDB_MODE='offline', MPLBACKEND='Agg', CU
 import pytest
 import torch
 from load_tool import forget_runs
-from torch.utils.data._utils import worker
+from torch.utils.data import _utils
 
 from cvt_dense.recipes.shapes import generate
 
-# Seconds, instead of 5, after which a worker sees that its loader is gone: the garbage collector, which takes a Runner,
-# closes the loader's queues before it could tell the worker, and then waits for it.
-worker.MP_STATUS_CHECK_INTERVAL = 0.2
+# Seconds, not 5, that a loader waits for a worker before terminating it. Where the garbage collector takes a Runner, it
+# closes the loader's queues before the loader could tell its workers to end.
+_utils.MP_STATUS_CHECK_INTERVAL = 0.2
 
 # files that train, export or start processes, which `make quick` leaves out; a slow test elsewhere has the marker
 SLOW = """
