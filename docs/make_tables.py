@@ -196,14 +196,6 @@ def api() -> str:
     return '\n'.join(lines)
 
 
-def exported_files() -> str:
-    """Return the description of the format of exported files."""
-    import cvt_dense.deploy
-    text = inspect.getdoc(cvt_dense.deploy).split('\n\n', 2)[2]
-    text = re.sub(r':\w+:(?=`)', '', text).replace('``', '`')
-    return '\n\n'.join(re.sub(r'\n(?!- ) *', ' ', paragraph) for paragraph in text.split('\n\n')) + '\n'
-
-
 def flags(command: str) -> dict[str, str]:
     """Return the meaning of every argument of a command, as its --help has it, by the argument's name."""
     with patch.dict(os.environ, COLUMNS='10000'):  # argparse's width of lines
@@ -232,8 +224,13 @@ def commands() -> str:
 
 # -- pages ----------------------------------------------------------------------------------------------------
 
+<<<<<<< HEAD
 PARTS = {'sizes': sizes, 'mm-config': mm_config, 'recipes': recipes, 'speed': speed, 'equal-minutes': equal_minutes,
          'backbone': backbone, 'attention': attention, 'api': api, 'exported-files': exported_files,
+=======
+PARTS = {'sizes': sizes, 'mm-config': mm_config, 'recipes': recipes, 'speed': speed, 'transfer': transfer,
+         'backbone': backbone, 'attention': attention, 'api': api,
+>>>>>>> main
          'commands': commands}
 
 

@@ -118,7 +118,7 @@ def blocks(page: str) -> list[str]:
 def test_mm_configs_train_all_of_their_parameters(tmp_path, number):
     """A parameter without a gradient would end a training in several processes."""
     block = blocks(MM_CONFIGS)[number]
-    scope = re.search('mm(pretrain|rotate|seg|det)|$', block)[0] or 'mmdet'
+    scope = re.search('mm(pretrain|seg|det)|$', block)[0] or 'mmdet'
     pytest.importorskip(f'{scope}.models')
     (tmp_path / 'config.py').write_text(block)
     retinanet = tmp_path / 'retinanet_base.py'
@@ -128,8 +128,6 @@ def test_mm_configs_train_all_of_their_parameters(tmp_path, number):
     cfg.model.backbone.init_cfg = None
     with DefaultScope.overwrite_default_scope(scope):
         model = revert_sync_batchnorm(MODELS.build(cfg.model))
-        if scope == 'mmrotate':
-            return  # its losses need rotated boxes and their operators
         if scope == 'mmpretrain':
             from mmpretrain.structures import DataSample
             labels = [DataSample().set_gt_label(1) for _ in range(2)]
@@ -145,7 +143,7 @@ def test_mm_configs_train_all_of_their_parameters(tmp_path, number):
     assert not [name for name, parameter in trained.items() if parameter.grad is None]
 
 
-def test_ones_own_classes_and_check(tmp_path, shapes, monkeypatch):
+def test_own_classes_train_predict_and_publish(tmp_path, shapes, monkeypatch):
     """The blocks of the page are files in a folder of the user: the classes, the config, and the program."""
     for name, block in zip(('my_extensions', 'my_config', 'my_train'), blocks('docs/guides/extending.md'), strict=True):
         (tmp_path / f'{name}.py').write_text(block)
@@ -162,6 +160,12 @@ def test_ones_own_classes_and_check(tmp_path, shapes, monkeypatch):
     assert '32 images seen' in next((tmp_path / 'run').glob('2*/*.log')).read_text()
     assert {'head.0.weight', 'head.2.weight'} <= set(checkpoint['state_dict']) and 'ema_state_dict' in checkpoint
     assert set(checkpoint['meta']['dataset_meta']['classes']) == set(CLASSES)
+    trained = 'my_config.py', 'run/epoch_1.pth'  # a subclass of ImageClassifier
+    image = next((tmp_path / 'data/val').glob('*.png'))
+    run_tool('publish', *trained, 'published', '--license', 'mit', '--no-test', '--data-root', 'data', cwd=tmp_path)
+    for model in (trained, ['published']):
+        output = run_tool('predict', *model, image, '--out-dir', f'predicted_by_{len(model)}', cwd=tmp_path)
+        assert any(name in output for name in CLASSES) and list((tmp_path / f'predicted_by_{len(model)}').glob('*.png'))
     kept = [*CONFIG_CHECKS]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr('sys.argv', ['my_train.py', *args, 'train_cfg.max_epochs=1001'])
@@ -184,14 +188,22 @@ def small_detector() -> dict:
     return {}
 
 
+def detector_and_video() -> dict:
+    small_detector()
+    with sv.VideoSink('clip.mp4', sv.VideoInfo(100, 80, 10.)) as video:
+        for shade in (0, 100, 200):
+            video.write_frame(torch.full((80, 100, 3), shade, dtype=torch.uint8).numpy())
+    return {}
+
+
 def classifier() -> dict:
     model = ImageClassifier(dict(type='cvt_dense.CvT', arch='cvt-13', out_type='cls_token'))
     return dict(model=model.eval(), data=dict(inputs=torch.zeros(1, 3, 224, 336, dtype=torch.uint8)))
 
 
 BLOCKS = {'docs/guides/python.md': small_detector, 'docs/guides/finding_mistakes.md': classifier,
-          'docs/guides/exporting.md': classifier, 'docs/guides/choosing.md': dict, 'docs/guides/baselines.md': dict,
-          'docs/model_card_cvt_nano.md': dict}
+          'docs/guides/large_images_and_video.md': detector_and_video, 'docs/guides/exporting.md': classifier,
+          'docs/guides/choosing.md': dict, 'docs/model_card_cvt_nano.md': dict}
 ELSEWHERE = {MM_CONFIGS, 'README.md', 'docs/guides/extending.md', 'docs/guides/other_libraries.md',
              'docs/get_started/own_photographs.md'}
 

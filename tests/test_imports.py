@@ -42,8 +42,7 @@ ALLOWED = {
     'deploy': ['torch', 'numpy', 'timm', 'mmengine', 'mmcv.cnn', 'mmcv.ops', 'mmcv._ext', 'onnx', 'onnxscript',
                'onnxruntime', 'openvino', 'nncf', 'cvt_dense.models', 'cvt_dense.deploy', 'cvt_dense.errors',
                'cvt_dense.config.settings', 'cvt_dense.config.settings', 'cvt_dense.ops', 'cvt_dense.registry'],
-    'report/attention.py': ['torch', 'cvt_dense.models.cvt', ATTENTION, 'cvt_dense.models.variants'],
-    'report/cam.py': ['torch', 'pytorch_grad_cam', 'cvt_dense.report.attention']}
+    'report/attention.py': ['torch', 'cvt_dense.models.cvt', ATTENTION, 'cvt_dense.models.variants']}
 PARTS = 'pretraining', 'engine'  # which do not import each other
 FORBIDDEN = {part: [f'cvt_dense.{other}' for other in PARTS if other != part] for part in PARTS}
 FORBIDDEN['models'] = ['cvt_dense.inference', 'cvt_dense.pretraining', 'cvt_dense.engine', 'pycocotools']

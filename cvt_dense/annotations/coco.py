@@ -3,7 +3,6 @@
 What learns, scores, draws or converts such a file uses the content of :class:`Annotations` alone. MMDetection and
 pycocotools test nothing: text, null or NaN end a run late or count as hits, and other objects are lost in silence.
 """
-import difflib
 import json
 import math
 import os
@@ -88,25 +87,27 @@ class Annotations:
         self.content, self.changed, self.classes, self.renumbered = content, False, {}, {}
         self.counts: dict[str, list[Any]] = defaultdict(list)
         content.setdefault('annotations', [])  # COCO's files of test images have none
-        for place, fields in FIELDS.items():
-            _check_fields(place, content.get(place), fields)
-        for place, key in (('images', 'image_id'), ('categories', 'category_id')):
-            ids = [one['id'] for one in content[place]] + [one[key] for one in content['annotations']]
+        for kind, fields in FIELDS.items():
+            _check_fields(kind, content.get(kind), fields)
+        annotations = content['annotations']
+        for kind, key in (('images', 'image_id'), ('categories', 'category_id')):
+            ids = [entry['id'] for entry in content[kind]] + [entry[key] for entry in annotations]
             if {*map(type, ids)} > {str}:
                 text = next(value for value in ids if isinstance(value, str))
-                raise ValueError(f'"id" of "{place}" and {key} are numbers and texts such as {text!r}; write one kind')
-        self.images, self.total = {one['id']: one for one in content['images']}, len(content['annotations'])
-        for one in content['images']:
-            if isinstance(one['width'], float) or isinstance(one['height'], float):
-                self.change(one, width=int(one['width']), height=int(one['height']))
+                raise ValueError(f'"id" of "{kind}" and {key} are numbers and texts such as {text!r}; write one kind')
+        self.images, self.total = {image['id']: image for image in content['images']}, len(annotations)
+        for image in content['images']:
+            if isinstance(image['width'], float) or isinstance(image['height'], float):
+                self.change(image, width=int(image['width']), height=int(image['height']))
         self._spell_file_names(folder)
         self._keep_objects()
         self._cut_boxes()
         self._clean_segmentations()
-        self.changed |= len(content['annotations']) < self.total
-        if any(isinstance(one['id'], str) or one['id'] < 1 for one in content['annotations']):
-            for number, one in enumerate(content['annotations'], 1):  # pycocotools takes 0 for "missed"
-                self.change(one, id=number)
+        annotations = content['annotations']
+        self.changed |= len(annotations) < self.total
+        if any(isinstance(entry['id'], str) or entry['id'] < 1 for entry in annotations):
+            for number, entry in enumerate(annotations, 1):  # pycocotools takes 0 for "missed"
+                self.change(entry, id=number)
 
     def change(self, entry: dict[str, Any], **values: Any) -> None:
         """Change an entry of the content."""
@@ -116,54 +117,54 @@ class Annotations:
     def _spell_file_names(self, folder: str | None) -> None:
         images = self.content['images']
         if folder is not None:
-            missing = set(find_missing(os.path.join(folder, one['file_name']) for one in images))
-            there = {spelling(os.path.relpath(path, folder)): path for path in files_below(folder)} if missing else {}
-            for one in images if missing else ():
-                path = there.get(spelling(one['file_name']))
-                if path and os.path.join(folder, one['file_name']) in missing:
-                    self.change(one, file_name=os.path.relpath(path, folder))
-        names = Counter(os.path.normpath(one['file_name']) for one in images)
-        twice = [one for one in images if names[os.path.normpath(one['file_name'])] > 1]
+            missing = set(find_missing(os.path.join(folder, image['file_name']) for image in images))
+            names = [os.path.relpath(path, folder) for path in files_below(folder)] if missing else []
+            spelled = {spelling(name): name for name in names}
+            for image in images:
+                if os.path.join(folder, image['file_name']) in missing and spelling(image['file_name']) in spelled:
+                    self.change(image, file_name=spelled[spelling(image['file_name'])])
+        numbers = Counter(os.path.normpath(image['file_name']) for image in images)
+        twice = [image for image in images if numbers[os.path.normpath(image['file_name'])] > 1]
         if twice:
-            raise ValueError(f'images {[one["id"] for one in twice[:5]]} have the same file_name '
+            raise ValueError(f'images {[image["id"] for image in twice[:5]]} have the same file_name '
                              f'{twice[0]["file_name"]!r}, so one gets the objects of another; name the file of each')
 
     def _keep_objects(self) -> None:
-        categories = {one['id'] for one in self.content['categories']}
+        categories = {category['id'] for category in self.content['categories']}
         kept = []
-        for one in self.content['annotations']:
-            attributes = one.get('attributes')
+        for entry in self.content['annotations']:
+            attributes = entry.get('attributes')
             turned = attributes.get('rotation') if isinstance(attributes, dict) else 0
             if turned and (not finite([turned]) or turned % 180):
-                raise ValueError(f'annotation {one["id"]!r} has attributes.rotation={turned!r}, but a bbox is not '
+                raise ValueError(f'annotation {entry["id"]!r} has attributes.rotation={turned!r}, but a bbox is not '
                                  'turned; export polygons, or boxes around the turned ones')
-            reason = ('have an image_id that no image has' if one['image_id'] not in self.images else
-                      'have a category_id that no category has' if one['category_id'] not in categories else
-                      'have a bbox without area' if min(one['bbox'][2:]) <= 0 else '')
+            reason = ('have an image_id that no image has' if entry['image_id'] not in self.images else
+                      'have a category_id that no category has' if entry['category_id'] not in categories else
+                      'have a bbox without area' if min(entry['bbox'][2:]) <= 0 else '')
             if reason:
-                self.counts[f'{reason}, and are left out'].append(one['id'])
+                self.counts[f'{reason}, and are left out'].append(entry['id'])
                 continue
-            if one.get('ignore') or not {'iscrowd', 'area'} <= one.keys():
-                self.change(one, iscrowd=int(bool(one.get('iscrowd') or one.get('ignore'))), ignore=0,
-                            area=one.get('area', one['bbox'][2] * one['bbox'][3]))
-            kept.append(one)
+            if entry.get('ignore') or not {'iscrowd', 'area'} <= entry.keys():
+                self.change(entry, iscrowd=int(bool(entry.get('iscrowd') or entry.get('ignore'))), ignore=0,
+                            area=entry.get('area', entry['bbox'][2] * entry['bbox'][3]))
+            kept.append(entry)
         self.content['annotations'] = kept
 
     def _cut_boxes(self) -> None:
         objects = self.content['annotations']
-        boxes = np.array([one['bbox'] for one in objects], float).reshape(-1, 4)
-        sizes = np.array([[image['width'], image['height']] for image in (
-            self.images[one['image_id']] for one in objects)], float).reshape(-1, 2)
+        boxes = np.array([entry['bbox'] for entry in objects], float).reshape(-1, 4)
+        images = [self.images[entry['image_id']] for entry in objects]
+        sizes = np.array([[image['width'], image['height']] for image in images], float).reshape(-1, 2)
         start, end = boxes[:, :2], boxes[:, :2] + boxes[:, 2:]
         before, after = (start < -1).any(1), (end > sizes + 1).any(1)
         relative = ((boxes <= 1) & (boxes >= 0)).all(1)
         for wrong, suspicion in ((relative, 'have numbers from 0 to 1 alone: they are relative'), (
                 after, 'end outside of their image, few begin there: they are corners, centres, or of another size')):
             if wrong.sum() > max(3, MANY * len(boxes)) and before.sum() <= MANY * wrong.sum():
-                one = objects[wrong.argmax()]
-                raise ValueError(f'{wrong.sum()} of {len(boxes)} boxes {suspicion}; e.g. annotation {one["id"]!r} has '
-                                 f'the bbox {one["bbox"]} in {sizes[wrong.argmax()].tolist()} pixels. Write bbox as '
-                                 '[x, y, width, height] in pixels, where x and y are the corner at the top left')
+                entry = objects[wrong.argmax()]
+                raise ValueError(f'{wrong.sum()} of {len(boxes)} boxes {suspicion}; e.g. annotation {entry["id"]!r} '
+                                 f'has the bbox {entry["bbox"]} in {sizes[wrong.argmax()].tolist()} pixels. Write bbox '
+                                 'as [x, y, width, height] in pixels, where x and y are the corner at the top left')
         cut_start, cut_end = np.clip(start, 0, sizes), np.clip(end, 0, sizes)
         gone = (cut_end <= cut_start).any(1)
         for i in np.flatnonzero(gone | before | after).tolist():
@@ -171,18 +172,18 @@ class Annotations:
                         'reach beyond their image by more than a pixel, and are cut'].append(objects[i]['id'])
             box = [*cut_start[i].tolist(), *(cut_end[i] - cut_start[i]).tolist()]
             self.change(objects[i], bbox=box, area=min(objects[i]['area'], box[2] * box[3]))
-        self.content['annotations'] = [one for one, outside in zip(objects, gone.tolist()) if not outside]
+        self.content['annotations'] = [entry for entry, outside in zip(objects, gone.tolist()) if not outside]
 
     def _clean_segmentations(self) -> None:
-        for one in self.content['annotations']:
-            mask, image = one.get('segmentation'), self.images[one['image_id']]
+        for entry in self.content['annotations']:
+            mask, image = entry.get('segmentation'), self.images[entry['image_id']]
             size = [image['height'], image['width']]
             if isinstance(mask, dict) and (mask.get('size') != size or _pixels(mask['counts']) != size[0] * size[1]):
-                raise ValueError(f'annotation {one["id"]!r} has a segmentation of size {mask.get("size")!r} and of '
+                raise ValueError(f'annotation {entry["id"]!r} has a segmentation of size {mask.get("size")!r} and of '
                                  f'{_pixels(mask["counts"])} pixels, but [height, width] of its image are {size}')
             if isinstance(mask, list) and mask and min(map(len, mask)) < 6:
-                self.change(one, segmentation=[polygon for polygon in mask if len(polygon) >= 6])
-                self.counts['have a mask with polygons of fewer than three points'].append(one['id'])
+                self.change(entry, segmentation=[polygon for polygon in mask if len(polygon) >= 6])
+                self.counts['have a mask with polygons of fewer than three points'].append(entry['id'])
 
     def use_classes(self, classes: Sequence[str], masks: bool = False) -> None:
         """Give the categories such numbers that MMDetection and pycocotools show each class in its place.
@@ -195,30 +196,33 @@ class Annotations:
             ValueError: a class is no category, or has two; or no object has a mask.
         """
         rank, categories = {name: i for i, name in enumerate(classes)}, self.content['categories']
-        names = [one['name'] for one in categories]
+        names = [category['name'] for category in categories]
         for name in classes:
             if names.count(name) != 1 or list(classes).count(name) != 1:
-                near = difflib.get_close_matches(name, names, 1)
                 raise ValueError(f'metainfo.classes has {name!r}, which the classes and the {len(names)} categories '
-                                 f'{names[:20]} must have once (the nearest is {near[:1]}); a single class needs a '
-                                 "comma, ('cat', )")
-        ordered = sorted(categories, key=lambda one: one['id'])
-        if [one['name'] for one in ordered if one['name'] in rank] != list(classes):
-            ordered = sorted(categories, key=lambda one: rank.get(one['name'], len(rank)))
-            self.renumbered = new = {one['id']: number for number, one in enumerate(ordered, 1)}
-            for key, entries in (('id', ordered), ('category_id', self.content['annotations'])):
-                for one in entries:
-                    self.change(one, **{key: new[one[key]]})
+                                 f"{names[:20]} must have once; a single class needs a comma, ('cat', )")
+        ordered = sorted(categories, key=lambda category: category['id'])
+        if [category['name'] for category in ordered if category['name'] in rank] != list(classes):
+            ordered = sorted(categories, key=lambda category: rank.get(category['name'], len(rank)))
+            self.renumbered = new = {category['id']: number for number, category in enumerate(ordered, 1)}
+            for category in ordered:
+                self.change(category, id=new[category['id']])
+            for entry in self.content['annotations']:
+                self.change(entry, category_id=new[entry['category_id']])
         self.changed |= ordered != categories
         self.content['categories'] = ordered
-        self.classes = {one['id']: one['name'] for one in ordered if one['name'] in rank}
-        told = set().union(*self.counts.values()) if masks else ()
-        for one in self.content['annotations'] if masks else ():
-            if not one.get('segmentation'):
-                x, y, w, h = one['bbox']
-                self.change(one, iscrowd=1, segmentation=[[x, y, x + w, y, x + w, y + h, x, y + h]])
+        self.classes = {category['id']: category['name'] for category in ordered if category['name'] in rank}
+        if masks:
+            self._ignore_without_masks()
+
+    def _ignore_without_masks(self) -> None:
+        counted = set().union(*self.counts.values())
+        for entry in self.content['annotations']:
+            if not entry.get('segmentation'):
+                x, y, w, h = entry['bbox']
+                self.change(entry, iscrowd=1, segmentation=[[x, y, x + w, y, x + w, y + h, x, y + h]])
                 self.counts['have no mask of three points, and are ignored; without with_mask, as in '
-                            'fasterrcnn_cvt13_custom.py, they are learnt'] += [] if one['id'] in told else [one['id']]
+                            'fasterrcnn_cvt13_custom.py, they are learnt'] += {entry['id']} - counted
 
 
 def read(file: str | os.PathLike, folder: str | None = None) -> Annotations:
@@ -231,11 +235,11 @@ def read(file: str | os.PathLike, folder: str | None = None) -> Annotations:
     with open(file, 'rb') as opened:
         data = opened.read()
     try:
-        found = Annotations(json.loads(data), folder)  # Python finds out about UTF-16 and byte order marks
+        annotations = Annotations(json.loads(data), folder)  # Python finds out about UTF-16 and byte order marks
     except ValueError as error:
         raise ValueError(f'{str(file)!r} is not in COCO format: {error}.') from error
-    found.changed |= not data.lstrip().startswith(b'{')
-    return found
+    annotations.changed |= not data.lstrip().startswith(b'{')
+    return annotations
 
 
 def spelling(name: str) -> str:
@@ -243,17 +247,17 @@ def spelling(name: str) -> str:
     return str(PurePosixPath(unicodedata.normalize('NFC', unquote(name.replace('\\', '/')))))
 
 
-def _check_fields(place: str, entries: Any, fields: dict[str, Test]) -> None:
+def _check_fields(kind: str, entries: Any, fields: dict[str, Test]) -> None:
     if not isinstance(entries, list) or {*map(type, entries)} - {dict}:
-        raise ValueError(f'"{place}" is no list of objects')
+        raise ValueError(f'"{kind}" is no list of objects')
     for key, (allowed, needed) in fields.items():
-        wrong = [one for one in entries if not (allowed(one[key]) if key in one else key in OPTIONAL)]
+        wrong = [entry for entry in entries if not (allowed(entry[key]) if key in entry else key in OPTIONAL)]
         if wrong:
-            raise ValueError(f'{len(wrong)} of {len(entries)} {place} have no valid {key!r}, which is {needed}; e.g. '
+            raise ValueError(f'{len(wrong)} of {len(entries)} {kind} have no valid {key!r}, which is {needed}; e.g. '
                              f'that with the id {wrong[0].get("id")!r} has {key}={str(wrong[0].get(key))[:200]}')
-    numbers = Counter(one['id'] for one in entries)
+    numbers = Counter(entry['id'] for entry in entries)
     if len(numbers) < len(entries):
-        raise ValueError(f'several {place} have the id {numbers.most_common(1)[0][0]!r}; all but one would be lost')
+        raise ValueError(f'several {kind} have the id {numbers.most_common(1)[0][0]!r}; all but one would be lost')
 
 
 def _pixels(counts: str | list[int]) -> int:
@@ -265,9 +269,9 @@ def _pixels(counts: str | list[int]) -> int:
     if not len(ends) or ends[-1] != len(bits) - 1 or bits.min() < 0 or bits.max() > 63:
         return -1
     lengths = np.diff(ends, prepend=-1)
-    place = 5 * (np.arange(len(bits)) - np.repeat(ends + 1 - lengths, lengths)) % 64
-    values = np.add.reduceat((bits & 31) << place, ends + 1 - lengths)
-    values -= np.where(bits[ends] & 16, 32 << place[ends], 0)  # the highest bit is the sign
+    shifts = 5 * (np.arange(len(bits)) - np.repeat(ends + 1 - lengths, lengths)) % 64
+    values = np.add.reduceat((bits & 31) << shifts, ends + 1 - lengths)
+    values -= np.where(bits[ends] & 16, 32 << shifts[ends], 0)  # the highest bit is the sign
     for first in (1, 2):
         values[first::2] = values[first::2].cumsum()
     return int(values.sum()) if values.min() >= 0 else -1

@@ -163,8 +163,10 @@ class Images:
         """
         for path in self.rest('images without annotations have no objects'):
             self.add_image(path)
-        names = classes or sorted({entry['category_id'] for entry in self.content['annotations']})
-        return coco.Annotations(dict(self.content, categories=[dict(id=name, name=name) for name in names]))
+        objects = sorted(self.content['annotations'], key=lambda entry: 'segmentation' not in entry)  # masks first
+        names = classes or sorted({entry['category_id'] for entry in objects})
+        return coco.Annotations(dict(self.content, annotations=objects,
+                                     categories=[dict(id=name, name=name) for name in names]))
 
 
 @contextmanager

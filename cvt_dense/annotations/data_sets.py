@@ -38,7 +38,7 @@ def read_annotations(cfg: Config, stage: str) -> dict[str, Annotations]:
     Raises:
         UserError: a file cannot be read, or has other categories than the data set's classes.
     """
-    found, cache, settings = {}, {}, {}
+    readings, cache, settings = {}, {}, {}
     for path, node in nodes_of(cfg, stage).items():
         root = node.get('data_root') or ''
         file = os.path.join(root, node['ann_file'])
@@ -56,8 +56,8 @@ def read_annotations(cfg: Config, stage: str) -> dict[str, Annotations]:
                 cache[key].use_classes(*key[2:])
         except (OSError, ValueError) as error:
             raise UserError(f'{path}.ann_file={file!r}: {error}') from error
-        found[path] = cache[key]
-    return found
+        readings[path] = cache[key]
+    return readings
 
 
 def check_annotations(cfg: Config, stages: Sequence[str]) -> dict[str, Annotations]:
@@ -70,20 +70,23 @@ def check_annotations(cfg: Config, stages: Sequence[str]) -> dict[str, Annotatio
         UserError: as there; or no object is left, except where a test writes its results down (``format_only``), as of
             COCO's test-dev; or the evaluator's file has other objects.
     """
-    found: dict[str, Annotations] = {}
+    checked: dict[str, Annotations] = {}
     for stage in stages:
         readings = read_annotations(cfg, stage)
         lines, learnt, objects, images = [], 0, set(), set()
         for path, node in nodes_of(cfg, stage).items():
-            theirs = {(one['image_id'], readings[path].classes.get(one['category_id']), *one['bbox'])
-                      for one in readings[path].content['annotations']} if path in readings else objects
+            if path not in readings:
+                continue
+            reading = readings[path]
+            others = {(entry['image_id'], reading.classes.get(entry['category_id']), *entry['bbox'])
+                      for entry in reading.content['annotations']}
             if type_name(node) == 'CocoDataset':
-                number, reasons = _losses(readings[path], path, node, stage == 'train')
+                number, reasons = _losses(reading, path, node, stage == 'train')
                 lines += [f'{path}: of {node["ann_file"]!r}, {reason}.' for reason in reasons]
-                if stage == 'test' and readings[path].renumbered:
-                    lines.append(f'{path}: in results that are written, category ids are {readings[path].renumbered}.')
-                learnt, objects, images = learnt + number, objects | theirs, images | readings[path].images.keys()
-            elif not node.get('format_only') and {one for one in theirs if one[0] in images} != objects:
+                if stage == 'test' and reading.renumbered:
+                    lines.append(f'{path}: in results that are written, category ids are {reading.renumbered}.')
+                learnt, objects, images = learnt + number, objects | others, images | reading.images.keys()
+            elif not node.get('format_only') and {key for key in others if key[0] in images} != objects:
                 # An evaluator's file may have more images.
                 raise UserError(f'{path}.ann_file={node["ann_file"]!r} has other objects than {stage}_dataloader '
                                 'reads. Give both the same file.')
@@ -93,37 +96,38 @@ def check_annotations(cfg: Config, stages: Sequence[str]) -> dict[str, Annotatio
                 '' if stage == 'train' else f' To write results without scores, set {stage}_evaluator.format_only.'))
         for line in lines:
             print_log(line, logger='current', level=30)
-        found |= readings
-    return found
+        checked |= readings
+    return checked
 
 
 def _losses(reading: Annotations, path: str, node: dict[str, Any], training: bool) -> tuple[int, list[str]]:
     """Return how many objects of a data set are learnt or scored, and what is not, a text for each reason."""
     counts, images = dict(reading.counts), reading.images.values()
-    objects = [one for one in reading.content['annotations'] if one['category_id'] in reading.classes]
-    told, filled = set().union(*counts.values()), {one['image_id'] for one in objects}
+    objects = [entry for entry in reading.content['annotations'] if entry['category_id'] in reading.classes]
+    counted, filled = set().union(*counts.values()), {entry['image_id'] for entry in objects}
     counts['are crowds or ignored (iscrowd or ignore is 1)'] = [
-        one['id'] for one in objects if one['iscrowd'] and one['id'] not in told]
-    objects = [one for one in objects if not one['iscrowd']]
+        entry['id'] for entry in objects if entry['iscrowd'] and entry['id'] not in counted]
+    objects = [entry for entry in objects if not entry['iscrowd']]
     lost: dict[str, list[Any]] = {}
     if training:
         counts['have an area of 0 or a side below 1 pixel, and are not learnt'] = small = [
-            one['id'] for one in objects if one['area'] <= 0 or min(one['bbox'][2:]) < 1]
+            entry['id'] for entry in objects if entry['area'] <= 0 or min(entry['bbox'][2:]) < 1]
         filters = node.get('filter_cfg') or {}
         least, empty = filters.get('min_size', 0), filters.get('filter_empty_gt')
         lost[f'have a side below filter_cfg.min_size={least}, and are left out'] = narrow = [
-            one['id'] for one in images if min(one['width'], one['height']) < least]
+            image['id'] for image in images if min(image['width'], image['height']) < least]
         lost[f'have no object of the classes, and are left out; with {path}.filter_cfg.filter_empty_gt=False they are '
-             'not'] = [one['id'] for one in images if empty and one['id'] not in filled]
+             'not'] = [image['id'] for image in images if empty and image['id'] not in filled]
         gone, without = set(small), set(narrow)
-        objects = [one for one in objects if one['id'] not in gone and one['image_id'] not in without]
+        objects = [entry for entry in objects if entry['id'] not in gone and entry['image_id'] not in without]
     return len(objects), [
         f'{len(ids)} of {total} {what} {reason}, e.g. {str(ids[:3])[1:-1]}'
         for what, total, group in (('annotations', reading.total, counts), ('images', len(images), lost))
         for reason, ids in group.items() if ids]
 
 
-def use_annotations(cfg: Config, stages: Sequence[str], found: dict[str, Annotations] | None, folder: str) -> None:
+def use_annotations(cfg: Config, stages: Sequence[str], checked: dict[str, Annotations] | None,
+                    folder: str) -> None:
     """Let the data sets and evaluators of a config read the content of :func:`read_annotations`.
 
     Content that differs from the user's file is written. Each process does so for itself, since hosts may share no
@@ -132,11 +136,11 @@ def use_annotations(cfg: Config, stages: Sequence[str], found: dict[str, Annotat
     Args:
         cfg: config to change.
         stages: any of 'train', 'val' and 'test'.
-        found: what has been read already.
+        checked: what has been read already.
         folder: the files are written below it, in ``annotations``.
     """
     for stage in stages:
-        readings = read_annotations(cfg, stage) if found is None else found
+        readings = read_annotations(cfg, stage) if checked is None else checked
         for path, node in nodes_of(cfg, stage).items():
             if path in readings and readings[path].changed:
                 node['ann_file'] = os.path.abspath(os.path.join(folder, 'annotations', f'{path}.json'))

@@ -2,6 +2,7 @@
 import copy
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import supervision as sv
 from mmengine.config import Config
 from mmengine.registry import DATASETS, TRANSFORMS
 
-from ..config.settings import leaf_datasets
+from ..config.settings import datasets_of
 from ..errors import UserError
 from ..inference import Model
-from ..inference.model import say
+from ..inference.model import readable
 from .data_sets import use_annotations
 
 Annotation = Callable[[], str | sv.Detections | np.ndarray]  # returns a class's name, objects, or a label map (H, W)
@@ -25,16 +26,18 @@ def find_annotations(model: Model, images: Sequence[Path]) -> list[Annotation]:
     Raises:
         UserError: an image is in none of them.
     """
-    wanted, searched = {path.resolve() for path in images}, []
-    names = {path.name for path in wanted}
-    found: dict[Path, Annotation] = {}
+    wanted, names, searched = {path.resolve() for path in images}, {path.name for path in images}, []
+    annotations: dict[Path, Annotation] = {}
     for stage, dataset in _data_sets(model.cfg):
         searched.append(f'{stage} ({len(dataset)} images)')
-        for path, annotation in _annotations(model, dataset, names):
-            found.setdefault(path, annotation)
-        if wanted <= found.keys():
-            return [found[path.resolve()] for path in images]
-    missing = [path for path in images if path.resolve() not in found]
+        for i in range(len(dataset)):
+            info = dataset.get_data_info(i)
+            path = Path(info['img_path'])
+            if path.name in names and (model.task != 'segmentation' or Path(info.get('seg_map_path') or '').is_file()):
+                annotations.setdefault(path.resolve(), partial(READERS[model.task], dataset, i))
+        if wanted <= annotations.keys():
+            return [annotations[path.resolve()] for path in images]
+    missing = [path for path in images if path.resolve() not in annotations]
     raise UserError(f'--ground-truth: {len(missing)} of {len(images)} images, such as {missing[0]}, have no annotation '
                     f'in the data of {model.cfg.filename}: {", ".join(searched)}. Give images of these data sets, and '
                     '--data-root DIR if they lie elsewhere.')
@@ -47,28 +50,17 @@ def _data_sets(cfg: Config) -> Iterator[tuple[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         for stage in ('test', 'val', 'train'):
             use_annotations(cfg, [stage], None, folder)
-            for node in leaf_datasets((cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}):
-                node = copy.deepcopy(dict(node))
-                for key in ('indices', 'filter_cfg') if 'data_prefix' in node else ():
-                    node.pop(key, None)
-                if node and dict(node, pipeline=None) not in seen:
+            for node in datasets_of(cfg, stage):
+                if 'data_prefix' in node:
+                    node = {key: value for key, value in node.items() if key not in ('indices', 'filter_cfg')}
+                if dict(node, pipeline=None) not in seen:
                     seen.append(dict(node, pipeline=None))
-                    yield stage, DATASETS.build(node)
-
-
-def _annotations(model: Model, dataset: Any, names: set[str]) -> Iterator[tuple[Path, Annotation]]:
-    """Yield (image, annotation) of a data set's images whose file has one of ``names``."""
-    read = dict(classification=_class_name, detection=_objects, segmentation=_label_map)[model.task]
-    for i in range(len(dataset)):
-        info = dataset.get_data_info(i)
-        path = Path(info['img_path'])
-        if path.name in names and (read is not _label_map or Path(info.get('seg_map_path') or '').is_file()):
-            yield path.resolve(), lambda i=i: read(dataset, i)
+                    yield stage, DATASETS.build(copy.deepcopy(dict(node)))
 
 
 def _class_name(dataset: Any, index: int) -> str:
     label, classes = dataset.get_data_info(index)['label'], dataset.metainfo['classes']
-    return say(str(classes[label] if label < len(classes) else label))
+    return readable(str(classes[label] if label < len(classes) else label))
 
 
 def _objects(dataset: Any, index: int) -> sv.Detections:
@@ -88,3 +80,6 @@ def _label_map(dataset: Any, index: int) -> np.ndarray:
     info = dataset.get_data_info(index)
     load = next((step for step in dataset.pipeline.transforms if type(step).__name__ == 'LoadAnnotations'), None)
     return (load or TRANSFORMS.build(dict(type='LoadAnnotations')))(info)['gt_seg_map']
+
+
+READERS = dict(classification=_class_name, detection=_objects, segmentation=_label_map)

@@ -1,13 +1,13 @@
 """Draws the attention of images: where the CLS token and chosen points attend to, and how far each head attends.
 
-    python tools/attention.py configs/cvt13_in1k.py cvt13.pth cat.jpg --point 320,200 --cam
+    python tools/attention.py configs/cvt13_in1k.py cvt13.pth cat.jpg --point 320,200
 
 Writes one PNG an image, and attention.json with the numbers of every block and head. The whole image goes through
 the network, resized to the short side that the config tests with, not cropped or cut into windows.
 """
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,13 +35,10 @@ from ..report.attention import (
     recordable_blocks,
 )
 from ..report.attention_figure import Panel, draw, extent_of
-from ..report.cam import class_activation
 from .predict import find_images, name_pictures
 
 SAMPLE = 256  # queries of a block over which the distance is computed
-SHAPES = ('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape')  # of an image, as mmseg's heads read them
 Point = tuple[float, float]
-Run = Callable[[Tensor], Tensor]
 
 
 def parse_point(text: str) -> Point:
@@ -60,9 +57,6 @@ def build_parser() -> argparse.ArgumentParser:
                         help='show where this pixel attends to in each stage; may be given several times')
     parser.add_argument('--out-dir', type=Path, default=Path('attention'), metavar='DIR',
                         help='folder of the pictures and of attention.json (default: %(default)s)')
-    parser.add_argument('--cam', nargs='?', const='', metavar='CLASS',
-                        help='the class activation map too, of the predicted class or of this one (a name or number); '
-                        "classifiers and segmentors; needs pip install -e '.[analysis]'")
     parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu',
                         help='where to run (default here: %(default)s)')
     add_force_argument(parser)
@@ -76,41 +70,6 @@ def short_side_of(cfg: Config, default: int) -> int:
              for node in dicts(cfg.test_dataloader.dataset)]
     size = next(filter(None, sizes), default)
     return min(size[-2:]) if isinstance(size, (list, tuple)) else size
-
-
-def scores_of(model: BaseModel) -> Run:
-    """Return the function that computes a class's scores for ``--cam``.
-
-    Raises:
-        UserError: the model has no such scores.
-    """
-    if isinstance(model, ImageClassifier):
-        return model
-    if hasattr(model, 'encode_decode'):
-        return lambda x: model.encode_decode(x, [dict.fromkeys(SHAPES, tuple(x.shape[2:]))])
-    raise UserError(f'--cam needs a classifier or a segmentor; {type(model).__name__} has scores of boxes.')
-
-
-def find_class(name: str, classes: Sequence[str], scores: Tensor) -> int:
-    """Return the number of a class.
-
-    Args:
-        name: name or number of the class; '' chooses the predicted or most frequent class.
-        classes: all names.
-        scores: (1, classes, ...).
-
-    Raises:
-        UserError: there is no such class.
-    """
-    number = scores.shape[1]
-    if not name:
-        return int(scores.argmax(dim=1).flatten().bincount(minlength=number).argmax())
-    if name in classes:
-        return classes.index(name)
-    if name.isdigit() and int(name) < number:
-        return int(name)
-    raise UserError(f'--cam {name}: no such class. Give a number from 0 to {number - 1}, or one of '
-                    f'{list(classes[:8])}{"..." if len(classes) > 8 else ""}.')
 
 
 def network_input(model: BaseModel, cfg: Config, image: np.ndarray) -> Tensor:
@@ -140,17 +99,7 @@ def attention_panel(title: str, record: AttentionRecord, points: Sequence[Point]
     return Panel(f'{title} {record.block}', heat.cpu().numpy(), extent_of(places.numpy(), record.hw_keys), points)
 
 
-def cam_panel(model: Model, x: Tensor, name: str) -> Panel:
-    """Return the panel of a class activation map; ``name`` is that of :func:`find_class`."""
-    scores = scores_of(model.network)
-    with torch.no_grad():
-        index = find_class(name, model.classes, scores(x))
-    heat = class_activation(model.network, x, scores, index).numpy()
-    title = model.classes[index] if index < len(model.classes) else index
-    return Panel(f'Grad-CAM of {title}', heat, (-0.5, heat.shape[1] - 0.5, heat.shape[0] - 0.5, -0.5))
-
-
-def analyse(model: Model, path: Path, out: Path, points: Sequence[Point], cam: str | None) -> dict[str, list[float]]:
+def analyse(model: Model, path: Path, out: Path, points: Sequence[Point]) -> dict[str, list[float]]:
     """Draw one image, and return the attention distance of each head by block.
 
     Args:
@@ -158,7 +107,6 @@ def analyse(model: Model, path: Path, out: Path, points: Sequence[Point], cam: s
         path: the image.
         out: picture to write.
         points: (x, y) in pixels of the image.
-        cam: the class of ``--cam``; None for no class activation map.
     """
     photo = open_image(path).convert('RGB')
     factor = short_side_of(model.cfg, min(photo.size)) / min(photo.size)
@@ -172,8 +120,6 @@ def analyse(model: Model, path: Path, out: Path, points: Sequence[Point], cam: s
     first = [Panel('input', points=points)]
     if last_of_stages[-1].num_cls:
         first.append(attention_panel('CLS attention,', last_of_stages[-1].select('cls')))
-    if cam is not None:
-        first.append(cam_panel(model, x, cam))
     rows = [[attention_panel('the point in', record.select(point), [point]) for record in last_of_stages]
             for point in points]
     distances = {name: [round(value, 4) for value in attention_distance(record.select(SAMPLE)).tolist()]
@@ -203,9 +149,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     numbers = {}
     with command_line.report_errors(OSError):
         for path, out in zip(images, pictures):
-            numbers[str(path)] = distances = analyse(model, path, out, args.point, args.cam)
+            numbers[str(path)] = distances = analyse(model, path, out, args.point)
             mean = np.mean([np.mean(values) for values in distances.values()])
             print(f'{path} -> {out}: mean attention distance {mean:.1f} pixels', flush=True)
-        found = dict(config=args.config, checkpoint=args.checkpoint, sampled_queries=SAMPLE, distance_px=numbers)
-        write_atomically(args.out_dir / 'attention.json', json.dumps(found, indent=1) + '\n')
+        content = dict(config=args.config, checkpoint=args.checkpoint, sampled_queries=SAMPLE, distance_px=numbers)
+        write_atomically(args.out_dir / 'attention.json', json.dumps(content, indent=1) + '\n')
         print(f'numbers of every block and head -> {args.out_dir / "attention.json"}')

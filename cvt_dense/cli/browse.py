@@ -1,4 +1,4 @@
-"""Shows the data and schedules of a training: augmented samples, statistics, learning rates, suspect annotations.
+"""Shows the data of a training: augmented samples, statistics, suspect annotations.
 
     python tools/browse.py CONFIG --data-root DIR [--number 16] [--out-dir browse]
 
@@ -19,7 +19,7 @@ from ..launch.outputs import add_force_argument, check_report_folder
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
-        description='Shows the data and schedules of a training before it starts, in one page.')
+        description='Shows the data of a training before it starts, in one page.')
     parser.add_argument('config', help='config file')
     parser.add_argument('--number', type=int, default=16, help='samples to draw (default: 16)')
     parser.add_argument('--out-dir', type=Path, default=Path('browse'), help='folder of the report (default: browse)')
@@ -75,7 +75,7 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Write a report of the data and schedules of the config that the command line names."""
+    """Write a report of the data of the config that the command line names."""
     args = build_parser().parse_args(argv)
     with command_line.report_errors(OSError):
         command_line.check_value('--number', args.number, 1)
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         with tempfile.TemporaryDirectory() as folder:
             runner = start_training(TrainFlags.of(args, work_dir=folder), leave_out_weights, ['train', 'val'],
                                     summary=False)
-            report = Report(f'{args.config}: data and schedules')
+            report = Report(f'{args.config}: data')
             splits = {'train': runner.train_dataloader.dataset}
             if runner.val_loop is not None:
                 splits['val'] = runner.val_dataloader.dataset
@@ -101,11 +101,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             except hook.Finished:
                 browse.add_samples(report, hook.samples, splits['train'])
                 report.sections.insert(0, report.sections.pop())
-                browse.add_schedule(report, hook.curves)
             except Exception as error:
                 if not unreadable:
                     raise
-                report.summary.append('Samples and learning rate are not shown, because one of these images is among '
+                report.summary.append('Samples are not shown, because one of these images is among '
                                       f'the first ones: {str(error).splitlines()[-1]}')
             page = report.write(args.out_dir)
     print(*report.summary, f'The report is {page}.', sep='\n')

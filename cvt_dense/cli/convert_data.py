@@ -74,7 +74,7 @@ def main() -> None:
         objects = [len(sample.objects) for sample in data.samples if sample.split == name]
         print(f'{name}: {len(objects)} images, {sum(objects)} objects')
     convert.print_notes(data)
-    masks = all(one.get('segmentation') for sample in data.samples for one in sample.objects)
+    masks = all(entry.get('segmentation') for sample in data.samples for entry in sample.objects)
     suffix = data.samples[0].path.suffix
     template, lines = template_lines(data.classes, splits, args.dst, args.target, masks, suffix).split('\n', 1)
     print(f'\nTo train, copy the template {template}, put these lines at its top, and run '

@@ -71,7 +71,7 @@ def run_of(name: str, weights: str | Path, work_dir: Path, args: argparse.Namesp
     return Run(name, CONFIGS[name], f'{work_dir}/data/{DATA[name]}', options)
 
 
-def check(failed: dict[str, str]) -> None:
+def exit_if_failed(failed: dict[str, str]) -> None:
     """End the process with the reasons of all failed runs, if there are any."""
     if failed:
         sys.exit('\n'.join(failed.values()))
@@ -123,7 +123,7 @@ def draw_predictions(work_dir: Path, out: Path) -> None:
                           '--device', 'cpu', '--score-thr', str(SCORE_THR)]
         logs[name] = work_dir / f'predict_{name}.log'
         columns[title] = folder
-    check(run_together(commands, logs))
+    exit_if_failed(run_together(commands, logs))
     pictures = [sorted(set(folder.glob('*.png')) - {folder / 'overview.png'})[:ROWS] for folder in columns.values()]
     save(grid([(title, np.asarray(Image.open(path))) for row in zip(*pictures) for title, path in zip(columns, row)],
               len(columns)), out)
@@ -144,10 +144,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         generate(work_dir / 'data', args.seed, train=args.train, val=args.val,
                  train_per_class=args.train_per_class, val_per_class=args.val_per_class)
         print('Classification: CvT on class folders', flush=True)
-        check(train([run_of('pretraining', PACKAGED, work_dir, args)], work_dir))
+        exit_if_failed(train([run_of('pretraining', PACKAGED, work_dir, args)], work_dir))
         print('Detection: Mask R-CNN and Segmentation: UperNet', flush=True)
         weights = last_checkpoint(work_dir / 'pretraining')
-        check(train([run_of(name, weights, work_dir, args) for name in ('maskrcnn', 'upernet')], work_dir))
+        exit_if_failed(train([run_of(name, weights, work_dir, args) for name in ('maskrcnn', 'upernet')], work_dir))
         print('Pictures', flush=True)
         draw({name: Curves(work_dir / name) for name in CONFIGS}, curves)
         if not predictions.exists():

@@ -64,14 +64,14 @@ def parse_size(text: str) -> tuple[int, int]:
 
 
 def choose_size(args: argparse.Namespace, cfg: Config, task: str | None,
-                found: set[tuple[int, int]]) -> tuple[tuple[int, int], bool | None]:
+                sizes: set[tuple[int, int]]) -> tuple[tuple[int, int], bool | None]:
     """Choose the size of a file's images.
 
     Args:
         args: flags of the tool.
         cfg: the recipe's config.
         task: see :class:`cvt_dense.inference.Model`.
-        found: sizes of test images; empty if they cannot be read.
+        sizes: sizes of test images; empty if they cannot be read.
 
     Returns:
         Height and width, and whether they are free (None: if the network can be exported so). Unless the flags set
@@ -85,9 +85,9 @@ def choose_size(args: argparse.Namespace, cfg: Config, task: str | None,
         return parse_size(args.size), args.dynamic
     if test_cfg.get('mode') == 'slide':
         return tuple(test_cfg['crop_size']), args.dynamic
-    if not found:
+    if not sizes:
         raise UserError('Without test images the size of the images is not known: give --size HxW.')
-    return tuple(map(max, zip(*found))), args.dynamic or (None if task == 'detection' or len(found) > 1 else False)
+    return tuple(map(max, zip(*sizes))), args.dynamic or (None if task == 'detection' or len(sizes) > 1 else False)
 
 
 def read_test_images(cfg: Config, model: nn.Module, padded: bool) -> list[Tensor]:

@@ -4,22 +4,26 @@
 
 Writes one PNG and prints one line for each image, and an overview of several. Small images are drawn enlarged. With
 --ground-truth the annotation is to the left of each prediction. With --slice large images are predicted in slices,
-and label maps are written in full size. A video becomes a video and a table. With --save the predictions become
-annotations to correct and to train on. An image that cannot be read or predicted is named, the others are drawn, and
-the exit code is 1. cvt_dense.inference has the same predictions for programs.
+and label maps are written in full size. With --save the predictions become annotations to correct and to train on. An
+image that cannot be read or predicted is named, the others are drawn, and the exit code is 1. cvt_dense.inference has
+the same predictions for programs.
 """
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..images import SUFFIXES, is_hidden, is_image
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_folder, check_outputs
 
-VIDEO_SUFFIXES = ('.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.ts', '.webm', '.wmv')
+if TYPE_CHECKING:
+    from ..annotations.convert import Data, Sample
+    from ..inference import Model
+
 OVERVIEW, OVERVIEW_ROWS = 'overview.png', 5
 UNLABELLED = 'unlabelled'  # class 0 of label maps whose classes count from 1 (reduce_zero_label)
 
@@ -31,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     parser.add_argument('images', nargs='+', metavar='IMAGE',
-                        help='image file, folder of images, folder of class folders, or video file')
+                        help='image file, folder of images, or folder of class folders')
     parser.add_argument('--out-dir', type=Path, default='predictions', metavar='DIR',
                         help='folder of the pictures (default: %(default)s)')
     add_force_argument(parser)
@@ -41,8 +45,6 @@ def build_parser() -> argparse.ArgumentParser:
                         help='also write images and predictions as annotated data into the folder DIR/FORMAT, which '
                         'tools/convert_data.py reads: coco for detectors, masks (label maps) for segmentors too')
     command_line.add_slice_arguments(parser)
-    parser.add_argument('--every', type=int, default=1, metavar='N', help='of a video, predict every N-th frame')
-    parser.add_argument('--track', action='store_true', help='number the objects of a video')
     parser.add_argument('--ground-truth', action='store_true',
                         help="put each image's annotation, from the config's test, val or train data, beside it")
     parser.add_argument('--data-root', metavar='DIR', help="folder of that data instead of the config's data_root")
@@ -62,10 +64,10 @@ def find_images(names: Sequence[str]) -> list[Path]:
     for path in map(Path, names):
         if path.is_dir():
             folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir() and not is_hidden(folder.name)]
-            found = _images_in(path) or [image for folder in folders for image in _images_in(folder)]  # class folders
-            if not found:
+            inside = _images_in(path) or [image for folder in folders for image in _images_in(folder)]  # class folders
+            if not inside:
                 raise UserError(f'The folder {path} and the folders in it hold no image ({", ".join(SUFFIXES)}).')
-            images += found
+            images += inside
         elif path.is_file():
             images.append(path)
         else:
@@ -76,16 +78,16 @@ def find_images(names: Sequence[str]) -> list[Path]:
 def _images_in(folder: Path) -> list[Path]:
     files = sorted(path for path in folder.iterdir() if path.is_file() and not is_hidden(path.name))
     # Arrays beside images have another meaning.
-    found = list(filter(is_image, files)) or [path for path in files if path.suffix.lower() == '.npy']
-    if found and len(found) < len(files):
-        print(f'{folder}: {len(files) - len(found)} files without the suffix of an image were left out.')
-    return found
+    images = list(filter(is_image, files)) or [path for path in files if path.suffix.lower() == '.npy']
+    if images and len(images) < len(files):
+        print(f'{folder}: {len(files) - len(images)} files without the suffix of an image were left out.')
+    return images
 
 
 def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
     """Return a file in ``out_dir`` for each image: ``<stem>.png``, or ``<folder>_<stem>.png`` for all if two are equal.
 
-    The file of a video has the suffix .mp4. ``_2`` follows the stem where that is taken too.
+    ``_2`` follows the stem where that is taken too.
     """
     taken, pictures, unique = {Path(OVERVIEW).stem}, [], len({image.stem for image in images}) == len(images)
     for image in images:
@@ -93,13 +95,8 @@ def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
         while stem in taken:
             stem += '_2'
         taken.add(stem)
-        pictures.append(out_dir / f'{stem}{".mp4" if is_video(image) else ".png"}')
+        pictures.append(out_dir / f'{stem}.png')
     return pictures
-
-
-def is_video(path: Path) -> bool:
-    """Return whether a file is a video, by its suffix."""
-    return path.suffix.lower() in VIDEO_SUFFIXES
 
 
 def labels_of(picture: Path) -> Path:
@@ -111,23 +108,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Draw the predictions for the images that the command line names, and return the exit code."""
     args = build_parser().parse_args(command_line.expand_published(argv))
     with command_line.report_errors():
-        command_line.check_value('--every', args.every, 1)
         if not 0 <= args.score_thr <= 1:
             raise UserError(f'--score-thr {args.score_thr}: allowed is a number from 0 to 1.')
         images = find_images(args.images)
         pictures = name_pictures(images, args.out_dir)
-        beside = [out.with_suffix('.csv') if out.suffix == '.mp4' else labels_of(out) for out in pictures
-                  if args.slice or out.suffix == '.mp4']
-        check_outputs([*pictures, *beside, *([args.out_dir / OVERVIEW] if len(images) > 1 else [])], args.force, images)
+        beside = [*map(labels_of, pictures if args.slice else ()), *([args.out_dir / OVERVIEW] * (len(images) > 1))]
+        check_outputs([*pictures, *beside], args.force, images)
         from mmengine.logging import MMLogger
 
         from .. import inference  # its import takes seconds, in which a mistake above can be named
         MMLogger.get_current_instance().setLevel('WARNING')
         model = inference.load(args.config, args.checkpoint, device=args.device, cfg_options=args.cfg_options,
                                runtime=args.runtime, amp=args.amp, data_root=args.data_root)
-        if any(map(is_video, images)) and (
-                args.save or args.ground_truth or model.task not in ('detection', 'segmentation')):
-            raise UserError('Videos are for detection and segmentation, without --save and --ground-truth.')
         data = prepare_saving(args, model, images) if args.save else None
         annotations = [None] * len(images)
         if args.ground_truth:
@@ -141,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return failed
 
 
-def prepare_saving(args: argparse.Namespace, model: object, images: Sequence[Path]) -> object:
+def prepare_saving(args: argparse.Namespace, model: 'Model', images: Sequence[Path]) -> 'Data':
     """Return data without objects for ``--save``.
 
     Args:
@@ -166,33 +158,33 @@ def prepare_saving(args: argparse.Namespace, model: object, images: Sequence[Pat
     return data
 
 
-def first_label(model: object) -> int:
+def first_label(model: 'Model') -> int:
     """Return the number of a segmentor's first class in the label maps of its data: 1 with ``reduce_zero_label``."""
     from ..config.settings import reduces_zero_label
     return int(reduces_zero_label(model.cfg))
 
 
-def add_annotations(data: object, sample: object, image: object, found: object) -> None:
+def add_annotations(data: 'Data', sample: 'Sample', shape: Sequence[int], prediction: Any) -> None:
     """Add a prediction to a sample of :func:`prepare_saving`, without objects whose mask is empty.
 
     Args:
         data, sample: changed in place.
-        image: the image that was read, whose shape begins with height and width.
-        found: label map (H, W) of the data's numbers, or ``supervision.Detections``.
+        shape: shape of the image's array, (H, W, ...).
+        prediction: label map (H, W) of the data's numbers, or ``supervision.Detections``.
     """
     import numpy as np
-    sample.height, sample.width = image.shape[:2]
-    if isinstance(found, np.ndarray):
-        sample.label_map = found
+    sample.height, sample.width = shape[:2]
+    if isinstance(prediction, np.ndarray):
+        sample.label_map = prediction
         return
-    if found.mask is not None:
-        filled = np.array([np.any(mask) for mask in found.mask], bool)
+    if prediction.mask is not None:
+        filled = np.array([np.any(mask) for mask in prediction.mask], bool)
         data.notes['objects with an empty mask were left out'] += [str(sample.path)] * int((~filled).sum())
-        found = found[filled]
-    sample.add_detections(found)
+        prediction = prediction[filled]
+    sample.add_detections(prediction)
 
 
-def save_annotations(args: argparse.Namespace, data: object) -> None:
+def save_annotations(args: argparse.Namespace, data: 'Data') -> None:
     """Write the predictions of ``--save``.
 
     Args:
@@ -211,8 +203,8 @@ def save_annotations(args: argparse.Namespace, data: object) -> None:
         print(f'When they are corrected: {command("convert_data")} {folder} DST --from {args.save} --to coco')
 
 
-def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], annotations: Sequence,
-             pictures: Sequence[Path], data: object = None) -> int:
+def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path],
+             annotations: Sequence[Callable[[], Any] | None], pictures: Sequence[Path], data: 'Data | None') -> int:
     """Draw each image and the overview, and return the exit code.
 
     Args:
@@ -227,28 +219,24 @@ def draw_all(args: argparse.Namespace, model: object, images: Sequence[Path], an
 
     from ..inference import predict
     from ..report.pictures import draw, grid, save
-    from ..report.video import annotate_video
     columns = 2 if args.ground_truth else 3
     number = min(len(images), columns * OVERVIEW_ROWS)
     shown = {i * len(images) // number for i in range(number)}
     overview, failed = [], []
     for i, (path, annotation, out) in enumerate(zip(images, annotations, pictures)):
         try:
-            if is_video(path):
-                summary = annotate_video(model, path, out, args)
-            else:
-                image = model.read(path, by_window=args.slice is not None)
-                found = predict(model, image, slice=args.slice, overlap=args.overlap, score_thr=args.score_thr)
-                picture, summary = draw(model, image, found, annotation and annotation(), args.score_thr)
-                save(picture, out)
-                if model.task == 'segmentation':
-                    found = found.astype(np.uint16) + first_label(model)
-                    if args.slice:
-                        save(found.astype(np.uint8 if len(model.classes) < 256 else np.uint16), labels_of(out))
-                if data:
-                    add_annotations(data, data.samples[i], image, found)
-                if i in shown:
-                    overview.append((f'{out.stem}: annotation, prediction' if annotation else out.stem, picture))
+            image = model.read(path, by_window=args.slice is not None)
+            prediction = predict(model, image, slice=args.slice, overlap=args.overlap, score_thr=args.score_thr)
+            picture, summary = draw(model, image, prediction, annotation and annotation(), args.score_thr)
+            save(picture, out)
+            if model.task == 'segmentation':
+                prediction = prediction.astype(np.uint16) + first_label(model)
+                if args.slice:
+                    save(prediction.astype(np.uint8 if len(model.classes) < 256 else np.uint16), labels_of(out))
+            if data:
+                add_annotations(data, data.samples[i], image.shape, prediction)
+            if i in shown:
+                overview.append((f'{out.stem}: annotation, prediction' if annotation else out.stem, picture))
         except (UserError, ValueError, RuntimeError, OSError, MemoryError) as error:
             if os.environ.get(command_line.TRACEBACK):
                 raise

@@ -77,15 +77,15 @@ def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence
                           metric_value=round(value, 4)) for key, value in metrics.items()]
     data = ModelCardData(license=args.license, library_name='cvt_dense', pipeline_tag=pipeline, tags=['cvt'],
                          model_name=name if results else None, eval_results=results or None)
-    given = args.target if args.target.startswith('hf://') else name
+    model = args.target if args.target.startswith('hf://') else name
     names = ', '.join(map(str, classes[:50])) + (', ...' if len(classes) > 50 else '')
     lines = [f'---\n{data.to_yaml()}\n---', f'# {name}',
-             of_the_authors(args.checkpoint, given) or f'A CvT for {task}, trained with cvt_dense.',
+             of_the_authors(args.checkpoint, model) or f'A CvT for {task}, trained with cvt_dense.',
              'This command predicts an image:',
-             f'```bash\npython tools/predict.py {given} image.jpg\n```', f'It has {len(classes)} classes: {names}.']
+             f'```bash\npython tools/predict.py {model} image.jpg\n```', f'It has {len(classes)} classes: {names}.']
     if metrics:
         rows = ''.join(f'\n| {key} | {value:.4g} |' for key, value in metrics.items())
-        command = f'python tools/test.py {given} --data-root DIR'
+        command = f'python tools/test.py {model} --data-root DIR'
         lines.append(f'Results of `{command}`:\n\n| metric | value |\n|---|---|{rows}')
     return '\n\n'.join([*lines, *(['![Predictions](predictions.png)'] if picture else [])]) + '\n'
 

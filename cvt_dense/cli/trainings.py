@@ -19,7 +19,6 @@ from ..errors import UserError
 from ..recipes import folder
 
 ROOT = folder()  # of configs/ and tools/
-PROGRESS = re.compile(r'(Epoch|Iter)\(train\) +(\[[^]]*\](?:\[[^]]*\])?).*? loss: ([\d.]+)')
 
 
 @dataclass
@@ -79,7 +78,7 @@ def record_settings(path: Path, settings: dict[str, Any]) -> None:
 
 
 def run_together(commands: dict[str, list[str]], logs: dict[str, Path]) -> dict[str, str]:
-    """Run commands at the same time, with an equal part of the CPU's cores each, and show their progress.
+    """Run commands at the same time, with an equal part of the CPU's cores each, and name their logs.
 
     Args:
         commands: by name, what follows ``python``.
@@ -92,20 +91,16 @@ def run_together(commands: dict[str, list[str]], logs: dict[str, Path]) -> dict[
     threads = str(max(1, cores // len(commands)))
     env = dict(os.environ, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, PYTHONWARNINGS='ignore')
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the commands end too
-    start = shown = time.time()
+    start = time.time()
     processes: dict[str, subprocess.Popen] = {}
     try:
         for name, command in commands.items():
-            print('  $ python ' + shlex.join(command), flush=True)
+            print(f'  $ python {shlex.join(command)}\n    (log: {logs[name]})', flush=True)
             with logs[name].open('w') as log:
                 processes[name] = subprocess.Popen(
                     [sys.executable, *command], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
-        while any(process.poll() is None for process in processes.values()):
-            time.sleep(0.2)
-            if time.time() - shown > 10:
-                shown = time.time()
-                print('  |  '.join([f'    {shown - start:.0f} s', *filter(None, map(_progress, logs.values()))]),
-                      flush=True)
+        for process in processes.values():
+            process.wait()
     except KeyboardInterrupt:
         sys.exit('\ninterrupted: run the same command again to continue')
     finally:
@@ -121,12 +116,6 @@ def run_together(commands: dict[str, list[str]], logs: dict[str, Path]) -> dict[
 def _end_of(log: Path) -> str:
     tail = '\n'.join('    ' + line for line in log.read_text(errors='replace').splitlines()[-15:])
     return f'the end of its log {log}:\n{tail}'
-
-
-def _progress(log: Path) -> str:
-    """Return the last training line of a log in short, or '' where there is none."""
-    lines = PROGRESS.findall(log.read_text(errors='replace'))
-    return f'{log.stem}: {lines[-1][0].lower()} {lines[-1][1]}, loss {lines[-1][2]}' if lines else ''
 
 
 # -- trainings -------------------------------------------------------------------------------------

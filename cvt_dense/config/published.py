@@ -44,7 +44,7 @@ def fetch(source: str | Path) -> Path:
     folder = Path(source)
     allowed = [folder.resolve(), Path(HF_HUB_CACHE).resolve()]  # its snapshots are links
     for file in (folder / CONFIG, folder / WEIGHTS):
-        if not file.is_file() or not any(file.resolve().is_relative_to(place) for place in allowed):
+        if not file.is_file() or not any(file.resolve().is_relative_to(root) for root in allowed):
             raise UserError(f'{file} is not a file of this folder. A published model has {CONFIG} and {WEIGHTS}.')
     return folder
 

@@ -68,7 +68,7 @@ def _partners(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[T
     return near.any(dim=1), gap.where(near, torch.inf).argmin(dim=1)
 
 
-def check(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Tensor], dict[str, Tensor]],
+def compare(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Tensor], dict[str, Tensor]],
           images: Sequence[Tensor], precision: str, report: Callable[[str], None], choices: bool) -> bool:
     """Compare a file with PyTorch on each of ``images`` and report a line for each output.
 
@@ -88,9 +88,9 @@ def check(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Tenso
         expected, actual = reference(image), run(image)
         detector = 'boxes' in expected
         compared |= not detector or len(expected['boxes']) > 0
-        found = compare_detections(actual, expected) if detector else {
+        differences = compare_detections(actual, expected) if detector else {
             name: difference(actual[name], value) for name, value in expected.items()}
-        for name, value in found.items():
+        for name, value in differences.items():
             report(f'  {"x".join(map(str, image.shape[2:]))}, batch {len(image)}, {name}: relative difference '
                    f'{value:.2e}, {"within" if value <= tolerance else "ABOVE"} the tolerance of {precision}, '
                    f'{tolerance:g}')

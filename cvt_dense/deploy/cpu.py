@@ -3,7 +3,7 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -82,7 +82,7 @@ class Choices(dict):
             self[kind] = self.kernels == 'onednn' if self.kernels else is_faster(candidate, baseline)
         return self[kind]
 
-    def log(self, *args: object) -> None:
+    def log(self, *args: Any) -> None:
         """Log how many kinds of layers use which implementation, if a forward pass has added some."""
         if not torch.compiler.is_compiling() and len(self) > self.logged:
             self.logged = len(self)

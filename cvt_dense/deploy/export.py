@@ -14,7 +14,7 @@ from ..errors import UserError
 from ..models.cvt import CvT
 from ..models.task import task_of
 from . import formats, int8, networks, operators
-from .check import check, random_images
+from .check import compare, random_images
 from .runtime import file_input, open_exported, openvino_core, takes_bgr
 
 TRACED_SIDE = 320  # free sizes are traced at that many pixels or more: a map of one cell would be a constant size
@@ -73,7 +73,7 @@ class Exporter:
         self.quantized = {layer for layer in self.layers if not f'{layer}.'.startswith(kept)}
 
     def metadata(self, precision: str) -> dict[str, Any]:
-        """Return a file's metadata, see :mod:`cvt_dense.deploy`."""
+        """Return a file's metadata, see ``docs/reference/exported_files.md``."""
         return dict(self.about, precision=precision, inference_precision=formats.INFERENCE_PRECISION[precision],
                     input_size=None if self.dynamic else list(self.size), dynamic=self.dynamic, batch=self.batch)
 
@@ -153,9 +153,10 @@ class Exporter:
             unchecked = Path(folder, path.name)
             formats.save(self._convert(path.suffix, precision), unchecked, self.metadata(precision))
             self.report(f'{path.name} ({self.about["part"]}, {precision}) beside PyTorch in float32:')
-            good = check(open_exported(unchecked).run_normalised, self.reference.by_name, self.examples(), precision,
-                         self.report, self.reference.choices)
-            for written, final in zip(parts(unchecked), parts(path if good else above_tolerance(path))):
+            good = compare(open_exported(unchecked).run_normalised, self.reference.by_name, self.examples(),
+                           precision, self.report, self.reference.choices)
+            name = path if good else above_tolerance(path)
+            for written, final in zip(parts(unchecked), parts(name)):
                 written.replace(final)
         return good
 

@@ -1,4 +1,4 @@
-"""Test an exported classifier, segmentor or detector in the place of the config's model."""
+"""Test an exported classifier, segmentor or detector in the place of the config's networks."""
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from ..errors import UserError
 from ..models.task import task_of
 from ..registry import MODELS
 from .inputs import describe
-from .runtime import open_exported
+from .runtime import Exported, open_exported
 
 # An exported file has one set of weights, which was chosen when it was exported.
 WEIGHT_HOOKS = ('EMAHook', 'RawWeightsHook')
@@ -39,7 +39,7 @@ def use_exported_model(cfg: Config, file: str, runtime: str | None = None) -> No
 
 @MODELS.register_module(name='ExportedModel')
 def exported_model(file: str, replaces: str | type, runtime: str | None = None, **model: Any) -> BaseModel:
-    """Build a config's model of a class that runs a file instead of its networks.
+    """Build a config's model that runs a file instead of its networks.
 
     What comes before and after the networks stays the config's: data preprocessor, sliding windows, resizing to the
     original image, masks on it. Test loops, metrics and mm's inference functions therefore work unchanged.
@@ -50,101 +50,115 @@ def exported_model(file: str, replaces: str | type, runtime: str | None = None, 
         runtime: runtime that opens the file, see :func:`use_exported_model`.
         model: the rest of the config's ``model``.
 
+    Returns:
+        A classifier or segmentor whose network is an :class:`ExportedNetwork`, or an :class:`ExportedDetector`.
+
     Raises:
         UserError: no such file, a backbone, or one whose task, classes or normalisation are not the config's.
     """
     exported = open_exported(file, runtime)
-    meta = exported.metadata
-    if isinstance(replaces, str):
-        with ROOT_MODELS.switch_scope_and_registry(None) as registry:
-            replaces = registry.get(replaces)
-    task = 'panoptic' if 'panoptic_fusion_head' in model else task_of(replaces)
-    part = _PARTS.get(task)
-    numbers = {node['num_classes'] for node in dicts(model) if isinstance(node.get('num_classes'), int)}
-    names = meta['classes'] or ()
-    if (meta['part'], meta['task']) != ('model', task) or names and numbers and len(names) not in numbers:
-        raise UserError(f"{file} is a {meta['part']} for {meta['task']} with {len(names)} classes, and the config has "
-                        f'a {replaces.__name__} with {" or ".join(map(str, sorted(numbers)))}: use the config that '
-                        f"the file was exported with ({meta['config']}).")
-    bases = (part, replaces) if part else (replaces, )
-    network = ROOT_MODELS.build(dict(model, type=type(f'Exported{replaces.__name__}', bases, {})))
-    for name, child in list(network.named_children()):
-        if child is not network.data_preprocessor:
-            delattr(network, name)
-            vars(network)[name] = child.to('meta')  # post-processing reads its settings; the weights are removed
-    buffers = {name: value.flatten().tolist() for name, value in network.data_preprocessor.named_buffers()}
-    for key, given in (describe(Config(dict(model=model))) | buffers).items():
-        if not np.allclose(given, meta.get(key, given), atol=1e-3):
-            raise UserError(f'{file} was exported for images with {key} {meta[key]}, the config has '
-                            f'model.data_preprocessor.{key}={given}: use the config that the file was exported with '
-                            f"({meta['config']}).")
-    network.register_parameter('none', nn.Parameter(torch.zeros(1)))  # several processes: DDP needs at least one
+    network = ROOT_MODELS.build(dict(model, type=replaces))
+    _check_metadata(exported, network, model)
+    if task_of(network) == 'classification':
+        network.backbone, network.head, network.head_dist = ExportedNetwork(exported), nn.Identity(), None
+    elif task_of(network) == 'segmentation':
+        head, part = network.decode_head, ExportedNetwork(exported, getattr(network.decode_head, 'threshold', None))
+        network.backbone, network.neck = nn.Identity(), None
+        network.decode_head = nn.ModuleList([part] * len(head)) if isinstance(head, nn.ModuleList) else part
+    else:
+        network = ExportedDetector(network, exported)
     network.exported = exported
-    if part is None:  # a classifier, whose file has the heads and their mean
-        vars(network).update(backbone=lambda inputs: (exported.run_normalised(inputs)['logits'], ), head=nn.Identity(),
-                             head_dist=None)
-    print_log(f"{file}: {meta['precision']}, exported from {meta['config']}, run by {exported.runtime} on the CPU",
-              logger='current')
+    print_log(f"{file}: {exported.metadata['precision']}, exported from {exported.metadata['config']}, run by "
+              f'{exported.runtime} on the CPU', logger='current')
     return network
 
 
-class _Segmentor:
-    """Part of a class of mmseg's: it runs a file."""
-    exported = None
+def _check_metadata(exported: Exported, network: BaseModel, model: dict[str, Any]) -> None:
+    """Raise ``UserError`` unless a file was exported from a model like ``network``, which was built from ``model``."""
+    meta, file = exported.metadata, exported.file
+    numbers = {node['num_classes'] for node in dicts(model) if isinstance(node.get('num_classes'), int)}
+    names = meta['classes'] or ()
+    if (meta['part'], meta['task']) != ('model', task_of(network)) or names and numbers and len(names) not in numbers:
+        raise UserError(f"{file} is a {meta['part']} for {meta['task']} with {len(names)} classes, and the config has "
+                        f'a {type(network).__name__} with {" or ".join(map(str, sorted(numbers)))}: use the config '
+                        f"that the file was exported with ({meta['config']}).")
+    buffers = {name: value.flatten().tolist() for name, value in network.data_preprocessor.named_buffers()}
+    for key, value in (describe(Config(dict(model=model))) | buffers).items():
+        if not np.allclose(value, meta.get(key, value), atol=1e-3):
+            raise UserError(f'{file} was exported for images with {key} {meta[key]}, the config has '
+                            f'model.data_preprocessor.{key}={value}: use the config that the file was exported with '
+                            f"({meta['config']}).")
 
-    def encode_decode(self, inputs: Tensor, batch_img_metas: Any) -> Tensor:
-        return self.exported.run_normalised(inputs)['logits']
+
+class ExportedNetwork(nn.Module):
+    """Runs a file in the place of a classifier's backbone, or of a segmentor's decode head.
+
+    Args:
+        exported: the file.
+        threshold: of a segmentor with one output, see MMSegmentation's decode heads.
+    """
+
+    def __init__(self, exported: Exported, threshold: float | None = None):
+        super().__init__()
+        self.exported, self.threshold = exported, threshold
+        self.unused = nn.Parameter(torch.zeros(1))  # DistributedDataParallel needs a parameter
+
+    def forward(self, inputs: Tensor, *_: Any) -> tuple[Tensor]:
+        """Map normalised images (B, C, H, W) to logits, as a backbone returns its maps."""
+        return (self.exported.run_normalised(inputs)['logits'], )
+
+    def predict(self, inputs: Tensor, *_: Any) -> Tensor:
+        """Map normalised images (B, C, H, W) to logits (B, classes, H, W), as a decode head does."""
+        return self.forward(inputs)[0]
 
 
-class _Detector:
-    """Part of a class of mmdet's: it runs a file on each image, without the padding of the batch."""
-    exported = None
+class ExportedDetector(BaseModel):
+    """Runs a file in the place of one of MMDetection's detectors, whose methods process the file's outputs.
 
-    def predict(self, batch_inputs: Tensor, batch_data_samples: Sequence[Any], rescale: bool = True) -> Sequence[Any]:
-        results = []
-        for image, sample in zip(batch_inputs, batch_data_samples):
-            height, width = sample.metainfo['img_shape'][:2]
-            found = self.exported.run_normalised(self._pad(image[None, :, :height, :width]))
-            results.append(self._on_original(found, sample.metainfo, rescale))
-        return self.add_pred_to_datasample(batch_data_samples, results)
+    Args:
+        detector: the config's detector.
+        exported: the file.
+    """
 
-    def _pad(self, image: Tensor) -> Tensor:
-        """Pad an image to the size of a file for one size."""
-        size = self.exported.metadata['input_size'] or image.shape[2:]
-        below, right = (max(side - given, 0) for side, given in zip(size, image.shape[2:]))
-        if max(below, right) >= getattr(self.data_preprocessor, 'pad_size_divisor', 1):
-            warnings.warn(f'{self.exported.file} pads images to {size[0]}x{size[1]}, by more than the checkpoint, and '
-                          'global attention sees the padding: metrics may differ. Export for free sizes (--dynamic).')
-        return F.pad(image, (0, right, 0, below))
+    def __init__(self, detector: BaseModel, exported: Exported):
+        super().__init__()
+        self.task, self.detector, self.exported = task_of(detector), detector, exported
+        self.data_preprocessor = detector.data_preprocessor
+        detector.backbone = nn.Identity()  # its weights are in the file
 
-    def _on_original(self, found: dict[str, Tensor], meta: dict[str, Any], rescale: bool) -> InstanceData:
-        """Return a detector's outputs for one image, in the pixels of the image before it was resized."""
-        height, width = meta['img_shape'][:2]
-        limits = found['boxes'].new_tensor((width, height, width, height))  # a file for one size pads smaller images
-        result = InstanceData(bboxes=found['boxes'].clamp(min=0).minimum(limits), scores=found['scores'],
-                              labels=found['labels'])
-        if 'masks' not in found:
-            if rescale:
-                result.bboxes /= result.bboxes.new_tensor(meta['scale_factor']).repeat(2)
+    def forward(self, inputs: Tensor, data_samples: Sequence[Any], mode: str = 'predict') -> Sequence[Any]:
+        """Predict normalised images (B, C, H, W); return their data samples with predictions in original pixels."""
+        if self.task == 'panoptic':  # the config's fusion head makes predictions of the file's queries
+            outputs = self.exported.run_normalised(inputs)
+            results = self.detector.panoptic_fusion_head.predict(outputs['class_logits'], outputs['mask_logits'],
+                                                                 data_samples, rescale=True)
+        else:
+            results = [self._predict(image[None], sample.metainfo) for image, sample in zip(inputs, data_samples)]
+        return self.detector.add_pred_to_datasample(data_samples, results)
+
+    def _predict(self, image: Tensor, meta: dict[str, Any]) -> InstanceData:
+        """Return the objects of one image (1, C, H, W), in the pixels of the image before it was resized."""
+        height, width = meta['img_shape'][:2]  # without the padding of the batch
+        outputs = self.exported.run_normalised(self._pad(image[..., :height, :width]))
+        limits = outputs['boxes'].new_tensor((width, height, width, height))  # without the padding of the file
+        result = InstanceData(bboxes=outputs['boxes'].clamp(min=0).minimum(limits), scores=outputs['scores'],
+                              labels=outputs['labels'])
+        if 'masks' not in outputs:
+            result.bboxes /= result.bboxes.new_tensor(meta['scale_factor']).repeat(2)
             return result
-        head = self.roi_head.mask_head
+        head = self.detector.roi_head.mask_head
         head = head[-1] if isinstance(head, nn.ModuleList) else head  # of a cascade the last
         head.class_agnostic = True  # the file gives the mask of the box's own class
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', UserWarning)  # mmdet copies the masks with new_tensor
-            return head.predict_by_feat((found['masks'][:, None], ), [result], [meta], self.roi_head.test_cfg,
-                                        rescale=rescale, activate_map=True)[0]
+            return head.predict_by_feat((outputs['masks'][:, None], ), [result], [meta],
+                                        self.detector.roi_head.test_cfg, rescale=True, activate_map=True)[0]
 
-
-class _Queries:
-    """Part of mmdet's Mask2Former: it runs a file, whose queries the config's fusion head makes into predictions."""
-    exported = None
-
-    def predict(self, batch_inputs: Tensor, batch_data_samples: Sequence[Any], rescale: bool = True) -> Sequence[Any]:
-        found = self.exported.run_normalised(batch_inputs)
-        results = self.panoptic_fusion_head.predict(found['class_logits'], found['mask_logits'], batch_data_samples,
-                                                    rescale=rescale)
-        return self.add_pred_to_datasample(batch_data_samples, results)
-
-
-_PARTS = dict(segmentation=_Segmentor, detection=_Detector, panoptic=_Queries)
+    def _pad(self, image: Tensor) -> Tensor:
+        """Pad an image to the size of a file for one size."""
+        size = self.exported.metadata['input_size'] or image.shape[2:]
+        below, right = (max(needed - side, 0) for needed, side in zip(size, image.shape[2:]))
+        if max(below, right) >= getattr(self.data_preprocessor, 'pad_size_divisor', 1):
+            warnings.warn(f'{self.exported.file} pads images to {size[0]}x{size[1]}, by more than the checkpoint, and '
+                          'global attention sees the padding: metrics may differ. Export for free sizes (--dynamic).')
+        return F.pad(image, (0, right, 0, below))

@@ -1,4 +1,6 @@
 """Fold layers of a trained CvT into each other, for faster inference."""
+from typing import Any
+
 import torch
 from mmcv.cnn import fuse_conv_bn
 from timm.layers import LayerScale, Mlp
@@ -62,12 +64,12 @@ def _check_layers(backbone: CvT) -> None:
                             'weight: merge adapters, parametrizations and pruning masks into the weight first.')
 
 
-def _refuse_to_train(backbone: CvT, args: object) -> None:
+def _refuse_to_train(backbone: CvT, args: tuple) -> None:
     if backbone.training:
         raise RuntimeError('this CvT was fused for inference and cannot be trained: build the model again and load its '
                            'checkpoint.')
 
 
-def _refuse_to_load(*args: object) -> None:
+def _refuse_to_load(*args: Any) -> None:
     raise RuntimeError('this CvT was fused for inference: its parameters are no longer those of a checkpoint. Load the '
                        'checkpoint first, then call fuse().')

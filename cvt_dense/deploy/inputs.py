@@ -41,7 +41,7 @@ def network_inputs(cfg: Config, model: nn.Module, stage: str, most: int, padded:
     """
     test = data_set(cfg, 'test')
     settings = dict(data_set(cfg, stage), **{key: test[key] for key in ('pipeline', 'transform') if key in test})
-    dataset, found = DATASETS.build(copy.deepcopy(settings)), []
+    dataset, inputs = DATASETS.build(copy.deepcopy(settings)), []
     for i in torch.linspace(0, len(dataset) - 1, min(most, len(dataset))).round().long().tolist():
         item = dataset[i]
         batch = {key: [item[key]] for key in ('inputs', 'data_samples') if key in item}
@@ -52,5 +52,5 @@ def network_inputs(cfg: Config, model: nn.Module, stage: str, most: int, padded:
         if not padded:
             height, width = item['data_samples'].metainfo['img_shape'][:2]
             image = image[..., :height, :width]
-        found.append(image.contiguous())
-    return found
+        inputs.append(image.contiguous())
+    return inputs

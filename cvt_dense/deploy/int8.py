@@ -28,10 +28,10 @@ def layers(model: nn.Module) -> set[str]:
 def layer_nodes(model: Any, names: Collection[str]) -> dict[str, str]:
     """Return {node: layer} of the nodes of an ONNX or OpenVINO model that compute one of the layers ``names``."""
     if hasattr(model, 'graph'):
-        found = [node.name for node in model.graph.node if node.op_type in LAYERS]
+        nodes = [node.name for node in model.graph.node if node.op_type in LAYERS]
     else:
-        found = [op.get_friendly_name() for op in model.get_ops() if op.get_type_name() in OPENVINO_LAYERS]
-    layer_of = {name: name.removesuffix('/WithoutBiases').split('#')[0] for name in found}
+        nodes = [op.get_friendly_name() for op in model.get_ops() if op.get_type_name() in OPENVINO_LAYERS]
+    layer_of = {name: name.removesuffix('/WithoutBiases').split('#')[0] for name in nodes}
     return {name: layer for name, layer in layer_of.items() if layer in names}
 
 

@@ -93,7 +93,7 @@ class Network(nn.Module):
         return self.model.panoptic_head.predict(self.model.extract_feat(image), [sample])
 
     def detect(self, image: Tensor) -> tuple[Tensor, ...]:
-        """Return boxes, scores, labels and, with a mask head, masks of one image, see :mod:`cvt_dense.deploy`."""
+        """Return boxes, scores, labels and, with a mask head, masks of one image, as an exported file does."""
         (height, width), model = image.shape[2:], self.model
         image = F.pad(image, (0, -width % self.divisor, 0, -height % self.divisor),
                       value=float(getattr(model.data_preprocessor, 'pad_value', 0)))
@@ -102,11 +102,11 @@ class Network(nn.Module):
                     scale_factor=(1., 1.))
         sample = tracing.Results(metainfo=meta, **meta)
         if not hasattr(model, 'roi_head'):
-            found = model.predict(image, [sample], rescale=False)[0].pred_instances
-            return found.bboxes, found.scores, found.labels
+            results = model.predict(image, [sample], rescale=False)[0].pred_instances
+            return results.bboxes, results.scores, results.labels
         maps, head = model.extract_feat(image), model.roi_head
-        found, = head.predict_bbox(maps, [meta], model.rpn_head.predict(maps, [sample], rescale=False), head.test_cfg)
-        outputs = found.bboxes, found.scores, found.labels
+        results, = head.predict_bbox(maps, [meta], model.rpn_head.predict(maps, [sample], rescale=False), head.test_cfg)
+        outputs = results.bboxes, results.scores, results.labels
         return (*outputs, mask_regions(head, maps, *outputs)) if head.with_mask else outputs
 
 
@@ -117,14 +117,14 @@ def divisor(model: nn.Module) -> int:
     It is the data preprocessor's, or a multiple of it that the neck needs: RTMDet's, for example, enlarges maps by 2,
     and they do not fit those whose size a stride has rounded up.
     """
-    given, like = getattr(model.data_preprocessor, 'pad_size_divisor', 1), next(model.parameters())
-    for number in (math.lcm(given, needed) for needed in (1, 32, 64, 128)):
+    smallest, like = getattr(model.data_preprocessor, 'pad_size_divisor', 1), next(model.parameters())
+    for number in (math.lcm(smallest, needed) for needed in (1, 32, 64, 128)):
         with contextlib.suppress(Exception):  # whatever a module raises
             for times in range(4):
                 side = number * (128 // number + times)
                 model.extract_feat(like.new_zeros(1, getattr(model.backbone, 'in_channels', 3), side, side))
             return number
-    return given  # a network for images of one size
+    return smallest  # a network for images of one size
 
 
 def has_masks(model: nn.Module) -> bool:
@@ -214,9 +214,9 @@ class AnySizePool(nn.Module):
     @staticmethod
     def _fractions(length: int, bins: int, like: Tensor) -> Tensor:
         """Return (bins, length): the weight of each place in each bin's mean; bins overlap as PyTorch's do."""
-        place = torch.arange(length, device=like.device)[None]
+        position = torch.arange(length, device=like.device)[None]
         index = torch.arange(bins, device=like.device)[:, None]
-        inside = (place >= index * length // bins) & (place < ((index + 1) * length + bins - 1) // bins)
+        inside = (position >= index * length // bins) & (position < ((index + 1) * length + bins - 1) // bins)
         inside = inside.to(like.dtype)
         return inside / inside.sum(dim=1, keepdim=True)
 
@@ -235,7 +235,7 @@ class Proposals(nn.Module):
     def predict(self, maps: Sequence[Tensor], samples: Sequence[Any], rescale: bool) -> list[tracing.Results]:
         """Return the region proposals, ``bboxes`` (N, 4)."""
         from mmcv.ops import batched_nms
-        head, found = self.head, []
+        head, candidates = self.head, []
         outputs = [[y[0].permute(1, 2, 0) for y in level] for level in zip(*head(maps))]
         priors = head.prior_generator.grid_priors([y[0].shape[:2] for y in outputs], maps[0].dtype, maps[0].device)
         for level, ((logits, deltas), boxes) in enumerate(zip(outputs, priors)):
@@ -244,8 +244,8 @@ class Proposals(nn.Module):
             scores, _, _, chosen = tracing.best_scores(scores, 0., head.test_cfg.get('nms_pre', -1),
                                                        dict(boxes=boxes, deltas=deltas.reshape(-1, 4)))
             boxes = head.bbox_coder.decode(*chosen.values(), max_shape=samples[0].img_shape)
-            found.append((boxes, scores, torch.full_like(scores, level)))
-        boxes, _ = batched_nms(*map(torch.cat, zip(*found)), head.test_cfg.nms)
+            candidates.append((boxes, scores, torch.full_like(scores, level)))
+        boxes, _ = batched_nms(*map(torch.cat, zip(*candidates)), head.test_cfg.nms)
         torch._check(boxes.shape[0] > 0)
         torch._check(boxes.shape[0] < 2**20)  # so that mmcv suppresses all classes in one step
         return [tracing.Results(bboxes=boxes[:, :4])]
@@ -260,11 +260,11 @@ class Regions(nn.Module):
 
     def forward(self, maps: tuple[Tensor, ...], rois: Tensor, roi_scale_factor: Any = None) -> Tensor:
         levels = self.extractor.map_roi_levels(rois, len(maps))
-        regions, places = [], []
+        regions, order = [], []
         for level, (layer, x) in enumerate(zip(self.extractor.roi_layers, maps)):
-            place = (levels == level).nonzero()[:, 0]
-            torch._check(place.shape[0] < 2**31)  # the exporter adds these limits up, in int64
-            regions.append(operators.roi_align(x, rois[place, 1:], *layer.output_size, layer.spatial_scale,
+            indices = (levels == level).nonzero()[:, 0]
+            torch._check(indices.shape[0] < 2**31)  # the exporter adds these limits up, in int64
+            regions.append(operators.roi_align(x, rois[indices, 1:], *layer.output_size, layer.spatial_scale,
                                                layer.sampling_ratio, layer.aligned))
-            places.append(place)
-        return torch.cat(regions)[torch.cat(places).argsort()]
+            order.append(indices)
+        return torch.cat(regions)[torch.cat(order).argsort()]

@@ -48,12 +48,12 @@ def translations(opset: int) -> dict[Any, Any]:
     op = getattr(onnxscript, f'opset{opset}')
 
     def onnx_nms(boxes, scores, iou_threshold: float, score_threshold: float, max_boxes: int):
-        zero, one = op.Constant(value_ints=[0]), op.Constant(value_ints=[1])
+        first, second = op.Constant(value_ints=[0]), op.Constant(value_ints=[1])
         chosen = op.NonMaxSuppression(
-            op.Unsqueeze(boxes, zero), op.Unsqueeze(scores, op.Constant(value_ints=[0, 1])),
+            op.Unsqueeze(boxes, first), op.Unsqueeze(scores, op.Constant(value_ints=[0, 1])),
             op.Constant(value_ints=[max_boxes]), op.Constant(value_floats=[iou_threshold]),
             op.Constant(value_floats=[score_threshold]))  # (chosen, 3): image, class, box; by falling score
-        return op.Squeeze(op.Slice(chosen, op.Constant(value_ints=[2]), op.Constant(value_ints=[3]), one), one)
+        return op.Squeeze(op.Slice(chosen, op.Constant(value_ints=[2]), op.Constant(value_ints=[3]), second), second)
 
     def onnx_roi_align(maps, boxes, height: int, width: int, scale: float, sampling_ratio: int, aligned: bool):
         count = op.Slice(op.Shape(boxes), op.Constant(value_ints=[0]), op.Constant(value_ints=[1]))

@@ -55,7 +55,7 @@ class Exported:
     Attributes:
         file: its path.
         runtime: what runs it: 'onnxruntime', 'openvino' or 'torch'.
-        metadata: entries of the file, see :mod:`cvt_dense.deploy`.
+        metadata: entries of the file, see ``docs/reference/exported_files.md``.
     """
 
     def __init__(self, file: Path, runtime: str, text: str, run: Run):
@@ -71,11 +71,11 @@ class Exported:
         Raises:
             UserError: the file was made for another size, or detects objects in one image at a time.
         """
-        given = list(image.shape[1:3] if self.metadata['layout'] == 'NHWC' else image.shape[2:4])
+        size = list(image.shape[1:3] if self.metadata['layout'] == 'NHWC' else image.shape[2:4])
         expected = self.metadata['input_size']
-        if not self.metadata['dynamic'] and given != expected:
+        if not self.metadata['dynamic'] and size != expected:
             raise UserError(f'{self.file} was made for images of {expected[0]}x{expected[1]} pixels (height x width) '
-                            f'and got {given[0]}x{given[1]}: resize or pad to that size in the test pipeline, or '
+                            f'and got {size[0]}x{size[1]}: resize or pad to that size in the test pipeline, or '
                             'export with another --size or --dynamic.')
         if 'boxes' in self.metadata['outputs'] and len(image) != 1:
             raise UserError(f'{self.file} detects objects in one image at a time and got {len(image)}.')

@@ -47,17 +47,17 @@ class Curves:
     Where a start has repeated iterations of the one before, which had not been saved, the later ones count.
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, allow_none: bool = False):
         """Read the curves of the run in ``folder``.
 
         Raises:
-            FileNotFoundError: the folder has no curves.
+            FileNotFoundError: the folder has no curves, unless ``allow_none``.
         """
         self.points: list[Point] = []
         for file in sorted(Path(folder).glob('*/vis_data/scalars.json')):
             for record in _records(file.read_text(errors='replace')):
                 self._add(record)
-        if not self.points:
+        if not self.points and not allow_none:
             raise FileNotFoundError(f'{str(folder)!r} has no */vis_data/scalars.json. Name the folder of a run.')
 
     def _add(self, record: dict[str, Any]) -> None:
@@ -74,8 +74,8 @@ class Curves:
 
     def find(self, name: str) -> list[Point]:
         """Return the points with a value of ``name``: evaluations, or else records of the training."""
-        found = [point for point in self.points if name in point.values]
-        return [point for point in found if point.evaluation] or found
+        points = [point for point in self.points if name in point.values]
+        return [point for point in points if point.evaluation] or points
 
     def main_metrics(self) -> list[str]:
         """Return the metrics that are usual for the task, or else the first one of the log."""
@@ -89,11 +89,11 @@ class Curves:
     def best(self, metric: str) -> Point | None:
         """Return the first evaluation with the best value, the smallest one for a metric with 'loss' in its name."""
         sign = -1. if 'loss' in metric else 1.
-        found = [point for point in self.find(metric) if math.isfinite(point.values[metric])]
-        return max(found, key=lambda point: sign * point.values[metric], default=None)
+        points = [point for point in self.find(metric) if math.isfinite(point.values[metric])]
+        return max(points, key=lambda point: sign * point.values[metric], default=None)
 
 
-def place(point: Point) -> str:
+def position(point: Point) -> str:
     """Return 'epoch 3' or 'iteration 300'."""
     return f'iteration {point.iteration}' if point.epoch is None else f'epoch {point.epoch}'
 
@@ -106,8 +106,8 @@ def table(runs: dict[str, Curves]) -> str:
             rows.append((name, 'loss', f'{last.values["loss"]:.4g}', f'iteration {last.iteration}', '', ''))
         for metric in curves.main_metrics():
             last, best = curves.last(metric), curves.best(metric)
-            rows.append((name, metric, f'{last.values[metric]:.4g}', place(last),
-                         *((f'{best.values[metric]:.4g}', place(best)) if best else ('', ''))))
+            rows.append((name, metric, f'{last.values[metric]:.4g}', position(last),
+                         *((f'{best.values[metric]:.4g}', position(best)) if best else ('', ''))))
     widths = [max(map(len, column)) for column in zip(*rows)]
     return '\n'.join('  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 

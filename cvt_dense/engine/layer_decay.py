@@ -1,5 +1,4 @@
 """Layer-wise learning rate decay for any model whose backbone has ``get_layer_depth``."""
-from collections.abc import Sequence
 from typing import Any
 
 from mmengine.logging import MMLogger
@@ -35,8 +34,8 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             weight decay either, for example a head's ``['query_embed']``.
 
     Raises:
-        ValueError: ``decay_rate`` is not allowed, or the optimizer has no ``lr`` or ``weight_decay``.
-        TypeError: ``paramwise_cfg`` has other keys.
+        ValueError: ``paramwise_cfg`` has no allowed ``decay_rate``, or other keys, or the optimizer has no ``lr`` or
+            ``weight_decay``.
         AttributeError: the model has no ``backbone`` with ``get_layer_depth``.
     """
 
@@ -45,12 +44,11 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         if self.base_lr is None or self.base_wd is None:
             raise ValueError(f'{type(self).__name__}: optimizer={dict(self.optimizer_cfg)!r} needs lr and '
                              'weight_decay.')
-        self._set_decay(**self.paramwise_cfg)
-
-    def _set_decay(self, decay_rate: float, no_decay_keys: Sequence[str] = ()) -> None:
-        if not 0 < decay_rate <= 1:
-            raise ValueError(f'paramwise_cfg.decay_rate={decay_rate!r}: allowed is a number above 0 and at most 1.')
-        self.decay_rate, self.no_decay_keys = decay_rate, no_decay_keys
+        settings = dict(self.paramwise_cfg)
+        self.decay_rate, self.no_decay_keys = settings.pop('decay_rate', None), settings.pop('no_decay_keys', ())
+        if settings or not 0 < (self.decay_rate or 0) <= 1:
+            raise ValueError(f'paramwise_cfg={self.paramwise_cfg!r}: allowed are decay_rate, above 0 and at most 1, '
+                             'and no_decay_keys.')
 
     def add_params(self, params: list[dict[str, Any]], module: nn.Module, **kwargs) -> None:
         """Append a model's parameter groups: lowest learning rate first, without weight decay before with."""
@@ -68,7 +66,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             group = groups.setdefault((lr, weight_decay), dict(params=[], lr=lr, weight_decay=weight_decay))
             group['params'].append(param)
         params += [groups[key] for key in sorted(groups)]
-        lines = [f'{len(groups)} parameter groups, learning rate times {self.decay_rate:g} a layer:']
-        lines += [f'  lr {lr:.3e}, weight decay {weight_decay:g}: {len(groups[lr, weight_decay]["params"])} tensors'
-                  for lr, weight_decay in sorted(groups)]
-        MMLogger.get_current_instance().info('\n'.join(lines), extra=FILE_ONLY)
+        lines = [f'\n  lr {group["lr"]:.3e}, weight decay {group["weight_decay"]:g}: {len(group["params"])} tensors'
+                 for group in params]
+        MMLogger.get_current_instance().info(
+            f'learning rate times {self.decay_rate:g} a layer:{"".join(lines)}', extra=FILE_ONLY)

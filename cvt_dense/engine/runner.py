@@ -65,10 +65,11 @@ class RunnerMixin:
             UserError: the learning rate would be 0 for the rest of the training.
         """
         schedulers = super().build_param_scheduler(*args, **kwargs)
-        for last in schedulers[-1:] if isinstance(schedulers, list) else ():
-            length = self.max_epochs if last.by_epoch else self.max_iters
-            if last.end == length or last.param_name != 'lr' or getattr(last, 'eta_min', None) != 0:
-                continue
+        if not schedulers or not isinstance(schedulers, list):
+            return schedulers
+        last = schedulers[-1]
+        length = self.max_epochs if last.by_epoch else self.max_iters
+        if last.end != length and last.param_name == 'lr' and getattr(last, 'eta_min', None) == 0:
             text = (f'param_scheduler.{len(schedulers) - 1} ends at {last.end}, where the learning rate is 0, and the '
                     f'training at {length}. Give both one length, in a template by max_iters.')
             if last.end < length:
@@ -82,28 +83,14 @@ class RunnerMixin:
             return super().build_evaluator(*args, **kwargs)
 
     def train(self) -> Any:
-        """Compile the backbone if the config has ``compile``, then train.
-
-        Raises:
-            UserError: BatchNorm gets one value, of a batch of one image.
-        """
-        self._compile_backbone()
-        try:
-            return super().train()
-        except ValueError as error:
-            if 'more than 1 value per channel' not in str(error):
-                raise
-            raise UserError(f'BatchNorm cannot learn from a batch of one image whose map has one pixel: {error}. Set '
-                            'train_dataloader.batch_size to 2 or more, or drop_last=True.') from error
-
-    def _compile_backbone(self) -> None:
-        model = unwrap(self.model)
-        options = self.cfg.get('compile')
+        """Compile the backbone if the config has ``compile``, then train."""
+        model, options = unwrap(self.model), self.cfg.get('compile')
         if hasattr(model, 'backbone') and (options is True or isinstance(options, dict)):
             self.cfg = copy.deepcopy(self.cfg)
             self.cfg.pop('compile')  # MMEngine would compile the whole training step too
             model.backbone.compile(**({} if options is True else options))
             self.logger.info('The backbone is compiled in the first iterations, which take minutes.')
+        return super().train()
 
     def dump_config(self) -> None:
         """Show all messages on the console from now on, since this is the last step of building a Runner."""

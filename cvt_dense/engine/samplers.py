@@ -1,7 +1,5 @@
 """Samplers whose indices contain a seed, so that a sample's randomness depends on its place in the run alone."""
-import os
 import random
-from collections import Counter
 from collections.abc import Iterator, Sequence, Sized
 from functools import partial
 from itertools import count, islice
@@ -10,8 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from mmengine.dataset import DefaultSampler, InfiniteSampler
-from mmengine.dist import all_gather_object
-from mmengine.logging import print_log
 
 from ..registry import DATA_SAMPLERS
 
@@ -33,7 +29,7 @@ class SeededIndex(int):
 def leaves(data_set: Any) -> list[Any]:
     """Return the data sets that a wrapper such as ConcatDataset joins, or the data set itself."""
     inner = getattr(data_set, 'datasets', None) or ([data_set.dataset] if hasattr(data_set, 'dataset') else [])
-    return [leaf for one in inner for leaf in leaves(one)] or [data_set]
+    return [leaf for child in inner for leaf in leaves(child)] or [data_set]
 
 
 def seeded_samples(dataset: Any, indices: Sequence[int]) -> list[Any]:
@@ -42,15 +38,15 @@ def seeded_samples(dataset: Any, indices: Sequence[int]) -> list[Any]:
     They are those of Python, NumPy and PyTorch, and the one that Albumentations keeps in each step ``Albu``.
     """
     steps = [step for leaf in leaves(dataset) for step in getattr(getattr(leaf, 'pipeline', None), 'transforms', ())]
-    own = [step.aug for step in steps if hasattr(getattr(step, 'aug', None), 'set_random_seed')]
+    generators = [step.aug for step in steps if hasattr(getattr(step, 'aug', None), 'set_random_seed')]
     samples = []
     for index in indices:
         if isinstance(index, SeededIndex):
             random.seed(index.seed)
             np.random.seed(index.seed)
             torch.manual_seed(index.seed)
-            for albumentations in own:
-                albumentations.set_random_seed(index.seed)
+            for generator in generators:
+                generator.set_random_seed(index.seed)
             index = int(index)
         samples.append(dataset[index])
     return samples
@@ -76,40 +72,11 @@ class SeededSampler(DefaultSampler):
         shuffle: another order each epoch.
         seed: seed of the order and of the samples, the same in every process; None draws one.
         round_up: repeat samples so that every process gets as many.
-        per_node: each host has a part of the data, such as some of the shards, of which alone its processes draw. Parts
-            of different sizes are rounded up to the largest. The numbers of hosts are torchrun's or Slurm's.
-
-    Raises:
-        ValueError: processes of one host list different data, or hosts number their classes differently.
     """
 
-    first_epoch = 0  # hosts count epochs from numbers far apart, so that each has an order and seeds of its own
-
-    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None, round_up: bool = True,
-                 per_node: bool = False):
-        super().__init__(dataset, shuffle, seed, round_up or per_node)
-        if per_node:
-            self._stay_on_host()
+    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None, round_up: bool = True):
+        super().__init__(dataset, shuffle, seed, round_up)
         _use_seeds(dataset)
-
-    def _stay_on_host(self) -> None:
-        host = int(os.environ.get('GROUP_RANK') or os.environ.get('SLURM_NODEID') or 0)
-        classes = getattr(self.dataset, 'metainfo', {}).get('classes')
-        hosts, sizes, names = zip(*all_gather_object((host, len(self.dataset), classes)))
-        parts, processes = dict(zip(hosts, sizes)), Counter(hosts)
-        print_log(f'per_node=True: images by host {parts}', 'current')
-        if any(parts[host] != size for host, size in zip(hosts, sizes)) or any(other != classes for other in names):
-            raise ValueError(f'per_node=True: processes of hosts {hosts} list {sizes} images. Those of one host must '
-                             'list the same ones, and all need the same metainfo.classes.')
-        self.num_samples = max(-(-parts[host] // processes[host]) for host in parts)
-        self.rank, self.world_size = hosts[:self.rank].count(host), processes[host]
-        self.total_size = self.num_samples * self.world_size
-        self.first_epoch = host << 20
-        self.set_epoch(0)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Go to an epoch: another order, and other seeds."""
-        super().set_epoch(self.first_epoch + epoch)
 
     def __iter__(self) -> Iterator[SeededIndex]:
         draw = torch.Generator().manual_seed(self.seed + self.epoch)

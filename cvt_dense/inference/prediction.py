@@ -59,11 +59,12 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
         return [_predict_large(model, image, slice, overlap, score_thr) for image in images]
     arrays = [image if isinstance(image, np.ndarray) else model.read(image) for image in images]
     samples = [model.pipeline(as_loaded(image)) for image in arrays]
-    together = len({sample['inputs'].shape for sample in samples}) == 1
+    batches = [[sample] for sample in samples]
+    if len({sample['inputs'].shape for sample in samples}) == 1:
+        batches = [samples]
     collate = pseudo_collate if model.task in DENSE else default_collate
     with torch.no_grad():
-        outputs = [output for batch in ([samples] if together else [[sample] for sample in samples])
-                   for output in model.network.test_step(collate(batch))]
+        outputs = [output for batch in batches for output in model.network.test_step(collate(batch))]
     convert = dict(detection=partial(_detections, score_thr=score_thr), segmentation=_label_map,
                    classification=_probabilities)
     if model.task == 'masked images':
@@ -84,8 +85,8 @@ def _predict_large(model: Model, image: Any, size: int, overlap: float, score_th
 
     number = math.prod(len(slice_starts(side, size, overlap)) for side in image.shape[:2])
     with torch.no_grad(), tqdm(total=number, desc='slices', delay=1, leave=False, disable=None) as bar:
-        found = predict_slices(model.network, predict_slice, image, size, overlap, score_thr)
-    return found if isinstance(found, np.ndarray) else _name_classes(model, found)
+        prediction = predict_slices(model.network, predict_slice, image, size, overlap, score_thr)
+    return prediction if isinstance(prediction, np.ndarray) else _name_classes(model, prediction)
 
 
 def _check_array(model: Model, image: np.ndarray) -> None:
@@ -99,13 +100,13 @@ def _check_array(model: Model, image: np.ndarray) -> None:
 
 def _detections(model: Model, sample: Any, score_thr: float) -> 'Detections':
     from supervision import Detections
-    found = Detections.from_mmdetection(sample)
-    return _name_classes(model, found[found.confidence >= score_thr])
+    objects = Detections.from_mmdetection(sample)
+    return _name_classes(model, objects[objects.confidence >= score_thr])
 
 
-def _name_classes(model: Model, found: 'Detections') -> 'Detections':
-    found.data['class_name'] = np.array([model.name(number) for number in found.class_id], str)
-    return found
+def _name_classes(model: Model, objects: 'Detections') -> 'Detections':
+    objects.data['class_name'] = np.array([model.name(number) for number in objects.class_id], str)
+    return objects
 
 
 def _label_map(model: Model, sample: Any) -> np.ndarray:

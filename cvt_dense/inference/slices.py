@@ -132,20 +132,20 @@ def slice_detections(predict: Callable[[np.ndarray], Any], image: np.ndarray | R
     from supervision import Detections, InferenceSlicer, OverlapFilter, OverlapMetric
 
     def found_in(window: np.ndarray) -> Detections:
-        found = Detections.from_mmdetection(predict(window))
-        return found[found.confidence >= score_thr]
+        objects = Detections.from_mmdetection(predict(window))
+        return objects[objects.confidence >= score_thr]
 
     merge = score_thr >= MERGED_SCORE
     slicer = InferenceSlicer(
         found_in, slice_wh=size, overlap_wh=round(size * overlap), compact_masks=True,
         overlap_filter=OverlapFilter.NON_MAX_MERGE if merge else OverlapFilter.NONE, overlap_metric=OverlapMetric.IOS)
-    found = slicer(image)
-    if merge or not len(found):
-        return found
+    objects = slicer(image)
+    if merge or not len(objects):
+        return objects
     # supervision's suppression compares all pairs at once: 3 GiB for 28,000 boxes, and minutes
-    boxes, scores = (torch.as_tensor(values).float() for values in (found.xyxy, found.confidence))
-    _, kept = batched_nms(boxes, scores, torch.as_tensor(found.class_id), dict(type='nms', iou_threshold=0.5))
-    return found[kept.numpy()]
+    boxes, scores = (torch.as_tensor(values).float() for values in (objects.xyxy, objects.confidence))
+    _, kept = batched_nms(boxes, scores, torch.as_tensor(objects.class_id), dict(type='nms', iou_threshold=0.5))
+    return objects[kept.numpy()]
 
 
 def slice_label_map(predict: Callable[[np.ndarray], Tensor], image: np.ndarray | RasterImage, size: int, overlap: float,
@@ -172,10 +172,10 @@ def slice_label_map(predict: Callable[[np.ndarray], Tensor], image: np.ndarray |
     tops = slice_starts(height, size, overlap)
     for top, following in zip(tops, [*tops[1:], height]):
         for left in slice_starts(width, size, overlap):
-            found = predict(_window(image, top, left, size)).float().cpu()
-            place = ..., slice(left, left + found.shape[2])
-            scores[place] += found
-            counts[place] += 1
+            logits = predict(_window(image, top, left, size)).float().cpu()
+            columns = ..., slice(left, left + logits.shape[2])
+            scores[columns] += logits
+            counts[columns] += 1
         done = following - top  # rows that no further slice reaches
         mean = scores[:, :done] / counts[:, :done]
         labels[top:following] = mean.argmax(0) if threshold is None else mean[0] > threshold
@@ -229,18 +229,19 @@ class SlicedModel(BaseTTAModel):
         for inputs, sample in zip(data['inputs'], data['data_samples']):
             image = inputs.permute(1, 2, 0).cpu().numpy()
             if max(image.shape[:2]) <= self.size:
-                found = self._predict(image)
-                sample.set_data({key: found.get(key) for key in ('pred_instances', 'pred_sem_seg') if key in found})
+                prediction = self._predict(image)
+                names = {'pred_instances', 'pred_sem_seg'}.intersection(prediction.all_keys())
+                sample.set_data({name: prediction.get(name) for name in names})
                 continue
-            found = predict_slices(self.module, self._predict, image, self.size, self.overlap)
-            if isinstance(found, np.ndarray):
-                sample.pred_sem_seg = PixelData(data=torch.from_numpy(found.astype(np.int64))[None])
+            prediction = predict_slices(self.module, self._predict, image, self.size, self.overlap)
+            if isinstance(prediction, np.ndarray):
+                sample.pred_sem_seg = PixelData(data=torch.from_numpy(prediction.astype(np.int64))[None])
                 continue
             sample.pred_instances = InstanceData(
-                bboxes=torch.as_tensor(found.xyxy), scores=torch.as_tensor(found.confidence),
-                labels=torch.as_tensor(found.class_id))
-            if found.mask is not None:
-                sample.pred_instances.masks = [coco_mask.encode(np.asfortranarray(mask)) for mask in found.mask]
+                bboxes=torch.as_tensor(prediction.xyxy), scores=torch.as_tensor(prediction.confidence),
+                labels=torch.as_tensor(prediction.class_id))
+            if prediction.mask is not None:
+                sample.pred_instances.masks = [coco_mask.encode(np.asfortranarray(mask)) for mask in prediction.mask]
         return data['data_samples']
 
     def _predict(self, window: np.ndarray) -> Any:

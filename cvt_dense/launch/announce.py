@@ -5,8 +5,9 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from ..config.settings import type_name, walk
+from ..config.settings import class_names, type_name, walk
 
+AMP = ('AmpOptimWrapper', 'AutocastOptimWrapper')
 PARTS = ('backbone', 'neck', 'decode_head', 'bbox_head')  # of a model, those that are named
 
 
@@ -21,29 +22,27 @@ def announce(runner: Runner, cfg: Config, datasets: dict[str, Any]) -> None:
     nodes = list(walk(cfg.model.to_dict()))
     parts = [type_name(node) for path, node in nodes if path.split('.')[-1] in PARTS and type_name(node)]
     millions = sum(parameter.numel() for parameter in runner.model.parameters()) / 1e6
-    classes = list(map(str, (getattr(next(iter(datasets.values())), 'metainfo', None) or {}).get('classes') or ()))
+    classes = list(map(str, class_names(next(iter(datasets.values()))) or ()))
     images = ', '.join(f'{stage} {len(dataset)} images' for stage, dataset in datasets.items())
-    exported = [node['file'] for _, node in nodes if type_name(node) == 'ExportedModel']  # has its parameters inside
-    loaded = exported or [
-        node['init_cfg'].get('checkpoint') for _, node in nodes if isinstance(node.get('init_cfg'), dict)]
-    precision = 'float32'
-    lines = dict(
-        model=f'{type_name(cfg.model)} with {", ".join(parts)}' + (
-            '' if exported else f', {millions:.2f} million parameters'),
-        data=f'{images}; {len(classes)} classes: {", ".join(classes[:10])}{", ..." if len(classes) > 10 else ""}',
-        weights=cfg.get('load_from') or ', '.join(filter(None, loaded)) or 'random (from scratch)')
+    files = [node['file'] for _, node in nodes if type_name(node) == 'ExportedModel']
+    files += [node['init_cfg'].get('checkpoint') or '' for _, node in nodes if isinstance(node.get('init_cfg'), dict)]
+    wrapper = cfg.get('optim_wrapper') or {}
+    precision = wrapper.get('dtype', 'float16') if type_name(wrapper) in AMP else 'float32'
+    lines = {
+        'model': f'{type_name(cfg.model)} with {", ".join(parts)}, {millions:.2f} million parameters',
+        'data': f'{images}; {len(classes)} classes: {", ".join(classes[:10])}{", ..." if len(classes) > 10 else ""}',
+        'weights': cfg.get('load_from') or ', '.join(filter(None, files)) or 'random (from scratch)'}
     if 'train' in datasets:
-        wrapper, loop, batch = cfg.optim_wrapper, cfg.train_cfg, cfg.train_dataloader.get('batch_size') or 1
-        unit, steps = 'epochs' if loop.get('max_epochs') else 'iters', wrapper.get('accumulative_counts', 1)
-        lines['length'] = f'{loop.get(f"max_{unit}")} {unit}, {runner.world_size * batch * steps} images a step ' + (
-            f'(processes x images x accumulated steps: {runner.world_size} x {batch} x {steps})')
+        loop, batch, steps = cfg.train_cfg, cfg.train_dataloader.get('batch_size') or 1, wrapper.get(
+            'accumulative_counts', 1)
+        length = f'{loop.max_epochs} epochs' if loop.get('max_epochs') else f'{loop.get("max_iters")} iters'
+        lines['length'] = f'{length}, {runner.world_size * batch * steps} images a step (processes x images x ' + (
+            f'accumulated steps: {runner.world_size} x {batch} x {steps})')
         scaling = cfg.get('auto_scale_lr') or {}
         rate = 'that of the checkpoint' if cfg.get('resume') else wrapper.optimizer.get('lr')
-        lines['optimizer'] = f'{type_name(wrapper.optimizer)}, learning rate {rate}' + (
-            f' for {scaling.base_batch_size} images a step' if 'base_batch_size' in scaling else '') + (
+        base = f' for {scaling.base_batch_size} images a step' if 'base_batch_size' in scaling else ''
+        lines['optimizer'] = f'{type_name(wrapper.optimizer)}, learning rate {rate}{base}' + (
             '' if scaling.get('enable') else '; --auto-scale-lr scales it')
-        if type_name(wrapper) in ('AmpOptimWrapper', 'AutocastOptimWrapper'):
-            precision = wrapper.get('dtype', 'float16')
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else 'CPU'
     lines |= {'runs on': f'{runner.world_size} x {device}, {precision}', 'folder': runner.work_dir,
               'log': runner.logger.log_file}

@@ -7,17 +7,8 @@ from typing import Any, Self
 
 from mmengine.config import Config
 
+from ..config import settings
 from ..config.read import check_exists, read_config
-from ..config.settings import (
-    count_class_folders,
-    datasets_of,
-    dicts,
-    is_classifier,
-    set_classes,
-    type_name,
-    use_amp,
-    use_autocast,
-)
 from ..errors import UserError
 
 # The packages of PyTorch are imported where they are needed: a wrong flag is an error before that.
@@ -127,9 +118,9 @@ def read_training(flags: TrainFlags, change: Change | None = None) -> Config:
     """
     cfg = read(flags, flags.resume, change)
     if flags.amp:
-        use_amp(cfg, flags.amp)
-    if (cfg.get('model') or {}).get('num_classes') is None and is_classifier(cfg):
-        count_class_folders(cfg)
+        settings.use_amp(cfg, flags.amp)
+    if (cfg.get('model') or {}).get('num_classes') is None and settings.is_classifier(cfg):
+        settings.count_class_folders(cfg)
     if flags.auto_scale_lr:
         cfg.auto_scale_lr = dict(cfg.get('auto_scale_lr') or {}, enable=True)
     if flags.val_loss:
@@ -137,7 +128,7 @@ def read_training(flags: TrainFlags, change: Change | None = None) -> Config:
     if flags.vis_backend:
         cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer')
         backends = cfg.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
-        if flags.vis_backend not in map(type_name, backends):  # as in the dumped config of a run with the flag
+        if flags.vis_backend not in map(settings.type_name, backends):  # as in the dumped config of a run with the flag
             cfg.visualizer.vis_backends = [*backends, dict(type=flags.vis_backend)]
     return cfg
 
@@ -156,9 +147,9 @@ def apply_test_flags(cfg: Config, flags: TestFlags) -> None:
     whole = is_exported(flags.checkpoint)
     check_test_flags(flags, whole)
     cfg.load_from, cfg.resume = flags.checkpoint, False
-    if is_classifier(cfg):
+    if settings.is_classifier(cfg):
         from ..weights import load_weights_file
-        set_classes(cfg, open_exported(flags.checkpoint, flags.runtime).metadata if whole else
+        settings.set_classes(cfg, open_exported(flags.checkpoint, flags.runtime).metadata if whole else
                     load_weights_file(flags.checkpoint))
     if flags.out:
         save_predictions(cfg, flags.out)
@@ -166,7 +157,7 @@ def apply_test_flags(cfg: Config, flags: TestFlags) -> None:
         from ..deploy.exported import use_exported_model
         use_exported_model(cfg, flags.checkpoint, flags.runtime)
     if flags.amp:
-        use_autocast(cfg, flags.amp)
+        settings.use_autocast(cfg, flags.amp)
     if flags.fuse:
         add_hook(cfg, type='cvt_dense.FuseHook')
     if flags.tta:
@@ -201,7 +192,7 @@ def save_predictions(cfg: Config, folder: str) -> None:
         UserError: the config has no metric that can.
     """
     evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, list) else [cfg.test_evaluator]
-    types = [type_name(evaluator) for evaluator in evaluators]
+    types = [settings.type_name(evaluator) for evaluator in evaluators]
     for evaluator, name in zip(evaluators, types):
         if name in ('CocoMetric', 'FasterCocoMetric'):
             evaluator['outfile_prefix'] = os.path.join(folder, 'predictions')
@@ -220,8 +211,8 @@ def use_tta(cfg: Config) -> None:
     """
     if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
         raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline.')
-    if any(node.get('out_channels') == 1 for node in dicts(cfg.model.get('decode_head'))):
+    if any(node.get('out_channels') == 1 for node in settings.dicts(cfg.model.get('decode_head'))):
         raise UserError('--tta: MMSegmentation would apply the sigmoid of decode_head.out_channels=1 twice. Test '
                         'without --tta, or train two classes with softmax (without out_channels).')
-    for dataset in datasets_of(cfg, 'test'):
+    for dataset in settings.datasets_of(cfg, 'test'):
         dataset['pipeline'] = cfg.tta_pipeline

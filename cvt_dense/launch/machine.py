@@ -1,6 +1,5 @@
 """Adapt a config to this machine and its processes. These changes are not saved."""
 import os
-import time
 
 import torch
 from mmengine.config import Config
@@ -33,31 +32,11 @@ def adapt_to_machine(cfg: Config, launcher: str) -> None:
         for key in ('dtype', 'loss_scale', 'use_fsdp'):
             wrapper.pop(key, None)
         print_log('No GPU: running in float32 instead of mixed precision.', logger='current', level=30)
-    if not gpu and any(node.get('dtype') in ('bfloat16', 'bf16') for node in dicts([wrapper, cfg.model])):
-        warn_of_slow_bfloat16()
     optimizer = wrapper.get('optimizer') or {}
     if launcher == 'none' and type_name(optimizer) == 'ZeroRedundancyOptimizer':
         optimizer.type = optimizer.pop('optimizer_type')  # one process: no others to share the state with
     if launcher != 'none' and not gpu:
         adapt_to_gloo(cfg)
-
-
-def warn_of_slow_bfloat16() -> None:
-    """Let the log say so where this CPU multiplies matrices more slowly in bfloat16 than in float32."""
-    lower, full = (_product_speed(dtype) for dtype in (torch.bfloat16, torch.float32))
-    if lower < full:
-        print_log(f'bfloat16: this CPU multiplies matrices at {lower:.0f} GFLOP/s in bfloat16 and {full:.0f} in '
-                  'float32. Without mixed precision the run is faster.', logger='current', level=30)
-
-
-def _product_speed(dtype: torch.dtype, side: int = 1024) -> float:
-    """Return the GFLOP/s of a product of two square matrices on this CPU, the best of five."""
-    matrix, seconds = torch.rand(side, side).to(dtype), []
-    for _ in range(5):
-        start = time.perf_counter()
-        matrix @ matrix
-        seconds.append(time.perf_counter() - start)
-    return 2e-9 * side**3 / min(seconds)
 
 
 def adapt_to_gloo(cfg: Config) -> None:

@@ -20,9 +20,9 @@ _locks: dict[Path, FileLock] = {}  # by folder; held until this process ends
 
 def traces_of_training(folder: str | Path) -> list[str]:
     """Return the names of checkpoints and curves in ``folder``; a run that ended before its first log line has none."""
-    found = [path for pattern in CHECKPOINTS for path in sorted(Path(folder).glob(pattern))]
-    found += [path for path in sorted(Path(folder).glob('*/vis_data/scalars.json')) if path.stat().st_size]
-    return [str(path.relative_to(folder)) for path in found]
+    traces = [path for pattern in CHECKPOINTS for path in sorted(Path(folder).glob(pattern))]
+    traces += [path for path in sorted(Path(folder).glob('*/vis_data/scalars.json')) if path.stat().st_size]
+    return [str(path.relative_to(folder)) for path in traces]
 
 
 def test_folder(cfg: Config, flags: TestFlags) -> str:
@@ -42,9 +42,9 @@ def check_work_dir(cfg: Config, flags: TrainFlags) -> None:
     Raises:
         UserError: the folder holds another run.
     """
-    found = traces_of_training(cfg.work_dir)
-    if found and not (flags.overwrite or flags.resume or cfg.get('resume') or _has_begun()):
-        raise UserError(f'{cfg.work_dir!r} holds another run ({", ".join(found[:3])}), with which this one would be '
+    traces = traces_of_training(cfg.work_dir)
+    if traces and not (flags.overwrite or flags.resume or cfg.get('resume') or _has_begun()):
+        raise UserError(f'{cfg.work_dir!r} holds another run ({", ".join(traces[:3])}), with which this one would be '
                         'mixed. Continue that run with --resume, choose another folder with --work-dir, or move that '
                         'run aside with --overwrite.')
 
@@ -79,14 +79,14 @@ def resume_from(cfg: Config, checkpoint: str | None) -> None:
     A process that torchrun has started again after a crash (``--max-restarts``) always continues from the work dir.
     Where that holds no checkpoint yet, the run starts from its beginning, and the log reports it.
     """
-    found = None if checkpoint == 'auto' else checkpoint
+    path = None if checkpoint == 'auto' else checkpoint
     if checkpoint == 'auto' or _restarts():
         from ..engine.checkpoint import find_checkpoint  # imports PyTorch
-        found = find_checkpoint(cfg.work_dir) or found
-        if found is None:
+        path = find_checkpoint(cfg.work_dir) or path
+        if path is None:
             print_log(f'{cfg.work_dir!r} holds no complete checkpoint: training from the beginning.', logger='current')
-    if found is not None:
-        cfg.resume, cfg.load_from = True, found
+    if path is not None:
+        cfg.resume, cfg.load_from = True, path
 
 
 def _restarts() -> int:

@@ -293,13 +293,8 @@ class Block(nn.Module):
         layer_scale_init_value: start value of a learned factor of each channel of both branches; None: no factor.
     """
 
-    def __init__(self,
-                 embed_dims: int,
-                 attn: nn.Module,
-                 mlp_ratio: float = 4.,
-                 drop_rate: float = 0.,
-                 drop_path_rate: float = 0.,
-                 act_layer: Callable[[], nn.Module] = QuickGELU,
+    def __init__(self, embed_dims: int, attn: nn.Module, mlp_ratio: float = 4., drop_rate: float = 0.,
+                 drop_path_rate: float = 0., act_layer: Callable[[], nn.Module] = QuickGELU,
                  layer_scale_init_value: float | None = None):
         super().__init__()
         self.norm1 = LayerNorm(embed_dims)

@@ -23,10 +23,10 @@ class AutocastMixin:
         """Run the base class's ``forward`` under autocast."""
         with torch.autocast(next(self.parameters()).device.type, self.autocast_dtype):
             outputs = super().forward(*args, **kwargs)
-        for sample in outputs if isinstance(outputs, list) else ():
-            found = getattr(sample, 'pred_instances', {})
-            for name in [key for key, value in found.items() if getattr(value, 'dtype', None) == self.autocast_dtype]:
-                found[name] = found[name].float()
+        if isinstance(outputs, list):
+            for instances in (getattr(sample, 'pred_instances', {}) for sample in outputs):
+                for name, value in list(instances.items()):
+                    instances[name] = to_float32(value)
         return outputs
 
 

@@ -317,10 +317,10 @@ class CvT(StrictLoading, BaseModule):
             (layer, number of layers); the first layer is 0.
         """
         num_layers = sum(self.depths) + 2
-        found = re.match(re.escape(prefix) + r'stage(\d+)\.(?:blocks\.(\d+)\.)?', param_name)
-        if not found:
+        match = re.match(re.escape(prefix) + r'stage(\d+)\.(?:blocks\.(\d+)\.)?', param_name)
+        if not match:
             return num_layers - 1, num_layers
-        stage, block = int(found[1]), found[2]
+        stage, block = int(match[1]), match[2]
         if stage == 0 and block is None:
             return 0, num_layers
         return sum(self.depths[:stage]) + 1 + int(block or 0), num_layers
@@ -390,11 +390,8 @@ def to_map(tokens: Tensor, hw_shape: Shape) -> Tensor:
 # -- options -----------------------------------------------------------------------------------------
 
 
-def resolve_stages(arch: str | Mapping[str, Any],
-                   with_cls_token: bool | None,
-                   with_dist_token: bool,
-                   drop_path_rate: float | Sequence[float] | None,
-                   **options: Any) -> list[StageOptions]:
+def resolve_stages(arch: str | Mapping[str, Any], with_cls_token: bool | None, with_dist_token: bool,
+                   drop_path_rate: float | Sequence[float] | None, **options: Any) -> list[StageOptions]:
     """Return the options of each stage.
 
     Args:

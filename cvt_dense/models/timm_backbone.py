@@ -13,7 +13,7 @@ from timm.models import group_parameters
 from torch import Tensor, nn
 
 from ..registry import MODELS
-from ..weights import Normalisation, StateDict, check, load_weights_file, select_weights
+from ..weights import Normalisation, StateDict, compare, load_weights_file, select_weights
 from .attention import keep_statistics
 
 OUTPUTS = dict(featmap=dict(features_only=True), pooled=dict(num_classes=0))  # timm's arguments for each out_type
@@ -57,15 +57,9 @@ class TimmBackbone(BaseModule):
         Input (B, in_channels, H, W). Always returns a tuple; maps are NCHW and contiguous.
     """
 
-    def __init__(self,
-                 model_name: str,
-                 out_indices: Sequence[int] | None = None,
-                 out_type: str = 'featmap',
-                 in_channels: int = 3,
-                 norm_eval: bool = False,
-                 level_norms: bool = False,
-                 init_cfg: dict[str, Any] | None = None,
-                 **timm_args: Any):
+    def __init__(self, model_name: str, out_indices: Sequence[int] | None = None, out_type: str = 'featmap',
+                 in_channels: int = 3, norm_eval: bool = False, level_norms: bool = False,
+                 init_cfg: dict[str, Any] | None = None, **timm_args: Any):
         super().__init__(init_cfg)
         self.model_name = model_name
         self.in_channels = in_channels
@@ -88,8 +82,9 @@ class TimmBackbone(BaseModule):
         for module in self.network.modules():
             if isinstance(module, PatchEmbed) and not module.strict_img_size:
                 module.dynamic_img_pad = True  # Swin has no argument for it
-        for i, channels in enumerate(self.out_channels if level_norms else ()):
-            self.add_module(f'norm{i}', LayerNorm2d(channels, eps=1e-5))  # as CvT's own
+        if level_norms:
+            for i, channels in enumerate(self.out_channels):
+                self.add_module(f'norm{i}', LayerNorm2d(channels, eps=1e-5))  # as CvT's own
         self.train()
 
     def _bare(self) -> nn.Module:
@@ -172,14 +167,14 @@ class TimmBackbone(BaseModule):
         """Return the tensors that ``init_cfg`` names under the names of this network's."""
         source = self.init_cfg['checkpoint']
         if source == PUBLISHED:
-            given = timm.create_model(self.model_name, pretrained=True, **self._timm_args).state_dict()
+            tensors = timm.create_model(self.model_name, pretrained=True, **self._timm_args).state_dict()
         else:
-            given = select_weights(load_weights_file(source, rename=False), source=source)
-        own = self.network.state_dict()
-        names = {_key(name): name for name in own}
-        given = {names.get(_key(name), name): value for name, value in given.items()}
-        check(own, given, source, unused=given)
-        return {name: given[name] for name in own}
+            tensors = select_weights(load_weights_file(source, rename=False), source=source)
+        wanted = self.network.state_dict()
+        names = {_key(name): name for name in wanted}
+        tensors = {names.get(_key(name), name): value for name, value in tensors.items()}
+        compare(wanted, tensors, source, unused=tensors)
+        return {name: tensors[name] for name in wanted}
 
 
 def _key(name: str) -> str:

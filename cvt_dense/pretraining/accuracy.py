@@ -44,12 +44,8 @@ class Accuracy(BaseMetric):
 
     default_prefix = 'accuracy'
 
-    def __init__(self,
-                 topk: Sequence[int] = (1, 5),
-                 valid_classes: Sequence[int] | str | None = None,
-                 real_labels: str | None = None,
-                 collect_device: str = 'cpu',
-                 prefix: str | None = None):
+    def __init__(self, topk: Sequence[int] = (1, 5), valid_classes: Sequence[int] | str | None = None,
+                 real_labels: str | None = None, collect_device: str = 'cpu', prefix: str | None = None):
         super().__init__(collect_device, prefix)
         self.topk = tuple(topk)
         if isinstance(valid_classes, str):

@@ -37,11 +37,8 @@ class ImageClassifier(StrictLoading, BaseModel):
 
     task = 'classification'
 
-    def __init__(self,
-                 backbone: dict[str, Any] | nn.Module,
-                 num_classes: int = 1000,
-                 data_preprocessor: dict[str, Any] | None = None,
-                 distillation: dict[str, Any] | None = None,
+    def __init__(self, backbone: dict[str, Any] | nn.Module, num_classes: int = 1000,
+                 data_preprocessor: dict[str, Any] | None = None, distillation: dict[str, Any] | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         data_preprocessor = dict(data_preprocessor or dict(type='cvt_dense.ClassificationPreprocessor'))
         if type_name(data_preprocessor) == 'ClassificationPreprocessor':
@@ -59,10 +56,7 @@ class ImageClassifier(StrictLoading, BaseModel):
         self.head = init_linear(nn.Linear(self.backbone.out_channels[-1], num_classes))
         self.head_dist = init_linear(nn.Linear(self.backbone.out_channels[-1], num_classes)) if token else None
 
-    def forward(self,
-                inputs: Tensor,
-                labels: Tensor | None = None,
-                paths: Sequence[str] | None = None,
+    def forward(self, inputs: Tensor, labels: Tensor | None = None, paths: Sequence[str] | None = None,
                 mode: str = 'tensor') -> Tensor | dict[str, Tensor] | list[dict[str, Any]]:
         """Run one batch.
 

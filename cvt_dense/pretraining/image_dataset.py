@@ -54,17 +54,9 @@ class ImageDataset(BaseDataset):
         ``path<tab>reason`` for each image that could not be read, mostly ''.
     """
 
-    def __init__(self,
-                 data_root: str = '',
-                 split: str = '',
-                 ann_file: str = '',
-                 metainfo: dict[str, Any] | None = None,
-                 transform: dict[str, Any] = dict(input_size=224),
-                 num_classes: int | None = None,
-                 labels: bool = True,
-                 backend_args: dict[str, Any] | None = None,
-                 max_refetch: int = 10,
-                 **kwargs: Any):
+    def __init__(self, data_root: str = '', split: str = '', ann_file: str = '', metainfo: dict[str, Any] | None = None,
+                 transform: dict[str, Any] = dict(input_size=224), num_classes: int | None = None, labels: bool = True,
+                 backend_args: dict[str, Any] | None = None, max_refetch: int = 10, **kwargs: Any):
         classes = read_classes((metainfo or {}).get('classes'))
         metainfo = dict(metainfo or {}, classes=classes) if classes else metainfo
         self.num_classes = num_classes
@@ -102,7 +94,8 @@ class ImageDataset(BaseDataset):
 
     def __getitem__(self, idx: int) -> dict[str, Any]:
         unreadable: list[str] = []
-        for _ in range(1 if self.test_mode else self.max_refetch + 1):
+        attempts = 1 if self.test_mode else self.max_refetch + 1
+        for _ in range(attempts):
             info = self.get_data_info(idx)
             try:
                 image, label = self._load(info), info['label']

@@ -74,13 +74,12 @@ def list_images(root: str, classes: Sequence[str] | None = None,
     for name, image in _images_in_tars(tars):
         by_class[name if labelled else ''].append(image)
     others: Counter[str] = Counter()  # files that are no images, by their suffix
-    for name in () if tars else _folders(root) if labelled else ('', ):
-        images = by_class[name]  # stays empty where a folder has none, which is an error below
-        for path in files_below(os.path.join(root, name)):
-            if is_image(path):
-                images.append(dict(img_path=path))
-            else:
-                others[os.path.splitext(path)[1].lower()] += 1
+    if not tars:
+        folders = _folders(root) if labelled else ['']
+        for name in folders:
+            paths = list(files_below(os.path.join(root, name)))
+            by_class[name] = [dict(img_path=path) for path in paths if is_image(path)]  # none is an error below
+            others.update(os.path.splitext(path)[1].lower() for path in paths if not is_image(path))
     if others:
         print_log(f'{root!r}: {others.total()} files without the suffix of an image were left out: '
                   f'{", ".join(f"{n} *{suffix}" for suffix, n in others.most_common(5))}.', logger='current')
@@ -90,8 +89,7 @@ def list_images(root: str, classes: Sequence[str] | None = None,
     empty = [name for name in by_class if not by_class[name]]
     if empty:
         raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {_join(empty)}. Remove or fill them.')
-    found = _class_names(by_class)
-    names = list(classes or found) if labelled else ['']
+    names = list(classes or _class_names(by_class)) if labelled else ['']
     numbers: dict[str | int, int] = {key: number for number, name in enumerate(names) for key in (name, number)}
     unknown = sorted(by_class.keys() - numbers)
     if unknown:
@@ -158,13 +156,13 @@ def _tar_files(root: str) -> list[str]:
     return [os.path.join(root, name) for name in names if name.endswith('.tar') and not name.startswith('.')]
 
 
-def _class_names(found: Iterable[str | int]) -> list[str]:
+def _class_names(classes: Iterable[str | int]) -> list[str]:
     """Return the names of classes by number; classes that have only a number are named by it."""
-    numbers = {name for name in found if isinstance(name, int)}
-    if numbers and not numbers >= set(found):
+    numbers = {name for name in classes if isinstance(name, int)}
+    if numbers and not numbers >= set(classes):
         raise ValueError('Some images in tar files have a class number in KEY.cls or KEY.json, others have none: write '
                          'a KEY.cls for every KEY.jpg, or for none.')
-    return [str(number) for number in range(max(numbers) + 1)] if numbers else sorted(map(str, found))
+    return [str(number) for number in range(max(numbers) + 1)] if numbers else sorted(map(str, classes))
 
 
 def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
@@ -177,7 +175,7 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
             image.
     """
     for path in paths:
-        found: dict[str, tuple[str, Image]] = {}
+        images: dict[str, tuple[str, Image]] = {}
         numbers: dict[str, int] = {}  # from KEY.cls, by path without the suffix
         described: dict[str, tarfile.TarInfo] = {}  # each KEY.json, likewise
         try:
@@ -194,21 +192,21 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
                     if is_image(inside) and not member.isreg():
                         raise ValueError(f'{inside!r} is a link inside it: pack again by tar --dereference.')
                     if is_image(inside):
-                        found[stem + suffix] = os.path.basename(os.path.dirname(stem)), dict(
+                        images[stem + suffix] = os.path.basename(os.path.dirname(stem)), dict(
                             img_path=path, name=os.path.join(path, inside), offset=member.offset_data, size=member.size)
                 _check_end(path, tar.offset)
-                keys = {os.path.splitext(place)[0] for place in found}
+                keys = {os.path.splitext(name)[0] for name in images}
                 alone = sorted(numbers.keys() - keys)
                 if alone:
                     raise ValueError(f'{len(alone)} KEY.cls have no image of that KEY, such as KEY.jpg: {_join(alone)}')
                 for key in sorted(keys & described.keys() - numbers.keys()):
                     content = json.load(tar.extractfile(described[key]))
-                    label = content.get('label') if isinstance(content, dict) else None
-                    numbers |= {key: label} if isinstance(label, int) else {}
+                    if isinstance(content, dict) and isinstance(content.get('label'), int):
+                        numbers[key] = content['label']
         except (tarfile.TarError, ValueError) as error:
             raise ValueError(f'{path!r} cannot be read as a complete, uncompressed tar file: {error}') from error
-        for place, (name, image) in found.items():
-            yield numbers.get(os.path.splitext(place)[0], name), image
+        for path_inside, (folder, image) in images.items():
+            yield numbers.get(os.path.splitext(path_inside)[0], folder), image
 
 
 def _check_end(path: str, offset: int) -> None:

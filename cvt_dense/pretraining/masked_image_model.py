@@ -38,10 +38,7 @@ class MaskedImageModel(StrictLoading, BaseModel):
 
     task = 'masked images'
 
-    def __init__(self,
-                 backbone: dict[str, Any],
-                 mask_ratio: float = 0.6,
-                 mask_unit: int = 32,
+    def __init__(self, backbone: dict[str, Any], mask_ratio: float = 0.6, mask_unit: int = 32,
                  data_preprocessor: dict[str, Any] | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         super().__init__(dict(data_preprocessor or dict(type='cvt_dense.ClassificationPreprocessor')), init_cfg)
@@ -56,10 +53,7 @@ class MaskedImageModel(StrictLoading, BaseModel):
         nn.init.trunc_normal_(self.mask_token, std=0.02)
         self.decoder = nn.Conv2d(self.backbone.out_channels[-1], self.stride**2 * self.backbone.in_channels, 1)
 
-    def forward(self,
-                inputs: Tensor,
-                labels: Tensor | None = None,
-                paths: Sequence[str] | None = None,
+    def forward(self, inputs: Tensor, labels: Tensor | None = None, paths: Sequence[str] | None = None,
                 mode: str = 'tensor') -> Tensor | dict[str, Tensor] | list[dict[str, Any]]:
         """Run one batch.
 
@@ -80,8 +74,8 @@ class MaskedImageModel(StrictLoading, BaseModel):
         hidden = self._pixels(mask)
         if mode == 'loss':
             return dict(loss=masked_l1(reconstruction, inputs, hidden))
-        return [dict(hidden=one[0], reconstruction=image, loss=masked_l1(image[None], target[None], one[None]))
-                for one, image, target in zip(hidden, reconstruction, inputs)]
+        return [dict(hidden=pixels[0], reconstruction=image, loss=masked_l1(image[None], target[None], pixels[None]))
+                for pixels, image, target in zip(hidden, reconstruction, inputs)]
 
     def draw(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draw which squares are hidden, bool (B, H / mask_unit, W / mask_unit), equally many in each image."""

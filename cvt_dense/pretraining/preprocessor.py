@@ -33,15 +33,10 @@ class ClassificationPreprocessor(BaseDataPreprocessor):
             ``ProgressiveSizeHook`` changes it from epoch to epoch.
     """
 
-    def __init__(self,
-                 mean: Sequence[float] = (123.675, 116.28, 103.53),
-                 std: Sequence[float] = (58.395, 57.12, 57.375),
-                 num_classes: int = 1000,
-                 random_erasing: dict[str, Any] | None = None,
-                 mixup: dict[str, Any] | None = None,
-                 label_smoothing: float = 0.,
-                 non_blocking: bool = True,
-                 image_size: int | None = None):
+    def __init__(self, mean: Sequence[float] = (123.675, 116.28, 103.53),
+                 std: Sequence[float] = (58.395, 57.12, 57.375), num_classes: int = 1000,
+                 random_erasing: dict[str, Any] | None = None, mixup: dict[str, Any] | None = None,
+                 label_smoothing: float = 0., non_blocking: bool = True, image_size: int | None = None):
         super().__init__(non_blocking)
         self.num_classes = num_classes
         self.image_size = image_size

@@ -8,7 +8,7 @@ from mmengine.config import Config
 from torch import Tensor, nn
 
 from ..registry import MODELS
-from ..weights import StateDict, check, classes_of, load_weights_file, select_weights
+from ..weights import StateDict, classes_of, compare, load_weights_file, select_weights
 
 PUBLISHED = 'timm'  # of checkpoint: the weights that timm publishes for model_name
 
@@ -60,7 +60,7 @@ class Teacher(nn.Module):
 
 
 def _load(network: nn.Module, tensors: StateDict, source: str) -> None:
-    check(network.state_dict(), tensors, source)
+    compare(network.state_dict(), tensors, source)
     network.load_state_dict(tensors)
 
 

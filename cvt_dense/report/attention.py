@@ -81,7 +81,7 @@ class AttentionRecord:
 
 
 @contextmanager
-def record_attention(model: nn.Module, blocks: Sequence[str] | None = None, queries: Sequence[Query] = (256, )
+def record_attention(model: nn.Module, blocks: Sequence[str] = (), queries: Sequence[Query] = (256, )
                      ) -> Iterator[dict[str, AttentionRecord]]:
     """Record the softmax weights of chosen queries in every forward pass while the ``with`` lasts.
 
@@ -122,7 +122,7 @@ def record_attention(model: nn.Module, blocks: Sequence[str] | None = None, quer
 
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance('force_eager'))
-        for block in recordable if blocks is None else blocks:
+        for block in blocks or recordable:
             attention = recordable[block]
             hooks = {attention.proj_q: keep('q'), attention.proj_k: keep('k'), attention: finish(block)}
             if attention.conv_proj_k is not None:

@@ -1,9 +1,8 @@
-"""Report the data and schedules of a training: augmented samples, statistics, learning rates, suspect annotations."""
+"""Report the data of a training: augmented samples, statistics, suspect annotations."""
 import hashlib
 import io
 import itertools
 import os
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -23,7 +22,7 @@ from tqdm import tqdm
 
 from ..inference.palette import choose_palette
 from ..pretraining.listing import image_name, open_file
-from .collect import annotate, load_image, name_unreadable, overlay, picture, read_infos, to_rle
+from .collect import annotate, load_image, name_unreadable, picture, read_infos, run_lengths
 from .page import Cell, Report, side_by_side
 
 SMALL = 16  # side in pixels below which an object has at most 4 x 4 cells of the finest map
@@ -40,7 +39,6 @@ class SamplesHook(Hook):
     Attributes:
         samples: one dict per sample with ``input``, the picture that the network gets, and ``sample``, a data sample of
             mmdet or mmseg, or ``label`` and ``path`` of a classifier.
-        curves: see :func:`schedule`.
     """
 
     priority = 'LOWEST'
@@ -51,7 +49,6 @@ class SamplesHook(Hook):
     def __init__(self, number: int):
         self.number = number
         self.samples: list[dict[str, Any]] = []
-        self.curves: list[dict[str, Any]] = []
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         later = getattr(runner.train_loop, 'dataloader_iterator', None)  # of a training without epochs
@@ -60,12 +57,11 @@ class SamplesHook(Hook):
             data = preprocessor(batch, training=True)
             for i, image in enumerate(data['inputs']):
                 parts = dict(sample='data_samples', label='labels', path='paths')
-                given = {key: data[name][i] for key, name in parts.items() if name in data}
-                self.samples.append(dict(given, input=restore(image, preprocessor)))
+                entries = {key: data[name][i] for key, name in parts.items() if name in data}
+                self.samples.append(dict(entries, input=restore(image, preprocessor)))
             if len(self.samples) >= self.number:
                 break
         del self.samples[self.number:]
-        self.curves = schedule(runner)
         raise self.Finished
 
 
@@ -77,33 +73,6 @@ def restore(image: torch.Tensor, preprocessor: Any) -> Image.Image:
         image = (image - image.min()) / (image.max() - image.min()).clamp(min=1e-6) * 255
     pixels = image.clamp(0, 255).byte().permute(1, 2, 0).cpu().numpy()
     return Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]).convert('RGB')
-
-
-def schedule(runner: Runner) -> list[dict[str, Any]]:
-    """Return the learning rate of every group of parameters that differs, over the whole run.
-
-    The run's own schedulers are stepped without training, so the run cannot go on afterwards.
-
-    Returns:
-        One dict per group with ``parameters`` (number of tensors), ``name`` of the first one, ``group`` (the
-        optimizer's own dict), and ``lr`` (a list with one value per iteration).
-    """
-    names = {id(parameter): name for name, parameter in runner.model.named_parameters()}
-    curves: dict[tuple, dict[str, Any]] = {}
-    for group in runner.optim_wrapper.optimizer.param_groups:
-        curve = curves.setdefault((group['lr'], group['weight_decay']), dict(
-            group=group, parameters=0, name=names.get(id(group['params'][0]), ''), lr=[]))
-        curve['parameters'] += len(group['params'])
-    epoch = len(runner.train_dataloader) if runner.train_loop.max_epochs else runner.max_iters
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # no optimizer step comes before these
-        for iteration in range(1, runner.max_iters + 1):
-            for curve in curves.values():
-                curve['lr'].append(curve['group']['lr'])
-            for scheduler in runner.param_schedulers:
-                if not scheduler.by_epoch or iteration % epoch == 0:
-                    scheduler.step()
-    return list(curves.values())
 
 
 def add_samples(report: Report, samples: Sequence[dict[str, Any]], data_set: Any) -> None:
@@ -135,30 +104,15 @@ def add_samples(report: Report, samples: Sequence[dict[str, Any]], data_set: Any
 
 def _draw(image: Image.Image, sample: Any, classes: Sequence[str], palette: Sequence[Any]) -> Image.Image:
     if 'gt_sem_seg' in sample:
-        return overlay(image, sample.gt_sem_seg.data[0].cpu().numpy(), palette)
+        return annotate(image, sample.gt_sem_seg.data[0].cpu().numpy(), palette)
     boxes = sample.gt_instances.bboxes
     boxes, masks = getattr(boxes, 'tensor', boxes).cpu().numpy(), None
     if 'masks' in sample.gt_instances and len(boxes):
         inside = np.asarray(sample.gt_instances.masks.to_ndarray(), bool)
         masks = np.zeros((len(inside), image.height, image.width), bool)
         masks[:, :inside.shape[1], :inside.shape[2]] = inside
-    return annotate(image, boxes, sample.gt_instances.labels.cpu().numpy(), classes, palette, masks=masks)
-
-
-def add_schedule(report: Report, curves: Sequence[dict[str, Any]]) -> None:
-    """Add the learning rates over the run, which :func:`schedule` has returned, to a report."""
-    report.add_section('Learning rate', 'The curves of every group of parameters that differs. Nothing was trained.')
-    figure = Figure((6, 3))
-    axes = figure.subplots()
-    for curve in curves:
-        axes.plot(curve['lr'], label=curve['name'])
-    axes.set(xlabel='iteration', ylabel='learning rate')
-    if len(curves) <= 12:
-        axes.legend(fontsize=7)
-    report.add_figure(figure)
-    report.add_table(['first parameter', 'tensors', 'weight decay', 'first learning rate', 'highest', 'last'], [
-        [curve['name'], curve['parameters'], f'{curve["group"]["weight_decay"]:g}',
-         *(f'{rate:.4g}' for rate in (curve['lr'][0], max(curve['lr']), curve['lr'][-1]))] for curve in curves])
+    objects = sv.Detections(boxes.reshape(-1, 4), mask=masks, class_id=sample.gt_instances.labels.cpu().numpy())
+    return annotate(image, objects, palette, classes)
 
 
 def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[str, Any]], classes: Sequence[str],
@@ -176,22 +130,22 @@ def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[st
     for info in tqdm(infos, desc=f'objects of {split}', unit=' images', leave=False, disable=None):
         width, height = info['width'], info['height']
         factor = min(max(scale) / max(width, height), min(scale) / min(width, height)) if scale else 1.
-        boxes = np.array([one['bbox'] for one in info['instances']], float).reshape(-1, 4)
-        labels = np.array([one['bbox_label'] for one in info['instances']], int)
+        boxes = np.array([instance['bbox'] for instance in info['instances']], float).reshape(-1, 4)
+        labels = np.array([instance['bbox_label'] for instance in info['instances']], int)
         number = report.add_image(info['img_path'], partial(_draw_objects, info, boxes, labels, classes, palette))
         sizes = boxes[:, 2:] - boxes[:, :2]
         objects += zip(labels, factor * np.sqrt(np.clip(sizes, 0, None).prod(1)), itertools.repeat(number))
         overlaps = np.triu(sv.box_iou_batch(boxes, boxes), 1) > 0.9 if len(boxes) else np.zeros((0, 0), bool)
         same = labels[:, None] == labels
-        for kind, found in {
+        for kind, suspicious in {
                 'no object': not len(boxes),
                 'a box without area': (sizes <= 0).any(),
                 'a box that leaves the image': (boxes < -1).any() or (boxes[:, 2:] > [width + 1, height + 1]).any(),
                 'a mask that does not fill its box (IoU below 0.7)': not all(
-                    _fills(one, height, width) for one in info['instances']),
+                    _fills(instance, height, width) for instance in info['instances']),
                 'one object drawn as two of its class (IoU above 0.9)': (overlaps & same).any(),
                 'one object drawn as two classes (IoU above 0.9)': (overlaps & ~same).any()}.items():
-            suspects[kind] += [number] * bool(found)
+            suspects[kind] += [number] * bool(suspicious)
     labels, sides, numbers = np.array(objects, float).reshape(-1, 3).T
     rows = []
     for k, name in enumerate(classes):
@@ -208,22 +162,22 @@ def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[st
     axes.hist(sides, bins=40)
     axes.axvline(SMALL, color='red')
     report.add_figure(figure, f'Sides of the objects after resizing in pixels (red: {SMALL}).')
-    report.add_table(['images with', 'number'], [[kind, Cell(len(found), found)] for kind, found in suspects.items()])
+    report.add_table(['images with', 'number'], [
+        [kind, Cell(len(images), images)] for kind, images in suspects.items()])
     return {classes[int(k)] for k in labels}
 
 
 def _fills(instance: dict[str, Any], height: int, width: int) -> bool:
     """Return whether an object's mask, if it has one, reaches its box's sides."""
-    mask = to_rle(instance.get('mask'), height, width)
-    if mask is None:
+    if not instance.get('mask'):
         return True
-    left, top, right, bottom = mask_utils.toBbox(mask)
-    return sv.box_iou_batch(np.array([instance['bbox']]), np.array([[left, top, left + right, top + bottom]])) >= 0.7
+    box = mask_utils.toBbox(run_lengths(instance['mask'], height, width))
+    return sv.box_iou_batch(np.array([instance['bbox']]), sv.xywh_to_xyxy(box[None])) >= 0.7
 
 
 def _draw_objects(info: dict[str, Any], boxes: np.ndarray, labels: np.ndarray, classes: Sequence[str],
                   palette: Sequence[Any]) -> Image.Image:
-    return annotate(picture(info), boxes, labels, classes, palette)
+    return annotate(picture(info), sv.Detections(boxes, class_id=labels), palette, classes)
 
 
 def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, Any]], classes: Sequence[str],
@@ -243,7 +197,7 @@ def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, A
 
     def draw(info: dict[str, Any]) -> Image.Image:
         image = picture(info)
-        return side_by_side(image, overlay(image, load(dict(info, seg_fields=[]))['gt_seg_map'], palette))
+        return side_by_side(image, annotate(image, load(dict(info, seg_fields=[]))['gt_seg_map'], palette))
 
     for info in tqdm(infos, desc=f'label maps of {split}', unit=' images', leave=False, disable=None):
         number = report.add_image(info['img_path'], partial(draw, info))
@@ -300,21 +254,21 @@ def add_duplicates(report: Report, splits: dict[str, Sequence[dict[str, Any]]]) 
     with ThreadPool(min(os.cpu_count() or 1, 8)) as pool:
         hashes = list(tqdm(pool.imap(_fingerprint, [info for _, info in scanned]), desc='duplicates',
                            total=len(scanned), unit=' images', leave=False, disable=None))
-    unreadable = [image_name(info) for (_, info), found in zip(scanned, hashes) if found is None]
-    found = [(*entry, *pair) for entry, pair in zip(scanned, hashes) if pair is not None]
+    unreadable = [image_name(info) for (_, info), hashed in zip(scanned, hashes) if hashed is None]
+    hashed = [(*entry, *pair) for entry, pair in zip(scanned, hashes) if pair is not None]
     name_unreadable(report, unreadable)
-    report.add_section('Duplicates', f'Pairs among the first {len(found)} images: the same file, or a perceptual hash '
+    report.add_section('Duplicates', f'Pairs among the first {len(hashed)} images: the same file, or a perceptual hash '
                        f'that differs in at most {NEAR} of 64 bits.')
     pairs: dict[str, list[int]] = defaultdict(list)
-    bits = np.array([bits for *_, bits in found], np.uint64)
-    for i, (split, info, digest, _) in enumerate(found):
+    bits = np.array([bits for *_, bits in hashed], np.uint64)
+    for i, (split, info, digest, _) in enumerate(hashed):
         for j in i + 1 + np.flatnonzero(np.bitwise_count(bits[i + 1:] ^ bits[i]) <= NEAR):
-            other_split, other, other_digest, _ = found[j]
+            other_split, other, other_digest, _ = hashed[j]
             kind = ('the same file, ' if digest == other_digest else 'nearly the same, ') + (
                 f'within {split}' if split == other_split else f'between {split} and {other_split}')
             pairs[kind].append(report.add_image(image_name(info), partial(_draw_pair, info, other),
                                                 f'left; right: {image_name(other)}'))
-    report.add_table(['pairs', 'number'], [[kind, Cell(len(found), found)] for kind, found in pairs.items()]
+    report.add_table(['pairs', 'number'], [[kind, Cell(len(images), images)] for kind, images in pairs.items()]
                      or [['none', 0]])
     return unreadable
 

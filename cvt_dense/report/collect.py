@@ -17,11 +17,13 @@ from pycocotools.coco import COCO
 from ..engine.samplers import leaves
 from ..errors import UserError
 from ..images import open_image
-from ..inference.palette import choose_palette, find_font
+from ..inference.palette import choose_palette
+from ..models.task import task_of
 from ..pretraining.listing import image_name, open_file
 from . import classification, detection, segmentation
 from .label_quality import of_label_map
 from .page import SIDE, Report, side_by_side
+from .pictures import draw_labels, scale_labels
 
 
 def read_infos(data_set: Any) -> list[dict[str, Any]]:
@@ -43,10 +45,10 @@ def _read_leaf(data_set: Any) -> list[dict[str, Any]]:
             objects = COCO(data_set.ann_file).imgToAnns
         for info in infos:
             info['instances'] = [
-                dict(bbox=[x, y, x + width, y + height], bbox_label=data_set.cat2label[one['category_id']],
-                     ignore_flag=one.get('iscrowd', 0), mask=one.get('segmentation'), area=one['area'])
-                for one in objects[info['img_id']] if one['category_id'] in data_set.cat2label
-                for x, y, width, height in [one['bbox']]]
+                dict(bbox=[x, y, x + width, y + height], bbox_label=data_set.cat2label[instance['category_id']],
+                     ignore_flag=instance.get('iscrowd', 0), mask=instance.get('segmentation'), area=instance['area'])
+                for instance in objects[info['img_id']] if instance['category_id'] in data_set.cat2label
+                for x, y, width, height in [instance['bbox']]]
     return infos
 
 
@@ -65,7 +67,7 @@ class CollectHook(Hook):
 
     Attributes:
         records: one dict per image, see the ``diagnose`` functions.
-        task: the module of the task: :mod:`classification`, :mod:`detection` or :mod:`segmentation`.
+        task: see :func:`cvt_dense.models.task.task_of`.
         left_out: images of a classifier that have no label or cannot be read.
 
     Raises:
@@ -77,7 +79,7 @@ class CollectHook(Hook):
         self.classes = data_set.metainfo.get('classes') or ()
         self.palette = choose_palette(self.classes)
         self.records: list[dict[str, Any]] = []
-        self.task: Any = None
+        self.task: str | None = None
         self.left_out: list[str] = []
         infos = read_infos(data_set)
         if not any(info.get('label', -1) >= 0 or info.get('instances') or info.get('seg_map_path') for info in infos):
@@ -85,20 +87,22 @@ class CollectHook(Hook):
                             'cannot be found. Give other data with --split or --data-root.')
         self._infos = {(image_name(info), info.get('img_id')): info for info in infos}
 
+    def before_test(self, runner: Runner) -> None:
+        self.task = task_of(runner.model)
+
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                         outputs: Sequence[Any] | None = None) -> None:
+        record_of = dict(classification=self._classification, segmentation=self._segmentation).get(
+            self.task, self._detection)
         for sample in outputs or ():
-            if isinstance(sample, dict):
-                self.task, path, img_id = classification, sample['path'], None
+            if self.task == 'classification':
+                path, img_id = sample['path'], None
                 if sample.get('label', -1) < 0:
                     self.left_out.append(path)
                     continue
-                record = self._classification(sample)
-            elif 'pred_sem_seg' in sample:
-                self.task, path, img_id, record = segmentation, sample.img_path, None, self._segmentation(sample)
             else:
-                self.task, path, img_id, record = detection, sample.img_path, sample.img_id, self._detection(sample)
-            self.records.append(dict(record, path=path, info=self._infos[path, img_id]))
+                path, img_id = sample.img_path, None if self.task == 'segmentation' else sample.img_id
+            self.records.append(dict(record_of(sample), path=path, info=self._infos[path, img_id]))
 
     def _classification(self, sample: dict[str, Any]) -> dict[str, Any]:
         return dict(label=int(sample['label']),
@@ -120,54 +124,57 @@ class CollectHook(Hook):
     def _detection(self, sample: Any) -> dict[str, Any]:
         height, width = sample.ori_shape
         instances = self._infos[sample.img_path, sample.img_id]['instances']
-        found = sample.pred_instances.numpy()
+        predicted = sample.pred_instances.numpy()
         masks = [m if isinstance(m, dict) else mask_utils.encode(np.asfortranarray(m, np.uint8))
-                 for m in found.get('masks', ())]
-        truth = [to_rle(one.get('mask'), height, width) for one in instances]
-        with_masks = all(truth) and bool(masks or not len(found['scores']))
-        boxes = np.array([one['bbox'] for one in instances], float).reshape(-1, 4)
-        areas = [one.get('area', area) for one, area in zip(instances, np.prod(boxes[:, 2:] - boxes[:, :2], 1))]
+                 for m in predicted.get('masks', ())]
+        truth = [run_lengths(instance['mask'], height, width) if instance.get('mask') else None
+                 for instance in instances]
+        with_masks = all(truth) and bool(masks or not len(predicted['scores']))
+        boxes = np.array([instance['bbox'] for instance in instances], float).reshape(-1, 4)
+        sizes = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+        areas = [instance.get('area', size) for instance, size in zip(instances, sizes)]
         return dict(
             size=(height, width), gt_boxes=boxes, gt_areas=areas,
-            gt_labels=[one['bbox_label'] for one in instances], gt_crowd=[one['ignore_flag'] for one in instances],
-            gt_masks=truth if with_masks else [], boxes=found['bboxes'], labels=found['labels'],
-            scores=found['scores'], masks=masks if with_masks else [])
+            gt_labels=[instance['bbox_label'] for instance in instances],
+            gt_crowd=[instance['ignore_flag'] for instance in instances],
+            gt_masks=truth if with_masks else [], boxes=predicted['bboxes'], labels=predicted['labels'],
+            scores=predicted['scores'], masks=masks if with_masks else [])
 
     def draw(self, number: int) -> Image.Image:
         """Return the picture of a record: of a classifier the image; otherwise annotation and prediction."""
         record = self.records[number]
         image = picture(record['info'])
-        if self.task is classification:
+        if self.task == 'classification':
             return side_by_side(image)
-        if self.task is segmentation:
-            return side_by_side(*(overlay(image, cv2.imdecode(label_map, cv2.IMREAD_UNCHANGED), self.palette)
+        if self.task == 'segmentation':
+            return side_by_side(*(annotate(image, cv2.imdecode(label_map, cv2.IMREAD_UNCHANGED), self.palette)
                                   for label_map in record['maps']))
-        shown, look = record['shown'], (self.classes, self.palette)
-        return side_by_side(annotate(image, record['gt_boxes'], record['gt_labels'], *look),
-                            annotate(image, record['boxes'][shown], record['labels'][shown], *look,
-                                     record['scores'][shown]))
+        shown = record['shown']
+        truth = sv.Detections(record['gt_boxes'], class_id=np.array(record['gt_labels'], int))
+        predicted = sv.Detections(record['boxes'], class_id=record['labels'], confidence=record['scores'])[shown]
+        return side_by_side(*(annotate(image, objects, self.palette, self.classes) for objects in (truth, predicted)))
 
     def diagnose(self, report: Report) -> None:
         """Add the task's evaluation of the records to a report."""
         for i, record in enumerate(self.records):
             report.add_image(record['path'], partial(self.draw, i))
-        if self.task is not classification:
+        if self.task != 'classification':
             report.legend = {name: list(color) for name, color in zip(self.classes, self.palette)}
         name_unreadable(report, self.left_out)
-        self.task.diagnose(report, self.records, self.classes)
+        module = dict(classification=classification, segmentation=segmentation).get(self.task, detection)
+        module.diagnose(report, self.records, self.classes)
 
 
-def to_rle(mask: Any, height: int, width: int) -> dict[str, Any] | None:
-    """Return a mask as COCO's compressed RLE, or None if there is no mask.
+def run_lengths(segmentation: list | dict[str, Any], height: int, width: int) -> dict[str, Any]:
+    """Return COCO's polygons or run lengths as compressed run lengths.
 
     Args:
-        mask: COCO's polygons or RLE.
+        segmentation: of an object, as an annotation file has it.
         height, width: size of the image in pixels.
     """
-    if not mask or isinstance(mask, dict) and isinstance(mask['counts'], (bytes, str)):
-        return mask or None
-    found = mask_utils.frPyObjects(mask, height, width)
-    return mask_utils.merge(found) if isinstance(mask, list) else found
+    api = COCO()
+    api.imgs = {0: dict(height=height, width=width)}
+    return api.annToRLE(dict(image_id=0, segmentation=segmentation))
 
 
 def load_image(info: dict[str, Any]) -> Image.Image:
@@ -187,41 +194,18 @@ def picture(info: dict[str, Any]) -> Image.Image:
         return Image.new('RGB', (64, 64), 'grey')
 
 
-def overlay(image: Image.Image, label_map: np.ndarray, palette: Sequence[Sequence[int]]) -> Image.Image:
-    """Return an image with a label map drawn over it.
+def annotate(image: Image.Image, labels: sv.Detections | np.ndarray, palette: Sequence[Sequence[int]],
+             classes: Sequence[str] | None = None) -> Image.Image:
+    """Return an image, ``SIDE`` pixels long, with objects or a label map drawn on it.
 
     Args:
         image: RGB image.
-        label_map: (H, W) of class numbers; values without a colour stay black.
+        labels: objects in its pixels, or a label map.
         palette: RGB colour of each class.
+        classes: names, which are written beside objects.
     """
-    colors = np.zeros((2**16, 3), np.uint8)
-    colors[:len(palette)] = palette
-    return Image.blend(image.resize(label_map.shape[::-1]), Image.fromarray(colors[label_map]), 0.55)
-
-
-def annotate(image: Image.Image, boxes: Any, labels: Any, classes: Sequence[str], palette: Sequence[Sequence[int]],
-             scores: Any = None, masks: np.ndarray | None = None) -> Image.Image:
-    """Return an image, ``SIDE`` pixels long, with boxes, class names, scores and masks drawn on it.
-
-    Args:
-        image: RGB image.
-        boxes: (N, 4), corners in pixels.
-        labels: (N, ).
-        classes: names.
-        palette: RGB colour of each class.
-        scores: (N, ) or None.
-        masks: bool (N, H, W) or None.
-    """
-    detections = sv.Detections(np.array(boxes, np.float32).reshape(-1, 4), mask=masks,
-                               class_id=np.asarray(labels, int).reshape(-1))
-    colors = sv.ColorPalette([sv.Color(*map(int, color)) for color in palette])
-    texts = [classes[label] if scores is None else f'{classes[label]} {scores[i]:.2f}'
-             for i, label in enumerate(detections.class_id)]
-    scene = image.copy() if masks is None else sv.MaskAnnotator(color=colors).annotate(image.copy(), detections)
-    scale = SIDE / max(image.size)  # lines and letters are drawn in the size that the page shows
-    scene = scene.resize([max(round(side * scale), 1) for side in image.size])
-    detections.xyxy *= scale
-    scene = sv.BoxAnnotator(color=colors, thickness=2).annotate(scene, detections)
-    return sv.RichLabelAnnotator(color=colors, text_color=sv.Color.BLACK, font_path=find_font(texts), font_size=11,
-                                 text_padding=1).annotate(scene, detections, labels=texts)
+    name = None if classes is None else classes.__getitem__
+    factor = SIDE / max(image.size)
+    size = tuple(max(round(factor * side), 1) for side in image.size)
+    labels = scale_labels(labels, image.size, size)
+    return Image.fromarray(draw_labels(np.asarray(image.resize(size)), labels, name, palette))

@@ -7,22 +7,12 @@ from typing import Any
 
 import numpy as np
 import supervision as sv
-import tidecv
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from sklearn.metrics import precision_recall_curve
 
 from .label_quality import CERTAIN, add_suspects, of_objects
 from .page import Cell, Report, largest
-
-# TIDE's kinds of errors (Bolya et al. 2020): tidecv's classes, and what the report calls them.
-KINDS = dict(
-    ClassError='class: located, but another class',
-    BoxError='localisation: right class, IoU below 0.5',
-    OtherError='both class and localisation',
-    DuplicateError='duplicate of a detected object',
-    BackgroundError='background: no object there',
-    MissedError='missed object')
 
 
 def evaluate(records: Sequence[dict[str, Any]], classes: Sequence[str], iou_type: str) -> COCOeval:
@@ -47,8 +37,8 @@ def evaluate(records: Sequence[dict[str, Any]], classes: Sequence[str], iou_type
                          annotations=annotations, categories=[dict(id=k + 1, name=c) for k, c in enumerate(classes)])
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
         truth.createIndex()
-        found = truth.loadRes(results) if results else COCO()
-        evaluation = COCOeval(truth, found, iou_type)
+        predicted = truth.loadRes(results) if results else COCO()
+        evaluation = COCOeval(truth, predicted, iou_type)
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
@@ -85,14 +75,14 @@ def match(evaluation: COCOeval) -> tuple[np.ndarray, np.ndarray]:
     for number, entry in enumerate(evaluation.evalImgs):
         if entry is None or number // images % areas:
             continue  # neither objects nor detections, or of objects of one size only
-        place = number // (areas * images), number % images
+        class_and_image = number // (areas * images), number % images
         score = dict(zip(entry['dtIds'], entry['dtScores']))
-        detections += [(*place, score[i], hit > 0) for i, hit, ignored in zip(
+        detections += [(*class_and_image, score[i], hit > 0) for i, hit, ignored in zip(
             entry['dtIds'], entry['dtMatches'][0], entry['dtIgnore'][0]) if not ignored]
-        objects += [(*place, score.get(hit, -1.)) for hit, ignored in zip(
+        objects += [(*class_and_image, score.get(hit, -1.)) for hit, ignored in zip(
             entry['gtMatches'][0], entry['gtIgnore']) if not ignored]
-    found = np.array(detections, float).reshape(-1, 4)
-    return found[np.argsort(-found[:, 2], kind='stable')], np.array(objects, float).reshape(-1, 3)
+    matched = np.array(detections, float).reshape(-1, 4)
+    return matched[np.argsort(-matched[:, 2], kind='stable')], np.array(objects, float).reshape(-1, 3)
 
 
 def best_threshold(detections: np.ndarray, objects: int) -> tuple[float, float, float, float]:
@@ -112,7 +102,7 @@ def best_threshold(detections: np.ndarray, objects: int) -> tuple[float, float, 
 
 
 def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
-    """Add AP, confusion, kinds of errors, worst images and suspect annotations to a report.
+    """Add AP, confusion, worst images and suspect annotations to a report.
 
     Args:
         report: image ``i`` of it is record ``i``.
@@ -123,14 +113,15 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
         classes: class names.
     """
     with_masks = any(record['masks'] for record in records) and any(record['gt_masks'] for record in records)
-    evaluations = {name: evaluate(records, classes, name) for name in ('bbox', *(['segm'] if with_masks else []))}
+    evaluations = {'bbox': evaluate(records, classes, 'bbox')}
+    if with_masks:
+        evaluations['segm'] = evaluate(records, classes, 'segm')
     detections, objects = match(evaluations['bbox'])
     threshold = _add_summary(report, records, evaluations, detections, objects, classes)
     for record in records:
         record['shown'] = np.asarray(record['scores']) >= threshold
     _add_precision(report, evaluations, classes)
     errors = _add_classes(report, len(records), detections, objects, threshold, classes)
-    _add_kinds(report, records, classes)
     _add_confusion(report, records, threshold, classes)
     _add_worst(report, errors)
     add_suspects(report, [of_objects(record) for record in records], (
@@ -180,20 +171,11 @@ def _add_classes(report: Report, images: int, detections: np.ndarray, objects: n
     rows = []
     for k, name in enumerate(classes):
         number = (objects[:, 0] == k).sum()
-        missed, false, found = (Cell(column.sum(), largest(column)) for column in counts[:, :, k])
-        rows.append([name, number, found, missed, false, *best_threshold(detections[detections[:, 0] == k], number)])
+        missed, false, hits = (Cell(column.sum(), largest(column)) for column in counts[:, :, k])
+        rows.append([name, number, hits, missed, false, *best_threshold(detections[detections[:, 0] == k], number)])
     report.add_table(['class', 'objects', 'found', 'missed', 'false', 'threshold of best F1', 'precision there',
                       'recall there', 'F1 there'], rows)
     return counts[:2]
-
-
-def _add_kinds(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
-    report.add_section('Kinds of errors', 'By TIDE: what AP50 of boxes would gain if all errors of one kind were '
-                       'corrected.')
-    gains, images = tide(records, classes)
-    report.add_table(['kind', 'AP50 gained', 'errors'], [
-        [text, gains[kind], Cell(len(images[kind]), list(dict.fromkeys(images[kind])))]
-        for kind, text in KINDS.items()])
 
 
 def _add_confusion(report: Report, records: Sequence[dict[str, Any]], threshold: float, classes: Sequence[str]) -> None:
@@ -208,8 +190,8 @@ def _add_confusion(report: Report, records: Sequence[dict[str, Any]], threshold:
             np.column_stack([record['boxes'], record['labels'], record['scores']])[shown].reshape(-1, 6),
             np.column_stack([record['gt_boxes'], record['gt_labels']])[known].reshape(-1, 5), len(classes), 0., 0.5)
         matrix += of_image
-        for place in zip(*of_image.nonzero()):
-            cells[place].append(i)
+        for cell in zip(*of_image.nonzero()):
+            cells[cell].append(i)
     report.add_confusion(matrix, [*classes, 'background'], lambda row, column: cells[row, column])
 
 
@@ -219,32 +201,3 @@ def _add_worst(report: Report, errors: np.ndarray) -> None:
     report.add_section('Worst images')
     report.add_pictures(largest(errors.sum((0, 2))),
                         'Annotation and prediction of the images with the most missed and false ones.')
-
-
-def tide(records: Sequence[dict[str, Any]],
-         classes: Sequence[str]) -> tuple[dict[str, float], dict[str, list[int]]]:
-    """Return AP50 that each of :data:`KINDS` costs, in percent, and the image of every error, by tidecv.
-
-    Args:
-        records, classes: see :func:`evaluate`.
-    """
-    truth, found = tidecv.Data('annotations'), tidecv.Data('predictions')
-    for k, name in enumerate(classes):
-        truth.add_class(k, name)
-    for i, record in enumerate(records):
-        truth.add_image(i, str(i))
-        for box, label, crowd in zip(record['gt_boxes'], record['gt_labels'], record['gt_crowd']):
-            add = truth.add_ignore_region if crowd else truth.add_ground_truth
-            add(i, int(label), _xywh(box))
-        for box, label, score in zip(record['boxes'], record['labels'], record['scores']):
-            found.add_detection(i, int(label), float(score), _xywh(box))
-    run = tidecv.TIDE().evaluate(truth, found, name='run')
-    gains, images = {}, defaultdict(list)
-    for error in run.errors:
-        images[type(error).__name__].append((error.pred if hasattr(error, 'pred') else error.gt)['image'])
-    for kind in KINDS:
-        try:
-            gains[kind] = float(sum(run.fix_main_errors(error_types=[getattr(tidecv, kind)]).values()))
-        except ZeroDivisionError:  # no object is left whose precision could be computed: all were of this kind
-            gains[kind] = 100. - run.ap
-    return gains, images

@@ -42,7 +42,7 @@ def of_objects(record: dict[str, Any], certain: float = CERTAIN) -> float:
     boxes, scores = np.asarray(record['boxes']).reshape(-1, 4), np.asarray(record['scores'])
     iou = np.zeros((len(truth), len(boxes)))
     if iou.size and record['masks'] and record['gt_masks']:
-        annotated = [mask for mask, one in zip(record['gt_masks'], known) if one]
+        annotated = [mask for mask, counts in zip(record['gt_masks'], known) if counts]
         iou = np.asarray(coco_mask.iou(record['masks'], annotated, [0] * len(annotated))).T
     elif iou.size:
         iou = box_iou_batch(truth, boxes)
@@ -54,7 +54,7 @@ def of_objects(record: dict[str, Any], certain: float = CERTAIN) -> float:
     swapped = 1 - np.where(~same & (scores > certain), similarity, 0).max(1, initial=0)
     located = np.where(same & (scores > LOCATED) & (iou > 0), similarity, 0).max(1, initial=0)
     located = np.where(located, located, 1)
-    return float(np.prod([softmin(one) for one in (overlooked, swapped, located)]) ** (1 / 3))
+    return float(np.prod([softmin(kind) for kind in (overlooked, swapped, located)]) ** (1 / 3))
 
 
 def of_label_map(logits: Tensor, annotation: Tensor, known: Tensor) -> float:
@@ -65,8 +65,8 @@ def of_label_map(logits: Tensor, annotation: Tensor, known: Tensor) -> float:
         annotation: label map (H, W), int64.
         known: bool (H, W), the pixels that count.
     """
-    own = logits.softmax(0).gather(0, annotation.clamp(max=len(logits) - 1)[None])[0][known].double()
-    return float(torch.softmax(-own / TEMPERATURE, 0) @ own) if len(own) else 1.
+    annotated = logits.softmax(0).gather(0, annotation.clamp(max=len(logits) - 1)[None])[0][known].double()
+    return float(torch.softmax(-annotated / TEMPERATURE, 0) @ annotated) if len(annotated) else 1.
 
 
 def add_suspects(report: Report, scores: Sequence[float], note: str = '') -> None:

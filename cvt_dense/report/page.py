@@ -102,7 +102,7 @@ class Report:
             self.add_table(['', *names], [[names[row], *(cell(row, column) for column in every)] for row in every])
             return
         errors = matrix * (1 - np.eye(len(names), dtype=matrix.dtype))
-        pairs = [divmod(place, len(names)) for place in largest(errors.ravel())[:LARGEST_MATRIX]]
+        pairs = [divmod(index, len(names)) for index in largest(errors.ravel())[:LARGEST_MATRIX]]
         self.add_table(['annotated', 'predicted', '%' if percent else 'number'], [
             [names[row], names[column], cell(row, column)] for row, column in pairs], 'The largest ones.')
 

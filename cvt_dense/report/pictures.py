@@ -1,7 +1,7 @@
 """Draw the pictures of tools/predict.py and tools/demo.py: predictions, annotations beside them, and overviews."""
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ LARGEST_PICTURE = 4000  # pictures of larger images are smaller by a whole facto
 LEAST_FRACTION = 0.0005  # of the pixels, below which a class of a label map is not named
 
 
-def draw(model: Model, image: np.ndarray, found: Any, annotation: Any, score_thr: float) -> tuple[np.ndarray, str]:
+def draw(model: Model, image: np.ndarray, prediction: Any, annotation: Any, score_thr: float) -> tuple[np.ndarray, str]:
     """Draw a prediction and, if there is one, the annotation to its left.
 
     Args:
         model: the model that predicted.
         image: as ``model.read`` gives it. The picture of a larger one has at most ``LARGEST_PICTURE`` pixels a side.
-        found: what :func:`cvt_dense.inference.predict` returned.
+        prediction: what :func:`cvt_dense.inference.predict` returned.
         annotation: ``sv.Detections``, a label map (H, W), the name of a class, or None.
         score_thr: detections below are not drawn.
 
@@ -36,49 +36,30 @@ def draw(model: Model, image: np.ndarray, found: Any, annotation: Any, score_thr
         The picture (H, W, 3), uint8, RGB, and a line of text that sums the prediction up.
     """
     if model.task == 'masked images':
-        views = [(name, found[name][..., ::-1]) for name in ('image', 'masked', 'reconstruction')]
-        return grid(views, 3), f'L1 of hidden pixels {found["loss"]:.3f} standard deviations of the data'
+        views = [(name, prediction[name][..., ::-1]) for name in ('image', 'masked', 'reconstruction')]
+        return grid(views, 3), f'L1 of hidden pixels {prediction["loss"]:.3f} standard deviations of the data'
     if model.task == 'classification':
-        return _classes(_visible(image), found[:5], annotation)
+        return _classes(_visible(image), prediction[:5], annotation)
     if model.task == 'detection':
-        found = found[found.confidence >= score_thr]
-        summary = ', '.join(f'{name} {score:.2f}' for name, score in zip(found['class_name'], found.confidence))
+        prediction = prediction[prediction.confidence >= score_thr]
+        objects = zip(prediction['class_name'], prediction.confidence)
+        summary = ', '.join(f'{name} {score:.2f}' for name, score in objects)
         summary = summary or f'nothing with a score of {score_thr:.2f} or more'
         if annotation is not None:
             counts = Counter(model.name(number) for number in annotation.class_id)
             summary += '; annotated: ' + (', '.join(f'{n} {name}' for name, n in counts.items()) or 'nothing')
     else:
-        fractions = class_fractions(found)
+        fractions = class_fractions(prediction)
         summary = ', '.join(f'{model.name(i)} {fractions[i]:.1%}' for i in fractions.argsort()[::-1]
                             if fractions[i] >= LEAST_FRACTION)
         if annotation is not None:
             counted = annotation < len(model.classes)
-            summary += (f'; {(found == annotation)[counted].mean():.1%} of the annotated pixels agree')
-    factor = math.ceil(max(image.shape[:2]) / LARGEST_PICTURE)
-    image = _visible(reduce_image(image, factor))
-    picture = annotate(model, image, reduce_labels(found, factor))
+            summary += (f'; {(prediction == annotation)[counted].mean():.1%} of the annotated pixels agree')
+    picture = annotate(model, image, prediction)
     if annotation is not None:
         gap = np.full((len(picture), 8, 3), 255, np.uint8)
-        picture = np.concatenate([annotate(model, image, reduce_labels(annotation, factor)), gap, picture], 1)
+        picture = np.concatenate([annotate(model, image, annotation), gap, picture], 1)
     return picture, summary
-
-
-def reduce_image(image: np.ndarray | RasterImage, factor: int) -> np.ndarray:
-    """Return an image (H, W, C) smaller by a whole factor; one that is read by window is read at that size."""
-    height, width = (math.ceil(side / factor) for side in image.shape[:2])
-    if not isinstance(image, np.ndarray):
-        return image.read(out_shape=(3, height, width)).transpose(1, 2, 0)
-    return image if factor == 1 else cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
-
-
-def reduce_labels(labels: sv.Detections | np.ndarray, factor: int) -> sv.Detections | np.ndarray:
-    """Return a label map or objects for an image smaller by a whole factor."""
-    if factor == 1:
-        return labels
-    if isinstance(labels, np.ndarray):
-        return labels[::factor, ::factor]
-    masks = None if labels.mask is None else np.array([mask[::factor, ::factor] for mask in labels.mask], bool)
-    return sv.Detections(xyxy=labels.xyxy / factor, mask=masks, class_id=labels.class_id, confidence=labels.confidence)
 
 
 def class_fractions(labels: np.ndarray) -> np.ndarray:
@@ -87,44 +68,77 @@ def class_fractions(labels: np.ndarray) -> np.ndarray:
     return sum(np.bincount(row, minlength=number) for row in labels) / labels.size
 
 
-def annotate(model: Model, image: np.ndarray, labels: sv.Detections | np.ndarray) -> np.ndarray:
-    """Return an image with its objects or its label map drawn on it, enlarged if the image is small.
+def annotate(model: Model, image: np.ndarray | RasterImage, labels: sv.Detections | np.ndarray) -> np.ndarray:
+    """Return an image in RGB with its objects or its label map, enlarged if it is small and reduced if it is large.
 
     Args:
         model: model with the names and colours of the classes.
-        image: uint8 (H, W, 3), RGB.
+        image: as ``model.read`` returns it, (H, W, C).
         labels: objects, or a label map (H, W).
     """
     height, width = image.shape[:2]
     factor = max(1, min(round(DRAWN_SIDE / min(height, width)), LARGEST_SIDE // max(height, width)))
-    is_map = isinstance(labels, np.ndarray)
-    found = regions(labels, len(model.classes)) if is_map else labels
-    masks = None if found.mask is None else np.asarray(found.mask).repeat(factor, 1).repeat(factor, 2)
-    found = sv.Detections(xyxy=found.xyxy * factor, mask=masks, class_id=found.class_id, confidence=found.confidence,
-                          tracker_id=found.tracker_id)
-    picture = np.asarray(Image.fromarray(image).resize((width * factor, height * factor), Image.Resampling.BICUBIC))
-    if not len(found):
+    if max(height, width) > LARGEST_PICTURE:
+        factor = 1 / math.ceil(max(height, width) / LARGEST_PICTURE)
+    size = math.ceil(width * factor), math.ceil(height * factor)
+    if isinstance(image, RasterImage):
+        image = image.read(out_shape=(3, *size[::-1])).transpose(1, 2, 0)
+    elif factor < 1:
+        image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    picture = np.asarray(Image.fromarray(_visible(image)).resize(size, Image.Resampling.BICUBIC))
+    return draw_labels(picture, scale_labels(labels, (width, height), size), model.name, model.palette)
+
+
+def scale_labels(labels: sv.Detections | np.ndarray, old: tuple[int, int],
+                 new: tuple[int, int]) -> sv.Detections | np.ndarray:
+    """Return objects, or a label map (H, W), of an image that is resized from ``old`` to ``new`` (width, height)."""
+
+    def resize(mask: np.ndarray) -> np.ndarray:
+        rows, columns = (np.arange(side) * length // side for side, length in zip(new[::-1], mask.shape))
+        return mask[rows[:, None], columns]
+
+    if isinstance(labels, np.ndarray):
+        return resize(labels)
+    masks = labels.mask
+    if masks is not None:
+        masks = np.array([resize(mask) for mask in masks], bool).reshape(-1, *new[::-1])
+    return sv.Detections(labels.xyxy * np.tile(np.divide(new, old), 2), masks, class_id=labels.class_id,
+                         confidence=labels.confidence, tracker_id=labels.tracker_id)
+
+
+def draw_labels(picture: np.ndarray, labels: sv.Detections | np.ndarray, name: Callable[[int], str] | None,
+                palette: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return a picture with objects or a label map drawn on it.
+
+    Args:
+        picture: uint8 (H, W, 3), RGB.
+        labels: objects in its pixels, or a label map (H, W).
+        name: returns the name of a class; None for no texts.
+        palette: RGB colour of each class.
+    """
+    size, is_map = picture.shape[1::-1], isinstance(labels, np.ndarray)
+    objects = regions(labels, len(palette)) if is_map else labels
+    if not len(objects):
         return picture
-    size = (width * factor, height * factor)
-    palette = sv.ColorPalette([sv.Color(*map(int, colour)) for colour in model.palette])
-    # supervision draws on BGR images
-    picture = sv.MaskAnnotator(palette, opacity=0.6 if is_map else 0.4).annotate(
-        np.ascontiguousarray(picture[..., ::-1]), found)
-    thickness = sv.calculate_optimal_line_thickness(size)
+    colors = sv.ColorPalette([sv.Color(*map(int, color)) for color in palette])
+    picture = np.ascontiguousarray(picture[..., ::-1])  # supervision draws on BGR images
+    picture = sv.MaskAnnotator(colors, opacity=0.6 if is_map else 0.4).annotate(picture, objects)
     if not is_map:
-        picture = sv.BoxAnnotator(palette, thickness=thickness).annotate(picture, found)
-    texts = [model.name(number) for number in found.class_id]
-    if found.confidence is not None:
-        texts = [f'{text} {score:.2f}' for text, score in zip(texts, found.confidence)]
-    if found.tracker_id is not None:
-        texts = [text if number < 0 else f'#{number} {text}' for text, number in zip(texts, found.tracker_id)]
-    dark_or_light = sv.ColorPalette([sv.Color.WHITE if np.dot(colour, (0.3, 0.59, 0.11)) < 120 else sv.Color.BLACK
-                                     for colour in model.palette])
-    position = sv.Position.CENTER_OF_MASS if is_map else sv.Position.TOP_LEFT
-    picture = sv.RichLabelAnnotator(
-        palette, text_color=dark_or_light, text_position=position, smart_position=True, font_path=find_font(texts),
-        font_size=max(10, round(25 * sv.calculate_optimal_text_scale(size))),
-    ).annotate(picture, found, texts)
+        picture = sv.BoxAnnotator(colors, thickness=sv.calculate_optimal_line_thickness(size)).annotate(
+            picture, objects)
+    if name is not None:
+        texts = [name(number) for number in objects.class_id]
+        if objects.confidence is not None:
+            texts = [f'{text} {score:.2f}' for text, score in zip(texts, objects.confidence)]
+        if objects.tracker_id is not None:
+            texts = [text if number < 0 else f'#{number} {text}' for text, number in zip(texts, objects.tracker_id)]
+        dark_or_light = sv.ColorPalette([
+            sv.Color.WHITE if np.dot(color, (0.3, 0.59, 0.11)) < 120 else sv.Color.BLACK for color in palette])
+        picture = sv.RichLabelAnnotator(
+            colors, text_color=dark_or_light, smart_position=True, font_path=find_font(texts),
+            text_position=sv.Position.CENTER_OF_MASS if is_map else sv.Position.TOP_LEFT,
+            font_size=max(10, round(25 * sv.calculate_optimal_text_scale(size))),
+        ).annotate(picture, objects, texts)
     return picture[..., ::-1]
 
 
@@ -151,9 +165,9 @@ def save(picture: np.ndarray, path: Path) -> None:
         Image.fromarray(np.ascontiguousarray(picture)).save(partial)
 
 
-def _classes(image: np.ndarray, found: Sequence[tuple[str, float]], annotation: str | None) -> tuple[np.ndarray, str]:
+def _classes(image: np.ndarray, best: Sequence[tuple[str, float]], annotation: str | None) -> tuple[np.ndarray, str]:
     """Draw an image beside the bars of its most probable classes; that of the annotated class is green."""
-    summary = ', '.join(f'{name} {score:.2f}' for name, score in found)
+    summary = ', '.join(f'{name} {score:.2f}' for name, score in best)
     figure = Figure(figsize=(9, 4.5), layout='constrained')
     left, right = figure.subplots(1, 2)
     left.imshow(image)
@@ -161,10 +175,10 @@ def _classes(image: np.ndarray, found: Sequence[tuple[str, float]], annotation: 
     if annotation is not None:
         summary += f'; annotated: {annotation}'
         left.set_title(f'annotated: {annotation}')
-    names = [name for name, _ in found]
-    bars = right.barh(range(len(found)), [score for _, score in found],
+    names = [name for name, _ in best]
+    bars = right.barh(range(len(best)), [score for _, score in best],
                       color=['tab:green' if name == annotation else 'tab:blue' for name in names])
-    right.set(xlim=(0, 1.1), xlabel='probability', yticks=range(len(found)), yticklabels=names)
+    right.set(xlim=(0, 1.1), xlabel='probability', yticks=range(len(best)), yticklabels=names)
     right.bar_label(bars, fmt='%.2f', padding=3)
     right.invert_yaxis()
     return _pixels(figure), summary

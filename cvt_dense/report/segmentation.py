@@ -57,7 +57,8 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     # Of a class, the images that cost it most: pixels that are missed or wrongly predicted.
     errors = counts[1] + counts[2] - 2 * counts[0]
     with np.errstate(invalid='ignore'):
-        loss = 100 * (np.nanmean(iou(*(all_images - one for all_images, one in zip(whole, counts))), axis=1) - mean)
+        others = [of_all - of_image for of_all, of_image in zip(whole, counts)]
+        loss = 100 * (np.nanmean(iou(*others), axis=1) - mean)
     for i, image in enumerate(report.images):
         image['note'] = f'{100 * (1 - counts[0][i].sum() / max(counts[1][i].sum(), 1)):.1f} % of the pixels wrong, ' \
                         f'mIoU without this image {loss[i]:+.3f}'

@@ -1,7 +1,7 @@
 """Weight files: their names and formats, reading them safely, and loading them strictly."""
 from ..errors import CheckpointError
 from .class_names import check_order, classes_of, dataset_meta
-from .compare import Comparison, check, check_cvt
+from .compare import Comparison, compare, compare_cvt
 from .files import HUB_FILES, load_weights_file, read_checkpoint, register_safe_loading, select_weights
 from .formats import FORMATS, StateDict, backbone_only, convert, huggingface_config, map_head, measure_arch, recognise
 from .preprocessing import Normalisation
@@ -9,7 +9,7 @@ from .strict_loading import StrictLoading, check_model
 
 __all__ = [
     'FORMATS', 'HUB_FILES', 'CheckpointError', 'Comparison', 'Normalisation', 'StateDict', 'StrictLoading',
-    'backbone_only', 'check', 'check_cvt', 'check_model', 'check_order', 'classes_of', 'convert', 'dataset_meta',
+    'backbone_only', 'check_model', 'check_order', 'classes_of', 'compare', 'compare_cvt', 'convert', 'dataset_meta',
     'huggingface_config', 'load_weights_file', 'map_head', 'measure_arch', 'read_checkpoint', 'recognise',
     'register_safe_loading', 'select_weights'
 ]

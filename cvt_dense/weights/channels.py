@@ -27,15 +27,14 @@ def adapt_channels(state_dict: StateDict, in_channels: int, source: str) -> dict
     from timm.models import adapt_input_conv
     tensors = dict(state_dict)
     key = next((key for key in tensors if recognise([key]) and FIRST in convert({key: None}, 'microsoft')), None)
-    given = in_channels if key is None else tensors[key].shape[1]
-    if given == in_channels:
+    channels = in_channels if key is None else tensors[key].shape[1]
+    if channels == in_channels:
         return tensors
-    if given != PUBLISHED:
-        raise CheckpointError(f"{source} is for images of {given} channels, the network for {in_channels}: "
+    if channels != PUBLISHED:
+        raise CheckpointError(f"{source} is for images of {channels} channels, the network for {in_channels}: "
                               f"in_channels='adapt' goes from {PUBLISHED} channels to any other number. Set "
-                              f'in_channels={given}, or take weights for {PUBLISHED}.')
+                              f'in_channels={channels}, or take weights for {PUBLISHED}.')
     tensors[key] = adapt_input_conv(in_channels, tensors[key])
     how = 'summed over R, G, B' if in_channels == 1 else f'R, G, B in turn, times {PUBLISHED}/{in_channels}'
-    print_log(f"in_channels='adapt': {FIRST} of {given} channels was made one of {in_channels} ({how}); from {source}",
-              logger='current')
+    print_log(f"in_channels='adapt': {FIRST} was made one of {in_channels} channels ({how}); from {source}", 'current')
     return tensors

@@ -2,8 +2,8 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-import torch
 from torch import Tensor
 
 from ..errors import CheckpointError
@@ -28,63 +28,60 @@ class Comparison:
 
 
 def _summary(names: Sequence[str], kind: str) -> str:
-    modules = sorted({re.sub(r'\.(weight|bias)$', '', name) for name in names})
-    return f'{len(names)} {kind}' + (f' ({_first(modules, 4)})' if modules else '')
+    modules = sorted({name.removesuffix('.weight').removesuffix('.bias') for name in names})
+    return f'{len(names)} {kind}' + f' ({_first(modules, 4)})' * bool(modules)
 
 
 def _first(names: Sequence[str], number: int) -> str:
     return ', '.join(names[:number]) + (', …' if len(names) > number else '')
 
 
-def check(own: StateDict,
-          given: StateDict,
-          source: str,
-          new: Collection[str] = (),
-          unused: Collection[str] = (),
-          reason: Callable[[list[str], list[str]], str] = lambda *names: 'Give weights of the same network.'
-          ) -> Comparison:
+def compare(wanted: StateDict, tensors: StateDict, source: str, new: Collection[str] = (), unused: Collection[str] = (),
+            reason: Callable[[list[str], list[str]], str] | None = None) -> Comparison:
     """Compare a network with a checkpoint of the same naming: names, shapes, types and values.
 
     Args:
-        own: the network's tensors.
-        given: the checkpoint's tensors.
+        wanted: the network's tensors.
+        tensors: the checkpoint's tensors.
         source: where the checkpoint comes from, for the error.
         new: names of the network's tensors that keep their initial values.
         unused: names of the checkpoint's tensors that the network need not have.
         reason: explains why it does not fit, from the names that are missing in the file and those of another shape.
+            Default: to give weights of the same network.
 
     Raises:
         CheckpointError: other tensors are missing, unexpected or of another shape, or a tensor is not of the
             network's kind of number, or holds NaN or infinite values.
     """
-    both = [name for name in own if name in given and name not in new]
-    missing = [name for name in own if name not in given and name not in new]
-    unexpected = [name for name in given if name not in own and name not in unused]
-    mismatched = [name for name in both if own[name].shape != given[name].shape]
-    shapes = [f'{name} {tuple(given[name].shape)} for {tuple(own[name].shape)}' for name in mismatched]
+    both = [name for name in wanted if name in tensors and name not in new]
+    missing = [name for name in wanted if name not in tensors and name not in new]
+    unexpected = [name for name in tensors if name not in wanted and name not in unused]
+    mismatched = [name for name in both if wanted[name].shape != tensors[name].shape]
+    shapes = [f'{name} {tuple(tensors[name].shape)} for {tuple(wanted[name].shape)}' for name in mismatched]
     wrong = {'missing in the file': missing, 'unknown to the network': unexpected, 'of another shape': shapes}
     if any(wrong.values()):
         listed = '; '.join(f'{len(names)} tensors {what}: {_first(names, 3)}' for what, names in wrong.items() if names)
-        raise CheckpointError(f'{source} does not fit the network. {reason(missing, mismatched)} ({listed}.)')
+        advice = reason(missing, mismatched) if reason else 'Give weights of the same network.'
+        raise CheckpointError(f'{source} does not fit the network. {advice} ({listed}.)')
     for name in both:
-        if not _is_usable(own[name], given[name]):
-            raise CheckpointError(f'{source} holds no usable weights: {name} ({given[name].dtype} for '
-                                  f'{own[name].dtype}) has NaN or infinite values, or is no plain tensor of this type.')
-    return Comparison(both, new=[name for name in own if name in new],
-                      unused=[name for name in given if name in unused and (name not in own or name in new)])
+        if not _is_usable(wanted[name], tensors[name]):
+            raise CheckpointError(f'{source} holds no usable weights: {name} ({tensors[name].dtype}) has NaN or '
+                                  f'infinite values, or is no plain tensor of {wanted[name].dtype}.')
+    return Comparison(both, new=[name for name in wanted if name in new],
+                      unused=[name for name in tensors if name in unused and (name not in wanted or name in new)])
 
 
-def _is_usable(own: Tensor, given: Tensor) -> bool:
-    """Return whether ``given`` is a plain tensor with finite values of the kind of number that ``own`` has."""
-    if given.is_complex() or given.is_floating_point() != own.is_floating_point():
+def _is_usable(wanted: Tensor, tensor: Tensor) -> bool:
+    """Return whether ``tensor`` is a plain tensor with finite values of the kind of number that ``wanted`` has."""
+    kinds = [(value.is_complex(), value.is_floating_point(), value.is_meta, value.is_quantized, value.layout)
+             for value in (tensor, wanted)]
+    if kinds[0] != kinds[1]:
         return False
-    if given.is_meta != own.is_meta or given.layout != torch.strided or given.is_quantized:
-        return False
-    return given.is_meta or not given.is_floating_point() or bool(given.float().isfinite().all())
+    return tensor.is_meta or not tensor.is_floating_point() or bool(tensor.float().isfinite().all())
 
 
-def check_cvt(own: StateDict, given: StateDict, source: str, unused: Iterable[str] = ()) -> Comparison:
-    """Compare a CvT with a checkpoint, both in the ``microsoft`` naming, by :func:`check`.
+def compare_cvt(wanted: StateDict, tensors: StateDict, source: str, unused: Iterable[str] = ()) -> Comparison:
+    """Compare a CvT with a checkpoint, both in the ``microsoft`` naming, by :func:`compare`.
 
     These differences are allowed:
 
@@ -97,45 +94,42 @@ def check_cvt(own: StateDict, given: StateDict, source: str, unused: Iterable[st
     - a distillation token and the head on it are new, or unused, where only one side has them.
 
     Args:
-        own: the network's tensors.
-        given: the checkpoint's tensors.
+        wanted: the network's tensors.
+        tensors: the checkpoint's tensors.
         source: where the checkpoint comes from, for the error.
         unused: names of the checkpoint's that are unused in any case (a neck's).
     """
-    stages = len(measure_arch(own)['depths'])
-    other_head = {name for name in own if name.startswith(('head.', 'head_dist.')) and name in given}
-    if all(own[name].shape == given[name].shape for name in other_head):
+    stages = len(measure_arch(wanted)['depths'])
+    other_head = {name for name in wanted if name.startswith(('head.', 'head_dist.')) and name in tensors}
+    if all(wanted[name].shape == tensors[name].shape for name in other_head):
         other_head = set()
     no_use = [r'head_dist\.|stage\d+\.(cls|dist)_token$']
-    if 'head.weight' not in own:
+    if 'head.weight' not in wanted:
         no_use.append(r'head\.')
-    if any(re.match(r'norm\d+\.', name) for name in own):
+    if any(re.match(r'norm\d+\.', name) for name in wanted):
         no_use.append(r'norm\d*\.')
 
     def may_be_new(name: str) -> bool:
         if OPTIONS.match(name):
-            return not name.endswith('.gamma') or bool((own[name] == 1).all())
+            return not name.endswith('.gamma') or bool((wanted[name] == 1).all())
         return bool(re.match(r'norm\d+\.|head_dist\.|stage\d+\.dist_token$', name))
 
     def may_be_unused(name: str) -> bool:
         stage = re.match(r'stage(\d+)\.', name)
         return bool(stage and int(stage[1]) >= stages or re.match('|'.join(no_use), name))
 
-    def reason(missing: list[str], mismatched: list[str]) -> str:
-        return _reason(own, given, missing, mismatched)
-
-    return check(own, given, source,
-                 new=other_head | {name for name in own if name not in given and may_be_new(name)},
-                 unused=other_head | {name for name in given if name not in own and may_be_unused(name)} | set(unused),
-                 reason=reason)
+    new = {name for name in wanted if name not in tensors and may_be_new(name)}
+    left = {name for name in tensors if name not in wanted and may_be_unused(name)}
+    return compare(wanted, tensors, source, new | other_head, left | other_head | set(unused),
+                   partial(_reason, wanted, tensors))
 
 
-def _reason(own: StateDict, given: StateDict, missing: list[str], mismatched: list[str]) -> str:
+def _reason(wanted: StateDict, tensors: StateDict, missing: list[str], mismatched: list[str]) -> str:
     """Return the likely reason why a CvT's checkpoint does not fit."""
-    own_arch, given_arch = measure_arch(own), measure_arch(given)
+    own_arch, given_arch = measure_arch(wanted), measure_arch(tensors)
     built = len(own_arch['depths'])
     if built and not given_arch['depths']:
-        prefixes = [name.split('stage0.')[0] for name in given if '.stage0.patch_embed.' in name]
+        prefixes = [name.split('stage0.')[0] for name in tensors if '.stage0.patch_embed.' in name]
         return (f"CvT's tensors are under {prefixes[0]!r} there: load them by the backbone's init_cfg=dict("
                 f"type='Pretrained', prefix={prefixes[0]!r}, ...)." if prefixes else
                 'It holds no tensor of a CvT: the file or the prefix is wrong.')
@@ -144,6 +138,6 @@ def _reason(own: StateDict, given: StateDict, missing: list[str], mismatched: li
     if 'stage0.patch_embed.proj.weight' in mismatched:
         return ("It was trained with another in_channels: init_cfg=dict(type='Pretrained', checkpoint=..., "
                 "in_channels='adapt') makes it fit.")
-    if any(re.match(r'norm\d+\.', name) for name in given) and {'norm.weight', 'head.weight'} & set(missing):
+    if any(re.match(r'norm\d+\.', name) for name in tensors) and {'norm.weight', 'head.weight'} & set(missing):
         return "It is a detector's or segmentor's checkpoint, which has no classifier's norm or head."
     return 'Set arch, attn_cfg, with_cls_token and the like as the file was trained, or rename its keys.'

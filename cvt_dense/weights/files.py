@@ -5,7 +5,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -14,7 +14,6 @@ import huggingface_hub
 import safetensors.torch
 import torch
 from filelock import FileLock
-from mmengine.fileio import get_file_backend
 from mmengine.runner import CheckpointLoader
 from torch import Tensor
 
@@ -27,7 +26,6 @@ from .pickles import load_pickle
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
 UNSAFE_VARIABLE = 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'  # PyTorch's
 OTHER_KEYS = ('state_dict', 'state_dict_ema'), ('model', 'model_ema')  # raw and averaged: timm's, DeiT's
-BUCKETS = (r'(\S+\:)?s3://', r'(\S+\:)?petrel://')  # as MMEngine spells them
 
 
 def register_safe_loading() -> None:
@@ -35,15 +33,15 @@ def register_safe_loading() -> None:
 
     Each tool of this project calls it before it reads a file. From then on no weight file runs code, for any caller
     and any model (``Runner.load_checkpoint``, ``resume``, ``load_from``, ``init_cfg``, ``init_detector``...), whether
-    it is a path, ``cvt_dense://``, ``hf://``, ``http(s)://``, ``s3://`` or ``petrel://``. Not covered are the names
-    of MMEngine's own collections (``torchvision://``, ``open-mmlab://``...), whose URLs MMEngine chooses.
+    it is a path, ``cvt_dense://``, ``hf://`` or ``http(s)://``. Not covered are ``s3://`` and the names of MMEngine's
+    own collections (``torchvision://``, ``open-mmlab://``...), whose URLs MMEngine chooses.
 
     Tools of other projects do not call it, because importing this package changes nothing in MMEngine. There,
     :func:`load_weights_file` still reads ``init_cfg`` of the modules that this project registers; ``load_from``,
     ``load_checkpoint`` and the ``init_cfg`` of other modules follow MMEngine's rules, which may run a pickle's code.
     Such a tool can call this function itself.
     """
-    schemes = ['', 'http://', 'https://', 'hf://', SCHEME, *BUCKETS]
+    schemes = ['', 'http://', 'https://', 'hf://', SCHEME]
     CheckpointLoader.register_scheme(schemes, load_from_cvt_dense, force=True)
 
 
@@ -57,8 +55,7 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
 
     Args:
         source: a path as :func:`read_checkpoint` takes it, ``hf://OWNER/REPOSITORY[/FILE][@REVISION]``,
-            ``cvt_dense://NAME`` for weights of this package, ``http(s)://``, or ``s3://`` and ``petrel://`` by
-            MMEngine's file backend.
+            ``cvt_dense://NAME`` for weights of this package, or ``http(s)://``.
         map_location: as for :func:`read_checkpoint`.
         rename: gives a CvT of the authors or of Hugging Face this project's names.
 
@@ -67,16 +64,12 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
     """
     if source.startswith(SCHEME):
         return load_packaged(source)
-    with ExitStack() as stack:
-        path = source
-        if source.startswith('hf://'):
-            path = from_hub(source)
-        elif source.startswith(('http://', 'https://')):
-            path = _download(source)
-        elif any(re.match(bucket, source) for bucket in BUCKETS):
-            backend = get_file_backend(source, backend_args=dict(backend='petrel'))
-            path = stack.enter_context(backend.get_local_path(source))
-        checkpoint = read_checkpoint(path, map_location)
+    path: str | Path = source
+    if source.startswith('hf://'):
+        path = from_hub(source)
+    elif source.startswith(('http://', 'https://')):
+        path = _download(source)
+    checkpoint = read_checkpoint(path, map_location)
     if not isinstance(checkpoint, Mapping):
         raise CheckpointError(f'{source} holds a {type(checkpoint).__name__}: a checkpoint is a dict.')
     if isinstance(checkpoint.get('meta'), dict):
@@ -215,12 +208,13 @@ def from_hub(source: str) -> Path:
     Raises:
         CheckpointError: the name is malformed, or the file is neither cached nor reachable.
     """
-    found = re.fullmatch(r'hf://([^/@]+/[^/@]+)(?:/([^@]+))?(?:@(.+))?', source)
-    if not found:
+    match = re.fullmatch(r'hf://([^/@]+/[^/@]+)(?:/([^@]+))?(?:@(.+))?', source)
+    if not match:
         raise CheckpointError(f'{source!r} is not of the form hf://OWNER/REPOSITORY[/FILE][@REVISION].')
-    repository, file, revision = found.groups()
+    repository, file, revision = match.groups()
+    candidates = (file, ) if file else HUB_FILES
     for cached in (True, False):
-        for candidate in [file] if file else HUB_FILES:
+        for candidate in candidates:
             try:
                 path = Path(huggingface_hub.hf_hub_download(
                     repository, candidate, revision=revision, local_files_only=cached))

@@ -49,14 +49,14 @@ def _rename(pattern: str, stage_name: str, block_name: str, top: Mapping[str, st
     module, _, leaf = key.rpartition('.')
     if module in top:
         return f'{top[module]}.{leaf}'
-    found = re.fullmatch(pattern, module)
-    if not found:
+    match = re.fullmatch(pattern, module)
+    if not match:
         return key
-    stage, block, name = found.groups()
-    place = f'{stage_name}{stage}' if block is None else f'{stage_name}{stage}.{block_name}{block}'
+    stage, block, name = match.groups()
+    prefix = f'{stage_name}{stage}' if block is None else f'{stage_name}{stage}.{block_name}{block}'
     if name is None and leaf == 'cls_token':
-        return f'{place}.{leaf}'
-    return f'{place}.{inner[name]}.{leaf}' if name in inner else key
+        return f'{prefix}.{leaf}'
+    return f'{prefix}.{inner[name]}.{leaf}' if name in inner else key
 
 
 def _inverted(names: dict[str, str]) -> dict[str, str]:
@@ -150,9 +150,9 @@ def measure_arch(state_dict: StateDict) -> dict[str, tuple[int, ...]]:
 
     A stage whose embedding is missing has 0 for its ``embed_dims``.
     """
-    stages = sorted({int(found[1]) for key in state_dict if (found := re.match(r'stage(\d+)\.', key))})
+    stages = sorted({int(match[1]) for key in state_dict if (match := re.match(r'stage(\d+)\.', key))})
     embeddings = [state_dict.get(f'stage{i}.patch_embed.proj.weight') for i in stages]
-    blocks = {found.groups() for key in state_dict if (found := re.match(r'stage(\d+)\.blocks\.(\d+)\.', key))}
+    blocks = {match.groups() for key in state_dict if (match := re.match(r'stage(\d+)\.blocks\.(\d+)\.', key))}
     return dict(embed_dims=tuple(0 if weight is None else weight.shape[0] for weight in embeddings),
                 depths=tuple(sum(stage == str(i) for stage, _ in blocks) for i in stages))
 
@@ -184,13 +184,14 @@ def huggingface_config(state_dict: StateDict, num_heads: Iterable[int],
         raise ValueError(f"transformers' network needs {missing[0]}, which these weights lack: it has convolutional "
                          'projections and a head. Use another format.')
     rows = len(weights['head.weight'])
-    names = dict(enumerate([*classes, *map(str, range(len(classes), rows))] if classes else ()))
+    classes = [*classes, *map(str, range(len(classes), rows))] if classes else map('LABEL_{}'.format, range(rows))
+    names = dict(enumerate(classes))
     return dict(
         architectures=['CvtForImageClassification'],
         model_type='cvt',
         num_channels=weights['stage0.patch_embed.proj.weight'].shape[1],
-        **(dict(id2label=names, label2id={name: number for number, name in names.items()}) if names else
-           dict(num_labels=rows)),
+        id2label=names,
+        label2id={name: number for number, name in names.items()},
         embed_dim=list(arch['embed_dims']),
         depth=list(arch['depths']),
         num_heads=list(num_heads),
@@ -200,10 +201,10 @@ def huggingface_config(state_dict: StateDict, num_heads: Iterable[int],
         patch_stride=[4] + [2] * (n - 1),
         patch_padding=[2] + [1] * (n - 1),
         qkv_bias=[f'stage{i}.blocks.0.attn.proj_q.bias' in weights for i in range(n)],
-        qkv_projection_method=['dw_bn'] * n,
         kernel_qkv=[weights[f'stage{i}.blocks.0.attn.conv_proj_k.conv.weight'].shape[-1] for i in range(n)],
-        padding_q=[1] * n, padding_kv=[1] * n, stride_q=[1] * n, stride_kv=[2] * n,
         cls_token=[f'stage{i}.cls_token' in weights for i in range(n)],
         # Without a CLS token transformers' classifier reads a second output, which there is only with this setting.
         output_hidden_states=f'stage{n - 1}.cls_token' not in weights,
-        drop_rate=[0.] * n, attention_drop_rate=[0.] * n, drop_path_rate=[0.] * n)
+        **{name: [value] * n for name, value in dict(
+            qkv_projection_method='dw_bn', padding_q=1, padding_kv=1, stride_q=1, stride_kv=2, drop_rate=0.,
+            attention_drop_rate=0., drop_path_rate=0.).items()})

@@ -8,7 +8,7 @@ from torch import nn
 
 from ..errors import CheckpointError
 from .channels import adapt_channels
-from .compare import Comparison, check, check_cvt
+from .compare import Comparison, compare, compare_cvt
 from .files import load_weights_file, select_weights
 from .formats import StateDict, convert, recognise
 from .preprocessing import Normalisation, trained_with
@@ -67,7 +67,7 @@ class StrictLoading:
     """Mixin of this project's modules, before MMEngine's ``BaseModule``, that loads their weights.
 
     - ``init_cfg=dict(type='Pretrained')`` takes :class:`StrictPretrainedInit`'s arguments. The file is read without
-      running code in it, in the tools of every project, and must fit as :func:`.compare.check_cvt` defines.
+      running code in it, in the tools of every project, and must fit as :func:`.compare.compare_cvt` defines.
     - ``load_state_dict`` and MMEngine's ``load_checkpoint`` take CvT's weights by the names of the authors, of Hugging
       Face and of this project. Their argument ``strict`` keeps its meaning.
     """
@@ -112,15 +112,15 @@ class StrictLoading:
             source: where it comes from, for the error.
 
         Raises:
-            CheckpointError: there is a difference that :func:`.compare.check_cvt` does not allow.
+            CheckpointError: there is a difference that :func:`.compare.compare_cvt` does not allow.
         """
-        own = self.state_dict()
+        wanted = self.state_dict()
         unused = []
         if recognise(tensors):
-            if recognise(own) == 'microsoft' and recognise(tensors) == 'cvt_dense':  # a backbone from a whole model
+            if recognise(wanted) == 'microsoft' and recognise(tensors) == 'cvt_dense':  # a backbone from a whole model
                 unused = [name for name in tensors if not name.startswith('backbone.')]
             tensors = convert(tensors, 'microsoft')
-        return check_cvt(convert(own, 'microsoft') if recognise(own) else own, tensors, source, unused)
+        return compare_cvt(convert(wanted, 'microsoft') if recognise(wanted) else wanted, tensors, source, unused)
 
     def load_strictly(self, tensors: StateDict, source: str) -> Comparison:
         """Load a state dict of any naming and log one line: tensors loaded, new, unused.
@@ -130,22 +130,22 @@ class StrictLoading:
         """
         result = self.check_loading(tensors, source)
         print_log(f'{type(self).__name__}: {result}; from {source}', logger='current')
-        own = self.state_dict()
-        if recognise(own):
-            own, tensors = convert(own, 'microsoft'), convert(tensors, 'microsoft')
+        wanted = self.state_dict()
+        if recognise(wanted):
+            wanted, tensors = convert(wanted, 'microsoft'), convert(tensors, 'microsoft')
         for name in result.loaded:
-            own[name].copy_(tensors[name])
+            wanted[name].copy_(tensors[name])
         return result
 
 
 def _translate_names(module: nn.Module, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
     """Give the tensors of a CvT under ``prefix`` the names that the module has, before PyTorch loads them."""
-    given = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
+    tensors = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
     naming = recognise(module.state_dict())
-    if naming and recognise(given) not in (None, naming):
-        for name in given:
+    if naming and recognise(tensors) not in (None, naming):
+        for name in tensors:
             del state_dict[prefix + name]
-        state_dict.update({prefix + name: value for name, value in convert(given, naming).items()})
+        state_dict.update({prefix + name: value for name, value in convert(tensors, naming).items()})
 
 
 def check_model(model: nn.Module, tensors: StateDict, source: str, strict: bool) -> None:
@@ -167,7 +167,7 @@ def check_model(model: nn.Module, tensors: StateDict, source: str, strict: bool)
         if not strict:
             print_log(f'{type(part).__name__}: {result}; from {source}', logger='current')
     if strict:
-        check(model.state_dict(), tensors, source)
+        compare(model.state_dict(), tensors, source)
 
 
 def _strict_parts(module: nn.Module, prefix: str = '') -> Iterator[tuple[str, StrictLoading]]:

@@ -1,4 +1,4 @@
-"""Search the learning rate and the drop path of mine.py with Optuna; docs/guides/baselines.md explains it."""
+"""Search the learning rate and the drop path of mine.py with Optuna; docs/guides/choosing.md explains it."""
 import subprocess
 import sys
 import time

@@ -110,6 +110,7 @@ def test_boxes_polygons_names_and_splits_are_kept(tmp_path, source):
     assert objects['dog']['bbox'] == pytest.approx(BOX) and objects['dog']['iscrowd'] == (source in 'coco voc')
     assert objects['cat']['bbox'] == pytest.approx([4, 4, 20, 16]) and objects['cat']['area'] == pytest.approx(320)
     assert objects['cat']['segmentation'][0] == pytest.approx(POLYGON) and not objects['dog'].get('segmentation')
+    assert source == 'coco' or list(objects) == ['cat', 'dog']  # objects with a mask come first
 
 
 def test_objects_become_label_maps_with_background(tmp_path):

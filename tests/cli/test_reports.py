@@ -8,65 +8,13 @@ import pytest
 from load_tool import run_tool
 from mmengine.config import Config
 
-TASKS = ('classification', 'detection', 'segmentation')
 CHROMIUM = shutil.which('chromium') or shutil.which('google-chrome')
 
 
-@pytest.fixture(scope='module')
-def reports(nano, shapes, tmp_path_factory) -> dict[str, Path]:
-    """By tool and task, the folder of a report of an untrained network."""
-    folder = tmp_path_factory.mktemp('reports')
-    for task in TASKS:
-        config, checkpoint = nano[task]
-        data, out = ('--data-root', shapes / task), {tool: folder / f'{tool} {task}' for tool in ('browse', 'diagnose')}
-        run_tool('browse', config, *data, '--out-dir', out['browse'], '--number', 3, '--cfg-options',
-                 'train_dataloader.batch_size=2')
-        run_tool('diagnose', config, checkpoint, *data, '--out-dir', out['diagnose'], '--work-dir', folder / 'runs')
-    return {path.name: path for path in folder.iterdir()}
-
-
-def blocks(folder: Path, kind: str) -> list[dict]:
-    content = json.loads((folder / 'report.json').read_text())
-    return [block for section in content['sections'] for block in section['blocks'] if block['kind'] == kind]
-
-
-@pytest.mark.parametrize('task', TASKS)
-def test_both_tools_write_a_page_with_all_its_pictures(reports, task):
-    for tool in ('browse', 'diagnose'):
-        folder = reports[f'{tool} {task}']
-        content = json.loads((folder / 'report.json').read_text())
-        assert all((folder / image['file']).stat().st_size for image in content['images'].values())
-        assert all((folder / figure['file']).is_file() for figure in blocks(folder, 'figure'))
-    assert len(blocks(reports[f'browse {task}'], 'pictures')[0]['images']) == 3
-
-
-CLICK = """<script>
-let table = [...document.querySelectorAll('h2')].find(title => title.textContent == 'Confusion');
-while (table.tagName != 'TABLE') table = table.nextElementSibling;
-const cell = table.querySelector('td[data-images]');
-cell.click();
-const pictures = [...document.querySelectorAll('#shown img')];
-pictures.forEach(one => { one.loading = 'eager'; });
-addEventListener('load', () => { document.body.dataset.decoded =
-  pictures.filter(one => one.naturalWidth).length + ' of ' + cell.dataset.images.split(',').length; });
-</script>"""
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason='Chromium is not installed')
-@pytest.mark.parametrize('task', TASKS)
-def test_a_click_on_a_confusion_cell_lists_pictures_that_the_browser_can_show(reports, task):
-    page = reports[f'diagnose {task}'] / 'report.html'
-    clicked = page.with_name('clicked.html')
-    clicked.write_text(page.read_text() + CLICK)
-    result = subprocess.run(
-        [CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', '--virtual-time-budget=60000', '--dump-dom',
-         clicked.as_uri()], capture_output=True, text=True, timeout=120, check=True)
-    count = result.stdout.split('data-decoded="')[1].split('"')[0].split(' of ')
-    assert count[0] == count[1] != '0'
-    assert 'id="shown" style="display: block' in result.stdout
-
-
-# -- kinds of data -----------------------------------------------------------------------------------------
+def edit(file: Path, change) -> None:
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
 
 
 def _in_tars(cfg, data: Path) -> None:
@@ -88,25 +36,68 @@ def _an_image_without_objects(cfg, data: Path) -> None:
     edit(data / 'annotations/instances_val.json', change)
 
 
-@pytest.mark.parametrize('task, change', [
-    ('classification', _in_tars), ('detection', _an_image_without_objects), ('segmentation', _joined)])
-def test_tars_joined_sets_and_empty_images_have_both_pages(nano, shapes, tmp_path, task, change):
-    """Each gives both pages, without images that cannot be read."""
-    config, checkpoint = nano[task]
-    data = Path(shutil.copytree(shapes / task, tmp_path / 'data'))
-    cfg = Config.fromfile(config)
-    cfg.work_dir = None
-    change(cfg, data)
-    cfg.test_dataloader = cfg.val_dataloader
-    cfg.dump(tmp_path / 'config.py')
-    common = '--data-root', data, '--no-check'
-    run_tool('browse', tmp_path / 'config.py', *common, '--out-dir', tmp_path / 'browse', '--number', 2,
-             '--cfg-options', 'train_dataloader.batch_size=2')
-    run_tool('diagnose', tmp_path / 'config.py', checkpoint, *common, '--out-dir', tmp_path / 'diagnose', '--work-dir',
-             tmp_path / 'run')
+CHANGES = dict(classification=_in_tars, detection=_an_image_without_objects, segmentation=_joined)
+
+
+@pytest.fixture(scope='module')
+def reports(nano, shapes, tmp_path_factory) -> dict[str, Path]:
+    """By tool and task, the folder of a report of an untrained network, each of another kind of data."""
+    folder = tmp_path_factory.mktemp('reports')
+    for task, change in CHANGES.items():
+        data = Path(shutil.copytree(shapes / task, folder / f'data {task}'))
+        cfg = Config.fromfile(nano[task][0])
+        cfg.work_dir = None
+        change(cfg, data)
+        cfg.test_dataloader = cfg.val_dataloader
+        cfg.dump(folder / f'{task}.py')
+        common = '--data-root', data, '--no-check', '--out-dir'
+        run_tool('browse', folder / f'{task}.py', *common, folder / f'browse {task}', '--number', 3, '--cfg-options',
+                 'train_dataloader.batch_size=2')
+        run_tool('diagnose', folder / f'{task}.py', nano[task][1], *common, folder / f'diagnose {task}', '--work-dir',
+                 folder / 'runs')
+    return {path.name: path for path in folder.iterdir()}
+
+
+def blocks(folder: Path, kind: str) -> list[dict]:
+    content = json.loads((folder / 'report.json').read_text())
+    return [block for section in content['sections'] for block in section['blocks'] if block['kind'] == kind]
+
+
+@pytest.mark.parametrize('task', CHANGES)
+def test_both_tools_write_a_page_with_all_its_pictures(reports, task):
     for tool in ('browse', 'diagnose'):
-        summary = json.loads((tmp_path / tool / 'report.json').read_text())['summary']
-        assert not any('cannot be read' in line for line in summary), summary
+        folder = reports[f'{tool} {task}']
+        content = json.loads((folder / 'report.json').read_text())
+        assert not any('.png' in line for line in content['summary'])  # which would name an unreadable image
+        assert all((folder / image['file']).stat().st_size for image in content['images'].values())
+        assert all((folder / figure['file']).is_file() for figure in blocks(folder, 'figure'))
+    assert len(blocks(reports[f'browse {task}'], 'pictures')[0]['images']) == 3
+
+
+CLICK = """<script>
+let table = [...document.querySelectorAll('h2')].find(title => title.textContent == 'Confusion');
+while (table.tagName != 'TABLE') table = table.nextElementSibling;
+const cell = table.querySelector('td[data-images]');
+cell.click();
+const pictures = [...document.querySelectorAll('#shown img')];
+pictures.forEach(one => { one.loading = 'eager'; });
+addEventListener('load', () => { document.body.dataset.decoded =
+  pictures.filter(one => one.naturalWidth).length + ' of ' + cell.dataset.images.split(',').length; });
+</script>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason='Chromium is not installed')
+@pytest.mark.parametrize('task', CHANGES)
+def test_a_click_on_a_confusion_cell_lists_pictures_that_the_browser_can_show(reports, task):
+    page = reports[f'diagnose {task}'] / 'report.html'
+    clicked = page.with_name('clicked.html')
+    clicked.write_text(page.read_text() + CLICK)
+    result = subprocess.run(
+        [CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', '--virtual-time-budget=60000', '--dump-dom',
+         clicked.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    count = result.stdout.split('data-decoded="')[1].split('"')[0].split(' of ')
+    assert count[0] == count[1] != '0'
+    assert 'id="shown" style="display: block' in result.stdout
 
 
 @pytest.fixture
@@ -114,18 +105,12 @@ def detection_data(shapes, tmp_path) -> Path:
     return Path(shutil.copytree(shapes / 'detection', tmp_path / 'data'))
 
 
-def edit(file: Path, change) -> None:
-    content = json.loads(file.read_text())
-    change(content)
-    file.write_text(json.dumps(content))
-
-
 def test_unreadable_images_are_named_and_the_others_reported(nano, detection_data, tmp_path):
     for split in ('train', 'val'):
         (detection_data / split / '00000.png').write_bytes(b'no image')
     run_tool('browse', nano['detection'][0], '--data-root', detection_data, '--out-dir', tmp_path / 'browse')
     summary = json.loads((tmp_path / 'browse/report.json').read_text())['summary']
-    assert any('2 images cannot be read' in line and '00000.png' in line for line in summary)
+    assert sum(line.count('00000.png') for line in summary) == 2
 
 
 def test_wrong_arguments_and_data_end_before_anything_is_written(nano, detection_data, tmp_path):

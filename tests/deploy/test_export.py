@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -118,10 +119,9 @@ def test_upernet_in_int8(segmentor, tmp_path):
 
 
 def test_mask2former(network, tmp_path):
-    """A file of any format gives the logits of Mask2Former, for any number of images of one size."""
+    """A file gives the logits of Mask2Former, for any number of images of one size."""
     exporter = network('mask2former').exporter((64, 96))
-    for name in ('a.onnx', 'a.xml', 'a.pt2'):
-        assert exporter.export(tmp_path / name) and exporter.batch is None, exporter.lines
+    assert exporter.export(tmp_path / 'a.onnx') and exporter.batch is None, exporter.lines
 
 
 def test_panoptic_mask2former(network, tmp_path):
@@ -154,7 +154,7 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
     made = network(task)
     exporter = made.exporter((64, 96), dynamic=dynamic)
     assert exporter.export(tmp_path / 'a.onnx'), exporter.lines
-    assert all('is detected' not in line for line in exporter.lines)
+    assert any(', scores: ' in line for line in exporter.lines)  # of objects that both detect
     made.model.data_preprocessor.pad_size_divisor = exporter.reference.divisor  # the file pads for RTMDet's neck
     if task == 'atss':
         run_documented_program(tmp_path)
@@ -172,18 +172,18 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
         sample = DetDataSample(metainfo=dict(img_shape=size, ori_shape=size, scale_factor=(1., 1.)))
         data = dict(inputs=[images[0].flip(0)], data_samples=[sample])
         found, expected = (model.test_step(copy.deepcopy(data))[0].pred_instances for model in (file, made.model))
-        assert any('pads images' in str(one.message) for one in recwarn) == padded  # and so it differs
+        assert any('a.onnx' in str(warning.message) for warning in recwarn) == padded  # and so it differs
         if not padded:
             assert len(expected) >= 5
             for key in ('bboxes', 'scores', 'labels'):
                 torch.testing.assert_close(found[key], expected[key], rtol=1e-3, atol=1e-3)
             assert 'masks' not in expected or (found.masks != expected.masks).float().mean() < 1e-3
-    if task in ('detection', 'cascade', 'dino'):
+    if task in ('detection', 'dino'):
         assert exporter.export(tmp_path / 'a.xml'), exporter.lines
     if task == 'dino':
         exporter.images = [made.inputs(random_images((64, 96)))]
         exporter.export(tmp_path / 'b.onnx', 'int8')  # ONNX Runtime opens it
-    if task in ('cascade', 'dino', 'retinanet'):
+    if task in ('detection', 'retinanet'):
         assert exporter.export(tmp_path / 'a.pt2'), exporter.lines
 
 
@@ -213,8 +213,6 @@ def test_windows_have_one_size(tmp_path):
     windows = ImageClassifier(dict(
         type='cvt_dense.CvT', arch=dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2)), out_type='cls_token',
         attn_cfg=[dict(type='cvt_dense.WindowedAttention', window_size=4), None]), 3)
-    with pytest.raises(UserError, match='--dynamic'):
-        Exporter(windows, (48, 64), ABOUT, dynamic=True).export(tmp_path / 'a.pt2')
     exporter = Exporter(windows, (48, 64), ABOUT, dynamic=None)
     assert exporter.export(tmp_path / 'a.pt2')
     opened, x = open_exported(tmp_path / 'a.pt2'), torch.rand(2, 3, 48, 64)
@@ -223,20 +221,23 @@ def test_windows_have_one_size(tmp_path):
         torch.testing.assert_close(opened(x)['logits'], windows(x), rtol=1e-4, atol=1e-4)
 
 
-def test_what_cannot_be_exported(network):
+def test_what_cannot_be_exported(network, monkeypatch, tmp_path):
+    monkeypatch.setattr('cvt_dense.deploy.formats.trace', mock.Mock(side_effect=RuntimeError))
+    with pytest.raises(UserError, match='--dynamic'):
+        network('classification').exporter((48, 64), dynamic=True).export(tmp_path / 'a.pt2')
     detector = copy.deepcopy(network('retinanet').model)
     detector.bbox_head.test_cfg.nms.type = 'soft_nms'
     with pytest.raises(UserError, match='--part backbone'):
         Exporter(detector, (48, 64), ABOUT)
 
 
-@pytest.mark.parametrize('name', ['a.onnx', 'a.xml'])
-def test_backbone_for_any_size(network, tmp_path, name):
+def test_backbone_for_any_size(network, tmp_path):
     """A file gives the maps of a backbone, for any number of images of any size."""
-    exporter = network('detection').exporter((96, 128), dynamic=True, part='backbone')
-    assert exporter.export(tmp_path / name), exporter.lines
-    opened, x = open_exported(tmp_path / name), torch.randn(3, 3, 70, 64)
-    assert opened.metadata['outputs'] == ['feat0', 'feat1'] and opened.metadata['part'] == 'backbone'
+    exporter, x = network('detection').exporter((96, 128), dynamic=True, part='backbone'), torch.randn(3, 3, 70, 64)
     with torch.no_grad():
-        for found, expected in zip(opened(x).values(), network('detection').model.backbone(x), strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        expected = network('detection').model.backbone(x)
+    for name in ('a.onnx', 'a.xml'):
+        assert exporter.export(tmp_path / name), exporter.lines
+        opened = open_exported(tmp_path / name)
+        assert opened.metadata['outputs'] == ['feat0', 'feat1'] and opened.metadata['part'] == 'backbone'
+        torch.testing.assert_close(tuple(opened(x).values()), expected, rtol=1e-4, atol=1e-4)

@@ -18,20 +18,15 @@ from cvt_dense.registry import MODELS
 
 CHANNELS = [8, 16, 32]
 BACKBONE = dict(type='cvt_dense.CvT', arch=dict(embed_dims=CHANNELS, depths=[1, 1, 1], num_heads=[1, 2, 4]))
+# Heads with deformable convolutions, groups, attention, points, masks, convolutions of boxes and shared layers
 DETECTORS = [
-    'atss/atss_r50_fpn_1x_coco', 'dyhead/atss_r50_fpn_dyhead_1x_coco', 'autoassign/autoassign_r50-caffe_fpn_1x_coco',
-    'cascade_rcnn/cascade-rcnn_r50_fpn_1x_coco', 'deformable_detr/deformable-detr_r50_16xb2-50e_coco',
-    'dino/dino-4scale_r50_8xb2-12e_coco', 'faster_rcnn/faster-rcnn_r50_fpn_1x_coco',
+    'autoassign/autoassign_r50-caffe_fpn_1x_coco', 'deformable_detr/deformable-detr_r50_16xb2-50e_coco',
+    'dyhead/atss_r50_fpn_dyhead_1x_coco',
     'fcos/fcos_r50-dcn-caffe_fpn_gn-head-center-normbbox-centeronreg-giou_1x_coco',
-    'foveabox/fovea_r50_fpn_gn-head-align_4xb4-2x_coco', 'fsaf/fsaf_r50_fpn_1x_coco', 'gfl/gfl_r50_fpn_1x_coco',
-    'grid_rcnn/grid-rcnn_r50_fpn_gn-head_2x_coco', 'libra_rcnn/libra-faster-rcnn_r50_fpn_1x_coco',
-    'mask_rcnn/mask-rcnn_r50_fpn_1x_coco', 'ms_rcnn/ms-rcnn_r50-caffe_fpn_1x_coco', 'paa/paa_r50_fpn_1x_coco',
+    'grid_rcnn/grid-rcnn_r50_fpn_gn-head_2x_coco', 'mask_rcnn/mask-rcnn_r50_fpn_1x_coco',
     'point_rend/point-rend_r50-caffe_fpn_ms-1x_coco', 'reppoints/reppoints-moment_r50_fpn_1x_coco',
-    'retinanet/retinanet_r50_fpn_1x_coco', 'sabl/sabl-retinanet_r50_fpn_1x_coco', 'solo/solo_r50_fpn_1x_coco',
     'solov2/solov2_r50_fpn_1x_coco', 'tood/tood_r50_fpn_1x_coco', 'vfnet/vfnet_r50-mdconv-c3-c5_fpn_ms-2x_coco']
-SEGMENTORS = [
-    'ann_r50-d8', 'apcnet_r50-d8', 'ccnet_r50-d8', 'danet_r50-d8', 'deeplabv3_r50-d8', 'dmnet_r50-d8', 'dnl_r50-d8',
-    'encnet_r50-d8', 'fcn_r50-d8', 'gcnet_r50-d8', 'isanet_r50-d8', 'pspnet_r50-d8', 'upernet_r50', 'segformer_mit-b0']
+SEGMENTORS = ['ann_r50-d8', 'ccnet_r50-d8', 'dnl_r50-d8', 'encnet_r50-d8', 'pspnet_r50-d8', 'segformer_mit-b0']
 
 
 def detector(name: str) -> Config:

@@ -4,7 +4,7 @@ tests/engine/checkpoint/test_resume.py disturbs the runs of a smaller network at
 
 All runs draw random numbers wherever the recipes do: in mmdet's and mmseg's pipelines, in the sampling of boxes, in
 dropout and drop path. Detection and segmentation accumulate 3 iterations, of which neither an
-epoch (4) nor the interval of checkpoints (4) is a multiple. Detection groups images by their shape.
+epoch (4) nor the interval of checkpoints (4) is a multiple. Detection has the batch sampler of the COCO recipes.
 """
 import os
 import signal
@@ -37,12 +37,7 @@ train_dataloader = dict(
     batch_size=2, num_workers=0,
     sampler=dict(_delete_=True, type='DefaultSampler', shuffle=True),
     batch_sampler=dict(type='AspectRatioBatchSampler'),
-    dataset=dict(data_root={data!r}, pipeline=[
-        dict(type='LoadImageFromFile'),
-        dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-        dict(type='RandomChoiceResize', scales=[(96, 96), (128, 128)], keep_ratio=True),
-        dict(type='RandomCrop', crop_size=(80, 96), allow_negative_crop=False),
-        dict(type='PhotoMetricDistortion'), dict(type='RandomFlip', prob=0.5), dict(type='PackDetInputs')]))
+    dataset=dict(data_root={data!r}))
 train_cfg = dict(_delete_=True, type='EpochBasedTrainLoop', max_epochs=6)
 param_scheduler = [dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=24)]
 default_hooks = dict(checkpoint=dict(by_epoch=True, interval=1), logger=dict(interval=1))
@@ -50,14 +45,9 @@ log_processor = dict(by_epoch=True)
 """
 SEGMENTATION = COMMON + """
 model = dict(
-    data_preprocessor=dict(size=(96, 96)),
     backbone=dict(arch=dict(_delete_=True, **arch), drop_path_rate=0.2),
     decode_head=dict(in_channels=[8, 24, 48]), auxiliary_head=dict(in_channels=48))
-train_dataloader = dict(batch_size=2, num_workers=0, dataset=dict(data_root={data!r}, pipeline=[
-    dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
-    dict(type='RandomResize', scale=(128, 128), ratio_range=(0.8, 1.5), keep_ratio=True),
-    dict(type='RandomCrop', crop_size=(96, 96), cat_max_ratio=0.75),
-    dict(type='RandomFlip', prob=0.5), dict(type='PhotoMetricDistortion'), dict(type='PackSegInputs')]))
+train_dataloader = dict(batch_size=2, num_workers=0, dataset=dict(data_root={data!r}))
 train_cfg = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=24)
 default_hooks = dict(checkpoint=dict(interval=4), logger=dict(interval=1))
 """

@@ -1,14 +1,11 @@
 """Samplers that seed each sample of any data set, and the hook that puts them in place of MMEngine's."""
-import os
 import random
-from functools import partial
 from itertools import islice
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from mmengine.dataset import BaseDataset, DefaultSampler, InfiniteSampler
 from torch.utils.data import DataLoader
 
@@ -83,38 +80,6 @@ def test_processes_share_the_images(monkeypatch):
         assert len(part) == len(sampler) == 4
         epoch += part
     assert set(epoch) == set(range(10)) and len({index.seed for index in epoch}) == 12
-
-
-def draw_on_host(rank, store, sizes, variable):
-    """Write what one of four processes draws in two epochs, and in the second again as a resumed run with its seed."""
-    os.environ[variable] = str(rank // 2)
-    dist.init_process_group('gloo', f'file://{store}', rank=rank, world_size=4)
-    drawn = []
-    try:
-        for seed, epoch in ((3, 0), (3, 1), (9, 1)):
-            sampler = SeededSampler(range(sizes[rank]), seed=seed, per_node=True)
-            sampler.seed = 3
-            sampler.set_epoch(epoch)
-            drawn.append([(int(index), index.seed) for index in sampler])
-        torch.save((len(sampler), *drawn), store.with_name(f'{rank}.pt'))
-    finally:  # no process may close its connections while others still use them
-        dist.barrier()
-    dist.destroy_process_group()
-
-
-@pytest.mark.parametrize('variable', ['GROUP_RANK', 'SLURM_NODEID'])  # of torchrun, and of srun
-def test_processes_of_a_host_share_its_part_of_the_data(tmp_path, variable):
-    """Of two hosts with two processes each, the second has fewer images and repeats some."""
-    fork = partial(torch.multiprocessing.start_processes, draw_on_host, nprocs=4, start_method='fork')
-    fork((tmp_path / 'store', (10, 10, 7, 7), variable))
-    lengths, *epochs, resumed = zip(*(torch.load(tmp_path / f'{rank}.pt') for rank in range(4)))
-    assert lengths == (5, ) * 4 and resumed == epochs[1]
-    for epoch in epochs:
-        hosts = [[index for part in epoch[first:first + 2] for index, _ in part] for first in (0, 2)]
-        assert sorted(hosts[0]) == list(range(10)) and set(hosts[1]) == set(range(7)) and len(hosts[1]) == 10
-    assert len({seed for epoch in epochs for part in epoch for _, seed in part}) == 40
-    with pytest.raises(Exception, match='per_node'):
-        fork((tmp_path / 'store_of_refused', (10, 10, 7, 8), variable))
 
 
 @pytest.mark.parametrize('plain, seeded', [(DefaultSampler, SeededSampler), (InfiniteSampler, SeededInfiniteSampler)])

@@ -77,18 +77,16 @@ def third(data, load):
     return cfg.filename, data / 'mine.pth'
 
 
-@pytest.mark.parametrize('converted', ['mine.pth', 'folder', 'mine.safetensors'])
+@pytest.mark.parametrize('converted', ['mine.pth', 'folder'])
 def test_a_test_numbers_the_folders_by_the_names_that_come_with_weights(third, data, converted):
     config, checkpoint = third
     if converted == 'folder':  # for transformers, whose config.json has the names
         run_tool('convert_checkpoint', checkpoint, data / converted, '--to', 'huggingface')
-    elif converted != checkpoint.name:
-        run_tool('convert_checkpoint', checkpoint, data / converted, '--to', 'microsoft')
     out = run_tool('test', config, data / converted, '--data-root', data, '--work-dir', data / 'work')
     assert 'accuracy/top1: 100.0' in out
 
 
-@pytest.mark.parametrize('names, rc', [('[sun,rain,snow]', 2), ('[sun,rain,hail]', 2), ('[hail,snow,sun]', 0)])
+@pytest.mark.parametrize('names, rc', [('[sun,rain,snow]', 2), ('[hail,snow,sun]', 0)])
 def test_a_test_refuses_another_order(third, data, names, rc):
     option = f'test_dataloader.dataset.metainfo.classes={names}'
     assert 'metainfo.classes' in run_tool('test', *third, '--data-root', data, '--work-dir', data / 'work',

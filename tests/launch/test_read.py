@@ -75,9 +75,9 @@ def test_data_root_renames_no_class(tmp_path):
     dataset = dict(data_root='ship', metainfo=meta, others=dict(metainfo=dict(classes='ship/classes.txt')))
     cfg = Config(dict(data_root='ship', test_dataloader=dict(dataset=dataset)))
     redirect_data_root(cfg, str(tmp_path))
-    found = cfg.test_dataloader.dataset
-    assert found.data_root == str(tmp_path) and found.metainfo == meta
-    assert found.others.metainfo.classes == f'{tmp_path}/classes.txt'
+    dataset = cfg.test_dataloader.dataset
+    assert dataset.data_root == str(tmp_path) and dataset.metainfo == meta
+    assert dataset.others.metainfo.classes == f'{tmp_path}/classes.txt'
 
 
 @pytest.mark.parametrize('visualizer', [None, dict(type='Visualizer'), dict(type='Visualizer', vis_backends=[

@@ -42,8 +42,8 @@ def types_of(model: CvT) -> list[list[str]]:
     ((LINEAR, WINDOWS, None), [['Linear'], ['Windowed', 'Windowed'], ['Conv']]),
     ([LINEAR, [WINDOWS, None], HYBRID], [['Linear'], ['Windowed', 'Conv'], ['Conv']])], ids=str)
 def test_types_of_stages_and_blocks(attn_cfg, expected):
-    given = copy.deepcopy(attn_cfg)
-    assert types_of(CvT(ARCH, attn_cfg=attn_cfg)) == expected and attn_cfg == given
+    before = copy.deepcopy(attn_cfg)
+    assert types_of(CvT(ARCH, attn_cfg=attn_cfg)) == expected and attn_cfg == before
 
 
 @pytest.mark.parametrize('attn_cfg, setting', [
@@ -87,33 +87,16 @@ def test_learned_recomputed_and_fused(options):
     assert not {type(module).__name__ for module in model.modules()} & {'LayerScale', 'BatchNorm2d', 'QuickGELU'}
 
 
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize('options', OPTIONS.values(), ids=OPTIONS)
-def test_runs_in_other_precisions(options, dtype):
+def test_runs_in_lower_precisions(options, dtype):
     """As a whole, not only under autocast."""
     model, x = moved(CvT(ARCH, **options)).eval(), torch.rand(1, 3, 49, 64)
     with torch.no_grad():
         expected = model(x)
         got = model.to(dtype)(x.to(dtype))
     for a, b in zip(got, expected):
-        assert a.dtype == dtype
-        assert (a.float() - b).abs().mean() < (1e-5 if dtype == torch.float64 else 0.05)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('options', [OPTIONS['together'], OPTIONS['linear']], ids=['together', 'linear'])
-def test_onnx_equals_eager(options, tmp_path):
-    onnxruntime = pytest.importorskip('onnxruntime')
-    pytest.importorskip('onnxscript')
-    arch = dict(embed_dims=[8, 16, 16], depths=[1, 1, 1], num_heads=[1, 2, 2])
-    model, x = moved(CvT(arch, **options)).eval(), torch.rand(1, 3, 49, 64)
-    fuse(model)
-    with torch.no_grad():
-        expected = model(x)
-        torch.onnx.export(model, (x, ), tmp_path / 'cvt.onnx', dynamo=True, verbose=False)
-    session = onnxruntime.InferenceSession(tmp_path / 'cvt.onnx')
-    for a, b in zip(session.run(None, {session.get_inputs()[0].name: x.numpy()}), expected):
-        torch.testing.assert_close(torch.from_numpy(a), b, rtol=0, atol=1e-4)
+        assert a.dtype == dtype and (a.float() - b).abs().mean() < 0.05
 
 
 # -- training and weights ------------------------------------------------------------------------------

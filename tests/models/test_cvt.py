@@ -45,9 +45,9 @@ def test_maps_of_any_size(batch, size):
 
 @pytest.mark.parametrize('indices, stages', [([1], [1]), ((0, 2), [0, 2]), ([-1], [2]), ([-3, 1], [0, 1])], ids=str)
 def test_out_indices_are_the_same_maps_and_unneeded_stages_are_not_built(indices, stages):
-    x, full, given = torch.rand(2, 3, 40, 56), cvt().eval(), copy.copy(indices)
+    x, full, before = torch.rand(2, 3, 40, 56), cvt().eval(), copy.copy(indices)
     model = cvt(out_indices=indices).eval()
-    assert indices == given
+    assert indices == before
     model.load_state_dict({k: v for k, v in full.state_dict().items() if k in model.state_dict()})
     expected = full(x)
     for out, i in zip(model(x), stages, strict=True):
@@ -82,8 +82,8 @@ def test_out_types():
     (None, None, [2]), (None, True, [2]), (None, False, []), (False, True, [2]), (False, None, []),
     (True, None, [0, 1, 2]), (True, False, []), ([True, False, False], True, [0, 2])])
 def test_cls_token_of_each_stage(in_arch, with_cls_token, expected):
-    given = ARCH if in_arch is None else arch(cls_token=in_arch)
-    model = cvt(arch=given, with_cls_token=with_cls_token, out_type='cls_token' if 2 in expected else 'avg_featmap')
+    edited = ARCH if in_arch is None else arch(cls_token=in_arch)
+    model = cvt(arch=edited, with_cls_token=with_cls_token, out_type='cls_token' if 2 in expected else 'avg_featmap')
     assert [name for name, _ in model.named_parameters() if 'cls_token' in name] == [
         f'stage{i}.cls_token' for i in expected]
     assert model.eval()(torch.rand(2, 3, 33, 32))[0].shape == (2, 48)
@@ -141,9 +141,9 @@ def test_builds_from_a_config_and_leaves_it_alone():
     cfg = ConfigDict(
         type='cvt_dense.CvT', arch=ARCH, out_indices=[0, 1], drop_path_rate=[0., .1, .2],
         attn_cfg=[WINDOWS, None, None], norm_cfg=dict(type='BN', eps=1e-3), act_cfg=dict(type='cvt_dense.QuickGELU'))
-    given, zoo = copy.deepcopy(cfg), copy.deepcopy(CvT.arch_zoo)
+    before, zoo = copy.deepcopy(cfg), copy.deepcopy(CvT.arch_zoo)
     model = MODELS.build(cfg)
-    assert cfg == given and isinstance(model, CvT) and model.out_indices == (0, 1)
+    assert cfg == before and isinstance(model, CvT) and model.out_indices == (0, 1)
     assert model.stage0.blocks[0].attn.conv_proj_q.bn.eps == 1e-3
     with torch.device('meta'):
         CvT('cvt-13', drop_path_rate=.3, drop_rate=.1, out_indices=[0])
@@ -208,8 +208,7 @@ def test_drop_path_is_on_both_branches():
 
 def test_traced_with_gradients_as_without():
     """Converters trace outside of no_grad, and check the graph inside."""
-    network = CvT('cvt-nano').eval()
-    x = torch.rand(1, 3, 32, 32)
+    network, x = cvt().eval(), torch.rand(1, 3, 32, 32)
     for output, expected in zip(torch.jit.trace(network, x)(x), network(x), strict=True):
         torch.testing.assert_close(output, expected)
 
@@ -222,7 +221,7 @@ def test_compiled_for_each_size_of_images():
         graphs.append([value for value in inputs if not isinstance(value, torch.Tensor)])
         return graph.forward
 
-    network = CvT('cvt-nano').train()
+    network = CvT(dict(embed_dims=[8], depths=[1], num_heads=[1])).train()
     network.compile(backend=keep)
     for size in ((32, 32), (32, 48), (48, 64)):
         network(torch.rand(2, 3, *size))

@@ -1,18 +1,13 @@
 """The backbone inside mmdet's and mmseg's own models: loss, gradients, prediction, odd sizes, frozen stages."""
-import re
-
 import pytest
 import torch
-from load_tool import run_tool
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from random_batch import random_batch
 from templates_edited import recipe
 
-from cvt_dense.recipes.shapes import generate
-
 ARCH = dict(embed_dims=(64, 192, 384), depths=(1, 1, 1), num_heads=(1, 3, 6))  # CvT-13 with few blocks
-DETECTORS = ['maskrcnn_cvt13_coco', 'cascademaskrcnn_cvt13_coco_3x', 'retinanet_cvt13_coco', 'dino_cvt13_coco']
+DETECTORS = ['maskrcnn_cvt13_coco', 'retinanet_cvt13_coco', 'dino_cvt13_coco']
 SEGMENTORS = ['upernet_cvt13_ade20k', 'semfpn_cvt13_ade20k', 'mask2former_cvt13_ade20k']
 
 
@@ -24,9 +19,8 @@ def build(name: str) -> torch.nn.Module:
     for head in (model.get('decode_head', {}), model.get('auxiliary_head', {})):
         if 'channels' in head:
             head.channels = 32
-    stages = model.get('train_cfg', {}).get('rcnn', [])
-    for settings in stages if isinstance(stages, list) else [stages]:
-        settings.sampler.num = 32
+    if 'roi_head' in model:
+        model.train_cfg.rcnn.sampler.num = 32
     if 'mask2former' in name:
         model.decode_head.num_queries = 10
         model.decode_head.train_cfg.num_points = 512
@@ -50,25 +44,9 @@ def test_loss_gradients_and_prediction(name):
     with torch.no_grad():
         result = model.eval()(**random_batch(model, 1, (63, 97)), mode='predict')[0]
     if name in DETECTORS:
-        found = result.pred_instances
-        assert (found.bboxes <= torch.tensor([97, 63, 97, 63])).all()
-        assert 'masks' not in found or found.masks.shape[1:] == (63, 97)
+        instances = result.pred_instances
+        assert (instances.bboxes <= torch.tensor([97, 63, 97, 63])).all()
+        assert 'masks' not in instances or instances.masks.shape[1:] == (63, 97)
     else:
         labels = result.pred_sem_seg.data
         assert labels.shape == (1, 63, 97) and 0 <= labels.min() and labels.max() < 150
-
-
-@pytest.mark.slow
-def test_a_detector_learns_four_scenes_by_heart(tmp_path):
-    """A check of the whole chain: data, losses, box and mask heads, evaluation."""
-    data = generate(tmp_path / 'data', train=4, val=1, train_per_class=1, val_per_class=1) / 'detection'
-    options = {'val_evaluator.ann_file': data / 'annotations/instances_train.json', 'train_cfg.max_iters': 120,
-               'val_dataloader.dataset.ann_file': 'annotations/instances_train.json',
-               'val_dataloader.dataset.data_prefix.img': 'train/', 'train_dataloader.batch_size': 4,
-               'train_cfg.val_interval': 120, 'param_scheduler.1.end': 120,
-               'model.backbone.init_cfg.type': 'Pretrained',
-               'model.backbone.init_cfg.checkpoint': 'cvt_dense://cvt-nano'}
-    output = run_tool('train', 'configs/maskrcnn_cvt_nano_shapes.py', '--work-dir', tmp_path / 'work', '--data-root',
-                      data, '--cfg-options', *(f'{key}={value}' for key, value in options.items()))
-    scores = [float(re.findall(rf'coco/{kind}_mAP: ([\d.]+)', output)[-1]) for kind in ('bbox', 'segm')]
-    assert min(scores) > 0.5, scores

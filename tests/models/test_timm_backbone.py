@@ -65,12 +65,12 @@ def test_layer_decay_has_timms_groups():
     wrapper = build_optim_wrapper(model, dict(
         type='OptimWrapper', optimizer=dict(type='AdamW', lr=1., weight_decay=0.05),
         constructor='cvt_dense.LayerDecayOptimWrapperConstructor', paramwise_cfg=dict(decay_rate=0.5)))
-    found = by_name(model, wrapper)
+    values = by_name(model, wrapper)
     expected = {'patch_embed.proj.weight': (1 / 16, 0.05), 'pos_embed': (1 / 16, 0.), 'cls_token': (1 / 16, 0.),
                 'blocks.0.attn.qkv.weight': (1 / 8, 0.05), 'blocks.2.mlp.fc1.weight': (1 / 2, 0.05),
                 'blocks.2.mlp.fc1.bias': (1 / 2, 0.)}  # stem, three blocks, the rest
-    assert {name: found[f'backbone.network.{name}'] for name in expected} == expected
-    assert found['head.weight'] == (1., 0.05) and found['head.bias'] == (1., 0.)
+    assert {name: values[f'backbone.network.{name}'] for name in expected} == expected
+    assert values['head.weight'] == (1., 0.05) and values['head.bias'] == (1., 0.)
 
 
 # -- weights -----------------------------------------------------------------------------------------
@@ -91,12 +91,12 @@ def test_weights_from_a_file(network, tmp_path):
         model = TimmBackbone(**network, **pretrained(tmp_path / file))
         model.check_init_weights()
         model.init_weights()
-        given = torch.load(tmp_path / file)
-        given = {name.removeprefix(start).replace('.', '_'): value
-                 for name, value in given.get('state_dict', given).items()}
-        own = model.network.state_dict()
-        assert own and all(torch.equal(value, given[name.removeprefix('model.').replace('.', '_')])
-                           for name, value in own.items())
+        tensors = torch.load(tmp_path / file)
+        tensors = {name.removeprefix(start).replace('.', '_'): value
+                   for name, value in tensors.get('state_dict', tensors).items()}
+        state = model.network.state_dict()
+        assert state and all(torch.equal(value, tensors[name.removeprefix('model.').replace('.', '_')])
+                             for name, value in state.items())
     check_model(ours, select_weights(torch.load(tmp_path / 'ours.pth')), 'ours.pth', strict=True)
 
 

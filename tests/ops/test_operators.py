@@ -55,15 +55,6 @@ class DeformableAttention(Function):
         return tuple(grads)
 
 
-@pytest.mark.parametrize('mode', [0, 1])
-def test_gradients_of_roi_align(mode):
-    rois = torch.cat((torch.zeros(4, 1), boxes('inside', 4, np.random.RandomState(0))), 1).double()
-    x = torch.randn(1, 2, 10, 13, dtype=torch.float64, requires_grad=True)
-    assert gradcheck(lambda x: RoIAlign.apply(x, rois, {**ALIGN, 'pool_mode': mode}), x)
-    with pytest.raises((IndexError, RuntimeError)):
-        RoIAlign.apply(x, rois - 1, {**ALIGN, 'pool_mode': mode})  # of image -1
-
-
 def test_gradients_of_deformable_attention():
     value, locations, weights = (t.double().requires_grad_() for t in (
         torch.randn(2, 26, 2, 3), torch.rand(2, 4, 2, 2, 3, 2), torch.rand(2, 4, 2, 2, 3)))

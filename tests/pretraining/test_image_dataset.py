@@ -53,15 +53,14 @@ def pack(folder: Path, tar_file: Path, arcname: str) -> Path:
 
 def test_class_folders(root):
     (root / 'train/Bengal/notes.txt').write_text('not an image')
+    for suffix in ('webp', 'bmp', 'tif', 'jfif'):
+        Image.new('RGB', (40, 30)).save(root / f'train/Siamese/Siamese_{suffix}.{suffix}')
     dataset = ImageDataset(str(root), 'train', transform=dict(input_size=24))
-    assert len(dataset) == 12 and dataset.metainfo['classes'] == CLASSES
+    assert dataset.metainfo['classes'] == CLASSES
+    assert [dataset[i]['labels'] for i in range(len(dataset))] == [0] * 4 + [1] * 8 + [2] * 4
     sample = dataset[5]
     assert sample['inputs'].shape == (3, 24, 24) and sample['inputs'].dtype == torch.uint8 and not sample['unreadable']
-    assert sample['labels'] == 1 and sample['paths'].endswith('/train/Siamese/Siamese_1.JPEG')
-    assert [dataset[i]['labels'] for i in range(12)] == [0] * 4 + [1] * 4 + [2] * 4
-    for suffix in ('webp', 'bmp', 'tif', 'jfif'):
-        Image.new('RGB', (40, 30)).save(root / f'train/Bengal/new.{suffix}')
-    assert len(ImageDataset(str(root), 'train')) == 16
+    assert sample['paths'].endswith('/train/Siamese/Siamese_1.JPEG')
 
 
 @pytest.mark.parametrize('layout', ['list', 'tar', 'tar file per class'])
@@ -151,16 +150,14 @@ def test_16_bit_greyscale_is_scaled(tmp_path, mode, suffix):
     path = tmp_path / f'a.{suffix}'
     Image.fromarray(ramp.astype(dtype)).save(path)
     image = open_image(path)
-    found = np.asarray(image).astype(float)
-    assert image.mode == 'RGB' and np.abs(found - ramp[..., None] / 257).max() < 0.51
+    pixels = np.asarray(image).astype(float)
+    assert image.mode == 'RGB' and np.abs(pixels - ramp[..., None] / 257).max() < 0.51
     if mode != 'I':
-        assert np.abs(found - mmcv.imread(path)).max() <= 1
-
-
-def test_32_bits_that_may_hold_8_are_refused(tmp_path):
-    Image.fromarray(np.full((4, 4), 200, np.int32)).save(tmp_path / 'a.tif')
-    with pytest.raises(ValueError, match='int32'):
-        open_image(tmp_path / 'a.tif')
+        assert np.abs(pixels - mmcv.imread(path)).max() <= 1
+    elif suffix == 'tif':  # values that may be of 8 bits
+        Image.fromarray(np.full((4, 4), 200, np.int32)).save(path)
+        with pytest.raises(ValueError, match='int32'):
+            open_image(path)
 
 
 def test_training_crop_is_timms_from_a_jpeg_decoded_no_larger_than_needed(tmp_path):
@@ -251,21 +248,17 @@ def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:200])
 
 
-def test_unreadable_image_in_training_is_replaced_and_named(root):
-    damage(root / 'train/Siamese/Siamese_1.JPEG')
+def test_unreadable_images_are_replaced_in_training_and_black_in_an_evaluation(root):
+    for split in ('train', 'val'):
+        damage(root / f'{split}/Siamese/Siamese_1.JPEG')
     (root / 'train/Siamese/Siamese_2.JPEG').write_bytes(b'')
     dataset = ImageDataset(str(root), 'train', transform=TRAIN)
     samples = [seeded(dataset, 5, seed) for seed in range(30)]
     for sample in samples:
-        assert 'Siamese_1.JPEG\tOSError' in sample['unreadable'].split('\n')[0]
-        assert not sample['paths'].endswith(('_1.JPEG', '_2.JPEG')) or 'Siamese' not in sample['paths']
-        assert sample['labels'] >= 0
-    assert len({sample['paths'] for sample in samples}) > 5, 'always the same image takes its place'
+        assert 'Siamese_1.JPEG\tOSError' in sample['unreadable'].split('\n')[0] and sample['labels'] >= 0
+        assert not sample['paths'].endswith(('Siamese_1.JPEG', 'Siamese_2.JPEG'))
+    assert len({sample['paths'] for sample in samples}) > 5  # not always the same
     assert any('Siamese_2.JPEG\tUnidentifiedImageError' in sample['unreadable'] for sample in samples)
-
-
-def test_unreadable_image_in_evaluation_keeps_its_place(root):
-    damage(root / 'val/Siamese/Siamese_1.JPEG')
     sample = ImageDataset(str(root), 'val', transform=dict(input_size=24))[5]
     assert sample['labels'] == -1 and not sample['inputs'].any()
     assert sample['paths'].endswith('Siamese_1.JPEG') and 'Siamese_1.JPEG' in sample['unreadable']
@@ -302,18 +295,15 @@ def test_images_of_rare_classes_are_drawn_more_often(tmp_path):
 
 @pytest.mark.parametrize('damage', [
     lambda content, member: content[:member] + b'x' * 100 + content[member + 100:],  # of its header
-    lambda content, member: content[:member], lambda content, member: content * 2], ids=['header', 'cut', 'twice'])
+    lambda content, member: content[:member], lambda content, member: content * 2, None],
+    ids=['header', 'cut', 'twice', 'link'])
 def test_a_tar_file_of_which_images_would_be_missing_is_refused(root, damage):
+    if damage is None:
+        (root / 'train/Bengal/link.png').symlink_to('Bengal_0.png')
     tar = pack(root / 'train', root / 'all.tar', '')
     with tarfile.open(tar) as file:
         member = file.getmembers()[5].offset
-    tar.write_bytes(damage(tar.read_bytes(), member))
+    if damage is not None:
+        tar.write_bytes(damage(tar.read_bytes(), member))
     with pytest.raises(ValueError, match='all.tar'):
-        ImageDataset(str(root), 'all.tar')
-
-
-def test_a_tar_file_with_links_is_refused(root):
-    (root / 'train/Bengal/link.png').symlink_to('Bengal_0.png')
-    pack(root / 'train', root / 'all.tar', '')
-    with pytest.raises(ValueError, match='all.tar.*--dereference'):
         ImageDataset(str(root), 'all.tar')

@@ -107,8 +107,8 @@ def test_augment_changes_the_training_pipeline_alone(read, template):
         transforms = {name: cfg.train_dataloader.dataset.transform for name, cfg in cfgs.items()}
         assert transforms['standard'] == dict(input_size=64, is_training=True, scale=(0.4, 1.0), hflip=0.5,
                                               interpolation='bicubic', color_jitter=0.2)
-        built = {name: [type(step).__name__ for step in build_transform(**found)[1]]
-                 for name, found in transforms.items()}
+        built = {name: [type(step).__name__ for step in build_transform(**settings)[1]]
+                 for name, settings in transforms.items()}
         assert not [step for step in built['none'] if 'Random' in step or 'Jitter' in step]
         assert 'RandAugment' in built['strong'] and 'RandAugment' not in built['standard']
         return

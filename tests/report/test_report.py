@@ -1,11 +1,9 @@
 """Reports: their numbers against pycocotools, scikit-learn and errors that are known by construction."""
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from mmengine.optim import LinearLR, MultiStepLR, OptimWrapper
 from mmseg.evaluation import IoUMetric
 from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, f1_score
@@ -74,28 +72,6 @@ def detected(gt=(), gt_labels=(), found=(), labels=(), scores=()) -> dict:
 
 
 HERE, THERE = (0, 0, 40, 40), (100, 100, 160, 160)
-PART = (0, 0, 40, 15)  # IoU with HERE 0.375
-FOUND = detected([THERE], [2], [THERE], [2], [.5])
-# Images with one error of one of TIDE's kinds, and what correcting it adds to AP50, interpolated at 101 recalls. In
-# each, the mean over the classes 0 and 2, or over one of them.
-ERRORS = dict(
-    ClassError=([detected([HERE], [0], [HERE], [2], [.9]), FOUND], 100 - (0 + 50) / 2),
-    BoxError=([detected([HERE], [0], [PART], [0], [.9])], 100.),
-    OtherError=([detected([HERE], [0], [HERE, PART], [0, 2], [.95, .9]), FOUND], 100 - (100 + 50) / 2),
-    DuplicateError=([detected([HERE, THERE], [0, 0], [HERE, (0, 0, 40, 39), THERE], [0] * 3, [.9, .8, .7])],
-          100 - 100 * (51 + 50 * 2 / 3) / 101),
-    BackgroundError=([detected([HERE], [0], [HERE, THERE], [0, 0], [.8, .9])], 50.),
-    MissedError=([detected([HERE, THERE], [0, 0], [HERE], [0], [.9])], 100 - 100 * 51 / 101),
-)
-
-
-@pytest.mark.parametrize('kind', ERRORS)
-def test_each_kind_of_error_is_found_with_what_it_costs(kind):
-    records, gain = ERRORS[kind]
-    gains, places = detection.tide(records, CLASSES)
-    assert places == {kind: [0]}
-    assert gains[kind] == pytest.approx(gain, abs=0.01)
-    assert sum(gains.values()) == pytest.approx(gain, abs=0.01)
 
 
 def test_detection_agrees_with_pycocotools_and_scikit_learn():
@@ -181,19 +157,6 @@ def test_duplicates_and_unreadable_images_are_named(tmp_path):
     assert pairs == {'the same file, within train': 1, 'nearly the same, between train and val': 1}
     browse.add_missing_classes(report, dict(train={'cat', 'dog'}, val={'cat'}))
     assert 'dog' in report.summary[-1]
-
-
-def test_learning_rate_is_that_of_the_schedulers():
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    groups = [dict(params=list(model[0].parameters())), dict(params=list(model[1].parameters()), weight_decay=0.)]
-    optimizer = torch.optim.AdamW(groups, lr=1., weight_decay=0.1)
-    schedulers = [LinearLR(optimizer, 0.5, by_epoch=False, begin=0, end=4), MultiStepLR(optimizer, [2], by_epoch=True)]
-    runner = SimpleNamespace(model=model, optim_wrapper=OptimWrapper(optimizer), param_schedulers=schedulers,
-                             train_dataloader=range(5), train_loop=SimpleNamespace(max_epochs=4), max_iters=20)
-    curves = browse.schedule(runner)
-    assert [(curve['name'], curve['parameters']) for curve in curves] == [('0.weight', 2), ('1.weight', 2)]
-    for curve in curves:
-        assert [curve['lr'][i] for i in (0, 4, 9, 10, 19)] == pytest.approx([0.5, 1., 1., 0.1, 0.1])
 
 
 def test_page_escapes_names(tmp_path):

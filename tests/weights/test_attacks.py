@@ -6,8 +6,6 @@ from functools import partial
 import pytest
 import torch
 from load_tool import ROOT, run_tool
-from mmengine.fileio import LocalBackend
-from mmengine.fileio.backends.registry_utils import backends
 from mmengine.logging import HistoryBuffer
 from mmengine.runner import CheckpointLoader, Runner, load_checkpoint
 from tiny_training import write_config
@@ -43,29 +41,20 @@ def test_an_attack_is_refused(good, tmp_path, attack):
 # -- every way in -----------------------------------------------------------------------------------------------
 
 
-class Bucket(LocalBackend):
-    """s3://FILE in a folder."""
-
-    def get_local_path(self, filepath):
-        return super().get_local_path(filepath.removeprefix('s3:/'))
-
-
 def test_every_url_in_our_tools(good, tmp_path, hub, our_tool, monkeypatch):
     server = http.server.ThreadingHTTPServer(
         ('127.0.0.1', 0), partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setattr(torch.hub, '_hub_dir', str(tmp_path / 'torch'))
-    monkeypatch.setitem(backends, 'petrel', Bucket)
     ATTACKS['chain_of_getattr'](good, tmp_path / 'evil.pth', tmp_path / 'PWNED')
     torch.save(good, tmp_path / 'good.pth')
     hub('someone/cvt', main=('pytorch_model.bin', tmp_path / 'evil.pth'), good=('model.bin', tmp_path / 'good.pth'))
     site = f'http://127.0.0.1:{server.server_port}'
-    for source in (tmp_path / 'evil.pth', f'{site}/evil.pth', 'hf://someone/cvt', f's3:/{tmp_path}/evil.pth'):
+    for source in (tmp_path / 'evil.pth', f'{site}/evil.pth', 'hf://someone/cvt'):
         with pytest.raises(CheckpointError):
             load_checkpoint(nn.Linear(1, 1), str(source))  # anybody's model
     assert not (tmp_path / 'PWNED').exists()
-    good_file = tmp_path / 'good.pth'
-    for source in (good_file, f'{site}/good.pth', 'hf://someone/cvt/model.bin@good', f's3:/{good_file}'):
+    for source in (tmp_path / 'good.pth', f'{site}/good.pth', 'hf://someone/cvt/model.bin@good'):
         assert set(CheckpointLoader.load_checkpoint(str(source))['state_dict']) == set(good)
     server.shutdown()
     server.server_close()

@@ -67,8 +67,8 @@ def test_averaged_or_raw_weights(tmp_path, model, flags, offset):
                tmp_path / 'epoch_1.pth')
     run(tmp_path / 'epoch_1.pth', tmp_path / 'out.pth', '--to', 'microsoft', *flags)
     expected = convert({key: value + offset for key, value in weights.items()}, 'microsoft')
-    found = torch.load(tmp_path / 'out.pth')
-    assert found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in expected)
+    converted = torch.load(tmp_path / 'out.pth')
+    assert converted.keys() == expected.keys() and all(torch.equal(converted[key], expected[key]) for key in expected)
 
 
 def test_nothing_is_overwritten_without_force(tmp_path, model):
@@ -78,7 +78,7 @@ def test_nothing_is_overwritten_without_force(tmp_path, model):
     (tmp_path / 'hub/config.json').write_text('mine')
     assert '--force' in run(*args, rc=2) and len(list((tmp_path / 'hub').iterdir())) == 1
     run(*args, '--force')
-    assert json.loads((tmp_path / 'hub/config.json').read_text())['num_labels'] == 5
+    assert len(json.loads((tmp_path / 'hub/config.json').read_text())['id2label']) == 5
     run(tmp_path / 'ours.pth', tmp_path / 'ours.pth', '--to', 'microsoft', '--force', rc=2)
     assert torch.load(tmp_path / 'ours.pth').keys() == model.state_dict().keys()
 

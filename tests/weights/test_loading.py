@@ -57,10 +57,10 @@ def files(weights, tmp_path_factory):
 
 
 def assert_backbone(backbone, weights):
-    own = backbone.state_dict()
-    loaded = [key for key in own if f'backbone.{key}' in weights]
+    state = backbone.state_dict()
+    loaded = [key for key in state if f'backbone.{key}' in weights]
     assert len(loaded) >= BACKBONE - 1
-    assert all(torch.equal(own[key], weights[f'backbone.{key}']) for key in loaded)
+    assert all(torch.equal(state[key], weights[f'backbone.{key}']) for key in loaded)
 
 
 @pytest.mark.parametrize('file', ['CvT.pth', 'pytorch_model.bin', 'hub', 'ours.pth'])
@@ -104,8 +104,8 @@ def test_what_is_new_and_unused_follows_from_the_network(files, weights, report,
     backbone = CvT(ARCH, init_cfg=pretrained(files / 'CvT.pth'), **options)
     backbone.init_weights()
     assert report() == [f'CvT: {expected}']
-    own = backbone.state_dict()
-    assert all(torch.equal(own[key], weights[f'backbone.{key}']) for key in own if f'backbone.{key}' in weights)
+    state = backbone.state_dict()
+    assert all(torch.equal(state[key], weights[f'backbone.{key}']) for key in state if f'backbone.{key}' in weights)
 
 
 def test_averaged_or_raw_weights_of_our_checkpoints(weights, tmp_path):

@@ -116,21 +116,19 @@ def adapt_schedules(runner: Runner, saved: dict[str, Any], ends: list[int]) -> N
         ends: :func:`schedule_ends` of the config. The checkpoint's schedules, if they end elsewhere, are replaced.
     """
     new, saved_ends, ratio = data_shape(runner), schedule_ends(runner), 1.
-    if 'world_size' not in saved or all(saved[key] == value for key, value in new.items()):
-        if saved_ends != ends:
-            _replay_schedules(runner, ratio)
-            runner.logger.warning(f'Schedules end at {ends}, as in the config, instead of {saved_ends}, as saved.')
-        return
-    if (runner.auto_scale_lr or {}).get('enable', False):
+    other_data = 'world_size' in saved and any(saved[key] != value for key, value in new.items())
+    if other_data and (runner.auto_scale_lr or {}).get('enable', False):
         ratio = _images_of_a_step(new) / _images_of_a_step(saved)
-    if ratio != 1 or runner.iter != saved['iter'] or saved_ends != ends:
+    if ratio != 1 or saved_ends != ends or other_data and runner.iter != saved['iter']:
         _replay_schedules(runner, ratio)
-    runner.logger.warning(
-        'Continued with {world_size} x {batch_size} images per iteration x {accumulative_counts} accumulated; the '
-        'checkpoint was saved with '.format(**new) + '{world_size} x {batch_size} x {accumulative_counts}. '
-        'Iteration {iter} became '.format(**saved) + f'{runner.iter} of {runner.max_iters}; learning rates were '
-        f'multiplied by {ratio:g} (--auto-scale-lr scales them to the total batch). The momentum of averaged weights '
-        '(EMAHook) is still per step.')
+    if saved_ends != ends:
+        runner.logger.warning(f'Schedules end at {ends}, as in the config, instead of {saved_ends}, as saved.')
+    if other_data:
+        shapes = ['{world_size} x {batch_size} x {accumulative_counts}'.format(**shape) for shape in (new, saved)]
+        runner.logger.warning(
+            f'Continued with {shapes[0]} images (processes x images x accumulated steps), saved with {shapes[1]}. '
+            f'Iteration {saved["iter"]} became {runner.iter} of {runner.max_iters}; learning rates were multiplied by '
+            f'{ratio:g} (--auto-scale-lr scales them to the total batch). The momentum of EMAHook is still per step.')
 
 
 def base_lr(runner: Runner) -> float:

@@ -40,16 +40,17 @@ class StopHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Record signals from now on instead of ending the process, and keep them from ending a loader's workers."""
-        exiting = multiprocessing.Event()
-        atexit.register(exiting.set)
+        self.exiting = multiprocessing.Event()
+        atexit.register(self.exiting.set)
         for loop in filter(None, (runner.train_loop, runner.val_loop)):
-            loop.dataloader.worker_init_fn = partial(_init_worker, loop.dataloader.worker_init_fn, exiting)
+            loop.dataloader.worker_init_fn = partial(_init_worker, loop.dataloader.worker_init_fn, self.exiting)
         self.old_handlers = {number: signal.signal(number, self._receive) for number in SIGNALS}
 
     def after_train(self, runner: Runner) -> None:
         for number, handler in self.old_handlers.items():
             signal.signal(number, handler)
         self.old_handlers = {}
+        self.exiting.set()
 
     def _receive(self, number: int, frame: Any) -> None:
         self.received = number

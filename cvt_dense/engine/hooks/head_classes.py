@@ -30,27 +30,27 @@ def _by_class(name: str, tensor: Tensor, classes: int) -> Tensor | None:
     return None
 
 
-def rows_by_name(name: str, own: Tensor, given: Tensor, old: Sequence[str], new: Sequence[str]) -> Tensor | None:
-    """Return ``own`` with the rows that ``given`` has for the same classes and for the background.
+def rows_by_name(name: str, current: Tensor, saved: Tensor, old: Sequence[str], new: Sequence[str]) -> Tensor | None:
+    """Return ``current`` with the rows that ``saved`` has for the same classes and for the background.
 
     Args:
         name: name of both tensors.
-        own: the model's, of the classes ``new``.
-        given: the checkpoint's, of the classes ``old``.
+        current: the model's, of the classes ``new``.
+        saved: the checkpoint's, of the classes ``old``.
 
     Returns:
-        A new tensor of ``own``'s shape; None for tensors that do not belong to classes, or not alike.
+        A new tensor of ``current``'s shape; None for tensors that do not belong to classes, or not alike.
     """
-    ours, theirs = _by_class(name, own, len(new)), _by_class(name, given, len(old))
+    ours, theirs = _by_class(name, current, len(new)), _by_class(name, saved, len(old))
     if ours is None or theirs is None or (len(ours), ours.shape[2:]) != (len(theirs), theirs.shape[2:]):
         return None
     ours = ours.detach().cpu().clone()
-    place = {one: i for i, one in enumerate(old)}
-    kept = [i for i, one in enumerate(new) if one in place]
-    ours[:, kept] = theirs[:, [place[new[i]] for i in kept]].to(ours)
+    rows_of_old = {name: i for i, name in enumerate(old)}
+    kept = [i for i, name in enumerate(new) if name in rows_of_old]
+    ours[:, kept] = theirs[:, [rows_of_old[new[i]] for i in kept]].to(ours)
     if ours.shape[1] > len(new) and theirs.shape[1] > len(old):
         ours[:, -1] = theirs[:, -1]
-    return ours.reshape(own.shape)
+    return ours.reshape(current.shape)
 
 
 @HOOKS.register_module()
@@ -76,10 +76,10 @@ class HeadClassesHook(Hook):
                 map(WORDNET.fullmatch, old)):  # the Hub has ImageNet's classes in words, folders have their numbers
             return
         model = unwrap(runner.model)
-        own, given = model.state_dict(), checkpoint['state_dict']
-        rows = {key: rows_by_name(key, own[key], given[key], old, new) for key in own if key in given}
+        current, saved = model.state_dict(), checkpoint['state_dict']
+        rows = {key: rows_by_name(key, current[key], saved[key], old, new) for key in current if key in saved}
         rows = {key: tensor for key, tensor in rows.items() if tensor is not None}
-        given.update(rows)
+        saved.update(rows)
         known = set(old)
         kept, added = [name for name in new if name in known], [name for name in new if name not in known]
         runner.logger.warning(

@@ -1,5 +1,4 @@
 """Log the result of a training at its end."""
-import os
 import shlex
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from mmengine.runner import Runner
 from ...recipes import command
 from ...registry import HOOKS
 from ..checkpoint.files import find_checkpoint
-from ..curves import Curves, place
+from ..curves import Curves, position
 
 
 @HOOKS.register_module()
@@ -28,16 +27,13 @@ def summary(runner: Runner) -> list[str]:
     """Return the lines of the summary; the first one is a title."""
     folder, checkpoint = runner.work_dir, find_checkpoint(runner.work_dir) or 'no checkpoint'
     lines, last = [f'The run in {_short(folder)} is complete.'], checkpoint
-    try:
-        curves = Curves(folder)
-    except FileNotFoundError:  # a training without evaluation that is shorter than the logger's interval
-        curves = None
-    for name in curves.main_metrics() if curves else ():
+    curves = Curves(folder, allow_none=True)  # a training may be shorter than the logger's interval
+    for name in curves.main_metrics():
         point = curves.last(name)
-        lines.append(f'last:    {name} {point.values[name]:.4g} ({place(point)}), {_short(last)}')
+        lines.append(f'last:    {name} {point.values[name]:.4g} ({position(point)}), {_short(last)}')
         best, kept = curves.best(name), next(Path(folder).glob(f'best_{name.replace("/", "_")}_*.pth'), None)
         if best is not None:
-            lines.append(f'best:    {name} {best.values[name]:.4g}, {_short(kept) if kept else place(best)}')
+            lines.append(f'best:    {name} {best.values[name]:.4g}, {_short(kept) if kept else position(best)}')
         checkpoint = kept or checkpoint
     files = [_short(Path(folder, Path(runner.cfg.filename).name)), _short(checkpoint)]
     commands = [('plot', 'plot', [_short(folder)]), ('browse', 'browse', files[:1])]
@@ -49,5 +45,5 @@ def summary(runner: Runner) -> list[str]:
 
 def _short(path: str | Path) -> str:
     """Return a path relative to the current folder, if it is inside."""
-    relative = os.path.relpath(path)
-    return os.path.abspath(path) if relative.startswith('..') else relative
+    path = Path(path).absolute()
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -82,19 +82,22 @@ class SkippingPipeline(Compose):
             name = type(step).__name__
             key = 'img_path' if name.startswith('LoadImage') else 'seg_map_path' if name == 'LoadAnnotations' else ''
             loads_file = isinstance(data.get(key), str)
-            if readable or not loads_file:
-                try:
-                    data = step(data)
-                except Exception as error:  # each decoder raises its own
-                    if not loads_file:
-                        raise
-                    reason = f'{type(error).__name__}: {error}'.replace('\n', ' ')
-                    self.unreadable.append(f'{data[key]}\t{reason}')
-                    readable = False
-                if data is None or not readable and not self.test_mode:
-                    return None
-            if not readable and loads_file:
+            if loads_file and not readable:
                 self._replace(data, key)
+                continue
+            try:
+                data = step(data)
+            except Exception as error:  # each decoder raises its own
+                if not loads_file:
+                    raise
+                reason = f'{type(error).__name__}: {error}'.replace('\n', ' ')
+                self.unreadable.append(f'{data[key]}\t{reason}')
+                if not self.test_mode:
+                    return None
+                readable = False
+                self._replace(data, key)
+            if data is None:
+                return None
         if isinstance(data.get('inputs'), Tensor):  # packed for MMDetection's and MMSegmentation's preprocessors
             data['unreadable'], self.unreadable = '\n'.join(self.unreadable), []
         return data

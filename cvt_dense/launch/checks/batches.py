@@ -45,10 +45,9 @@ def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers:
     Raises:
         UserError: the pipeline fails, or makes an image that the network or a batch of the loader cannot take.
     """
-    paths = sorted(headers, key=lambda path: min(headers[path].size) / max(headers[path].size))
-    small = sorted(headers, key=lambda path: min(headers[path].size))
-    shapes = {}
-    for path in dict.fromkeys([*paths[:1], *small[:1], *random.Random(0).sample(paths, min(TRIED, len(paths)))]):
+    paths, shapes = sorted(headers, key=lambda path: min(headers[path].size)), {}
+    thinnest = sorted(paths, key=lambda path: min(headers[path].size) / max(headers[path].size))
+    for path in dict.fromkeys([*paths[:1], *thinnest[:1], *random.Random(0).sample(paths, min(TRIED, len(paths)))]):
         try:
             sample = pipeline(copy.deepcopy(infos[path])) or {}
         except Exception as error:  # whatever a transform raises would end the run later
@@ -57,13 +56,10 @@ def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers:
             shapes[path] = tuple(sample['inputs'].shape)
     preprocessor, backbone = (cfg.model.get(name) or {} for name in ('data_preprocessor', 'backbone'))
     pads = stage == 'train' or preprocessor.get('pad_size_divisor') or preprocessor.get('test_cfg')
-    ours = type_name(backbone) == 'CvT'
     for path, (channels, *size) in shapes.items():
-        wanted = backbone.get('in_channels', 3 if ours else channels)
-        if channels != wanted:
-            raise UserError(f'{path!r} becomes an array of {channels} channels, and model.backbone.in_channels is '
-                            f'{wanted}. Set it to {channels}.')
-        if ours and not pads and min(size) < MIN_INPUT_SIZE:
+        if channels != backbone.get('in_channels', channels):
+            raise UserError(f'{path!r} becomes an array of {channels} channels. Set model.backbone.in_channels to it.')
+        if type_name(backbone) == 'CvT' and not pads and min(size) < MIN_INPUT_SIZE:
             raise UserError(f'the pipeline makes {size[0]}x{size[1]} pixels (height x width) of {path!r}, and CvT '
                             f'needs {MIN_INPUT_SIZE} on each side. Set a larger image_size, or remove such images.')
     batch = cfg[f'{stage}_dataloader'].get('batch_size', 1)

@@ -77,6 +77,6 @@ def test_classification(tmp_path):
     with start_two('tools/train.py', config, '--work-dir', tmp_path / 'run', '--val-loss', '--cfg-options', *options,
                    output=tmp_path / 'output') as processes:
         assert [process.finish() for process in processes]
-    found = evaluations(tmp_path / 'run')
-    assert len(found) == 2 and found[0]['val/loss'] != found[1]['val/loss']
-    assert [r['val/loss'] for r in found] == pytest.approx([r['accuracy/loss'] for r in found], rel=1e-6)
+    records = evaluations(tmp_path / 'run')
+    assert len(records) == 2 and records[0]['val/loss'] != records[1]['val/loss']
+    assert [r['val/loss'] for r in records] == pytest.approx([r['accuracy/loss'] for r in records], rel=1e-6)
