@@ -16,6 +16,7 @@ from PIL import Image
 from random_batch import random_batch
 from templates_edited import write_template
 
+from cvt_dense.annotations.coco import read
 from cvt_dense.launch.checks.config import CONFIG_CHECKS
 from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.recipes.shapes import CLASSES
@@ -105,6 +106,14 @@ def test_a_detector_from_annotations_in_another_format(shapes, tmp_path):
     assert 'coco/bbox_mAP' in test and 'coco/bbox_mAP' in train
     assert list((checkout.folder / 'predictions').glob('*.png')) and predict
     assert (checkout.folder / 'report/report.html').stat().st_size and 'report.html' in diagnose
+
+
+def test_coins_of_one_photograph_become_a_data_set(tmp_path, monkeypatch):
+    monkeypatch.setattr('sys.argv', ['coins.py', str(tmp_path)])
+    runpy.run_path(ROOT / 'docs/examples/coins.py', run_name='__main__')
+    train, val = (read(tmp_path / f'annotations/{name}.json', str(tmp_path / name)) for name in ('train', 'val'))
+    assert len(train.images) == 80 and not train.changed and not val.changed
+    assert len(val.content['annotations']) > 10 and any(entry['iscrowd'] for entry in val.content['annotations'])
 
 
 MM_CONFIGS = 'docs/guides/mm_config.md'

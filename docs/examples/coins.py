@@ -52,7 +52,7 @@ def write(folder: Path, name: str, scenes: list[tuple[np.ndarray, list[list[int]
         Image.fromarray(image).convert('RGB').save(folder / name / f'{number:03}.png')
         images.append(dict(id=number, file_name=f'{number:03}.png', height=len(image), width=image.shape[1]))
         annotations += [dict(id=len(annotations) + i, image_id=number, category_id=1, bbox=box, area=box[2] * box[3],
-                             iscrowd=int(box[0] == 0)) for i, box in enumerate(boxes)]
+                             iscrowd=int(box[0] == 0)) for i, box in enumerate(boxes, 1)]
     (folder / 'annotations' / f'{name}.json').write_text(json.dumps(dict(
         images=images, annotations=annotations, categories=[dict(id=1, name='coin')])))
 
