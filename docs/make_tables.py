@@ -224,13 +224,8 @@ def commands() -> str:
 
 # -- pages ----------------------------------------------------------------------------------------------------
 
-<<<<<<< HEAD
 PARTS = {'sizes': sizes, 'mm-config': mm_config, 'recipes': recipes, 'speed': speed, 'equal-minutes': equal_minutes,
-         'backbone': backbone, 'attention': attention, 'api': api, 'exported-files': exported_files,
-=======
-PARTS = {'sizes': sizes, 'mm-config': mm_config, 'recipes': recipes, 'speed': speed, 'transfer': transfer,
          'backbone': backbone, 'attention': attention, 'api': api,
->>>>>>> main
          'commands': commands}
 
 
