@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..annotations.convert import Data, Sample
     from ..inference import Model
 
+VIDEO_SUFFIXES = ('.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.ts', '.webm', '.wmv')
 OVERVIEW, OVERVIEW_ROWS = 'overview.png', 5
 UNLABELLED = 'unlabelled'  # class 0 of label maps whose classes count from 1 (reduce_zero_label)
 
@@ -35,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     parser.add_argument('images', nargs='+', metavar='IMAGE',
-                        help='image file, folder of images, or folder of class folders')
+                        help='image file, folder of images, folder of class folders, or video file')
     parser.add_argument('--out-dir', type=Path, default='predictions', metavar='DIR',
                         help='folder of the pictures (default: %(default)s)')
     add_force_argument(parser)
@@ -87,7 +88,7 @@ def _images_in(folder: Path) -> list[Path]:
 def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
     """Return a file in ``out_dir`` for each image: ``<stem>.png``, or ``<folder>_<stem>.png`` for all if two are equal.
 
-    ``_2`` follows the stem where that is taken too.
+    The file of a video has the suffix .mp4. ``_2`` follows the stem where that is taken too.
     """
     taken, pictures, unique = {Path(OVERVIEW).stem}, [], len({image.stem for image in images}) == len(images)
     for image in images:
@@ -95,7 +96,7 @@ def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
         while stem in taken:
             stem += '_2'
         taken.add(stem)
-        pictures.append(out_dir / f'{stem}.png')
+        pictures.append(out_dir / f'{stem}{".mp4" if image.suffix.lower() in VIDEO_SUFFIXES else ".png"}')
     return pictures
 
 
@@ -219,12 +220,16 @@ def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path],
 
     from ..inference import predict
     from ..report.pictures import draw, grid, save
+    from ..report.video import annotate_video
     columns = 2 if args.ground_truth else 3
     number = min(len(images), columns * OVERVIEW_ROWS)
     shown = {i * len(images) // number for i in range(number)}
     overview, failed = [], []
     for i, (path, annotation, out) in enumerate(zip(images, annotations, pictures)):
         try:
+            if out.suffix == '.mp4':
+                print(f'{path} -> {out}: {annotate_video(model, path, out, args)}', flush=True)
+                continue
             image = model.read(path, by_window=args.slice is not None)
             prediction = predict(model, image, slice=args.slice, overlap=args.overlap, score_thr=args.score_thr)
             picture, summary = draw(model, image, prediction, annotation and annotation(), args.score_thr)
