@@ -10,7 +10,7 @@ from ..errors import CheckpointError
 
 SCHEME = 'cvt_dense://'
 FOLDER = Path(__file__).parent / 'files'
-SHA256 = {'cvt-nano': '95d30464890a5c2fc110e156fad2940d219dfc151f8c8683ef85fcf3a5552a2e'}  # of the files in FOLDER
+SHA256 = {'cvt-nano': 'fed3780ead104087728ec9bf88e72d808d74b4f1f66c355dfec812dcf8e27127'}  # of the files in FOLDER
 
 
 def load_packaged(url: str) -> dict[str, Any]:
