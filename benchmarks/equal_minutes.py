@@ -63,8 +63,8 @@ TASKS = {
     'cifar10_small': Task('cvt13_custom', 'accuracy/top1', 1, {})}
 # By name in the table: the name in timm, or the weights of CvT-nano.
 NETWORKS = {
-    'nano_weights': 'published', 'nano_random': None, 'resnet18': 'resnet18', 'pvt_v2_b0': 'pvt_v2_b0',
-    'lite2_weights': 'tf_efficientnet_lite2', 'mobilenetv3': 'mobilenetv3_large_100'}
+    'nano_weights': 'published', 'nano_random': None, 'resnet18': 'resnet18',
+    'lite2_weights': 'tf_efficientnet_lite2', 'pvt_v2_b0': 'pvt_v2_b0'}
 
 
 class MeasuredError(Exception):

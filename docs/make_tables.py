@@ -110,7 +110,6 @@ def equal_minutes() -> str:
     result = json.loads((ROOT / 'benchmarks/equal_minutes.json').read_text())
     names = {'nano_weights': "CvT-nano, this package's weights", 'nano_random': 'CvT-nano, random weights',
              'resnet18': 'ResNet-18, random weights', 'pvt_v2_b0': 'PVTv2-B0, random weights',
-             'mobilenetv3': 'MobileNetV3-L, random weights',
              'lite2_weights': 'EfficientNet-Lite2, its published weights (all of ImageNet)'}
     tasks = {'blood_cells': 100, 'camvid_small': 1, 'cifar10_small': 1}
     cells = {(row['network'], row['task']): ', '.join(f'{score * tasks[row["task"]]:.1f}' for score in row['scores'])
