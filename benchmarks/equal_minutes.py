@@ -126,7 +126,8 @@ def start(config: Path, folder: Path, options: list[str]) -> Runner:
     return start_training(TrainFlags.of(train.build_parser().parse_args(
         [str(config), '--work-dir', str(folder), '--overwrite', '--cfg-options', *options,
          # no processes but this one, so that its CPU time has all the work
-         'train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False',
+         *(f'{stage}_dataloader.{option}' for stage in ('train', 'val')
+           for option in ('num_workers=0', 'persistent_workers=False')),
          'visualizer.type=Visualizer', f'visualizer.name={folder.name}'])))  # one of each name in a process
 
 
