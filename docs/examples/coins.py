@@ -11,7 +11,7 @@ configs/fasterrcnn_cvt13_custom.py to coins.py, write these lines into its head,
     arch = 'cvt-nano'
     max_iters = 80
 
-After three minutes of one core the box mAP is 0.87.
+After three minutes of one core the box mAP is 0.88.
 """
 import json
 import sys
@@ -52,7 +52,7 @@ def write(folder: Path, name: str, scenes: list[tuple[np.ndarray, list[list[int]
         Image.fromarray(image).convert('RGB').save(folder / name / f'{number:03}.png')
         images.append(dict(id=number, file_name=f'{number:03}.png', height=len(image), width=image.shape[1]))
         annotations += [dict(id=len(annotations) + i, image_id=number, category_id=1, bbox=box, area=box[2] * box[3],
-                             iscrowd=int(box[0] == 0)) for i, box in enumerate(boxes, 1)]
+                             iscrowd=int(name == 'val' and box[0] == 0)) for i, box in enumerate(boxes, 1)]
     (folder / 'annotations' / f'{name}.json').write_text(json.dumps(dict(
         images=images, annotations=annotations, categories=[dict(id=1, name='coin')])))
 
