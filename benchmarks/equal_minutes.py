@@ -221,6 +221,8 @@ def main() -> None:
     torch.save(dict(zip(names, tensors, strict=True)), lite2)
     result = json.loads(RESULT.read_text()) if RESULT.exists() else dict(rows=[], neighbours={})
     if args.latency:
+        result['parameters'] = {network: round(sum(x.numel() for x in maps(network, lite2).parameters()) / 1e6, 2)
+                                for network in NETWORKS}
         result['milliseconds'] = latencies(lite2)
         write_atomically(RESULT, json.dumps(result, indent=1) + '\n')
         return

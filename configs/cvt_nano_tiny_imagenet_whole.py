@@ -1,6 +1,6 @@
-# The third of the trainings behind cvt_dense://cvt-nano: all images of Tiny ImageNet at 64 pixels, from the weights of
-# cvt_nano_tiny_imagenet_finish.py. Epoch 8 is published; the last two epochs learn blurred images of 96 pixels, see
-# the model card. It is best at 96 pixels, the size of its evaluation.
+# The third of the four trainings behind cvt_dense://cvt-nano, see its model card: all images of Tiny ImageNet at 64
+# pixels, from the weights of cvt_nano_tiny_imagenet_finish.py. Epoch 8 was distilled further; the last two epochs learn
+# blurred images of 96 pixels. It is best at 96 pixels, the size of its evaluation.
 #
 #   python tools/train.py configs/cvt_nano_tiny_imagenet_whole.py --data-root DIR
 _base_ = 'cvt_nano_tiny_imagenet.py'

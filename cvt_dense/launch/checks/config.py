@@ -16,7 +16,7 @@ from ...errors import UserError
 
 
 def check_config(cfg: Config, stages: Sequence[str]) -> dict[str, Annotations]:
-    """Run all of :data:`CONFIG_CHECKS` and :func:`check_annotations`, whose result is returned.
+    """Run :func:`check_paths`, all of :data:`CONFIG_CHECKS` and :func:`check_annotations`, whose result is returned.
 
     Args:
         cfg: the whole config, with all flags applied.
@@ -25,6 +25,7 @@ def check_config(cfg: Config, stages: Sequence[str]) -> dict[str, Annotations]:
     Raises:
         UserError: a check finds a mistake.
     """
+    check_paths(cfg, stages)  # before PyTorch is imported
     with prints_to_log():  # packages of data sets are imported, and print then
         for check_setting in CONFIG_CHECKS:
             check_setting(cfg, stages)
@@ -82,4 +83,4 @@ def check_single_class(cfg: Config, stages: Sequence[str]) -> None:
                             'with loss_decode.use_sigmoid=True for a single output.')
 
 
-CONFIG_CHECKS = [check_paths, check_single_class, check_heads]  # each takes cfg and stages
+CONFIG_CHECKS = [check_single_class, check_heads]  # each takes cfg and stages
