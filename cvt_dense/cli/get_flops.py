@@ -9,6 +9,8 @@ published figures. A detector's second stage is counted for the proposals of ran
 image, limited as in the config: usually 1000 proposals for the box heads and 100 boxes for the mask heads.
 """
 import argparse
+import copy
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +18,7 @@ import torch
 from mmengine.config import Config
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -24,7 +26,7 @@ from ..console import prints_to_log
 from ..deploy.networks import Network
 from ..launch.command_line import report_errors
 from ..models import CvT
-from ..pretraining import ImageClassifier
+from ..pretraining import ImageClassifier, MaskedImageModel
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -53,26 +55,49 @@ def build_model(network: str, **backbone: Any) -> BaseModel:
         return revert_sync_batchnorm(MODELS.build(cfg.model))
 
 
-def count_parts(model: nn.Module, size: tuple[int, int]) -> dict[str, tuple[int, int]]:
-    """Return (parameters, MACs) of a backbone's stages, of every other part of the model, and in 'total' of all."""
+class RandomFeatures(nn.Module):
+    """Returns random outputs of a backbone's shapes in its place."""
+
+    def __init__(self, shapes: Sequence[torch.Size]):
+        super().__init__()
+        self.shapes = shapes
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.rand(shape, device=x.device) for shape in self.shapes)
+
+
+def count_parts(model: BaseModel, size: tuple[int, int]) -> dict[str, tuple[int, int]]:
+    """Return (parameters, MACs) of a backbone's stages, of every other part of the model, and in 'total' of all.
+
+    The backbone runs on the meta device, so that the size of the image costs neither time nor memory. A masked image
+    model takes its features from inside of the backbone, so all of it runs there.
+    """
     if hasattr(model, 'roi_head'):
         model.roi_head.test_cfg.score_thr = 0.  # random weights give low scores only
-    image = torch.rand(1, getattr(model.backbone, 'in_channels', 3), *size, device=next(model.parameters()).device)
-    network = Network(model.eval())
+    model.eval()
+    whole, channels = isinstance(model, MaskedImageModel), getattr(model.backbone, 'in_channels', 3)
+    parts = {f'backbone.{name}': stage for name, stage in model.backbone.named_children()}
+    parts.update((name, part) for name, part in model.named_children() if name != 'backbone')
+    counts = {name: number_of_parameters(part) for name, part in dict(parts, total=model).items()}
+    network = None if whole else Network(model)  # which tries some sizes
+    on_meta = copy.deepcopy(model if whole else model.backbone).to('meta')
     fastpath = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # one operator that the counter does not count
     try:
         # The counter counts the matrix products of plain attention, but not the CPU's fused kernel.
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-            network(image)
+            features = on_meta(torch.empty(1, channels, *size, device='meta'))
+            if not whole:
+                model.backbone = RandomFeatures([feature.shape for feature in features])
+                network(torch.rand(1, channels, *size, device=next(model.parameters()).device))
     finally:
         torch.backends.mha.set_fastpath_enabled(fastpath)
-    flops = {name.removeprefix('Network.model.'): sum(operators.values())
+    flops = {re.sub(r'^Network\.model|^MaskedImageModel', '', name).removeprefix('.'): sum(operators.values())
              for name, operators in counter.get_flop_counts().items()}
-    parts = {f'backbone.{name}': stage for name, stage in model.backbone.named_children()}
-    parts.update((name, part) for name, part in model.named_children() if name != 'backbone')
-    counts = {name: (number_of_parameters(part), flops_of_part(flops, name) // 2) for name, part in parts.items()}
-    return counts | dict(total=(number_of_parameters(model), counter.get_total_flops() // 2))
+    if not whole:
+        flops = {re.sub(rf'^{type(on_meta).__name__}\b', 'backbone', name): value for name, value in flops.items()}
+    macs = {name: flops_of_part(flops, name) // 2 for name in parts} | dict(total=counter.get_total_flops() // 2)
+    return {name: (number, macs[name]) for name, number in counts.items()}
 
 
 def number_of_parameters(module: nn.Module) -> int:
