@@ -4,9 +4,14 @@ import math
 
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.model import ExponentialMovingAverage
+from mmengine.registry import MODELS
+from tiny_training import differences, load, write_config
 
 from cvt_dense.errors import UserError
+from cvt_dense.launch.flags import TrainFlags
+from cvt_dense.launch.start import start_training
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.pretraining.distillation import Distillation, hard_loss, soft_loss
@@ -136,3 +141,35 @@ def test_settings_out_of_range_are_refused(teacher, settings):
     number = settings.pop('num_classes', CLASSES)
     with pytest.raises(UserError, match=next(iter(settings), 'num_classes')):
         Distillation(**dict(dict(teacher=teacher), **settings)).teacher(number)
+
+
+# -- whole runs ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """Data and a run of 2 epochs that learns from a classifier of this project, in its folder."""
+    folder = tmp_path_factory.mktemp('runs')
+    config = write_config(folder)
+    teacher = ImageClassifier(dict(
+        type='cvt_dense.CvT', arch=dict(ARCH, depths=(1, 1, 1)), out_type='avg_featmap', with_cls_token=False), 2)
+    torch.save(dict(state_dict=teacher.state_dict()), folder / 'teacher.pth')
+    teacher = dict(config=str(config), checkpoint=str(folder / 'teacher.pth'))
+    (folder / 'distilled.py').write_text(
+        f'_base_ = {str(config)!r}\n'
+        f"model = dict(distillation=dict(teacher={teacher}, mode='soft', alpha=0.5))\n"
+        'train_cfg = dict(max_epochs=2)\ndefault_hooks = dict(checkpoint=dict(interval=1, max_keep_ckpts=2))\n')
+    return folder
+
+
+def run_of(folder, name, **changes):
+    return start_training(TrainFlags(config=str(folder / 'distilled.py'), work_dir=str(folder / name), **changes))
+
+
+def test_resumed_to_the_same_bits_and_nothing_of_the_teacher_in_files(folder):
+    run_of(folder, 'whole').train()
+    run_of(folder, 'resumed', resume=str(folder / 'whole/epoch_1.pth')).train()
+    assert differences(folder / 'whole/epoch_2.pth', folder / 'resumed/epoch_2.pth') == []
+    saved = load(folder / 'whole/epoch_2.pth')
+    names = list(MODELS.build(dict(Config.fromfile(folder / 'tiny.py').model)).state_dict())
+    assert list(saved['state_dict']) == names and len(saved['ema_state_dict']) == len(names) + 1  # and a counter

@@ -5,7 +5,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cvt_dense.models import CvT
 from cvt_dense.models.attention import ConvAttention, QuickGELU
+
+TINY = dict(embed_dims=(8, 24, 48), depths=(1, 2, 2), num_heads=(1, 3, 6))
+
 
 # -- the equations ----------------------------------------------------------------------------------
 
@@ -75,6 +79,18 @@ def attention(attn, x, height, width, method, stride_kv):
     return torch.cat(heads, dim=2) @ attn.proj.weight.T + attn.proj.bias
 
 
+def layer_norm(x, norm):
+    mean, var = x.mean(dim=-1, keepdim=True), x.var(dim=-1, keepdim=True, unbiased=False)
+    return (x - mean) / (var + 1e-5).sqrt() * norm.weight + norm.bias
+
+
+def block(module, x, height, width, method='dw_bn', stride_kv=2):
+    x = x + attention(module.attn, layer_norm(x, module.norm1), height, width, method, stride_kv)
+    y = layer_norm(x, module.norm2) @ module.mlp.fc1.weight.T + module.mlp.fc1.bias
+    y = y / (1 + torch.exp(-1.702 * y))  # QuickGELU
+    return x + y @ module.mlp.fc2.weight.T + module.mlp.fc2.bias
+
+
 # -- the comparisons -----------------------------------------------------------------------------------
 
 
@@ -96,11 +112,33 @@ def test_attention(method, stride_kv, num_cls, training, max_differences):
     for height, width in ((5, 8), (6, 7)):
         x = torch.randn(2, num_cls + height * width, 12, dtype=torch.float64)
         expected = attention(module, x, height, width, method, stride_kv)
-        name = f'equations, {method}, stride {stride_kv}, {num_cls} CLS, {height}x{width}, training {training}'
+        name = (f'equations, attention, {method}, stride {stride_kv}, {num_cls} CLS, {height}x{width}, '
+                f'training {training}')
         max_differences.check(name, module(x, (height, width)), expected, 1e-12)
 
 
-@pytest.mark.parametrize('inplace', [False, True])
-def test_quick_gelu_is_its_formula(inplace):
+def test_quick_gelu_is_its_formula():
     x = torch.linspace(-8, 8, 101, dtype=torch.float64)
-    torch.testing.assert_close(QuickGELU(inplace)(x.clone()), x / (1 + torch.exp(-1.702 * x)), rtol=0, atol=1e-14)
+    expected = x / (1 + torch.exp(-1.702 * x))
+    torch.testing.assert_close(QuickGELU()(x), expected, rtol=0, atol=1e-14)
+    torch.testing.assert_close(QuickGELU(inplace=True)(x.clone()), expected, rtol=0, atol=1e-14)
+
+
+def test_whole_network(max_differences):
+    model = randomised(CvT(TINY, out_type='cls_token')).eval()
+    x = torch.randn(2, 3, 45, 66, dtype=torch.float64)
+    with torch.no_grad():
+        actual, = model(x)
+        for i in range(3):
+            stage = getattr(model, f'stage{i}')
+            proj = stage.patch_embed.proj
+            x = F.conv2d(x, proj.weight, proj.bias, stride=(4, 2, 2)[i], padding=(2, 1, 1)[i])
+            height, width = x.shape[2:]
+            x = layer_norm(x.flatten(2).transpose(1, 2), stage.patch_embed.norm)
+            if i == 2:
+                x = torch.cat([stage.cls_token.expand(2, -1, -1), x], dim=1)
+            for module in stage.blocks:
+                x = block(module, x, height, width)
+            if i < 2:
+                x = x.transpose(1, 2).reshape(2, -1, height, width)
+        max_differences.check('equations, network, odd size', actual, layer_norm(x[:, 0], model.norm), 1e-12)
