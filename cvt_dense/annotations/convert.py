@@ -102,10 +102,12 @@ class Images:
         ending = '/'.join(['', *(part for part in coco.spelling(name).split('/') if part not in ('', '.', '..'))])
         images = [image for image in self.named[ending.rpartition('/')[2]] if any(
             f'/{coco.spelling(str(path))}'.endswith(ending) for path in (image, image.with_suffix('')))]
-        closest = [image for image in images if distance(image) == min(map(distance, images))]
         if not images:
             self.notes['annotations without an image were left out'].append(f'{file} {name}')
             return None
+        distances = {image: distance(image) for image in images}
+        nearest = min(distances.values())
+        closest = [image for image in images if distances[image] == nearest]
         if len(closest) > 1 or self.files[closest[0]] not in (None, file):
             raise ValueError(f'it may mean one of {list(map(str, closest))}, or {self.files[closest[0]]} describes it')
         self.files[closest[0]] = file

@@ -225,6 +225,7 @@ def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path],
     number = min(len(images), columns * OVERVIEW_ROWS)
     shown = {i * len(images) // number for i in range(number)}
     overview, failed = [], []
+    first = first_label(model) if model.task == 'segmentation' else 0
     for i, (path, annotation, out) in enumerate(zip(images, annotations, pictures)):
         try:
             if out.suffix == '.mp4':
@@ -234,8 +235,8 @@ def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path],
             prediction = predict(model, image, slice=args.slice, overlap=args.overlap, score_thr=args.score_thr)
             picture, summary = draw(model, image, prediction, annotation and annotation(), args.score_thr)
             save(picture, out)
-            if model.task == 'segmentation':
-                prediction = prediction.astype(np.uint16) + first_label(model)
+            if model.task == 'segmentation' and (args.slice or data):
+                prediction = prediction.astype(np.uint16) + first
                 if args.slice:
                     save(prediction.astype(np.uint8 if len(model.classes) < 256 else np.uint16), labels_of(out))
             if data:

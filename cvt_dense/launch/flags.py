@@ -150,7 +150,7 @@ def apply_test_flags(cfg: Config, flags: TestFlags) -> None:
     if settings.is_classifier(cfg):
         from ..weights import load_weights_file
         settings.set_classes(cfg, open_exported(flags.checkpoint, flags.runtime).metadata if whole else
-                    load_weights_file(flags.checkpoint))
+                             load_weights_file(flags.checkpoint))
     if flags.out:
         save_predictions(cfg, flags.out)
     if whole:

@@ -57,7 +57,7 @@ def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers:
     preprocessor, backbone = (cfg.model.get(name) or {} for name in ('data_preprocessor', 'backbone'))
     pads = stage == 'train' or preprocessor.get('pad_size_divisor') or preprocessor.get('test_cfg')
     for path, (channels, *size) in shapes.items():
-        if channels != backbone.get('in_channels', channels):
+        if channels != backbone.get('in_channels', 3 if type_name(backbone) == 'CvT' else channels):
             raise UserError(f'{path!r} becomes an array of {channels} channels. Set model.backbone.in_channels to it.')
         if type_name(backbone) == 'CvT' and not pads and min(size) < MIN_INPUT_SIZE:
             raise UserError(f'the pipeline makes {size[0]}x{size[1]} pixels (height x width) of {path!r}, and CvT '

@@ -41,23 +41,24 @@ def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
 
 
 def _check_data_set(dataset: Any, cfg: Config, stage: str) -> None:
-    infos = map(dataset.get_data_info, spread(range(len(dataset)), MAX_HEADERS))
+    classifies = type(dataset).__name__ == 'ImageDataset'  # it has checked that its files exist
+    infos = map(dataset.get_data_info, spread(range(len(dataset)), MAX_HEADERS) if classifies else range(len(dataset)))
     images = {info['img_path']: info for info in infos
               if isinstance(info.get('img_path'), str) and 'offset' not in info}
     maps = {info['seg_map_path']: path for path, info in images.items() if isinstance(info.get('seg_map_path'), str)}
-    for paths in (images, maps):
+    for paths in () if classifies else (images, maps):
         missing = find_missing(paths)
         if missing:
             raise UserError(f'{len(missing)} of {len(paths)} files do not exist, e.g. {missing[0]!r}. Correct '
                             'data_prefix or seg_map_suffix, or complete the data.')
     steps = getattr(getattr(dataset, 'pipeline', None), 'transforms', ())
     reader = next((step for step in steps if type(step).__name__.startswith('LoadImage')), None)
-    classifies = type(dataset).__name__ == 'ImageDataset'
     if not images or reader is None and not classifies:
         return
-    headers = check_images(images, reader, cfg, cfg[f'{stage}_dataloader'].dataset)
+    sample = {path: images[path] for path in spread(list(images), MAX_HEADERS)}
+    headers = check_images(sample, reader, cfg, cfg[f'{stage}_dataloader'].dataset)
     if not classifies:
-        check_pipeline(dataset.pipeline, images, headers, cfg, stage)
+        check_pipeline(dataset.pipeline, sample, headers, cfg, stage)
     if getattr(dataset, 'img_suffix', None) and not dataset.ann_file:
         others = {path for path in images_below(dataset.data_prefix['img_path'])
                   if not path.endswith(dataset.img_suffix)} - maps.keys()
@@ -218,7 +219,8 @@ def check_label_maps(pairs: dict[str, str], images: dict[str, Header], reader: A
                             f'{size[0]}x{size[1]} upright (EXIF applied). Give both one size.')
         if size and turns(reader) and image.orientation != header.orientation:
             turned.append(pairs[path])
-        values = set(np.unique(pixels).tolist())
+        small = pixels.dtype == np.uint8  # of which counting takes a third of the time of sorting
+        values = set((np.flatnonzero(np.bincount(pixels.ravel())) if small else np.unique(pixels)).tolist())
         wrong = sorted(value for value in values if value not in classes | ignored or not 0 <= value < 256)
         if wrong:
             raise UserError(f'the label map {path!r} holds the values {wrong[:10]}; allowed are {shift} to '
