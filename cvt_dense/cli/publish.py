@@ -51,11 +51,11 @@ def of_the_authors(checkpoint: str, published: str) -> str:
         if checkpoint == model['Hub'] or Path(checkpoint).name == model['File']:
             result, = model['Results']
             top1 = result['Metrics']['Top 1 Accuracy']
-            command = f'python tools/test.py {model["Config"]} {published} --data-root IMAGENET'
-            return (f'The weights are those of {model["File"]} ({model["Hub"]}), which the authors of [CvT]'
-                    f'(https://arxiv.org/abs/2103.15808) trained and published, in the names of cvt_dense. The authors '
-                    f'report {top1} % top-1 on {result["Dataset"]}. This command measures it on a copy of ImageNet, '
-                    f'and expects {top1}:\n\n```bash\n{command}\n```')
+            return (f'The authors of [CvT](https://arxiv.org/abs/2103.15808) trained and published these weights as '
+                    f'{model["File"]} ({model["Hub"]}); this file gives the tensors the names of cvt_dense. The '
+                    f'authors report {top1} % top-1 on {result["Dataset"]}. This command measures it on a copy of '
+                    f'ImageNet, and expects {top1}:\n\n```bash\npython tools/test.py {published} --data-root '
+                    'IMAGENET\n```')
     return ''
 
 
