@@ -29,13 +29,15 @@ from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 from PIL import Image
 from torch import nn
+from torchvision.transforms.functional import pil_to_tensor
 
 from cvt_dense.atomic import write_atomically
 from cvt_dense.cli import train
 from cvt_dense.cli.trainings import ROOT, edit_head
+from cvt_dense.images import open_image
 from cvt_dense.launch.flags import TrainFlags
 from cvt_dense.launch.start import start_training
-from cvt_dense.models import TimmBackbone
+from cvt_dense.pretraining import ClassificationPreprocessor
 from cvt_dense.registry import MODELS
 
 RESULT = ROOT / 'benchmarks/equal_minutes.json'
@@ -83,16 +85,17 @@ class CpuTimeHook(Hook):
             raise MeasuredError((time.process_time() - self.start) / MEASURED)
 
 
-def backbone(network: str, lite2: Path, pooled: bool = False) -> dict[str, Any]:
-    """Return the settings of a timm network, with maps of strides 4 to 32 or with pooled features."""
+def backbone(network: str, lite2: Path, pooled: bool = False) -> tuple[dict[str, Any], list[int]]:
+    """Return a timm network's settings, with pooled features or maps of strides 4 to 32, and the maps' channels."""
     name = NETWORKS[network]
     settings = dict(type='cvt_dense.TimmBackbone', model_name=name)
     if network == 'lite2_weights':
         settings['init_cfg'] = dict(type='Pretrained', checkpoint=str(lite2))
     if pooled:
-        return dict(settings, out_type='pooled')
-    strides = timm.create_model(name, features_only=True).feature_info.reduction()
-    return dict(settings, out_indices=[i for i, stride in enumerate(strides) if stride >= 4])
+        return dict(settings, out_type='pooled'), []
+    info = timm.create_model(name, features_only=True).feature_info
+    levels = [i for i, stride in enumerate(info.reduction()) if stride >= 4]
+    return dict(settings, out_indices=levels), [info.channels()[i] for i in levels]
 
 
 def write_config(out: Path, data: Path, network: str, task_name: str, lite2: Path, max_iters: int) -> Path:
@@ -102,22 +105,19 @@ def write_config(out: Path, data: Path, network: str, task_name: str, lite2: Pat
     nano = name in ('published', None)
     template.write_text(edit_head(task.template, arch='cvt-nano', pretrained=name if nano else None,
                                   data_root=f'{data / task_name}/', max_iters=max_iters, **task.lines))
-    lines = [f'_base_ = {str(template)!r}']
     model: dict[str, Any] = {}
     if network == 'lite2_weights':  # the mean and standard deviation of its training
         model['data_preprocessor'] = dict(mean=[127.5] * 3, std=[127.5] * 3)
     if not nano:
-        model['backbone'] = dict(_delete_=True, **backbone(network, lite2, task_name == 'cifar10_small'))
-        if task_name != 'cifar10_small':
-            settings = {key: value for key, value in model['backbone'].items() if key not in ('_delete_', 'type')}
-            channels = list(TimmBackbone(**settings).out_channels)
-            if task_name == 'blood_cells':
-                model['neck'] = dict(in_channels=channels)
-            else:
-                model['decode_head'] = dict(in_channels=channels, in_index=[0, 1, 2, 3])
-                model['auxiliary_head'] = dict(in_channels=channels[2])
+        settings, channels = backbone(network, lite2, task_name == 'cifar10_small')
+        model['backbone'] = dict(_delete_=True, **settings)
+        if task_name == 'blood_cells':
+            model['neck'] = dict(in_channels=channels)
+        elif task_name == 'camvid_small':
+            model['decode_head'] = dict(in_channels=channels, in_index=[0, 1, 2, 3])
+            model['auxiliary_head'] = dict(in_channels=channels[2])
     file = out / f'{task_name}_{network}.py'
-    file.write_text('\n'.join([*lines, f'model = {model!r}']) + '\n')
+    file.write_text(f'_base_ = {str(template)!r}\nmodel = {model!r}\n')
     return file
 
 
@@ -166,7 +166,7 @@ def maps(network: str, lite2: Path, pooled: bool = False) -> nn.Module:
         settings = dict(type='cvt_dense.CvT', arch='cvt-nano', out_type='avg_featmap' if pooled else 'featmap',
                         init_cfg=name and dict(type='Pretrained', checkpoint='cvt_dense://cvt-nano'))
     else:
-        settings = backbone(network, lite2, pooled)
+        settings, _ = backbone(network, lite2, pooled)
     torch.manual_seed(0)
     model = MODELS.build(settings)
     model.init_weights()
@@ -190,16 +190,16 @@ def latencies(lite2: Path, rounds: int = 20) -> dict[str, float]:
 def neighbours(data: Path, network: str, lite2: Path) -> float:
     """Return the top-1 accuracy on CIFAR-10, at 64 pixels, of 20 nearest neighbours, in percent."""
     model = maps(network, lite2, pooled=True)
-    mean, std = ((127.5, 127.5) if network == 'lite2_weights' else
-                 (torch.tensor([123.675, 116.28, 103.53]), torch.tensor([58.395, 57.12, 57.375])))
+    half = dict(mean=[127.5] * 3, std=[127.5] * 3) if network == 'lite2_weights' else {}
+    prepare = ClassificationPreprocessor(**half)
     features, labels = {}, {}
     for split in ('train', 'val'):
         files = sorted((data / 'cifar10_small' / split).glob('*/*'))
         labels[split] = torch.tensor(np.unique([file.parent.name for file in files], return_inverse=True)[1])
-        batches = [torch.stack([torch.from_numpy(np.asarray(Image.open(file).convert('RGB').resize(
-            (64, 64), Image.BICUBIC))).float() for file in files[i:i + 100]]) for i in range(0, len(files), 100)]
+        batches = [torch.stack([pil_to_tensor(open_image(file).resize((64, 64), Image.BICUBIC))
+                                for file in files[i:i + 100]]) for i in range(0, len(files), 100)]
         features[split] = F.normalize(torch.cat([
-            model(((batch - mean) / std).permute(0, 3, 1, 2))[-1] for batch in batches]))
+            model(prepare(dict(inputs=batch))['inputs'])[-1] for batch in batches]))
     similar, nearest = (features['val'] @ features['train'].T).topk(20)
     votes = torch.zeros(len(similar), 10).scatter_add_(1, labels['train'][nearest], (similar / 0.07).exp())
     return 100 * (votes.argmax(1) == labels['val']).float().mean().item()
