@@ -45,7 +45,7 @@ class Model:
     Attributes:
         network: the network in eval mode, on its device.
         cfg: the complete config.
-        task: 'classification', 'detection', 'segmentation' or 'masked images'.
+        task: 'classification', 'detection' or 'segmentation'.
         classes: the class names in the order of their numbers.
         palette: an RGB colour for each class.
     """
@@ -66,11 +66,7 @@ class Model:
             with DefaultScope.overwrite_default_scope(self.cfg.get('default_scope')):  # perhaps another model's by now
                 return Compose([step for step in test_pipeline(self.cfg)[1:] if type_name(step) != 'LoadAnnotations'])
         from timm.data import create_transform
-        if self.task == 'classification':
-            settings = self.cfg.test_dataloader.dataset.transform
-        else:  # pretraining has no test set
-            settings = dict(input_size=self.cfg.train_dataloader.dataset.transform.input_size, interpolation='bicubic',
-                            crop_pct=1.)
+        settings = self.cfg.test_dataloader.dataset.transform
         transform = create_transform(**settings, use_prefetcher=True)  # leaves the normalisation to the network
         return lambda loaded: dict(inputs=torch.as_tensor(transform(Image.fromarray(loaded['img'][..., ::-1]))))
 
@@ -109,7 +105,7 @@ class Model:
 def load(config: str | Path, checkpoint: str | Path | None = None, *, device: str | None = None,
          cfg_options: dict[str, Any] | None = None, runtime: str | None = None, amp: str | None = None,
          data_root: str | None = None) -> Model:
-    """Load a trained classifier, detector, segmentor or masked image model.
+    """Load a trained classifier, detector or segmentor.
 
     Args:
         config: config file, or a published model: a folder of ``tools/publish.py``, or ``hf://OWNER/NAME``.
@@ -136,8 +132,7 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
     task = task_of(class_of(cfg.model, cfg, MODELS))
     if task is None:
         raise UserError(f'{config}: model.type={type_name(cfg.model)!r} is not supported: allowed are the detectors of '
-                        'MMDetection, the segmentors of MMSegmentation, and the classifiers and masked image models of '
-                        'cvt_dense.')
+                        'MMDetection, the segmentors of MMSegmentation, and the classifiers of cvt_dense.')
     if task == 'classification':
         set_classes(cfg, content)
     meta = {**test_metainfo(cfg), **dataset_meta(content)}

@@ -35,9 +35,6 @@ def draw(model: Model, image: np.ndarray, prediction: Any, annotation: Any, scor
     Returns:
         The picture (H, W, 3), uint8, RGB, and a line of text that sums the prediction up.
     """
-    if model.task == 'masked images':
-        views = [(name, prediction[name][..., ::-1]) for name in ('image', 'masked', 'reconstruction')]
-        return grid(views, 3), f'L1 of hidden pixels {prediction["loss"]:.3f} standard deviations of the data'
     if model.task == 'classification':
         return _classes(_visible(image), prediction[:5], annotation)
     if model.task == 'detection':
@@ -135,7 +132,7 @@ def draw_labels(picture: np.ndarray, labels: sv.Detections | np.ndarray, name: C
         dark_or_light = sv.ColorPalette([
             sv.Color.WHITE if np.dot(color, (0.3, 0.59, 0.11)) < 120 else sv.Color.BLACK for color in palette])
         picture = sv.RichLabelAnnotator(
-            colors, text_color=dark_or_light, smart_position=True, font_path=find_font(texts),
+            colors, text_color=dark_or_light, smart_position=True, font_path=find_font(),
             text_position=sv.Position.CENTER_OF_MASS if is_map else sv.Position.TOP_LEFT,
             font_size=max(10, round(25 * sv.calculate_optimal_text_scale(size))),
         ).annotate(picture, objects, texts)
