@@ -3,6 +3,7 @@ import copy
 
 import pytest
 import torch
+from random_weights import randomise
 from torch import nn
 
 from cvt_dense.deploy import cpu
@@ -16,17 +17,8 @@ ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 2], num_heads=[1, 3, 6])
 WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4)
 
 
-def trained(**kwargs) -> CvT:
-    """A network whose norms have statistics and weights worth folding."""
-    model = CvT(kwargs.pop('arch', ARCH), **kwargs).eval()
-    for name, value in model.state_dict().items():
-        if name.endswith(('bias', 'running_mean')):
-            nn.init.normal_(value, std=.3)
-        elif name.endswith('running_var'):
-            nn.init.uniform_(value, .3, 3)
-        elif value.dim() == 1:
-            nn.init.normal_(value, 1, .3)
-    return model
+def trained(arch: dict = ARCH, **kwargs) -> CvT:
+    return randomise(CvT(arch, **kwargs))
 
 
 @pytest.mark.parametrize('kwargs', [

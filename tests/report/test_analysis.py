@@ -3,6 +3,7 @@ import math
 
 import pytest
 import torch
+from plain_attention import attention_weights
 
 from cvt_dense.deploy.fuse import fuse
 from cvt_dense.models import CvT
@@ -36,28 +37,14 @@ def reference(model: CvT, x: torch.Tensor):
         if stage.cls_token is not None:
             x = torch.cat((stage.cls_token.expand(len(x), -1, -1), x), dim=1)
         for j, block in enumerate(stage.blocks):
-            attn, tokens = block.attn, block.norm1(x)
-            num_cls = tokens.shape[1] - h * w
-            image = tokens[:, num_cls:].transpose(1, 2).unflatten(2, (h, w))
-            q_map = image if attn.conv_proj_q is None else attn.conv_proj_q(image)
-            k_map = image if attn.conv_proj_k is None else attn.conv_proj_k(image)
-            q, k = (torch.cat((tokens[:, :num_cls], y.flatten(2).transpose(1, 2)), dim=1) for y in (q_map, k_map))
-            q, k = (y.unflatten(2, (attn.num_heads, -1)) for y in (attn.proj_q(q), attn.proj_k(k)))
-            scores = torch.einsum('blhd,bthd->bhlt', q, k) * attn.scale
-            stride = 1 if attn.conv_proj_k is None else round(h / k_map.shape[2])
-            size = getattr(attn, 'window_size', None)
+            weights, _, hw_keys = attention_weights(block.attn, block.norm1(x), (h, w))
+            num_cls, stride = x.shape[1] - h * w, round(h / hw_keys[0])
             # A patch of 7 pixels, padded by 2, every 4: its middle is pixel 4 i + 1. Of stage 1's: 8 i + 1.
             step = (4, 8)[i]
             places = [[(math.nan, math.nan)] * num_cls + [(1 + step * f * c, 1 + step * f * r)
                                                           for r in range(rows) for c in range(columns)]
-                      for f, (rows, columns) in ((1, (h, w)), (stride, k_map.shape[2:]))]
-            if size is not None and max(h, w) > size:
-                for a, (xa, ya) in enumerate(places[0]):
-                    for b, (xb, yb) in enumerate(places[1]):
-                        if not math.isnan(xa + xb) and (xa // step // size, ya // step // size) != (
-                                xb // step // size, yb // step // size):
-                            scores[:, :, a, b] = -math.inf
-            found[f'stage{i}.blocks.{j}'] = scores.softmax(dim=-1), *map(torch.tensor, places)
+                      for f, (rows, columns) in ((1, (h, w)), (stride, hw_keys))]
+            found[f'stage{i}.blocks.{j}'] = weights, *map(torch.tensor, places)
             x = block(x, (h, w))
         x = x[:, -h * w:].unflatten(1, (h, w)).permute(0, 3, 1, 2)
     return found
