@@ -84,15 +84,3 @@ def _check_option(cfg: dict[str, Any], option: str) -> None:
             f'{top!r} is a variable of the config file. The settings made of it were computed before your option: edit '
             'that line in a copy of the file.' if top in cfg else f'nothing reads {top!r}.')
                         + (f' Did you mean {meant}?' if near else ''))
-    node: Any = cfg
-    for depth, part in enumerate([top, *rest]):
-        if isinstance(node, (list, tuple)) and part.isdigit() and int(part) < len(node):
-            node = node[int(part)]
-        elif isinstance(node, dict) and part in node:
-            node = node[part]
-        else:
-            near = difflib.get_close_matches(part, node, 1, 0.8) if isinstance(node, dict) and depth else []
-            if near:
-                meant = '.'.join([*option.split('.')[:depth], *near, *rest[depth:]])
-                raise UserError(f'--cfg-options {option}: the config has no {part!r} there. Did you mean {meant}?')
-            return

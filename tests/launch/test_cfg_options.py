@@ -43,7 +43,6 @@ def test_only_what_needs_quotes_has_them():
     ('cvt_nano_shapes', 'warmup_epochs', 'computed'),
     ('cvt13_in1k', 'train_dataloder.batch_size', 'train_dataloader.batch_size'),
     ('cvt13_in1k', 'lode_from', 'load_from'),
-    ('maskrcnn_cvt13_coco', 'optim_wrapper.paramwise_cfg.decay_rat', 'optim_wrapper.paramwise_cfg.decay_rate'),
 ])
 def test_an_option_without_effect_is_an_error_with_the_setting_to_give(name, option, meant):
     with pytest.raises(UserError, match=option) as error:
