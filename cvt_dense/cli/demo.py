@@ -18,7 +18,6 @@ import numpy as np
 from PIL import Image
 
 from ..atomic import write_atomically
-from ..config.options import format_option
 from ..engine.curves import Curves, draw
 from ..errors import UserError
 from ..launch import command_line
@@ -81,8 +80,8 @@ def arguments_of(name: str, weights: str | Path, work_dir: Path, args: argparse.
         work_dir: folder of the demo.
         args: command line, for seed and length.
     """
-    options = ['model.backbone.init_cfg.type=Pretrained',
-               format_option('model.backbone.init_cfg.checkpoint', str(weights)), f'randomness.seed={args.seed}']
+    options = ['model.backbone.init_cfg.type=Pretrained', f'model.backbone.init_cfg.checkpoint={weights}',
+               f'randomness.seed={args.seed}']
     length, unit = (args.epochs, 'epochs') if name == 'pretraining' else (args.iterations, 'iters')
     if length is not None:
         options += [f'train_cfg.max_{unit}={length}', f'train_cfg.val_interval={length}']

@@ -52,12 +52,6 @@ def parse_value(text: str) -> Any:
     return (list if text[0] == '[' else tuple)(parse_value(part.strip()) for part in parts[1:])
 
 
-def format_option(key: str, value: Any) -> str:
-    """Return the argument of ``--cfg-options`` that sets ``key`` to exactly ``value``."""
-    plain = isinstance(value, str) and parse_value(value) == value  # needs no quotes
-    return f'{key}={value if plain else repr(value)}'
-
-
 def merge_options(cfg: Config, options: dict[str, Any]) -> None:
     """Merge options into ``cfg`` as ``Config.merge_from_dict`` does.
 

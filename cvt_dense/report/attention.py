@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from ..models.attention import ConvAttention, Shape
 from ..models.cvt import CvT
-from ..models.variants.windowed import WindowedAttention
 
 Query = str | tuple[float, float]
 
@@ -33,8 +32,7 @@ def block_attentions(backbone: CvT) -> dict[str, ConvAttention]:
 
 def has_softmax_weights(attention: ConvAttention) -> bool:
     """Return whether the attention is the softmax of q and k alone, which is what can be recorded."""
-    known = isinstance(attention, WindowedAttention) or type(attention).attend is ConvAttention.attend
-    return known and attention.rel_pos is None
+    return type(attention).attend is ConvAttention.attend and attention.rel_pos is None
 
 
 def recordable_blocks(backbone: CvT) -> list[str]:
@@ -72,7 +70,7 @@ def record_attention(model: nn.Module, blocks: Sequence[str] = (), queries: Sequ
     that, from the same q and k, without gradient. A compiled model runs uncompiled meanwhile.
 
     Args:
-        model: a CvT, or whatever contains one: classifier, detector, segmentor; global or windowed, fused or not.
+        model: a CvT, or whatever contains one: classifier, detector, segmentor; fused or not.
         blocks: some of :func:`recordable_blocks`. Default: all of them.
         queries: 'cls', the CLS token (left out in blocks without one), and (x, y), the token nearest to that pixel of
             the network's input.
@@ -131,12 +129,6 @@ def _record(backbone: CvT, block: str, attention: ConvAttention, q: Tensor, k: T
     q, k = (x if x.dtype == torch.float64 else x.float() for x in (q[:, rows.to(q.device)], k))
     q, k = (x.unflatten(2, (attention.num_heads, -1)).transpose(1, 2) for x in (q, k))
     scores = attention.scale * q @ k.transpose(2, 3)
-    size = getattr(attention, 'window_size', None)
-    if size is not None and max(hw_shape) > size:
-        of_query = _windows(hw_shape, num_cls, size)[rows][:, None]
-        of_key = _windows(hw_keys, num_cls, size // attention.stride_kv)[None]
-        apart = (of_query != of_key) & (of_query >= 0) & (of_key >= 0)
-        scores = scores.masked_fill(apart.to(q.device), -torch.inf)
     weights = dict(zip(tokens, scores.softmax(dim=-1).unbind(2)))
     return AttentionRecord(block, weights, num_cls, hw_keys, _places(hw_keys, start, step))
 
@@ -152,12 +144,6 @@ def _places(hw: Shape, start: float, step: int) -> Tensor:
     """Return (x, y) in pixels of a map's points row by row."""
     y, x = (start + step * torch.arange(side) for side in hw)
     return torch.stack((x.repeat(hw[0]), y.repeat_interleave(hw[1])), dim=1).float()
-
-
-def _windows(hw: Shape, num_cls: int, size: int) -> Tensor:
-    """Return the window of each point of a map, after -1 for each CLS token."""
-    y, x = (torch.arange(side) // size for side in hw)
-    return torch.cat((y.new_full((num_cls, ), -1), (y[:, None] * 10**6 + x).flatten()))
 
 
 def attention_map(record: AttentionRecord, query: Query) -> Tensor:

@@ -4,7 +4,7 @@ import argparse
 import pytest
 from templates_edited import recipe
 
-from cvt_dense.config.options import OptionsAction, format_option, merge_options
+from cvt_dense.config.options import OptionsAction, merge_options
 from cvt_dense.config.settings import values
 from cvt_dense.errors import UserError
 
@@ -24,17 +24,6 @@ def parse(option):
 def test_text_becomes_the_value_that_it_means(text, value):
     parsed = parse(f'data_root={text}')['data_root']
     assert parsed == value and type(parsed) is type(value)
-
-
-@pytest.mark.parametrize('value', ['data/a, b/', "it's", '1', 'None', '', [1, 'a b'], (1, 2), None, 1e-6, dict(a=[1])])
-def test_what_is_formatted_is_parsed_as_it_was(value):
-    parsed = parse(format_option('key', value))['key']
-    assert parsed == value and type(parsed) is type(value)
-
-
-def test_only_what_needs_quotes_has_them():
-    assert format_option('load_from', 'my runs/epoch_1.pth') == 'load_from=my runs/epoch_1.pth'
-    assert format_option('metainfo.classes.0', '1') == "metainfo.classes.0='1'"
 
 
 @pytest.mark.parametrize('name, option, meant', [

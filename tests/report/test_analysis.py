@@ -12,9 +12,7 @@ from cvt_dense.report.attention import attention_map, record_attention
 
 ARCH = dict(embed_dims=[8, 24], depths=[1, 2], num_heads=[1, 3])
 SIZE = (57, 98)  # maps of 14 x 24 and 7 x 12 tokens
-WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4)
-CASES = [dict(attn_cfg=WINDOWS), dict(attn_cfg=[WINDOWS, [dict(WINDOWS, window_size=2), None]], with_cls_token=False),
-         dict(stride_kv=1), dict(qkv_proj_method='linear'), dict(qkv_proj_method='avg')]
+CASES = [dict(), dict(stride_kv=1, with_cls_token=False), dict(qkv_proj_method='linear'), dict(qkv_proj_method='avg')]
 
 
 def build(stride_kv=2, qkv_proj_method='dw_bn', **kwargs) -> CvT:
@@ -77,7 +75,7 @@ def test_weights_and_places(case):
 
 def test_nothing_changes_and_nothing_stays():
     """In a classifier, fused, in low precision: the same outputs, and no hook left."""
-    model = ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token', attn_cfg=WINDOWS), 5).eval()
+    model = ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token'), 5).eval()
     x = torch.rand(1, 3, 64, 64)
     with torch.no_grad():
         expected = model(x)
