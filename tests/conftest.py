@@ -14,7 +14,7 @@ from cvt_dense.recipes.shapes import generate
 # files that train, export or start processes, which `make quick` leaves out; a slow test elsewhere has the marker
 SLOW = """
     test_distributed test_export test_export_tool test_heads test_wheel test_setup test_demo test_guides
-    test_faults test_stop test_resume test_work_dir test_mm_tools test_reports test_publish test_distillation
+    test_faults test_device test_stop test_resume test_work_dir test_mm_tools test_reports test_publish test_distillation
     test_reference test_transformers test_predict_large test_dumps test_pure_python_configs
     test_other_libraries test_label_maps test_start test_curves test_non_finite
     test_class_folders test_val_loss test_masked_image_model test_report test_exported test_predict test_flops
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items):
         if item.path.stem in SLOW:
             item.add_marker('slow')
     # A file runs in one process of pytest-xdist, so those that take long begin first.
-    items.sort(key=lambda item: item.path.stem not in (*SLOW, 'test_device'))
+    items.sort(key=lambda item: item.path.stem not in SLOW)
 
 
 @pytest.fixture(autouse=True)
