@@ -58,13 +58,13 @@ def test_the_card_of_the_authors_weights_names_their_accuracy_and_the_command_th
     assert inference.load(tmp_path / command, device='cpu').task == 'classification'  # as the card names the folder
 
 
-@pytest.mark.parametrize('seed', ['0', '1'])
-def test_a_published_detector_opens_in_a_new_process_of_any_hash_seed(published, seed, tmp_path):
+def test_a_published_detector_opens_in_a_new_process(published, tmp_path):
+    """With a hash seed under which a set of packages would be in another order than they need."""
     folder = shutil.copytree(published['detection'], tmp_path / 'model')
     content = json.loads((folder / CONFIG).read_text())  # MMDetection registers this type in MMEngine's registry
     (folder / CONFIG).write_text(json.dumps(dict(content, tta_model=dict(type='DetTTAModel'))))
     code = 'import sys; from cvt_dense import inference; inference.load(sys.argv[1])'
-    subprocess.run([sys.executable, '-c', code, folder], env={**os.environ, 'PYTHONHASHSEED': seed}, check=True)
+    subprocess.run([sys.executable, '-c', code, folder], env={**os.environ, 'PYTHONHASHSEED': '0'}, check=True)
 
 
 @pytest.mark.parametrize('task', ['classification', 'detection', 'segmentation'])
