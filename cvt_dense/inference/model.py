@@ -32,12 +32,6 @@ from .slices import RasterImage
 DENSE = 'detection', 'segmentation'  # tasks whose images mm's pipelines prepare
 
 
-def readable(name: str) -> str:
-    """Return the name of a class without a number of WordNet in front of it."""
-    match = re.fullmatch(r'n\d{8}_(.+)', name)
-    return match[1].replace('_', ' ') if match else name
-
-
 @dataclass
 class Model:
     """A trained network with its test pipeline and class names; :func:`load` creates it.
@@ -75,7 +69,9 @@ class Model:
 
         A name that begins with a number of WordNet, such as 'n07920052_hot_coffee', is returned as people say it.
         """
-        return readable(str(self.classes[number] if number < len(self.classes) else number))
+        name = str(self.classes[number] if number < len(self.classes) else number)
+        match = re.fullmatch(r'n\d{8}_(.+)', name)
+        return match[1].replace('_', ' ') if match else name
 
     def read(self, path: str | Path, by_window: bool = False) -> np.ndarray | RasterImage:
         """Return the image in a file as the config's data sets read it: (H, W, 3), uint8, BGR, upright.
