@@ -59,12 +59,11 @@ def outputs(model: nn.Module, images: Tensor) -> Any:
         return model.bbox_head(**model.forward_transformer(maps, [DetDataSample(metainfo=shapes) for _ in range(n)]))
     if not hasattr(model, 'roi_head'):
         return model.bbox_head(maps)
-    crops = partial(torch.randn, requires_grad=True)
-    channels, roi = maps[0].shape[1], model.roi_head
+    channels, roi, zero = maps[0].shape[1], model.roi_head, 0 * maps[0][0, 0, 0, 0]  # for gradients of the crops
     boxes, masks = ([*part] if isinstance(part, nn.ModuleList) else [part]
                     for part in (roi.bbox_head, getattr(roi, 'mask_head', None)))
-    return [model.rpn_head(maps), [head(crops(512 * n, channels, 7, 7)) for head in boxes],
-            [head(crops(128 * n, channels, 14, 14)) for head in masks if head is not None]]
+    return [model.rpn_head(maps), [head(torch.randn(512 * n, channels, 7, 7) + zero) for head in boxes],
+            [head(torch.randn(128 * n, channels, 14, 14) + zero) for head in masks if head is not None]]
 
 
 def step(model: nn.Module, batch: int, size: tuple[int, int], teacher: nn.Module | None = None) -> Tensor:

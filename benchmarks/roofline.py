@@ -13,8 +13,7 @@ import statistics
 import sys
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +22,10 @@ import timm
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 aten = torch.ops.aten
@@ -54,12 +53,29 @@ FREE = {aten._unsafe_view, aten.detach, aten.empty, aten.empty_like, aten.empty_
 FLOAT32 = (F.layer_norm, F.group_norm, F.softmax, torch.softmax, Tensor.softmax)
 
 
-class CudaAutocast(TorchFunctionMode):
-    """Computes in float32 what autocast does on CUDA, but not on the CPU that the fake tensors are on."""
+class Functions(TorchFunctionMode):
+    """Computes in float32 what autocast does on CUDA, but not on the CPU that the fake tensors are on, and shapes.
+
+    Deformable attention reads the values of tensors that it makes from the shapes of maps, so these are computed.
+
+    Args:
+        float32: functions that compute in float32.
+    """
+
+    def __init__(self, float32: Sequence[Callable[..., Tensor]] = ()):
+        super().__init__()
+        self.float32 = float32
 
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if function in FLOAT32:
+        if function is torch._shape_as_tensor:
+            function, args = torch.tensor, (list(args[0].shape), )
+        if function in self.float32:
             args = args[0].float(), *args[1:]
+        fake = [isinstance(leaf, FakeTensor) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        with unset_fake_temporarily():
+            if function is torch.tensor or fake and not any(fake):
+                return function(*args, **(kwargs or {}))
+            args = tree_map(lambda leaf: leaf.item() if type(leaf) is Tensor and not leaf.ndim else leaf, args)
         return function(*args, **(kwargs or {}))
 
 
@@ -140,16 +156,16 @@ def trace(model: nn.Module, forward: Callable[[nn.Module], Tensor], gpu: GPU, dt
         train: in training mode and with gradients, or without.
     """
     found = Trace(gpu)
-    for module in model.modules():  # a checkpoint's recomputation leaves CudaAutocast
+    for module in model.modules():  # a checkpoint's recomputation leaves Functions
         if isinstance(module, (nn.LayerNorm, nn.GroupNorm)) and dtype != torch.float32:
             module.register_forward_pre_hook(lambda module, inputs: (inputs[0].float(), ))
     with FakeTensorMode(allow_non_fake_inputs=True), torch.set_grad_enabled(train):
         model.to_empty(device='cpu').train(train)
         found.count(*model.parameters(), *model.buffers())
         with found:
-            with torch.autocast('cpu', dtype) if dtype != torch.float32 else nullcontext():
-                with CudaAutocast() if dtype != torch.float32 else nullcontext():
-                    loss = forward(model)
+            mixed = dtype != torch.float32
+            with torch.autocast('cpu', dtype, enabled=mixed), Functions(FLOAT32 if mixed else ()):
+                loss = forward(model)
             if train:
                 loss.backward()
     return found

@@ -1,8 +1,5 @@
 # CvT-13, pretrained on ImageNet-22k, fine-tuned on ImageNet-1k at 384x384 (authors: 83.3 top-1).
 #
-# The head's 1000 rows are taken from the 21,841 classes of the pretraining (a file per data set with its
-# class folders' names, sorted, one a line):
-#   python tools/convert_checkpoint.py work_dirs/cvt13_in22k/epoch_90.pth checkpoints/cvt13_in22k_mapped.pth \
-#       --to cvt_dense --map-head in22k_classes.txt in1k_classes.txt
+# The head keeps the rows of its 1000 classes, which HeadClassesHook finds by the names of the class folders.
 _base_ = 'cvt13_384_in1k.py'
-load_from = 'checkpoints/cvt13_in22k_mapped.pth'
+load_from = 'work_dirs/cvt13_in22k/epoch_90.pth'

@@ -2,7 +2,6 @@
 # with pretrained = 'work_dirs/simmim_cvt_nano/epoch_150.pth'.
 #
 #   python tools/train.py configs/simmim_cvt_nano.py --data-root DIR        all images below DIR/images/train
-#   python tools/predict.py configs/simmim_cvt_nano.py work_dirs/simmim_cvt_nano/epoch_150.pth DIR/images/val
 #
 # For all images below DIR, and for images smaller than 192 pixels: --cfg-options train_dataloader.dataset.split= \
 #     train_dataloader.dataset.transform.input_size=128

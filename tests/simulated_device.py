@@ -95,7 +95,6 @@ def waits_of_project() -> dict[str, int]:
     return files
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('task', CONFIGS)
 @on_device
 def test_a_run_and_its_tools(shapes, tmp_path, task):

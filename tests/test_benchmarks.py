@@ -67,6 +67,11 @@ def test_more_gpus_train_in_larger_steps():
     assert cells(*detector, '--auto-scale-lr')['learning rate'] == '0.0002'
 
 
+@pytest.mark.parametrize('config', ['dino_cvt13_coco', 'mask2former_cvt13_ade20k'])
+def test_deformable_attention_is_estimated(config):
+    assert float(cells(f'configs/{config}.py', '--size', '256x256')['GFLOPs an image']) > 1
+
+
 @pytest.mark.parametrize('allowed', [1, 0])
 @pytest.mark.parametrize('check', ['values', 'gradients'])
 def test_the_self_check_fails_beyond_its_tolerances(check, allowed, monkeypatch):

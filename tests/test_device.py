@@ -6,12 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 
-
-@pytest.mark.parametrize('kind', ['not slow', pytest.param('slow', marks=pytest.mark.slow)])
-def test_on_a_simulated_device(kind):
+def test_on_a_simulated_device():
     tests = Path(__file__).with_name('simulated_device.py')
-    result = subprocess.run([sys.executable, '-m', 'pytest', '-q', '-m', kind, str(tests)], text=True,
-                            cwd=tests.parents[1], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    result = subprocess.run([sys.executable, '-m', 'pytest', '-q', str(tests)], text=True, cwd=tests.parents[1],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert result.returncode == 0, result.stdout[-8000:]

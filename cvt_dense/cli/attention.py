@@ -1,12 +1,11 @@
-"""Draws the attention of images: where the CLS token and chosen points attend to, and how far each head attends.
+"""Draws the attention of images: where the CLS token and chosen points attend to.
 
     python tools/attention.py configs/cvt13_in1k.py cvt13.pth cat.jpg --point 320,200
 
-Writes one PNG an image, and attention.json with the numbers of every block and head. The whole image goes through
-the network, resized to the short side that the config tests with, not cropped or cut into windows.
+Writes one PNG an image. The whole image goes through the network, resized to the short side that the config tests
+with, not cropped or cut into windows.
 """
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,25 +18,17 @@ from mmengine.structures import BaseDataElement
 from PIL import Image
 from torch import Tensor
 
-from ..atomic import atomic_path, write_atomically
+from ..atomic import atomic_path
 from ..config.settings import dicts, type_name
 from ..errors import UserError
 from ..inference import Model, load
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_outputs
 from ..pretraining import ImageClassifier, open_image
-from ..report.attention import (
-    AttentionRecord,
-    attention_distance,
-    attention_map,
-    find_cvt,
-    record_attention,
-    recordable_blocks,
-)
+from ..report.attention import AttentionRecord, Query, attention_map, find_cvt, record_attention, recordable_blocks
 from ..report.attention_figure import Panel, draw, extent_of
 from .predict import find_images, name_pictures
 
-SAMPLE = 256  # queries of a block over which the distance is computed
 Point = tuple[float, float]
 
 
@@ -56,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--point', type=parse_point, action='append', default=[], metavar='X,Y',
                         help='show where this pixel attends to in each stage; may be given several times')
     parser.add_argument('--out-dir', type=Path, default=Path('attention'), metavar='DIR',
-                        help='folder of the pictures and of attention.json (default: %(default)s)')
+                        help='folder of the pictures (default: %(default)s)')
     parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu',
                         help='where to run (default here: %(default)s)')
     add_force_argument(parser)
@@ -92,15 +83,15 @@ def network_input(model: BaseModel, cfg: Config, image: np.ndarray) -> Tensor:
     return x[..., :image.shape[0], :image.shape[1]]  # without padding
 
 
-def attention_panel(title: str, record: AttentionRecord, points: Sequence[Point] = ()) -> Panel:
-    """Return the panel of a record's one query, the mean over the heads."""
-    heat = attention_map(record)[0, :, 0].mean(0)
-    places = record.key_places[record.num_cls:]
-    return Panel(f'{title} {record.block}', heat.cpu().numpy(), extent_of(places.numpy(), record.hw_keys), points)
+def attention_panel(title: str, record: AttentionRecord, query: Query) -> Panel:
+    """Return the panel of a query, the mean over the heads."""
+    heat = attention_map(record, query)[0].mean(0).cpu().numpy()
+    points = [] if query == 'cls' else [query]
+    return Panel(f'{title} {record.block}', heat, extent_of(record.key_places.numpy(), record.hw_keys), points)
 
 
-def analyse(model: Model, path: Path, out: Path, points: Sequence[Point]) -> dict[str, list[float]]:
-    """Draw one image, and return the attention distance of each head by block.
+def draw_attention(model: Model, path: Path, out: Path, points: Sequence[Point]) -> None:
+    """Draw one image.
 
     Args:
         model: what :func:`cvt_dense.inference.load` returns.
@@ -114,19 +105,15 @@ def analyse(model: Model, path: Path, out: Path, points: Sequence[Point]) -> dic
     image = np.asarray(photo.resize(size, Image.Resampling.BICUBIC))
     points = [(x * size[0] / photo.width, y * size[1] / photo.height) for x, y in points]
     x = network_input(model.network, model.cfg, image)
-    with torch.no_grad(), record_attention(model.network, queries=['cls', *points, SAMPLE]) as records:
+    with torch.no_grad(), record_attention(model.network, queries=['cls', *points]) as records:
         find_cvt(model.network)(x)
     last_of_stages = list({name.split('.')[0]: record for name, record in records.items()}.values())
     first = [Panel('input', points=points)]
     if last_of_stages[-1].num_cls:
-        first.append(attention_panel('CLS attention,', last_of_stages[-1].select('cls')))
-    rows = [[attention_panel('the point in', record.select(point), [point]) for record in last_of_stages]
-            for point in points]
-    distances = {name: [round(value, 4) for value in attention_distance(record.select(SAMPLE)).tolist()]
-                 for name, record in records.items()}
+        first.append(attention_panel('CLS attention,', last_of_stages[-1], 'cls'))
+    rows = [[attention_panel('the point in', record, point) for record in last_of_stages] for point in points]
     with atomic_path(out) as partial:
-        draw(image, [first, *rows], distances, path.name, partial)
-    return distances
+        draw(image, [first, *rows], path.name, partial)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -135,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with command_line.report_errors(ValueError, OSError):  # of find_cvt, and of broken images
         images = find_images(args.images)
         pictures = name_pictures(images, args.out_dir)
-        check_outputs([*pictures, args.out_dir / 'attention.json'], args.force, images)
+        check_outputs(pictures, args.force, images)
         for path in images:
             width, height = open_image(path).size
             if not all(0 <= x < width and 0 <= y < height for x, y in args.point):
@@ -146,12 +133,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not blocks:
             raise UserError('The attention of no block can be recorded: set another model.backbone.attn_cfg.')
         print(f'Blocks whose attention can be recorded: {", ".join(blocks)}')
-    numbers = {}
-    with command_line.report_errors(OSError):
         for path, out in zip(images, pictures):
-            numbers[str(path)] = distances = analyse(model, path, out, args.point)
-            mean = np.mean([np.mean(values) for values in distances.values()])
-            print(f'{path} -> {out}: mean attention distance {mean:.1f} pixels', flush=True)
-        content = dict(config=args.config, checkpoint=args.checkpoint, sampled_queries=SAMPLE, distance_px=numbers)
-        write_atomically(args.out_dir / 'attention.json', json.dumps(content, indent=1) + '\n')
-        print(f'numbers of every block and head -> {args.out_dir / "attention.json"}')
+            draw_attention(model, path, out, args.point)
+            print(f'{path} -> {out}', flush=True)

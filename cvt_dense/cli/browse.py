@@ -7,6 +7,7 @@ Nothing is trained. The samples are those of the first iterations with the confi
 import argparse
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,8 @@ def leave_out_weights(cfg: Any) -> None:
         type='cvt_dense.UnreadableImagesHook', max_share=1.)
 
 
-def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]) -> list[str]:
-    """Add statistics, classes that only some splits have, and duplicates to a report; return unreadable images.
+def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]) -> None:
+    """Add statistics, classes that only some splits have, duplicates and unreadable images to a report.
 
     Args:
         report: gets the sections.
@@ -71,7 +72,7 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
             occurring[split] = browse.add_pixel_statistics(
                 report, split, infos, classes, steps, getattr(leaf, 'ignore_index', 255))
     browse.add_missing_classes(report, occurring)
-    return browse.add_duplicates(report, files)
+    browse.add_duplicates(report, files)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -92,19 +93,13 @@ def main(argv: Sequence[str] | None = None) -> None:
             if runner.val_loop is not None:
                 splits['val'] = runner.val_dataloader.dataset
             evaluation = next(leaf_datasets((runner.cfg.get('val_dataloader') or runner.cfg.train_dataloader).dataset))
-            unreadable = add_data(report, splits, evaluation.get('pipeline', ()))
+            add_data(report, splits, evaluation.get('pipeline', ()))
             hook = browse.SamplesHook(args.number)
             runner.register_hook(hook, priority='LOWEST')
             runner.logger.setLevel('WARNING')  # not where a training would save checkpoints
-            try:
+            with suppress(hook.Finished):
                 runner.train()
-            except hook.Finished:
-                browse.add_samples(report, hook.samples, splits['train'])
-                report.sections.insert(0, report.sections.pop())
-            except Exception as error:
-                if not unreadable:
-                    raise
-                report.summary.append('Samples are not shown, because one of these images is among '
-                                      f'the first ones: {str(error).splitlines()[-1]}')
+            browse.add_samples(report, hook.samples, splits['train'])
+            report.sections.insert(0, report.sections.pop())
             page = report.write(args.out_dir)
     print(*report.summary, f'The report is {page}.', sep='\n')

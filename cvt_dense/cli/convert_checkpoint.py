@@ -25,14 +25,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('src', help='checkpoint in any of the formats, or folder from the Hugging Face hub')
     parser.add_argument('dst', type=Path, help='file (or, for huggingface, folder) to write')
-    parser.add_argument('--to', required=True, choices=(*FORMATS, 'backbone'),
-                        help="naming to write; backbone: timm's style, the bare backbone in the authors' names, "
-                        'without head')
+    parser.add_argument('--to', required=True, choices=FORMATS, help='naming to write')
     parser.add_argument('--weights', choices=('ema', 'raw'), default='ema',
                         help="of this project's checkpoints: averaged (default) or as the optimizer left them")
-    parser.add_argument('--map-head', nargs=2, type=Path, metavar=('OLD.txt', 'NEW.txt'),
-                        help='take the head of the classes in NEW.txt from the one of those in OLD.txt, e.g. for '
-                        'ImageNet-1k from -22k: one class name per line, in the order of the head')
     parser.add_argument('--num-heads', type=int, nargs='+', metavar='N',
                         help="attention heads per stage, for a Hugging Face folder's config.json (default: known for "
                         'cvt-13, cvt-21, cvt-w24)')
@@ -61,15 +56,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         content = weights.read_checkpoint(args.src)
         state_dict = weights.select_weights(content, args.weights, args.src)
         names = dict(weights.dataset_meta(content))  # by which a test numbers its class folders
-        if args.map_head:
-            old, new = (path.read_text().splitlines() for path in args.map_head)
-            weights.check_order(args.src, weights.classes_of(content), old, str(args.map_head[0]))
-            state_dict, names = weights.map_head(state_dict, old, new), dict(classes=new)
         authors = weights.convert(state_dict, 'microsoft')
         others = [key for key in authors if not re.match(r'(stage|norm)\d*\.|head\.', key)]
-        if others and args.to in ('microsoft', 'huggingface'):
-            raise ValueError(f'{args.to} has no name for {others[0]} of {args.src}: use --to backbone.')
-        converted = weights.backbone_only(state_dict) if args.to == 'backbone' else weights.convert(state_dict, args.to)
+        if others and args.to != 'cvt_dense':
+            raise ValueError(f'{args.to} has no name for {others[0]} of {args.src}: use --to cvt_dense.')
+        converted = weights.convert(state_dict, args.to)
         dst, config = args.dst, {}
         if args.to == 'huggingface':
             num_heads = args.num_heads or (() if dst.suffix else find_num_heads(weights.measure_arch(authors)))

@@ -8,8 +8,8 @@ of the package's own classifier for a few photographs. Every step is a command o
 same command continues an interrupted demo.
 """
 import argparse
+import json
 import shutil
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +17,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ..config.options import format_option
+from ..atomic import write_atomically
 from ..engine.curves import Curves, draw
+from ..errors import UserError
 from ..launch import command_line
 from ..recipes.shapes import generate
 from ..report.pictures import grid, save
-from .trainings import ROOT, Run, last_checkpoint, read_result, record_settings, run_together, train
+from .trainings import ROOT, last_checkpoint, run_together, train
 
 CONFIGS = dict(pretraining='configs/cvt_nano_shapes.py', maskrcnn='configs/maskrcnn_cvt_nano_shapes.py',
                upernet='configs/upernet_cvt_nano_shapes.py')
@@ -52,8 +53,26 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run_of(name: str, weights: str | Path, work_dir: Path, args: argparse.Namespace) -> Run:
-    """Return a training with the demo's data, seed and length.
+def record_settings(path: Path, settings: dict[str, int | None]) -> None:
+    """Write settings into a work dir, unless they are there already.
+
+    Args:
+        path: file in the work dir, which is made if it does not exist.
+        settings: by name.
+
+    Raises:
+        UserError: the folder holds something else, or other settings.
+    """
+    text = json.dumps(settings, indent=1)
+    used = path.parent.exists() and any(path.parent.iterdir())
+    if used and (not path.exists() or path.read_text() != text):
+        raise UserError(f'{path.parent} is not empty and has no {path.name} with these settings: give another '
+                        '--work-dir, or delete this one.')
+    write_atomically(path, text)
+
+
+def arguments_of(name: str, weights: str | Path, work_dir: Path, args: argparse.Namespace) -> list[str]:
+    """Return the arguments of tools/train.py with the demo's data, seed and length.
 
     Args:
         name: a key of ``CONFIGS``.
@@ -61,28 +80,19 @@ def run_of(name: str, weights: str | Path, work_dir: Path, args: argparse.Namesp
         work_dir: folder of the demo.
         args: command line, for seed and length.
     """
-    options = [format_option(f'model.backbone.init_cfg.{key}', value) for key, value in (
-        ('type', 'Pretrained'), ('checkpoint', str(weights)))]
-    if args.seed:
-        options.append(f'randomness.seed={args.seed}')
+    options = ['model.backbone.init_cfg.type=Pretrained', f'model.backbone.init_cfg.checkpoint={weights}',
+               f'randomness.seed={args.seed}']
     length, unit = (args.epochs, 'epochs') if name == 'pretraining' else (args.iterations, 'iters')
     if length is not None:
         options += [f'train_cfg.max_{unit}={length}', f'train_cfg.val_interval={length}']
-    return Run(name, CONFIGS[name], f'{work_dir}/data/{DATA[name]}', options)
-
-
-def exit_if_failed(failed: dict[str, str]) -> None:
-    """End the process with the reasons of all failed runs, if there are any."""
-    if failed:
-        sys.exit('\n'.join(failed.values()))
+    return [CONFIGS[name], '--data-root', f'{work_dir}/data/{DATA[name]}', '--cfg-options', *options]
 
 
 # -- results ---------------------------------------------------------------------------------------
 
 
-def print_table(work_dir: Path) -> None:
+def print_table(results: dict[str, dict[str, float]]) -> None:
     """Print the metrics of all runs."""
-    results = {name: read_result(work_dir / name) for name in CONFIGS}
     rows = [('classifier, top-1, raw weights', 'pretraining', 'raw/top1', 1.),
             ('classifier, top-1, averaged weights', 'pretraining', 'accuracy/top1', 1.),
             ('Mask R-CNN, box mAP', 'maskrcnn', 'coco/bbox_mAP', 100.),
@@ -115,15 +125,14 @@ def draw_predictions(work_dir: Path, out: Path) -> None:
         images = sorted((work_dir / 'data' / VAL_IMAGES[task]).rglob('*.png'))
         images = images[::max(1, len(images) // NUM_PICTURES)][:NUM_PICTURES]
         networks[task] = task, config, last_checkpoint(work_dir / name), images
-    commands, logs, columns = {}, {}, {}
+    commands, columns = {}, {}
     for title, (name, config, checkpoint, images) in networks.items():
-        folder = work_dir / 'predictions' / name
+        columns[title] = folder = work_dir / 'predictions' / name
         shutil.rmtree(folder, ignore_errors=True)
-        commands[name] = ['tools/predict.py', str(config), str(checkpoint), *map(str, images), '--out-dir', str(folder),
-                          '--device', 'cpu', '--score-thr', str(SCORE_THR)]
-        logs[name] = work_dir / f'predict_{name}.log'
-        columns[title] = folder
-    exit_if_failed(run_together(commands, logs))
+        commands[f'predict_{name}'] = [
+            'tools/predict.py', str(config), str(checkpoint), *map(str, images), '--out-dir', str(folder), '--device',
+            'cpu', '--score-thr', str(SCORE_THR)]
+    run_together(commands, work_dir)
     pictures = [sorted(set(folder.glob('*.png')) - {folder / 'overview.png'})[:ROWS] for folder in columns.values()]
     save(grid([(title, np.asarray(Image.open(path))) for row in zip(*pictures) for title, path in zip(columns, row)],
               len(columns)), out)
@@ -144,14 +153,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         generate(work_dir / 'data', args.seed, train=args.train, val=args.val,
                  train_per_class=args.train_per_class, val_per_class=args.val_per_class)
         print('Classification: CvT on class folders', flush=True)
-        exit_if_failed(train([run_of('pretraining', PACKAGED, work_dir, args)], work_dir))
+        results = train(dict(pretraining=arguments_of('pretraining', PACKAGED, work_dir, args)), work_dir)
         print('Detection: Mask R-CNN and Segmentation: UperNet', flush=True)
         weights = last_checkpoint(work_dir / 'pretraining')
-        exit_if_failed(train([run_of(name, weights, work_dir, args) for name in ('maskrcnn', 'upernet')], work_dir))
+        results |= train({name: arguments_of(name, weights, work_dir, args) for name in ('maskrcnn', 'upernet')},
+                         work_dir)
         print('Pictures', flush=True)
         draw({name: Curves(work_dir / name) for name in CONFIGS}, curves)
         if not predictions.exists():
             draw_predictions(work_dir, predictions)
-        print_table(work_dir)
+        print_table(results)
     print(f'training curves: {curves}\npredictions: {predictions}')
     print(f'took {(time.time() - start) / 60:.1f} minutes; the next step: docs/get_started/own_photographs.md')

@@ -22,7 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description='Shows the errors of a trained network, in one page.')
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
-    parser.add_argument('--split', choices=('train', 'val', 'test'), default='val', help='data to test (default: val)')
+    parser.add_argument('--split', choices=('val', 'test'), default='val', help='data to test (default: val)')
     parser.add_argument('--out-dir', type=Path, default=Path('report'), help='folder of the report (default: report)')
     command_line.add_arguments(parser)
     command_line.add_inference_arguments(parser)
@@ -34,22 +34,11 @@ def test_on(cfg: Any, split: str) -> None:
     """Make a split the test data of a config, without metrics.
 
     Raises:
-        UserError: the config has no such split, or its training data is several data sets.
+        UserError: the config has no such split.
     """
     loader = cfg.get(f'{split}_dataloader')
     if loader is None:
         raise UserError(f'--split {split}: {cfg.filename} has no {split}_dataloader.')
-    testing = cfg.get('test_dataloader') or cfg.get('val_dataloader')
-    if split == 'train':  # its images, as they are tested
-        data_set = loader.dataset
-        while 'dataset' in data_set:  # such as RepeatDataset
-            data_set = data_set.dataset
-        if 'datasets' in data_set:
-            raise UserError(f'--split train: {cfg.filename} joins several data sets. Name one in val_dataloader.')
-        data_set = dict(data_set, test_mode=True) if 'pipeline' in data_set else dict(data_set)
-        data_set.update({key: testing.dataset[key] for key in ('pipeline', 'transform') if key in testing.dataset})
-        data_set.pop('filter_cfg', None)
-        loader = dict(testing, dataset=data_set)
     cfg.test_dataloader = loader
     cfg.test_evaluator = []
     cfg.test_cfg = dict(type='TestLoop')
@@ -79,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         hook = CollectHook(runner.test_dataloader.dataset)
         runner.register_hook(hook)
         runner.test()
-        images = dict(train='training', val='validation', test='test')[args.split]
+        images = dict(val='validation', test='test')[args.split]
         report = Report(f'Mistakes of {describe(runner.cfg.model)} on {len(hook.data_set)} {images} images')
         hook.diagnose(report)
         report.summary.append(f'The weights are those of {args.checkpoint}.')

@@ -23,6 +23,7 @@ from ..deploy.formats import INFERENCE_PRECISION, check_format
 from ..errors import UserError
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_outputs
+from .get_flops import parse_size
 
 ABOVE_TOLERANCE = 3  # exit code
 SAMPLED = 32  # test images whose sizes are read
@@ -34,8 +35,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('file', type=Path, metavar='OUT', help='file to write: .onnx, .xml or .pt2')
-    parser.add_argument('--size', metavar='HxW', help='the one height and width of images in pixels (default: that of '
-                        'the test images if they all have the same; detectors take images of any size)')
+    parser.add_argument('--size', type=parse_size, metavar='HxW', help='the one height and width of images in pixels '
+                        '(default: that of the test images if they all have the same; detectors take images of any '
+                        'size)')
     parser.add_argument('--dynamic', action='store_true', help='allow any height and width (any number of images is '
                         'always allowed, except for a whole detector)')
     parser.add_argument('--precision', choices=INFERENCE_PRECISION, default='fp32',
@@ -53,14 +55,6 @@ def build_parser() -> argparse.ArgumentParser:
     add_force_argument(parser)
     command_line.add_config_arguments(parser)
     return parser
-
-
-def parse_size(text: str) -> tuple[int, int]:
-    """Turn '800x1280' into (800, 1280), height first, and '224' into (224, 224)."""
-    height, _, width = text.partition('x')
-    if not (height.isdigit() and (width or height).isdigit()):
-        raise UserError(f'--size {text}: write height and width in pixels, such as 800x1280.')
-    return int(height), int(width or height)
 
 
 def choose_size(args: argparse.Namespace, cfg: Config, task: str | None,
@@ -82,7 +76,7 @@ def choose_size(args: argparse.Namespace, cfg: Config, task: str | None,
     """
     test_cfg = cfg.model.get('test_cfg') or {}
     if args.size is not None:
-        return parse_size(args.size), args.dynamic
+        return args.size, args.dynamic
     if test_cfg.get('mode') == 'slide':
         return tuple(test_cfg['crop_size']), args.dynamic
     if not sizes:

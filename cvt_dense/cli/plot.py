@@ -6,7 +6,6 @@
 All starts of a run that was resumed are one line. Several runs are drawn into the same picture.
 """
 import argparse
-import os
 from pathlib import Path
 
 from ..engine import curves
@@ -25,18 +24,11 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def names_of(folders: list[str]) -> list[str]:
-    """Return a short name for each folder: its path without the part that all of them have in common."""
-    paths = [Path(folder).resolve() for folder in folders]
-    common = Path(os.path.commonpath([path.parent for path in paths]))
-    return [str(path.relative_to(common)) for path in paths]
-
-
 def main() -> None:
     """Draw the curves of the runs and print their table."""
     args = build_parser().parse_args()
     with command_line.report_errors(OSError, ValueError):
-        runs = dict(zip(names_of(args.runs), map(curves.Curves, args.runs)))
+        runs = {folder: curves.Curves(folder) for folder in args.runs}
         out = Path(args.out or (Path(args.runs[0]) / 'curves.png' if len(runs) == 1 else 'curves.png'))
         check_outputs([out], args.force or args.out is None)
         curves.draw(runs, out)

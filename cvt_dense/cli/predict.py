@@ -3,15 +3,15 @@
     python tools/predict.py configs/maskrcnn_cvt21_coco.py work_dirs/maskrcnn_cvt21_coco/epoch_12.pth a.jpg
 
 Writes one PNG and prints one line for each image, and an overview of several. Small images are drawn enlarged. With
---ground-truth the annotation is to the left of each prediction. With --slice large images are predicted in slices,
-and label maps are written in full size. With --save the predictions become annotations to correct and to train on. An
-image that cannot be read or predicted is named, the others are drawn, and the exit code is 1. cvt_dense.inference has
-the same predictions for programs.
+--slice large images are predicted in slices, and label maps are written in full size. With --save the predictions
+become annotations to correct and to train on. An image that cannot be read or predicted is named, the others are
+drawn, and the exit code is 1. cvt_dense.inference has the same predictions for programs; tools/diagnose.py draws
+annotations beside predictions.
 """
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..inference import Model
 
 VIDEO_SUFFIXES = ('.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.ts', '.webm', '.wmv')
-OVERVIEW, OVERVIEW_ROWS = 'overview.png', 5
+OVERVIEW, OVERVIEW_ROWS, OVERVIEW_COLUMNS = 'overview.png', 5, 3
 UNLABELLED = 'unlabelled'  # class 0 of label maps whose classes count from 1 (reduce_zero_label)
 
 
@@ -46,9 +46,6 @@ def build_parser() -> argparse.ArgumentParser:
                         help='also write images and predictions as annotated data into the folder DIR/FORMAT, which '
                         'tools/convert_data.py reads: coco for detectors, masks (label maps) for segmentors too')
     command_line.add_slice_arguments(parser)
-    parser.add_argument('--ground-truth', action='store_true',
-                        help="put each image's annotation, from the config's test, val or train data, beside it")
-    parser.add_argument('--data-root', metavar='DIR', help="folder of that data instead of the config's data_root")
     parser.add_argument('--device', help='where to run (default: cuda if there is a GPU, otherwise cpu)')
     command_line.add_config_arguments(parser)
     command_line.add_inference_arguments(parser)
@@ -120,14 +117,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from .. import inference  # its import takes seconds, in which a mistake above can be named
         MMLogger.get_current_instance().setLevel('WARNING')
         model = inference.load(args.config, args.checkpoint, device=args.device, cfg_options=args.cfg_options,
-                               runtime=args.runtime, amp=args.amp, data_root=args.data_root)
+                               runtime=args.runtime, amp=args.amp)
         data = prepare_saving(args, model, images) if args.save else None
-        annotations = [None] * len(images)
-        if args.ground_truth:
-            from ..annotations.ground_truth import find_annotations
-            annotations = find_annotations(model, images)
         args.out_dir.mkdir(parents=True, exist_ok=True)
-    failed = draw_all(args, model, images, annotations, pictures, data)
+    failed = draw_all(args, model, images, pictures, data)
     if data:
         with command_line.report_errors(ValueError):
             save_annotations(args, data)
@@ -204,15 +197,14 @@ def save_annotations(args: argparse.Namespace, data: 'Data') -> None:
         print(f'When they are corrected: {command("convert_data")} {folder} DST --from {args.save} --to coco')
 
 
-def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path],
-             annotations: Sequence[Callable[[], Any] | None], pictures: Sequence[Path], data: 'Data | None') -> int:
+def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path], pictures: Sequence[Path],
+             data: 'Data | None') -> int:
     """Draw each image and the overview, and return the exit code.
 
     Args:
         args: command line.
         model: result of :func:`cvt_dense.inference.load`.
         images: files to read.
-        annotations: functions that read the annotation, one for each image, or None.
         pictures: files to write.
         data: gets the predictions as objects of its samples, one for each image, or None.
     """
@@ -221,19 +213,18 @@ def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path],
     from ..inference import predict
     from ..report.pictures import draw, grid, save
     from ..report.video import annotate_video
-    columns = 2 if args.ground_truth else 3
-    number = min(len(images), columns * OVERVIEW_ROWS)
+    number = min(len(images), OVERVIEW_COLUMNS * OVERVIEW_ROWS)
     shown = {i * len(images) // number for i in range(number)}
     overview, failed = [], []
     first = first_label(model) if model.task == 'segmentation' else 0
-    for i, (path, annotation, out) in enumerate(zip(images, annotations, pictures)):
+    for i, (path, out) in enumerate(zip(images, pictures)):
         try:
             if out.suffix == '.mp4':
                 print(f'{path} -> {out}: {annotate_video(model, path, out, args)}', flush=True)
                 continue
             image = model.read(path, by_window=args.slice is not None)
             prediction = predict(model, image, slice=args.slice, overlap=args.overlap, score_thr=args.score_thr)
-            picture, summary = draw(model, image, prediction, annotation and annotation(), args.score_thr)
+            picture, summary = draw(model, image, prediction, args.score_thr)
             save(picture, out)
             if model.task == 'segmentation' and (args.slice or data):
                 prediction = prediction.astype(np.uint16) + first
@@ -242,7 +233,7 @@ def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path],
             if data:
                 add_annotations(data, data.samples[i], image.shape, prediction)
             if i in shown:
-                overview.append((f'{out.stem}: annotation, prediction' if annotation else out.stem, picture))
+                overview.append((out.stem, picture))
         except (UserError, ValueError, RuntimeError, OSError, MemoryError) as error:
             if os.environ.get(command_line.TRACEBACK):
                 raise
@@ -250,7 +241,7 @@ def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path],
             summary = f'failed, {" ".join(str(error).split())[:300]}'
         print(f'{path} -> {out}: {summary}', flush=True)
     if len(overview) > 1:
-        save(grid(overview, columns), args.out_dir / OVERVIEW)
+        save(grid(overview, OVERVIEW_COLUMNS), args.out_dir / OVERVIEW)
         print(f'{len(overview)} of {len(images)} pictures -> {args.out_dir / OVERVIEW}')
     if failed:
         print(f'error: {len(failed)} of {len(images)} images failed, such as {", ".join(failed[:5])}', file=sys.stderr)

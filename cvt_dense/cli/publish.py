@@ -1,7 +1,7 @@
 """Publishes a trained model: a folder that runs elsewhere, or a repository on the Hugging Face hub.
 
     python tools/publish.py mine.py work_dirs/mine/best.pth published/mine --license apache-2.0
-    python tools/publish.py mine.py work_dirs/mine/best.pth hf://USER/NAME --license apache-2.0 --images a.jpg b.jpg
+    python tools/publish.py mine.py work_dirs/mine/best.pth hf://USER/NAME --license apache-2.0
     python tools/predict.py published/mine a.jpg
 
 The folder holds the averaged weights with the class names (model.safetensors), the parts of the config that testing
@@ -9,7 +9,6 @@ needs (mm_config.json), and a model card (README.md) with the metrics of a test 
 ``test.py``, ``export.py`` and ``diagnose.py`` take it, or ``hf://USER/NAME``, in place of config and checkpoint.
 """
 import argparse
-import shutil
 import tempfile
 from collections.abc import Sequence
 from numbers import Real
@@ -38,8 +37,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--license', required=True, metavar='NAME',
                         help='licence of the weights as the hub names it: apache-2.0, mit, cc-by-nc-4.0, other, ...')
     parser.add_argument('--data-root', metavar='DIR', help="folder of the test data instead of the config's data_root")
-    parser.add_argument('--images', nargs='+', default=[], metavar='IMAGE',
-                        help='images whose predictions the model card shows')
     parser.add_argument('--no-test', action='store_true', help='publish without a test; the model card has no metrics')
     command_line.add_config_arguments(parser)
     return parser
@@ -59,8 +56,8 @@ def of_the_authors(checkpoint: str, published: str) -> str:
     return ''
 
 
-def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence[str], metrics: dict[str, float],
-               picture: bool) -> str:
+def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence[str],
+               metrics: dict[str, float]) -> str:
     """Return the text of README.md, with the metadata that the hub reads.
 
     Args:
@@ -69,7 +66,6 @@ def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence
         task: see :class:`cvt_dense.inference.Model`.
         classes: class names.
         metrics: result of the test; empty without one.
-        picture: whether predictions.png is beside the card.
     """
     from huggingface_hub import EvalResult, ModelCardData
     pipeline = PIPELINES.get(task)
@@ -87,7 +83,7 @@ def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence
         rows = ''.join(f'\n| {key} | {value:.4g} |' for key, value in metrics.items())
         command = f'python tools/test.py {model} --data-root DIR'
         lines.append(f'Results of `{command}`:\n\n| metric | value |\n|---|---|{rows}')
-    return '\n\n'.join([*lines, *(['![Predictions](predictions.png)'] if picture else [])]) + '\n'
+    return '\n\n'.join(lines) + '\n'
 
 
 def write_folder(args: argparse.Namespace, folder: Path, name: str) -> None:
@@ -103,25 +99,17 @@ def write_folder(args: argparse.Namespace, folder: Path, name: str) -> None:
     """
     from .. import inference
     from ..weights import dataset_meta, load_weights_file
-    from . import predict
     model = inference.load(args.config, args.checkpoint, device='cpu', cfg_options=args.cfg_options)
     content = load_weights_file(args.checkpoint)
     meta = dict(dataset_meta(content), classes=list(model.classes))
     data_root = publish(model.cfg, dict(content, meta=dict(dataset_meta=meta)), folder)
     metrics = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        if not args.no_test:
+    if not args.no_test:
+        with tempfile.TemporaryDirectory() as scratch:
             metrics = start_test(TestFlags(config=str(folder), checkpoint=str(folder), work_dir=scratch,
                                            data_root=args.data_root or data_root)).test()
-        if args.images:
-            drawn = Path(scratch, 'pictures')
-            if predict.main([str(folder), *args.images, '--out-dir', str(drawn)]):
-                raise UserError('--images: not every image could be predicted; see above.')
-            overview = drawn / predict.OVERVIEW
-            shutil.copy(overview if overview.is_file() else next(drawn.glob('*.png')), folder / 'predictions.png')
     measured = {key: float(value) for key, value in metrics.items() if isinstance(value, Real) and value >= 0}
-    write_atomically(folder / 'README.md',
-                     model_card(args, name, model.task, model.classes, measured, bool(args.images)))
+    write_atomically(folder / 'README.md', model_card(args, name, model.task, model.classes, measured))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

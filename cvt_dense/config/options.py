@@ -52,12 +52,6 @@ def parse_value(text: str) -> Any:
     return (list if text[0] == '[' else tuple)(parse_value(part.strip()) for part in parts[1:])
 
 
-def format_option(key: str, value: Any) -> str:
-    """Return the argument of ``--cfg-options`` that sets ``key`` to exactly ``value``."""
-    plain = isinstance(value, str) and parse_value(value) == value  # needs no quotes
-    return f'{key}={value if plain else repr(value)}'
-
-
 def merge_options(cfg: Config, options: dict[str, Any]) -> None:
     """Merge options into ``cfg`` as ``Config.merge_from_dict`` does.
 
@@ -84,15 +78,3 @@ def _check_option(cfg: dict[str, Any], option: str) -> None:
             f'{top!r} is a variable of the config file. The settings made of it were computed before your option: edit '
             'that line in a copy of the file.' if top in cfg else f'nothing reads {top!r}.')
                         + (f' Did you mean {meant}?' if near else ''))
-    node: Any = cfg
-    for depth, part in enumerate([top, *rest]):
-        if isinstance(node, (list, tuple)) and part.isdigit() and int(part) < len(node):
-            node = node[int(part)]
-        elif isinstance(node, dict) and part in node:
-            node = node[part]
-        else:
-            near = difflib.get_close_matches(part, node, 1, 0.8) if isinstance(node, dict) and depth else []
-            if near:
-                meant = '.'.join([*option.split('.')[:depth], *near, *rest[depth:]])
-                raise UserError(f'--cfg-options {option}: the config has no {part!r} there. Did you mean {meant}?')
-            return

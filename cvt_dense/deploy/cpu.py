@@ -3,11 +3,9 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from statistics import median
-from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from mmengine.logging import print_log
 from timm.layers import Mlp
 from torch import Tensor, nn
 
@@ -16,16 +14,16 @@ from ..models.cvt import CvT
 
 BLOCK = 2**20  # attention weights that attend_in_blocks computes at a time: 2 MB, which fit into a core's cache
 PACKED = {torch.float32, torch.bfloat16}  # dtypes of weights that oneDNN packs
-Kernels = Literal['onednn', 'pytorch']
+Choices = dict[tuple, bool]  # whether a kind of layer uses oneDNN or blocks, or PyTorch's own kernels
 
 
-def use_cpu_kernels(model: nn.Module, kernels: Kernels | None = None) -> None:
+def use_cpu_kernels(model: nn.Module) -> None:
     """Make inference of a model on a CPU faster, in place, with the same output to rounding.
 
     Every linear layer chooses between PyTorch's own product and oneDNN with a packed weight, and CvT's attention
     between PyTorch's kernel and matrix products in blocks, which pays in bfloat16 only. The first image decides by
-    timing both, once for each kind of layer; what was chosen is logged. Convolutions of necks and heads get weights in
-    the memory format ``channels_last``, unless mmcv has compiled operators, some of which read such maps wrongly.
+    timing both, once for each kind of layer. Convolutions of necks and heads get weights in the memory format
+    ``channels_last``, unless mmcv has compiled operators, some of which read such maps wrongly.
 
     Call it last, after :func:`.fuse.fuse`. Gradients, other devices, other dtypes, compilers and exporters use
     PyTorch's own implementations. A weight that changes is packed again, unless it is written through ``.data`` or by a
@@ -33,9 +31,8 @@ def use_cpu_kernels(model: nn.Module, kernels: Kernels | None = None) -> None:
 
     Args:
         model: any model, such as a CvT, a Swin, or a whole detector; on the CPU.
-        kernels: fixes the choice instead of timing: 'onednn' or 'pytorch'.
     """
-    choices = Choices(kernels)
+    choices: Choices = {}
     for module in list(model.modules()):
         if isinstance(module, ConvAttention) and module.attention is not None:
             module.attention = InferenceAttention(module.attention, choices)
@@ -49,7 +46,6 @@ def use_cpu_kernels(model: nn.Module, kernels: Kernels | None = None) -> None:
         for module in model.modules():
             if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)) and module not in inside:
                 module.to(memory_format=torch.channels_last)
-    model.register_forward_hook(choices.log)
 
 
 def is_plain(module: nn.Module) -> bool:
@@ -63,31 +59,11 @@ def has_compiled_operators() -> bool:
     return spec is not None and not spec.origin.endswith('.py')
 
 
-class Choices(dict):
-    """Which implementation each kind of layer uses: True for oneDNN or blocks, False for PyTorch's own.
-
-    Args:
-        kernels: see :func:`use_cpu_kernels`.
-    """
-
-    def __init__(self, kernels: Kernels | None = None):
-        super().__init__()
-        if kernels not in (None, 'onednn', 'pytorch'):
-            raise ValueError(f"kernels={kernels!r}: give 'onednn', 'pytorch', or None, which times both.")
-        self.kernels, self.logged = kernels, 0
-
-    def __call__(self, kind: tuple, candidate: Callable[[], Tensor], baseline: Callable[[], Tensor]) -> bool:
-        """Return whether ``candidate`` is used for a kind of layer, and time both functions the first time."""
-        if kind not in self:
-            self[kind] = self.kernels == 'onednn' if self.kernels else is_faster(candidate, baseline)
-        return self[kind]
-
-    def log(self, *args: Any) -> None:
-        """Log how many kinds of layers use which implementation, if a forward pass has added some."""
-        if not torch.compiler.is_compiling() and len(self) > self.logged:
-            self.logged = len(self)
-            print_log(f'oneDNN, or attention in blocks, computes {sum(self.values())} of {len(self)} kinds of layers; '
-                      "PyTorch's own kernels compute the others.", logger='current')
+def choose(choices: Choices, kind: tuple, candidate: Callable[[], Tensor], baseline: Callable[[], Tensor]) -> bool:
+    """Return whether ``candidate`` is used for a kind of layer, and time both functions the first time."""
+    if kind not in choices:
+        choices[kind] = is_faster(candidate, baseline)
+    return choices[kind]
 
 
 def is_faster(candidate: Callable[[], Tensor], baseline: Callable[[], Tensor], rounds: int = 7) -> bool:
@@ -182,8 +158,8 @@ class InferenceLinear(nn.Linear):
             return self.plain(x)
         x, packed = x.to(dtype), self._pack(dtype, x.numel() // self.in_features)
         bias = None if self.bias is None else self.bias.detach().to(dtype)
-        if packed is not None and self.choices(kind, lambda: packed_linear(x, packed, bias, self.silu),
-                                               lambda: self.plain(x)):
+        if packed is not None and choose(
+                self.choices, kind, lambda: packed_linear(x, packed, bias, self.silu), lambda: self.plain(x)):
             return packed_linear(x, packed, bias, self.silu)
         return self.plain(x)
 
@@ -223,8 +199,8 @@ class InferenceAttention(SoftmaxAttention):
         dropped = self.dropout and self.training
         if q.dtype == torch.bfloat16 and bias is None and not dropped and not _only_pytorch(q):
             arguments = q, k, v, self.num_heads, self.scale
-            if self.choices(('attention', self.num_heads, q.shape[2]), lambda: attend_in_blocks(*arguments),
-                            lambda: super(InferenceAttention, self).forward(q, k, v)):
+            if choose(self.choices, ('attention', self.num_heads, q.shape[2]), lambda: attend_in_blocks(*arguments),
+                      lambda: super(InferenceAttention, self).forward(q, k, v)):
                 return attend_in_blocks(*arguments)
         return super().forward(q, k, v, bias)
 

@@ -119,10 +119,11 @@ def draw(runs: dict[str, Curves], out: str | Path) -> None:
         runs: by the name in the legend.
         out: file to write; its suffix chooses the format.
     """
+    from matplotlib.figure import Figure
     metrics = dict.fromkeys(name for curves in runs.values() for name in curves.main_metrics())
     panels = [('loss', 'val/loss'), ('lr', ), *((name, ) for name in metrics)]
-    figure, axes = new_figure(1, len(panels))
-    for axis, panel in zip(axes[0], panels):
+    figure = Figure(figsize=(1 + 4.6 * len(panels), 4.2), layout='constrained')
+    for axis, panel in zip(figure.subplots(1, len(panels)), panels):
         for number, (name, curves) in enumerate(runs.items()):
             for value, line, label in zip(panel, ('-', '--'), (name, f'{name}, validation')):
                 if points := curves.find(value):
@@ -131,17 +132,5 @@ def draw(runs: dict[str, Curves], out: str | Path) -> None:
                               marker=marker, markersize=4, color=f'C{number}', label=label)
         axis.set(xlabel='iteration', ylabel=panel[0])
         axis.legend()
-    save_figure(figure, out)
-
-
-def new_figure(rows: int, columns: int) -> tuple[Any, Any]:
-    """Return a figure without a window, and its axes as an array of ``rows`` by ``columns``."""
-    from matplotlib.figure import Figure
-    figure = Figure(figsize=(1 + 4.6 * columns, 4.2 * rows), layout='constrained')
-    return figure, figure.subplots(rows, columns, squeeze=False)
-
-
-def save_figure(figure: Any, out: str | Path) -> None:
-    """Write a figure, and create its folder if it does not exist."""
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=110)

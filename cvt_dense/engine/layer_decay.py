@@ -34,16 +34,12 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             weight decay either, for example a head's ``['query_embed']``.
 
     Raises:
-        ValueError: ``paramwise_cfg`` has no allowed ``decay_rate``, or other keys, or the optimizer has no ``lr`` or
-            ``weight_decay``.
+        ValueError: ``paramwise_cfg`` has no allowed ``decay_rate``, or other keys.
         AttributeError: the model has no ``backbone`` with ``get_layer_depth``.
     """
 
     def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None):
         super().__init__(optim_wrapper_cfg, paramwise_cfg)
-        if self.base_lr is None or self.base_wd is None:
-            raise ValueError(f'{type(self).__name__}: optimizer={dict(self.optimizer_cfg)!r} needs lr and '
-                             'weight_decay.')
         settings = dict(self.paramwise_cfg)
         self.decay_rate, self.no_decay_keys = settings.pop('decay_rate', None), settings.pop('no_decay_keys', ())
         if settings or not 0 < (self.decay_rate or 0) <= 1:

@@ -32,12 +32,6 @@ from .slices import RasterImage
 DENSE = 'detection', 'segmentation'  # tasks whose images mm's pipelines prepare
 
 
-def readable(name: str) -> str:
-    """Return the name of a class without a number of WordNet in front of it."""
-    match = re.fullmatch(r'n\d{8}_(.+)', name)
-    return match[1].replace('_', ' ') if match else name
-
-
 @dataclass
 class Model:
     """A trained network with its test pipeline and class names; :func:`load` creates it.
@@ -45,7 +39,7 @@ class Model:
     Attributes:
         network: the network in eval mode, on its device.
         cfg: the complete config.
-        task: 'classification', 'detection', 'segmentation' or 'masked images'.
+        task: 'classification', 'detection' or 'segmentation'.
         classes: the class names in the order of their numbers.
         palette: an RGB colour for each class.
     """
@@ -66,11 +60,7 @@ class Model:
             with DefaultScope.overwrite_default_scope(self.cfg.get('default_scope')):  # perhaps another model's by now
                 return Compose([step for step in test_pipeline(self.cfg)[1:] if type_name(step) != 'LoadAnnotations'])
         from timm.data import create_transform
-        if self.task == 'classification':
-            settings = self.cfg.test_dataloader.dataset.transform
-        else:  # pretraining has no test set
-            settings = dict(input_size=self.cfg.train_dataloader.dataset.transform.input_size, interpolation='bicubic',
-                            crop_pct=1.)
+        settings = self.cfg.test_dataloader.dataset.transform
         transform = create_transform(**settings, use_prefetcher=True)  # leaves the normalisation to the network
         return lambda loaded: dict(inputs=torch.as_tensor(transform(Image.fromarray(loaded['img'][..., ::-1]))))
 
@@ -79,7 +69,9 @@ class Model:
 
         A name that begins with a number of WordNet, such as 'n07920052_hot_coffee', is returned as people say it.
         """
-        return readable(str(self.classes[number] if number < len(self.classes) else number))
+        name = str(self.classes[number] if number < len(self.classes) else number)
+        match = re.fullmatch(r'n\d{8}_(.+)', name)
+        return match[1].replace('_', ' ') if match else name
 
     def read(self, path: str | Path, by_window: bool = False) -> np.ndarray | RasterImage:
         """Return the image in a file as the config's data sets read it: (H, W, 3), uint8, BGR, upright.
@@ -109,7 +101,7 @@ class Model:
 def load(config: str | Path, checkpoint: str | Path | None = None, *, device: str | None = None,
          cfg_options: dict[str, Any] | None = None, runtime: str | None = None, amp: str | None = None,
          data_root: str | None = None) -> Model:
-    """Load a trained classifier, detector, segmentor or masked image model.
+    """Load a trained classifier, detector or segmentor.
 
     Args:
         config: config file, or a published model: a folder of ``tools/publish.py``, or ``hf://OWNER/NAME``.
@@ -136,8 +128,7 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
     task = task_of(class_of(cfg.model, cfg, MODELS))
     if task is None:
         raise UserError(f'{config}: model.type={type_name(cfg.model)!r} is not supported: allowed are the detectors of '
-                        'MMDetection, the segmentors of MMSegmentation, and the classifiers and masked image models of '
-                        'cvt_dense.')
+                        'MMDetection, the segmentors of MMSegmentation, and the classifiers of cvt_dense.')
     if task == 'classification':
         set_classes(cfg, content)
     meta = {**test_metainfo(cfg), **dataset_meta(content)}

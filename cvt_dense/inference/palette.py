@@ -1,5 +1,5 @@
 """Choose the colours of classes whose data set has none, and the font of their names."""
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -7,8 +7,8 @@ BACKGROUND = (40, 40, 40)  # of a class of that name
 FIRST = (230, 60, 60)
 # Colours as seen without the cones for green, by linear RGB (Machado et al. 2009, doi 10.1109/TVCG.2009.113).
 DEUTERANOPIA = np.array([(.367322, .860646, -.227968), (.280085, .672501, .047413), (-.011820, .042940, .968881)])
-FONTS = ('DejaVu Sans', 'Noto Sans CJK SC', 'Noto Sans CJK JP', 'Noto Sans SC', 'WenQuanYi Zen Hei',
-         'Droid Sans Fallback', 'PingFang SC', 'Hiragino Sans', 'Microsoft YaHei', 'SimHei', 'Arial Unicode MS')
+FONTS = ('Noto Sans CJK SC', 'Noto Sans CJK JP', 'Noto Sans SC', 'WenQuanYi Zen Hei', 'Droid Sans Fallback',
+         'PingFang SC', 'Hiragino Sans', 'Microsoft YaHei', 'SimHei', 'Arial Unicode MS')  # Latin and Chinese
 
 
 def choose_palette(classes: Sequence[str]) -> list[tuple[int, int, int]]:
@@ -40,16 +40,8 @@ def choose_palette(classes: Sequence[str]) -> list[tuple[int, int, int]]:
     return palette
 
 
-def find_font(texts: Iterable[str]) -> str:
-    """Return the file of the first font of this machine that has the most of the characters of some texts."""
+def find_font() -> str:
+    """Return the file of this machine's first font of :data:`FONTS`."""
     from matplotlib import font_manager
-    needed = {ord(character) for text in texts for character in text}
-
-    def missing(path: str) -> int:
-        return len(needed - font_manager.get_font(path).get_charmap().keys())
-
-    installed = {font.name: font.fname for font in reversed(font_manager.fontManager.ttflist)}
-    default = font_manager.findfont(FONTS[0])
-    if not missing(default):
-        return default
-    return min([default, *(installed[name] for name in FONTS[1:] if name in installed)], key=missing)
+    installed = {font.name: font.fname for font in font_manager.fontManager.ttflist}
+    return next((installed[name] for name in FONTS if name in installed), font_manager.findfont('DejaVu Sans'))

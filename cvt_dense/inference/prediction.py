@@ -38,8 +38,6 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
           the image was sliced, ``mask`` is a ``supervision.CompactMask``.
         - segmentation: an array (H, W) with the class number of each pixel, int64, or uint8 if the image was sliced.
         - classification: pairs of class name and probability, the most probable first.
-        - masked images: a dict of arrays (H, W, 3), uint8, BGR: 'image', 'masked' and 'reconstruction', and 'loss', the
-          mean L1 of the hidden pixels in standard deviations of the data.
 
     Raises:
         UserError: a file cannot be read, or ``slice`` or ``overlap`` is not allowed.
@@ -67,8 +65,6 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
         outputs = [output for batch in batches for output in model.network.test_step(collate(batch))]
     convert = dict(detection=partial(_detections, score_thr=score_thr), segmentation=_label_map,
                    classification=_probabilities)
-    if model.task == 'masked images':
-        return [_reconstruction(model, sample['inputs'], output) for sample, output in zip(samples, outputs)]
     return [convert[model.task](model, output) for output in outputs]
 
 
@@ -116,16 +112,3 @@ def _label_map(model: Model, sample: Any) -> np.ndarray:
 def _probabilities(model: Model, output: dict[str, Tensor]) -> list[tuple[str, float]]:
     values, numbers = output['logits'].float().softmax(0).sort(descending=True)
     return [(model.name(number), value) for number, value in zip(numbers.tolist(), values.tolist())]
-
-
-def _reconstruction(model: Model, inputs: Tensor, output: dict[str, Any]) -> dict[str, Any]:
-    preprocessor = model.network.data_preprocessor
-    original = preprocessor(dict(inputs=inputs[None]))['inputs'][0]
-    views = dict(image=original, masked=original.masked_fill(output['hidden'], 0.),
-                 reconstruction=torch.where(output['hidden'], output['reconstruction'], original))
-
-    def pixels(view: Tensor) -> np.ndarray:
-        view = (view * preprocessor.std + preprocessor.mean).round().clamp(0, 255).to(torch.uint8)
-        return view.permute(1, 2, 0).flip(2).cpu().numpy()
-
-    return {**{name: pixels(view) for name, view in views.items()}, 'loss': float(output['loss'])}

@@ -1,4 +1,4 @@
-"""Focal losses with the signatures of ``mmcv._ext``, whose functions write their results into given tensors."""
+"""The focal loss with the signatures of ``mmcv._ext``, whose functions write their results into given tensors."""
 import torch
 from torch import Tensor
 
@@ -32,25 +32,6 @@ def sigmoid_focal_loss_backward(input: Tensor, target: Tensor, weight: Tensor, g
     grad_input.copy_(grad * factor)
 
 
-def softmax_focal_loss_forward(softmax: Tensor, target: Tensor, weight: Tensor, output: Tensor, gamma: float,
-                               alpha: float) -> None:
-    """Write the loss of :func:`sigmoid_focal_loss_forward` of probabilities (N, classes) into ``output`` (N, ).
-
-    Negative targets have loss 0.
-    """
-    p, _, factor = _softmax(softmax, target, weight)
-    output.copy_(-alpha * (1 - p)**gamma * _log(p) * factor)
-
-
-def softmax_focal_loss_backward(softmax: Tensor, target: Tensor, weight: Tensor, buff: Tensor, grad_input: Tensor,
-                                gamma: float, alpha: float) -> None:
-    """Write the derivative of :func:`softmax_focal_loss_forward` by the logits into ``grad_input`` (N, classes)."""
-    p, label, factor = _softmax(softmax, target, weight)
-    buff.copy_(alpha * (gamma * (1 - p)**(gamma - 1) * p * _log(p) - (1 - p)**gamma) * factor)
-    one_hot = torch.zeros_like(softmax).scatter_(1, label[:, None], 1)
-    grad_input.copy_(buff[:, None] * (one_hot - softmax))
-
-
 def _log(x: Tensor) -> Tensor:
     return x.clamp(min=TINY).log()
 
@@ -60,9 +41,3 @@ def _sigmoid(input: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Ten
     p = (input if input.dtype == torch.float64 else input.float()).sigmoid()
     positive = target[:, None] == torch.arange(classes, device=input.device)
     return p, positive, weight[target.clamp(0, classes - 1)][:, None] if weight.numel() else 1.
-
-
-def _softmax(softmax: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    label = target.clamp(min=0)
-    factor = (target >= 0).to(softmax.dtype)
-    return softmax.gather(1, label[:, None])[:, 0], label, factor * weight[label] if weight.numel() else factor

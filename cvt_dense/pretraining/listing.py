@@ -4,7 +4,6 @@ Each image is a dict with ``img_path``, the file that holds it. An image inside 
 (tar file and member), and the ``offset`` and ``size`` of its bytes: they are read without the tar's own index, so
 that worker processes share no open file and nothing is written beside the data.
 """
-import json
 import os
 import tarfile
 from collections import Counter, defaultdict
@@ -49,10 +48,10 @@ def list_images(root: str, classes: Sequence[str] | None = None,
     """List the images of class folders, of a tar file, or of a folder of tar files.
 
     The class is the folder directly below ``root``; in a tar file it is the innermost folder, or else the name of
-    the tar file; in a WebDataset shard it is the number in ``KEY.cls``, or else ``label`` in ``KEY.json``, beside
-    ``KEY.jpg``. Names of classes are numbered in sorted order, images are sorted by class and path. Hidden files and
-    folders (``.ipynb_checkpoints``, ``._a.png``) are left out, and a folder that symbolic links lead to several times
-    is read once. The log counts the files with other suffixes than those of images, which are left out too.
+    the tar file; in a WebDataset shard it is the number in ``KEY.cls`` beside ``KEY.jpg``. Names of classes are
+    numbered in sorted order, images are sorted by class and path. Hidden files and folders (``.ipynb_checkpoints``,
+    ``._a.png``) are left out, and a folder that symbolic links lead to several times is read once. The log counts the
+    files with other suffixes than those of images, which are left out too.
 
     Args:
         root: a folder, or a file whose name ends with '.tar'.
@@ -160,15 +159,15 @@ def _class_names(classes: Iterable[str | int]) -> list[str]:
     """Return the names of classes by number; classes that have only a number are named by it."""
     numbers = {name for name in classes if isinstance(name, int)}
     if numbers and not numbers >= set(classes):
-        raise ValueError('Some images in tar files have a class number in KEY.cls or KEY.json, others have none: write '
-                         'a KEY.cls for every KEY.jpg, or for none.')
+        raise ValueError('Some images in tar files have a class number in KEY.cls, others have none: write a KEY.cls '
+                         'for every KEY.jpg, or for none.')
     return [str(number) for number in range(max(numbers) + 1)] if numbers else sorted(map(str, classes))
 
 
 def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
     """Yield (class, image) of each image in tar files; of members of one name the last counts, as for ``tar``.
 
-    The class is a number where a file has it in ``KEY.cls``, or as ``label`` in ``KEY.json``, beside ``KEY.jpg``.
+    The class is a number where a file has it in ``KEY.cls`` beside ``KEY.jpg``.
 
     Raises:
         ValueError: a file is damaged, or has a link instead of an image, a ``KEY.cls`` without a number or without an
@@ -177,7 +176,6 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
     for path in paths:
         images: dict[str, tuple[str, Image]] = {}
         numbers: dict[str, int] = {}  # from KEY.cls, by path without the suffix
-        described: dict[str, tarfile.TarInfo] = {}  # each KEY.json, likewise
         try:
             with tarfile.open(path, mode='r:') as tar:
                 for member in tar:
@@ -187,22 +185,15 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
                     stem, suffix = os.path.splitext(os.path.join(path[:-4], inside))
                     if suffix == '.cls':
                         numbers[stem] = int(tar.extractfile(member).read())
-                    if suffix == '.json':
-                        described[stem] = member
                     if is_image(inside) and not member.isreg():
                         raise ValueError(f'{inside!r} is a link inside it: pack again by tar --dereference.')
                     if is_image(inside):
                         images[stem + suffix] = os.path.basename(os.path.dirname(stem)), dict(
                             img_path=path, name=os.path.join(path, inside), offset=member.offset_data, size=member.size)
                 _check_end(path, tar.offset)
-                keys = {os.path.splitext(name)[0] for name in images}
-                alone = sorted(numbers.keys() - keys)
+                alone = sorted(numbers.keys() - {os.path.splitext(name)[0] for name in images})
                 if alone:
                     raise ValueError(f'{len(alone)} KEY.cls have no image of that KEY, such as KEY.jpg: {_join(alone)}')
-                for key in sorted(keys & described.keys() - numbers.keys()):
-                    content = json.load(tar.extractfile(described[key]))
-                    if isinstance(content, dict) and isinstance(content.get('label'), int):
-                        numbers[key] = content['label']
         except (tarfile.TarError, ValueError) as error:
             raise ValueError(f'{path!r} cannot be read as a complete, uncompressed tar file: {error}') from error
         for path_inside, (folder, image) in images.items():

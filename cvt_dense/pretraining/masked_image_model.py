@@ -36,8 +36,6 @@ class MaskedImageModel(StrictLoading, BaseModel):
         UserError: a value is not allowed; when it runs: sides of an image are no multiples of ``mask_unit``.
     """
 
-    task = 'masked images'
-
     def __init__(self, backbone: dict[str, Any], mask_ratio: float = 0.6, mask_unit: int = 32,
                  data_preprocessor: dict[str, Any] | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
@@ -54,7 +52,7 @@ class MaskedImageModel(StrictLoading, BaseModel):
         self.decoder = nn.Conv2d(self.backbone.out_channels[-1], self.stride**2 * self.backbone.in_channels, 1)
 
     def forward(self, inputs: Tensor, labels: Tensor | None = None, paths: Sequence[str] | None = None,
-                mode: str = 'tensor') -> Tensor | dict[str, Tensor] | list[dict[str, Any]]:
+                mode: str = 'tensor') -> Tensor | dict[str, Tensor]:
         """Run one batch.
 
         Args:
@@ -64,20 +62,14 @@ class MaskedImageModel(StrictLoading, BaseModel):
 
         Returns:
             ``'tensor'``: the reconstruction of whole images, (B, C, H, W). ``'loss'``: a dict with ``loss``, for
-            squares drawn at random. ``'predict'``: one dict per image with ``hidden``, a bool mask (H, W) that is the
-            same for images of one size; ``reconstruction`` (C, H, W), normalised like ``inputs``; and ``loss``.
+            squares drawn at random.
         """
         if mode == 'tensor':
             return self.reconstruct(inputs)
-        mask = self.draw(inputs, None if mode == 'loss' else torch.Generator().manual_seed(0))
-        reconstruction = self.reconstruct(inputs, mask).float()
-        hidden = self._pixels(mask)
-        if mode == 'loss':
-            return dict(loss=masked_l1(reconstruction, inputs, hidden))
-        return [dict(hidden=pixels[0], reconstruction=image, loss=masked_l1(image[None], target[None], pixels[None]))
-                for pixels, image, target in zip(hidden, reconstruction, inputs)]
+        mask = self.draw(inputs)
+        return dict(loss=masked_l1(self.reconstruct(inputs, mask).float(), inputs, self._pixels(mask)))
 
-    def draw(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def draw(self, inputs: Tensor) -> Tensor:
         """Draw which squares are hidden, bool (B, H / mask_unit, W / mask_unit), equally many in each image."""
         height, width = (side // self.mask_unit for side in inputs.shape[2:])
         units = height * width
@@ -87,7 +79,7 @@ class MaskedImageModel(StrictLoading, BaseModel):
                             "data's input_size, or mask_unit.")
         number = min(max(round(self.mask_ratio * units), 1), units - 1)
         # On the CPU, so that a seed hides the same squares on any device.
-        order = torch.rand(len(inputs), units, generator=generator, device='cpu').argsort(dim=1)
+        order = torch.rand(len(inputs), units, device='cpu').argsort(dim=1)
         return (order < number).view(-1, height, width).to(inputs.device)
 
     def reconstruct(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:

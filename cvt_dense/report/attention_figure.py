@@ -1,10 +1,9 @@
-"""Draw the picture of tools/attention.py for an image, and the attention distance over depth."""
+"""Draw the picture of tools/attention.py for an image."""
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 PANEL = 3.4  # inches
@@ -34,29 +33,24 @@ def extent_of(places: np.ndarray, shape: tuple[int, int]) -> tuple[float, float,
     return left - half[0], right + half[0], bottom + half[1], top - half[1]
 
 
-def draw(image: np.ndarray, rows: Sequence[Sequence[Panel]], distances: dict[str, list[float]], title: str,
-         out: Path) -> None:
+def draw(image: np.ndarray, rows: Sequence[Sequence[Panel]], title: str, out: Path) -> None:
     """Draw the picture and save it.
 
     Args:
         image: (H, W, 3), uint8, as the network gets it.
         rows: rows of panels, from top to bottom.
-        distances: by block's name, a value for each head, in pixels.
         title: above all.
         out: file to write.
     """
     columns = max(2, *map(len, rows))
     height = PANEL * min(2., max(0.5, image.shape[0] / image.shape[1])) + 0.4
-    figure = Figure(figsize=(PANEL * columns, height * len(rows) + PANEL), layout='constrained')
-    FigureCanvasAgg(figure)
-    top, bottom = figure.subfigures(2, 1, height_ratios=[height * len(rows), PANEL])
-    top.suptitle(title)
-    for axes, row in zip(top.subplots(len(rows), columns, squeeze=False), rows):
+    figure = Figure(figsize=(PANEL * columns, height * len(rows)), layout='constrained')
+    figure.suptitle(title)
+    for axes, row in zip(figure.subplots(len(rows), columns, squeeze=False), rows):
         for axis in axes:
             axis.axis('off')
         for axis, panel in zip(axes, row):
             _draw_panel(axis, image, panel)
-    _draw_distances(bottom.subplots(), distances)
     figure.savefig(out, dpi=100)
 
 
@@ -72,16 +66,3 @@ def _draw_panel(axis: Any, image: np.ndarray, panel: Panel) -> None:
         axis.plot(x, y, 'o', markersize=8, markerfacecolor='cyan', markeredgecolor='black')
     axis.set(xlim=whole[:2], ylim=whole[2:])
     axis.set_title(panel.title, fontsize=10)
-
-
-def _draw_distances(axis: Any, distances: dict[str, list[float]]) -> None:
-    """Draw one dot per head over the blocks, each stage in its colour, as in the figure of the ViT paper."""
-    stages = list(dict.fromkeys(name.split('.')[0] for name in distances))
-    for stage in stages:
-        points = [(number, value) for number, (name, values) in enumerate(distances.items(), 1)
-                  if name.split('.')[0] == stage for value in values]
-        axis.scatter(*zip(*points), s=24, alpha=0.8, label=stage.replace('stage', 'stage '))
-    axis.set(xlabel='block', ylabel='mean attention distance, pixels', xticks=range(1, len(distances) + 1))
-    axis.set_ylim(bottom=0)
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=8)

@@ -1,6 +1,5 @@
 """Report the data of a training: augmented samples, statistics, suspect annotations."""
 import hashlib
-import io
 import itertools
 import os
 from collections import Counter, defaultdict
@@ -9,7 +8,6 @@ from functools import partial
 from multiprocessing.pool import ThreadPool
 from typing import Any
 
-import imagehash
 import numpy as np
 import supervision as sv
 import torch
@@ -21,13 +19,12 @@ from pycocotools import mask as mask_utils
 from tqdm import tqdm
 
 from ..inference.palette import choose_palette
-from ..pretraining.listing import image_name, open_file
+from ..pretraining.listing import open_file
 from .collect import annotate, load_image, name_unreadable, picture, read_infos, run_lengths
 from .page import Cell, Report, side_by_side
 
 SMALL = 16  # side in pixels below which an object has at most 4 x 4 cells of the finest map
-NEAR = 4  # bits of 64 by which the perceptual hashes of near duplicates differ at most
-SCANNED = 5000  # images of a split that are read for hashes
+SCANNED = 5000  # images of a split that are read for duplicates
 
 
 class SamplesHook(Hook):
@@ -85,7 +82,7 @@ def add_samples(report: Report, samples: Sequence[dict[str, Any]], data_set: Any
     """
     classes = (getattr(data_set, 'metainfo', None) or {}).get('classes') or ()
     palette, numbers = choose_palette(classes), []
-    infos = {image_name(info): info for info in read_infos(data_set)}
+    infos = {info['img_path']: info for info in read_infos(data_set)}
     report.add_section('Samples', 'The original image beside the input of the network, with its annotation.')
     for sample in samples:
         seen, path, note = sample['input'], sample.get('path'), ''
@@ -231,19 +228,17 @@ def add_class_statistics(report: Report, split: str, infos: Sequence[dict[str, A
     return {name for k, name in enumerate(classes) if counts[k]}
 
 
-def _fingerprint(info: dict[str, Any]) -> tuple[bytes, np.uint64] | None:
-    """Return a hash of an image's file and a perceptual hash of the image, or None if it cannot be read."""
+def _digest(info: dict[str, Any]) -> bytes | None:
+    """Return a hash of an image's file, or None if the image cannot be read."""
     try:
-        data = open_file(info, info['backend_args']).read()
-        image = load_image(info) if info['loader'] else Image.open(io.BytesIO(data))
-        image.draft('L', (64, 64))  # a JPEG is decoded at a fraction of its size
-        return hashlib.sha1(data).digest(), np.packbits(imagehash.phash(image).hash).view(np.uint64)[0]
+        load_image(info).load()
+        return hashlib.sha1(open_file(info, info['backend_args']).read()).digest()
     except Exception:  # Pillow raises many types for broken files
         return None
 
 
-def add_duplicates(report: Report, splits: dict[str, Sequence[dict[str, Any]]]) -> list[str]:
-    """Add exact and near duplicates, within and between splits, to a report, and name unreadable images, also returned.
+def add_duplicates(report: Report, splits: dict[str, Sequence[dict[str, Any]]]) -> None:
+    """Add equal image files, within and between splits, to a report, and name unreadable images.
 
     Args:
         report: gets one section.
@@ -252,25 +247,20 @@ def add_duplicates(report: Report, splits: dict[str, Sequence[dict[str, Any]]]) 
     """
     scanned = [(split, info) for split, infos in splits.items() for info in infos[:SCANNED]]
     with ThreadPool(min(os.cpu_count() or 1, 8)) as pool:
-        hashes = list(tqdm(pool.imap(_fingerprint, [info for _, info in scanned]), desc='duplicates',
-                           total=len(scanned), unit=' images', leave=False, disable=None))
-    unreadable = [image_name(info) for (_, info), hashed in zip(scanned, hashes) if hashed is None]
-    hashed = [(*entry, *pair) for entry, pair in zip(scanned, hashes) if pair is not None]
-    name_unreadable(report, unreadable)
-    report.add_section('Duplicates', f'Pairs among the first {len(hashed)} images: the same file, or a perceptual hash '
-                       f'that differs in at most {NEAR} of 64 bits.')
+        digests = list(tqdm(pool.imap(_digest, [info for _, info in scanned]), desc='duplicates', total=len(scanned),
+                            unit=' images', leave=False, disable=None))
+    name_unreadable(report, [info['img_path'] for (_, info), digest in zip(scanned, digests) if digest is None])
+    first: dict[bytes, tuple[str, dict[str, Any]]] = {}  # image with each content
     pairs: dict[str, list[int]] = defaultdict(list)
-    bits = np.array([bits for *_, bits in hashed], np.uint64)
-    for i, (split, info, digest, _) in enumerate(hashed):
-        for j in i + 1 + np.flatnonzero(np.bitwise_count(bits[i + 1:] ^ bits[i]) <= NEAR):
-            other_split, other, other_digest, _ = hashed[j]
-            kind = ('the same file, ' if digest == other_digest else 'nearly the same, ') + (
-                f'within {split}' if split == other_split else f'between {split} and {other_split}')
-            pairs[kind].append(report.add_image(image_name(info), partial(_draw_pair, info, other),
-                                                f'left; right: {image_name(other)}'))
+    for (split, info), digest in zip(scanned, digests):
+        other_split, other = first.setdefault(digest, (split, info))
+        if digest is not None and other is not info:
+            kind = f'within {split}' if split == other_split else f'between {other_split} and {split}'
+            pairs[kind].append(report.add_image(other['img_path'], partial(_draw_pair, other, info),
+                                                f'left; right: {info["img_path"]}'))
+    report.add_section('Duplicates', f'Equal files among the first {len(scanned)} images.')
     report.add_table(['pairs', 'number'], [[kind, Cell(len(images), images)] for kind, images in pairs.items()]
                      or [['none', 0]])
-    return unreadable
 
 
 def _draw_pair(*infos: dict[str, Any]) -> Image.Image:

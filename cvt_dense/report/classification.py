@@ -20,53 +20,35 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     probabilities = np.stack([record['probabilities'] for record in records])
     classes = [*classes, *map(str, range(len(classes), probabilities.shape[1]))]  # outputs without a name
     predicted, confidence = probabilities.argmax(1), probabilities.max(1)
+    order = np.argsort(-confidence, kind='stable')
+
+    def most_confident(chosen: np.ndarray) -> np.ndarray:
+        """Return the numbers of the images that a mask chooses, the most confident one first."""
+        return order[chosen[order]]
+
     for i, image in enumerate(report.images):
         image['note'] = f'{classes[labels[i]]}, predicted {classes[predicted[i]]} ({confidence[i]:.2f})'
-    _add_accuracy(report, labels, probabilities)
-    _add_classes(report, labels, predicted, confidence, classes)
-    _add_confusion(report, labels, predicted, confidence, classes)
-    _add_mistakes(report, labels, probabilities)
-
-
-def _add_accuracy(report: Report, labels: np.ndarray, probabilities: np.ndarray) -> None:
     hits = np.argsort(-probabilities, axis=1, kind='stable') == labels[:, None]
     top = {k: 100 * hits[:, :k].any(1).mean() for k in (1, 5) if k == 1 or k < hits.shape[1]}
     report.summary.append(f'{", ".join(f"Top-{k} is {value:.2f} %" for k, value in top.items())} of {len(labels)} '
                           'images.')
 
-
-def _most_confident(chosen: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """Return the numbers of the images that a mask chooses, the most confident one first."""
-    order = np.argsort(-confidence, kind='stable')
-    return order[chosen[order]]
-
-
-def _add_classes(report: Report, labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray,
-                 classes: Sequence[str]) -> None:
     numbers, wrong = np.arange(len(classes)), labels != predicted
     precision, recall, f1, support = precision_recall_fscore_support(labels, predicted, labels=numbers, zero_division=0)
-    missed, taken = ([_most_confident(wrong & (kind == k), confidence) for k in numbers]
-                     for kind in (labels, predicted))
+    missed, taken = ([most_confident(wrong & (kind == k)) for k in numbers] for kind in (labels, predicted))
     report.add_section('Classes')
     report.add_table(
         ['class', 'images', 'precision', 'recall', 'F1', 'missed', 'wrongly predicted'],
         [[classes[k], int(support[k]), precision[k], recall[k], f1[k], Cell(len(missed[k]), missed[k]),
           Cell(len(taken[k]), taken[k])] for k in np.argsort(f1, kind='stable')], 'The lowest F1 comes first.')
 
-
-def _add_confusion(report: Report, labels: np.ndarray, predicted: np.ndarray, confidence: np.ndarray,
-                   classes: Sequence[str]) -> None:
     report.add_section('Confusion', 'Rows are annotated classes, columns predicted ones.')
-    report.add_confusion(
-        confusion_matrix(labels, predicted, labels=range(len(classes))), classes,
-        lambda row, column: _most_confident((labels == row) & (predicted == column), confidence))
+    report.add_confusion(confusion_matrix(labels, predicted, labels=numbers), classes,
+                         lambda row, column: most_confident((labels == row) & (predicted == column)))
 
-
-def _add_mistakes(report: Report, labels: np.ndarray, probabilities: np.ndarray) -> None:
     report.add_section('Mistakes and suspects', 'Labels may be wrong where the annotated class has a low probability '
                        '(self-confidence, Northcutt et al. 2021, "Confident learning"). The network must not have been '
                        'trained on these images, or it will have learned the wrong labels.')
-    wrong = _most_confident(probabilities.argmax(1) != labels, probabilities.max(1))
-    report.add_pictures(wrong, 'The most confident mistakes.')
+    report.add_pictures(most_confident(wrong), 'The most confident mistakes.')
     suspects = np.argsort(probabilities[np.arange(len(labels)), labels], kind='stable')
     report.add_pictures(suspects, 'Images whose annotated class has the lowest probability. Their labels may be wrong.')

@@ -11,7 +11,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader
 from matplotlib import rcParams
 from matplotlib.figure import Figure
-from PIL import Image
+from PIL import Image, ImageOps
 from tqdm import tqdm
 
 rcParams['text.parse_math'] = False  # a dollar in the name of a class is one
@@ -177,12 +177,7 @@ def largest(values: np.ndarray) -> np.ndarray:
 
 def side_by_side(*pictures: Image.Image) -> Image.Image:
     """Return pictures beside each other, each as large as fits into a square of ``SIDE`` pixels."""
-    resized = []
-    for picture in pictures:
-        factor = min(SIDE / max(picture.size), 4)
-        size = [max(round(side * factor), 1) for side in picture.size]
-        # Pixels of small images stay visible as such.
-        resized.append(picture.convert('RGB').resize(size, Image.NEAREST if factor > 1 else Image.BICUBIC))
+    resized = [ImageOps.contain(picture.convert('RGB'), (SIDE, SIDE)) for picture in pictures]
     lefts = np.cumsum([0, *(picture.width + 4 for picture in resized)]).tolist()
     canvas = Image.new('RGB', (lefts[-1] - 4, max(picture.height for picture in resized)), 'white')
     for picture, left in zip(resized, lefts):

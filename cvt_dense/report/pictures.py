@@ -1,6 +1,5 @@
-"""Draw the pictures of tools/predict.py and tools/demo.py: predictions, annotations beside them, and overviews."""
+"""Draw the pictures of tools/predict.py and tools/demo.py: predictions and overviews."""
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,50 +21,32 @@ LARGEST_PICTURE = 4000  # pictures of larger images are smaller by a whole facto
 LEAST_FRACTION = 0.0005  # of the pixels, below which a class of a label map is not named
 
 
-def draw(model: Model, image: np.ndarray, prediction: Any, annotation: Any, score_thr: float) -> tuple[np.ndarray, str]:
-    """Draw a prediction and, if there is one, the annotation to its left.
+def draw(model: Model, image: np.ndarray, prediction: Any, score_thr: float) -> tuple[np.ndarray, str]:
+    """Draw a prediction.
 
     Args:
         model: the model that predicted.
         image: as ``model.read`` gives it. The picture of a larger one has at most ``LARGEST_PICTURE`` pixels a side.
         prediction: what :func:`cvt_dense.inference.predict` returned.
-        annotation: ``sv.Detections``, a label map (H, W), the name of a class, or None.
         score_thr: detections below are not drawn.
 
     Returns:
         The picture (H, W, 3), uint8, RGB, and a line of text that sums the prediction up.
     """
-    if model.task == 'masked images':
-        views = [(name, prediction[name][..., ::-1]) for name in ('image', 'masked', 'reconstruction')]
-        return grid(views, 3), f'L1 of hidden pixels {prediction["loss"]:.3f} standard deviations of the data'
     if model.task == 'classification':
-        return _classes(_visible(image), prediction[:5], annotation)
+        best = prediction[:5]
+        return _classes(_visible(image), best), ', '.join(f'{name} {score:.2f}' for name, score in best)
     if model.task == 'detection':
         prediction = prediction[prediction.confidence >= score_thr]
         objects = zip(prediction['class_name'], prediction.confidence)
         summary = ', '.join(f'{name} {score:.2f}' for name, score in objects)
         summary = summary or f'nothing with a score of {score_thr:.2f} or more'
-        if annotation is not None:
-            counts = Counter(model.name(number) for number in annotation.class_id)
-            summary += '; annotated: ' + (', '.join(f'{n} {name}' for name, n in counts.items()) or 'nothing')
     else:
-        fractions = class_fractions(prediction)
+        number = int(prediction.max()) + 1
+        fractions = sum(np.bincount(row, minlength=number) for row in prediction) / prediction.size
         summary = ', '.join(f'{model.name(i)} {fractions[i]:.1%}' for i in fractions.argsort()[::-1]
                             if fractions[i] >= LEAST_FRACTION)
-        if annotation is not None:
-            counted = annotation < len(model.classes)
-            summary += (f'; {(prediction == annotation)[counted].mean():.1%} of the annotated pixels agree')
-    picture = annotate(model, image, prediction)
-    if annotation is not None:
-        gap = np.full((len(picture), 8, 3), 255, np.uint8)
-        picture = np.concatenate([annotate(model, image, annotation), gap, picture], 1)
-    return picture, summary
-
-
-def class_fractions(labels: np.ndarray) -> np.ndarray:
-    """Return the fraction of a label map's pixels that each class has."""
-    number = int(labels.max()) + 1
-    return sum(np.bincount(row, minlength=number) for row in labels) / labels.size
+    return annotate(model, image, prediction), summary
 
 
 def annotate(model: Model, image: np.ndarray | RasterImage, labels: sv.Detections | np.ndarray) -> np.ndarray:
@@ -103,7 +84,7 @@ def scale_labels(labels: sv.Detections | np.ndarray, old: tuple[int, int],
     if masks is not None:
         masks = np.array([resize(mask) for mask in masks], bool).reshape(-1, *new[::-1])
     return sv.Detections(labels.xyxy * np.tile(np.divide(new, old), 2), masks, class_id=labels.class_id,
-                         confidence=labels.confidence, tracker_id=labels.tracker_id)
+                         confidence=labels.confidence)
 
 
 def draw_labels(picture: np.ndarray, labels: sv.Detections | np.ndarray, name: Callable[[int], str] | None,
@@ -135,7 +116,7 @@ def draw_labels(picture: np.ndarray, labels: sv.Detections | np.ndarray, name: C
         dark_or_light = sv.ColorPalette([
             sv.Color.WHITE if np.dot(color, (0.3, 0.59, 0.11)) < 120 else sv.Color.BLACK for color in palette])
         picture = sv.RichLabelAnnotator(
-            colors, text_color=dark_or_light, smart_position=True, font_path=find_font(texts),
+            colors, text_color=dark_or_light, smart_position=True, font_path=find_font(),
             text_position=sv.Position.CENTER_OF_MASS if is_map else sv.Position.TOP_LEFT,
             font_size=max(10, round(25 * sv.calculate_optimal_text_scale(size))),
         ).annotate(picture, objects, texts)
@@ -165,23 +146,17 @@ def save(picture: np.ndarray, path: Path) -> None:
         Image.fromarray(np.ascontiguousarray(picture)).save(partial)
 
 
-def _classes(image: np.ndarray, best: Sequence[tuple[str, float]], annotation: str | None) -> tuple[np.ndarray, str]:
-    """Draw an image beside the bars of its most probable classes; that of the annotated class is green."""
-    summary = ', '.join(f'{name} {score:.2f}' for name, score in best)
+def _classes(image: np.ndarray, best: Sequence[tuple[str, float]]) -> np.ndarray:
+    """Draw an image beside the bars of its most probable classes."""
     figure = Figure(figsize=(9, 4.5), layout='constrained')
     left, right = figure.subplots(1, 2)
     left.imshow(image)
     left.axis('off')
-    if annotation is not None:
-        summary += f'; annotated: {annotation}'
-        left.set_title(f'annotated: {annotation}')
-    names = [name for name, _ in best]
-    bars = right.barh(range(len(best)), [score for _, score in best],
-                      color=['tab:green' if name == annotation else 'tab:blue' for name in names])
-    right.set(xlim=(0, 1.1), xlabel='probability', yticks=range(len(best)), yticklabels=names)
+    bars = right.barh(range(len(best)), [score for _, score in best])
+    right.set(xlim=(0, 1.1), xlabel='probability', yticks=range(len(best)), yticklabels=[name for name, _ in best])
     right.bar_label(bars, fmt='%.2f', padding=3)
     right.invert_yaxis()
-    return _pixels(figure), summary
+    return _pixels(figure)
 
 
 def regions(labels: np.ndarray, number: int) -> sv.Detections:

@@ -29,8 +29,8 @@ def annotate_video(model: Model, path: Path, out: Path, args: argparse.Namespace
     Raises:
         UserError: the model is another one, or no frame can be read.
     """
-    if model.task not in ('detection', 'segmentation') or args.save or args.ground_truth:
-        raise UserError('videos are for detection and segmentation, without --save and --ground-truth')
+    if model.task not in ('detection', 'segmentation') or args.save:
+        raise UserError('videos are for detection and segmentation, without --save')
     capture, frames = cv2.VideoCapture(str(path)), 0
     rate = capture.get(cv2.CAP_PROP_FPS) or USUAL_RATE
     # OpenCV turns frames itself where it is built to.

@@ -37,7 +37,7 @@ def _first(names: Sequence[str], number: int) -> str:
 
 
 def compare(wanted: StateDict, tensors: StateDict, source: str, new: Collection[str] = (), unused: Collection[str] = (),
-            reason: Callable[[list[str], list[str]], str] | None = None) -> Comparison:
+            reason: Callable[[], str] = lambda: 'Give weights of the same network.') -> Comparison:
     """Compare a network with a checkpoint of the same naming: names, shapes, types and values.
 
     Args:
@@ -46,8 +46,7 @@ def compare(wanted: StateDict, tensors: StateDict, source: str, new: Collection[
         source: where the checkpoint comes from, for the error.
         new: names of the network's tensors that keep their initial values.
         unused: names of the checkpoint's tensors that the network need not have.
-        reason: explains why it does not fit, from the names that are missing in the file and those of another shape.
-            Default: to give weights of the same network.
+        reason: returns the sentence of the error that explains why they do not fit.
 
     Raises:
         CheckpointError: other tensors are missing, unexpected or of another shape, or a tensor is not of the
@@ -61,8 +60,7 @@ def compare(wanted: StateDict, tensors: StateDict, source: str, new: Collection[
     wrong = {'missing in the file': missing, 'unknown to the network': unexpected, 'of another shape': shapes}
     if any(wrong.values()):
         listed = '; '.join(f'{len(names)} tensors {what}: {_first(names, 3)}' for what, names in wrong.items() if names)
-        advice = reason(missing, mismatched) if reason else 'Give weights of the same network.'
-        raise CheckpointError(f'{source} does not fit the network. {advice} ({listed}.)')
+        raise CheckpointError(f'{source} does not fit the network. {reason()} ({listed}.)')
     for name in both:
         if not _is_usable(wanted[name], tensors[name]):
             raise CheckpointError(f'{source} holds no usable weights: {name} ({tensors[name].dtype}) has NaN or '
@@ -124,20 +122,18 @@ def compare_cvt(wanted: StateDict, tensors: StateDict, source: str, unused: Iter
                    partial(_reason, wanted, tensors))
 
 
-def _reason(wanted: StateDict, tensors: StateDict, missing: list[str], mismatched: list[str]) -> str:
+def _reason(wanted: StateDict, tensors: StateDict) -> str:
     """Return the likely reason why a CvT's checkpoint does not fit."""
-    own_arch, given_arch = measure_arch(wanted), measure_arch(tensors)
-    built = len(own_arch['depths'])
-    if built and not given_arch['depths']:
+    network_arch, file_arch = measure_arch(wanted), measure_arch(tensors)
+    built, first = len(network_arch['depths']), 'stage0.patch_embed.proj.weight'
+    if built and not file_arch['depths']:
         prefixes = [name.split('stage0.')[0] for name in tensors if '.stage0.patch_embed.' in name]
         return (f"CvT's tensors are under {prefixes[0]!r} there: load them by the backbone's init_cfg=dict("
                 f"type='Pretrained', prefix={prefixes[0]!r}, ...)." if prefixes else
                 'It holds no tensor of a CvT: the file or the prefix is wrong.')
-    if any(own_arch[key] != given_arch[key][:built] for key in own_arch):
-        return f"The arch differs: the file's has {given_arch}, the network's {own_arch}."
-    if 'stage0.patch_embed.proj.weight' in mismatched:
+    if any(network_arch[key] != file_arch[key][:built] for key in network_arch):
+        return f"The arch differs: the file's has {file_arch}, the network's {network_arch}."
+    if built and wanted[first].shape[1] != tensors[first].shape[1]:
         return ("It was trained with another in_channels: init_cfg=dict(type='Pretrained', checkpoint=..., "
                 "in_channels='adapt') makes it fit.")
-    if any(re.match(r'norm\d+\.', name) for name in tensors) and {'norm.weight', 'head.weight'} & set(missing):
-        return "It is a detector's or segmentor's checkpoint, which has no classifier's norm or head."
     return 'Set arch, attn_cfg, with_cls_token and the like as the file was trained, or rename its keys.'

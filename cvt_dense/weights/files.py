@@ -20,7 +20,7 @@ from torch import Tensor
 from ..errors import CheckpointError
 from .class_names import add_class_names, dataset_meta
 from .formats import StateDict, convert, recognise
-from .packaged import SCHEME, load_packaged
+from .packaged import SCHEME, packaged_file
 from .pickles import load_pickle
 
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
@@ -62,16 +62,19 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
     Raises:
         FileNotFoundError, CheckpointError: it cannot be reached or read.
     """
-    if source.startswith(SCHEME):
-        return load_packaged(source)
     path: str | Path = source
-    if source.startswith('hf://'):
+    if source.startswith(SCHEME):
+        path = packaged_file(source)
+    elif source.startswith('hf://'):
         path = from_hub(source)
     elif source.startswith(('http://', 'https://')):
         path = _download(source)
     checkpoint = read_checkpoint(path, map_location)
     if not isinstance(checkpoint, Mapping):
         raise CheckpointError(f'{source} holds a {type(checkpoint).__name__}: a checkpoint is a dict.')
+    if source.startswith(SCHEME):  # in float16
+        checkpoint['state_dict'] = {name: value.float() if value.is_floating_point() else value
+                                    for name, value in checkpoint['state_dict'].items()}
     if isinstance(checkpoint.get('meta'), dict):
         checkpoint['meta'].pop('config', None)  # Runner.resume would run this text as Python
     state_dict = checkpoint.get('state_dict', checkpoint)

@@ -118,33 +118,6 @@ def convert(state_dict: StateDict, to: str) -> dict[str, Tensor]:
     return {_NAMINGS[to].from_authors(key): value for key, value in authors.items()}
 
 
-def backbone_only(state_dict: StateDict) -> dict[str, Tensor]:
-    """Return the backbone's tensors of any CvT state dict, named as ``CvT.state_dict()`` names them."""
-    return {key: value for key, value in convert(state_dict, 'microsoft').items()
-            if re.match(r'(stage|norm)\d*\.', key)}
-
-
-def map_head(state_dict: StateDict, source: Sequence[str], target: Sequence[str]) -> dict[str, Tensor]:
-    """Give a classifier the head of another list of classes, matched by the classes' names.
-
-    Args:
-        state_dict: in any of :data:`FORMATS`.
-        source: names of the classes that the head's rows are for, in order.
-        target: names of the new head's classes, in order.
-
-    Raises:
-        ValueError: the head does not have ``source``'s number of rows, or not one class of a name of ``target``.
-    """
-    keys = [key for key in state_dict if key.split('.')[0] in ('head', 'head_dist', 'classifier')]
-    numbers = {len(state_dict[key]) for key in keys}
-    if numbers != {len(source)}:
-        raise ValueError(f'the head has {sorted(numbers)} rows, but the list of its classes has {len(source)} names.')
-    if wrong := [name for name in target if source.count(name) != 1]:
-        raise ValueError(f'the list of its classes has {source.count(wrong[0])} named {wrong[0]!r}: allowed is 1.')
-    rows = [source.index(name) for name in target]
-    return {key: value[rows] if key in keys else value for key, value in state_dict.items()}
-
-
 def measure_arch(state_dict: StateDict) -> dict[str, tuple[int, ...]]:
     """Read ``embed_dims`` and ``depths`` from the tensors of a state dict in the ``microsoft`` naming.
 

@@ -58,13 +58,13 @@ def test_the_card_of_the_authors_weights_names_their_accuracy_and_the_command_th
     assert inference.load(tmp_path / command, device='cpu').task == 'classification'  # as the card names the folder
 
 
-@pytest.mark.parametrize('seed', ['0', '1'])
-def test_a_published_detector_opens_in_a_new_process_of_any_hash_seed(published, seed, tmp_path):
+def test_a_published_detector_opens_in_a_new_process(published, tmp_path):
+    """With a hash seed under which a set of packages would be in another order than they need."""
     folder = shutil.copytree(published['detection'], tmp_path / 'model')
     content = json.loads((folder / CONFIG).read_text())  # MMDetection registers this type in MMEngine's registry
     (folder / CONFIG).write_text(json.dumps(dict(content, tta_model=dict(type='DetTTAModel'))))
     code = 'import sys; from cvt_dense import inference; inference.load(sys.argv[1])'
-    subprocess.run([sys.executable, '-c', code, folder], env={**os.environ, 'PYTHONHASHSEED': seed}, check=True)
+    subprocess.run([sys.executable, '-c', code, folder], env={**os.environ, 'PYTHONHASHSEED': '0'}, check=True)
 
 
 @pytest.mark.parametrize('task', ['classification', 'detection', 'segmentation'])
@@ -79,20 +79,20 @@ def test_predictions_are_equal_elsewhere(published, nano, image, task, tmp_path,
     assert set(load_weights_file(str(published[task]))) == {'state_dict', 'meta'}  # as load_from of a training
 
 
-def test_card_has_the_metrics_of_the_test(nano, shapes, image, tmp_path):
+def test_card_has_the_metrics_of_the_test(nano, shapes, tmp_path):
     from huggingface_hub import ModelCard
     config, checkpoint = nano['classification']
     data = str(shapes / 'classification')
     dumped = Config.fromfile(config)
     redirect_data_root(dumped, data)  # the data root of the config is tested without --data-root
     dumped.dump(tmp_path / 'dumped.py')
-    run_tool('publish', tmp_path / 'dumped.py', checkpoint, tmp_path / 'mine', '--license', 'mit', '--images', image)
+    run_tool('publish', tmp_path / 'dumped.py', checkpoint, tmp_path / 'mine', '--license', 'mit')
     card = ModelCard.load(tmp_path / 'mine' / 'README.md')
     top1 = {result.metric_type: result.metric_value for result in card.data.eval_results}['accuracy/top1']
     run_tool('test', tmp_path / 'mine', '--data-root', data, '--work-dir', tmp_path / 'test')
     tested = json.loads(next((tmp_path / 'test').glob('*/*.json')).read_text())
     assert tested['accuracy/top1'] == pytest.approx(top1, abs=1e-4)
-    assert card.data.license == 'mit' and (tmp_path / 'mine' / 'predictions.png').is_file()
+    assert card.data.license == 'mit'
 
 
 HOSTILE = {

@@ -14,6 +14,7 @@ for package in ('onnx', 'onnxscript', 'onnxruntime', 'openvino', 'nncf'):
     pytest.importorskip(package)
 
 from load_tool import ROOT
+from random_weights import randomise
 
 from cvt_dense.deploy import inputs
 from cvt_dense.deploy.check import random_images
@@ -96,19 +97,6 @@ class Network:
             return self.model.data_preprocessor(dict(inputs=images))['inputs']
         data = self.model.data_preprocessor(dict(inputs=list(images.flip(1))))
         return data['inputs'][..., :images.shape[2], :images.shape[3]]
-
-
-def randomise(model: torch.nn.Module) -> torch.nn.Module:
-    """Give a model weights and statistics that show if a bias, a norm or a factor is lost."""
-    for module in model.modules():
-        for name, value in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
-            if name in ('bias', 'running_mean'):
-                value.data.normal_(std=0.2)
-            elif name == 'running_var' or (name == 'weight' and value.dim() == 1):
-                value.data.uniform_(0.7, 1.4)
-            elif name in ('weight', 'level_embed'):  # the latter comes uninitialised
-                value.data.normal_(std=value[0].numel()**-0.5)
-    return model.eval()
 
 
 HEADS = dict(atss='atss/atss_r50_fpn_1x_coco.py', fcos='fcos/fcos_r50-caffe_fpn_gn-head_1x_coco.py',

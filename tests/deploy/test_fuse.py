@@ -3,6 +3,7 @@ import copy
 
 import pytest
 import torch
+from random_weights import randomise
 from torch import nn
 
 from cvt_dense.deploy import cpu
@@ -16,17 +17,8 @@ ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 2], num_heads=[1, 3, 6])
 WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4)
 
 
-def trained(**kwargs) -> CvT:
-    """A network whose norms have statistics and weights worth folding."""
-    model = CvT(kwargs.pop('arch', ARCH), **kwargs).eval()
-    for name, value in model.state_dict().items():
-        if name.endswith(('bias', 'running_mean')):
-            nn.init.normal_(value, std=.3)
-        elif name.endswith('running_var'):
-            nn.init.uniform_(value, .3, 3)
-        elif value.dim() == 1:
-            nn.init.normal_(value, 1, .3)
-    return model
+def trained(arch: dict = ARCH, **kwargs) -> CvT:
+    return randomise(CvT(arch, **kwargs))
 
 
 @pytest.mark.parametrize('kwargs', [
@@ -69,13 +61,20 @@ def test_weights_that_are_computed():
     assert str(model) == before  # a refusal changes nothing
 
 
+@pytest.fixture(params=[True, False, None], ids=['onednn', 'pytorch', 'timed'])
+def faster(request, monkeypatch):
+    """Whether oneDNN and blocks are taken for faster; None: as they are measured."""
+    if request.param is not None:
+        monkeypatch.setattr(cpu, 'is_faster', lambda candidate, baseline: request.param)
+    return request.param
+
+
 @pytest.mark.parametrize('mode', [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize('kernels', ['onednn', 'pytorch', None])
-def test_linear_layers(kernels, mode):
+def test_linear_layers(faster, mode):
     """Changed weights are packed again, a batch without rows decides nothing, and other dtypes are refused."""
     with mode():
         model, x = nn.Sequential(nn.Linear(8, 5)), torch.rand(3, 8)
-        use_cpu_kernels(model, kernels)
+        use_cpu_kernels(model)
         assert model(x[:0]).shape == (0, 5) and not model[0].choices
         for change in (
                 lambda: None, lambda: model[0].weight.mul_(2), lambda: model.load_state_dict(
@@ -88,21 +87,20 @@ def test_linear_layers(kernels, mode):
             model(x.bfloat16())
 
 
-@pytest.mark.parametrize('kernels', ['onednn', 'pytorch', None])
 @pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
-def test_exchanged_layers_give_the_same_maps(kernels, dtype):
+def test_exchanged_layers_give_the_same_maps(faster, dtype):
     model, x = trained(attn_cfg=[WINDOWS, None, None]), torch.rand(2, 3, 49, 90)
     with torch.no_grad():
         expected = model(x)
         fuse(model)
-        use_cpu_kernels(model, kernels)
+        use_cpu_kernels(model)
         layers = [module for module in model.modules() if isinstance(module, cpu.InferenceLinear)]
         with torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
             outs = model(x)
             kinds, _ = len(layers[0].choices), model(x[..., :64])
         copied = copy.deepcopy(model)(x)
     assert len(layers) == 30 and len(layers[0].choices) == kinds
-    assert not kernels or set(layers[0].choices.values()) == {kernels == 'onednn'}
+    assert faster is None or set(layers[0].choices.values()) == {faster}
     assert any(kind[0] == 'attention' for kind in layers[0].choices) == (dtype == torch.bfloat16)
     for a, b, c in zip(outs, expected, copied):
         torch.testing.assert_close(c, b, rtol=0, atol=1e-5)

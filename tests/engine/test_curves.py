@@ -60,8 +60,8 @@ def test_runs_that_count_iterations(tmp_path):
 def test_plot_prints_the_last_and_best_values(run, tmp_path):
     write(tmp_path / 'other', 'a', trained(4, 8., 1), {'accuracy/top1': 20., 'step': 1})
     rows = [line.split() for line in run_tool('plot', run).splitlines()[1:3]]
-    assert rows == [['run', 'loss', '1', 'iteration', '12'],
-                    ['run', 'accuracy/top1', '60', 'epoch', '3', '70', 'epoch', '2']]
+    assert rows == [[str(run), 'loss', '1', 'iteration', '12'],
+                    [str(run), 'accuracy/top1', '60', 'epoch', '3', '70', 'epoch', '2']]
     assert min(Image.open(run / 'curves.png').size) > 300
     output = run_tool('plot', run, tmp_path / 'other', '--out', tmp_path / 'new/two.png')
     assert 'other  accuracy/top1  20    epoch 1       20    epoch 1' in output

@@ -73,10 +73,13 @@ def train(config: Path, work_dir: Path, disturb: Hook | None = None, workers: in
     """Start a run in this process, or go on with it."""
     forget_runs()
     runner = start_training(TrainFlags(config=str(config), work_dir=str(work_dir), resume='auto', cfg_options={
-        'train_dataloader.num_workers': workers, 'train_dataloader.persistent_workers': workers > 0}))
+        'train_dataloader.num_workers': workers, 'train_dataloader.persistent_workers': False}))
     if disturb is not None:
         runner.register_hook(disturb, 'VERY_HIGH')
-    runner.train()
+    try:
+        runner.train()
+    finally:  # the garbage collector would take the loader's queues before it ends its workers, for which it waits 5 s
+        vars(runner.train_loop).pop('dataloader_iterator', None)
 
 
 @pytest.fixture(scope='module')

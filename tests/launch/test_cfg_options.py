@@ -4,7 +4,7 @@ import argparse
 import pytest
 from templates_edited import recipe
 
-from cvt_dense.config.options import OptionsAction, format_option, merge_options
+from cvt_dense.config.options import OptionsAction, merge_options
 from cvt_dense.config.settings import values
 from cvt_dense.errors import UserError
 
@@ -26,24 +26,12 @@ def test_text_becomes_the_value_that_it_means(text, value):
     assert parsed == value and type(parsed) is type(value)
 
 
-@pytest.mark.parametrize('value', ['data/a, b/', "it's", '1', 'None', '', [1, 'a b'], (1, 2), None, 1e-6, dict(a=[1])])
-def test_what_is_formatted_is_parsed_as_it_was(value):
-    parsed = parse(format_option('key', value))['key']
-    assert parsed == value and type(parsed) is type(value)
-
-
-def test_only_what_needs_quotes_has_them():
-    assert format_option('load_from', 'my runs/epoch_1.pth') == 'load_from=my runs/epoch_1.pth'
-    assert format_option('metainfo.classes.0', '1') == "metainfo.classes.0='1'"
-
-
 @pytest.mark.parametrize('name, option, meant', [
     ('cvt13_in1k', 'num_workers', 'train_dataloader.num_workers'),
     ('cvt_nano_shapes', 'max_epochs', 'train_cfg.max_epochs'),
     ('cvt_nano_shapes', 'warmup_epochs', 'computed'),
     ('cvt13_in1k', 'train_dataloder.batch_size', 'train_dataloader.batch_size'),
     ('cvt13_in1k', 'lode_from', 'load_from'),
-    ('maskrcnn_cvt13_coco', 'optim_wrapper.paramwise_cfg.decay_rat', 'optim_wrapper.paramwise_cfg.decay_rate'),
 ])
 def test_an_option_without_effect_is_an_error_with_the_setting_to_give(name, option, meant):
     with pytest.raises(UserError, match=option) as error:

@@ -3,7 +3,7 @@ import copy
 
 import pytest
 import torch
-from torch import nn
+from random_weights import randomise
 
 from cvt_dense.deploy.fuse import fuse
 from cvt_dense.errors import CheckpointError
@@ -21,15 +21,6 @@ NEUTRAL = dict(
     windows=dict(attn_cfg=[ROPE | WINDOWS, CPB | WINDOWS | HYBRID, CPB]),
     together=dict(layer_scale_init_value=1., pos_embed=5, attn_cfg=[ROPE | HYBRID, ROPE, CPB | HYBRID]))
 OPTIONS = dict(NEUTRAL, linear=dict(attn_cfg=[LINEAR | ROPE, LINEAR | HYBRID, None]))
-
-
-def moved(model: CvT) -> CvT:
-    """Move every parameter and statistic away from its start."""
-    for name, value in model.state_dict().items():
-        if value.is_floating_point():
-            nn.init.uniform_(value, 0.5, 1.5) if name.endswith(('gamma', 'running_var')) else value.add_(
-                0.1 * torch.randn_like(value))
-    return model
 
 
 def types_of(model: CvT) -> list[list[str]]:
@@ -58,7 +49,7 @@ def test_wrong_settings_are_named(attn_cfg, setting):
 @pytest.mark.parametrize('options', NEUTRAL.values(), ids=NEUTRAL)
 def test_neutral_at_the_start(options):
     windows = [WINDOWS, WINDOWS, None] if options is NEUTRAL['windows'] else None
-    plain, model = moved(CvT(ARCH, attn_cfg=windows)).eval(), CvT(ARCH, **options).eval()
+    plain, model = randomise(CvT(ARCH, attn_cfg=windows)), CvT(ARCH, **options).eval()
     model.load_state_dict(plain.state_dict(), strict=False)
     assert set(model.state_dict()) > set(plain.state_dict())
     with torch.no_grad():
@@ -70,7 +61,7 @@ def test_neutral_at_the_start(options):
 @pytest.mark.parametrize('options', OPTIONS.values(), ids=OPTIONS)
 def test_learned_recomputed_and_fused(options):
     """Gradients reach every parameter; recomputed in the backward pass they are the same; fused equals plain."""
-    model = moved(CvT(ARCH, **options, norm_eval=True))
+    model = randomise(CvT(ARCH, **options, norm_eval=True)).train()
     again = CvT(ARCH, **options, norm_eval=True, with_cp=True)
     again.load_state_dict(model.state_dict())
     x = torch.rand(2, 3, 49, 90)
@@ -91,7 +82,7 @@ def test_learned_recomputed_and_fused(options):
 @pytest.mark.parametrize('options', OPTIONS.values(), ids=OPTIONS)
 def test_runs_in_lower_precisions(options, dtype):
     """As a whole, not only under autocast."""
-    model, x = moved(CvT(ARCH, **options)).eval(), torch.rand(1, 3, 49, 64)
+    model, x = randomise(CvT(ARCH, **options)), torch.rand(1, 3, 49, 64)
     with torch.no_grad():
         expected = model(x)
         got = model.to(dtype)(x.to(dtype))

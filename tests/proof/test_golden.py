@@ -1,4 +1,5 @@
 """Equality with the authors' network, by tensors that their code produced (tests/data)."""
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from cvt_dense.pretraining import ImageClassifier
 
 GOLDEN = Path(__file__).parents[1] / 'data' / 'cvt_tiny_golden.safetensors'
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 2), num_heads=(1, 3, 6))
+assert_close = partial(torch.testing.assert_close, rtol=0, atol=1e-5)
 
 
 @pytest.fixture(scope='module')
@@ -33,18 +35,16 @@ def classifier(state_dict):
 
 
 @pytest.mark.parametrize('image', ['square', 'odd'])
-def test_stage_maps_cls_token_and_logits_are_the_authors(golden, state_dict, classifier, image, max_differences):
+def test_stage_maps_cls_token_and_logits_are_the_authors(golden, classifier, image):
     classifier.eval()
     x = golden[f'{image}.input']
     with torch.no_grad():
-        max_differences.check(f'authors, {image}, logits', classifier(x), golden[f'{image}.eval.logits'], 1e-5)
-        backbone = classifier.backbone
-        for i in range(3):
-            tokens, cls_token, hw_shape = backbone.stages[i](x)
+        assert_close(classifier(x), golden[f'{image}.eval.logits'])
+        for i, stage in enumerate(classifier.backbone.stages):
+            tokens, cls_token, hw_shape = stage(x)
             x = to_map(tokens, hw_shape)
-            max_differences.check(f'authors, {image}, stage {i}', x, golden[f'{image}.eval.stage{i}'], 1e-5)
-        cls_token = cls_token if golden[f'{image}.eval.cls'].dim() == 3 else cls_token[:, 0]
-        max_differences.check(f'authors, {image}, CLS token', cls_token, golden[f'{image}.eval.cls'], 1e-5)
+            assert_close(x, golden[f'{image}.eval.stage{i}'])
+        assert_close(cls_token, golden[f'{image}.eval.cls'])
 
 
 def test_the_dense_network_normalises_the_same_maps(golden, state_dict):
@@ -54,10 +54,10 @@ def test_the_dense_network_normalises_the_same_maps(golden, state_dict):
         for i, out in enumerate(model(golden['odd.input'])):
             expected = golden[f'odd.eval.stage{i}'].permute(0, 2, 3, 1)
             expected = F.layer_norm(expected, expected.shape[-1:]).permute(0, 3, 1, 2)
-            torch.testing.assert_close(out, expected, rtol=0, atol=1e-5)
+            assert_close(out, expected)
 
 
-def test_training_loss_and_gradients_are_the_authors(golden, classifier, max_differences):
+def test_training_loss_and_gradients_are_the_authors(golden, classifier):
     classifier.train()
     for module in classifier.modules():
         if type(module).__name__ == 'DropPath':
@@ -66,11 +66,11 @@ def test_training_loss_and_gradients_are_the_authors(golden, classifier, max_dif
     logits = classifier(x)
     loss = F.cross_entropy(logits, torch.tensor([3, 7]))
     loss.backward()
-    max_differences.check('authors, training, logits', logits, golden['square.train.logits'], 1e-5)
-    max_differences.check('authors, training, loss', loss[None], golden['square.train.loss'], 1e-5)
-    max_differences.check("authors, training, input's gradient", x.grad, golden['square.train.input_grad'], 1e-5)
+    assert_close(logits, golden['square.train.logits'])
+    assert_close(loss[None], golden['square.train.loss'])
+    assert_close(x.grad, golden['square.train.input_grad'])
     parameters = dict(classifier.backbone.named_parameters())
     gradients = {key.split('grad.', 1)[1]: value for key, value in golden.items() if '.train.grad.' in key}
     assert len(gradients) == 2
     for name, expected in gradients.items():
-        max_differences.check(f'authors, training, gradient of {name}', parameters[name].grad, expected, 1e-5)
+        assert_close(parameters[name].grad, expected)

@@ -1,19 +1,18 @@
-"""Recorded attention and its measures against plain sums in float64, on odd sizes."""
+"""Recorded attention against plain sums in float64, on odd sizes."""
 import math
 
 import pytest
 import torch
+from plain_attention import attention_weights
 
 from cvt_dense.deploy.fuse import fuse
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
-from cvt_dense.report.attention import attention_distance, attention_map, record_attention
+from cvt_dense.report.attention import attention_map, record_attention
 
 ARCH = dict(embed_dims=[8, 24], depths=[1, 2], num_heads=[1, 3])
 SIZE = (57, 98)  # maps of 14 x 24 and 7 x 12 tokens
-WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4)
-CASES = [dict(attn_cfg=WINDOWS), dict(attn_cfg=[WINDOWS, [dict(WINDOWS, window_size=2), None]], with_cls_token=False),
-         dict(stride_kv=1), dict(qkv_proj_method='linear'), dict(qkv_proj_method='avg')]
+CASES = [dict(), dict(stride_kv=1, with_cls_token=False), dict(qkv_proj_method='linear'), dict(qkv_proj_method='avg')]
 
 
 def build(stride_kv=2, qkv_proj_method='dw_bn', **kwargs) -> CvT:
@@ -36,28 +35,14 @@ def reference(model: CvT, x: torch.Tensor):
         if stage.cls_token is not None:
             x = torch.cat((stage.cls_token.expand(len(x), -1, -1), x), dim=1)
         for j, block in enumerate(stage.blocks):
-            attn, tokens = block.attn, block.norm1(x)
-            num_cls = tokens.shape[1] - h * w
-            image = tokens[:, num_cls:].transpose(1, 2).unflatten(2, (h, w))
-            q_map = image if attn.conv_proj_q is None else attn.conv_proj_q(image)
-            k_map = image if attn.conv_proj_k is None else attn.conv_proj_k(image)
-            q, k = (torch.cat((tokens[:, :num_cls], y.flatten(2).transpose(1, 2)), dim=1) for y in (q_map, k_map))
-            q, k = (y.unflatten(2, (attn.num_heads, -1)) for y in (attn.proj_q(q), attn.proj_k(k)))
-            scores = torch.einsum('blhd,bthd->bhlt', q, k) * attn.scale
-            stride = 1 if attn.conv_proj_k is None else round(h / k_map.shape[2])
-            size = getattr(attn, 'window_size', None)
+            weights, _, hw_keys = attention_weights(block.attn, block.norm1(x), (h, w))
+            num_cls, stride = x.shape[1] - h * w, round(h / hw_keys[0])
             # A patch of 7 pixels, padded by 2, every 4: its middle is pixel 4 i + 1. Of stage 1's: 8 i + 1.
             step = (4, 8)[i]
             places = [[(math.nan, math.nan)] * num_cls + [(1 + step * f * c, 1 + step * f * r)
                                                           for r in range(rows) for c in range(columns)]
-                      for f, (rows, columns) in ((1, (h, w)), (stride, k_map.shape[2:]))]
-            if size is not None and max(h, w) > size:
-                for a, (xa, ya) in enumerate(places[0]):
-                    for b, (xb, yb) in enumerate(places[1]):
-                        if not math.isnan(xa + xb) and (xa // step // size, ya // step // size) != (
-                                xb // step // size, yb // step // size):
-                            scores[:, :, a, b] = -math.inf
-            found[f'stage{i}.blocks.{j}'] = scores.softmax(dim=-1), *map(torch.tensor, places)
+                      for f, (rows, columns) in ((1, (h, w)), (stride, hw_keys))]
+            found[f'stage{i}.blocks.{j}'] = weights, *map(torch.tensor, places)
             x = block(x, (h, w))
         x = x[:, -h * w:].unflatten(1, (h, w)).permute(0, 3, 1, 2)
     return found
@@ -71,46 +56,35 @@ def case(request):
         return model, x, reference(model, x)
 
 
-def test_weights_places_and_measures(case):
+def test_weights_and_places(case):
+    """Every token of each block is asked for by its place."""
     model, x, expected = case
-    with torch.no_grad(), record_attention(model, queries=['cls', 'all', 20]) as records:
-        model(x)
-    assert list(records) == list(expected)
     for name, (weights, token_places, key_places) in expected.items():
-        record = records[name].select('all')
-        torch.testing.assert_close(record.weights, weights, rtol=0, atol=1e-9)
-        for got, places in ((record.token_places, token_places), (record.key_places, key_places)):
-            torch.testing.assert_close(got, places, rtol=0, atol=0, equal_nan=True, check_dtype=False)
-        num_cls, distance = record.num_cls, torch.zeros(weights.shape[1], dtype=torch.float64)
-        for a in range(num_cls, weights.shape[2]):
-            length = (key_places[num_cls:] - token_places[a]).double().norm(dim=1)
-            on_map = weights[:, :, a, num_cls:]
-            distance += ((on_map * length).sum(-1) / on_map.sum(-1)).mean(0)
-        distance /= weights.shape[2] - num_cls
-        torch.testing.assert_close(attention_distance(record), distance, rtol=0, atol=1e-9)
-        sample = records[name].select(20)
-        assert 12 <= len(sample.queries) <= 20 and sample.queries.unique().numel() == len(sample.queries)
-        torch.testing.assert_close(sample.weights, weights[:, :, sample.queries], rtol=0, atol=1e-9)
-        if num_cls:
-            cls_map = attention_map(records[name].select('cls'))
-            assert cls_map.shape == (2, weights.shape[1], 1, *record.hw_keys)
-            assert torch.equal(cls_map.flatten(3), records[name].select('cls').weights[..., 1:])
+        queries = ['cls' if math.isnan(x) else (x, y) for x, y in token_places.tolist()]
+        with torch.no_grad(), record_attention(model, [name], queries) as records:
+            model(x)
+        record = records[name]
+        got = torch.stack([record.weights[query] for query in queries], dim=2)
+        torch.testing.assert_close(got, weights, rtol=0, atol=1e-9)
+        torch.testing.assert_close(record.key_places, key_places[record.num_cls:], rtol=0, atol=0, check_dtype=False)
+        if record.num_cls:
+            cls_map = attention_map(record, 'cls')
+            assert cls_map.shape == (2, weights.shape[1], *record.hw_keys)
+            assert torch.equal(cls_map.flatten(2), record.weights['cls'][..., 1:])
 
 
 def test_nothing_changes_and_nothing_stays():
     """In a classifier, fused, in low precision: the same outputs, and no hook left."""
-    model = ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token', attn_cfg=WINDOWS), 5).eval()
+    model = ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token'), 5).eval()
     x = torch.rand(1, 3, 64, 64)
     with torch.no_grad():
         expected = model(x)
         with record_attention(model, ['stage1.blocks.1'], ['cls', (40.2, 3)]) as records:
             assert torch.equal(model(x), expected)
         assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-        record = records['stage1.blocks.1']
-        assert record.queries.tolist() == [0, 1 + 5]  # row 0, column 5: pixel 41
+        weights = records['stage1.blocks.1'].weights
         fuse(model)
         with record_attention(model, ['stage1.blocks.1'], ['cls', (40.2, 3)]) as fused:
             with torch.autocast('cpu', torch.bfloat16):
                 model(x)
-    assert fused['stage1.blocks.1'].weights.dtype == torch.float32
-    torch.testing.assert_close(fused['stage1.blocks.1'].weights, record.weights, rtol=0, atol=.02)
+    torch.testing.assert_close(fused['stage1.blocks.1'].weights, weights, rtol=0, atol=.02)

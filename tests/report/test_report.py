@@ -144,17 +144,17 @@ def test_each_suspect_among_boxes_is_found(tmp_path):
 
 
 def test_duplicates_and_unreadable_images_are_named(tmp_path):
-    noise = np.random.default_rng(0).integers(0, 255, (4, 16, 16, 3), np.uint8).repeat(6, 1).repeat(6, 2)
+    noise = np.random.default_rng(0).integers(0, 255, (4, 16, 16, 3), np.uint8)
     train, val = tmp_path / 'train', tmp_path / 'val'
     train.mkdir(), val.mkdir()
     splits = dict(train=image_files(train, noise[0], noise[1], noise[0]),
-                  val=image_files(val, noise[2], np.clip(noise[1], 3, 250), noise[3]))
+                  val=image_files(val, noise[2], noise[1], noise[3]))
     (val / '0.png').write_bytes(b'no image')
     report = Report('')
-    assert browse.add_duplicates(report, splits) == [str(val / '0.png')]
-    assert '0.png' in report.summary[0]
+    browse.add_duplicates(report, splits)
+    assert str(val / '0.png') in report.summary[0]
     pairs = {row[0]['text']: row[1]['value'] for row in table(report, 'Duplicates')['rows']}
-    assert pairs == {'the same file, within train': 1, 'nearly the same, between train and val': 1}
+    assert pairs == {'within train': 1, 'between train and val': 1}
     browse.add_missing_classes(report, dict(train={'cat', 'dog'}, val={'cat'}))
     assert 'dog' in report.summary[-1]
 

@@ -1,6 +1,4 @@
 """The weights in this package: networks that they load into, and errors where they cannot be used."""
-import shutil
-
 import pytest
 import torch
 from mmengine.runner import load_checkpoint
@@ -31,16 +29,6 @@ def test_classifier_knows_its_classes(our_tool):
     assert len(classes) == 200 and list(classes) == sorted(classes) and 'n01443537_goldfish' in classes
 
 
-def test_damaged_file(tmp_path, monkeypatch):
-    published = packaged.FOLDER / 'cvt_nano.safetensors'
-    monkeypatch.setattr(packaged, 'FOLDER', tmp_path)
-    copy = tmp_path / published.name
-    shutil.copy(published, copy)
-    assert load_weights_file(ADDRESS)
-    content = bytearray(copy.read_bytes())
-    content[len(content) // 2] ^= 1
-    copy.write_bytes(content)
-    with pytest.raises(CheckpointError, match=published.name):
-        load_weights_file(ADDRESS)
+def test_other_names():
     with pytest.raises(CheckpointError, match='cvt-nano'):
         load_weights_file('cvt_dense://cvt-13')

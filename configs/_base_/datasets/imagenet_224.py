@@ -41,6 +41,5 @@ val_dataloader = dict(
         transform=dict(input_size=224, interpolation='bicubic', crop_pct=0.875)))  # 256, centre crop 224
 test_dataloader = val_dataloader
 
-# real_labels='data/real.json' adds ReaL accuracy, valid_classes=[...] restricts the outputs.
 val_evaluator = dict(type='cvt_dense.Accuracy', topk=(1, 5))
 test_evaluator = val_evaluator

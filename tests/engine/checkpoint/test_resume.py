@@ -7,7 +7,6 @@ import signal
 from math import cos, pi
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -102,9 +101,8 @@ def run(work_dir: Path, loop: str = 'epochs', accumulated: int = 1, disturb: Dis
         randomness=dict(seed=5), log_level='WARNING', experiment_name=f'resume{next(RUNS)}',
         resume=init is not None, load_from=init))
     cfg.merge_from_dict(settings)
-    compiled = cfg.pop('compile', None)
     short = dict(optim_wrapper=cfg.optim_wrapper, param_scheduler=cfg.param_scheduler)  # its text is in each checkpoint
-    runner = QuickRunner(**cfg, cfg=Config(dict(short, compile=compiled)))
+    runner = QuickRunner(**cfg, cfg=Config(short))
     if disturb is not None:
         runner.register_hook(disturb, 'VERY_HIGH')
     runner.train()
@@ -162,9 +160,3 @@ def test_a_longer_training(tmp_path, capsys):
     runner = run(tmp_path, 'iterations', param_scheduler=longer, **{'train_cfg.max_iters': 18})
     assert runner.optim_wrapper.param_groups[0]['lr'] == pytest.approx(0.01 * 5 / 23)  # it is 0 before the last one
     assert 'param_scheduler' in capsys.readouterr().out  # a training that ends before its schedule
-
-
-def test_compile_of_a_config_is_of_the_backbone(tmp_path):
-    with mock.patch.object(nn.Sequential, 'compile') as compile_backbone:
-        run(tmp_path, compile=dict(backend='eager'))
-    compile_backbone.assert_called_once_with(backend='eager')

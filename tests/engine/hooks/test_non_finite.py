@@ -1,11 +1,26 @@
-"""Weights that are not finite although the loss is, and images that cannot be read."""
+"""Losses, weights and images that are not finite, and images that cannot be read."""
 from types import SimpleNamespace
 
 import pytest
 import torch
+from load_tool import run_tool
+from tiny_training import load, write_config
 
 from cvt_dense.engine import NonFiniteLossHook, UnreadableImagesHook
 from cvt_dense.errors import UserError
+
+
+def test_a_run_stops_and_keeps_its_last_checkpoint(tmp_path):
+    args = 'train', write_config(tmp_path), '--work-dir', tmp_path / 'work'
+    run_tool(*args, '--cfg-options', 'train_cfg.max_epochs=1')
+    before = (tmp_path / 'work/epoch_1.pth').read_bytes()
+    state = load(tmp_path / 'work/epoch_1.pth')
+    state['ema_state_dict']['module.head.bias'][0] = float('inf')  # raw weights: training goes on with them
+    torch.save(state, tmp_path / 'broken.pth')
+    assert 'iteration 4' in run_tool(*args, '--resume', tmp_path / 'broken.pth', rc=2)
+    assert (tmp_path / 'work/epoch_1.pth').read_bytes() == before and not (tmp_path / 'work/epoch_2.pth').exists()
+    saved = load(tmp_path / 'work/nonfinite_iter4_rank0.pth')
+    assert saved['iter'] == 3 and saved['data_batch']['inputs'].shape == (12, 3, 32, 32)
 
 
 def test_weights_that_are_not_finite_are_not_saved():
