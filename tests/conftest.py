@@ -11,14 +11,13 @@ from load_tool import forget_runs
 
 from cvt_dense.recipes.shapes import generate
 
-# files that train, export or start processes, which `make quick` leaves out; a slow test elsewhere has the marker
+# files that take seconds, because they train, export or start processes; `make quick` leaves them out, as it leaves out
+# tests elsewhere that have the marker
 SLOW = """
-    test_distributed test_export test_export_tool test_heads test_wheel test_setup test_demo test_guides
-    test_faults test_stop test_resume test_work_dir test_mm_tools test_reports test_publish test_distillation
-    test_reference test_transformers test_predict_large test_dumps test_pure_python_configs
-    test_other_libraries test_label_maps test_start test_curves test_non_finite
-    test_class_folders test_val_loss test_masked_image_model test_report test_exported test_predict test_flops
-    test_channels test_class_weights test_attention test_check_config test_benchmarks""".split()
+    test_distributed test_export test_device test_mm_tools test_demo test_benchmarks test_guides test_exported
+    test_faults test_wheel test_pure_python_configs test_label_maps test_val_loss test_publish test_export_tool
+    test_dumps test_heads test_setup test_stop test_compile_setting test_channels test_start test_other_libraries
+    test_predict_large""".split()
 
 
 def pytest_collection_modifyitems(items):
@@ -26,7 +25,7 @@ def pytest_collection_modifyitems(items):
         if item.path.stem in SLOW:
             item.add_marker('slow')
     # A file runs in one process of pytest-xdist, so those that take long begin first.
-    items.sort(key=lambda item: item.path.stem not in (*SLOW, 'test_device'))
+    items.sort(key=lambda item: SLOW.index(item.path.stem) if item.path.stem in SLOW else len(SLOW))
 
 
 @pytest.fixture(autouse=True)

@@ -218,7 +218,7 @@ def count_class_folders(cfg: Config) -> None:
 def _class_folders(dataset: dict[str, Any]) -> Sequence[str] | None:
     """Return the classes of a data set of class folders by number, or None for another one or without its files."""
     root = os.path.join(dataset.get('data_root') or '', dataset.get('split') or '')
-    if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not os.path.isdir(root):
+    if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not os.path.exists(root):
         return None
     from ..pretraining.listing import find_classes, read_classes  # imports PyTorch
     return read_classes((dataset.get('metainfo') or {}).get('classes')) or find_classes(root)

@@ -7,7 +7,7 @@ from PIL import Image
 
 from ..images import open_image
 from ..registry import DATASETS
-from .listing import list_from_file, list_images, open_file, read_classes
+from .listing import image_name, list_from_file, list_images, open_file, read_classes
 from .transforms import build_transform
 
 
@@ -18,6 +18,7 @@ class ImageDataset(BaseDataset):
     They have one of these layouts:
 
     - class folders ``<data_root>/<split>/<class>/*.JPEG``, numbered in sorted order;
+    - ``split`` names a tar file of class folders, or a folder of such tar files or of one tar file for each class;
     - ``ann_file`` is a list with lines ``path label`` and paths relative to ``<data_root>/<split>``.
 
     Images become RGB and upright, see :func:`open_image`. One that cannot be read is named in the sample's
@@ -26,8 +27,8 @@ class ImageDataset(BaseDataset):
 
     Args:
         data_root: folder of the data set.
-        split: folder of the images below ``data_root``, e.g. 'train'; '' for ``data_root`` itself.
-        ann_file: list file, relative to ``data_root``; '' for class folders.
+        split: folder or tar file of the images below ``data_root``, e.g. 'train'; '' for ``data_root`` itself.
+        ann_file: list file, relative to ``data_root``; '' for the other layouts.
         metainfo: ``dict(classes=...)`` are the classes by number, of which the folders may be only some: names, or a
             file with one name per line. None: the folders that there are.
         transform: arguments of ``timm.data.create_transform``, e.g. ``dict(input_size=224, is_training=True,
@@ -100,14 +101,14 @@ class ImageDataset(BaseDataset):
                 break
             except Exception as error:  # Pillow raises anything from SyntaxError to struct.error on broken files
                 reason = f'{type(error).__name__}: {error}'.replace('\n', ' ')
-                unreadable.append(f'{info["img_path"]}\t{reason}')
+                unreadable.append(f'{image_name(info)}\t{reason}')
                 idx = random.randrange(len(self))
         else:
             if not self.test_mode:
                 raise OSError(f'{len(unreadable)} images drawn one after the other cannot be read, the last: '
                               f'{unreadable[-1]}')
             image, label = Image.new('RGB', (256, 256)), -1
-        return dict(inputs=self.pipeline(image), labels=label, paths=info['img_path'], unreadable='\n'.join(unreadable))
+        return dict(inputs=self.pipeline(image), labels=label, paths=image_name(info), unreadable='\n'.join(unreadable))
 
     def _load(self, info: dict[str, Any]) -> Image.Image:
         """Return a listed image in RGB, cropped in training."""

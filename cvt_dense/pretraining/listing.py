@@ -1,10 +1,13 @@
-"""Lists of images with labels: class folders, list files, or images without labels.
+"""Lists of images with labels: class folders, tar files, list files, or images without labels.
 
-Each image is a dict with ``img_path``, the file that holds it, and ``label``.
+Each image is a dict with ``img_path``, the file that holds it. An image inside a tar file also has its ``name``
+(tar file and member), and the ``offset`` and ``size`` of its bytes: they are read without the tar's own index, so
+that worker processes share no open file and nothing is written beside the data.
 """
 import os
-from collections import Counter
-from collections.abc import Sequence
+import tarfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from typing import Any, BinaryIO
 
@@ -12,7 +15,7 @@ from mmengine import fileio
 from mmengine.logging import print_log
 
 from ..errors import UserError
-from ..images import SUFFIXES, files_below, find_missing, is_image
+from ..images import SUFFIXES, files_below, find_missing, is_hidden, is_image
 
 Image = dict[str, Any]
 
@@ -31,20 +34,23 @@ def read_classes(classes: Sequence[str] | str | None) -> Sequence[str] | None:
 
 
 def find_classes(root: str) -> list[str]:
-    """Return the names of the classes in a folder of class folders by number."""
-    return sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith('.'))
+    """Return the names of the classes in a folder of class folders or of tar files, or in a tar file, by number."""
+    tars = _tar_files(root)
+    return _class_names({name for name, _ in _images_in_tars(tars)}) if tars else _folders(root)
 
 
 def list_images(root: str, classes: Sequence[str] | None = None,
                 labelled: bool = True) -> tuple[list[Image], list[str]]:
-    """List the images of class folders, the folders directly below ``root``.
+    """List the images of class folders, of a tar file, or of a folder of tar files.
 
-    Names of classes are numbered in sorted order, images are sorted by class and path. Hidden files and folders
-    (``.ipynb_checkpoints``, ``._a.png``) are left out, and a folder that symbolic links lead to several times is read
-    once. The log counts the files with other suffixes than those of images, which are left out too.
+    The class is the folder directly below ``root``; in a tar file it is the innermost folder, or else the name of
+    the tar file; in a WebDataset shard it is the number in ``KEY.cls`` beside ``KEY.jpg``. Names of classes are
+    numbered in sorted order, images are sorted by class and path. Hidden files and folders (``.ipynb_checkpoints``,
+    ``._a.png``) are left out, and a folder that symbolic links lead to several times is read once. The log counts the
+    files with other suffixes than those of images, which are left out too.
 
     Args:
-        root: the folder.
+        root: a folder, or a file whose name ends with '.tar'.
         classes: all classes by number, of which ``root`` may have only some; None: those that it has.
         labelled: False lists the images at any depth, with label -1.
 
@@ -55,15 +61,20 @@ def list_images(root: str, classes: Sequence[str] | None = None,
         FileNotFoundError: ``root`` does not exist, or holds no image.
         ValueError: a class has no image, or is not one of ``classes``.
     """
-    if not os.path.isdir(root):
-        raise FileNotFoundError(f'The folder {root!r} does not exist. Give the right data root with --data-root DIR, '
-                                'or set data_root and split in the config.')
-    by_class: dict[str, list[Image]] = {}
+    if not os.path.exists(root):
+        raise FileNotFoundError(f'{root!r} does not exist. Give the right data root with --data-root DIR, or set '
+                                'data_root and split in the config.')
+    by_class: dict[str | int, list[Image]] = defaultdict(list)
+    tars = _tar_files(root)
+    for name, image in _images_in_tars(tars):
+        by_class[name if labelled else ''].append(image)
     others: Counter[str] = Counter()  # files that are no images, by their suffix
-    for name in find_classes(root) if labelled else ['']:
-        paths = sorted(files_below(os.path.join(root, name)))
-        by_class[name] = [dict(img_path=path) for path in paths if is_image(path)]  # none is an error below
-        others.update(os.path.splitext(path)[1].lower() for path in paths if not is_image(path))
+    if not tars:
+        folders = _folders(root) if labelled else ['']
+        for name in folders:
+            paths = list(files_below(os.path.join(root, name)))
+            by_class[name] = [dict(img_path=path) for path in paths if is_image(path)]  # none is an error below
+            others.update(os.path.splitext(path)[1].lower() for path in paths if not is_image(path))
     if others:
         print_log(f'{root!r}: {others.total()} files without the suffix of an image were left out: '
                   f'{", ".join(f"{n} *{suffix}" for suffix, n in others.most_common(5))}.', logger='current')
@@ -73,15 +84,14 @@ def list_images(root: str, classes: Sequence[str] | None = None,
     empty = [name for name in by_class if not by_class[name]]
     if empty:
         raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {_join(empty)}. Remove or fill them.')
-    if not labelled:
-        return [dict(image, label=-1) for image in by_class['']], []
-    names = list(classes or by_class)
-    unknown = sorted(by_class.keys() - set(names))
+    names = list(classes or _class_names(by_class)) if labelled else ['']
+    numbers: dict[str | int, int] = {key: number for number, name in enumerate(names) for key in (name, number)}
+    unknown = sorted(by_class.keys() - numbers)
     if unknown:
         raise ValueError(f'{root!r} holds {len(unknown)} classes that are none of the {len(names)} in '
                          f'metainfo.classes: {_join(unknown)}. The allowed ones are {_join(names)}.')
-    numbers = {name: number for number, name in enumerate(names)}
-    return [dict(image, label=numbers[name]) for name, images in by_class.items() for image in images], names
+    return [dict(image, label=numbers[name] if labelled else -1) for name in sorted(by_class)
+            for image in sorted(by_class[name], key=image_name)], names if labelled else []
 
 
 def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[Image]:
@@ -118,7 +128,81 @@ def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[I
 
 def open_file(image: Image, backend_args: dict[str, Any] | None = None) -> BinaryIO:
     """Return the bytes of a listed image, read through one of MMEngine's file backends."""
-    return BytesIO(fileio.get(image['img_path'], backend_args))
+    if 'offset' not in image:
+        return BytesIO(fileio.get(image['img_path'], backend_args))
+    with open(image['img_path'], 'rb') as file:
+        file.seek(image['offset'])
+        return BytesIO(file.read(image['size']))
+
+
+def image_name(image: Image) -> str:
+    """Return the path of a listed image; inside a tar file it is that of the tar file, then of the member."""
+    return image.get('name', image['img_path'])
+
+
+def _folders(root: str) -> list[str]:
+    return sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith('.'))
+
+
+def _tar_files(root: str) -> list[str]:
+    if root.endswith('.tar') and os.path.isfile(root):
+        return [root]
+    names = [] if _folders(root) else sorted(os.listdir(root))
+    return [os.path.join(root, name) for name in names if name.endswith('.tar') and not name.startswith('.')]
+
+
+def _class_names(classes: Iterable[str | int]) -> list[str]:
+    """Return the names of classes by number; classes that have only a number are named by it."""
+    numbers = {name for name in classes if isinstance(name, int)}
+    if numbers and not numbers >= set(classes):
+        raise ValueError('Some images in tar files have a class number in KEY.cls, others have none: write a KEY.cls '
+                         'for every KEY.jpg, or for none.')
+    return [str(number) for number in range(max(numbers) + 1)] if numbers else sorted(map(str, classes))
+
+
+def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
+    """Yield (class, image) of each image in tar files; of members of one name the last counts, as for ``tar``.
+
+    The class is a number where a file has it in ``KEY.cls`` beside ``KEY.jpg``.
+
+    Raises:
+        ValueError: a file is damaged, or has a link instead of an image, a ``KEY.cls`` without a number or without an
+            image.
+    """
+    for path in paths:
+        images: dict[str, tuple[str, Image]] = {}
+        numbers: dict[str, int] = {}  # from KEY.cls, by path without the suffix
+        try:
+            with tarfile.open(path, mode='r:') as tar:
+                for member in tar:
+                    inside = os.path.normpath(member.name)
+                    if member.isdir() or any(map(is_hidden, inside.split('/'))):
+                        continue
+                    stem, suffix = os.path.splitext(os.path.join(path[:-4], inside))
+                    if suffix == '.cls':
+                        numbers[stem] = int(tar.extractfile(member).read())
+                    if is_image(inside) and not member.isreg():
+                        raise ValueError(f'{inside!r} is a link inside it: pack again by tar --dereference.')
+                    if is_image(inside):
+                        images[stem + suffix] = os.path.basename(os.path.dirname(stem)), dict(
+                            img_path=path, name=os.path.join(path, inside), offset=member.offset_data, size=member.size)
+                _check_end(path, tar.offset)
+                alone = sorted(numbers.keys() - {os.path.splitext(name)[0] for name in images})
+                if alone:
+                    raise ValueError(f'{len(alone)} KEY.cls have no image of that KEY, such as KEY.jpg: {_join(alone)}')
+        except (tarfile.TarError, ValueError) as error:
+            raise ValueError(f'{path!r} cannot be read as a complete, uncompressed tar file: {error}') from error
+        for path_inside, (folder, image) in images.items():
+            yield numbers.get(os.path.splitext(path_inside)[0], folder), image
+
+
+def _check_end(path: str, offset: int) -> None:
+    """Check that a tar file ends with zeros from ``offset`` on, where ``tarfile`` has stopped without an error."""
+    with open(path, 'rb') as file:
+        file.seek(offset)
+        rest = file.read(2**20)
+        if not rest or rest.strip(b'\0') or file.read(1):
+            raise ValueError(f'it is damaged after {offset} bytes, so images would be missing. Make it again.')
 
 
 def _join(names: Sequence[str]) -> str:

@@ -1,5 +1,8 @@
 """ImageDataset: its layouts, what it makes of an image, and images that cannot be read."""
+import io
+import pickle
 import random
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +42,12 @@ def root(tmp_path):
     return tmp_path
 
 
+def pack(folder: Path, tar_file: Path, arcname: str) -> Path:
+    with tarfile.open(tar_file, 'w') as tar:
+        tar.add(folder, arcname)
+    return tar_file
+
+
 # -- layouts ---------------------------------------------------------------------------------------
 
 
@@ -54,25 +63,75 @@ def test_class_folders(root):
     assert sample['paths'].endswith('/train/Siamese/Siamese_1.JPEG')
 
 
-def test_a_list_gives_the_same_samples(root):
+@pytest.mark.parametrize('layout', ['list', 'tar', 'tar file per class'])
+def test_every_layout_gives_the_same_samples(root, layout):
     """The numbers of the classes, the order of the images and their pixels."""
     options = dict(transform=dict(input_size=24), num_classes=3)
     folders = ImageDataset(str(root), 'val', **options)
-    other = ImageDataset(str(root), 'val', ann_file='meta/val.txt', **options)
+    if layout == 'list':
+        other = ImageDataset(str(root), 'val', ann_file='meta/val.txt', **options)
+    else:
+        (root / 'shards').mkdir()
+        pack(root / 'val', root / 'shards.tar', './val')
+        for name in CLASSES:
+            pack(root / 'val' / name, root / f'shards/{name}.tar', '')
+        before = sorted(root.rglob('*'))
+        other = ImageDataset(str(root), 'shards.tar' if layout == 'tar' else 'shards', **options)
+        assert other.metainfo['classes'] == CLASSES
+        assert sorted(root.rglob('*')) == before  # nothing is written beside the data
     assert len(other) == len(folders) == 12
     for a, b in zip(other, folders):
         assert torch.equal(a['inputs'], b['inputs']) and a['labels'] == b['labels']
         assert Path(a['paths']).name == Path(b['paths']).name and not a['unreadable']
 
 
-def test_classes_are_numbered_by_the_given_names(root):
+def write_shard(path: Path, members: dict[str, bytes]) -> Path:
+    with tarfile.open(path, 'w') as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def test_webdataset_shards(root):
+    """Twelve images of classes 0, 4 and 10 in three shards, with members in both orders."""
+    images = [path.read_bytes() for path in sorted((root / 'val').rglob('*.*'))]
+    (root / 'shards').mkdir()
+    for shard in range(3):
+        members = {}
+        for number in range(shard, 12, 3):
+            pair = {f'{number:04}.cls': b'%d\n' % (0, 4, 10)[number // 4], f'{number:04}.jpg': images[number]}
+            members.update(reversed(pair.items()) if shard else pair)
+        write_shard(root / f'shards/train-{shard}.tar', members)
+    dataset = ImageDataset(str(root), 'shards', transform=dict(input_size=24), num_classes=11)
+    folders = ImageDataset(str(root), 'val', transform=dict(input_size=24))
+    assert dataset.metainfo['classes'] == tuple(map(str, range(11))) and len(dataset) == 12
+    samples = {sample['paths'][-8:-4]: sample for sample in dataset}
+    for number, expected in enumerate(folders):
+        sample = samples[f'{number:04}']
+        assert torch.equal(sample['inputs'], expected['inputs']) and sample['labels'] == (0, 4, 10)[expected['labels']]
+
+
+@pytest.mark.parametrize('members, message', [
+    ({'1.jpg': b'', '1.cls': b'cat'}, 'shard.tar'), ({'1.left.jpg': b'', '1.cls': b'0'}, 'shard/1'),
+    ({'1.jpg': b'', '1.cls': b'0', '2.jpg': b''}, 'KEY.cls')])
+def test_webdataset_shards_with_mistakes(root, members, message):
+    write_shard(root / 'shard.tar', members)
+    with pytest.raises(ValueError, match=message):
+        ImageDataset(str(root), 'shard.tar')
+
+
+@pytest.mark.parametrize('split', ['val', 'val.tar'])
+def test_classes_are_numbered_by_the_given_names(root, split):
     """As of a checkpoint: with some of the folders only, and never by position."""
     names = ['mouse', *reversed(CLASSES)]
-    dataset = ImageDataset(str(root), 'val', metainfo=dict(classes=names), num_classes=4)
+    pack(root / 'val', root / 'val.tar', '')
+    dataset = ImageDataset(str(root), split, metainfo=dict(classes=names), num_classes=4)
     assert [dataset.get_data_info(i)['label'] for i in (0, 4, 8)] == [3, 2, 1]
     assert dataset.metainfo['classes'] == tuple(names)
     with pytest.raises(ValueError, match='beagle'):
-        ImageDataset(str(root), 'val', metainfo=dict(classes=CLASSES[:2]))
+        ImageDataset(str(root), split, metainfo=dict(classes=CLASSES[:2]))
 
 
 # -- images ----------------------------------------------------------------------------------------
@@ -205,6 +264,16 @@ def test_unreadable_images_are_replaced_in_training_and_black_in_an_evaluation(r
 # -- with worker processes -------------------------------------------------------------------------
 
 
+def test_workers_share_no_position_in_a_tar_file(root):
+    """Neither with each other nor with the process that read an image before it started them."""
+    pack(root / 'val', root / 'val.tar', '')
+    dataset = ImageDataset(str(root), 'val.tar', transform=dict(input_size=24))
+    expected = torch.stack([sample['inputs'] for sample in dataset])
+    pickle.dumps(dataset)  # which an open file cannot be
+    loader = DataLoader(dataset, 2, num_workers=2)
+    assert torch.equal(torch.cat([batch['inputs'] for batch in loader]), expected)
+
+
 def test_images_of_rare_classes_are_drawn_more_often(tmp_path):
     """Ten images of three classes: each of a class with one image is repeated ceil(sqrt(1 / (3 * 0.1))) = 2 times."""
     for name, number in dict(many=8, one=1, other=1).items():
@@ -219,3 +288,19 @@ def test_images_of_rare_classes_are_drawn_more_often(tmp_path):
         dataset, 4, sampler=SeededSampler(dataset, seed=3), num_workers=workers,
         collate_fn=FUNCTIONS.get('default_collate'))]) for workers in (0, 2))
     assert torch.equal(images, again)  # the wrapper is seeded as the data set would be
+
+
+@pytest.mark.parametrize('damage', [
+    lambda content, member: content[:member] + b'x' * 100 + content[member + 100:],  # of its header
+    lambda content, member: content[:member], lambda content, member: content * 2, None],
+    ids=['header', 'cut', 'twice', 'link'])
+def test_a_tar_file_of_which_images_would_be_missing_is_refused(root, damage):
+    if damage is None:
+        (root / 'train/Bengal/link.png').symlink_to('Bengal_0.png')
+    tar = pack(root / 'train', root / 'all.tar', '')
+    with tarfile.open(tar) as file:
+        member = file.getmembers()[5].offset
+    if damage is not None:
+        tar.write_bytes(damage(tar.read_bytes(), member))
+    with pytest.raises(ValueError, match='all.tar'):
+        ImageDataset(str(root), 'all.tar')

@@ -24,7 +24,7 @@ SAMPLE = 32  # images of one kind that are decoded
 def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
     """Check that the images and label maps of the data sets exist, and that their readers give what they hold.
 
-    Files behind ``backend_args`` are not looked for.
+    Files behind ``backend_args`` and inside tar files are not looked for.
 
     Raises:
         UserError: files are missing, or a check below refuses them; the message names the data loader.
@@ -43,7 +43,8 @@ def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
 def _check_data_set(dataset: Any, cfg: Config, stage: str) -> None:
     classifies = type(dataset).__name__ == 'ImageDataset'  # it has checked that its files exist
     infos = map(dataset.get_data_info, spread(range(len(dataset)), MAX_HEADERS) if classifies else range(len(dataset)))
-    images = {info['img_path']: info for info in infos if isinstance(info.get('img_path'), str)}
+    images = {info['img_path']: info for info in infos
+              if isinstance(info.get('img_path'), str) and 'offset' not in info}
     maps = {info['seg_map_path']: path for path, info in images.items() if isinstance(info.get('seg_map_path'), str)}
     for paths in () if classifies else (images, maps):
         missing = find_missing(paths)
