@@ -109,7 +109,8 @@ def read_header(path: str | Path) -> Header:
     with Image.open(path) as image:
         # A decoder's raw mode has the bits of a file, where the image's mode has those in memory.
         tile = image.tile[0].args if image.tile else ''
-        bits = re.search(r'^[^P].*;(\d+)', tile) if isinstance(tile, str) else None  # a palette's stay as they are
+        # A palette's stay as they are.
+        bits = re.search(r'^[^P].*;(\d+)', tile if isinstance(tile, str) else image.mode)
         stored = f'uint{bits[1]}' if bits else 'uint1' if image.mode == '1' else 'uint8'
         # Pillow decodes a whole PNG that has no EXIF, to look behind its pixels.
         plain = image.format == 'PNG' and not {'exif', 'Raw profile type exif'} & image.info.keys()
@@ -215,8 +216,6 @@ def explain_loss(header: Header, reader: Any = None, *paths: str | Path) -> tupl
     if header.layout == 'alpha' and header.format == 'TIFF' and decoder == 'cv2':
         return (f'of {pixels} OpenCV multiplies the colours by the fourth. LoadImageFromFile with '
                 f"imdecode_backend='pillow' reads the colours alone; {advice}"), ''
-    if header.format == 'GIF' and decoder == 'cv2':
-        return "OpenCV reads no GIF. Save another format, or give LoadImageFromFile imdecode_backend='pillow'", ''
     if header.bits > 8 and not wide and paths:
         import cv2  # its import takes a tenth of a second
         arrays = (cv2.imread(str(path), cv2.IMREAD_UNCHANGED) for path in paths)

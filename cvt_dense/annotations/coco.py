@@ -36,7 +36,7 @@ def _is_segmentation(value: Any) -> bool:
     """Return whether a value is empty, polygons or run lengths; uncompressed ones are a list."""
     if isinstance(value, list):
         return all(isinstance(polygon, list) and len(polygon) % 2 == 0 and finite(polygon) for polygon in value)
-    if not isinstance(value, dict):
+    if not value or not isinstance(value, dict):
         return not value
     counts = value.get('counts')
     return isinstance(counts, str) or isinstance(counts, list) and {*map(type, counts)} == {int} and min(counts) >= 0
@@ -52,8 +52,8 @@ FIELDS: dict[str, dict[str, Test]] = dict(
     images=dict(id=ID, file_name=NAME, width=SIDE, height=SIDE),
     categories=dict(id=ID, name=NAME),
     annotations=dict(
-        id=ID, image_id=ID, category_id=ID, bbox=BOX, area=(lambda value: finite([value]), 'a finite number'),
-        iscrowd=FLAG, ignore=FLAG, segmentation=(
+        id=ID, image_id=ID, category_id=ID, bbox=BOX, iscrowd=FLAG, ignore=FLAG, area=(
+            lambda value: finite([value]) and value >= 0, 'a finite number from 0'), segmentation=(
             _is_segmentation, 'a list of polygons, each an even number of finite coordinates, or run lengths')))
 OPTIONAL = ('area', 'ignore', 'iscrowd', 'segmentation')
 
@@ -103,6 +103,7 @@ class Annotations:
         self._keep_objects()
         self._cut_boxes()
         self._clean_segmentations()
+        self._check_segmentations()
         annotations = content['annotations']
         self.changed |= len(annotations) < self.total
         if any(isinstance(entry['id'], str) or entry['id'] < 1 for entry in annotations):
@@ -157,14 +158,11 @@ class Annotations:
         sizes = np.array([[image['width'], image['height']] for image in images], float).reshape(-1, 2)
         start, end = boxes[:, :2], boxes[:, :2] + boxes[:, 2:]
         before, after = (start < -1).any(1), (end > sizes + 1).any(1)
-        relative = ((boxes <= 1) & (boxes >= 0)).all(1)
-        for wrong, suspicion in ((relative, 'have numbers from 0 to 1 alone: they are relative'), (
-                after, 'end outside of their image, few begin there: they are corners, centres, or of another size')):
-            if wrong.sum() > max(3, MANY * len(boxes)) and before.sum() <= MANY * wrong.sum():
-                entry = objects[wrong.argmax()]
-                raise ValueError(f'{wrong.sum()} of {len(boxes)} boxes {suspicion}; e.g. annotation {entry["id"]!r} '
-                                 f'has the bbox {entry["bbox"]} in {sizes[wrong.argmax()].tolist()} pixels. Write bbox '
-                                 'as [x, y, width, height] in pixels, where x and y are the corner at the top left')
+        _refuse_many(objects, ((boxes <= 1) & (boxes >= 0)).all(1), 'a bbox of numbers from 0 to 1: it is relative')
+        far = (end > 1.05 * sizes + 1).any(1)
+        if before.sum() <= MANY * far.sum():
+            _refuse_many(objects, far, 'a bbox that ends outside of the image, and few begin there: they are corners, '
+                         'centres, or of another size')
         cut_start, cut_end = np.clip(start, 0, sizes), np.clip(end, 0, sizes)
         gone = (cut_end <= cut_start).any(1)
         for i in np.flatnonzero(gone | before | after).tolist():
@@ -176,7 +174,7 @@ class Annotations:
 
     def _clean_segmentations(self) -> None:
         for entry in self.content['annotations']:
-            mask, image = entry.get('segmentation'), self.images[entry['image_id']]
+            mask, image = entry.get('segmentation') or [], self.images[entry['image_id']]
             size = [image['height'], image['width']]
             if isinstance(mask, dict) and (mask.get('size') != size or _pixels(mask['counts']) != size[0] * size[1]):
                 raise ValueError(f'annotation {entry["id"]!r} has a segmentation of size {mask.get("size")!r} and of '
@@ -184,6 +182,17 @@ class Annotations:
             if isinstance(mask, list) and mask and min(map(len, mask)) < 6:
                 self.change(entry, segmentation=[polygon for polygon in mask if len(polygon) >= 6])
                 self.counts['have a mask with polygons of fewer than three points'].append(entry['id'])
+
+    def _check_segmentations(self) -> None:
+        objects = [entry for entry in self.content['annotations'] if entry.get('segmentation')]
+        objects = objects[::len(objects) // 10_000 + 1]  # a sample suffices
+        boxes = np.array([entry['bbox'] for entry in objects], float).reshape(-1, 4)
+        masks = np.array([_extent(entry['segmentation']) for entry in objects], float).reshape(-1, 4)
+        start, end = (np.maximum(boxes[:, :2], masks[:, :2]),
+                      np.minimum(boxes[:, :2] + boxes[:, 2:], masks[:, :2] + masks[:, 2:]))
+        shared = (end - start).clip(0).prod(1)
+        _refuse_many(objects, shared < masks[:, 2:].prod(1) / 2, 'a segmentation outside of its bbox: it is of (y, x), '
+                     'relative, of another size, or in rows')
 
     def use_classes(self, classes: Sequence[str], masks: bool = False) -> None:
         """Give the categories such numbers that MMDetection and pycocotools show each class in its place.
@@ -258,6 +267,25 @@ def _check_fields(kind: str, entries: Any, fields: dict[str, Test]) -> None:
     numbers = Counter(entry['id'] for entry in entries)
     if len(numbers) < len(entries):
         raise ValueError(f'several {kind} have the id {numbers.most_common(1)[0][0]!r}; all but one would be lost')
+
+
+def _refuse_many(objects: list[dict[str, Any]], wrong: np.ndarray, suspicion: str) -> None:
+    """Raise ``ValueError`` if too many objects are wrong for a mistake in a few of them."""
+    if wrong.sum() > max(3, MANY * len(wrong)):
+        entry = objects[wrong.argmax()]
+        raise ValueError(f'{wrong.sum()} of {len(wrong)} annotations have {suspicion}; e.g. annotation {entry["id"]!r} '
+                         f'with the bbox {entry["bbox"]}. Write bbox as [x, y, width, height] in pixels, where x and y '
+                         'are the corner at the top left, and polygons as [[x, y, x, y, ...]] in the same pixels')
+
+
+def _extent(mask: dict[str, Any] | list[list[float]]) -> list[float]:
+    """Return the x, y, width and height of the box around polygons or run lengths."""
+    if isinstance(mask, dict):
+        from pycocotools import mask as coco_mask  # comes with MMDetection
+        packed = coco_mask.frPyObjects(mask, *mask['size']) if isinstance(mask['counts'], list) else mask
+        return coco_mask.toBbox(packed).tolist()
+    xs, ys = ([value for polygon in mask for value in polygon[axis::2]] for axis in (0, 1))
+    return [min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys)]
 
 
 def _pixels(counts: str | list[int]) -> int:

@@ -8,11 +8,11 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from ..config.settings import dicts, metainfo, type_name, walk
+from ..config.settings import class_of, dicts, is_remote, metainfo, type_name, walk
 from ..errors import UserError
 from .coco import Annotations, read
 
-TYPES = ('CocoDataset', 'CocoMetric', 'FasterCocoMetric')
+METRICS = ('CocoMetric', 'FasterCocoMetric')
 
 
 def nodes_of(cfg: Config, stage: str) -> dict[str, dict[str, Any]]:
@@ -22,7 +22,15 @@ def nodes_of(cfg: Config, stage: str) -> dict[str, dict[str, Any]]:
     """
     return {path: node for setting in (f'{stage}_dataloader', f'{stage}_evaluator')
             for path, node in walk(cfg.get(setting), setting)
-            if type_name(node) in TYPES and node.get('ann_file') and not node.get('backend_args')}
+            if node.get('ann_file') and not is_remote(node)
+            and (type_name(node) in METRICS or _is_coco_data_set(node, cfg))}
+
+
+def _is_coco_data_set(node: dict[str, Any], cfg: Config) -> bool:
+    """Return whether a node's type is ``CocoDataset`` or a subclass that reads its file in the same way."""
+    kind = class_of(node, cfg) if 'type' in node else None
+    return any(base.__name__ == 'CocoDataset' and base.load_data_list is kind.load_data_list
+               for base in getattr(kind, '__mro__', ()))
 
 
 def read_annotations(cfg: Config, stage: str) -> dict[str, Annotations]:
@@ -42,11 +50,12 @@ def read_annotations(cfg: Config, stage: str) -> dict[str, Annotations]:
     for path, node in nodes_of(cfg, stage).items():
         root = node.get('data_root') or ''
         file = os.path.join(root, node['ann_file'])
-        if type_name(node) == 'CocoDataset':
-            masks = any(step.get('with_mask') for step in dicts(node.get('pipeline')))
+        if type_name(node) not in METRICS:
+            masks = any(step.get('with_mask') for step in dicts(node.get('pipeline'))) or any(
+                'segm' in (metric.get('metric') or ()) for metric in dicts(cfg.get(f'{stage}_evaluator')))
             settings[os.path.realpath(file)] = last = (
                 os.path.join(root, (node.get('data_prefix') or {}).get('img', '')),
-                tuple(metainfo(node, cfg, 'classes')), masks or 'segm' in str(cfg.get(f'{stage}_evaluator')))
+                tuple(metainfo(node, cfg, 'classes')), masks)
         if not settings:
             continue
         key = os.path.realpath(file), *settings.get(os.path.realpath(file), last)
@@ -78,14 +87,14 @@ def check_annotations(cfg: Config, stages: Sequence[str]) -> dict[str, Annotatio
             if path not in readings:
                 continue
             reading = readings[path]
-            others = {(entry['image_id'], reading.classes.get(entry['category_id']), *entry['bbox'])
-                      for entry in reading.content['annotations']}
-            if type_name(node) == 'CocoDataset':
-                number, reasons = _losses(reading, path, node, stage == 'train')
+            others = {(entry['image_id'], reading.classes.get(entry['category_id']), *entry['bbox']): entry['id']
+                      for entry in reversed(reading.content['annotations'])}
+            if type_name(node) not in METRICS:
+                number, reasons = _losses(reading, {*others.values()}, path, node, stage == 'train')
                 lines += [f'{path}: of {node["ann_file"]!r}, {reason}.' for reason in reasons]
                 if stage == 'test' and reading.renumbered:
                     lines.append(f'{path}: in results that are written, category ids are {reading.renumbered}.')
-                learnt, objects, images = learnt + number, objects | others, images | reading.images.keys()
+                learnt, objects, images = learnt + number, objects | others.keys(), images | reading.images.keys()
             elif not node.get('format_only') and {key for key in others if key[0] in images} != objects:
                 # An evaluator's file may have more images.
                 raise UserError(f'{path}.ann_file={node["ann_file"]!r} has other objects than {stage}_dataloader '
@@ -100,10 +109,13 @@ def check_annotations(cfg: Config, stages: Sequence[str]) -> dict[str, Annotatio
     return checked
 
 
-def _losses(reading: Annotations, path: str, node: dict[str, Any], training: bool) -> tuple[int, list[str]]:
+def _losses(reading: Annotations, unique: set[Any], path: str, node: dict[str, Any], training: bool
+            ) -> tuple[int, list[str]]:
     """Return how many objects of a data set are learnt or scored, and what is not, a text for each reason."""
     counts, images = dict(reading.counts), reading.images.values()
     objects = [entry for entry in reading.content['annotations'] if entry['category_id'] in reading.classes]
+    counts['repeat the bbox and the class of another'] = [
+        entry['id'] for entry in objects if entry['id'] not in unique]
     counted, filled = set().union(*counts.values()), {entry['image_id'] for entry in objects}
     counts['are crowds or ignored (iscrowd or ignore is 1)'] = [
         entry['id'] for entry in objects if entry['iscrowd'] and entry['id'] not in counted]

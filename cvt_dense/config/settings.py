@@ -163,6 +163,11 @@ def set_file_backend(cfg: Config, backend_args: dict[str, Any]) -> None:
             node['backend_args'] = backend_args
 
 
+def is_remote(node: dict[str, Any]) -> bool:
+    """Return whether a data set or transform reads through another file backend than that of local files."""
+    return bool(node.get('backend_args')) and node['backend_args'].get('backend') != 'local'
+
+
 def test_metainfo(cfg: Config) -> dict[str, Any]:
     """Return classes and palette of the config's test data set, as far as it gives them."""
     entries = {key: metainfo(dataset, cfg, key) for dataset in datasets_of(cfg, 'test')[:1]

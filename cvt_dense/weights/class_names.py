@@ -37,7 +37,7 @@ def add_class_names(content: Any, about: Mapping[str, str], path: Path) -> Any:
     if not isinstance(content, Mapping):
         return content
     meta = content.get('meta') if isinstance(content.get('meta'), dict) else {}
-    old = {key.lower(): meta[key] for key in ('CLASSES', 'PALETTE') if meta.get(key)}  # of MMDetection 2
+    old = {key: meta[key] for key in ('CLASSES', 'PALETTE') if meta.get(key)}  # of MMDetection 2
     names = meta.get('dataset_meta') or old or json.loads(about.get('dataset_meta', '{}'))
     if not names and 'classes' in about:
         names = dict(classes=json.loads(about['classes']))
@@ -48,7 +48,8 @@ def add_class_names(content: Any, about: Mapping[str, str], path: Path) -> Any:
         return content
     if 'state_dict' not in content and not meta:
         content = dict(state_dict=content)
-    return dict(content, meta=dict(meta, dataset_meta=names))
+    # MMDetection 3.0rc has upper case too.
+    return dict(content, meta=dict(meta, dataset_meta={key.lower(): value for key, value in names.items()}))
 
 
 def _of_config(config: Any) -> dict[str, list[str]]:
@@ -74,7 +75,7 @@ def check_order(source: str, names: Sequence[str], wanted: Sequence[str], settin
     Raises:
         UserError: a class has another number, or not one of two lists of unequal length is in both.
     """
-    places = [{name: number for number, name in reversed(list(enumerate(map(str, classes))))}
+    places = [{name: number for number, name in reversed(list(enumerate(map(_spelling, classes))))}
               for classes in (names, wanted)]
     both = places[0].keys() & places[1].keys()
     lists = f'{source!r} has the classes {_list(names)}; {setting} has {_list(wanted)}'
@@ -83,6 +84,10 @@ def check_order(source: str, names: Sequence[str], wanted: Sequence[str], settin
         raise UserError(f'{lists}. A class must have the same number in both: give {setting} the order of the other.')
     if names and wanted and any(map(str.__ne__, map(str, names), map(str, wanted))):
         print_log(f'{lists}. Classes are compared by number.', logger='current', level=30)
+
+
+def _spelling(name: Any) -> str:
+    return str(name).casefold().replace('_', ' ')
 
 
 def _list(names: Sequence[str]) -> str:

@@ -1,4 +1,5 @@
 """The one reading of a file in COCO's format: what is an error, what is left out and counted, and the classes."""
+import copy
 import itertools
 import json
 from pathlib import Path
@@ -37,7 +38,7 @@ SQUARE = [[20, 12, 29, 12, 29, 19, 20, 19]]
 ERRORS = [('annotations', key, value) for key, values in dict(
     id=[None, 1.5, 2, 'a b', [1]], image_id=[None, '1', {}], category_id=[None, '1', True and 1.5],
     bbox=[None, [NAN] * 4, [1, 2, None, 4], ['1', '2', '3', '4'], [1, 2, 3], [1, 2, 3, 4, 90], [1, 2, 3, 10**400], '1'],
-    area=[None, '63', NAN, float('inf')], iscrowd=[None, '0', 2, 'false'], ignore=[None, '1', -1],
+    area=[None, '63', NAN, float('inf'), -63], iscrowd=[None, '0', 2, 'false'], ignore=[None, '1', -1],
     segmentation=[SQUARE[0], str(SQUARE), [[1, 2, None, 4, 5, 6]], [[1, 2, NAN, 4, 5, 6]], [[1, 2, '3', 4, 5, 6]],
                   [SQUARE[0] + [3]], [[[1, 2], [3, 4], [5, 6]]], [SQUARE[0], 3], dict(size=[HEIGHT, WIDTH]),
                   dict(size=[HEIGHT, WIDTH], counts=[5.5]), dict(size=[HEIGHT, WIDTH], counts=[-1, 1201])],
@@ -79,10 +80,40 @@ def test_boxes_of_another_kind(change):
     """Corners, centres, relative boxes, and the pixels of a larger image."""
     content = make_content()
     for one in content['annotations']:
+        one.pop('segmentation')
         one['bbox'][0] += 6
         one['bbox'] = change(*one['bbox'])
     with pytest.raises(ValueError, match='bbox'):
         coco.Annotations(content)
+
+
+def transposed(mask: list[list[float]]) -> dict[str, Any]:
+    pixels = np.zeros((WIDTH, HEIGHT), np.uint8, order='F')
+    x, y = np.min(np.reshape(mask, (-1, 2)), 0)
+    pixels[x:x + 9, y:y + 7] = 1
+    return dict(coco_mask.encode(pixels), size=[HEIGHT, WIDTH], counts=coco_mask.encode(pixels)['counts'].decode())
+
+
+@pytest.mark.parametrize('change', [
+    lambda mask: [np.reshape(mask, (-1, 2))[:, ::-1].ravel().tolist()], lambda mask: (np.array(mask) / WIDTH).tolist(),
+    lambda mask: (np.array(mask) / 2).tolist(), transposed])
+def test_masks_outside_of_their_boxes(change):
+    """Polygons of (y, x), relative ones, the pixels of a smaller image, and run lengths along rows."""
+    content = make_content()
+    for number, one in enumerate(content['annotations']):
+        one['segmentation'] = change(one['segmentation'])
+        if number == 2:
+            coco.Annotations(copy.deepcopy(content))  # a few are the annotators' mistakes
+    with pytest.raises(ValueError, match='segmentation'):
+        coco.Annotations(content)
+
+
+def test_many_boxes_may_end_a_little_outside():
+    content = make_content()
+    for one in content['annotations']:
+        one['bbox'][0] = WIDTH - 7
+        one.pop('segmentation')
+    assert [one['bbox'][2] for one in coco.Annotations(content).content['annotations']] == [7] * 12
 
 
 KEPT = [
@@ -106,7 +137,7 @@ def test_what_nobody_can_use_is_counted(values, expected):
 
 
 @pytest.mark.parametrize('values', [
-    {}, dict(bbox=[-0.9, 2, 9, 5]), dict(bbox=[20, 12, 20.9, 9]), dict(segmentation=None), dict(segmentation=[]),
+    {}, dict(bbox=[-0.9, 2, 9, 5]), dict(bbox=[20, 12, 20.9, 9]), dict(segmentation=None), dict(segmentation={}),
     dict(segmentation=run_lengths()), dict(segmentation=run_lengths(compressed=False)), dict(image_id=1.),
     dict(id=7e5), dict(iscrowd=True), dict(attributes=dict(rotation=0.)), dict(attributes=['a']), dict(score=NAN)])
 def test_what_is_right_stays_as_it_is(values):

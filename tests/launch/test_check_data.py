@@ -16,7 +16,7 @@ from PIL import Image
 from templates_edited import recipe
 
 import cvt_dense  # noqa: F401
-from cvt_dense.annotations.data_sets import use_annotations
+from cvt_dense.annotations.data_sets import read_annotations, use_annotations
 from cvt_dense.config.settings import redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
@@ -25,6 +25,7 @@ from cvt_dense.recipes.shapes import CLASSES
 
 TRAIN, VAL = (f'detection/annotations/instances_{split}.json' for split in ('train', 'val'))
 MAPS = 'segmentation/annotations/training'
+HEADS = 'decode_head', 'auxiliary_head'
 
 
 @pytest.fixture
@@ -75,12 +76,12 @@ def edited(file: str, place: str, **changes: Any):
     return functools.partial(edit, change, file=file)
 
 
-def without_masks(mask: list | None):
+def without_masks(mask: list | None, file: str = TRAIN):
     def change(content: dict[str, Any]) -> None:
         for annotation in content['annotations']:
             annotation.update(segmentation=mask) if mask is not None else annotation.pop('segmentation')
 
-    return functools.partial(edit, change)
+    return functools.partial(edit, change, file=file)
 
 
 CLASSES_OF_TRAINING = 'train_dataloader__dataset__metainfo__classes'
@@ -134,12 +135,14 @@ def test_good_data_pass(data, capsys):
     def remove(content):
         image = content['images'][0]['id']
         content['annotations'] = [one for one in content['annotations'] if one['image_id'] != image]
+        content['annotations'].append(dict(content['annotations'][-1], id=777777))  # a second time
 
     (data / 'segmentation/images/training/x.JPG').touch()
     assert {stage: len(dataset) for stage, dataset in build('segmentation', data).items()} == dict(train=8, val=4)
     edit(remove, data), edit(remove, data, VAL), edited(VAL, 'annotations', image_id=99)(data)
     assert {stage: len(dataset) for stage, dataset in build('detection', data).items()} == dict(train=7, val=4)
-    assert re.search(r'(?s)x\.JPG.*1 of 8 .*filter_empty_gt.*val_dataloader.* 1 of .*image_id', capsys.readouterr().out)
+    said = r'(?s)x\.JPG.*777777.*1 of 8 .*filter_empty_gt.*val_dataloader.* 1 of .*image_id'
+    assert re.search(said, capsys.readouterr().out)
     assert len(build('detection', data, 'val', val_dataloader__dataset__metainfo__classes=CLASSES[:7],
                      model__roi_head__bbox_head__num_classes=7, model__roi_head__mask_head__num_classes=7)['val']) == 4
 
@@ -148,10 +151,12 @@ def test_zero_label_reduced(data):
     """0 is ignored and 1 becomes class 0, so of 9 stored values 8 are classes."""
     options = {f'{stage}_dataloader__dataset__{key}': value for stage in ('train', 'val') for key, value in (
         ('reduce_zero_label', True), ('metainfo', dict(classes=CLASSES, palette=[(0, 0, 0)] * 8)))}
-    options |= dict(model__decode_head__num_classes=8, model__auxiliary_head__num_classes=8)
+    options |= {f'model__{head}__num_classes': 8 for head in HEADS}
     build('segmentation', data, **options)
+    with pytest.raises(UserError, match=r'\[255\]'):  # what is ignored must be so for the head too
+        build('segmentation', data, **options, **{f'model__{head}__ignore_index': 0 for head in HEADS})
     fill(data, 9)
-    with pytest.raises(UserError, match=r'\[9\]'):
+    with pytest.raises(UserError, match=r'\[8\]'):
         build('segmentation', data, **options)
 
 
@@ -162,6 +167,18 @@ def test_file_of_test_images(data, tmp_path):
         build('detection', data, 'test')
     written = dict(test_evaluator__format_only=True, test_evaluator__outfile_prefix=str(tmp_path / 'results'))
     assert len(build('detection', data, 'test', **written)['test']) == 4
+
+
+@pytest.mark.parametrize('changes', [{}, dict(type='DeepFashionDataset'), dict(backend_args=dict(backend='local'))])
+def test_files_of_boxes(data, changes):
+    """Also of subclasses and the local backend; 'segmentation' in a path asks for no masks."""
+    without_masks(None, VAL)(data)
+    file = str(shutil.move(data / VAL, data / 'segmentation'))
+    node = dict(type='CocoDataset', ann_file=file, metainfo=dict(classes=CLASSES)) | changes
+    cfg = Config(dict(default_scope='mmdet', val_dataloader=dict(dataset=node),
+                      val_evaluator=dict(type='CocoMetric', ann_file=file, metric='bbox')))
+    assert {entry['iscrowd'] for reading in read_annotations(cfg, 'val').values()
+            for entry in reading.content['annotations']} == {0}
 
 
 def test_evaluators_file_may_have_more_images(data):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import rasterio
@@ -94,6 +95,7 @@ REFUSED = dict(
     alpha=(dict(image=geotiff), {}, 'imdecode_backend'),
     bands=(dict(image=tiff(lambda a: np.dstack([a, a]), planarconfig='contig', **GREY)), {}, 'tif'),
     pages=(dict(image=tiff(lambda a: np.stack([a[..., 0]] * 2), **GREY)), {}, 'tif'),
+    jpeg_2000=(dict(image=lambda a, p: cv2.imwrite(f'{p}.jp2', a[..., 0].astype(np.uint16) << 4)), {}, 'uint16'),
     gif=(dict(image=lambda a, p: Image.fromarray(a).save(f'{p}.gif')), {}, 'gif'),
     channels_first=(dict(image=tiff(lambda a: np.dstack([a, a[..., :1]]).transpose(2, 0, 1).copy(), **GREY)), FOUR,
                     'channels'),
@@ -107,6 +109,7 @@ REFUSED = dict(
     quarter_turn=(dict(image=turned(6)), {}, 'labels.*EXIF'),
     damaged_label=(dict(label=lambda a, p: Path(f'{p}.png').write_bytes(b'x')), {}, 'labels'),
     single_class=(dict(), dict(classes=('road', )), 'out_channels'),
+    one_head_ignores=(dict(label=png(lambda a: a * 250)), dict(options={'model.decode_head.ignore_index': 250}), '250'),
     thin=(dict(size=(12, 400)), {}, 'im.*jpg'))
 
 
@@ -122,7 +125,8 @@ READ = dict(
     alpha_by_pillow=(geotiff, {'train_dataloader.dataset.pipeline.0.imdecode_backend': 'pillow',
                                'val_dataloader.dataset.pipeline.0.imdecode_backend': 'pillow'}, '4 channels of uint8'),
     sixteen_bits=(tiff(lambda a: a[..., 0].astype(np.uint16) * 257), {}, 'uint16.*8 bits'),
-    half_turn=(turned(3), {}, '3 of 3 .*EXIF'))
+    half_turn=(turned(3), {}, '3 of 3 .*EXIF'),
+    ignored_class=(jpeg, {'model.decode_head.ignore_index': 0, 'model.auxiliary_head.ignore_index': 0}, '0, 255'))
 
 
 @pytest.mark.parametrize('name', READ)

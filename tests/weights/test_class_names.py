@@ -34,6 +34,7 @@ def with_config(save, **config):
 LABELS = {str(number): NAMES[number] for number in sorted(range(len(NAMES)), key=str)}
 FORMS = {
     'MMEngine': torch_file(dataset_meta=dict(classes=tuple(NAMES))),
+    'MMDetection 3.0rc': torch_file(dataset_meta=dict(CLASSES=tuple(NAMES))),
     'MMDetection 2': torch_file(CLASSES=tuple(NAMES), PALETTE=None),
     'published': safetensors_file('cvt_dense', dataset_meta=dict(classes=NAMES)),
     'packaged': safetensors_file('cvt_dense', classes=NAMES),
@@ -65,7 +66,7 @@ def test_names_that_are_no_list_are_left_out(weights, tmp_path):
 
 @pytest.mark.parametrize('names, wanted, outcome', [
     ('abc', 'abc', 'equal'), ('abc', '', 'equal'), ('', 'abc', 'equal'), ('abc', 'ab', 'equal'), ('ab', 'abc', 'equal'),
-    ('abc', 'abd', 'renamed'), ('abc', 'xyz', 'renamed'),
+    ('abc', 'abd', 'renamed'), ('abc', 'xyz', 'renamed'), ('abc', 'ABc', 'renamed'), ('abc', 'BAc', 'refused'),
     ('abc', 'bac', 'refused'), ('abc', 'bc', 'refused'), ('bc', 'abc', 'refused'), ('abc', 'xay', 'refused'),
     ('abc', 'xy', 'refused'), (range(3), '012', 'equal')])
 def test_a_class_has_one_number(names, wanted, outcome):

@@ -10,7 +10,7 @@ from mmengine.config import Config
 
 from ...annotations.coco import Annotations
 from ...annotations.data_sets import check_annotations
-from ...config.settings import datasets_of, dicts, metainfo, walk
+from ...config.settings import datasets_of, dicts, is_remote, metainfo, walk
 from ...console import prints_to_log
 from ...errors import UserError
 
@@ -44,7 +44,7 @@ def check_paths(cfg: Config, stages: Sequence[str]) -> None:
             paths = [os.path.join(root, path) for path in ('', *prefixes, dataset.get('ann_file'))
                      if isinstance(path, str) and os.path.join(root, path)]
             missing = [path for path in paths if not os.path.exists(path)]
-            if missing and not any(node.get('backend_args') for node in dicts(dataset)):
+            if missing and not any(map(is_remote, dicts(dataset))):
                 raise UserError(f'{stage}_dataloader: {missing[0]!r} does not exist. Correct data_root, data_prefix or '
                                 'ann_file, or give --data-root DIR.')
 

@@ -10,7 +10,7 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 from PIL import Image
 
-from ...config.settings import dicts, type_name
+from ...config.settings import dicts, is_remote, type_name
 from ...engine.samplers import leaves
 from ...errors import UserError
 from ...images import Header, explain_loss, find_missing, images_below, open_image, read_header, turns
@@ -24,15 +24,14 @@ SAMPLE = 32  # images of one kind that are decoded
 def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
     """Check that the images and label maps of the data sets exist, and that their readers give what they hold.
 
-    Files behind ``backend_args`` and inside tar files are not looked for.
+    Files of other backends than the local one and inside tar files are not looked for.
 
     Raises:
         UserError: files are missing, or a check below refuses them; the message names the data loader.
     """
     for stage, dataset in ((stage, leaf) for stage, whole in datasets.items() for leaf in leaves(whole)):
         loader = f'{stage}_dataloader'
-        if not hasattr(dataset, 'get_data_info') or any(
-                node.get('backend_args') for node in dicts(cfg[loader].dataset)):
+        if not hasattr(dataset, 'get_data_info') or any(map(is_remote, dicts(cfg[loader].dataset))):
             continue
         try:
             _check_data_set(dataset, cfg, stage)
@@ -45,14 +44,13 @@ def _check_data_set(dataset: Any, cfg: Config, stage: str) -> None:
     infos = map(dataset.get_data_info, spread(range(len(dataset)), MAX_HEADERS) if classifies else range(len(dataset)))
     images = {info['img_path']: info for info in infos
               if isinstance(info.get('img_path'), str) and 'offset' not in info}
-    maps = {info['seg_map_path']: path for path, info in images.items() if isinstance(info.get('seg_map_path'), str)}
+    maps = {info['seg_map_path']: info for info in images.values() if isinstance(info.get('seg_map_path'), str)}
     for paths in () if classifies else (images, maps):
         missing = find_missing(paths)
         if missing:
             raise UserError(f'{len(missing)} of {len(paths)} files do not exist, e.g. {missing[0]!r}. Correct '
                             'data_prefix or seg_map_suffix, or complete the data.')
-    steps = getattr(getattr(dataset, 'pipeline', None), 'transforms', ())
-    reader = next((step for step in steps if type(step).__name__.startswith('LoadImage')), None)
+    reader = find_step(dataset, 'LoadImage')
     if not images or reader is None and not classifies:
         return
     sample = {path: images[path] for path in spread(list(images), MAX_HEADERS)}
@@ -63,8 +61,17 @@ def _check_data_set(dataset: Any, cfg: Config, stage: str) -> None:
         others = {path for path in images_below(dataset.data_prefix['img_path'])
                   if not path.endswith(dataset.img_suffix)} - maps.keys()
         _log(others, f'images are left out, since their names do not end with img_suffix={dataset.img_suffix!r}')
-    if maps and 'decode_head' in cfg.model:
-        check_label_maps(maps, headers, reader, dataset, cfg.model.decode_head, 2 if stage == 'train' else 1)
+    if maps and 'decode_head' in cfg.model and find_step(dataset, 'LoadAnnotations'):
+        parts = cfg.model.decode_head, cfg.model.get('auxiliary_head'), cfg.get(f'{stage}_evaluator')
+        check_label_maps(maps, headers, dataset, 2 if stage == 'train' else 1, {
+            node.get('ignore_index', 255) for node in dicts(parts)
+            if 'num_classes' in node or type_name(node) == 'IoUMetric'})
+
+
+def find_step(dataset: Any, name: str) -> Any:
+    """Return the first transform of a data set's pipeline whose class begins with ``name``, or None."""
+    steps = getattr(getattr(dataset, 'pipeline', None), 'transforms', ())
+    return next((step for step in steps if type(step).__name__.startswith(name)), None)
 
 
 def _log(paths: Sequence[str], text: str) -> None:
@@ -177,61 +184,61 @@ def check_array(path: str, array: np.ndarray, size: tuple[int, int] | None, mean
                         'the mean of the channel.')
 
 
-def check_label_maps(pairs: dict[str, str], images: dict[str, Header], reader: Any, dataset: Any,
-                     head: dict[str, Any] | list[dict[str, Any]], least: int) -> None:
-    """Check the headers of label maps, and the values of :data:`MAX_LABEL_MAPS` of them.
+def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header], dataset: Any, least: int,
+                     ignored: set[int]) -> None:
+    """Check the headers of label maps, and the values that MMSegmentation reads of :data:`MAX_LABEL_MAPS` of them.
 
     Args:
-        pairs: the image of each label map.
+        infos: the data set's entry for each label map.
         images: headers of images.
-        reader: the transform that loads images.
         dataset: an mmseg data set.
-        head: config of the segmentor's ``decode_head``, whose ``ignore_index`` is allowed beside the classes.
         least: number of classes that they must hold.
+        ignored: what the heads and metrics have as ``ignore_index``, which are allowed if they are the same.
 
     Raises:
         UserError: a map cannot be read, has another size than its image or several channels, or holds other values; or
             all hold fewer classes than ``least``.
     """
-    shift = int(bool(dataset.metainfo.get('reduce_zero_label')))
-    # A label_map leads from the data set's own classes to fewer.
-    number = len(dataset.metainfo.get('label_map') or dataset.metainfo['classes'])
-    head = head[-1] if isinstance(head, list) else head
-    ignored = {head.get('ignore_index', 255)} | ({0} if shift else set())  # 255: MMSegmentation's default
-    classes = set(range(shift, number + shift)) - ignored
-    decoded, turned = set(spread(list(pairs), MAX_LABEL_MAPS)), []
+    number, common = len(dataset.metainfo['classes']), ignored if len(ignored) == 1 else set()
+    classes = {*range(number)} - common
+    reader, loader = (find_step(dataset, name) for name in ('LoadImage', 'LoadAnnotations'))
+    decoded, turned = set(spread(list(infos), MAX_LABEL_MAPS)), []
 
     def read(path: str) -> set[int]:
         """Return the values of a label map, as MMSegmentation reads them."""
         try:
             header = read_header(path)
-            pixels = np.asarray(Image.open(path)) if path in decoded else np.zeros(0, np.uint8)
+            pixels = loader(dict(infos[path]))['gt_seg_map'] if path in decoded else np.zeros(0, np.uint8)
+            stored = np.asarray(Image.open(path)) if header.bits > 8 and pixels.dtype == np.uint8 else pixels
         except Exception as error:  # a truncated file, for example
             raise UserError(f'the label map {path!r} cannot be read ({error}). Write it again, or remove its image.'
                             ) from error
         if header.channels > 1 or 'int' not in header.dtype or header.dtype in ('uint2', 'uint4'):
             raise UserError(f'the label map {path!r} holds {header.channels} channels of {header.dtype}; save class '
                             'numbers as an 8-bit grey or palette PNG with one channel. Fewer bits would be stretched.')
-        image = images.get(pairs[path])
+        image = images.get(infos[path]['img_path'])
         size = seen_size(image, reader)
         if size and header.size != size:
             raise UserError(f'the label map {path!r} has {header.size[0]}x{header.size[1]} pixels, and its image '
                             f'{size[0]}x{size[1]} upright (EXIF applied). Give both one size.')
         if size and turns(reader) and image.orientation != header.orientation:
-            turned.append(pairs[path])
-        small = pixels.dtype == np.uint8  # of which counting takes a third of the time of sorting
-        values = set((np.flatnonzero(np.bincount(pixels.ravel())) if small else np.unique(pixels)).tolist())
-        wrong = sorted(value for value in values if value not in classes | ignored or not 0 <= value < 256)
+            turned.append(infos[path]['img_path'])
+        values = {*np.unique(pixels).tolist()}
+        wrong = {*np.unique(stored).tolist()} - {*range(256)} - values or values - classes - common
         if wrong:
-            raise UserError(f'the label map {path!r} holds the values {wrong[:10]}; allowed are {shift} to '
-                            f'{number + shift - 1} ({number} classes) and {sorted(ignored)} (ignored), below 256, '
-                            'since MMSegmentation reads 8 bits. Correct the map, the classes, or ignore_index.')
+            reduced = ' (after reduce_zero_label)' * bool(dataset.metainfo.get('reduce_zero_label'))
+            raise UserError(f'the label map {path!r} holds the values {sorted(wrong)[:10]}{reduced}; allowed are 0 to '
+                            f'{number - 1} ({number} classes) and the ignore_index of all heads and metrics, '
+                            f'{sorted(ignored)}, below 256, since MMSegmentation reads 8 bits. Correct the map, the '
+                            'classes, or ignore_index.')
         return values
 
     with ThreadPoolExecutor() as pool:
-        values = classes & set().union(*pool.map(read, pairs))
-    _log(turned, f'of {len(pairs)} images are turned by EXIF, and not their label maps, which have to show the image '
+        values = set().union(*pool.map(read, infos))
+    _log(turned, f'of {len(infos)} images are turned by EXIF, and not their label maps, which have to show the image '
          "upright (if they show it as it is stored, set color_type='color_ignore_orientation' of LoadImageFromFile)")
-    if len(values) < min(len(classes), least):
-        raise UserError(f'{len(pairs)} label maps hold {sorted(values)} and the ignored {sorted(ignored)} alone: there '
+    _log(sorted(infos) if values & ignored - common else (), 'label maps hold a class that not all of the heads and '
+         f'metrics ignore (ignore_index is {sorted(ignored)})')
+    if len(values & classes) < min(len(classes), least):
+        raise UserError(f'{len(infos)} label maps hold {sorted(values)} alone, and {sorted(ignored)} is ignored: there '
                         'is nothing to learn or to score. In masks of 0 and 255, write 1 for 255.')
