@@ -39,7 +39,7 @@ def test_builds_and_channels_match(name):
     maps = model.eval().extract_feat(torch.zeros(1, channels, 128, 128, device='meta'))
     if 'roi_head' in cfg.model:
         assert cfg.model.roi_head.bbox_roi_extractor.out_channels == maps[0].shape[1]
-    if cfg.model.type != 'DINO' and 'mask2former' not in name:  # whose heads take more than maps; test_dense.py runs them
+    if cfg.model.type != 'DINO' and 'mask2former' not in name:  # heads that take more; see test_dense.py
         heads = [getattr(model, key) for key in ('decode_head', 'auxiliary_head', 'rpn_head', 'bbox_head')
                  if key in cfg.model]
         assert heads and all(head(maps) is not None for head in heads)
