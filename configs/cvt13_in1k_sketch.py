@@ -3,4 +3,4 @@
 #   python tools/test.py configs/cvt13_in1k_sketch.py CHECKPOINT --data-root DIR
 _base_ = 'cvt13_in1k.py'
 
-test_dataloader = dict(dataset=dict(data_root='data/sketch', split='', metainfo=dict(classes='imagenet-1k')))
+test_dataloader = dict(dataset=dict(data_root='data/sketch', split=''))

@@ -18,15 +18,6 @@ def test_new_file_and_replaced_file(tmp_path):
     assert path.read_bytes() == b'second' and list(path.parent.iterdir()) == [path]
 
 
-def test_an_error_leaves_the_old_file(tmp_path):
-    path = tmp_path / 'notes.txt'
-    write_atomically(path, 'old')
-    with pytest.raises(KeyError), atomic_path(path) as partial:
-        partial.write_text('half of the n')
-        raise KeyError
-    assert path.read_text() == 'old' and list(tmp_path.iterdir()) == [path]
-
-
 @contextmanager
 def files_of_at_most_a_kilobyte():
     """Let the system refuse writes beyond 1 KiB, as on a full disk; not for long, because pytest writes files too."""

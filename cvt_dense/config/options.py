@@ -74,7 +74,6 @@ def _check_option(cfg: dict[str, Any], option: str) -> None:
         near = difflib.get_close_matches(top, read, 1, 0.7) or [
             path for path, _ in settings if path.split('.')[-1] == top][:5]
         meant = ' or '.join('.'.join([name, *rest]) for name in near)
-        raise UserError(f'--cfg-options {option}: ' + (
-            f'{top!r} is a variable of the config file. The settings made of it were computed before your option: edit '
-            'that line in a copy of the file.' if top in cfg else f'nothing reads {top!r}.')
-                        + (f' Did you mean {meant}?' if near else ''))
+        text = f'nothing reads {top!r}' if top not in cfg else (
+            f'{top!r} is a variable, from which the config file has computed settings already: edit the file')
+        raise UserError(f'--cfg-options {option}: {text}.{f" Did you mean {meant}?" * bool(near)}')

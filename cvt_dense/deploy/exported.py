@@ -79,15 +79,13 @@ def _check_metadata(exported: Exported, network: BaseModel, model: dict[str, Any
     numbers = {node['num_classes'] for node in dicts(model) if isinstance(node.get('num_classes'), int)}
     names = meta['classes'] or ()
     if (meta['part'], meta['task']) != ('model', task_of(network)) or names and numbers and len(names) not in numbers:
-        raise UserError(f"{file} is a {meta['part']} for {meta['task']} with {len(names)} classes, and the config has "
-                        f'a {type(network).__name__} with {" or ".join(map(str, sorted(numbers)))}: use the config '
-                        f"that the file was exported with ({meta['config']}).")
+        raise UserError(f"{file} is a {meta['part']} for {meta['task']} with {len(names)} classes; the config has a "
+                        f"{type(network).__name__} with {sorted(numbers)}: use the file's config ({meta['config']}).")
     buffers = {name: value.flatten().tolist() for name, value in network.data_preprocessor.named_buffers()}
     for key, value in (describe(Config(dict(model=model))) | buffers).items():
         if not np.allclose(value, meta.get(key, value), atol=1e-3):
-            raise UserError(f'{file} was exported for images with {key} {meta[key]}, the config has '
-                            f'model.data_preprocessor.{key}={value}: use the config that the file was exported with '
-                            f"({meta['config']}).")
+            raise UserError(f"{file} has {key} {meta[key]}, and the config model.data_preprocessor.{key}={value}: use "
+                            f"the file's config ({meta['config']}).")
 
 
 class ExportedNetwork(nn.Module):

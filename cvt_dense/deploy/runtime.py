@@ -74,9 +74,8 @@ class Exported:
         size = list(image.shape[1:3] if self.metadata['layout'] == 'NHWC' else image.shape[2:4])
         expected = self.metadata['input_size']
         if not self.metadata['dynamic'] and size != expected:
-            raise UserError(f'{self.file} was made for images of {expected[0]}x{expected[1]} pixels (height x width) '
-                            f'and got {size[0]}x{size[1]}: resize or pad to that size in the test pipeline, or '
-                            'export with another --size or --dynamic.')
+            raise UserError(f'{self.file} was made for images of {expected[0]}x{expected[1]} pixels (height x width), '
+                            f'not {size[0]}x{size[1]}: resize in the test pipeline, or export with --dynamic.')
         if 'boxes' in self.metadata['outputs'] and len(image) != 1:
             raise UserError(f'{self.file} detects objects in one image at a time and got {len(image)}.')
         with torch.no_grad():

@@ -79,8 +79,7 @@ class Distillation:
         """
         if self._teacher.num_classes != num_classes:
             raise UserError(f'the teacher ({self._teacher.source}) has {self._teacher.num_classes} classes, the '
-                            f'classifier {num_classes}: take a teacher that was trained on the same classes, or set '
-                            'model.num_classes.')
+                            f'classifier has model.num_classes={num_classes}: take one of the same classes.')
         return self._teacher
 
     def losses(self, outputs: tuple[Tensor, Tensor], labels: Tensor, inputs: Tensor,

@@ -29,8 +29,8 @@ class ImageDataset(BaseDataset):
         data_root: folder of the data set.
         split: folder or tar file of the images below ``data_root``, e.g. 'train'; '' for ``data_root`` itself.
         ann_file: list file, relative to ``data_root``; '' for the other layouts.
-        metainfo: ``dict(classes=...)`` are the classes by number, of which the folders may be only some: names, a
-            file with one name per line, or a list of timm's such as 'imagenet-1k'. None: the folders that there are.
+        metainfo: ``dict(classes=...)`` are the classes by number, of which the folders may be only some: names, or a
+            file with one name per line. None: the folders that there are.
         transform: arguments of ``timm.data.create_transform``, e.g. ``dict(input_size=224, is_training=True,
             auto_augment='rand-m9-mstd0.5-inc1')``. Normalisation and erasing are left to the preprocessor: samples
             are uint8. In training a crop of more than twice the output's size is taken from a JPEG decoded at a
@@ -47,7 +47,7 @@ class ImageDataset(BaseDataset):
     Raises:
         FileNotFoundError: folder, list file or images are missing.
         ValueError: a label is not below ``num_classes``.
-        UserError: ``classes`` is neither a file nor a list of timm's.
+        UserError: the file of ``classes`` does not exist.
 
     Samples:
         dict with ``inputs`` uint8 (3, H, W), ``labels`` int, ``paths`` str and ``unreadable`` str: a line
@@ -83,9 +83,8 @@ class ImageDataset(BaseDataset):
             self.classes = tuple(classes)
         largest = max(images, key=lambda image: image['label'])
         if self.num_classes is not None and largest['label'] >= self.num_classes:
-            raise ValueError(f'{largest["img_path"]!r} has the label {largest["label"]}, but num_classes='
-                             f'{self.num_classes} allows 0 to {self.num_classes - 1}. Correct the data root or '
-                             f'{self.ann_file or root!r}, or set model.num_classes.')
+            raise ValueError(f'{largest["img_path"]!r} has the label {largest["label"]}, not below num_classes='
+                             f'{self.num_classes}. Correct {self.ann_file or root!r}, or set model.num_classes.')
         return images
 
     def get_cat_ids(self, idx: int) -> list[int]:
@@ -98,7 +97,9 @@ class ImageDataset(BaseDataset):
         for _ in range(attempts):
             info = self.get_data_info(idx)
             try:
-                image, label = self._load(info), info['label']
+                image, label = open_image(open_file(info, self.backend_args)), info['label']
+                image = image if self.crop is None else self.crop(image)
+                image.load()
                 break
             except Exception as error:  # Pillow raises anything from SyntaxError to struct.error on broken files
                 reason = f'{type(error).__name__}: {error}'.replace('\n', ' ')
@@ -110,11 +111,3 @@ class ImageDataset(BaseDataset):
                               f'{unreadable[-1]}')
             image, label = Image.new('RGB', (256, 256)), -1
         return dict(inputs=self.pipeline(image), labels=label, paths=image_name(info), unreadable='\n'.join(unreadable))
-
-    def _load(self, info: dict[str, Any]) -> Image.Image:
-        """Return a listed image in RGB, cropped in training."""
-        image = open_image(open_file(info, self.backend_args))
-        if self.crop is not None:
-            image = self.crop(image)
-        image.load()
-        return image

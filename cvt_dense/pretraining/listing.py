@@ -21,20 +21,16 @@ Image = dict[str, Any]
 
 
 def read_classes(classes: Sequence[str] | str | None) -> Sequence[str] | None:
-    """Return class names, where they may be given as a file of them, or as a list of timm's such as 'imagenet-1k'.
+    """Return class names, where they may be given as a file of them.
 
     Raises:
-        UserError: there is neither such a file nor such a list.
+        UserError: there is no such file.
     """
-    if not isinstance(classes, str):
-        return classes
-    if os.path.isfile(classes):
-        return fileio.list_from_file(classes)
-    from timm.data import ImageNetInfo
-    try:
-        return ImageNetInfo(classes).label_names()
-    except AssertionError as error:
-        raise UserError(f"metainfo.classes={classes!r} is no file and no list of timm's, as 'imagenet-1k'.") from error
+    if isinstance(classes, str):
+        if not os.path.isfile(classes):
+            raise UserError(f'metainfo.classes={classes!r} is no file; give names, or a file with one a line.')
+        classes = fileio.list_from_file(classes)
+    return classes
 
 
 def find_classes(root: str) -> list[str]:

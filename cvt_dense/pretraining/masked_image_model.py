@@ -74,9 +74,8 @@ class MaskedImageModel(StrictLoading, BaseModel):
         height, width = (side // self.mask_unit for side in inputs.shape[2:])
         units = height * width
         if any(side % self.mask_unit for side in inputs.shape[2:]) or units < 2:
-            raise UserError(f'images of {inputs.shape[2]}x{inputs.shape[3]} pixels (height x width): their sides must '
-                            f"be multiples of model.mask_unit={self.mask_unit}, with two squares or more. Set the "
-                            "data's input_size, or mask_unit.")
+            raise UserError(f'the sides of images, {tuple(inputs.shape[2:])}, must be multiples of model.mask_unit='
+                            f"{self.mask_unit}, with two squares or more. Set the data's input_size, or mask_unit.")
         number = min(max(round(self.mask_ratio * units), 1), units - 1)
         # On the CPU, so that a seed hides the same squares on any device.
         order = torch.rand(len(inputs), units, device='cpu').argsort(dim=1)

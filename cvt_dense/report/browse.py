@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import supervision as sv
 import torch
-from matplotlib.figure import Figure
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from PIL import Image
@@ -19,7 +18,7 @@ from pycocotools import mask as mask_utils
 from tqdm import tqdm
 
 from ..inference.palette import choose_palette
-from ..pretraining.listing import open_file
+from ..pretraining.listing import image_name, open_file
 from .collect import annotate, load_image, name_unreadable, picture, read_infos, run_lengths
 from .page import Cell, Report, side_by_side
 
@@ -82,7 +81,7 @@ def add_samples(report: Report, samples: Sequence[dict[str, Any]], data_set: Any
     """
     classes = (getattr(data_set, 'metainfo', None) or {}).get('classes') or ()
     palette, numbers = choose_palette(classes), []
-    infos = {info['img_path']: info for info in read_infos(data_set)}
+    infos = {image_name(info): info for info in read_infos(data_set)}
     report.add_section('Samples', 'The original image beside the input of the network, with its annotation.')
     for sample in samples:
         seen, path, note = sample['input'], sample.get('path'), ''
@@ -151,14 +150,9 @@ def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[st
                      Cell(len(small), np.unique(small)), 100 * len(small) / max(len(of_class), 1)])
     report.add_section(
         f'Data: {split}', f'{len(infos)} images, {len(objects)} objects, {len(objects) / max(len(infos), 1):.1f} '
-        f'objects per image. {100 * np.mean(sides < SMALL):.1f} % of the objects have sides below {SMALL} pixels after '
-        'resizing, which the finest map cannot separate.')
+        f'objects per image. After resizing the median of their sides is {np.median(sides):.0f} pixels, and '
+        f'{100 * np.mean(sides < SMALL):.1f} % are below {SMALL}, which the finest map cannot separate.')
     report.add_table(['class', 'images', 'objects', f'below {SMALL} pixels', '%'], rows)
-    figure = Figure((6, 3))
-    axes = figure.subplots()
-    axes.hist(sides, bins=40)
-    axes.axvline(SMALL, color='red')
-    report.add_figure(figure, f'Sides of the objects after resizing in pixels (red: {SMALL}).')
     report.add_table(['images with', 'number'], [
         [kind, Cell(len(images), images)] for kind, images in suspects.items()])
     return {classes[int(k)] for k in labels}
@@ -249,15 +243,15 @@ def add_duplicates(report: Report, splits: dict[str, Sequence[dict[str, Any]]]) 
     with ThreadPool(min(os.cpu_count() or 1, 8)) as pool:
         digests = list(tqdm(pool.imap(_digest, [info for _, info in scanned]), desc='duplicates', total=len(scanned),
                             unit=' images', leave=False, disable=None))
-    name_unreadable(report, [info['img_path'] for (_, info), digest in zip(scanned, digests) if digest is None])
+    name_unreadable(report, [image_name(info) for (_, info), digest in zip(scanned, digests) if digest is None])
     first: dict[bytes, tuple[str, dict[str, Any]]] = {}  # image with each content
     pairs: dict[str, list[int]] = defaultdict(list)
     for (split, info), digest in zip(scanned, digests):
         other_split, other = first.setdefault(digest, (split, info))
         if digest is not None and other is not info:
             kind = f'within {split}' if split == other_split else f'between {other_split} and {split}'
-            pairs[kind].append(report.add_image(other['img_path'], partial(_draw_pair, other, info),
-                                                f'left; right: {info["img_path"]}'))
+            pairs[kind].append(report.add_image(image_name(other), partial(_draw_pair, other, info),
+                                                f'left; right: {image_name(info)}'))
     report.add_section('Duplicates', f'Equal files among the first {len(scanned)} images.')
     report.add_table(['pairs', 'number'], [[kind, Cell(len(images), images)] for kind, images in pairs.items()]
                      or [['none', 0]])

@@ -19,7 +19,7 @@ from ..errors import UserError
 from ..images import open_image
 from ..inference.palette import choose_palette
 from ..models.task import task_of
-from ..pretraining.listing import open_file
+from ..pretraining.listing import image_name, open_file
 from . import classification, detection, segmentation
 from .label_quality import of_label_map
 from .page import SIDE, Report, side_by_side
@@ -85,7 +85,7 @@ class CollectHook(Hook):
         if not any(info.get('label', -1) >= 0 or info.get('instances') or info.get('seg_map_path') for info in infos):
             raise UserError(f'none of the {len(infos)} images of the data has an annotation, without which mistakes '
                             'cannot be found. Give other data with --split or --data-root.')
-        self._infos = {(info['img_path'], info.get('img_id')): info for info in infos}
+        self._infos = {(image_name(info), info.get('img_id')): info for info in infos}
 
     def before_test(self, runner: Runner) -> None:
         self.task = task_of(runner.model)
@@ -105,8 +105,7 @@ class CollectHook(Hook):
             self.records.append(dict(record_of(sample), path=path, info=self._infos[path, img_id]))
 
     def _classification(self, sample: dict[str, Any]) -> dict[str, Any]:
-        return dict(label=int(sample['label']),
-                    probabilities=sample['logits'].double().softmax(0).cpu().numpy())
+        return dict(label=int(sample['label']), probabilities=sample['logits'].double().softmax(0).cpu().numpy())
 
     def _segmentation(self, sample: Any) -> dict[str, Any]:
         prediction, annotation = (

@@ -1,4 +1,4 @@
-"""Write an HTML page with tables, figures and lists of pictures."""
+"""Write an HTML page with tables and lists of pictures."""
 import json
 import os
 import tempfile
@@ -9,12 +9,8 @@ from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader
-from matplotlib import rcParams
-from matplotlib.figure import Figure
 from PIL import Image, ImageOps
 from tqdm import tqdm
-
-rcParams['text.parse_math'] = False  # a dollar in the name of a class is one
 
 LISTED = 60  # pictures that one list shows at most; the worst ones come first
 SIDE = 320  # longest side in pixels of one half of a picture
@@ -52,7 +48,6 @@ class Report:
     sections: list[dict[str, Any]] = field(default_factory=list)
     images: list[dict[str, Any]] = field(default_factory=list)
     pictures: list[Callable[[], Image.Image]] = field(default_factory=list)
-    figures: list[Figure] = field(default_factory=list)
 
     def add_image(self, path: str, draw: Callable[[], Image.Image], note: str = '') -> int:
         """Add an image that lists can show, and return its number.
@@ -67,7 +62,7 @@ class Report:
         return len(self.images) - 1
 
     def add_section(self, title: str, text: str = '') -> None:
-        """Begin a section; the tables and figures that follow belong to it."""
+        """Begin a section; the tables and pictures that follow belong to it."""
         self.sections.append(dict(title=title, text=text, blocks=[]))
 
     def add_table(self, header: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = '') -> None:
@@ -111,12 +106,6 @@ class Report:
         shown = [int(number) for number in images][:LISTED]
         self.sections[-1]['blocks'].append(dict(kind='pictures', images=shown, caption=caption))
 
-    def add_figure(self, figure: Figure, caption: str = '') -> None:
-        """Add a figure of matplotlib."""
-        self.figures.append(figure)
-        self.sections[-1]['blocks'].append(
-            dict(kind='figure', file=f'figures/{len(self.figures):02}.png', caption=caption))
-
     def write(self, folder: str | Path) -> Path:
         """Write the report; the folder gets its name, in the place of an older report, when everything is in it.
 
@@ -137,9 +126,6 @@ class Report:
 
     def _write_files(self, folder: Path) -> None:
         (folder / 'images').mkdir(parents=True)
-        (folder / 'figures').mkdir()
-        for number, figure in enumerate(self.figures, 1):
-            figure.savefig(folder / f'figures/{number:02}.png', dpi=110, bbox_inches='tight')
         blocks = [block for section in self.sections for block in section['blocks']]
         cells = [cell for block in blocks for row in block.get('rows', ()) for cell in row]
         listed = sorted({number for holder in (*blocks, *cells) for number in holder.get('images', ())})

@@ -31,9 +31,7 @@ def adapt_channels(state_dict: StateDict, in_channels: int, source: str) -> dict
     if channels == in_channels:
         return tensors
     if channels != PUBLISHED:
-        raise CheckpointError(f"{source} is for images of {channels} channels, the network for {in_channels}: "
-                              f"in_channels='adapt' goes from {PUBLISHED} channels to any other number. Set "
-                              f'in_channels={channels}, or take weights for {PUBLISHED}.')
+        raise CheckpointError(f"{source} is for {channels} channels: in_channels='adapt' starts from {PUBLISHED}.")
     tensors[key] = adapt_input_conv(in_channels, tensors[key])
     how = 'summed over R, G, B' if in_channels == 1 else f'R, G, B in turn, times {PUBLISHED}/{in_channels}'
     print_log(f"in_channels='adapt': {FIRST} was made one of {in_channels} channels ({how}); from {source}", 'current')

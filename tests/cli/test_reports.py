@@ -17,6 +17,12 @@ def edit(file: Path, change) -> None:
     file.write_text(json.dumps(content))
 
 
+def _in_tars(cfg, data: Path) -> None:
+    for stage in ('train', 'val'):
+        shutil.make_archive(str(data / stage), 'tar', data / stage)
+        cfg[f'{stage}_dataloader'].dataset.split = f'{stage}.tar'
+
+
 def _joined(cfg, data: Path) -> None:
     one = cfg.val_dataloader.dataset
     cfg.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[one, one])
@@ -30,7 +36,7 @@ def _an_image_without_objects(cfg, data: Path) -> None:
     edit(data / 'annotations/instances_val.json', change)
 
 
-CHANGES = dict(classification=lambda cfg, data: None, detection=_an_image_without_objects, segmentation=_joined)
+CHANGES = dict(classification=_in_tars, detection=_an_image_without_objects, segmentation=_joined)
 
 
 @pytest.fixture(scope='module')
@@ -64,7 +70,6 @@ def test_both_tools_write_a_page_with_all_its_pictures(reports, task):
         content = json.loads((folder / 'report.json').read_text())
         assert not any('.png' in line for line in content['summary'])  # which would name an unreadable image
         assert all((folder / image['file']).stat().st_size for image in content['images'].values())
-        assert all((folder / figure['file']).is_file() for figure in blocks(folder, 'figure'))
     assert len(blocks(reports[f'browse {task}'], 'pictures')[0]['images']) == 3
 
 

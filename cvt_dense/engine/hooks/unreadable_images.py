@@ -40,9 +40,8 @@ class UnreadableImagesHook(Hook):
         total = len(getattr(runner, f'{stage}_dataloader').dataset)
         if len(known) > self.max_share * total:
             raise UserError(
-                f'{len(known)} of the {total} images for {stage} cannot be read, more than the allowed fraction of '
-                f'{self.max_share:g}. Repair or remove the files named in the warnings above, or raise '
-                'default_hooks.unreadable_images.max_share.')
+                f'{len(known)} of the {total} images for {stage} cannot be read. Repair or remove the files named in '
+                f'the warnings above, or raise default_hooks.unreadable_images.max_share={self.max_share:g}.')
 
     def _before_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, mode: str = 'train') -> None:
         if isinstance(data_batch, dict) and any(data_batch.get('unreadable', ())):

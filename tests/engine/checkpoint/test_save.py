@@ -42,19 +42,18 @@ class Scores(BaseMetric):
         return {} if score is None else dict(score=score, loss=(score - 0.2)**2)
 
 
-def train(work_dir, scores, epochs, resume=False, lr=0.1, save_best='score', rule='greater', interval=1, hooks=(),
-          **loader):
+def train(work_dir, scores, epochs, resume=False, save_best='score', rule='greater', interval=1, hooks=()):
     init_default_scope('mmengine')
     data = [dict(inputs=torch.ones(1))]
     Runner(
-        Line(), str(work_dir), train_dataloader=DataLoader(data, **loader), val_dataloader=DataLoader(data),
+        Line(), str(work_dir), train_dataloader=DataLoader(data), val_dataloader=DataLoader(data),
         train_cfg=dict(by_epoch=True, max_epochs=epochs), val_cfg=dict(), val_evaluator=[Scores(scores)],
-        optim_wrapper=dict(optimizer=dict(type='SGD', lr=lr)), resume=resume, custom_hooks=list(hooks),
+        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)), resume=resume, custom_hooks=list(hooks),
         param_scheduler=dict(type='MultiStepLR', milestones=[100], end=100), log_level='INFO',
         load_from=find_checkpoint(str(work_dir)) if resume else None, experiment_name=f'checkpoint_{next(RUNS)}',
         default_hooks=dict(logger=None, checkpoint=dict(
             type='cvt_dense.SafeCheckpointHook', interval=interval, max_keep_ckpts=1, save_best=save_best, rule=rule)),
-        cfg=dict(optim_wrapper=dict(optimizer=dict(lr=lr)))).train()
+        cfg=dict(optim_wrapper=dict(optimizer=dict(lr=0.1)))).train()
 
 
 def names(folder):
