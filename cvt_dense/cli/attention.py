@@ -26,7 +26,7 @@ from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_outputs
 from ..pretraining import ImageClassifier, open_image
 from ..report.attention import AttentionRecord, Query, attention_map, find_cvt, record_attention, recordable_blocks
-from ..report.attention_figure import Panel, draw, extent_of
+from ..report.attention_figure import Panel, draw
 from .predict import find_images, name_pictures
 
 Point = tuple[float, float]
@@ -87,7 +87,7 @@ def attention_panel(title: str, record: AttentionRecord, query: Query) -> Panel:
     """Return the panel of a query, the mean over the heads."""
     heat = attention_map(record, query)[0].mean(0).cpu().numpy()
     points = [] if query == 'cls' else [query]
-    return Panel(f'{title} {record.block}', heat, extent_of(record.key_places.numpy(), record.hw_keys), points)
+    return Panel(f'{title} {record.block}', heat, record.extent, points)
 
 
 def draw_attention(model: Model, path: Path, out: Path, points: Sequence[Point]) -> None:

@@ -19,8 +19,7 @@ from ..launch.outputs import add_force_argument, check_report_folder
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        description='Shows the data of a training before it starts, in one page.')
+    parser = argparse.ArgumentParser(description='Shows the data of a training before it starts, in one page.')
     parser.add_argument('config', help='config file')
     parser.add_argument('--number', type=int, default=16, help='samples to draw (default: 16)')
     parser.add_argument('--out-dir', type=Path, default=Path('browse'), help='folder of the report (default: browse)')

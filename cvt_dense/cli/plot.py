@@ -15,8 +15,7 @@ from ..launch.outputs import add_force_argument, check_outputs
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        description='Draws the curves of runs and prints a table of their last and best values.')
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('runs', nargs='+', metavar='RUN', help='folder of a run, the --work-dir of tools/train.py')
     parser.add_argument('--out', metavar='FILE', help='picture to write (default: curves.png in the folder of the run, '
                                                       'or here if there are several)')

@@ -31,8 +31,7 @@ UNLABELLED = 'unlabelled'  # class 0 of label maps whose classes count from 1 (r
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        description='Draws the predictions of a checkpoint: classes, boxes and masks, or a label map.')
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     parser.add_argument('images', nargs='+', metavar='IMAGE',

@@ -16,21 +16,18 @@ from ..launch.start import start_training
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(description='Trains what a config describes: classifier, detector or '
-                                                 'segmentor.')
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('config', help='config file')
     command_line.add_arguments(parser)
     known = parser.add_mutually_exclusive_group()
     known.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
                        help='continue a run: from CHECKPOINT, or from the last one in the work dir')
     known.add_argument('--overwrite', action='store_true',
-                       help='if the work dir holds another run, move that one aside, to WORK_DIR.old1 or the next '
-                            'that is free')
+                       help='if the work dir holds another run, move that one aside, to WORK_DIR.old1 and so on')
     parser.add_argument('--amp', nargs='?', const='default', choices=('bf16', 'fp16'),
                         help='mixed precision (default: fp16 for detectors, bf16 for others)')
     parser.add_argument('--auto-scale-lr', action='store_true',
-                        help='scale the learning rate to the real total batch, where the config does not '
-                             'anyway')
+                        help='scale the learning rate to the real total batch, where the config does not anyway')
     parser.add_argument('--val-loss', action='store_true', help='compute the loss of the validation images too, at '
                         'each evaluation')
     parser.add_argument('--vis-backend', choices=[f'{name}VisBackend' for name in (

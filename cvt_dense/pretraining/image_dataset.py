@@ -97,7 +97,9 @@ class ImageDataset(BaseDataset):
         for _ in range(attempts):
             info = self.get_data_info(idx)
             try:
-                image, label = self._load(info), info['label']
+                image, label = open_image(open_file(info, self.backend_args)), info['label']
+                image = image if self.crop is None else self.crop(image)
+                image.load()
                 break
             except Exception as error:  # Pillow raises anything from SyntaxError to struct.error on broken files
                 reason = f'{type(error).__name__}: {error}'.replace('\n', ' ')
@@ -109,11 +111,3 @@ class ImageDataset(BaseDataset):
                               f'{unreadable[-1]}')
             image, label = Image.new('RGB', (256, 256)), -1
         return dict(inputs=self.pipeline(image), labels=label, paths=image_name(info), unreadable='\n'.join(unreadable))
-
-    def _load(self, info: dict[str, Any]) -> Image.Image:
-        """Return a listed image in RGB, cropped in training."""
-        image = open_image(open_file(info, self.backend_args))
-        if self.crop is not None:
-            image = self.crop(image)
-        image.load()
-        return image

@@ -51,14 +51,14 @@ class AttentionRecord:
         weights: for each query (B, heads, keys), float32 or wider; rows sum to 1.
         num_cls: number of CLS tokens: 1 or 0.
         hw_keys: keys of the map, (height, width).
-        key_places: (x, y) of the map's keys, (height * width, 2), in pixels of the network's input: the centre of what
-            a key's convolutions see.
+        extent: left, right, bottom and top of the keys' map in pixels of the network's input; a key's place is the
+            centre of what its convolutions see.
     """
     block: str
     weights: dict[Query, Tensor]
     num_cls: int
     hw_keys: Shape
-    key_places: Tensor
+    extent: tuple[float, float, float, float]
 
 
 @contextmanager
@@ -118,7 +118,8 @@ def _record(backbone: CvT, block: str, attention: ConvAttention, q: Tensor, k: T
     start, step = 0., 1  # place of the first token along a side and distance between tokens, in pixels
     for stage in backbone.stages[:int(block.split('.')[0].removeprefix('stage')) + 1]:
         start, step = _grid_after(stage.patch_embed.proj, start, step)
-    places = _places(hw_shape, start, step)
+    y, x = (start + step * torch.arange(side, dtype=torch.float) for side in hw_shape)
+    places = torch.stack((x.repeat(len(y)), y.repeat_interleave(len(x))), dim=1)
     tokens = {query: num_cls + int((places - torch.tensor(query)).norm(dim=1).argmin())
               for query in queries if query != 'cls'}
     if 'cls' in queries and num_cls:
@@ -130,7 +131,8 @@ def _record(backbone: CvT, block: str, attention: ConvAttention, q: Tensor, k: T
     q, k = (x.unflatten(2, (attention.num_heads, -1)).transpose(1, 2) for x in (q, k))
     scores = attention.scale * q @ k.transpose(2, 3)
     weights = dict(zip(tokens, scores.softmax(dim=-1).unbind(2)))
-    return AttentionRecord(block, weights, num_cls, hw_keys, _places(hw_keys, start, step))
+    first, (bottom, right) = start - step / 2, (start + step * (side - 0.5) for side in hw_keys)
+    return AttentionRecord(block, weights, num_cls, hw_keys, (first, right, bottom, first))
 
 
 def _grid_after(conv: nn.Module, start: float, step: int) -> tuple[float, int]:
@@ -138,12 +140,6 @@ def _grid_after(conv: nn.Module, start: float, step: int) -> tuple[float, int]:
     kernel, stride, padding = (value[0] if isinstance(value, tuple) else value
                                for value in (conv.kernel_size, conv.stride, conv.padding))
     return start + step * ((kernel - 1) / 2 - padding), step * stride
-
-
-def _places(hw: Shape, start: float, step: int) -> Tensor:
-    """Return (x, y) in pixels of a map's points row by row."""
-    y, x = (start + step * torch.arange(side) for side in hw)
-    return torch.stack((x.repeat(hw[0]), y.repeat_interleave(hw[1])), dim=1).float()
 
 
 def attention_map(record: AttentionRecord, query: Query) -> Tensor:

@@ -24,15 +24,6 @@ class Panel(NamedTuple):
     points: Sequence[tuple[float, float]] = ()
 
 
-def extent_of(places: np.ndarray, shape: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Return where a map of ``shape`` lies whose values belong to ``places`` (H * W, 2), (x, y) in pixels."""
-    (left, top), (right, bottom) = places[0], places[-1]
-    half = [(last - first) / max(1, number - 1) / 2 for first, last, number in (
-        (left, right, shape[1]), (top, bottom, shape[0]))]
-    half = [side or max(half) or 8. for side in half]  # a single row or column is as wide as the other
-    return left - half[0], right + half[0], bottom + half[1], top - half[1]
-
-
 def draw(image: np.ndarray, rows: Sequence[Sequence[Panel]], title: str, out: Path) -> None:
     """Draw the picture and save it.
 

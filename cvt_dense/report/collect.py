@@ -105,8 +105,7 @@ class CollectHook(Hook):
             self.records.append(dict(record_of(sample), path=path, info=self._infos[path, img_id]))
 
     def _classification(self, sample: dict[str, Any]) -> dict[str, Any]:
-        return dict(label=int(sample['label']),
-                    probabilities=sample['logits'].double().softmax(0).cpu().numpy())
+        return dict(label=int(sample['label']), probabilities=sample['logits'].double().softmax(0).cpu().numpy())
 
     def _segmentation(self, sample: Any) -> dict[str, Any]:
         prediction, annotation = (

@@ -66,7 +66,9 @@ def test_weights_and_places(case):
         record = records[name]
         got = torch.stack([record.weights[query] for query in queries], dim=2)
         torch.testing.assert_close(got, weights, rtol=0, atol=1e-9)
-        torch.testing.assert_close(record.key_places, key_places[record.num_cls:], rtol=0, atol=0, check_dtype=False)
+        columns, rows = (key_places[record.num_cls:, axis].unique() for axis in (0, 1))
+        half = (columns[1] - columns[0]) / 2
+        assert record.extent == (columns[0] - half, columns[-1] + half, rows[-1] + half, rows[0] - half)
         if record.num_cls:
             cls_map = attention_map(record, 'cls')
             assert cls_map.shape == (2, weights.shape[1], *record.hw_keys)

@@ -34,13 +34,9 @@ def find_checkpoint(work_dir: str) -> str | None:
                 return str(path)
     saved = [path for pattern in ('epoch_*.pth', 'iter_*.pth', PREEMPTED) for path in folder.glob(pattern)]
     complete = [path for path in saved if _is_complete(path)]
-    return str(max(complete, key=_iterations)) if complete else None
+    return str(max(complete, key=lambda path: read_checkpoint(path)['meta']['iter'])) if complete else None
 
 
 def _is_complete(path: Path) -> bool:
     # torch.save writes a zip archive, whose directory is at its end, so a truncated file has none.
     return path.is_file() and zipfile.is_zipfile(path)
-
-
-def _iterations(path: Path) -> int:
-    return (read_checkpoint(path).get('meta') or {}).get('iter', 0)

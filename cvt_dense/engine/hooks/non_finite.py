@@ -40,17 +40,15 @@ class NonFiniteLossHook(Hook):
         torch.save(dict(iter=runner.iter, epoch=runner.epoch, seed=runner.seed, outputs=outputs,
                         data_batch=data_batch), path)
         advice = name_bad_images(data_batch) or ADVICE
-        raise UserError(
-            f'the loss is not finite at iteration {runner.iter + 1} (epoch {runner.epoch + 1}): {bad}. '
-            f'Training stopped; no checkpoint was written since, the batch is in {path}. {advice}')
+        raise UserError(f'the loss is not finite at iteration {runner.iter + 1}: {bad}. No checkpoint was written '
+                        f'since; the batch is in {path}. {advice}')
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         bad = [name for name, value in checkpoint['state_dict'].items()
                if value.is_floating_point() and not value.isfinite().all()]
         if bad:
-            raise UserError(
-                f'{len(bad)} weights are not finite after iteration {runner.iter} (first: {bad[0]}). '
-                f'Training stopped and this checkpoint was not written. {ADVICE}')
+            raise UserError(f'{len(bad)} weights are not finite after iteration {runner.iter} (first: {bad[0]}). This '
+                            f'checkpoint was not written. {ADVICE}')
 
 
 def name_bad_images(data_batch: Any) -> str:
