@@ -186,32 +186,34 @@ class Annotations:
     def _check_segmentations(self) -> None:
         objects = [entry for entry in self.content['annotations'] if entry.get('segmentation')]
         objects = objects[::len(objects) // 10_000 + 1]  # a sample suffices
-        boxes = np.array([entry['bbox'] for entry in objects], float).reshape(-1, 4)
-        masks = np.array([_extent(entry['segmentation']) for entry in objects], float).reshape(-1, 4)
-        start, end = (np.maximum(boxes[:, :2], masks[:, :2]),
-                      np.minimum(boxes[:, :2] + boxes[:, 2:], masks[:, :2] + masks[:, 2:]))
-        shared = (end - start).clip(0).prod(1)
-        _refuse_many(objects, shared < masks[:, 2:].prod(1) / 2, 'a segmentation outside of its bbox: it is of (y, x), '
-                     'relative, of another size, or in rows')
+        wrong = []
+        for entry in objects:
+            points = _points(entry['segmentation']) - entry['bbox'][:2]
+            wrong.append(((points < -1) | (points > np.add(entry['bbox'][2:], 1))).any(1).mean() > 0.5)
+        _refuse_many(objects, np.array(wrong), 'a segmentation outside of the bbox: it is of (y, x), relative, of '
+                     'another size, or in rows')
 
     def use_classes(self, classes: Sequence[str], masks: bool = False) -> None:
         """Give the categories such numbers that MMDetection and pycocotools show each class in its place.
 
         Args:
-            classes: names of the classes that are learnt, by number.
+            classes: names of the classes that are learnt, by number; a file without other categories may lack some.
             masks: whether masks are needed: an object without one becomes a crowd, whose mask is its box.
 
         Raises:
-            ValueError: a class is no category, or has two; or no object has a mask.
+            ValueError: a class is no category, or has two.
         """
         rank, categories = {name: i for i, name in enumerate(classes)}, self.content['categories']
         names = [category['name'] for category in categories]
+        lacking = [name for name in classes if name not in names] if rank.keys() >= {*names} else []
+        names += lacking
         for name in classes:
             if names.count(name) != 1 or list(classes).count(name) != 1:
                 raise ValueError(f'metainfo.classes has {name!r}, which the classes and the {len(names)} categories '
                                  f"{names[:20]} must have once; a single class needs a comma, ('cat', )")
         ordered = sorted(categories, key=lambda category: category['id'])
         if [category['name'] for category in ordered if category['name'] in rank] != list(classes):
+            categories = [*categories, *(dict(id=name, name=name) for name in lacking)]
             ordered = sorted(categories, key=lambda category: rank.get(category['name'], len(rank)))
             self.renumbered = new = {category['id']: number for number, category in enumerate(ordered, 1)}
             for category in ordered:
@@ -278,14 +280,14 @@ def _refuse_many(objects: list[dict[str, Any]], wrong: np.ndarray, suspicion: st
                          'are the corner at the top left, and polygons as [[x, y, x, y, ...]] in the same pixels')
 
 
-def _extent(mask: dict[str, Any] | list[list[float]]) -> list[float]:
-    """Return the x, y, width and height of the box around polygons or run lengths."""
-    if isinstance(mask, dict):
-        from pycocotools import mask as coco_mask  # comes with MMDetection
-        packed = coco_mask.frPyObjects(mask, *mask['size']) if isinstance(mask['counts'], list) else mask
-        return coco_mask.toBbox(packed).tolist()
-    xs, ys = ([value for polygon in mask for value in polygon[axis::2]] for axis in (0, 1))
-    return [min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys)]
+def _points(mask: dict[str, Any] | list[list[float]]) -> np.ndarray:
+    """Return the points (N, 2) of polygons, or two corners of the box around run lengths."""
+    if isinstance(mask, list):
+        return np.concatenate(mask).reshape(-1, 2)
+    from pycocotools import mask as coco_mask  # comes with MMDetection
+    packed = coco_mask.frPyObjects(mask, *mask['size']) if isinstance(mask['counts'], list) else mask
+    x, y, w, h = coco_mask.toBbox(packed)
+    return np.array([[x, y], [x + w, y + h]])
 
 
 def _pixels(counts: str | list[int]) -> int:

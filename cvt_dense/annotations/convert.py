@@ -30,6 +30,7 @@ from . import coco
 IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
 SPLITS = ('train', 'val', 'test')
 TARGETS = ('coco', 'masks')
+LABEL_MAPS = ('SegmentationClass', 'SegmentationObject')  # folders of Pascal VOC
 
 
 @dataclass
@@ -76,7 +77,8 @@ class Images:
     def __init__(self, src: Path, notes: dict[str, list[str]], splits: dict[Path | str, str] | None = None):
         self.src, self.notes, self.splits = src, notes, splits or {}
         self.content: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[])
-        self.files: dict[Path, Path | None] = dict.fromkeys(sorted(map(Path, images_below(src))))  # their annotations
+        images = (path for path in map(Path, images_below(src)) if path.parent.name not in LABEL_MAPS)
+        self.files: dict[Path, Path | None] = dict.fromkeys(sorted(images))  # their annotations
         self.named: dict[str, list[Path]] = defaultdict(list)  # by name, with the suffix and without
         for image in self.files:
             for name in (image.name, image.stem):
@@ -150,8 +152,8 @@ class Images:
             raise ValueError(f'{location} has the label {label!r}; allowed is text')
         parts = [np.reshape(np.array(part, float), (-1, 2)) for part in parts]
         points = np.concatenate(parts)
-        entry = dict(id=f'{location} of {image["id"]}', image_id=image['id'], category_id=label, iscrowd=iscrowd,
-                     bbox=[*points.min(0).tolist(), *np.ptp(points, 0).tolist()])
+        entry = dict(id=f'{location} of {image["id"]}', image_id=image['id'], category_id=label.strip(),
+                     iscrowd=iscrowd, bbox=[*points.min(0).tolist(), *np.ptp(points, 0).tolist()])
         if polygons:
             entry.update(segmentation=[part.ravel().tolist() for part in parts],
                          area=sum(cv2.contourArea(part.astype(np.float32)) for part in parts))
@@ -314,21 +316,19 @@ def read_labelme(src: Path, data: Data) -> Content:
                                      content.get('imageWidth'), content.get('imageHeight'))
             groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
             for number, shape in enumerate(content['shapes'] if image else (), 1):
-                group = shape.get('group_id')
-                if shape['shape_type'] in ('rectangle', 'polygon'):
-                    groups[shape['label'], f'shape {number}' if group is None else f'group {group}'].append(shape)
-                else:
+                points, group = shape['points'], shape.get('group_id')
+                if shape['shape_type'] == 'rectangle':  # of two or four corners
+                    (x, y), (right, bottom) = points[::len(points) // 2]
+                    points = [[x, y], [right, y], [right, bottom], [x, bottom]]
+                elif shape['shape_type'] != 'polygon':
                     data.notes[f'shapes of type {shape["shape_type"]!r} were left out'].append(str(file))
+                    continue
+                key = shape['label'], f'shape {number}' if group is None else f'group {group}'
+                groups[key].append(dict(shape, points=points))
             for (label, location), shapes in groups.items():
-                images.add_object(image, label, location, [
-                    shape['points'] if shape['shape_type'] == 'polygon' else _corners(*shape['points'])
-                    for shape in shapes], any(shape['shape_type'] == 'polygon' for shape in shapes))
+                images.add_object(image, label, location, [shape['points'] for shape in shapes],
+                                  any(shape['shape_type'] == 'polygon' for shape in shapes))
     yield src, images.annotations()
-
-
-def _corners(first: Sequence[float], second: Sequence[float]) -> list[Sequence[float]]:
-    """Return the four corners of a rectangle of which two are given."""
-    return [first, [second[0], first[1]], second, [first[0], second[1]]]
 
 
 def read_coco(src: Path, data: Data) -> Content:

@@ -44,7 +44,7 @@ def write_voc(src: Path) -> None:
         f'<xmax>{x + w}</xmax><ymax>{y + h}</ymax></bndbox></object><object><name>cat</name><bndbox><xmin>5</xmin>'
         f'<ymin>5</ymin><xmax>24</xmax><ymax>20</ymax></bndbox><polygon>{polygon}</polygon></object></annotation>')
     (src / 'b.xml').write_text('<annotation></annotation>')
-    for name in ('a.png', 'b.png'):
+    for name in ('a.png', 'b.png', 'SegmentationClass/a.png'):
         write_image(src / name)
 
 
@@ -154,11 +154,14 @@ FILES += [('yolo', 'labels/train/a.txt', f'0 .5 .5 .1 .1\n{line}\n', 'line 2') f
     '0 .5 .5 -.1 .1', '0 .5 .5 inf .1', '0', 'dog .5 .5 .1 .1')]
 FILES += [('voc', 'a.xml', f'<a><object>{inside}</object></a>', error) for inside, error in (
     (f'<name>dog</name>{BOXES}', False), (f'<name>dog</name>{BOXES.replace(">9", ">9.25")}', False), (BOXES, True),
-    ('<name>dog</name>', True), (f'<name>dog</name>{BOXES.replace("9", "nan")}', True), ('</name>', True),
+    (f'<name> dog\n</name>{BOXES}', False), ('<name>dog</name>', True),
+    (f'<name>dog</name>{BOXES.replace("9", "nan")}', True), ('</name>', True),
     ('</object><size><width>80</width><height>60</height></size><object>', True))]
 FILES += [('labelme', 'train/a.json', json.dumps(dict(size, imagePath='a.png', shapes=[
     dict(label=label, shape_type=kind, points=points)])), error) for label, kind, points, size, error in (
-        ('dog', 'rectangle', [[9, 9], [1, 2]], {}, False), ('dog', 'rectangle', [[1, 2], [float('nan'), 9]], {}, True),
+        ('dog', 'rectangle', [[9, 9], [1, 2]], {}, False),
+        ('dog', 'rectangle', [[1, 2], [9, 2], [9, 9], [1, 9]], {}, False),
+        ('dog', 'rectangle', [[1, 2], [float('nan'), 9]], {}, True),
         ('dog', 'polygon', [], {}, True), ('dog', 'polygon', [[1, 2], [3, 4], [5, None]], {}, True),
         (7, 'rectangle', [[1, 2], [9, 9]], {}, True),
         ('dog', 'rectangle', [[1, 2], [9, 9]], dict(imageWidth=80, imageHeight=60), True))]

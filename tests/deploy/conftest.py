@@ -19,12 +19,18 @@ from random_weights import randomise
 from cvt_dense.deploy import inputs
 from cvt_dense.deploy.check import random_images
 from cvt_dense.deploy.export import Exporter
-from cvt_dense.recipes.shapes import CLASSES, generate
+from cvt_dense.recipes.shapes import CLASSES
 
 TWO_STAGES = dict(_delete_=True, embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2))
 STOCK = Path(mmdet.__file__).parent / '.mim/configs'
 STAGES = dict(embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2))
 THREE_STAGES = dict(STAGES, _delete_=True)
+# Of a two-stage detector with maps of two strides.
+TWO_LEVELS = {
+    'model.backbone.arch': TWO_STAGES, 'model.neck.in_channels': [8, 16], 'model.neck.num_outs': 2,
+    'model.rpn_head.anchor_generator.strides': [4, 8], 'model.roi_head.bbox_roi_extractor.featmap_strides': [4, 8],
+    'model.roi_head.mask_roi_extractor.featmap_strides': [4, 8], 'model.roi_head.mask_head.num_convs': 1,
+    'model.test_cfg.rcnn.score_thr': 0.12}
 CONFIGS = dict(
     classification=('cvt_nano_shapes.py', {
         'model.backbone.arch': THREE_STAGES, 'model.backbone.out_type': 'cls_token'}),
@@ -33,12 +39,8 @@ CONFIGS = dict(
         'model.decode_head.in_index': [0, 1], 'model.decode_head.pool_scales': (1, 3), 'model.decode_head.channels': 8,
         'model.auxiliary_head': None}),
     detection=('maskrcnn_cvt_nano_shapes.py', {
-        'model.backbone.arch': TWO_STAGES, 'model.neck.in_channels': [8, 16], 'model.neck.num_outs': 2,
-        'model.rpn_head.anchor_generator.strides': [4, 8],
-        'model.roi_head.bbox_roi_extractor.featmap_strides': [4, 8],
-        'model.roi_head.mask_roi_extractor.featmap_strides': [4, 8], 'model.roi_head.mask_head.num_convs': 1,
-        'model.roi_head.bbox_head.reg_class_agnostic': False, 'model.roi_head.mask_head.class_agnostic': False,
-        'model.test_cfg.rcnn.score_thr': 0.12}),
+        **TWO_LEVELS, 'model.roi_head.bbox_head.reg_class_agnostic': False,
+        'model.roi_head.mask_head.class_agnostic': False}),
     retinanet=('retinanet_cvt13_coco.py', {
         'model.backbone.arch': TWO_STAGES, 'model.neck.in_channels': [16, 16], 'model.neck.out_channels': 8,
         'model.neck.num_outs': 2, 'model.bbox_head.in_channels': 8,
@@ -56,12 +58,7 @@ CONFIGS = dict(
         'model.decode_head.pixel_decoder.encoder.num_layers': 1,
         'model.decode_head.transformer_decoder.num_layers': 1}),
     cascade=('cascademaskrcnn_cvt13_coco_3x.py', {
-        'model.backbone.arch': THREE_STAGES, 'model.neck.in_channels': [8, 16, 16], 'model.neck.out_channels': 8,
-        'model.rpn_head.in_channels': 8, 'model.rpn_head.feat_channels': 8,
-        'model.roi_head.bbox_roi_extractor.out_channels': 8, 'model.roi_head.mask_roi_extractor.out_channels': 8,
-        'model.roi_head.mask_head.in_channels': 8, 'model.roi_head.mask_head.conv_out_channels': 8,
-        'model.roi_head.mask_head.num_classes': 8, 'model.roi_head.mask_head.num_convs': 1,
-        'model.test_cfg.rpn.max_per_img': 100, 'model.test_cfg.rcnn.score_thr': 0.12}),
+        **TWO_LEVELS, 'model.roi_head.mask_head.num_classes': 8, 'model.test_cfg.rpn.max_per_img': 100}),
     panoptic=(STOCK / 'mask2former/mask2former_r50_8xb2-lsj-50e_coco-panoptic.py', {
         'model.backbone': dict(_delete_=True, type='cvt_dense.CvT', arch=STAGES, out_indices=(0, 1, 2, 3)),
         'model.panoptic_head.in_channels': [8, 16, 16, 16], 'model.panoptic_head.num_queries': 10,
@@ -129,7 +126,7 @@ def network(tmp_path_factory):
             if task in HEADS:
                 use_head(cfg, task)
             for node in cfg.model.roi_head.bbox_head if task == 'cascade' else ():
-                node.update(in_channels=8, fc_out_channels=16, num_classes=8)
+                node.update(fc_out_channels=16, num_classes=8)
             cfg.dump(folder / f'{task}.py')
             init_default_scope(cfg.get('default_scope') or 'mmengine')
             torch.manual_seed(0)
@@ -169,10 +166,3 @@ def files(tmp_path_factory, exporter, segmentor):
         assert made.export(folder / name), made.lines
         found[Path(name).stem] = folder / name
     return found
-
-
-@pytest.fixture(scope='session')
-def data(tmp_path_factory) -> Path:
-    """The generated shapes of all three tasks, a few images each."""
-    return generate(tmp_path_factory.mktemp('data') / 'shapes', train=2, val=3, train_per_class=1,
-                           val_per_class=2)

@@ -17,12 +17,12 @@ tool = load_tool('export')
 
 
 @pytest.fixture
-def export(network, data):
+def export(network, shapes):
     """Run the tool: ``export(task, out, *flags)`` returns what it printed."""
 
     def export(task, out, *flags, checkpoint=None, rc=0):
         return run_tool('export', network(task).config, checkpoint or network(task).checkpoint, out, '--data-root',
-                        data / task, *flags, rc=rc)
+                        shapes / task, *flags, rc=rc)
 
     return export
 
@@ -70,13 +70,13 @@ def test_the_exported_size_follows_from_the_test_images():
         choose('classification')
 
 
-def test_inputs_are_those_of_the_runner(network, data, tmp_path):
+def test_inputs_are_those_of_the_runner(network, shapes, tmp_path):
     """Images for calibration and comparison are what a test of the config gives its network."""
     for task in ('classification', 'segmentation', 'detection'):
         made = network(task)
         runner = start_test(TestFlags(
             config=str(made.config), checkpoint=str(made.checkpoint), work_dir=str(tmp_path), no_check=True,
-            data_root=str(data / task), cfg_options={'test_dataloader.batch_size': 1}))
+            data_root=str(shapes / task), cfg_options={'test_dataloader.batch_size': 1}))
         batch = next(iter(runner.test_dataloader))
         expected = runner.model.data_preprocessor(batch, False)['inputs']
         found = inputs.network_inputs(runner.cfg, runner.model, 'test', 2)

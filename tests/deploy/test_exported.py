@@ -22,13 +22,13 @@ from cvt_dense.launch.start import start_test
 
 
 @pytest.fixture
-def run(network, data, tmp_path):
+def run(network, shapes, tmp_path):
     """Start a test: ``run(task, checkpoint or file)`` with the flags of tools/test.py."""
 
     def run(task: str, checkpoint: Path | str | None = None, **changes):
         made = network(task)
         given = dict(config=str(made.config), checkpoint=str(checkpoint or made.checkpoint),
-                     work_dir=str(tmp_path / str(len(list(tmp_path.iterdir())))), data_root=str(data / task))
+                     work_dir=str(tmp_path / str(len(list(tmp_path.iterdir())))), data_root=str(shapes / task))
         return start_test(TestFlags(**dict(given, **changes)))
 
     return run
@@ -44,11 +44,11 @@ def test_the_same_metrics(run, files, task, name, runtime, key):
     assert run(task, files[name], runtime=runtime).test()[key] == pytest.approx(expected, abs=0.02) and expected > 0
 
 
-def test_predict_draws_from_a_file(data, tmp_path, files, network):
+def test_predict_draws_from_a_file(shapes, tmp_path, files, network):
     """The same line as of the checkpoint."""
     made, lines = network('classification'), []
     for i, given in enumerate((files['classifier'], made.checkpoint)):
-        output = run_tool('predict', made.config, given, data / 'classification/val/star/00000.png', '--out-dir',
+        output = run_tool('predict', made.config, given, shapes / 'classification/val/star/00000.png', '--out-dir',
                           tmp_path / f'{i}')
         lines.append(re.search(r'00000.png -> .*', output)[0].replace(f'{tmp_path}/{i}', ''))
         assert (tmp_path / f'{i}/00000.png').exists()
