@@ -197,20 +197,23 @@ class Annotations:
         """Give the categories such numbers that MMDetection and pycocotools show each class in its place.
 
         Args:
-            classes: names of the classes that are learnt, by number.
+            classes: names of the classes that are learnt, by number; a file without other categories may lack some.
             masks: whether masks are needed: an object without one becomes a crowd, whose mask is its box.
 
         Raises:
-            ValueError: a class is no category, or has two; or no object has a mask.
+            ValueError: a class is no category, or has two.
         """
         rank, categories = {name: i for i, name in enumerate(classes)}, self.content['categories']
         names = [category['name'] for category in categories]
+        lacking = [name for name in classes if name not in names] if rank.keys() >= {*names} else []
+        names += lacking
         for name in classes:
             if names.count(name) != 1 or list(classes).count(name) != 1:
                 raise ValueError(f'metainfo.classes has {name!r}, which the classes and the {len(names)} categories '
                                  f"{names[:20]} must have once; a single class needs a comma, ('cat', )")
         ordered = sorted(categories, key=lambda category: category['id'])
         if [category['name'] for category in ordered if category['name'] in rank] != list(classes):
+            categories = [*categories, *(dict(id=name, name=name) for name in lacking)]
             ordered = sorted(categories, key=lambda category: rank.get(category['name'], len(rank)))
             self.renumbered = new = {category['id']: number for number, category in enumerate(ordered, 1)}
             for category in ordered:

@@ -132,9 +132,12 @@ def _losses(reading: Annotations, unique: set[Any], path: str, node: dict[str, A
              'not'] = [image['id'] for image in images if empty and image['id'] not in filled]
         gone, without = set(small), set(narrow)
         objects = [entry for entry in objects if entry['id'] not in gone and entry['image_id'] not in without]
+    kept = {entry['category_id'] for entry in objects}
+    empty_classes = [name for number, name in reading.classes.items() if number not in kept]
     return len(objects), [
         f'{len(ids)} of {total} {what} {reason}, e.g. {str(ids[:3])[1:-1]}'
-        for what, total, group in (('annotations', reading.total, counts), ('images', len(images), lost))
+        for what, total, group in (('annotations', reading.total, counts), ('images', len(images), lost), (
+            'classes', len(reading.classes), {'have no object': empty_classes}))
         for reason, ids in group.items() if ids]
 
 

@@ -181,13 +181,23 @@ def test_each_class_has_its_place(ids, listed, classes):
 
 
 @pytest.mark.parametrize('names, classes', [
-    (('cat', 'cat'), ['cat']), (('cat', 'dog'), ['cat', 'cat']), (('cat', 'dog'), ['cow']), (('cat', 'dog'), 'cat')])
+    (('cat', 'cat'), ['cat']), (('cat', 'dog'), ['cat', 'cat']), (('cat', 'dog'), ['cat', 'cow']),
+    (('cat', 'dog'), 'cat')])
 def test_classes_without_a_place(names, classes):
     content = make_content()
     for one, name in zip(content['categories'], names):
         one['name'] = name
     with pytest.raises(ValueError, match='cat|cow'):
         coco.Annotations(content).use_classes(classes)
+
+
+def test_a_file_may_lack_classes():
+    """MMDetection gives the classes behind a missing one smaller numbers."""
+    content = make_content()
+    reading = coco.Annotations(content)
+    reading.use_classes(['ant', 'cat', 'cow', 'dog'])
+    assert [category['name'] for category in content['categories']] == ['ant', 'cat', 'cow', 'dog']
+    assert {reading.classes[entry['category_id']] for entry in content['annotations']} == {'cat', 'dog'}
 
 
 def test_objects_without_masks_are_ignored_where_masks_are_needed():
