@@ -123,11 +123,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         images = find_images(args.images)
         pictures = name_pictures(images, args.out_dir)
         check_outputs(pictures, args.force, images)
-        for path in images:
-            width, height = open_image(path).size
-            if not all(0 <= x < width and 0 <= y < height for x, y in args.point):
-                raise UserError(f'--point {args.point}: not all are inside of {path}, which is {width} pixels wide and '
-                                f'{height} high.')
         model = load(args.config, args.checkpoint, device=args.device, cfg_options=args.cfg_options)
         blocks = recordable_blocks(find_cvt(model.network))
         if not blocks:

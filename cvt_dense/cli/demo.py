@@ -18,12 +18,13 @@ import numpy as np
 from PIL import Image
 
 from ..atomic import write_atomically
-from ..engine.curves import Curves, draw
+from ..engine.checkpoint import find_checkpoint
+from ..engine.curves import Curves, draw, table
 from ..errors import UserError
 from ..launch import command_line
 from ..recipes.shapes import generate
 from ..report.pictures import grid, save
-from .trainings import ROOT, last_checkpoint, run_together, train
+from .trainings import ROOT, run_together, train
 
 CONFIGS = dict(pretraining='configs/cvt_nano_shapes.py', maskrcnn='configs/maskrcnn_cvt_nano_shapes.py',
                upernet='configs/upernet_cvt_nano_shapes.py')
@@ -91,20 +92,6 @@ def arguments_of(name: str, weights: str | Path, work_dir: Path, args: argparse.
 # -- results ---------------------------------------------------------------------------------------
 
 
-def print_table(results: dict[str, dict[str, float]]) -> None:
-    """Print the metrics of all runs."""
-    rows = [('classifier, top-1, raw weights', 'pretraining', 'raw/top1', 1.),
-            ('classifier, top-1, averaged weights', 'pretraining', 'accuracy/top1', 1.),
-            ('Mask R-CNN, box mAP', 'maskrcnn', 'coco/bbox_mAP', 100.),
-            ('Mask R-CNN, mask mAP', 'maskrcnn', 'coco/segm_mAP', 100.),
-            ('UperNet, mIoU', 'upernet', 'mIoU', 1.)]
-    line = '-' * 50
-    print(f'\n{"validation":<40}{"%":>10}\n{line}')
-    for title, name, key, factor in rows:
-        print(f'{title:<40}{results[name][key] * factor:>10.1f}')
-    print(line)
-
-
 def write_photographs(folder: Path) -> list[Path]:
     """Write scikit-image's photographs as files, unless they are there, and return their paths."""
     from skimage import data
@@ -124,7 +111,7 @@ def draw_predictions(work_dir: Path, out: Path) -> None:
         task = DATA[name]
         images = sorted((work_dir / 'data' / VAL_IMAGES[task]).rglob('*.png'))
         images = images[::max(1, len(images) // NUM_PICTURES)][:NUM_PICTURES]
-        networks[task] = task, config, last_checkpoint(work_dir / name), images
+        networks[task] = task, config, find_checkpoint(work_dir / name), images
     commands, columns = {}, {}
     for title, (name, config, checkpoint, images) in networks.items():
         columns[title] = folder = work_dir / 'predictions' / name
@@ -153,15 +140,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         generate(work_dir / 'data', args.seed, train=args.train, val=args.val,
                  train_per_class=args.train_per_class, val_per_class=args.val_per_class)
         print('Classification: CvT on class folders', flush=True)
-        results = train(dict(pretraining=arguments_of('pretraining', PACKAGED, work_dir, args)), work_dir)
+        train(dict(pretraining=arguments_of('pretraining', PACKAGED, work_dir, args)), work_dir)
         print('Detection: Mask R-CNN and Segmentation: UperNet', flush=True)
-        weights = last_checkpoint(work_dir / 'pretraining')
-        results |= train({name: arguments_of(name, weights, work_dir, args) for name in ('maskrcnn', 'upernet')},
-                         work_dir)
+        weights = find_checkpoint(work_dir / 'pretraining')
+        train({name: arguments_of(name, weights, work_dir, args) for name in ('maskrcnn', 'upernet')}, work_dir)
         print('Pictures', flush=True)
-        draw({name: Curves(work_dir / name) for name in CONFIGS}, curves)
+        runs = {name: Curves(work_dir / name) for name in CONFIGS}
+        draw(runs, curves)
         if not predictions.exists():
             draw_predictions(work_dir, predictions)
-        print_table(results)
+        print(table(runs))
     print(f'training curves: {curves}\npredictions: {predictions}')
     print(f'took {(time.time() - start) / 60:.1f} minutes; the next step: docs/get_started/own_photographs.md')

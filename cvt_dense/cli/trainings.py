@@ -1,5 +1,4 @@
 """Run commands side by side, and trainings that can be continued: of demo.py and benchmarks/."""
-import json
 import os
 import re
 import shlex
@@ -10,9 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..atomic import write_atomically
-from ..engine.checkpoint import PREEMPTED
-from ..engine.curves import Curves
+from ..engine.checkpoint import PREEMPTED, find_checkpoint
 from ..recipes import folder as project_folder
 
 ROOT = project_folder()  # of configs/ and tools/
@@ -76,35 +73,26 @@ def _end_of(log: Path) -> str:
     return '\n'.join(log.read_text(errors='replace').splitlines()[-15:])
 
 
-def last_checkpoint(folder: Path) -> Path:
-    """Return the newest checkpoint of an epoch or iteration in a run's folder."""
-    return max((*folder.glob('epoch_*.pth'), *folder.glob('iter_*.pth')), key=lambda path: path.stat().st_mtime)
+def train(runs: dict[str, list[str]], work_dir: Path) -> None:
+    """Train the runs that are not finished, each from its last checkpoint.
 
-
-def train(runs: dict[str, list[str]], work_dir: Path) -> dict[str, dict[str, float]]:
-    """Train the runs that are not finished, each from its last checkpoint, and return the metrics of all.
-
-    A run's folder gets a file ``finished`` with its metrics, which outlives the checkpoints. The process ends if a run
-    fails or is stopped.
+    A finished run's folder gets an empty file ``finished``. The process ends if a run fails or is stopped.
 
     Args:
         runs: by the name of the run's folder in ``work_dir``, arguments of tools/train.py.
         work_dir: folder of all runs.
     """
-    folders = {name: work_dir / name for name in runs}
     commands = {}
-    for name, folder in folders.items():
+    for name, arguments in runs.items():
+        folder = work_dir / name
         if (folder / 'finished').exists():
             print(f'  {name}: finished before')
         else:
             resume = ['--resume'] if folder.exists() else []
-            commands[name] = ['tools/train.py', *runs[name], '--work-dir', str(folder), *resume]
+            commands[name] = ['tools/train.py', *arguments, '--work-dir', str(folder), *resume]
     if commands:
         run_together(commands, work_dir)
     for name in commands:
-        folder = folders[name]
-        if Path((folder / 'last_checkpoint').read_text().strip()).name == PREEMPTED:
+        if Path(find_checkpoint(work_dir / name)).name == PREEMPTED:
             sys.exit(f'{name} was stopped by a signal; the same command continues it')
-        evaluations = [point.values for point in Curves(folder).points if point.evaluation]
-        write_atomically(folder / 'finished', json.dumps(evaluations[-1], indent=1) + '\n')
-    return {name: json.loads((folder / 'finished').read_text()) for name, folder in folders.items()}
+        (work_dir / name / 'finished').touch()

@@ -24,7 +24,8 @@ def type_name(node: Any) -> str:
 def values(node: Any, path: str = '') -> Iterator[tuple[str, Any]]:
     """Yield the path, as --cfg-options writes it, and the value of every entry at any depth of dicts and lists."""
     if isinstance(node, (dict, list, tuple)):
-        for key, child in list(node.items() if isinstance(node, dict) else enumerate(node)):
+        children = node.items() if isinstance(node, dict) else enumerate(node)
+        for key, child in list(children):
             child_path = f'{path}.{key}' if path else str(key)
             yield child_path, child
             yield from values(child, child_path)

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
+from mmengine.dataset import default_collate, pseudo_collate
 from mmengine.registry import DATASETS
 from torch import Tensor, nn
 
@@ -44,11 +45,9 @@ def network_inputs(cfg: Config, model: nn.Module, stage: str, most: int, padded:
     dataset, inputs = DATASETS.build(copy.deepcopy(settings)), []
     for i in torch.linspace(0, len(dataset) - 1, min(most, len(dataset))).round().long().tolist():
         item = dataset[i]
-        batch = {key: [item[key]] for key in ('inputs', 'data_samples') if key in item}
-        if 'data_samples' not in item:
-            batch = dict(inputs=torch.as_tensor(item['inputs'])[None])
+        collate = pseudo_collate if 'data_samples' in item else default_collate
         with torch.no_grad():
-            image = model.data_preprocessor(batch, False)['inputs']
+            image = model.data_preprocessor(collate([item]), False)['inputs']
         if not padded:
             height, width = item['data_samples'].metainfo['img_shape'][:2]
             image = image[..., :height, :width]

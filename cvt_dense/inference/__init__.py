@@ -5,10 +5,10 @@ For example::
     from cvt_dense.inference import load, predict
 
     model = load('mine.py', 'work_dirs/mine/best.pth')   # or load('mine.py', 'mine.onnx')
-    found = predict(model, 'photo.jpg')                  # a path, an array, or a list of these
-    found = predict(model, 'large.tif', slice=1024)      # in overlapping slices
+    result = predict(model, 'photo.jpg')                 # a path, an array, or a list of these
+    result = predict(model, 'large.tif', slice=1024)     # in overlapping slices
 
-For a detector, ``found`` is a ``supervision.Detections``; for a segmentor, it is a label map; for a classifier, it
+For a detector, ``result`` is a ``supervision.Detections``; for a segmentor, it is a label map; for a classifier, it
 lists the classes with their probabilities, the most probable first.
 """
 from .model import Model, load

@@ -24,20 +24,15 @@ def find_cvt(model: nn.Module) -> CvT:
     raise ValueError(f'{type(model).__name__} contains no cvt_dense.CvT, whose attention could be recorded.')
 
 
-def block_attentions(backbone: CvT) -> dict[str, ConvAttention]:
-    """Return the attention of each block by the block's name: 'stage0.blocks.0' and so on."""
-    return {f'stage{i}.blocks.{j}': block.attn
-            for i, stage in enumerate(backbone.stages) for j, block in enumerate(stage.blocks)}
+def recordable_blocks(backbone: CvT) -> dict[str, ConvAttention]:
+    """Return the attention of each block by its name, 'stage0.blocks.0' and so on, if it can be recorded.
 
-
-def has_softmax_weights(attention: ConvAttention) -> bool:
-    """Return whether the attention is the softmax of q and k alone, which is what can be recorded."""
-    return type(attention).attend is ConvAttention.attend and attention.rel_pos is None
-
-
-def recordable_blocks(backbone: CvT) -> list[str]:
-    """Return the names of the blocks whose attention can be recorded."""
-    return [name for name, attention in block_attentions(backbone).items() if has_softmax_weights(attention)]
+    That is the attention whose weights are the softmax of q and k alone, over the whole map.
+    """
+    attentions = {f'stage{i}.blocks.{j}': block.attn
+                  for i, stage in enumerate(backbone.stages) for j, block in enumerate(stage.blocks)}
+    return {name: attention for name, attention in attentions.items()
+            if type(attention).attend is ConvAttention.attend and attention.rel_pos is None}
 
 
 @dataclass(frozen=True)
@@ -62,8 +57,7 @@ class AttentionRecord:
 
 
 @contextmanager
-def record_attention(model: nn.Module, blocks: Sequence[str] = (), queries: Sequence[Query] = ('cls', )
-                     ) -> Iterator[dict[str, AttentionRecord]]:
+def record_attention(model: nn.Module, queries: Sequence[Query] = ('cls', )) -> Iterator[dict[str, AttentionRecord]]:
     """Record the softmax weights of chosen queries in every forward pass while the ``with`` lasts.
 
     The model computes the same results with the same kernels; the weights of the chosen queries are computed beside
@@ -71,19 +65,16 @@ def record_attention(model: nn.Module, blocks: Sequence[str] = (), queries: Sequ
 
     Args:
         model: a CvT, or whatever contains one: classifier, detector, segmentor; fused or not.
-        blocks: some of :func:`recordable_blocks`. Default: all of them.
         queries: 'cls', the CLS token (left out in blocks without one), and (x, y), the token nearest to that pixel of
             the network's input.
 
     Yields:
-        :class:`AttentionRecord` by block's name, of the last pass; empty until one has run.
+        :class:`AttentionRecord` by the names of :func:`recordable_blocks`, of the last pass; empty until one has run.
 
     Raises:
         ValueError: there is no CvT.
-        KeyError: a block does not exist or cannot be recorded.
     """
     backbone = find_cvt(model)
-    recordable = {name: block_attentions(backbone)[name] for name in recordable_blocks(backbone)}
     records: dict[str, AttentionRecord] = {}
     seen: dict[str, Tensor] = {}  # what the running block has computed so far
 
@@ -101,8 +92,7 @@ def record_attention(model: nn.Module, blocks: Sequence[str] = (), queries: Sequ
 
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance('force_eager'))
-        for block in blocks or recordable:
-            attention = recordable[block]
+        for block, attention in recordable_blocks(backbone).items():
             hooks = {attention.proj_q: keep('q'), attention.proj_k: keep('k'), attention: finish(block)}
             if attention.conv_proj_k is not None:
                 hooks[attention.conv_proj_k] = keep('k_map')

@@ -24,7 +24,7 @@ from ..pretraining.listing import image_name, open_file
 from . import classification, detection, segmentation
 from .label_quality import of_label_map
 from .page import SIDE, Report, side_by_side
-from .pictures import draw_labels, scale_labels
+from .pictures import draw_labels, scale_labels, visible
 
 
 def read_infos(data_set: Any) -> list[dict[str, Any]]:
@@ -166,12 +166,10 @@ class CollectHook(Hook):
 
 
 def load_image(info: dict[str, Any]) -> Image.Image:
-    """Return an image in RGB; of an array the first three channels, or the first, stretched to 8 bits."""
+    """Return an image in RGB; of an array what :func:`.pictures.visible` shows."""
     if not info['loader']:
         return open_image(open_file(info, info['backend_args']))
-    pixels = np.atleast_3d(info['loader'](dict(info))['img']).astype(np.float32)
-    pixels = pixels[..., [0, 1, 2] if pixels.shape[2] >= 3 else [0, 0, 0]]
-    return Image.fromarray(((pixels - pixels.min()) / max(np.ptp(pixels), 1e-9) * 255).astype(np.uint8))
+    return Image.fromarray(visible(info['loader'](dict(info))['img']))
 
 
 def picture(info: dict[str, Any]) -> Image.Image:

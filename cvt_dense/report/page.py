@@ -1,7 +1,7 @@
 """Write an HTML page with tables and lists of pictures."""
 import json
 import os
-import tempfile
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,24 +107,9 @@ class Report:
         self.sections[-1]['blocks'].append(dict(kind='pictures', images=shown, caption=caption))
 
     def write(self, folder: str | Path) -> Path:
-        """Write the report; the folder gets its name, in the place of an older report, when everything is in it.
-
-        Returns:
-            Path of ``report.html``.
-
-        Raises:
-            OSError: the folder cannot be written; there is nothing new under its name then.
-        """
-        folder = Path(folder).resolve()
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f'.{folder.name}-', dir=folder.parent) as temporary:
-            self._write_files(Path(temporary, 'new'))
-            if folder.exists():
-                folder.rename(Path(temporary, 'old'))
-            Path(temporary, 'new').rename(folder)
-        return folder / 'report.html'
-
-    def _write_files(self, folder: Path) -> None:
+        """Write the report, in the place of an older report, and return the path of ``report.html``."""
+        folder = Path(folder)
+        shutil.rmtree(folder / 'images', ignore_errors=True)
         (folder / 'images').mkdir(parents=True)
         blocks = [block for section in self.sections for block in section['blocks']]
         cells = [cell for block in blocks for row in block.get('rows', ()) for cell in row]
@@ -142,6 +127,7 @@ class Report:
         # Python represents bytes of file names that are not UTF-8 by characters that have no encoding.
         (folder / 'report.html').write_text(
             pages.get_template('page.html').render(content), encoding='utf-8', errors='backslashreplace')
+        return folder / 'report.html'
 
 
 def _describe(cell: Any) -> dict[str, Any]:

@@ -53,11 +53,11 @@ class StrictPretrainedInit(PretrainedInit):
         tensors = select_weights(checkpoint, self.weights, self.checkpoint)
         if self.prefix:
             prefix = self.prefix.rstrip('.') + '.'
-            found = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-            if not found:
+            inside = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+            if not inside:
                 raise CheckpointError(f'{self.checkpoint} has no tensor under prefix={self.prefix!r}: its names start '
                                       f'with {sorted({name.split(".")[0] for name in tensors})[:8]}.')
-            tensors = found
+            tensors = inside
         if self.in_channels is not None:
             tensors = adapt_channels(tensors, getattr(module, 'backbone', module).in_channels, self.checkpoint)
         return tensors

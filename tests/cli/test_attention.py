@@ -59,7 +59,3 @@ def test_blocks_that_cannot_be_recorded_are_left_out(photo, tmp_path, attn_cfg, 
         return
     assert f'recorded: {blocks[0]}.blocks.0' in run(*command)
     assert (tmp_path / 'out/photo.png').is_file()
-
-
-def test_a_point_outside_is_named_before_anything_is_read(photo):
-    assert '--point' in run('no.py', 'no.pth', photo, '--point', '90,10', rc=2)

@@ -61,7 +61,7 @@ def test_weights_and_places(case):
     model, x, expected = case
     for name, (weights, token_places, key_places) in expected.items():
         queries = ['cls' if math.isnan(x) else (x, y) for x, y in token_places.tolist()]
-        with torch.no_grad(), record_attention(model, [name], queries) as records:
+        with torch.no_grad(), record_attention(model, queries) as records:
             model(x)
         record = records[name]
         got = torch.stack([record.weights[query] for query in queries], dim=2)
@@ -81,12 +81,12 @@ def test_nothing_changes_and_nothing_stays():
     x = torch.rand(1, 3, 64, 64)
     with torch.no_grad():
         expected = model(x)
-        with record_attention(model, ['stage1.blocks.1'], ['cls', (40.2, 3)]) as records:
+        with record_attention(model, ['cls', (40.2, 3)]) as records:
             assert torch.equal(model(x), expected)
         assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
         weights = records['stage1.blocks.1'].weights
         fuse(model)
-        with record_attention(model, ['stage1.blocks.1'], ['cls', (40.2, 3)]) as fused:
+        with record_attention(model, ['cls', (40.2, 3)]) as fused:
             with torch.autocast('cpu', torch.bfloat16):
                 model(x)
     torch.testing.assert_close(fused['stage1.blocks.1'].weights, weights, rtol=0, atol=.02)
