@@ -83,17 +83,6 @@ def test_version(file, pattern):
     assert re.search(pattern, (ROOT / file).read_text(), re.M)[1] == cvt_dense.__version__
 
 
-@pytest.mark.parametrize('workflow', sorted((ROOT / '.github/workflows').iterdir()), ids=lambda path: path.stem)
-def test_workflows_name_targets_and_workflows_that_exist(workflow):
-    jobs = yaml.safe_load(workflow.read_text())['jobs']
-    used = [job['uses'] for job in jobs.values() if 'uses' in job]
-    assert all((ROOT / name).is_file() for name in used)
-    commands = [step['run'] for job in jobs.values() for step in job.get('steps', ()) if 'run' in step]
-    targets = re.findall(r'^(\w+):', (ROOT / 'Makefile').read_text(), re.M)
-    assert {name for command in commands if command.startswith('make ') for name in command.split()[1:]} <= {*targets}
-    assert {need for job in jobs.values() for need in job.get('needs', ())} <= {*jobs}
-
-
 def test_flags_exist():
     named = 0
     for document in sorted(set(DOCUMENTS) - {'CHANGELOG.md'}):  # which names flags that are gone

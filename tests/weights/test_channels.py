@@ -1,6 +1,7 @@
 """Published weights for images of any number of channels, and a network of four that is trained on its own data."""
 import re
 from pathlib import Path
+from unittest import mock
 
 import mmseg.datasets.transforms.loading
 import numpy as np
@@ -45,13 +46,13 @@ def load(file: Path, channels: int, whole: bool = False) -> CvT:
 
 @pytest.mark.parametrize('channels, name, whole', [
     (1, 'microsoft', True), (3, 'microsoft', False), (4, 'huggingface', False), (12, 'huggingface', True)])
-def test_values_are_the_rules(published, report, caplog, channels, name, whole):
+def test_values_are_the_rules(published, channels, name, whole):
     rgb = torch.load(published / 'microsoft.pth')[FIRST]
-    adapted = load(published / f'{name}.pth', channels, whole).state_dict()[FIRST]
+    with mock.patch('cvt_dense.weights.channels.print_log') as log:
+        adapted = load(published / f'{name}.pth', channels, whole).state_dict()[FIRST]
     each = torch.stack([rgb[:, i % 3] * 3 / channels for i in range(channels)], 1)
     torch.testing.assert_close(adapted, rgb.sum(1, keepdim=True) if channels == 1 else each)
-    assert len(report()) == 1
-    assert sum("in_channels='adapt'" in record.message for record in caplog.records) == (channels != 3)
+    assert log.call_count == (channels != 3)
 
 
 def test_other_channels_than_the_files_need_a_choice(published, tmp_path):
