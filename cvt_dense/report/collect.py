@@ -14,6 +14,7 @@ from PIL import Image
 from pycocotools import mask as mask_utils
 from pycocotools.coco import COCO
 
+from ..annotations.coco import run_lengths
 from ..engine.samplers import leaves
 from ..errors import UserError
 from ..images import open_image
@@ -162,18 +163,6 @@ class CollectHook(Hook):
         name_unreadable(report, self.left_out)
         module = dict(classification=classification, segmentation=segmentation).get(self.task, detection)
         module.diagnose(report, self.records, self.classes)
-
-
-def run_lengths(segmentation: list | dict[str, Any], height: int, width: int) -> dict[str, Any]:
-    """Return COCO's polygons or run lengths as compressed run lengths.
-
-    Args:
-        segmentation: of an object, as an annotation file has it.
-        height, width: size of the image in pixels.
-    """
-    api = COCO()
-    api.imgs = {0: dict(height=height, width=width)}
-    return api.annToRLE(dict(image_id=0, segmentation=segmentation))
 
 
 def load_image(info: dict[str, Any]) -> Image.Image:
