@@ -34,7 +34,7 @@ def flags_of(tool: str) -> set[str]:
     parser = load_tool(tool).build_parser()
     subcommands = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     parsers = [parser, *(command for action in subcommands for command in action.choices.values())]
-    return {flag for one in parsers for flag in re.findall(r'--[a-z][a-z-]*', one.format_help())}
+    return {flag for command_parser in parsers for flag in re.findall(r'--[a-z][a-z-]*', command_parser.format_help())}
 
 
 @pytest.mark.parametrize('document', DOCUMENTS)

@@ -79,8 +79,8 @@ if kind == 'mmdet':
     print('backbone', type(infer.model.backbone).__module__)
 else:
     from mmseg.apis import MMSegInferencer
-    found = MMSegInferencer(config, checkpoint, classes=['x'] * 9, palette=[[0, 0, 0]] * 9, device='cpu')(image)
-    print('inferencer', found['predictions'].shape)
+    result = MMSegInferencer(config, checkpoint, classes=['x'] * 9, palette=[[0, 0, 0]] * 9, device='cpu')(image)
+    print('inferencer', result['predictions'].shape)
 """
 
 
