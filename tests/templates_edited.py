@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import PARAM_SCHEDULERS
 
-from cvt_dense.cli.trainings import edit_head
+from cvt_dense.recipes import edit_head
 
 ROOT = Path(__file__).resolve().parents[1]
 WITHOUT_WORKERS = """
