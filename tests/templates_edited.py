@@ -9,9 +9,13 @@ from mmengine.config import Config
 from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import PARAM_SCHEDULERS
 
-from cvt_dense.cli.trainings import edit_head
+from cvt_dense.recipes import edit_head
 
 ROOT = Path(__file__).resolve().parents[1]
+WITHOUT_WORKERS = """
+for _loader in (train_dataloader, val_dataloader, test_dataloader):
+    _loader.update(num_workers=0, persistent_workers=False)
+"""
 
 
 @functools.cache
@@ -53,7 +57,7 @@ def by_name(model: torch.nn.Module, wrapper: OptimWrapper) -> dict[str, tuple[fl
 
 
 def write_template(folder: Path, template: str, **lines: Any) -> Path:
-    """Write an edited template into ``folder`` and return its path."""
+    """Write an edited template, whose data are loaded without workers, into ``folder`` and return its path."""
     path = folder / f'{template}.py'
-    path.write_text(edit_head(template, **lines))
+    path.write_text(edit_head(template, **lines) + WITHOUT_WORKERS)
     return path

@@ -14,7 +14,7 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DefaultScope
 from PIL import Image
 from random_batch import random_batch
-from templates_edited import write_template
+from templates_edited import WITHOUT_WORKERS, write_template
 
 from cvt_dense.annotations.coco import read
 from cvt_dense.launch.checks.config import CONFIG_CHECKS
@@ -66,8 +66,7 @@ class Checkout:
         for name, value in self.lines.items():
             text, replaced = re.subn(rf'^{name} = .*$', lambda _: f'{name} = {value}', text, flags=re.M)
             assert replaced == 1, name
-        loaders = ''.join(f"{part}_dataloader['num_workers'] = " for part in ('train', 'val', 'test'))
-        config.write_text(f'{text}\n{loaders}0\n')  # starting processes takes most of the time of so short runs
+        config.write_text(text + WITHOUT_WORKERS)  # starting them takes most of the time of so short runs
 
 
 def test_ten_minutes_with_photographs(shapes, tmp_path):

@@ -10,7 +10,7 @@ from PIL import Image
 from run_folder import unexplained
 from tiny_training import Fork
 
-from cvt_dense.cli.trainings import train
+from cvt_dense.cli.demo import train
 
 TINY = ['--train', '4', '--val', '2', '--train-per-class', '4', '--val-per-class', '1', '--epochs', '1',
         '--iterations', '2']
@@ -29,7 +29,7 @@ class Command(Fork):
 
 @pytest.fixture(scope='module', autouse=True)
 def _forks():
-    with mock.patch('cvt_dense.cli.trainings.subprocess', mock.Mock(Popen=Command)):
+    with mock.patch('cvt_dense.cli.demo.subprocess', mock.Mock(Popen=Command)):
         yield
 
 

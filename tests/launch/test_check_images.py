@@ -66,13 +66,9 @@ def write(root: Path, image: Writer = jpeg, label: Writer = png(), size: tuple[i
 
 def template(root: Path, name: str = 'upernet_cvt13_custom', **lines: Any) -> Path:
     suffix = next((root / 'images/train').glob('*.*')).suffix
-    small = dict(arch='cvt-nano', pretrained=None, image_size=64, max_iters=2, batch_size=2)
-    path = write_template(root, name, data_root=f'{root}/', **small | lines)
-    text = re.sub(r'(?m)^img_suffix, seg_map_suffix = .*$', f"img_suffix, seg_map_suffix = '{suffix}', '.png'",
-                  path.read_text())
-    path.write_text(text + 'for _loader in (train_dataloader, val_dataloader, test_dataloader):\n'
-                    '    _loader.update(num_workers=0, persistent_workers=False)\n')
-    return path
+    small = dict(arch='cvt-nano', pretrained=None, image_size=64, max_iters=2, batch_size=2,
+                 img_suffix__seg_map_suffix=(suffix, '.png'))
+    return write_template(root, name, data_root=f'{root}/', **small | lines)
 
 
 def build(root: Path, options: dict[str, Any] | None = None, **lines: Any) -> dict[str, Any]:

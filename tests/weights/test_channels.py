@@ -97,8 +97,8 @@ def config(data, published) -> Path:
 @pytest.mark.skipif(not hasattr(mmseg.datasets.transforms.loading, 'LoadImageFromNpyFile'),
                     reason="upstream's MMSegmentation 1.2.2 reads no NumPy files")
 def test_trained_and_drawn(data, config, tmp_path):
-    options = {'train_dataloader.num_workers': 0, 'val_dataloader.num_workers': 0, 'train_cfg.val_interval': 40}
-    runner = start_training(TrainFlags(config=str(config), work_dir=str(tmp_path / 'run'), cfg_options=options))
+    runner = start_training(TrainFlags(config=str(config), work_dir=str(tmp_path / 'run'),
+                                       cfg_options={'train_cfg.val_interval': 40}))
     runner.train()
     log = Path(runner.logger.log_file).read_text()
     assert "in_channels='adapt'" in log
