@@ -33,14 +33,14 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from cvt_dense.atomic import write_atomically
 from cvt_dense.cli import train
-from cvt_dense.cli.trainings import ROOT, edit_head
 from cvt_dense.images import open_image
 from cvt_dense.launch.flags import TrainFlags
 from cvt_dense.launch.start import start_training
 from cvt_dense.pretraining import ClassificationPreprocessor
+from cvt_dense.recipes import edit_head
 from cvt_dense.registry import MODELS
 
-RESULT = ROOT / 'benchmarks/equal_minutes.json'
+RESULT = Path(__file__).parent / 'equal_minutes.json'
 SEEDS = (0, 1)
 WARMUP, MEASURED = 2, 10  # iterations whose time is left out, and that are timed
 

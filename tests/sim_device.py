@@ -62,7 +62,7 @@ class SimTensor(torch.Tensor):
         return self.raw.__reduce_ex__(protocol)
 
     def tolist(self) -> Any:
-        waits[place()] += 1
+        waits[waiting_line()] += 1
         return self.raw.tolist()
 
     def numpy(self, **kwargs) -> None:
@@ -73,7 +73,7 @@ class SimTensor(torch.Tensor):
         return run(func, args, dict(kwargs or {}))
 
 
-def place() -> str:
+def waiting_line() -> str:
     """Return the innermost line of this stack that is neither PyTorch's nor this file's; '' in its backward pass."""
     frame = sys._getframe()
     while frame and (frame.f_code.co_filename == __file__ or f'{os.sep}torch{os.sep}' in frame.f_code.co_filename):
@@ -110,7 +110,7 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if here and any(isinstance(value, torch.Tensor) and value.is_cpu and value.dim() for value in values):
             raise RuntimeError(f'Expected all tensors to be on the same device, but got {DEVICE} and cpu: {func}')
     if waiting:
-        waits[place()] += 1
+        waits[waiting_line()] += 1
     if target is not None and name not in COPYING:
         kwargs['device'] = torch.device('cpu')
     out = func(*mapped(raw, args), **{key: mapped(raw, value) for key, value in kwargs.items()})

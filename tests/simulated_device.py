@@ -44,7 +44,7 @@ def stepped(build, device: str) -> list[torch.Tensor]:
     out = network(images)
     out = getattr(out, 'feature_maps', out)
     out = [out] if isinstance(out, torch.Tensor) else list(out)
-    sum(one.pow(3).mean() for one in out).backward()
+    sum(value.pow(3).mean() for value in out).backward()
     return [*out, *(parameter.grad for parameter in network.parameters()), *network.buffers()]
 
 
@@ -85,8 +85,8 @@ custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True), dict(type='
 def waits_of_project() -> dict[str, int]:
     """Return by file how often a run has waited in this project, without operators that torchvision has for CUDA."""
     files = Counter()
-    for place, number in waits.items():
-        file = Path(place.rpartition(':')[0])
+    for line, number in waits.items():
+        file = Path(line.rpartition(':')[0])
         if 'cvt_dense' in file.parts and not {'launch', 'ops'} & {*file.parts}:
             files[file.stem] += number
     waits.clear()
@@ -113,7 +113,7 @@ def test_a_run_and_its_tools(shapes, tmp_path, task):
     steps = load(run / (run / 'last_checkpoint').read_text())['meta']['iter']
     # Of 8 images, with the averaged weights and, by RawWeightsHook, with the others.
     in_evaluation = Counter(classifier=8, accuracy=8) if task == 'classification' else Counter()
-    assert task == 'segmentation' or not any(place.endswith(' cast_data') for place in waits)  # MMSegmentation waits
+    assert task == 'segmentation' or not any(line.endswith(' cast_data') for line in waits)  # MMSegmentation waits
     assert waits_of_project() == Counter(non_finite=steps, val_loss=1) + in_evaluation
     longer = 'train_cfg.max_epochs=2' if task == 'classification' else 'train_cfg.max_iters=3'
     run_tool('train', config, '--resume', *flags, longer)

@@ -9,9 +9,13 @@ from mmengine.config import Config
 from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import PARAM_SCHEDULERS
 
-from cvt_dense.cli.trainings import edit_head
+from cvt_dense.recipes import edit_head
 
 ROOT = Path(__file__).resolve().parents[1]
+WITHOUT_WORKERS = """
+for _loader in (train_dataloader, val_dataloader, test_dataloader):
+    _loader.update(num_workers=0, persistent_workers=False)
+"""
 
 
 @functools.cache
@@ -28,7 +32,7 @@ def recipe(name: str) -> Config:
 def learning_rates(lr: float, schedulers: list[dict], epochs: int, epoch_length: int) -> list[float]:
     """Return the learning rate before each iteration, by a recipe's own schedulers stepped as MMEngine steps them."""
     wrapper = build_optim_wrapper(torch.nn.Linear(1, 1), dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=lr)))
-    found, built = [], []
+    rates, built = [], []
     for scheduler in schedulers:
         settings = dict(scheduler, optimizer=wrapper)
         cls = PARAM_SCHEDULERS.get(settings.pop('type'))
@@ -36,24 +40,24 @@ def learning_rates(lr: float, schedulers: list[dict], epochs: int, epoch_length:
         built.append(cls.build_iter_from_epoch(epoch_length=epoch_length, **settings) if by_iteration
                      else cls(**settings))
     for iteration in range(1, epochs * epoch_length + 1):
-        found.append(wrapper.optimizer.param_groups[0]['lr'])
+        rates.append(wrapper.optimizer.param_groups[0]['lr'])
         for scheduler in built:
             if not scheduler.by_epoch or iteration % epoch_length == 0:
                 scheduler.step()
-    return found
+    return rates
 
 
 def by_name(model: torch.nn.Module, wrapper: OptimWrapper) -> dict[str, tuple[float, float]]:
     """Return (learning rate, weight decay) of every parameter; each must be in exactly one group."""
     names = {id(param): name for name, param in model.named_parameters()}
-    found = [(names[id(param)], (group['lr'], group['weight_decay']))
+    groups = [(names[id(param)], (group['lr'], group['weight_decay']))
              for group in wrapper.optimizer.param_groups for param in group['params']]
-    assert len(found) == len(dict(found)) == len(names)
-    return dict(found)
+    assert len(groups) == len(dict(groups)) == len(names)
+    return dict(groups)
 
 
 def write_template(folder: Path, template: str, **lines: Any) -> Path:
-    """Write an edited template into ``folder`` and return its path."""
+    """Write an edited template, whose data are loaded without workers, into ``folder`` and return its path."""
     path = folder / f'{template}.py'
-    path.write_text(edit_head(template, **lines))
+    path.write_text(edit_head(template, **lines) + WITHOUT_WORKERS)
     return path

@@ -34,11 +34,11 @@ def test_a_convolution_costs_thrice_its_forward_pass(groups, transposed):
 
 @pytest.mark.parametrize('dtype, rate', [(torch.bfloat16, 1e12), (torch.float32, 1e11)])
 def test_the_slower_of_arithmetic_and_memory_decides(dtype, rate):
-    found = traced(lambda: nn.Linear(4096, 4096), (65536, 4096), dtype=dtype, train=False)
+    estimate = traced(lambda: nn.Linear(4096, 4096), (65536, 4096), dtype=dtype, train=False)
     linear = 2 * 65536 * 4096**2 / rate / roofline.TENSOR
     moved = 65536 * 4096 / 1e9 / roofline.BANDWIDTH  # elements, over the bandwidth
     casts = dict([(torch.bfloat16, 6 + 2), (torch.float32, 4)])[dtype]  # the images and the result of mean()
-    assert found.seconds == pytest.approx(linear + (4 + casts) * moved, rel=0.03)
+    assert estimate.seconds == pytest.approx(linear + (4 + casts) * moved, rel=0.03)
 
 
 def test_memory_is_what_the_backward_pass_needs():

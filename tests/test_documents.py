@@ -34,7 +34,7 @@ def flags_of(tool: str) -> set[str]:
     parser = load_tool(tool).build_parser()
     subcommands = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     parsers = [parser, *(command for action in subcommands for command in action.choices.values())]
-    return {flag for one in parsers for flag in re.findall(r'--[a-z][a-z-]*', one.format_help())}
+    return {flag for command_parser in parsers for flag in re.findall(r'--[a-z][a-z-]*', command_parser.format_help())}
 
 
 @pytest.mark.parametrize('document', DOCUMENTS)
@@ -81,17 +81,6 @@ def test_generated_parts_are_those_that_the_command_writes():
     ('docs/examples/trainjob.yaml', r'cvt_dense:(\S+)')])
 def test_version(file, pattern):
     assert re.search(pattern, (ROOT / file).read_text(), re.M)[1] == cvt_dense.__version__
-
-
-@pytest.mark.parametrize('workflow', sorted((ROOT / '.github/workflows').iterdir()), ids=lambda path: path.stem)
-def test_workflows_name_targets_and_workflows_that_exist(workflow):
-    jobs = yaml.safe_load(workflow.read_text())['jobs']
-    used = [job['uses'] for job in jobs.values() if 'uses' in job]
-    assert all((ROOT / name).is_file() for name in used)
-    commands = [step['run'] for job in jobs.values() for step in job.get('steps', ()) if 'run' in step]
-    targets = re.findall(r'^(\w+):', (ROOT / 'Makefile').read_text(), re.M)
-    assert {name for command in commands if command.startswith('make ') for name in command.split()[1:]} <= {*targets}
-    assert {need for job in jobs.values() for need in job.get('needs', ())} <= {*jobs}
 
 
 def test_flags_exist():

@@ -14,7 +14,7 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DefaultScope
 from PIL import Image
 from random_batch import random_batch
-from templates_edited import write_template
+from templates_edited import WITHOUT_WORKERS, write_template
 
 from cvt_dense.annotations.coco import read
 from cvt_dense.launch.checks.config import CONFIG_CHECKS
@@ -64,18 +64,17 @@ class Checkout:
     def edit(self, config: Path) -> None:
         text = config.read_text()
         for name, value in self.lines.items():
-            text, found = re.subn(rf'^{name} = .*$', lambda _: f'{name} = {value}', text, flags=re.M)
-            assert found == 1, name
-        loaders = ''.join(f"{part}_dataloader['num_workers'] = " for part in ('train', 'val', 'test'))
-        config.write_text(f'{text}\n{loaders}0\n')  # starting processes takes most of the time of so short runs
+            text, replaced = re.subn(rf'^{name} = .*$', lambda _: f'{name} = {value}', text, flags=re.M)
+            assert replaced == 1, name
+        config.write_text(text + WITHOUT_WORKERS)  # starting them takes most of the time of so short runs
 
 
 def test_ten_minutes_with_photographs(shapes, tmp_path):
     checkout = Checkout(tmp_path / 'checkout')
     shutil.copytree(shapes / 'classification', checkout.folder / 'photos')
     page = 'docs/get_started/own_photographs.md'
-    given = re.findall(r"^(data_root|arch) = ('[\w-]+')", (ROOT / page).read_text(), re.M)
-    checkout.lines = dict(given, max_iters=4, batch_size=4)
+    lines = re.findall(r"^(data_root|arch) = ('[\w-]+')", (ROOT / page).read_text(), re.M)
+    checkout.lines = dict(lines, max_iters=4, batch_size=4)
     train, plot, test, predict, diagnose = checkout.run(page)
     run = checkout.folder / 'work_dirs/mine'
     for command in ('plot.py', 'test.py', 'predict.py', 'diagnose.py'):  # with the path of the checkpoint

@@ -58,7 +58,7 @@ def test_imports_of_each_part(part, packages, allowed):
     files = [file for file in FILES if PACKAGE / part in (file, *file.parents)]
     names = [(file.name, name) for file in files for name in imports_of(file)
              if name.split('.')[0] not in sys.stdlib_module_names]
-    assert files and not [found for found in names if under(found[1], packages) != allowed]
+    assert files and not [pair for pair in names if under(pair[1], packages) != allowed]
 
 
 def private_names(file: Path):
@@ -87,18 +87,18 @@ SNAPSHOT = """
 import importlib, inspect, logging, sys, warnings
 
 def snapshot():
-    found = {'showwarning': warnings.showwarning, 'lastResort': logging.lastResort, 'meta_path': tuple(sys.meta_path),
+    values = {'showwarning': warnings.showwarning, 'lastResort': logging.lastResort, 'meta_path': tuple(sys.meta_path),
              'path_hooks': tuple(sys.path_hooks), 'stdout': sys.stdout, 'excepthook': sys.excepthook}
     for module_name, module in list(sys.modules.items()):
         if module_name.split('.')[0] not in ('mmengine', 'mmcv', 'timm', 'pycocotools', 'torch', 'logging', 'warnings'):
             continue
         for name, value in list(vars(module).items()):
             if callable(value):
-                found[module_name, name] = value
+                values[module_name, name] = value
             if inspect.isclass(value) and value.__module__ == module_name:
-                found.update({(module_name, name, key): method for key, method in vars(value).items()
-                              if callable(method) or isinstance(method, (staticmethod, classmethod, property))})
-    return found
+                values.update({(module_name, name, key): method for key, method in vars(value).items()
+                               if callable(method) or isinstance(method, (staticmethod, classmethod, property))})
+    return values
 
 for name in ('torch', 'torchvision', 'timm', 'mmengine.runner', 'mmengine.config', 'mmengine.registry', 'mmcv.cnn',
              'pycocotools.coco', 'pycocotools.cocoeval', 'torch.utils.checkpoint', 'torch.nn.utils.fusion'):

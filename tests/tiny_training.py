@@ -234,12 +234,6 @@ def start(*args: Any, output: Path, **options: Any) -> Iterator[Process]:
         process.popen.wait()
 
 
-def call(*args: Any, output: Path, rc: int = 0, timeout: float = 600., **options: Any) -> str:
-    """Runs a command to its end and returns its output."""
-    with start(*args, output=output, **options) as process:
-        return process.finish(rc, timeout)
-
-
 @contextmanager
 def start_two(*args: Any, output: Path, launcher: str = 'pytorch', **env: str) -> Iterator[list[Process]]:
     """Start a command in two processes as torchrun or srun does; the outputs are ``{output}0`` and ``{output}1``."""

@@ -186,12 +186,12 @@ class Annotations:
     def _check_segmentations(self) -> None:
         objects = [entry for entry in self.content['annotations'] if entry.get('segmentation')]
         objects = objects[::len(objects) // 10_000 + 1]  # a sample suffices
-        wrong = []
-        for entry in objects:
-            points = _points(entry['segmentation']) - entry['bbox'][:2]
-            wrong.append(((points < -1) | (points > np.add(entry['bbox'][2:], 1))).any(1).mean() > 0.5)
-        _refuse_many(objects, np.array(wrong), 'a segmentation outside of the bbox: it is of (y, x), relative, of '
-                     'another size, or in rows')
+        boxes = np.array([entry['bbox'] for entry in objects], float).reshape(-1, 2, 2).cumsum(1)
+        masks = np.array([_corners(entry['segmentation']) for entry in objects]).reshape(-1, 2, 2)
+        shared = np.minimum(boxes[:, 1], masks[:, 1]) - np.maximum(boxes[:, 0], masks[:, 0])
+        wrong = shared.clip(0).prod(1) < np.diff(masks, axis=1).prod((1, 2)) / 2
+        _refuse_many(objects, wrong, 'a segmentation outside of the bbox: it is of (y, x), relative, of another size, '
+                     'or in rows')
 
     def use_classes(self, classes: Sequence[str], masks: bool = False) -> None:
         """Give the categories such numbers that MMDetection and pycocotools show each class in its place.
@@ -280,14 +280,21 @@ def _refuse_many(objects: list[dict[str, Any]], wrong: np.ndarray, suspicion: st
                          'are the corner at the top left, and polygons as [[x, y, x, y, ...]] in the same pixels')
 
 
-def _points(mask: dict[str, Any] | list[list[float]]) -> np.ndarray:
-    """Return the points (N, 2) of polygons, or two corners of the box around run lengths."""
+def _corners(mask: dict[str, Any] | list[list[float]]) -> np.ndarray:
+    """Return the least and the greatest (x, y) of polygons or run lengths."""
     if isinstance(mask, list):
-        return np.concatenate(mask).reshape(-1, 2)
+        points = np.concatenate(mask).reshape(-1, 2)
+        return np.array([points.min(0), points.max(0)])
     from pycocotools import mask as coco_mask  # comes with MMDetection
-    packed = coco_mask.frPyObjects(mask, *mask['size']) if isinstance(mask['counts'], list) else mask
-    x, y, w, h = coco_mask.toBbox(packed)
-    return np.array([[x, y], [x + w, y + h]])
+    return coco_mask.toBbox(run_lengths(mask, *mask['size'])).reshape(2, 2).cumsum(0)
+
+
+def run_lengths(mask: dict[str, Any] | list[list[float]], height: int, width: int) -> dict[str, Any]:
+    """Return COCO's polygons or run lengths as compressed run lengths."""
+    from pycocotools import mask as coco_mask
+    if isinstance(mask, list):
+        return coco_mask.merge(coco_mask.frPyObjects(mask, height, width))
+    return coco_mask.frPyObjects(mask, height, width) if isinstance(mask['counts'], list) else mask
 
 
 def _pixels(counts: str | list[int]) -> int:

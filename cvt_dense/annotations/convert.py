@@ -21,7 +21,6 @@ import supervision as sv
 import yaml
 from PIL import Image
 from pycocotools import mask as coco_mask
-from pycocotools.coco import COCO
 
 from ..atomic import write_atomically
 from ..images import files_below, images_below, upright_size
@@ -107,13 +106,11 @@ class Images:
         if not images:
             self.notes['annotations without an image were left out'].append(f'{file} {name}')
             return None
-        distances = {image: distance(image) for image in images}
-        nearest = min(distances.values())
-        closest = [image for image in images if distances[image] == nearest]
-        if len(closest) > 1 or self.files[closest[0]] not in (None, file):
-            raise ValueError(f'it may mean one of {list(map(str, closest))}, or {self.files[closest[0]]} describes it')
-        self.files[closest[0]] = file
-        return closest[0]
+        image, *others = sorted(images, key=distance)
+        if self.files[image] not in (None, file) or distance(image) in map(distance, others):
+            raise ValueError(f'it may mean one of {list(map(str, images))}, or {self.files[image]} describes it')
+        self.files[image] = file
+        return image
 
     def rest(self, note: str) -> list[Path]:
         """Return the images that no annotation file describes, and note them."""
@@ -200,10 +197,8 @@ def encode(mask: np.ndarray) -> dict[str, Any]:
 def decode(entry: dict[str, Any], sample: Sample) -> np.ndarray:
     """Return the mask of an object, or else its box, as uint8 (H, W)."""
     x, y, w, h = entry['bbox']
-    api = COCO()
-    api.imgs = {0: dict(width=sample.width, height=sample.height)}
-    box = [[x, y, x + w, y, x + w, y + h, x, y + h]]
-    return api.annToMask(dict(image_id=0, segmentation=entry.get('segmentation') or box))
+    mask = entry.get('segmentation') or [[x, y, x + w, y, x + w, y + h, x, y + h]]
+    return coco_mask.decode(coco.run_lengths(mask, sample.height, sample.width))
 
 
 def open_image(path: Path, split: str, *size: str | float | None) -> dict[str, Any]:
@@ -470,9 +465,8 @@ def _write_coco(data: Data, dst: Path) -> None:
             dict(id=i, name=name) for i, name in enumerate(data.classes, 1)])
         for i, sample in enumerate((sample for sample in data.samples if sample.split == part), 1):
             content['images'].append(dict(id=i, file_name=sample.path.name, width=sample.width, height=sample.height))
-            for entry in sample.objects:
-                content['annotations'].append(dict(entry, id=len(content['annotations']) + 1, image_id=i,
-                                                   category_id=entry['category_id'] + 1))
+            content['annotations'] += [dict(entry, id=number, image_id=i, category_id=entry['category_id'] + 1)
+                                       for number, entry in enumerate(sample.objects, len(content['annotations']) + 1)]
         write_atomically(dst / 'annotations' / f'{part}.json', json.dumps(content))
 
 

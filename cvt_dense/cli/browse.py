@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..config.settings import leaf_datasets
+from ..config.settings import class_names, leaf_datasets
 from ..errors import UserError
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_report_folder
@@ -57,7 +57,7 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
     from ..report.collect import leaves, read_infos
     files, occurring = {}, {}
     for split, data_set in splits.items():
-        classes = (getattr(data_set, 'metainfo', None) or {}).get('classes') or ()
+        classes = class_names(data_set) or ()
         files[split] = infos = read_infos(data_set)
         if 'label' in infos[0]:
             occurring[split] = browse.add_class_statistics(report, split, infos, classes)

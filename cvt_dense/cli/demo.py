@@ -9,7 +9,12 @@ same command continues an interrupted demo.
 """
 import argparse
 import json
+import os
+import shlex
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,13 +23,15 @@ import numpy as np
 from PIL import Image
 
 from ..atomic import write_atomically
-from ..engine.curves import Curves, draw
+from ..engine.checkpoint import PREEMPTED, find_checkpoint
+from ..engine.curves import Curves, draw, table
 from ..errors import UserError
 from ..launch import command_line
+from ..recipes import folder as project_folder
 from ..recipes.shapes import generate
 from ..report.pictures import grid, save
-from .trainings import ROOT, last_checkpoint, run_together, train
 
+ROOT = project_folder()  # of configs/ and tools/
 CONFIGS = dict(pretraining='configs/cvt_nano_shapes.py', maskrcnn='configs/maskrcnn_cvt_nano_shapes.py',
                upernet='configs/upernet_cvt_nano_shapes.py')
 DATA = dict(pretraining='classification', maskrcnn='detection', upernet='segmentation')
@@ -88,21 +95,74 @@ def arguments_of(name: str, weights: str | Path, work_dir: Path, args: argparse.
     return [CONFIGS[name], '--data-root', f'{work_dir}/data/{DATA[name]}', '--cfg-options', *options]
 
 
+# -- commands --------------------------------------------------------------------------------------
+
+
+def run_together(commands: dict[str, list[str]], work_dir: Path) -> None:
+    """Run commands at the same time, with an equal part of the CPU's cores each, and end the process if some fail.
+
+    Args:
+        commands: by name, what follows ``python``.
+        work_dir: folder of the logs ``<name>.log``.
+    """
+    cores = int(os.environ.get('OMP_NUM_THREADS') or len(os.sched_getaffinity(0)))
+    threads = str(max(1, cores // len(commands)))
+    env = dict(os.environ, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, PYTHONWARNINGS='ignore')
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the commands end too
+    start = time.time()
+    logs = {name: work_dir / f'{name}.log' for name in commands}
+    processes: dict[str, subprocess.Popen] = {}
+    try:
+        for name, command in commands.items():
+            print(f'  $ python {shlex.join(command)}\n    (log: {logs[name]})', flush=True)
+            with logs[name].open('w') as log:
+                processes[name] = subprocess.Popen(
+                    [sys.executable, *command], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
+        for process in processes.values():
+            process.wait()
+    except KeyboardInterrupt:
+        sys.exit('\ninterrupted: run the same command again to continue')
+    finally:
+        for process in processes.values():
+            process.terminate()
+            process.wait()
+    failed = [f'{name} failed; the end of its log {logs[name]}:\n{_end_of(logs[name])}'
+              for name, process in processes.items() if process.returncode]
+    if failed:
+        sys.exit('\n'.join(failed))
+    print(f'    done in {time.time() - start:.0f} s', flush=True)
+
+
+def _end_of(log: Path) -> str:
+    return '\n'.join(log.read_text(errors='replace').splitlines()[-15:])
+
+
+def train(runs: dict[str, list[str]], work_dir: Path) -> None:
+    """Train the runs that are not finished, each from its last checkpoint.
+
+    A finished run's folder gets an empty file ``finished``. The process ends if a run fails or is stopped.
+
+    Args:
+        runs: by the name of the run's folder in ``work_dir``, arguments of tools/train.py.
+        work_dir: folder of all runs.
+    """
+    commands = {}
+    for name, arguments in runs.items():
+        folder = work_dir / name
+        if (folder / 'finished').exists():
+            print(f'  {name}: finished before')
+        else:
+            resume = ['--resume'] if folder.exists() else []
+            commands[name] = ['tools/train.py', *arguments, '--work-dir', str(folder), *resume]
+    if commands:
+        run_together(commands, work_dir)
+    for name in commands:
+        if Path(find_checkpoint(work_dir / name)).name == PREEMPTED:
+            sys.exit(f'{name} was stopped by a signal; the same command continues it')
+        (work_dir / name / 'finished').touch()
+
+
 # -- results ---------------------------------------------------------------------------------------
-
-
-def print_table(results: dict[str, dict[str, float]]) -> None:
-    """Print the metrics of all runs."""
-    rows = [('classifier, top-1, raw weights', 'pretraining', 'raw/top1', 1.),
-            ('classifier, top-1, averaged weights', 'pretraining', 'accuracy/top1', 1.),
-            ('Mask R-CNN, box mAP', 'maskrcnn', 'coco/bbox_mAP', 100.),
-            ('Mask R-CNN, mask mAP', 'maskrcnn', 'coco/segm_mAP', 100.),
-            ('UperNet, mIoU', 'upernet', 'mIoU', 1.)]
-    line = '-' * 50
-    print(f'\n{"validation":<40}{"%":>10}\n{line}')
-    for title, name, key, factor in rows:
-        print(f'{title:<40}{results[name][key] * factor:>10.1f}')
-    print(line)
 
 
 def write_photographs(folder: Path) -> list[Path]:
@@ -124,7 +184,7 @@ def draw_predictions(work_dir: Path, out: Path) -> None:
         task = DATA[name]
         images = sorted((work_dir / 'data' / VAL_IMAGES[task]).rglob('*.png'))
         images = images[::max(1, len(images) // NUM_PICTURES)][:NUM_PICTURES]
-        networks[task] = task, config, last_checkpoint(work_dir / name), images
+        networks[task] = task, config, find_checkpoint(work_dir / name), images
     commands, columns = {}, {}
     for title, (name, config, checkpoint, images) in networks.items():
         columns[title] = folder = work_dir / 'predictions' / name
@@ -153,15 +213,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         generate(work_dir / 'data', args.seed, train=args.train, val=args.val,
                  train_per_class=args.train_per_class, val_per_class=args.val_per_class)
         print('Classification: CvT on class folders', flush=True)
-        results = train(dict(pretraining=arguments_of('pretraining', PACKAGED, work_dir, args)), work_dir)
+        train(dict(pretraining=arguments_of('pretraining', PACKAGED, work_dir, args)), work_dir)
         print('Detection: Mask R-CNN and Segmentation: UperNet', flush=True)
-        weights = last_checkpoint(work_dir / 'pretraining')
-        results |= train({name: arguments_of(name, weights, work_dir, args) for name in ('maskrcnn', 'upernet')},
-                         work_dir)
+        weights = find_checkpoint(work_dir / 'pretraining')
+        train({name: arguments_of(name, weights, work_dir, args) for name in ('maskrcnn', 'upernet')}, work_dir)
         print('Pictures', flush=True)
-        draw({name: Curves(work_dir / name) for name in CONFIGS}, curves)
+        runs = {name: Curves(work_dir / name) for name in CONFIGS}
+        draw(runs, curves)
         if not predictions.exists():
             draw_predictions(work_dir, predictions)
-        print_table(results)
+        print(table(runs))
     print(f'training curves: {curves}\npredictions: {predictions}')
     print(f'took {(time.time() - start) / 60:.1f} minutes; the next step: docs/get_started/own_photographs.md')

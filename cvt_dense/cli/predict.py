@@ -104,7 +104,7 @@ def labels_of(picture: Path) -> Path:
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the predictions for the images that the command line names, and return the exit code."""
     args = build_parser().parse_args(command_line.expand_published(argv))
-    with command_line.report_errors():
+    with command_line.report_errors(ValueError):
         if not 0 <= args.score_thr <= 1:
             raise UserError(f'--score-thr {args.score_thr}: allowed is a number from 0 to 1.')
         images = find_images(args.images)
@@ -143,10 +143,7 @@ def prepare_saving(args: argparse.Namespace, model: 'Model', images: Sequence[Pa
         raise UserError(f'--save {args.save}: for {model.task} allowed is {" or ".join(allowed) or "no --save"}.')
     unlabelled = [UNLABELLED] * (model.task == 'segmentation' and first_label(model))
     data = convert.Data([*unlabelled, *model.classes], [convert.Sample(path) for path in images])
-    try:
-        convert.check_target(data, args.save)
-    except ValueError as error:
-        raise UserError(f'--save {args.save}: {error}') from error
+    convert.check_target(data, args.save)
     check_folder(args.out_dir / args.save, args.force)
     return data
 

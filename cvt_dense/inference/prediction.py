@@ -72,8 +72,7 @@ def _predict_large(model: Model, image: Any, size: int, overlap: float, score_th
     """Predict one image in slices, unless it fits into one."""
     image = image if hasattr(image, 'shape') else model.read(image, by_window=True)
     if max(image.shape[:2]) <= size:
-        image = image if isinstance(image, np.ndarray) else np.ascontiguousarray(image.read().transpose(1, 2, 0))
-        return predict(model, image, score_thr=score_thr)
+        return predict(model, image[:, :], score_thr=score_thr)  # which reads one that is read by window
 
     def predict_slice(window: np.ndarray) -> Any:
         bar.update()

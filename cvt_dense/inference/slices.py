@@ -58,6 +58,11 @@ class RasterImage:
         """Return pixels (3, H, W), BGR, of a window ((top, bottom), (left, right)), or of all resized to a shape."""
         return self._file.read(self._bands, window=window, out_shape=out_shape)
 
+    def __getitem__(self, window: tuple[slice, slice]) -> np.ndarray:
+        """Return the pixels (H, W, 3), BGR, of a window, as an array does."""
+        ranges = tuple(part.indices(side)[:2] for part, side in zip(window, self.shape))
+        return np.ascontiguousarray(self.read(ranges).transpose(1, 2, 0))
+
 
 def check_slice(size: int, overlap: float) -> None:
     """Raise ``UserError`` if images cannot be cut into slices of ``size`` pixels with this overlap."""
@@ -172,7 +177,7 @@ def slice_label_map(predict: Callable[[np.ndarray], Tensor], image: np.ndarray |
     tops = slice_starts(height, size, overlap)
     for top, following in zip(tops, [*tops[1:], height]):
         for left in slice_starts(width, size, overlap):
-            logits = predict(_window(image, top, left, size)).float().cpu()
+            logits = predict(image[top:top + size, left:left + size]).float().cpu()
             columns = ..., slice(left, left + logits.shape[2])
             scores[columns] += logits
             counts[columns] += 1
@@ -195,13 +200,6 @@ def slice_starts(length: int, size: int, overlap: float) -> list[int]:
     """
     stride, last = size - round(size * overlap), max(length - size, 0)
     return [min(start, last) for start in range(0, last + stride, stride)]
-
-
-def _window(image: np.ndarray | RasterImage, top: int, left: int, size: int) -> np.ndarray:
-    if isinstance(image, RasterImage):
-        bottom, right = min(top + size, image.height), min(left + size, image.width)
-        return np.ascontiguousarray(image.read(((top, bottom), (left, right))).transpose(1, 2, 0))
-    return image[top:top + size, left:left + size]
 
 
 @MODELS.register_module()

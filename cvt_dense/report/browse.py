@@ -17,9 +17,11 @@ from PIL import Image
 from pycocotools import mask as mask_utils
 from tqdm import tqdm
 
+from ..annotations.coco import run_lengths
+from ..config.settings import class_names
 from ..inference.palette import choose_palette
 from ..pretraining.listing import image_name, open_file
-from .collect import annotate, load_image, name_unreadable, picture, read_infos, run_lengths
+from .collect import annotate, load_image, name_unreadable, picture, read_infos
 from .page import Cell, Report, side_by_side
 
 SMALL = 16  # side in pixels below which an object has at most 4 x 4 cells of the finest map
@@ -79,7 +81,7 @@ def add_samples(report: Report, samples: Sequence[dict[str, Any]], data_set: Any
         samples: see :class:`SamplesHook`.
         data_set: their data set.
     """
-    classes = (getattr(data_set, 'metainfo', None) or {}).get('classes') or ()
+    classes = class_names(data_set) or ()
     palette, numbers = choose_palette(classes), []
     infos = {image_name(info): info for info in read_infos(data_set)}
     report.add_section('Samples', 'The original image beside the input of the network, with its annotation.')

@@ -14,6 +14,7 @@ from PIL import Image
 from pycocotools import mask as mask_utils
 from pycocotools.coco import COCO
 
+from ..annotations.coco import run_lengths
 from ..engine.samplers import leaves
 from ..errors import UserError
 from ..images import open_image
@@ -23,7 +24,7 @@ from ..pretraining.listing import image_name, open_file
 from . import classification, detection, segmentation
 from .label_quality import of_label_map
 from .page import SIDE, Report, side_by_side
-from .pictures import draw_labels, scale_labels
+from .pictures import draw_labels, scale_labels, visible
 
 
 def read_infos(data_set: Any) -> list[dict[str, Any]]:
@@ -164,25 +165,11 @@ class CollectHook(Hook):
         module.diagnose(report, self.records, self.classes)
 
 
-def run_lengths(segmentation: list | dict[str, Any], height: int, width: int) -> dict[str, Any]:
-    """Return COCO's polygons or run lengths as compressed run lengths.
-
-    Args:
-        segmentation: of an object, as an annotation file has it.
-        height, width: size of the image in pixels.
-    """
-    api = COCO()
-    api.imgs = {0: dict(height=height, width=width)}
-    return api.annToRLE(dict(image_id=0, segmentation=segmentation))
-
-
 def load_image(info: dict[str, Any]) -> Image.Image:
-    """Return an image in RGB; of an array the first three channels, or the first, stretched to 8 bits."""
+    """Return an image in RGB; of an array what :func:`.pictures.visible` shows."""
     if not info['loader']:
         return open_image(open_file(info, info['backend_args']))
-    pixels = np.atleast_3d(info['loader'](dict(info))['img']).astype(np.float32)
-    pixels = pixels[..., [0, 1, 2] if pixels.shape[2] >= 3 else [0, 0, 0]]
-    return Image.fromarray(((pixels - pixels.min()) / max(np.ptp(pixels), 1e-9) * 255).astype(np.uint8))
+    return Image.fromarray(visible(info['loader'](dict(info))['img']))
 
 
 def picture(info: dict[str, Any]) -> Image.Image:

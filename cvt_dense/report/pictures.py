@@ -35,7 +35,7 @@ def draw(model: Model, image: np.ndarray, prediction: Any, score_thr: float) -> 
     """
     if model.task == 'classification':
         best = prediction[:5]
-        return _classes(_visible(image), best), ', '.join(f'{name} {score:.2f}' for name, score in best)
+        return _classes(visible(image), best), ', '.join(f'{name} {score:.2f}' for name, score in best)
     if model.task == 'detection':
         prediction = prediction[prediction.confidence >= score_thr]
         objects = zip(prediction['class_name'], prediction.confidence)
@@ -66,7 +66,7 @@ def annotate(model: Model, image: np.ndarray | RasterImage, labels: sv.Detection
         image = image.read(out_shape=(3, *size[::-1])).transpose(1, 2, 0)
     elif factor < 1:
         image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-    picture = np.asarray(Image.fromarray(_visible(image)).resize(size, Image.Resampling.BICUBIC))
+    picture = np.asarray(Image.fromarray(visible(image)).resize(size, Image.Resampling.BICUBIC))
     return draw_labels(picture, scale_labels(labels, (width, height), size), model.name, model.palette)
 
 
@@ -167,7 +167,7 @@ def regions(labels: np.ndarray, number: int) -> sv.Detections:
         else sv.Detections.empty()
 
 
-def _visible(image: np.ndarray) -> np.ndarray:
+def visible(image: np.ndarray) -> np.ndarray:
     """Return an image as it was read as RGB, uint8: of other channels the first three (or one), stretched."""
     image = np.atleast_3d(image)
     if image.dtype == np.uint8 and image.shape[2] == 3:

@@ -108,6 +108,13 @@ def test_masks_outside_of_their_boxes(change):
         coco.Annotations(content)
 
 
+def test_masks_may_be_larger_than_their_boxes():
+    content = make_content()
+    for one in content['annotations']:
+        one['bbox'] = (np.array(one['bbox']) + [1, 1, -2, -2]).tolist()
+    assert not coco.Annotations(content).changed
+
+
 def test_many_boxes_may_end_a_little_outside():
     content = make_content()
     for one in content['annotations']:

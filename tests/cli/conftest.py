@@ -23,7 +23,7 @@ def shapes(tmp_path_factory) -> Path:
 @pytest.fixture(scope='session')
 def nano(tmp_path_factory) -> dict[str, tuple[Path, Path]]:
     """By task, config and checkpoint of an untrained network."""
-    folder, found = tmp_path_factory.mktemp('checkpoints'), {}
+    folder, networks = tmp_path_factory.mktemp('checkpoints'), {}
     for task, name in NANO.items():
         config = folder / f'{name}_nano_shapes.py'
         config.write_text(f"_base_ = '{CONFIGS / config.name}'\n"
@@ -35,8 +35,8 @@ def nano(tmp_path_factory) -> dict[str, tuple[Path, Path]]:
         classes = (('background', *CLASSES) if task == 'segmentation' else CLASSES)
         meta = dict(dataset_meta=dict(classes=classes, palette=choose_palette(classes)))
         torch.save(dict(state_dict=weights, meta=meta), folder / f'{task}.pth')
-        found[task] = config, folder / f'{task}.pth'
-    return found
+        networks[task] = config, folder / f'{task}.pth'
+    return networks
 
 
 @pytest.fixture(scope='module')

@@ -10,15 +10,15 @@ from PIL import Image
 from templates_edited import write_template
 
 TOP = dict(arch='cvt-nano', pretrained=None, image_size=64, max_iters=1, batch_size=2)
-LOADERS = """
+BINARY = """
 for _loader in (train_dataloader, val_dataloader, test_dataloader):
-    _loader.update(num_workers=0, persistent_workers=False)
-"""
-BINARY = LOADERS + """    _loader['dataset']['reduce_zero_label'] = True
+    _loader['dataset']['reduce_zero_label'] = True
 for _head in (model['decode_head'], model['auxiliary_head']):
     _head.update(out_channels=1, loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=True, loss_weight=1.0))
 """
-JOINED = LOADERS + """    _evaluates = _loader is not train_dataloader
+JOINED = """
+for _loader in (train_dataloader, val_dataloader, test_dataloader):
+    _evaluates = _loader is not train_dataloader
     _data = dict(_loader['dataset'], type='BaseSegDataset', test_mode=_evaluates)
     _both = [_data, dict(_data, data_root='{other}/')]
     _loader['dataset'] = dict(_delete_=True, type='ConcatDataset', datasets=_both)

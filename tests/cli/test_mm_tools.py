@@ -17,7 +17,8 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[2]
 
 BACKBONE = """dict(
-        type='cvt_dense.CvT', arch=dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6)){options})"""
+        _delete_=True, type='cvt_dense.CvT',
+        arch=dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6)){options})"""
 
 DETECTOR = """
 _base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
@@ -49,32 +50,23 @@ SMALL = ['--cfg-options', *(f'{stage}_dataloader.dataset.pipeline.{step}.scale=(
                             for stage, step in (('train', 2), ('val', 1), ('test', 1)))]
 
 SEGMENTOR = """
-default_scope = 'mmseg'
+_base_ = '{mim}/configs/fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py'
 model = dict(
-    type='EncoderDecoder',
-    data_preprocessor=dict(type='SegDataPreProcessor', mean=[120.] * 3, std=[60.] * 3, size=(64, 64)),
-    backbone={backbone},
-    decode_head=dict(type='FCNHead', in_channels=48, in_index=2, channels=8, num_convs=1, num_classes=9),
-    train_cfg=dict(), test_cfg=dict(mode='whole'))
+    data_preprocessor=dict(size=(64, 64)), pretrained=None, backbone={backbone}, auxiliary_head=None,
+    decode_head=dict(in_channels=48, in_index=2, channels=8, num_convs=1, num_classes=9, norm_cfg=dict(type='BN')))
 classes = ('background', 'arrow', 'circle', 'crescent', 'cross', 'ring', 'square', 'star', 'triangle')
 palette = [[20 * i, 10, 10] for i in range(9)]
-load = [dict(type='LoadImageFromFile')]
-test_pipeline = load + [dict(type='LoadAnnotations'), dict(type='PackSegInputs')]
-data = dict(type='BaseSegDataset', data_root={data!r}, img_suffix='.png', pipeline=test_pipeline,
+pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'), dict(type='PackSegInputs')]
+data = dict(_delete_=True, type='BaseSegDataset', data_root={data!r}, img_suffix='.png', pipeline=pipeline,
             metainfo=dict(classes=classes, palette=palette))
+workers = dict(num_workers=0, persistent_workers=False)
 train_dataloader = dict(
-    batch_size=2, num_workers=0, sampler=dict(type='InfiniteSampler', shuffle=True),
-    dataset=dict(data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'), **data))
+    dataset=dict(data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'), **data), **workers)
 val_dataloader = dict(
-    batch_size=1, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False),
-    dataset=dict(data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'), **data))
+    dataset=dict(data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'), **data),
+    **workers)
 test_dataloader = val_dataloader
-val_evaluator = test_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
-train_cfg = dict(type='IterBasedTrainLoop', max_iters=2, val_interval=2)
-val_cfg, test_cfg = dict(type='ValLoop'), dict(type='TestLoop')
-optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4))
-default_hooks = dict(checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=2))
-visualizer = dict(type='SegLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')])
+train_cfg = dict(max_iters=2, val_interval=2)
 """
 
 INFER = """
@@ -87,8 +79,8 @@ if kind == 'mmdet':
     print('backbone', type(infer.model.backbone).__module__)
 else:
     from mmseg.apis import MMSegInferencer
-    found = MMSegInferencer(config, checkpoint, classes=['x'] * 9, palette=[[0, 0, 0]] * 9, device='cpu')(image)
-    print('inferencer', found['predictions'].shape)
+    result = MMSegInferencer(config, checkpoint, classes=['x'] * 9, palette=[[0, 0, 0]] * 9, device='cpu')(image)
+    print('inferencer', result['predictions'].shape)
 """
 
 
@@ -108,24 +100,20 @@ for sys.argv in steps:
 """
 
 
-def tool(package: str, name: str) -> Path:
-    """A script of an installed package."""
-    return Path(importlib.util.find_spec(package).origin).parent / f'.mim/tools/{name}.py'
-
-
 @pytest.mark.parametrize('package', ['mmdet', 'mmseg'])
 def test_own_tools_and_inferencers(shapes, tmp_path, package):
-    options = ', _delete_=True, out_indices=(1, 2)' if package == 'mmdet' else ''
+    options = ', out_indices=(1, 2)' if package == 'mmdet' else ''
     text, part = (DETECTOR, 'detection') if package == 'mmdet' else (SEGMENTOR, 'segmentation')
+    mim = Path(importlib.util.find_spec(package).origin).parent / '.mim'
     config = tmp_path / 'config.py'
-    config.write_text(text.format(backbone=BACKBONE.format(options=options), data=str(shapes / part)))
+    config.write_text(text.format(backbone=BACKBONE.format(options=options), data=str(shapes / part), mim=mim))
     image = tmp_path / 'image.png'
     Image.fromarray(np.full((50, 70, 3), 90, np.uint8)).save(image)
     for name, text in (('infer.py', INFER), ('steps.py', STEPS)):
         (tmp_path / name).write_text(text)
     checkpoint = tmp_path / 'work' / ('epoch_1.pth' if package == 'mmdet' else 'iter_2.pth')
-    steps = [[tool(package, 'train'), config, '--work-dir', tmp_path / 'work', *(SMALL if package == 'mmdet' else [])],
-             [tool(package, 'test'), tmp_path / 'work/config.py', checkpoint, '--work-dir', tmp_path / 'test'],
+    steps = [[mim / 'tools/train.py', config, '--work-dir', tmp_path / 'work', *(SMALL if package == 'mmdet' else [])],
+             [mim / 'tools/test.py', tmp_path / 'work/config.py', checkpoint, '--work-dir', tmp_path / 'test'],
              [tmp_path / 'infer.py', package, tmp_path / 'work/config.py', checkpoint, image]]
     env = {**os.environ, 'PYTHONPATH': str(ROOT)}
     if mmengine.__version__ == '0.10.7':  # cannot read its own checkpoints under torch 2.6 and later without this

@@ -31,14 +31,14 @@ predict = partial(run_tool, 'predict')
 def test_detector_as_mmdetection(models, nano, shapes):
     from mmdet.apis import inference_detector, init_detector
     image = shapes / VAL['detection'] / '00000.png'
-    found = api.predict(models['detection'], image)
+    predicted = api.predict(models['detection'], image)
     expected = inference_detector(init_detector(*map(str, nano['detection']), device='cpu'), str(image)).pred_instances
-    assert len(found) > 5 and list(found['class_name']) == [CLASSES[i] for i in found.class_id]
-    np.testing.assert_array_equal(found.xyxy, expected.bboxes)
-    np.testing.assert_array_equal(found.mask, expected.masks)
-    threshold = float(np.median(found.confidence))
+    assert len(predicted) > 5 and list(predicted['class_name']) == [CLASSES[i] for i in predicted.class_id]
+    np.testing.assert_array_equal(predicted.xyxy, expected.bboxes)
+    np.testing.assert_array_equal(predicted.mask, expected.masks)
+    threshold = float(np.median(predicted.confidence))
     above = api.predict(models['detection'], image, score_thr=threshold)
-    assert above == found[found.confidence >= threshold] and len(above) < len(found)
+    assert above == predicted[predicted.confidence >= threshold] and len(above) < len(predicted)
 
 
 def test_segmentor_as_mmsegmentation(models, nano, shapes):
@@ -80,15 +80,15 @@ def test_a_list_gives_what_each_image_gives(models, shapes, task):
     path = next((shapes / VAL[task]).glob('*.png'))
     array = model.read(path)
     images = [path, array, array[:, :96]]  # the last has another size
-    for found, image in zip(api.predict(model, images) + api.predict(model, images[:2]), images + images[:2]):
+    for predicted, image in zip(api.predict(model, images) + api.predict(model, images[:2]), images + images[:2]):
         alone = api.predict(model, image)
         if task == 'classification':
-            assert dict(found) == pytest.approx(dict(alone), abs=1e-5)
+            assert dict(predicted) == pytest.approx(dict(alone), abs=1e-5)
         elif task == 'detection':
-            np.testing.assert_allclose(found.xyxy, alone.xyxy, atol=1e-3)
+            np.testing.assert_allclose(predicted.xyxy, alone.xyxy, atol=1e-3)
         else:
-            assert found.shape == image.shape[:2] if image is not path else array.shape[:2]
-            assert (found == alone).mean() > 0.999
+            assert predicted.shape == image.shape[:2] if image is not path else array.shape[:2]
+            assert (predicted == alone).mean() > 0.999
 
 
 # -- the pictures --------------------------------------------------------------------------------------
@@ -129,14 +129,15 @@ def test_saved_predictions_are_read_back_as_annotations(models, nano, shapes, tm
     assert [sample.split for sample in data.samples] == ['train', 'train']
     for sample, path in zip(data.samples, images, strict=True):
         assert sample.path.read_bytes() == path.read_bytes()
-        found = api.predict(models['detection'], path, score_thr=0.15)
-        found = found[found.mask.any((1, 2))]
-        names = [data.classes[one['category_id']] for one in sample.objects]
+        predicted = api.predict(models['detection'], path, score_thr=0.15)
+        predicted = predicted[predicted.mask.any((1, 2))]
+        names = [data.classes[annotation['category_id']] for annotation in sample.objects]
         total += len(names)
-        assert sorted(names) == sorted(found['class_name']), output
-        np.testing.assert_allclose([one['bbox'] for one in sample.objects],
-                                   [[x, y, r - x, b - y] for x, y, r, b in found.xyxy], atol=1e-3)
-        np.testing.assert_array_equal([convert.decode(one, sample) for one in sample.objects], found.mask)
+        assert sorted(names) == sorted(predicted['class_name']), output
+        np.testing.assert_allclose([annotation['bbox'] for annotation in sample.objects],
+                                   [[x, y, r - x, b - y] for x, y, r, b in predicted.xyxy], atol=1e-3)
+        masks = [convert.decode(annotation, sample) for annotation in sample.objects]
+        np.testing.assert_array_equal(masks, predicted.mask)
     assert total > 2
 
 

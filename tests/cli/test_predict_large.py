@@ -38,11 +38,12 @@ def test_slices_in_a_test(nano, shapes, tmp_path):
     faster = ['--cfg-options', 'test_evaluator.type=FasterCocoMetric'] if METRICS.get('mmdet.FasterCocoMetric') else []
     run_tool('test', config, checkpoint, '--data-root', shapes / 'detection', '--work-dir', tmp_path / 'w',
              '--out', tmp_path / 'out', '--slice', 64, *faster)
-    found = json.loads((tmp_path / 'out/predictions.bbox.json').read_text())
+    saved = json.loads((tmp_path / 'out/predictions.bbox.json').read_text())
     model, names = api.load(config, checkpoint, device='cpu'), sorted((shapes / 'detection/val').glob('*.png'))
     expected = [api.predict(model, path, slice=64) for path in names]
-    assert len(found) == sum(map(len, expected)) > 10
-    assert sum(one['score'] for one in found) == pytest.approx(sum(one.confidence.sum() for one in expected), rel=1e-4)
+    assert len(saved) == sum(map(len, expected)) > 10
+    scores = sum(detections.confidence.sum() for detections in expected)
+    assert sum(detection['score'] for detection in saved) == pytest.approx(scores, rel=1e-4)
 
 
 @pytest.mark.parametrize('task', ['detection', 'segmentation'])

@@ -70,12 +70,12 @@ def test_a_published_detector_opens_in_a_new_process(published, tmp_path):
 @pytest.mark.parametrize('task', ['classification', 'detection', 'segmentation'])
 def test_predictions_are_equal_elsewhere(published, nano, image, task, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found, expected = (inference.predict(inference.load(*args, device='cpu'), image)
+    predicted, expected = (inference.predict(inference.load(*args, device='cpu'), image)
                        for args in ((published[task],), nano[task]))
     if task == 'detection':
-        assert len(found) and found == expected
+        assert len(predicted) and predicted == expected
     else:
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(predicted, expected)
     assert set(load_weights_file(str(published[task]))) == {'state_dict', 'meta'}  # as load_from of a training
 
 

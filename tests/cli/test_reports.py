@@ -24,14 +24,14 @@ def _in_tars(cfg, data: Path) -> None:
 
 
 def _joined(cfg, data: Path) -> None:
-    one = cfg.val_dataloader.dataset
-    cfg.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[one, one])
+    item = cfg.val_dataloader.dataset
+    cfg.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[item, item])
 
 
 def _an_image_without_objects(cfg, data: Path) -> None:
     def change(content) -> None:
         first = content['images'][0]['id']
-        content['annotations'] = [one for one in content['annotations'] if one['image_id'] != first]
+        content['annotations'] = [item for item in content['annotations'] if item['image_id'] != first]
 
     edit(data / 'annotations/instances_val.json', change)
 

@@ -14,8 +14,8 @@ PROJECT = read_configuration(ROOT / 'pyproject.toml', expand=False)['project']
 
 def _requirements(name: str) -> dict[str, Requirement]:
     lines = (line.split('#')[0].strip() for line in (ROOT / name).read_text().splitlines())
-    found = [Requirement(line) for line in lines if line and not line.startswith('-')]
-    return {canonicalize_name(requirement.name): requirement for requirement in found}
+    requirements = [Requirement(line) for line in lines if line and not line.startswith('-')]
+    return {canonicalize_name(requirement.name): requirement for requirement in requirements}
 
 
 def _pins(name: str) -> dict[str, str]:

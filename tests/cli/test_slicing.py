@@ -28,40 +28,40 @@ def image(shapes):
 def test_label_map_as_mmsegmentation(models, image, monkeypatch, overlap):
     model = dataclasses.replace(models['segmentation'])
     model.pipeline = Compose([dict(type='mmseg.PackSegInputs')])
-    found = api.predict(model, image, slice=64, overlap=overlap)
+    predicted = api.predict(model, image, slice=64, overlap=overlap)
     stride = 64 - round(64 * overlap)
     monkeypatch.setattr(model.network, 'test_cfg', ConfigDict(
         mode='slide', crop_size=(64, 64), stride=(stride, stride)))
     expected = api.predict(model, image)
-    assert found.dtype == np.uint8 and len(np.unique(found)) > 1
-    np.testing.assert_array_equal(found, expected)
+    assert predicted.dtype == np.uint8 and len(np.unique(predicted)) > 1
+    np.testing.assert_array_equal(predicted, expected)
 
 
 def bright_rectangles(window):
     """A detector of what is white: one box, mask and score, from the part that lies in the window."""
     white = window[..., 0] > 0
-    found = InstanceData(bboxes=torch.zeros(0, 4), scores=torch.zeros(0), labels=torch.zeros(0, dtype=int),
-                         masks=torch.zeros(0, *white.shape, dtype=bool))
+    instances = InstanceData(bboxes=torch.zeros(0, 4), scores=torch.zeros(0), labels=torch.zeros(0, dtype=int),
+                             masks=torch.zeros(0, *white.shape, dtype=bool))
     if white.any():
         rows, columns = np.flatnonzero(white.any(1)), np.flatnonzero(white.any(0))
         box = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
-        found = InstanceData(bboxes=torch.tensor([box]).float(), scores=torch.tensor([0.5 + white.mean() / 2]),
-                             labels=torch.tensor([1]), masks=torch.from_numpy(white)[None])
-    return DetDataSample(pred_instances=found)
+        instances = InstanceData(bboxes=torch.tensor([box]).float(), scores=torch.tensor([0.5 + white.mean() / 2]),
+                                 labels=torch.tensor([1]), masks=torch.from_numpy(white)[None])
+    return DetDataSample(pred_instances=instances)
 
 
 def test_an_object_across_seams_becomes_one():
     scene = np.zeros((300, 500, 3), np.uint8)
     scene[90:140, 150:230] = 255  # between the slices of 100 pixels, of which 40 overlap
-    found = slicing.slice_detections(bright_rectangles, scene, 100, 0.4, score_thr=0.3)
-    assert found.xyxy.tolist() == [[150, 90, 230, 140]] and found.class_id.tolist() == [1]
-    np.testing.assert_array_equal(np.asarray(found.mask)[0], scene[..., 0] > 0)
+    predicted = slicing.slice_detections(bright_rectangles, scene, 100, 0.4, score_thr=0.3)
+    assert predicted.xyxy.tolist() == [[150, 90, 230, 140]] and predicted.class_id.tolist() == [1]
+    np.testing.assert_array_equal(np.asarray(predicted.mask)[0], scene[..., 0] > 0)
     assert len(slicing.slice_detections(bright_rectangles, scene, 100, 0., score_thr=0.3)) > 1  # nothing in common
     assert not len(slicing.slice_detections(bright_rectangles, scene * 0, 100, 0.4))
     scene = np.zeros((300, 500, 3), np.uint8)
     scene[65:95, 65:95] = 255  # complete in four slices
-    found = slicing.slice_detections(bright_rectangles, scene, 100, 0.4)
-    assert found.xyxy.tolist() == [[65, 65, 95, 95]] and np.asarray(found.mask).sum() == 900
+    predicted = slicing.slice_detections(bright_rectangles, scene, 100, 0.4)
+    assert predicted.xyxy.tolist() == [[65, 65, 95, 95]] and np.asarray(predicted.mask).sum() == 900
 
 
 def test_tiff_is_read_by_window(models, image, tmp_path):

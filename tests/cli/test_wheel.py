@@ -24,19 +24,20 @@ def run(*args, cwd, **env):
     return result.stdout
 
 
-def copy_sources(folder: Path) -> Path:
-    """The checkout's files in a folder that may be written into."""
-    folder.mkdir()
+@pytest.fixture(scope='module')
+def installed(tmp_path_factory):
+    """The folder of the commands of an environment into which a wheel, made of an sdist, was installed."""
+    folder = tmp_path_factory.mktemp('wheel')
+    (folder / 'source').mkdir()
     for name in SOURCES:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('__pycache__'))
-        else:
-            shutil.copy(ROOT / name, folder)
-    return folder
-
-
-def install(folder: Path, *what: str | Path) -> Path:
-    """The folder of the commands of a new environment that shares the site's packages, with ``what`` installed."""
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / 'source' / name)
+    run(sys.executable, '-c', "from setuptools.build_meta import build_sdist; build_sdist('..')", cwd=folder / 'source')
+    shutil.rmtree(folder / 'source')
+    sdist, = folder.glob('*.tar.gz')
+    run(*PIP, 'wheel', '--no-deps', '--no-build-isolation', '--no-index', '-w', folder, sdist, cwd=folder)
+    wheel, = folder.glob('*.whl')
+    # An environment that shares the site's packages.
     run(sys.executable, '-m', 'venv', '--without-pip', folder / 'env', cwd=folder)
     site, = (folder / 'env').glob('lib/python*/site-packages')
     shared = [path for path in sys.path if path.endswith('-packages')]
@@ -46,21 +47,8 @@ def install(folder: Path, *what: str | Path) -> Path:
         if not start.name.startswith('__editable__'):  # of setuptools, for distutils, and of tools/setup.sh
             shutil.copy(start, site / f'z{start.name}')  # read after the paths
     run(*PIP, '--python', folder / 'env/bin/python', 'install', '--no-deps', '--no-index', '--no-build-isolation',
-        '--ignore-installed', *what, cwd=folder)
-    return folder / 'env' / 'bin'
-
-
-@pytest.fixture(scope='module')
-def installed(tmp_path_factory):
-    """The folder of the commands of an environment into which a wheel, made of an sdist, was installed."""
-    folder = tmp_path_factory.mktemp('wheel')
-    source = copy_sources(folder / 'source')
-    run(sys.executable, '-c', "from setuptools.build_meta import build_sdist; build_sdist('..')", cwd=source)
-    shutil.rmtree(source)
-    sdist, = folder.glob('*.tar.gz')
-    run(*PIP, 'wheel', '--no-deps', '--no-build-isolation', '--no-index', '-w', folder, sdist, cwd=folder)
-    wheel, = folder.glob('*.whl')
-    return install(folder, wheel)
+        '--ignore-installed', wheel, cwd=folder)
+    return folder / 'env/bin'
 
 
 def test_packaged_weights(installed, tmp_path):

@@ -3,41 +3,24 @@ import re
 
 import pytest
 import torch
-from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATA_SAMPLERS, MODELS
-from templates_edited import ROOT, by_name, learning_rates, recipe
+from templates_edited import ROOT, learning_rates, recipe
 
-from cvt_dense.launch.machine import adapt_to_machine
+import cvt_dense  # noqa: F401
 
 IN1K = ['cvt13_in1k', 'cvt21_in1k']
 
 
-@pytest.fixture(scope='module', params=IN1K)
-def built(request):
-    cfg = recipe(request.param)
-    adapt_to_machine(cfg, 'none')  # as tools/train.py does
-    model = MODELS.build(cfg.model)
-    return model, build_optim_wrapper(model, cfg.optim_wrapper)
-
-
-def test_drop_path_grows_over_the_blocks_of_the_last_stage(built):
-    backbone = built[0].backbone
-    rates = [getattr(block.drop_path, 'drop_prob', 0.) for stage in (backbone.stage0, backbone.stage1, backbone.stage2)
-             for block in stage.blocks]
-    depth = len(backbone.stage2.blocks)
-    assert not any(rates[:-depth]) and rates[-1] > 0
-    assert rates[-depth:] == pytest.approx(torch.linspace(0, rates[-1], depth).tolist())
-
-
-def test_which_parameters_decay(built):
-    model, optim_wrapper = built
-    decay = {name: decays for name, (_, decays) in by_name(model, optim_wrapper).items()}
-    norms = {f'{name}.{kind}' for name, m in model.named_modules() for kind in ('weight', 'bias')
-             if isinstance(m, (torch.nn.BatchNorm2d, torch.nn.LayerNorm))}
-    free = {name for name in decay if name in norms or name.endswith(('.bias', 'cls_token'))}
-    assert {name for name in decay if decay[name] == 0.} == free and 'backbone.stage2.cls_token' in free
-    assert len({decay[name] for name in set(decay) - free}) == 1
-    assert decay['backbone.stage0.blocks.0.attn.conv_proj_q.conv.weight'] > 0  # depth-wise
+@pytest.mark.parametrize('name', IN1K)
+def test_drop_path_and_decay_are_of_the_last_stage_and_of_all_layers(name):
+    """tests/engine/test_layer_decay.py tests the parameters that do not decay."""
+    cfg = recipe(name)
+    with torch.device('meta'):
+        stages = MODELS.build(cfg.model).backbone.stages
+    rates = [[getattr(block.drop_path, 'drop_prob', 0.) for block in stage.blocks] for stage in stages]
+    assert not any(rates[0] + rates[1]) and rates[2] == sorted(rates[2]) and rates[2][-1] > 0
+    assert cfg.optim_wrapper.constructor == 'cvt_dense.LayerDecayOptimWrapperConstructor'
+    assert cfg.optim_wrapper.paramwise_cfg == dict(decay_rate=1.) and cfg.optim_wrapper.optimizer.weight_decay > 0
 
 
 @pytest.mark.parametrize('name', IN1K)

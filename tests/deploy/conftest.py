@@ -161,8 +161,8 @@ def segmentor(network):
 def files(tmp_path_factory, exporter, segmentor):
     """Exported files by name: 'classifier' and 'segmentor'."""
     folder = tmp_path_factory.mktemp('files')
-    found = {}
+    exported = {}
     for name, made in (('classifier.onnx', exporter), ('segmentor.onnx', segmentor)):
         assert made.export(folder / name), made.lines
-        found[Path(name).stem] = folder / name
-    return found
+        exported[Path(name).stem] = folder / name
+    return exported

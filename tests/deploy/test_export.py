@@ -26,7 +26,7 @@ ABOUT = dict(classes=None, config='mine.py', config_hash='0' * 64)
 
 def logits(exporter, images):
     """Run a classifier on raw images as testing does, its own preprocessor included."""
-    return torch.stack([found['logits'] for found in exporter.reference.model.test_step(dict(inputs=images))])
+    return torch.stack([sample['logits'] for sample in exporter.reference.model.test_step(dict(inputs=images))])
 
 
 @pytest.mark.parametrize('name, tolerance', [
@@ -55,12 +55,12 @@ def test_every_format_and_precision(exporter, tmp_path, name, tolerance):
 
 def int8_layers(model, names: Collection[str]) -> set[str]:
     """Those of the layers ``names`` that a quantised ONNX or OpenVINO model computes in int8."""
-    found = int8.layer_nodes(model, names)
+    layers = int8.layer_nodes(model, names)
     if hasattr(model, 'graph'):
         makers = {out: node.op_type for node in model.graph.node for out in node.output}
-        return {found[node.name] for node in model.graph.node if node.name in found
+        return {layers[node.name] for node in model.graph.node if node.name in layers
                 and all(makers.get(name) == 'DequantizeLinear' for name in node.input[:2])}
-    return {found[op.get_friendly_name()] for op in model.get_ops() if op.get_friendly_name() in found
+    return {layers[op.get_friendly_name()] for op in model.get_ops() if op.get_friendly_name() in layers
             and op.input_value(0).get_node().get_type_name() == 'FakeQuantize'}
 
 
@@ -134,10 +134,10 @@ def test_panoptic_mask2former(network, tmp_path):
                              file=str(tmp_path / 'a.onnx')))
     data = dict(inputs=[random_images((50, 90))[0]],
                 data_samples=[DetDataSample(metainfo=dict(img_shape=(50, 90), ori_shape=(100, 180)))])
-    found, expected = (model.test_step(copy.deepcopy(data))[0] for model in (file, made.model))
+    actual, expected = (model.test_step(copy.deepcopy(data))[0] for model in (file, made.model))
     segments = expected.pred_panoptic_seg.sem_seg
-    assert len(segments.unique()) > 1 and (found.pred_panoptic_seg.sem_seg == segments).float().mean() > 0.99
-    scores = (sample.pred_instances.scores.sort().values for sample in (found, expected))
+    assert len(segments.unique()) > 1 and (actual.pred_panoptic_seg.sem_seg == segments).float().mean() > 0.99
+    scores = (sample.pred_instances.scores.sort().values for sample in (actual, expected))
     torch.testing.assert_close(*scores, rtol=1e-3, atol=1e-4)
 
 
@@ -171,13 +171,13 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
         images = random_images(size)
         sample = DetDataSample(metainfo=dict(img_shape=size, ori_shape=size, scale_factor=(1., 1.)))
         data = dict(inputs=[images[0].flip(0)], data_samples=[sample])
-        found, expected = (model.test_step(copy.deepcopy(data))[0].pred_instances for model in (file, made.model))
+        actual, expected = (model.test_step(copy.deepcopy(data))[0].pred_instances for model in (file, made.model))
         assert any('a.onnx' in str(warning.message) for warning in recwarn) == padded  # and so it differs
         if not padded:
             assert len(expected) >= 5
             for key in ('bboxes', 'scores', 'labels'):
-                torch.testing.assert_close(found[key], expected[key], rtol=1e-3, atol=1e-3)
-            assert 'masks' not in expected or (found.masks != expected.masks).float().mean() < 1e-3
+                torch.testing.assert_close(actual[key], expected[key], rtol=1e-3, atol=1e-3)
+            assert 'masks' not in expected or (actual.masks != expected.masks).float().mean() < 1e-3
     if task in ('detection', 'dino'):
         assert exporter.export(tmp_path / 'a.xml'), exporter.lines
     if task == 'dino':
@@ -198,8 +198,8 @@ def run_documented_program(folder):
     opened = open_exported(folder / 'a.onnx')
     mean, std = (torch.tensor(opened.metadata[key]) for key in ('mean', 'std'))
     pixels = torch.tensor(np.asarray(image.resize((96, 64), Image.Resampling.BILINEAR)))
-    found = opened(((pixels - mean) / std).permute(2, 0, 1)[None])
-    expected = torch.cat([found['scores'][:, None], found['boxes'] / 2], dim=1)[found['scores'] >= 0.3]
+    actual = opened(((pixels - mean) / std).permute(2, 0, 1)[None])
+    expected = torch.cat([actual['scores'][:, None], actual['boxes'] / 2], dim=1)[actual['scores'] >= 0.3]
     printed = [[float(number) for number in line.split()[-5:]] for line in done.stdout.splitlines()]
     torch.testing.assert_close(torch.tensor(printed), expected, rtol=0, atol=0.06)
     assert printed

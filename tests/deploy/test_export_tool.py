@@ -55,9 +55,9 @@ def test_nothing_is_overwritten(export, network, tmp_path):
 
 def test_the_exported_size_follows_from_the_test_images():
     """Detectors take any size; a fixed one is that of the test images, not that of the config's scale."""
-    def choose(task, *found, size=None, dynamic=False, **test_cfg):
+    def choose(task, *sizes, size=None, dynamic=False, **test_cfg):
         cfg = Config(dict(model=dict(test_cfg=test_cfg)))
-        return tool.choose_size(Namespace(size=size, dynamic=dynamic), cfg, task, set(found))
+        return tool.choose_size(Namespace(size=size, dynamic=dynamic), cfg, task, set(sizes))
 
     assert choose('detection', (96, 128)) == ((96, 128), None)
     assert choose('detection', (96, 128), (128, 96)) == ((128, 128), None)
@@ -79,8 +79,8 @@ def test_inputs_are_those_of_the_runner(network, shapes, tmp_path):
             data_root=str(shapes / task), cfg_options={'test_dataloader.batch_size': 1}))
         batch = next(iter(runner.test_dataloader))
         expected = runner.model.data_preprocessor(batch, False)['inputs']
-        found = inputs.network_inputs(runner.cfg, runner.model, 'test', 2)
-        assert len(found) == 2 and torch.equal(found[0], expected)
+        images = inputs.network_inputs(runner.cfg, runner.model, 'test', 2)
+        assert len(images) == 2 and torch.equal(images[0], expected)
 
 
 # -- the whole tool --------------------------------------------------------------------------------------------

@@ -27,9 +27,9 @@ def run(network, shapes, tmp_path):
 
     def run(task: str, checkpoint: Path | str | None = None, **changes):
         made = network(task)
-        given = dict(config=str(made.config), checkpoint=str(checkpoint or made.checkpoint),
+        flags = dict(config=str(made.config), checkpoint=str(checkpoint or made.checkpoint),
                      work_dir=str(tmp_path / str(len(list(tmp_path.iterdir())))), data_root=str(shapes / task))
-        return start_test(TestFlags(**dict(given, **changes)))
+        return start_test(TestFlags(**dict(flags, **changes)))
 
     return run
 
@@ -47,8 +47,8 @@ def test_the_same_metrics(run, files, task, name, runtime, key):
 def test_predict_draws_from_a_file(shapes, tmp_path, files, network):
     """The same line as of the checkpoint."""
     made, lines = network('classification'), []
-    for i, given in enumerate((files['classifier'], made.checkpoint)):
-        output = run_tool('predict', made.config, given, shapes / 'classification/val/star/00000.png', '--out-dir',
+    for i, weights in enumerate((files['classifier'], made.checkpoint)):
+        output = run_tool('predict', made.config, weights, shapes / 'classification/val/star/00000.png', '--out-dir',
                           tmp_path / f'{i}')
         lines.append(re.search(r'00000.png -> .*', output)[0].replace(f'{tmp_path}/{i}', ''))
         assert (tmp_path / f'{i}/00000.png').exists()
@@ -64,8 +64,8 @@ def test_fused_weights_have_the_same_metrics(run, network, tmp_path):
                tmp_path / 'both.pth')
     expected = run('classification', tmp_path / 'both.pth').test()
     with mock.patch('cvt_dense.deploy.fuse_hook.fuse', wraps=fuse) as fusing:
-        found = run('classification', tmp_path / 'both.pth', fuse=True).test()
-    assert fusing.call_count == 1 and found == pytest.approx(expected, abs=1e-4)
+        fused = run('classification', tmp_path / 'both.pth', fuse=True).test()
+    assert fusing.call_count == 1 and fused == pytest.approx(expected, abs=1e-4)
     assert expected['raw/loss'] != expected['accuracy/loss']
 
 

@@ -29,8 +29,8 @@ def test_logits_and_maps_of_timms_network_are_ours(name):
         wrapped = timm.create_model(name, features_only=True, out_indices=(0, 2)).eval()
         wrapped.load_state_dict({f'model.{key}': value for key, value in theirs.state_dict().items()}, strict=False)
         assert wrapped.feature_info.reduction() == [4, 16]
-        for one, expected in zip(wrapped(images), (maps[0], maps[2]), strict=True):
-            assert torch.equal(one, expected)
+        for feature_map, expected in zip(wrapped(images), (maps[0], maps[2]), strict=True):
+            assert torch.equal(feature_map, expected)
         first, = theirs.forward_intermediates(images, indices=[0], stop_early=True)[1]
         theirs.prune_intermediate_layers([0])
         assert torch.equal(first, maps[0]) and torch.equal(theirs.forward_intermediates(images)[1][0], first)
@@ -114,10 +114,10 @@ def test_maps_of_transformers(tmp_path):
     saved = CvtBackbone.from_pretrained(tmp_path / 'backbone').eval()
     with torch.no_grad():
         maps = network(images)
-        assert backbone.channels == [one.shape[1] for one in maps] == [64, 128]
+        assert backbone.channels == [feature_map.shape[1] for feature_map in maps] == [64, 128]
         for model in (backbone, saved):
-            for one, expected in zip(model(images).feature_maps, maps, strict=True):
-                assert torch.equal(one, expected)
+            for feature_map, expected in zip(model(images).feature_maps, maps, strict=True):
+                assert torch.equal(feature_map, expected)
         backbone.config.output_hidden_states = True
         assert len(backbone(images).hidden_states) == 3
         assert not backbone(images, output_hidden_states=False).hidden_states

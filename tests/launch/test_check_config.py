@@ -17,7 +17,7 @@ def test_a_length_edited_in_the_file_moves_the_schedule(tmp_path):
     """Only the lines that set a length are edited, in the recipes and the files that they inherit from."""
     configs = shutil.copytree(ROOT / 'configs', tmp_path / 'configs')
     for path in configs.rglob('*.py'):
-        path.write_text(re.sub(r'^(max_epochs|max_iters) = (\d+)\b', lambda found: f'{found[1]} = {2 * int(found[2])}',
+        path.write_text(re.sub(r'^(max_epochs|max_iters) = (\d+)\b', lambda match: f'{match[1]} = {2 * int(match[2])}',
                                path.read_text(), flags=re.M))
     for name in set(RECIPES) - set(TEMPLATES):
         before, cfg = recipe(name), Config.fromfile(configs / f'{name}.py')

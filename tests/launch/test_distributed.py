@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from load_tool import ROOT, run_tool
-from tiny_training import EPOCHS, ITERATIONS, call, differences, load, start, start_two, write_config
+from tiny_training import EPOCHS, ITERATIONS, differences, load, start, start_two, write_config
 from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -126,9 +126,10 @@ def test_a_missing_gpu_is_an_error_unless_the_cpu_is_asked_for(folder, tmp_path,
 
 def test_torchrun_restarts_and_resumes_after_the_loss_of_a_process(command, two, tmp_path):
     config, *flags = command
-    output = call('tools/dist_train.sh', config, 2, *flags, 'default_hooks.failing.type=FailingHook',
-                  'default_hooks.failing.killed=True', output=tmp_path / 'output.txt', MAX_RESTARTS='1',
-                  PYTHONPATH=str(tmp_path))
+    with start('tools/dist_train.sh', config, 2, *flags, 'default_hooks.failing.type=FailingHook',
+               'default_hooks.failing.killed=True', output=tmp_path / 'output.txt', MAX_RESTARTS='1',
+               PYTHONPATH=str(tmp_path)) as process:
+        output = process.finish()
     assert len(re.findall(r'resumed epoch: [23], iter: ', output)) == 1
     assert differences(two / f'epoch_{EPOCHS}.pth', tmp_path / f'work/epoch_{EPOCHS}.pth') == []
 

@@ -28,7 +28,7 @@ def build(stride_kv=2, qkv_proj_method='dw_bn', **kwargs) -> CvT:
 
 def reference(model: CvT, x: torch.Tensor):
     """By block: A (B, heads, tokens, keys) as the authors' code computes it, and each token's and key's place."""
-    found = {}
+    expected = {}
     for i in range(2):
         stage = model.stages[i]
         x, (h, w) = stage.patch_embed(x)
@@ -42,10 +42,10 @@ def reference(model: CvT, x: torch.Tensor):
             places = [[(math.nan, math.nan)] * num_cls + [(1 + step * f * c, 1 + step * f * r)
                                                           for r in range(rows) for c in range(columns)]
                       for f, (rows, columns) in ((1, (h, w)), (stride, hw_keys))]
-            found[f'stage{i}.blocks.{j}'] = weights, *map(torch.tensor, places)
+            expected[f'stage{i}.blocks.{j}'] = weights, *map(torch.tensor, places)
             x = block(x, (h, w))
         x = x[:, -h * w:].unflatten(1, (h, w)).permute(0, 3, 1, 2)
-    return found
+    return expected
 
 
 @pytest.fixture(scope='module', params=CASES, ids=str)

@@ -64,10 +64,10 @@ def boxes(*rows) -> np.ndarray:
     return np.array(rows, np.float32).reshape(-1, 4)
 
 
-def detected(gt=(), gt_labels=(), found=(), labels=(), scores=()) -> dict:
+def detected(gt=(), gt_labels=(), predicted=(), labels=(), scores=()) -> dict:
     gt = boxes(*gt)
     return dict(size=(200, 200), gt_boxes=gt, gt_labels=list(gt_labels), gt_crowd=[0] * len(gt), gt_masks=[], masks=[],
-                gt_areas=(gt[:, 2:] - gt[:, :2]).prod(1), boxes=boxes(*found), labels=np.array(labels, int),
+                gt_areas=(gt[:, 2:] - gt[:, :2]).prod(1), boxes=boxes(*predicted), labels=np.array(labels, int),
                 scores=np.array(scores, np.float32))
 
 
@@ -111,8 +111,8 @@ def test_segmentation_agrees_with_mmsegmentation_and_names_the_images_with_error
     expected = IoUMetric.total_area_to_metrics(*(sum(area) for area in areas), metrics=['mIoU'])
     rows = table(report, 'Classes')['rows']
     for column, name in ((1, 'IoU'), (2, 'Acc')):
-        found = np.array([row[column]['value'] for row in rows], float)  # None, where nothing was measured, is NaN
-        assert found == pytest.approx(100 * expected[name], nan_ok=True)
+        actual = np.array([row[column]['value'] for row in rows], float)  # None, where nothing was measured, is NaN
+        assert actual == pytest.approx(100 * expected[name], nan_ok=True)
     assert all(set(row[4]['images']) == {0, 1, 2, 3} for row in rows)
 
 
@@ -134,8 +134,8 @@ def test_each_suspect_among_boxes_is_found(tmp_path):
         info['instances'] = instances
     report = Report('')
     browse.add_detection_statistics(report, 'train', infos, CLASSES, (200, 200))
-    found = {row[0]['text']: row[1]['images'] for row in table(report, 'Data: train', 1)['rows']}
-    assert list(found.values()) == [[6], [1], [2], [3], [4], [5]], found
+    suspects = {row[0]['text']: row[1]['images'] for row in table(report, 'Data: train', 1)['rows']}
+    assert list(suspects.values()) == [[6], [1], [2], [3], [4], [5]], suspects
     rows = table(report, 'Data: train')['rows']
     assert [row[2]['value'] for row in rows] == [6, 0, 2]
     assert rows[2][3]['value'] == 0, 'sides of 8 pixels are 16 after resizing from 100 to 200'
@@ -175,14 +175,14 @@ def test_images_with_wrong_objects_are_the_first_suspects(fault):
     rng, records, wrong = np.random.default_rng(0), [], {3, 8, 11, 19}
     for i in range(20):
         truth = boxes((5, 5, 25, 25), (40, 40, 60, 70)) + rng.integers(0, 10)
-        found, labels = truth + rng.normal(0, 1, truth.shape), [0, 2]
+        predicted, labels = truth + rng.normal(0, 1, truth.shape), [0, 2]
         if i in wrong:
             truth[0] += 12 if fault == 'box' else 0
             labels = [1, 2] if fault == 'class' else labels
         kept = slice(1, None) if fault == 'missing' and i in wrong else slice(None)
-        record = detected(truth[kept], labels[kept], found, [0, 2], [0.97, 0.99])
+        record = detected(truth[kept], labels[kept], predicted, [0, 2], [0.97, 0.99])
         if fault == 'mask':
-            record['masks'] = [encode(pixels) for pixels in drawn(found.round())]
+            record['masks'] = [encode(pixels) for pixels in drawn(predicted.round())]
             record['gt_masks'] = [encode(pixels) for pixels in drawn(truth.round() + (12 if i in wrong else 0))]
         records.append(record)
     report = images(20)

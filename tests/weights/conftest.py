@@ -1,23 +1,8 @@
-import logging
-
 import huggingface_hub
 import pytest
-from mmengine.logging import MMLogger
 from mmengine.runner import CheckpointLoader
 
 from cvt_dense.weights import register_safe_loading
-
-
-@pytest.fixture
-def report(caplog):
-    """What was reported: the part of each line before the source."""
-    logger = MMLogger.get_current_instance()
-    level = logger.level  # a runner of another test may have changed it
-    logger.addHandler(caplog.handler)
-    logger.setLevel(logging.INFO)  # caplog.set_level does not find MMEngine's loggers
-    yield lambda: [r.message.split('; from')[0] for r in caplog.records if 'tensors loaded' in r.message]
-    logger.removeHandler(caplog.handler)
-    logger.setLevel(level)
 
 
 @pytest.fixture

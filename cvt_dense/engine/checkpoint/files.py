@@ -19,7 +19,7 @@ class AtomicLocalBackend(LocalBackend):
         write_atomically(filepath, obj)
 
 
-def find_checkpoint(work_dir: str) -> str | None:
+def find_checkpoint(work_dir: str | Path) -> str | None:
     """Return the checkpoint that a run in ``work_dir`` continues from, or None if there is none.
 
     It is the one that ``last_checkpoint`` names. Where that is missing or incomplete (an older run without

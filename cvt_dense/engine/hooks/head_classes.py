@@ -7,6 +7,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor
 
+from ...config.settings import class_names
 from ...models.wrappers import unwrap
 from ...registry import HOOKS
 from ...weights import classes_of
@@ -70,7 +71,7 @@ class HeadClassesHook(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         if getattr(runner, 'resuming', False) or isinstance(runner.optim_wrapper, dict | None):  # not built: a test
             return
-        new = list((getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}).get('classes') or ())
+        new = list(class_names(runner.train_dataloader.dataset) or ())
         old = classes_of(checkpoint)
         if not old or not new or old == new or len(old) == len(new) and all(map(WORDNET.fullmatch, new)) and not any(
                 map(WORDNET.fullmatch, old)):  # the Hub has ImageNet's classes in words, folders have their numbers

@@ -9,6 +9,7 @@ from mmengine.runner import Runner, autocast
 
 from ...models.wrappers import unwrap
 from ...registry import HOOKS
+from ...weights import select_weights
 
 
 @HOOKS.register_module()
@@ -29,8 +30,7 @@ class RawWeightsHook(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         # A training has both sets of weights in its model and EMAHook's; only a test needs them from the file.
         if 'ema_state_dict' in checkpoint and isinstance(runner.optim_wrapper, dict | None):
-            self.raw_state = {name.removeprefix('module.'): value.clone()
-                              for name, value in checkpoint['ema_state_dict'].items() if name != 'steps'}
+            self.raw_state = {name: value.clone() for name, value in select_weights(checkpoint, 'raw').items()}
 
     def before_val_epoch(self, runner: Runner) -> None:
         # During evaluation EMAHook has swapped the weights: its copy holds the raw ones.

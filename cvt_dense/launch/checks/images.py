@@ -118,6 +118,11 @@ def check_images(infos: dict[str, dict[str, Any]], reader: Any, cfg: Config, dat
     for path, header in headers.items():
         kinds[header.format, header.dtype, header.channels, header.layout].append(path)
         check_size(path, infos[path], seen_size(header, reader))
+    # A quarter turn shows itself in the sizes, unless they are square.
+    turned = [path for path, header in headers.items() if reader is not None and turns(reader)
+              and header.orientation > 1 and (header.orientation < 5 or len({*header.size}) == 1)]
+    _log(turned, f'of {len(infos)} images are turned by EXIF, and boxes and label maps have to show them upright (if '
+         "they show them as they are stored, set color_type='color_ignore_orientation' of LoadImageFromFile)")
     steps = [node for node in dicts(dataset) if type_name(node) == 'Normalize']
     means = [node.get('mean') for node in (cfg.model.get('data_preprocessor') or {}, *steps)]
     for same in kinds.values():
@@ -202,7 +207,7 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
     number, common = len(dataset.metainfo['classes']), ignored if len(ignored) == 1 else set()
     classes = {*range(number)} - common
     reader, loader = (find_step(dataset, name) for name in ('LoadImage', 'LoadAnnotations'))
-    decoded, turned = set(spread(list(infos), MAX_LABEL_MAPS)), []
+    decoded = set(spread(list(infos), MAX_LABEL_MAPS))
 
     def read(path: str) -> set[int]:
         """Return the values of a label map, as MMSegmentation reads them."""
@@ -216,13 +221,10 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
         if header.channels > 1 or 'int' not in header.dtype or header.dtype in ('uint2', 'uint4'):
             raise UserError(f'the label map {path!r} holds {header.channels} channels of {header.dtype}; save class '
                             'numbers as an 8-bit grey or palette PNG with one channel. Fewer bits would be stretched.')
-        image = images.get(infos[path]['img_path'])
-        size = seen_size(image, reader)
+        size = seen_size(images.get(infos[path]['img_path']), reader)
         if size and header.size != size:
             raise UserError(f'the label map {path!r} has {header.size[0]}x{header.size[1]} pixels, and its image '
                             f'{size[0]}x{size[1]} upright (EXIF applied). Give both one size.')
-        if size and turns(reader) and image.orientation != header.orientation:
-            turned.append(infos[path]['img_path'])
         values = {*np.unique(pixels).tolist()}
         wrong = {*np.unique(stored).tolist()} - {*range(256)} - values or values - classes - common
         if wrong:
@@ -235,8 +237,6 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
 
     with ThreadPoolExecutor() as pool:
         values = set().union(*pool.map(read, infos))
-    _log(turned, f'of {len(infos)} images are turned by EXIF, and not their label maps, which have to show the image '
-         "upright (if they show it as it is stored, set color_type='color_ignore_orientation' of LoadImageFromFile)")
     _log(sorted(infos) if values & ignored - common else (), 'label maps hold a class that not all of the heads and '
          f'metrics ignore (ignore_index is {sorted(ignored)})')
     if len(values & classes) < min(len(classes), least):
