@@ -30,7 +30,7 @@ def _is_coco_data_set(node: dict[str, Any], cfg: Config) -> bool:
     """Return whether a node's type is ``CocoDataset`` or a subclass that reads its file in the same way."""
     kind = class_of(node, cfg) if 'type' in node else None
     return any(base.__name__ == 'CocoDataset' and base.load_data_list is kind.load_data_list
-               for base in getattr(kind, '__mro__', ()))
+               and base.COCOAPI is kind.COCOAPI for base in getattr(kind, '__mro__', ()))
 
 
 def read_annotations(cfg: Config, stage: str) -> dict[str, Annotations]:

@@ -179,6 +179,8 @@ def test_files_of_boxes(data, changes):
                       val_evaluator=dict(type='CocoMetric', ann_file=file, metric='bbox')))
     assert {entry['iscrowd'] for reading in read_annotations(cfg, 'val').values()
             for entry in reading.content['annotations']} == {0}
+    cfg.val_dataloader.dataset.type, cfg.val_evaluator.type = 'CocoPanopticDataset', 'CocoPanopticMetric'  # other files
+    assert not read_annotations(cfg, 'val')
 
 
 def test_evaluators_file_may_have_more_images(data):
