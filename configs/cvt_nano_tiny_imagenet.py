@@ -1,4 +1,4 @@
-# The first of the four trainings behind cvt_dense://cvt-nano, see its model card: CvT-nano on an excerpt of Tiny
+# The first of the five trainings behind cvt_dense://cvt-nano, see its model card: CvT-nano on an excerpt of Tiny
 # ImageNet, 200 classes of 64x64 photographs in <data_root>/{train,val}/<class>/*, from scratch on one core of a CPU.
 #
 #   python tools/train.py configs/cvt_nano_tiny_imagenet.py --data-root DIR

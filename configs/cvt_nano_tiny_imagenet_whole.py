@@ -1,4 +1,4 @@
-# The third of the four trainings behind cvt_dense://cvt-nano, see its model card: all images of Tiny ImageNet at 64
+# The third of the five trainings behind cvt_dense://cvt-nano, see its model card: all images of Tiny ImageNet at 64
 # pixels, from the weights of cvt_nano_tiny_imagenet_finish.py. Epoch 8 was distilled further; the last two epochs learn
 # blurred images of 96 pixels. It is best at 96 pixels, the size of its evaluation.
 #
