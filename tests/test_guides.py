@@ -206,7 +206,7 @@ def detector_and_video() -> dict:
 
 def classifier() -> dict:
     model = ImageClassifier(dict(type='cvt_dense.CvT', arch='cvt-13', out_type='cls_token'))
-    return dict(model=model.eval(), data=dict(inputs=torch.zeros(1, 3, 224, 336, dtype=torch.uint8)))
+    return dict(network=model.eval(), data=dict(inputs=torch.zeros(1, 3, 224, 336, dtype=torch.uint8)))
 
 
 BLOCKS = {'docs/guides/python.md': small_detector, 'docs/guides/finding_mistakes.md': classifier,
