@@ -144,8 +144,8 @@ def _add_summary(report: Report, records: Sequence[dict[str, Any]], evaluations:
                           'the detections in the pictures, and among missed and false objects below.')
     lost = [classes[int(k)] for k in sorted(set(objects[:, 0]) - set(detections[detections[:, 3] > 0, 0]))]
     if lost:
-        report.summary.append(f'No detection hits an object of these classes at IoU 0.5: {", ".join(lost)}. Check that '
-                              'they occur in the training data.')
+        report.summary.append(f'No detection hits an object of these classes at IoU 0.5: {", ".join(lost)}. Train for '
+                              'longer, or check that they occur in the training data.')
     return threshold
 
 
