@@ -12,6 +12,7 @@ from mmengine.config import Config
 from mmengine.fileio.backends import backends
 from mmengine.registry import DATASETS, Registry
 
+from ..console import prints_to_log
 from ..errors import UserError
 
 
@@ -65,8 +66,8 @@ def class_of(node: dict[str, Any], cfg: Config, registry: Registry = DATASETS) -
     """Return the class that a node of ``cfg`` names, in the scope of ``cfg``; of a data set or of ``registry``."""
     if not isinstance(node['type'], str):  # a pure-Python config
         return node['type']
-    with registry.switch_scope_and_registry(cfg.get('default_scope')) as scoped:
-        return scoped.get(node['type'])
+    with prints_to_log(), registry.switch_scope_and_registry(cfg.get('default_scope')) as scoped:
+        return scoped.get(node['type'])  # imports its package, which prints then
 
 
 def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:

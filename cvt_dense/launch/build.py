@@ -57,13 +57,13 @@ def build(cfg: Config, user_cfg: Config, flags: Flags, stages: Sequence[str], su
 
 
 @prints_to_log()  # pycocotools and mmdet
-def load_datasets(cfg: Config, stages: Sequence[str], checked: bool = True) -> dict[str, Any]:
+def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dict[str, Any]:
     """Build the data sets of a config and check them.
 
     Args:
         cfg: whole config.
         stages: any of 'train', 'val' and 'test'.
-        checked: whether to check the data sets.
+        check: whether to check the data sets.
 
     Returns:
         The data set of each stage that the config has.
@@ -90,7 +90,7 @@ def load_datasets(cfg: Config, stages: Sequence[str], checked: bool = True) -> d
         leave_hidden_files_out(dataset)
         skip_unreadable_images(dataset, (cfg.model.get('backbone') or {}).get('in_channels', 3))
         datasets[stage] = dataset
-    if checked:
+    if check:
         for check_datasets in DATASET_CHECKS:
             check_datasets(cfg, datasets)
     return datasets
