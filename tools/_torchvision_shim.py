@@ -2,26 +2,13 @@
 
 There the compiled operators of torchvision do not load, and ``import torchvision`` (which timm and mmseg do) fails with
 ``operator torchvision::nms does not exist``. Two declared schemas are enough for the import; nothing in this project
-calls the operators. tools/setup.sh copies this file into such a virtual environment, together with a ``.pth`` file that
-imports it at the start of Python. It imports torch only when torchvision is about to be imported.
+calls the operators. tools/setup.sh installs this file into such a virtual environment as an entry point of the group
+``torch.backends``, which PyTorch calls at the end of its own import.
 """
-import sys
 
 
-class _BeforeTorchvision:
-    """A finder that finds nothing: it declares the operators when torchvision is first looked for."""
-
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if name == 'torchvision':
-            sys.meta_path.remove(cls)
-            import torch
-            for operator in ('nms', 'qnms'):
-                try:
-                    torch.library.define(f'torchvision::{operator}',
-                                         '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor')
-                except RuntimeError:  # declared already
-                    pass
-
-
-sys.meta_path.insert(0, _BeforeTorchvision)
+def declare() -> None:
+    """Declare the operators whose absence fails the import of torchvision."""
+    import torch
+    for operator in ('nms', 'qnms'):
+        torch.library.define(f'torchvision::{operator}', '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor')

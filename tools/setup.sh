@@ -137,10 +137,13 @@ pip install -r "$requirements"
 pip install --no-deps --no-build-isolation --editable .
 pip check
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-rm -f "$site"/cvt_dense_torchvision.pth "$site"/_torchvision_shim.*
+rm -rf "$site"/cvt_dense_torchvision.pth "$site"/_torchvision_shim*
 if [[ $("$python" -c 'import torchvision' 2>&1) == *'operator torchvision::nms does not exist'* ]]; then
     cp tools/_torchvision_shim.py "$site"
-    echo 'import _torchvision_shim' >"$site/_torchvision_shim.pth"
+    about="$site/_torchvision_shim-1.dist-info"
+    mkdir "$about"
+    printf 'Metadata-Version: 2.1\nName: _torchvision_shim\nVersion: 1\n' >"$about/METADATA"
+    printf '[torch.backends]\ntorchvision_shim = _torchvision_shim:declare\n' >"$about/entry_points.txt"
 fi
 "$python" -m cvt_dense.ops
 
