@@ -1,36 +1,16 @@
 """tools/demo.py from its command line, on very little data."""
 import re
 import shlex
-from pathlib import Path
-from unittest import mock
 
 import pytest
 from load_tool import run_tool
 from PIL import Image
 from run_folder import unexplained
-from tiny_training import Fork
 
 from cvt_dense.cli.demo import train
 
 TINY = ['--train', '4', '--val', '2', '--train-per-class', '4', '--val-per-class', '1', '--epochs', '1',
         '--iterations', '2']
-
-
-class Command(Fork):
-    """A command of the demo, in a fork in the place of a process that would import PyTorch again."""
-
-    def __init__(self, words, stdout, env, **options):
-        super().__init__(Path(words[1]).stem, words[2:], Path(stdout.name), env)
-
-    @property
-    def returncode(self):
-        return self.exitcode
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _forks():
-    with mock.patch('cvt_dense.cli.demo.subprocess', mock.Mock(Popen=Command)):
-        yield
 
 
 @pytest.fixture(scope='module')
