@@ -53,8 +53,9 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
         splits: the data set of each split.
         pipeline: the steps of an evaluation.
     """
+    from ..engine.samplers import leaves, transforms_of
     from ..report import browse
-    from ..report.collect import leaves, read_infos
+    from ..report.collect import read_infos
     files, occurring = {}, {}
     for split, data_set in splits.items():
         classes = class_names(data_set) or ()
@@ -67,9 +68,8 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
             occurring[split] = browse.add_detection_statistics(report, split, infos, classes, scale)
         elif 'seg_map_path' in infos[0]:
             leaf = leaves(data_set)[0]
-            steps = getattr(getattr(leaf, 'pipeline', None), 'transforms', ())
             occurring[split] = browse.add_pixel_statistics(
-                report, split, infos, classes, steps, getattr(leaf, 'ignore_index', 255))
+                report, split, infos, classes, transforms_of(leaf), getattr(leaf, 'ignore_index', 255))
     browse.add_missing_classes(report, occurring)
     browse.add_duplicates(report, files)
 

@@ -32,12 +32,22 @@ def leaves(data_set: Any) -> list[Any]:
     return [leaf for child in inner for leaf in leaves(child)] or [data_set]
 
 
+def transforms_of(leaf: Any) -> list[Any]:
+    """Return the transforms of a data set of MMEngine's, or an empty list."""
+    return getattr(getattr(leaf, 'pipeline', None), 'transforms', [])
+
+
+def find_transform(leaf: Any, name: str) -> Any:
+    """Return the first transform of a data set whose class begins with ``name``, or None."""
+    return next((step for step in transforms_of(leaf) if type(step).__name__.startswith(name)), None)
+
+
 def seeded_samples(dataset: Any, indices: Sequence[int]) -> list[Any]:
     """Return samples of a map-style data set; all random generators are seeded before each ``SeededIndex``.
 
     They are those of Python, NumPy and PyTorch, and the one that Albumentations keeps in each step ``Albu``.
     """
-    steps = [step for leaf in leaves(dataset) for step in getattr(getattr(leaf, 'pipeline', None), 'transforms', ())]
+    steps = [step for leaf in leaves(dataset) for step in transforms_of(leaf)]
     generators = [step.aug for step in steps if hasattr(getattr(step, 'aug', None), 'set_random_seed')]
     samples = []
     for index in indices:

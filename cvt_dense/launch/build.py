@@ -15,7 +15,7 @@ from mmengine.runner import Runner
 from ..console import prints_to_log
 from ..engine import SkippingPipeline
 from ..engine.runner import CvTRunner, RunnerMixin
-from ..engine.samplers import leaves
+from ..engine.samplers import find_transform, leaves
 from ..errors import UserError
 from ..images import is_hidden
 from ..models.wrappers import unwrap
@@ -117,8 +117,7 @@ def skip_unreadable_images(dataset: Any, channels: int) -> None:
         channels: of an image.
     """
     for leaf in leaves(dataset):
-        steps = getattr(getattr(leaf, 'pipeline', None), 'transforms', ())
-        if any(type(step).__name__.startswith('LoadImage') for step in steps):
+        if find_transform(leaf, 'LoadImage') is not None:
             leaf.pipeline = SkippingPipeline(
                 leaf.pipeline, leaf.test_mode, channels, getattr(leaf, 'ignore_index', 255))
 

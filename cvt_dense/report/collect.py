@@ -15,7 +15,7 @@ from pycocotools import mask as mask_utils
 from pycocotools.coco import COCO
 
 from ..annotations.coco import run_lengths
-from ..engine.samplers import leaves
+from ..engine.samplers import find_transform, leaves
 from ..errors import UserError
 from ..images import open_image
 from ..inference.palette import choose_palette
@@ -37,8 +37,7 @@ def read_infos(data_set: Any) -> list[dict[str, Any]]:
 
 
 def _read_leaf(data_set: Any) -> list[dict[str, Any]]:
-    steps = getattr(getattr(data_set, 'pipeline', None), 'transforms', ())
-    loader = next((step for step in steps if type(step).__name__.startswith('LoadImageFromN')), None)  # of arrays
+    loader = find_transform(data_set, 'LoadImageFromN')  # of arrays
     also = dict(backend_args=getattr(data_set, 'backend_args', None), loader=loader)
     infos = [dict(data_set.get_data_info(i), **also) for i in range(len(data_set))]
     if hasattr(data_set, 'cat2label'):

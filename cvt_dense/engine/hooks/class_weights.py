@@ -5,7 +5,7 @@ from mmengine.runner import Runner
 
 from ...errors import UserError
 from ...registry import HOOKS
-from ..samplers import leaves
+from ..samplers import leaves, transforms_of
 
 IMAGES = 1000  # label maps that are counted at most
 
@@ -25,8 +25,7 @@ class ClassWeightsHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         datasets = leaves(runner.train_dataloader.dataset)
-        loads = [step for leaf in datasets for step in getattr(getattr(leaf, 'pipeline', None), 'transforms', ())
-                 if type(step).__name__ == 'LoadAnnotations']
+        loads = [step for leaf in datasets for step in transforms_of(leaf) if type(step).__name__ == 'LoadAnnotations']
         classes = getattr(datasets[0], 'metainfo', {}).get('classes', ())
         losses = [module for module in runner.model.modules() if hasattr(module, 'class_weight')
                   and len(classes if module.class_weight is None else module.class_weight) == len(classes)

@@ -11,7 +11,6 @@ from mmengine.config import Config
 from ...annotations.coco import Annotations
 from ...annotations.data_sets import check_annotations
 from ...config.settings import datasets_of, dicts, is_remote, metainfo, walk
-from ...console import prints_to_log
 from ...errors import UserError
 
 
@@ -26,10 +25,9 @@ def check_config(cfg: Config, stages: Sequence[str]) -> dict[str, Annotations]:
         UserError: a check finds a mistake.
     """
     check_paths(cfg, stages)  # before PyTorch is imported
-    with prints_to_log():  # packages of data sets are imported, and print then
-        for check_setting in CONFIG_CHECKS:
-            check_setting(cfg, stages)
-        return check_annotations(cfg, stages)
+    for check_setting in CONFIG_CHECKS:
+        check_setting(cfg, stages)
+    return check_annotations(cfg, stages)
 
 
 def check_paths(cfg: Config, stages: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from mmengine.logging import print_log
 from PIL import Image
 
 from ...config.settings import dicts, is_remote, type_name
-from ...engine.samplers import leaves
+from ...engine.samplers import find_transform, leaves
 from ...errors import UserError
 from ...images import Header, explain_loss, find_missing, images_below, open_image, read_header, turns
 from .batches import check_pipeline
@@ -50,7 +50,7 @@ def _check_data_set(dataset: Any, cfg: Config, stage: str) -> None:
         if missing:
             raise UserError(f'{len(missing)} of {len(paths)} files do not exist, e.g. {missing[0]!r}. Correct '
                             'data_prefix or seg_map_suffix, or complete the data.')
-    reader = find_step(dataset, 'LoadImage')
+    reader = find_transform(dataset, 'LoadImage')
     if not images or reader is None and not classifies:
         return
     sample = {path: images[path] for path in spread(list(images), MAX_HEADERS)}
@@ -61,17 +61,11 @@ def _check_data_set(dataset: Any, cfg: Config, stage: str) -> None:
         others = {path for path in images_below(dataset.data_prefix['img_path'])
                   if not path.endswith(dataset.img_suffix)} - maps.keys()
         _log(others, f'images are left out, since their names do not end with img_suffix={dataset.img_suffix!r}')
-    if maps and 'decode_head' in cfg.model and find_step(dataset, 'LoadAnnotations'):
+    if maps and 'decode_head' in cfg.model and find_transform(dataset, 'LoadAnnotations'):
         parts = cfg.model.decode_head, cfg.model.get('auxiliary_head'), cfg.get(f'{stage}_evaluator')
         check_label_maps(maps, headers, dataset, 2 if stage == 'train' else 1, {
             node.get('ignore_index', 255) for node in dicts(parts)
             if 'num_classes' in node or type_name(node) == 'IoUMetric'})
-
-
-def find_step(dataset: Any, name: str) -> Any:
-    """Return the first transform of a data set's pipeline whose class begins with ``name``, or None."""
-    steps = getattr(getattr(dataset, 'pipeline', None), 'transforms', ())
-    return next((step for step in steps if type(step).__name__.startswith(name)), None)
 
 
 def _log(paths: Sequence[str], text: str) -> None:
@@ -206,7 +200,7 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
     """
     number, common = len(dataset.metainfo['classes']), ignored if len(ignored) == 1 else set()
     classes = {*range(number)} - common
-    reader, loader = (find_step(dataset, name) for name in ('LoadImage', 'LoadAnnotations'))
+    reader, loader = (find_transform(dataset, name) for name in ('LoadImage', 'LoadAnnotations'))
     decoded = set(spread(list(infos), MAX_LABEL_MAPS))
 
     def read(path: str) -> set[int]:
