@@ -60,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with command_line.report_errors(OSError):
         check_report_folder(args)
         check_exists(args.checkpoint)
+        from ..engine.samplers import leaves
         from ..launch.flags import TestFlags
         from ..launch.start import start_test
         from ..report.collect import CollectHook
@@ -68,8 +69,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         hook = CollectHook(runner.test_dataloader.dataset)
         runner.register_hook(hook)
         runner.test()
-        images = dict(val='validation', test='test')[args.split]
-        report = Report(f'Mistakes of {describe(runner.cfg.model)} on {len(hook.data_set)} {images} images')
+        images = f'{len(hook.data_set)} {dict(val="validation", test="test")[args.split]} images'
+        roots = ' and '.join({leaf.data_root: None for leaf in leaves(hook.data_set) if leaf.data_root})
+        report = Report(f'Mistakes of {describe(runner.cfg.model)} on {images}' + f' of {roots}' * bool(roots))
         hook.diagnose(report)
         report.summary.append(f'The weights are those of {args.checkpoint}.')
         page = report.write(args.out_dir)

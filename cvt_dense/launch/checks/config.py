@@ -57,13 +57,15 @@ def check_heads(cfg: Config, stages: Sequence[str]) -> None:
     Raises:
         UserError: a head that predicts the data set's classes has another number.
     """
+    if any('language_model' in node for node in dicts(cfg.model)):
+        return  # their heads take words
     # Other heads, such as auxiliary ones, all but the last of a cascade of decode heads, or semantic ones beside boxes,
-    # may learn something else; language models take words.
+    # may learn something else.
     last = f'decode_head.{len(cfg.model.get("decode_head") or ()) - 1}'
     heads = {path: node for path, node in walk(cfg.model)
              if re.search(r'(^|\.)(bbox|mask|decode)_head(\.\d+)?$', path) and not node.get('class_agnostic')
              and (path == last or not re.match(r'decode_head\.\d', path))}
-    for stage in stages if not any('language_model' in node for node in dicts(cfg.model)) else ():
+    for stage in stages:
         for dataset in datasets_of(cfg, stage):
             classes = metainfo(dataset, cfg, 'classes') or ''
             things = metainfo(dataset, cfg, 'thing_classes') or classes  # boxes of panoptic data are of things only
