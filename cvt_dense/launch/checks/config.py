@@ -10,12 +10,12 @@ from mmengine.config import Config
 
 from ...annotations.coco import Annotations
 from ...annotations.data_sets import check_annotations
-from ...config.settings import datasets_of, dicts, is_remote, metainfo, walk
+from ...config.settings import coco_files, datasets_of, dicts, is_remote, is_scored, metainfo, walk
 from ...errors import UserError
 
 
 def check_config(cfg: Config, stages: Sequence[str]) -> dict[str, Annotations]:
-    """Run :func:`check_paths`, all of :data:`CONFIG_CHECKS` and :func:`check_annotations`, whose result is returned.
+    """Run :func:`check_paths`, all of :data:`CONFIG_CHECKS`, and :func:`check_annotations`, whose result is returned.
 
     Args:
         cfg: the whole config, with all flags applied.
@@ -27,7 +27,11 @@ def check_config(cfg: Config, stages: Sequence[str]) -> dict[str, Annotations]:
     check_paths(cfg, stages)  # before PyTorch is imported
     for check_setting in CONFIG_CHECKS:
         check_setting(cfg, stages)
-    return check_annotations(cfg, stages)
+    readings = {}
+    for stage in stages:
+        files, needed = coco_files(cfg, stage), stage == 'train' or is_scored(cfg, stage)
+        readings |= check_annotations(files, stage, needed)
+    return readings
 
 
 def check_paths(cfg: Config, stages: Sequence[str]) -> None:
