@@ -215,7 +215,8 @@ class Annotations:
                 raise ValueError(f'metainfo.classes has {name!r}, which the classes and the {len(names)} categories '
                                  f"{names[:20]} must have once; a single class needs a comma, ('cat', )")
         ordered = sorted(categories, key=lambda category: category['id'])
-        if [category['name'] for category in ordered if category['name'] in rank] != list(classes):
+        texts = any(isinstance(category['id'], str) for category in categories)  # which pycocotools takes for lists
+        if texts or [category['name'] for category in ordered if category['name'] in rank] != list(classes):
             categories = [*categories, *(dict(id=name, name=name) for name in lacking)]
             ordered = sorted(categories, key=lambda category: rank.get(category['name'], len(rank)))
             self.renumbered = new = {category['id']: number for number, category in enumerate(ordered, 1)}
