@@ -85,17 +85,19 @@ class CpuTimeHook(Hook):
             raise MeasuredError((time.process_time() - self.start) / MEASURED)
 
 
-def backbone(network: str, lite2: Path, pooled: bool = False) -> tuple[dict[str, Any], list[int]]:
-    """Return a timm network's settings, with pooled features or maps of strides 4 to 32, and the maps' channels."""
+def backbone(network: str, lite2: Path, pooled: bool = False) -> dict[str, Any]:
+    """Return a network's settings, with maps of strides 4 to 32 or with pooled features."""
     name = NETWORKS[network]
+    if name in ('published', None):
+        return dict(type='cvt_dense.CvT', arch='cvt-nano', out_type='avg_featmap' if pooled else 'featmap',
+                    init_cfg=name and dict(type='Pretrained', checkpoint='cvt_dense://cvt-nano'))
     settings = dict(type='cvt_dense.TimmBackbone', model_name=name)
     if network == 'lite2_weights':
         settings['init_cfg'] = dict(type='Pretrained', checkpoint=str(lite2))
     if pooled:
-        return dict(settings, out_type='pooled'), []
-    info = timm.create_model(name, features_only=True).feature_info
-    levels = [i for i, stride in enumerate(info.reduction()) if stride >= 4]
-    return dict(settings, out_indices=levels), [info.channels()[i] for i in levels]
+        return dict(settings, out_type='pooled')
+    strides = timm.create_model(name, features_only=True).feature_info.reduction()
+    return dict(settings, out_indices=[i for i, stride in enumerate(strides) if stride >= 4])
 
 
 def write_config(out: Path, data: Path, network: str, task_name: str, lite2: Path, max_iters: int) -> Path:
@@ -109,7 +111,8 @@ def write_config(out: Path, data: Path, network: str, task_name: str, lite2: Pat
     if network == 'lite2_weights':  # the mean and standard deviation of its training
         model['data_preprocessor'] = dict(mean=[127.5] * 3, std=[127.5] * 3)
     if not nano:
-        settings, channels = backbone(network, lite2, task_name == 'cifar10_small')
+        settings = backbone(network, lite2, task_name == 'cifar10_small')
+        channels = getattr(MODELS.build(settings), 'out_channels', None)
         model['backbone'] = dict(_delete_=True, **settings)
         if task_name == 'blood_cells':
             model['neck'] = dict(in_channels=channels)
@@ -161,12 +164,7 @@ def run(out: Path, data: Path, network: str, task_name: str, lite2: Path) -> dic
 
 def maps(network: str, lite2: Path, pooled: bool = False) -> nn.Module:
     """Return the network as a backbone of detectors, or with pooled features, with its first weights."""
-    name = NETWORKS[network]
-    if name in ('published', None):
-        settings = dict(type='cvt_dense.CvT', arch='cvt-nano', out_type='avg_featmap' if pooled else 'featmap',
-                        init_cfg=name and dict(type='Pretrained', checkpoint='cvt_dense://cvt-nano'))
-    else:
-        settings, _ = backbone(network, lite2, pooled)
+    settings = backbone(network, lite2, pooled)
     torch.manual_seed(0)
     model = MODELS.build(settings)
     model.init_weights()

@@ -5,8 +5,7 @@
 Needs PyTorch's CUDA build, gcc and the headers of a CUDA toolkit ($CUDA_HOME), but no driver. ``fake_cuda.c`` answers
 for one, and fake tensors are on 'cuda': the operators are those that an H100 would get, none is computed, and there is
 neither a value, nor a speed, nor NCCL. What depends on values is left out as in ``plan.py``, and networks with
-deformable attention, which reads values on the GPU, do not run. The last columns are the graphs and breaks of
-``torch.compile``.
+deformable attention, which reads values on the GPU, do not run.
 """
 import argparse
 import os
@@ -16,9 +15,6 @@ from collections import Counter
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT)]
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -103,18 +99,6 @@ def _list(numbers: Any) -> str:
     return ', '.join(f'{number} {name}' for name, number in sorted(numbers.items(), key=lambda pair: -pair[1]))
 
 
-def compiled(path: str, size: tuple[int, int], **backbone: Any) -> dict[str, str]:
-    """Return how many graphs ``torch.compile`` makes of a network with its heads, and why it breaks them."""
-    from plan import outputs
-
-    from cvt_dense.cli.get_flops import build_model
-    model = build_model(path, **backbone).train()
-    about = torch._dynamo.explain(lambda images: outputs(model, images))(
-        torch.randn(2, model.backbone.in_channels, *size))
-    return {'graphs': str(about.graph_count), 'breaks': '; '.join(
-        reason.reason.partition('\n')[0] for reason in about.break_reasons)}
-
-
 def main() -> None:
     """Print the table of the configs, precisions and options that the command line names."""
     if 'libcuda.so.1' not in os.environ.get('LD_PRELOAD', ''):
@@ -136,10 +120,9 @@ def main() -> None:
         size = args.size or training_size(cfg)
         for option in ['', *filter(None, args.options.split(','))]:
             settings = OPTIONS.get(option, {})
-            graphs = compiled(path, (64, 64), **settings)
             for dtype in ('float32', 'bfloat16'):
                 cells = {'config': Path(path).stem, 'option': option, 'precision': dtype, **seen(
-                    path, cfg.train_dataloader.batch_size, size, getattr(torch, dtype), **settings), **graphs}
+                    path, cfg.train_dataloader.batch_size, size, getattr(torch, dtype), **settings)}
                 if not head:
                     head = bool(print(f'| {" | ".join(cells)} |\n{"|---" * len(cells)}|')) or True
                 print(f'| {" | ".join(cells.values())} |', flush=True)

@@ -21,9 +21,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT)]
-
 import torch
 from mmengine.logging import MMLogger
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
@@ -38,6 +35,7 @@ from cvt_dense.cli.get_flops import build_model
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
 
+ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / 'tests/data/cvt_tiny_golden.safetensors'
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 2), num_heads=(1, 3, 6))  # of the golden tensors
 DTYPES = dict(fp32=torch.float32, tf32=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
