@@ -182,18 +182,13 @@ def test_test_batches_of_several_sizes(tmp_path):
         build(tmp_path, {'val_dataloader.batch_size': 2})
 
 
-def test_fewer_images_than_a_batch(tmp_path):
-    config = write_config(tmp_path)
-    assert 'batch_size' in run_tool('train', config, '--work-dir', tmp_path / 'run', '--cfg-options',
-                                    'train_dataloader.batch_size=37', rc=2)
-
-
-def test_sixteen_bits_of_class_folders(tmp_path):
+def test_class_folders_of_few_images_and_of_sixteen_bits(tmp_path):
     """Twelve bits in sixteen would be read as 0 to 15."""
-    config = write_config(tmp_path)
+    command = 'train', write_config(tmp_path), '--work-dir', tmp_path / 'run'
+    assert 'batch_size' in run_tool(*command, '--cfg-options', 'train_dataloader.batch_size=37', rc=2)
     for path in (tmp_path / 'data').rglob('*.png'):
         Image.fromarray(np.asarray(Image.open(path))[..., 0].astype(np.uint16) * 16).save(path)
-    assert 'uint16' in run_tool('train', config, '--work-dir', tmp_path / 'run', rc=2)
+    assert 'uint16' in run_tool(*command, rc=2)
 
 
 def test_batch_norm_over_one_value(tmp_path):

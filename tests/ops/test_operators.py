@@ -23,21 +23,10 @@ def test_outputs_and_gradients_of_compiled_mmcv(name):
                 torch.testing.assert_close(output, expected, rtol=1e-5, atol=2e-5, msg=lambda m: f'{case}: {m}')
 
 
-class RoIAlign(Function):
-
-    @staticmethod
-    def forward(ctx, x, rois, settings):
-        out, ctx.y, ctx.x = x.new_zeros(3, len(rois), x.shape[1], 3, 4)
-        operator('roi_align_forward')(x, rois, out, ctx.y, ctx.x, **settings)
-        ctx.others = rois, x.shape, settings
-        return out
-
-    @staticmethod
-    def backward(ctx, grad):
-        rois, shape, settings = ctx.others
-        grad_input = grad.new_zeros(shape)
-        operator('roi_align_backward')(grad, rois, ctx.y, ctx.x, grad_input, **settings)
-        return grad_input, None, None
+def roi_align(x, rois, **settings):
+    out, y_max, x_max = x.new_zeros(3, len(rois), x.shape[1], 3, 4)
+    operator('roi_align_forward')(x, rois, out, y_max, x_max, **{**ALIGN, **settings})
+    return out
 
 
 class DeformableAttention(Function):
@@ -84,7 +73,7 @@ def test_focal_loss(gamma, weighted):
 def test_roi_align_in_half_precision(dtype):
     x = torch.randn(2, 3, 10, 13).to(dtype)
     rois = torch.cat((torch.ones(6, 1), boxes('inside', 6, np.random.RandomState(0))), 1).to(dtype)
-    got, expected = RoIAlign.apply(x, rois, ALIGN), RoIAlign.apply(x.float(), rois.float(), ALIGN)
+    got, expected = roi_align(x, rois), roi_align(x.float(), rois.float())
     assert got.dtype == dtype
     torch.testing.assert_close(got.float(), expected, rtol=1e-2, atol=1e-2)
 
@@ -101,7 +90,7 @@ def test_rotated_boxes_that_share_edges_or_labels():
 def test_shapes_on_the_meta_device():
     with torch.device('meta'):
         x, rois = torch.zeros(1, 2, 10, 13), torch.zeros(6, 5)
-        assert RoIAlign.apply(x.requires_grad_(), rois, ALIGN).shape == (6, 2, 3, 4)
+        assert roi_align(x, rois).shape == (6, 2, 3, 4)
         assert len(operator('nms')(rois[:, 1:], rois[:, 0], iou_threshold=.5, offset=0)) == 6
 
 
@@ -109,7 +98,7 @@ def test_other_operators_name_the_remedy_when_they_are_called():
     with pytest.raises(NotImplementedError, match='carafe_forward.*OPS=compiled'):
         operator('carafe_forward')()
     with pytest.raises(NotImplementedError):
-        RoIAlign.apply(torch.zeros(1, 2, 10, 13), torch.zeros(6, 5), {**ALIGN, 'pool_mode': 0})
+        roi_align(torch.zeros(1, 2, 10, 13), torch.zeros(6, 5), pool_mode=0)
     with pytest.raises(AttributeError):
         operator('__path__')
     assert operator('get_compiler_version')() == operator('get_compiling_cuda_version')()

@@ -65,7 +65,7 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def run(root: Path, name: str, resume: str | None = None):
+def run(root: Path):
     variables = dict(batch_size=4, max_epochs=2, warmup_epochs=1)
     text = (ROOT / 'configs/simmim_cvt_nano.py').read_text().replace("'_base_/", f"'{ROOT}/configs/_base_/")
     for variable, value in variables.items():
@@ -76,20 +76,14 @@ def run(root: Path, name: str, resume: str | None = None):
                'train_dataloader.dataset.transform.input_size': 64, 'train_dataloader.num_workers': 0,
                'default_hooks.checkpoint.interval': 1, 'default_hooks.logger.interval': 1}
     runner = start_training(TrainFlags(
-        config=str(config), work_dir=str(root / name), cfg_options=options, data_root=str(root), resume=resume))
+        config=str(config), work_dir=str(root / 'run'), cfg_options=options, data_root=str(root)))
     runner.train()
     return runner
 
 
 @pytest.fixture(scope='module')
 def trained(folder):
-    return run(folder, 'run')
-
-
-def test_resumes_to_the_same_bits(folder, trained):
-    run(folder, 'resumed', resume=str(folder / 'run/epoch_1.pth'))
-    whole, resumed = (load(folder / name / 'epoch_2.pth')['state_dict'] for name in ('run', 'resumed'))
-    assert all(torch.equal(whole[key], resumed[key]) for key in whole) and len(whole) > 100
+    return run(folder)
 
 
 def test_statistics_are_of_whole_images(folder, trained):
