@@ -9,8 +9,7 @@ from torch import nn
 
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
-from cvt_dense.weights import (
-    CheckpointError, check_model, convert, load_weights_file, packaged, read_checkpoint, select_weights)
+from cvt_dense.weights import CheckpointError, check_model, convert, load_weights_file, read_checkpoint, select_weights
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 1), num_heads=(1, 3, 6))
 NORMS = {'norm0', 'norm1', 'norm2'}
@@ -169,7 +168,6 @@ def test_packaged_weights_start_a_backbone_and_a_classifier_that_knows_its_class
     backbone = CvT('cvt-nano', init_cfg=pretrained('cvt_dense://cvt-nano'))
     backbone.init_weights()
     published = load_weights_file('cvt_dense://cvt-nano')['state_dict']
-    assert load_weights_file(str(packaged.FOLDER / 'cvt_nano.safetensors'))['state_dict'].keys() == published.keys()
     for name, value in backbone.state_dict().items():
         if name.startswith('stage'):  # the levels' norms are new
             assert torch.equal(value, published[f'backbone.{name}']), name
