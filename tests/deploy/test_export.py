@@ -135,8 +135,8 @@ def test_panoptic_mask2former(network, tmp_path):
 
 
 @pytest.mark.parametrize('task, dynamic', [
-    ('detection', None), ('cascade', False), ('dino', False), ('retinanet', False), ('atss', False),
-    ('fcos', False), ('gfl', False), ('rtmdet', None)])
+    ('detection', None), ('cascade', False), ('dino', False), ('retinanet', False), ('fcos', False), ('gfl', False),
+    ('rtmdet', None)])
 def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
     """A file in the place of the model gives its boxes and masks; a file for one size warns when it pads by more."""
     import onnx
@@ -146,7 +146,7 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
     assert exporter.export(tmp_path / 'a.onnx'), exporter.lines
     assert any(', scores: ' in line for line in exporter.lines)  # of objects that both detect
     made.model.data_preprocessor.pad_size_divisor = exporter.reference.divisor  # the file pads for RTMDet's neck
-    if task == 'atss':
+    if task == 'gfl':
         run_documented_program(tmp_path)
     onnx.checker.check_model(tmp_path / 'a.onnx', full_check=True)  # with shape inference
     if task != 'dino':  # PyTorch's own attention calls no layers
@@ -229,5 +229,5 @@ def test_backbone_for_any_size(network, tmp_path):
     for name in ('a.onnx', 'a.xml'):
         assert exporter.export(tmp_path / name), exporter.lines
         opened = open_exported(tmp_path / name)
-        assert opened.metadata['outputs'] == ['feat0', 'feat1'] and opened.metadata['part'] == 'backbone'
+        assert opened.metadata['outputs'] == ['feat0', 'feat1', 'feat2'] and opened.metadata['part'] == 'backbone'
         torch.testing.assert_close(tuple(opened(x).values()), expected, rtol=1e-4, atol=1e-4)

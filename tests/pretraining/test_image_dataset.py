@@ -239,13 +239,10 @@ def test_bad_list_files(root, text, error, message):
         ImageDataset(str(root), 'val', ann_file='meta/val.txt', num_classes=3)
 
 
-def damage(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:200])
-
-
 def test_unreadable_images_are_replaced_in_training_and_black_in_an_evaluation(root):
     for split in ('train', 'val'):
-        damage(root / f'{split}/Siamese/Siamese_1.JPEG')
+        damaged = root / f'{split}/Siamese/Siamese_1.JPEG'
+        damaged.write_bytes(damaged.read_bytes()[:200])
     (root / 'train/Siamese/Siamese_2.JPEG').write_bytes(b'')
     dataset = ImageDataset(str(root), 'train', transform=TRAIN)
     samples = [seeded(dataset, 5, seed) for seed in range(30)]

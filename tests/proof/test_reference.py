@@ -32,14 +32,9 @@ def attention(attn, x, height, width, method, stride_kv):
         y = torch.cat([cls_token, y.flatten(2).transpose(1, 2)], dim=1)
         linear = getattr(attn, f'proj_{name}')
         projected.append(y @ linear.weight.T + (0 if linear.bias is None else linear.bias))
-    q, k, v = projected
-    size = channels // attn.num_heads
-    heads = []
-    for h in range(attn.num_heads):
-        part = slice(h * size, (h + 1) * size)
-        scores = q[..., part] @ k[..., part].transpose(1, 2) / math.sqrt(channels)
-        heads.append(scores.softmax(dim=-1) @ v[..., part])
-    return torch.cat(heads, dim=2) @ attn.proj.weight.T + attn.proj.bias
+    q, k, v = (y.unflatten(2, (attn.num_heads, -1)).transpose(1, 2) for y in projected)
+    heads = (q @ k.transpose(2, 3) / math.sqrt(channels)).softmax(dim=-1) @ v
+    return heads.transpose(1, 2).flatten(2) @ attn.proj.weight.T + attn.proj.bias
 
 
 @pytest.mark.parametrize('training', [False, True], ids=['eval', 'train'])
