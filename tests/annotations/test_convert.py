@@ -185,7 +185,7 @@ def test_splits_of_voc(tmp_path, lists, expected):
 
 
 def test_names_with_spaces_in_the_lists_of_voc(tmp_path):
-    write_voc(tmp_path)
+    example('voc', tmp_path)
     write_image(tmp_path / 'b c.png')
     text(tmp_path / 'ImageSets/Main/test.txt', '\ufeffb c \n\n')
     assert splits(convert.read(tmp_path, 'voc')) == {'a': 'train', 'b': 'val', 'b c': 'test'}
@@ -246,7 +246,7 @@ def test_keypoints_of_yolo(tmp_path, line, named):
 
 
 def test_what_was_left_out_is_named_if_nothing_remains(tmp_path):
-    write_coco(tmp_path)
+    example('coco', tmp_path)
     (tmp_path / 'train2017/a.png').unlink()
     with pytest.raises(FileNotFoundError, match=r'a\.png'):
         convert.read(tmp_path, 'coco')
