@@ -32,7 +32,6 @@ from torch import nn
 from torchvision.transforms.functional import pil_to_tensor
 
 from cvt_dense.atomic import write_atomically
-from cvt_dense.cli import train
 from cvt_dense.images import open_image
 from cvt_dense.launch.flags import TrainFlags
 from cvt_dense.launch.start import start_training
@@ -124,14 +123,12 @@ def write_config(out: Path, data: Path, network: str, task_name: str, lite2: Pat
     return file
 
 
-def start(config: Path, folder: Path, options: list[str]) -> Runner:
+def start(config: Path, folder: Path, **options: Any) -> Runner:
     """Return the runner of tools/train.py."""
-    return start_training(TrainFlags.of(train.build_parser().parse_args(
-        [str(config), '--work-dir', str(folder), '--overwrite', '--cfg-options', *options,
-         # no processes but this one, so that its CPU time has all the work
-         *(f'{stage}_dataloader.{option}' for stage in ('train', 'val')
-           for option in ('num_workers=0', 'persistent_workers=False')),
-         'visualizer.type=Visualizer', f'visualizer.name={folder.name}'])))  # one of each name in a process
+    for stage in ('train', 'val'):  # no processes but this one, so that its CPU time has all the work
+        options |= {f'{stage}_dataloader.num_workers': 0, f'{stage}_dataloader.persistent_workers': False}
+    options |= {'visualizer.type': 'Visualizer', 'visualizer.name': folder.name}  # one of each name in a process
+    return start_training(TrainFlags(config=str(config), work_dir=str(folder), overwrite=True, cfg_options=options))
 
 
 def measure(config: Path) -> float:
@@ -140,7 +137,7 @@ def measure(config: Path) -> float:
     hooks = [*Config.fromfile(config).get('custom_hooks', []), dict(type='CpuTimeHook')]
     timed.write_text(f'_base_ = {str(config)!r}\ncustom_hooks = {hooks!r}\n')
     try:
-        start(timed, timed.with_suffix(''), []).train()
+        start(timed, timed.with_suffix('')).train()
     except MeasuredError as measured:
         return measured.args[0]
     raise RuntimeError(f'{config} has fewer than {WARMUP + MEASURED} iterations')
@@ -154,9 +151,9 @@ def run(out: Path, data: Path, network: str, task_name: str, lite2: Path) -> dic
     config = write_config(out, data, network, task_name, lite2, iterations)
     scores = []
     for seed in SEEDS:
-        runner = start(config, out / f'{config.stem}_{seed}', [
-            f'randomness.seed={seed}', f'train_cfg.val_interval={iterations}',
-            f'default_hooks.checkpoint.interval={iterations}'])
+        runner = start(config, out / f'{config.stem}_{seed}', **{
+            'randomness.seed': seed, 'train_cfg.val_interval': iterations,
+            'default_hooks.checkpoint.interval': iterations})
         runner.train()
         scores.append(float(runner.message_hub.get_scalar(f'val/{task.metric}').current()))
     return dict(network=network, task=task_name, seconds=round(seconds, 3), iterations=iterations, scores=scores)

@@ -225,10 +225,10 @@ def checks(device: str, left: Callable[[], float]) -> Iterator[tuple[str, Callab
     yield 'two processes, SyncBN', two_processes
     yield 'tools/train.py', partial(end_to_end, min(120., left() / 3))
     sizes = (('224', 128), ('800x1344', 2)) if device == 'cuda' else (('64', 2), ('96x160', 1))
-    others = 'swin_tiny_patch4_window7_224', 'convnext_tiny'
-    cases = product(('', '+compiled') if device == 'cuda' else ('', ), sizes, ('', ' --train'), ('cvt-13', 'cvt-21'))
-    for suffix, (size, batch), mode, arch in cases:
-        names = ' '.join(name + suffix for name in (arch, *(others if arch == 'cvt-13' else ())))
+    networks = 'cvt-13', 'cvt-21', 'swin_tiny_patch4_window7_224', 'convnext_tiny'
+    suffixes = ('', '+compiled') if device == 'cuda' else ('', )
+    for suffix, (size, batch), mode in product(suffixes, sizes, ('', ' --train')):
+        names = ' '.join(name + suffix for name in networks)
         flags = f'{names} --size {size} --batch {batch} --dtype bfloat16 --rounds 5{mode}'
         yield f'{names}, {batch} x {size}{mode}, bfloat16', partial(speed, flags, left())
 
