@@ -161,9 +161,11 @@ def set_classes(cfg: Config, content: dict[str, Any]) -> None:
         cfg: config of a classifier, changed in place.
         content: content of the checkpoint, or metadata of the exported file.
     """
-    classes, weights = classes_of(content), content.get('state_dict', content)
+    classes = classes_of(content)
     if cfg.model.get('num_classes') is None:
-        cfg.model.num_classes = len(weights['head.weight']) if 'head.weight' in weights else len(classes) or None
+        rows = [len(tensor) for name, tensor in content.get('state_dict', content).items()
+                if name in ('head.weight', 'module.head.weight')]
+        cfg.model.num_classes = next(iter(rows), len(classes) or None)
     for dataset in datasets_of(cfg, 'test'):
         root = Path(dataset.get('data_root') or '', dataset.get('split') or '')
         if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not root.exists():
