@@ -216,7 +216,8 @@ class Annotations:
                 raise ValueError(f'{name!r} must occur once in metainfo.classes and once in the {len(names)} '
                                  f"categories {names[:20]}; write a single class with a comma, ('cat', )")
         ordered = sorted(categories, key=lambda category: category['id'])
-        if [category['name'] for category in ordered if category['name'] in rank] != list(classes):
+        texts = any(isinstance(category['id'], str) for category in categories)  # which pycocotools takes for lists
+        if texts or [category['name'] for category in ordered if category['name'] in rank] != list(classes):
             categories = [*categories, *(dict(id=name, name=name) for name in lacking)]
             ordered = sorted(categories, key=lambda category: rank.get(category['name'], len(rank)))
             self.renumbered = new = {category['id']: number for number, category in enumerate(ordered, 1)}
