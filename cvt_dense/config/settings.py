@@ -193,11 +193,16 @@ def set_classes(cfg: Config, content: Mapping[str, Any]) -> None:
     classes, weights = classes_of(content), content.get('state_dict', content)
     if cfg.model.get('num_classes') is None:
         cfg.model.num_classes = len(weights['head.weight']) if 'head.weight' in weights else len(classes) or None
-    for dataset in datasets_of(cfg, 'test'):
-        about = dataset.get('metainfo') or {}
-        if not about.get('classes') and set(classes) & set(_class_folders(dataset) or ()):  # names may be other words
-            dataset['metainfo'] = dict(about, classes=classes)
+    number_class_folders(cfg, 'test', classes)
     count_class_folders(cfg)
+
+
+def number_class_folders(cfg: Config, stage: str, classes: Sequence[str]) -> None:
+    """Give class folders of a stage, which may lack some, the numbers of ``classes``, unless all have other names."""
+    for dataset in datasets_of(cfg, stage):
+        about = dataset.get('metainfo') or {}
+        if not about.get('classes') and set(classes) & set(_class_folders(dataset) or ()):
+            dataset['metainfo'] = dict(about, classes=classes)
 
 
 def count_class_folders(cfg: Config) -> None:

@@ -12,6 +12,7 @@ from mmengine.model import BaseTTAModel
 from mmengine.registry import DATASETS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
+from ..config.settings import class_names, number_class_folders
 from ..console import prints_to_log
 from ..engine import SkippingPipeline
 from ..engine.runner import CvTRunner, RunnerMixin
@@ -78,6 +79,7 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
         loader = cfg.get(f'{stage}_dataloader')
         if not loader or not isinstance(loader.get('dataset'), dict):
             continue
+        number_class_folders(cfg, stage, class_names(datasets.get('train')) or ())
         try:
             dataset = DATASETS.build(copy.deepcopy(loader.dataset))
             if not len(dataset):
@@ -90,6 +92,8 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
         leave_hidden_files_out(dataset)
         skip_unreadable_images(dataset, (cfg.model.get('backbone') or {}).get('in_channels', 3))
         datasets[stage] = dataset
+    if not datasets:
+        raise UserError(f'{cfg.filename!r} has no {stages[-1]}_dataloader with a dataset.')
     if check:
         for check_datasets in DATASET_CHECKS:
             check_datasets(cfg, datasets)

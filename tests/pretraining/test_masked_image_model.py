@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from load_tool import ROOT
+from load_tool import ROOT, run_tool
 from PIL import Image
 from tiny_training import load
 
@@ -90,6 +90,10 @@ def test_resumes_to_the_same_bits(folder, trained):
     run(folder, 'resumed', resume=str(folder / 'run/epoch_1.pth'))
     whole, resumed = (load(folder / name / 'epoch_2.pth')['state_dict'] for name in ('run', 'resumed'))
     assert all(torch.equal(whole[key], resumed[key]) for key in whole) and len(whole) > 100
+
+
+def test_a_config_without_test_data(folder, trained):
+    assert 'test_dataloader' in run_tool('test', 'configs/simmim_cvt_nano.py', folder / 'run/epoch_1.pth', rc=2)
 
 
 def test_statistics_are_of_whole_images(folder, trained):
