@@ -4,7 +4,7 @@
 
 Images/s of a GPU are estimated by ``roofline.py``, whose docstring says how well, or were measured
 (``--images-per-second``: ``data_time`` and ``time`` in a run's log). Images/s of the
-loader are the CPU time that one image took on a core of an AMD EPYC (Zen 5), times the cores of a GPU: as many as the
+loader are the CPU time that one image took on a core of an AMD EPYC (Zen 4), times the cores of a GPU: as many as the
 config has workers, or ``--cores``. The slower of the two decides. Left out are evaluation, the all-reduce of the
 gradients, DINO's denoising queries, RoIAlign, and what depends on values: targets, sampling, losses of detectors, NMS.
 """

@@ -55,9 +55,9 @@ def files_below(folder: str | Path) -> Iterator[str]:
 def find_missing(paths: Iterable[str]) -> list[str]:
     """Return the paths that do not exist, by one listing of each folder, which is fast on network disks too."""
     paths = list(paths)
-    found = {folder: set(os.listdir(folder or '.') if os.path.isdir(folder or '.') else ())
+    names = {folder: set(os.listdir(folder or '.') if os.path.isdir(folder or '.') else ())
              for folder in set(map(os.path.dirname, paths))}
-    return [path for path in paths if os.path.basename(path) not in found[os.path.dirname(path)]]
+    return [path for path in paths if os.path.basename(path) not in names[os.path.dirname(path)]]
 
 
 # -- headers ---------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ ALLOWED = {
     'report/attention.py': ['torch', 'cvt_dense.models.cvt', ATTENTION, 'cvt_dense.models.variants']}
 PARTS = 'pretraining', 'engine'  # which do not import each other
 FORBIDDEN = {part: [f'cvt_dense.{other}' for other in PARTS if other != part] for part in PARTS}
+FORBIDDEN['config'] = ['cvt_dense.models', 'cvt_dense.pretraining', 'cvt_dense.engine']
 FORBIDDEN['models'] = ['cvt_dense.inference', 'cvt_dense.pretraining', 'cvt_dense.engine', 'pycocotools']
 for path in PACKAGE.iterdir():  # of the package, only the commands name mmdet and mmseg, and import launch
     if path.name not in ('cli', '__pycache__') and (path.is_dir() or path.suffix == '.py'):

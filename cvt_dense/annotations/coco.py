@@ -18,6 +18,7 @@ import numpy as np
 from ..images import files_below, find_missing
 
 MANY = 0.1  # fraction of the boxes from which on a fault is one of the whole file
+FAR = 10**6  # pixels from an image; pycocotools stores each step along a polygon's edges, and crashes far outside
 
 
 def finite(values: Sequence[Any]) -> bool:
@@ -35,7 +36,8 @@ def _is_id(value: Any) -> bool:
 def _is_segmentation(value: Any) -> bool:
     """Return whether a value is empty, polygons or run lengths; uncompressed ones are a list."""
     if isinstance(value, list):
-        return all(isinstance(polygon, list) and len(polygon) % 2 == 0 and finite(polygon) for polygon in value)
+        return all(isinstance(polygon, list) and len(polygon) % 2 == 0 and finite(polygon)
+                   and max(polygon, default=0) < FAR and min(polygon, default=0) > -FAR for polygon in value)
     if not value or not isinstance(value, dict):
         return not value
     counts = value.get('counts')
@@ -53,8 +55,9 @@ FIELDS: dict[str, dict[str, Test]] = dict(
     categories=dict(id=ID, name=NAME),
     annotations=dict(
         id=ID, image_id=ID, category_id=ID, bbox=BOX, iscrowd=FLAG, ignore=FLAG, area=(
-            lambda value: finite([value]) and value >= 0, 'a finite number from 0'), segmentation=(
-            _is_segmentation, 'a list of polygons, each an even number of finite coordinates, or run lengths')))
+            lambda value: finite([value]) and 0 <= value <= 1e10, 'a number from 0 to 1e10, up to which pycocotools '
+            'scores'), segmentation=(_is_segmentation, 'a list of polygons, each an even number of finite coordinates '
+                                     f'below {FAR}, or run lengths')))
 OPTIONAL = ('area', 'ignore', 'iscrowd', 'segmentation')
 
 
@@ -158,7 +161,7 @@ class Annotations:
         sizes = np.array([[image['width'], image['height']] for image in images], float).reshape(-1, 2)
         start, end = boxes[:, :2], boxes[:, :2] + boxes[:, 2:]
         before, after = (start < -1).any(1), (end > sizes + 1).any(1)
-        _refuse_many(objects, ((boxes <= 1) & (boxes >= 0)).all(1), 'a bbox of numbers from 0 to 1: it is relative')
+        _refuse_many(objects, (np.abs(boxes) < 2).all(1), 'a bbox of numbers from 0 to 1: it is relative')
         far = (end > 1.05 * sizes + 1).any(1)
         if before.sum() <= MANY * far.sum():
             _refuse_many(objects, far, 'a bbox that ends outside of the image, and few begin there: they are corners, '

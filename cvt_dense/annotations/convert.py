@@ -131,7 +131,7 @@ class Images:
         return self.content['images'][-1]
 
     def add_object(self, image: dict[str, Any], label: str, location: str, parts: Sequence[Any],
-                   polygons: bool = False, iscrowd: int = 0) -> None:
+                   polygons: bool = False, iscrowd: int = 0, rotation: float = 0.) -> None:
         """Add an object.
 
         Args:
@@ -141,6 +141,7 @@ class Images:
             parts: points (N, 2) in pixels of each polygon, or those that a box encloses.
             polygons: whether the parts are polygons.
             iscrowd: as in COCO.
+            rotation: of a box in degrees.
 
         Raises:
             ValueError: the label is no text, or there is no point.
@@ -150,7 +151,8 @@ class Images:
         parts = [np.reshape(np.array(part, float), (-1, 2)) for part in parts]
         points = np.concatenate(parts)
         entry = dict(id=f'{location} of {image["id"]}', image_id=image['id'], category_id=label.strip(),
-                     iscrowd=iscrowd, bbox=[*points.min(0).tolist(), *np.ptp(points, 0).tolist()])
+                     iscrowd=iscrowd, attributes=dict(rotation=rotation),
+                     bbox=[*points.min(0).tolist(), *np.ptp(points, 0).tolist()])
         if polygons:
             entry.update(segmentation=[part.ravel().tolist() for part in parts],
                          area=sum(cv2.contourArea(part.astype(np.float32)) for part in parts))
@@ -238,6 +240,8 @@ def read_yolo(src: Path, data: Data) -> Content:
         if not isinstance(names, dict) or {*map(type, classes)} != {str} or len({*classes}) < len(classes):
             raise ValueError(f'names={names!r}: allowed are different texts, as a list or with the numbers from 0, '
                              'such as [car, "7"]')
+        if (content.get('nc') or len(names)) != len(names):
+            raise ValueError(f'nc={content["nc"]!r}, but there are {len(names)} names')
         images = Images(src, data.notes, _yolo_splits(src, content))
         keypoints = int(np.prod(content.get('kpt_shape', 0)))
     for file in files_of(src, '.txt'):
@@ -258,10 +262,11 @@ def _yolo_splits(src: Path, content: dict[str, Any]) -> dict[Path | str, str]:
         paths = [Path(os.path.normpath(src / path)) for path in (
             f'{content.get("path") or "."}/{entry}', entry, re.sub(r'^(\.\./)+', '', entry))]
         folder = next((path for path in paths if path.is_dir() and path.is_relative_to(src)), None)
+        if part != 'test' and (not folder or folder in splits):  # Roboflow always names a folder for the test
+            raise ValueError(f'{part}: {entry!r} is no folder in {src}, or that of another split; correct it, or '
+                             'remove it and use --split')
         if folder:
-            splits[folder] = part
-        elif part != 'test':  # which Roboflow always names
-            raise ValueError(f'{part}: {entry!r} is no folder in {src}; correct it, or remove it and use --split')
+            splits.setdefault(folder, part)
     return splits
 
 
@@ -272,8 +277,9 @@ def _read_yolo_lines(file: Path, images: Images, image: dict[str, Any], classes:
         with naming(f'line {number}, {line!r},'):
             label, *numbers = map(float, line.split())
             polygon = not keypoints and len(numbers) > 5
-            if label not in range(len(classes)) or len(numbers) not in allowed or not polygon and min(numbers[2:4]) < 0:
-                raise ValueError(f'allowed are one of {len(classes)} classes and {allowed[:4]} numbers')
+            if (label not in range(len(classes)) or len(numbers) not in allowed or not polygon and min(numbers[2:4]) < 0
+                    or max(numbers[:4] if keypoints else numbers) >= 2):  # pixels, or the visibility of keypoints
+                raise ValueError(f'allowed are one of {len(classes)} classes and {allowed[:4]} numbers from 0 to 1')
             center, half = np.array(numbers[:2]), np.array(numbers[2:4]) / 2
             points = np.reshape(numbers if polygon else [center - half, center + half], (-1, 2)) * size
             images.add_object(image, classes[int(label)], f'line {number}', [points], polygon)
@@ -284,7 +290,8 @@ def read_voc(src: Path, data: Data) -> Content:
     splits: dict[Path | str, str] = {}
     for name in ('trainval', *SPLITS):
         for path in src.rglob(f'ImageSets/Main/{name}.txt'):
-            splits |= dict.fromkeys(path.read_text().split(), name.removesuffix('val') or name)
+            splits |= dict.fromkeys(map(str.strip, path.read_text('utf-8-sig').splitlines()),
+                                    name.removesuffix('val') or name)
     images = Images(src, data.notes, splits)
     for file in files_of(src, '.xml'):
         with naming(file):
@@ -296,8 +303,9 @@ def read_voc(src: Path, data: Data) -> Content:
                 box = np.array(corners) - [1, 1, 0, 0]  # pixels count from 1, and the last is inside
                 polygons = [np.array([float(value.text) for value in polygon]) - 1
                             for polygon in node.findall('polygon')]
+                rotation = node.findtext("attributes/attribute[name='rotation']/value")  # of CVAT
                 images.add_object(image, node.findtext('name'), f'object {number}', polygons or [box], bool(polygons),
-                                  int(node.findtext('difficult') or 0))
+                                  int(node.findtext('difficult') or 0), float(rotation or 0))
     yield src, images.annotations()
 
 
@@ -312,13 +320,13 @@ def read_labelme(src: Path, data: Data) -> Content:
             groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
             for number, shape in enumerate(content['shapes'] if image else (), 1):
                 points, group = shape['points'], shape.get('group_id')
-                if shape['shape_type'] == 'rectangle':  # of two or four corners
-                    (x, y), (right, bottom) = points[::len(points) // 2]
+                if shape['shape_type'] == 'rectangle' and len(points) == 2:  # otherwise all corners
+                    (x, y), (right, bottom) = points
                     points = [[x, y], [right, y], [right, bottom], [x, bottom]]
-                elif shape['shape_type'] != 'polygon':
+                elif shape['shape_type'] not in ('polygon', 'rectangle'):
                     data.notes[f'shapes of type {shape["shape_type"]!r} were left out'].append(str(file))
                     continue
-                key = shape['label'], f'shape {number}' if group is None else f'group {group}'
+                key = shape['label'], f'shape {number}' if group is None else f'group {group} of {shape["label"]!r}'
                 groups[key].append(dict(shape, points=points))
             for (label, location), shapes in groups.items():
                 images.add_object(image, label, location, [shape['points'] for shape in shapes],
@@ -374,7 +382,7 @@ def read(src: Path, source: str) -> Data:
                     {key: entry[key] for key in ('bbox', 'area', 'iscrowd', 'segmentation') if entry.get(key)
                      is not None}, category_id=data.classes.index(names[entry['category_id']])))
     if not any(sample.objects for sample in data.samples):
-        raise FileNotFoundError(f'{src} holds no annotated image in the format {source!r}.')
+        raise FileNotFoundError('; '.join([f'{src} holds no annotated image in the format {source!r}', *notes(data)]))
     data.samples.sort(key=lambda sample: str(sample.path))
     return data
 
@@ -492,8 +500,12 @@ def _draw(data: Data, sample: Sample) -> np.ndarray:
     return label_map
 
 
+def notes(data: Data) -> list[str]:
+    """Return what could not be converted, with the number of places and the first one."""
+    return [f'{note} ({len(places)} times, first: {places[0]})' for note, places in data.notes.items() if places]
+
+
 def print_notes(data: Data) -> None:
-    """Print what could not be converted, with the number of places and the first one."""
-    for note, places in data.notes.items():
-        if places:
-            print(f'note: {note} ({len(places)} times, first: {places[0]})')
+    """Print :func:`notes`."""
+    for note in notes(data):
+        print(f'note: {note}')

@@ -108,12 +108,13 @@ def draw_attention(model: Model, path: Path, out: Path, points: Sequence[Point])
     with torch.no_grad(), record_attention(model.network, queries=['cls', *points]) as records:
         find_cvt(model.network)(x)
     last_of_stages = list({name.split('.')[0]: record for name, record in records.items()}.values())
-    first = [Panel('input', points=points)]
-    if last_of_stages[-1].num_cls:
-        first.append(attention_panel('CLS attention,', last_of_stages[-1], 'cls'))
-    rows = [[attention_panel('the point in', record, point) for record in last_of_stages] for point in points]
+    rows = [[Panel('input', points=[point]), *(
+        attention_panel('the point in', record, point) for record in last_of_stages)] for point in points]
+    if last_of_stages[-1].num_cls or not rows:
+        rows.insert(0, [Panel('input', points=points), *(
+            attention_panel('CLS attention,', record, 'cls') for record in last_of_stages[-1:] if record.num_cls)])
     with atomic_path(out) as partial:
-        draw(image, [first, *rows], path.name, partial)
+        draw(image, rows, path.name, partial)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

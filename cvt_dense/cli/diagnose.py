@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..config.published import is_published
 from ..config.read import check_exists
 from ..config.settings import dicts, type_name
 from ..errors import UserError
@@ -22,7 +23,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description='Shows the errors of a trained network, in one page.')
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
-    parser.add_argument('--split', choices=('val', 'test'), default='val', help='data to test (default: val)')
+    parser.add_argument('--split', choices=('val', 'test'), help='data to test (default: val; of a published model, '
+                        'which names no other, test)')
     parser.add_argument('--out-dir', type=Path, default=Path('report'), help='folder of the report (default: report)')
     command_line.add_arguments(parser)
     command_line.add_inference_arguments(parser)
@@ -57,9 +59,11 @@ def describe(model: dict[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Write a report of the mistakes of the checkpoint that the command line names."""
     args = build_parser().parse_args(command_line.expand_published(argv))
+    args.split = args.split or ('test' if is_published(args.config) else 'val')
     with command_line.report_errors(OSError):
         check_report_folder(args)
         check_exists(args.checkpoint)
+        from ..engine.samplers import leaves
         from ..launch.flags import TestFlags
         from ..launch.start import start_test
         from ..report.collect import CollectHook
@@ -68,8 +72,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         hook = CollectHook(runner.test_dataloader.dataset)
         runner.register_hook(hook)
         runner.test()
-        images = dict(val='validation', test='test')[args.split]
-        report = Report(f'Mistakes of {describe(runner.cfg.model)} on {len(hook.data_set)} {images} images')
+        images = f'{len(hook.data_set)} {dict(val="validation", test="test")[args.split]} images'
+        roots = ' and '.join({leaf.data_root: None for leaf in leaves(hook.data_set) if leaf.data_root})
+        report = Report(f'Mistakes of {describe(runner.cfg.model)} on {images}' + f' of {roots}' * bool(roots))
         hook.diagnose(report)
         report.summary.append(f'The weights are those of {args.checkpoint}.')
         page = report.write(args.out_dir)

@@ -4,7 +4,8 @@ Types are texts or, in pure-Python configs, classes.
 """
 import inspect
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mmengine import fileio
@@ -14,6 +15,8 @@ from mmengine.registry import DATASETS, Registry
 
 from ..console import prints_to_log
 from ..errors import UserError
+
+COCO_METRICS = ('CocoMetric', 'FasterCocoMetric')
 
 
 def type_name(node: Any) -> str:
@@ -40,6 +43,28 @@ def walk(node: Any, path: str = '') -> Iterator[tuple[str, dict[str, Any]]]:
 def dicts(node: Any) -> Iterator[dict[str, Any]]:
     """Yield every dict at any depth of dicts and lists, first ``node`` itself."""
     return (child for _, child in walk(node))
+
+
+@dataclass
+class CocoFile:
+    """An annotation file in COCO's format that a data set or an evaluator of a config reads.
+
+    Attributes:
+        setting: path of the data set or evaluator in the config, as ``--cfg-options`` writes it.
+        node: its config.
+        path: the file.
+        images: folder of the images.
+        classes: names of the classes that are learnt or scored.
+        masks: whether masks are needed.
+        evaluates: whether an evaluator reads it.
+    """
+    setting: str
+    node: dict[str, Any]
+    path: str
+    images: str
+    classes: tuple[str, ...]
+    masks: bool
+    evaluates: bool
 
 
 def leaf_datasets(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -177,78 +202,44 @@ def test_metainfo(cfg: Config) -> dict[str, Any]:
     return {key: value for key, value in entries.items() if isinstance(value, (list, tuple))}
 
 
-def set_classes(cfg: Config, content: Mapping[str, Any]) -> None:
-    """Give the test data's class folders the numbers that they have in a classifier's checkpoint or exported file.
+def coco_files(cfg: Config, stage: str) -> list[CocoFile]:
+    """Return the local COCO files of a stage, those of its data sets first.
 
-    ``model.num_classes`` is the checkpoint's too, where the config leaves it open.
+    Images, classes and masks of an evaluator are those of the data set with the same file, or of the last one.
 
     Args:
-        cfg: config of a classifier, changed in place.
-        content: content of the checkpoint, or metadata of the exported file.
-
-    Raises:
-        UserError: there are fewer than two class folders.
+        cfg: whole config.
+        stage: 'train', 'val' or 'test'.
     """
-    from ..weights import classes_of  # imports PyTorch
-    classes, weights = classes_of(content), content.get('state_dict', content)
-    if cfg.model.get('num_classes') is None:
-        cfg.model.num_classes = len(weights['head.weight']) if 'head.weight' in weights else len(classes) or None
-    number_class_folders(cfg, 'test', classes)
-    count_class_folders(cfg)
-
-
-def number_class_folders(cfg: Config, stage: str, classes: Sequence[str]) -> None:
-    """Give class folders of a stage, which may lack some, the numbers of ``classes``, unless all have other names."""
-    for dataset in datasets_of(cfg, stage):
-        about = dataset.get('metainfo') or {}
-        if not about.get('classes') and set(classes) & set(_class_folders(dataset) or ()):
-            dataset['metainfo'] = dict(about, classes=classes)
-
-
-def count_class_folders(cfg: Config) -> None:
-    """Set the ``num_classes`` of a classifier that gives none to the number of class folders of its training set.
-
-    The validation or test set counts where there is no training set; without any of them the number stays open.
-
-    Raises:
-        UserError: there are fewer than two folders, or the config names no list of classes that there is.
-    """
-    if cfg.model.get('num_classes') is not None:
-        return
-    for stage in ('train', 'val', 'test'):
-        for dataset in datasets_of(cfg, stage)[:1]:
-            classes = _class_folders(dataset)
-            if classes is None:
+    files: list[CocoFile] = []
+    segments = any('segm' in (metric.get('metric') or ()) for metric in dicts(cfg.get(f'{stage}_evaluator')))
+    for setting in (f'{stage}_dataloader', f'{stage}_evaluator'):
+        for path, node in walk(cfg.get(setting), setting):
+            evaluates = type_name(node) in COCO_METRICS
+            if not node.get('ann_file') or is_remote(node) or not (evaluates or _is_coco_data_set(node, cfg)):
                 continue
-            if len(classes) < 2:
-                raise UserError(f'{stage}_dataloader has {len(classes)} class folders {classes}; a classifier needs '
-                                'two or more. Correct data_root, or give --data-root DIR.')
-            cfg.model.num_classes = len(classes)
-            return
+            root, images = node.get('data_root') or '', (node.get('data_prefix') or {}).get('img', '')
+            file = os.path.join(root, node['ann_file'])
+            if not evaluates:
+                masks = segments or any(step.get('with_mask') for step in dicts(node.get('pipeline')))
+                classes = tuple(metainfo(node, cfg, 'classes'))
+                files.append(CocoFile(path, node, file, os.path.join(root, images), classes, masks, False))
+            elif files:
+                same = [other for other in files if os.path.realpath(other.path) == os.path.realpath(file)]
+                files.append(replace([*files, *same][-1], setting=path, node=node, path=file, evaluates=True))
+    return files
 
 
-def _class_folders(dataset: dict[str, Any]) -> Sequence[str] | None:
-    """Return the classes of a data set of class folders by number, or None for another one or without its files."""
-    root = os.path.join(dataset.get('data_root') or '', dataset.get('split') or '')
-    if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not os.path.exists(root):
-        return None
-    from ..pretraining.listing import find_classes, read_classes  # imports PyTorch
-    return read_classes((dataset.get('metainfo') or {}).get('classes')) or find_classes(root)
+def _is_coco_data_set(node: dict[str, Any], cfg: Config) -> bool:
+    """Return whether a node's type is ``CocoDataset`` or a subclass that reads its file in the same way."""
+    kind = class_of(node, cfg) if 'type' in node else None
+    return any(base.__name__ == 'CocoDataset' and base.load_data_list is kind.load_data_list
+               and base.COCOAPI is kind.COCOAPI for base in getattr(kind, '__mro__', ()))
 
 
-def model_task(cfg: Config) -> str | None:
-    """Return the task of a config's model, see :func:`cvt_dense.models.task.task_of`."""
-    from mmengine.registry import MODELS
-
-    from ..models.task import task_of  # imports PyTorch
-    model = class_of(cfg.model, cfg, MODELS)
-    return task_of(model)
-
-
-def is_classifier(cfg: Config) -> bool:
-    """Return whether a config's model is a classifier of this package, or of a subclass."""
-    dense = cfg.get('default_scope') in ('mmdet', 'mmseg')  # known without an import of PyTorch
-    return not dense and bool(type_name(cfg.get('model'))) and model_task(cfg) == 'classification'
+def is_scored(cfg: Config, stage: str) -> bool:
+    """Return whether a stage has an evaluator that computes scores, and does not only write results down."""
+    return any(not node.get('format_only') for node in dicts(cfg.get(f'{stage}_evaluator')) if 'type' in node)
 
 
 def use_amp(cfg: Config, dtype: str) -> None:
@@ -259,7 +250,8 @@ def use_amp(cfg: Config, dtype: str) -> None:
         dtype: 'fp16', with a dynamic loss scale; 'bf16', on CPUs too; or 'default', which is 'fp16' for detectors,
             because compiled mmcv has no operators for bfloat16, and 'bf16' for others.
     """
-    if dtype == 'fp16' or dtype == 'default' and model_task(cfg) == 'detection':
+    detects = 'mmdet' in (cfg.get('default_scope'), str(cfg.model.type).split('.')[0])
+    if dtype == 'fp16' or dtype == 'default' and detects:
         cfg.optim_wrapper.update(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
     else:
         cfg.optim_wrapper.pop('loss_scale', None)
@@ -267,7 +259,7 @@ def use_amp(cfg: Config, dtype: str) -> None:
 
 
 def use_autocast(cfg: Config, dtype: str) -> None:
-    """Run the network of ``cfg`` under PyTorch's autocast.
+    """Run the network of a config under PyTorch's autocast.
 
     Args:
         cfg: changed in place.

@@ -18,13 +18,14 @@ from torch import nn
 
 from ..config.published import fetch
 from ..config.read import check_exists, read_config
-from ..config.settings import class_of, dicts, set_classes, test_metainfo, type_name, use_autocast
+from ..config.settings import class_of, datasets_of, dicts, test_metainfo, type_name, use_autocast
 from ..console import prints_to_log
 from ..deploy.exported import use_exported_model
 from ..deploy.runtime import is_exported, open_exported
 from ..errors import UserError
 from ..images import explain_loss, open_image, read_header
 from ..models.task import task_of
+from ..pretraining.listing import find_classes
 from ..weights import check_model, classes_of, dataset_meta, load_weights_file, select_weights
 from .palette import choose_palette
 from .slices import RasterImage
@@ -149,6 +150,34 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
     if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
         palette = choose_palette(classes)
     return Model(network, cfg, task, classes, palette)
+
+
+def set_classes(cfg: Config, content: dict[str, Any]) -> None:
+    """Give the test data's class folders the numbers that they have in a classifier's checkpoint or exported file.
+
+    ``model.num_classes`` is the checkpoint's too, where the config leaves it open.
+
+    Args:
+        cfg: config of a classifier, changed in place.
+        content: content of the checkpoint, or metadata of the exported file.
+    """
+    classes = classes_of(content)
+    if cfg.model.get('num_classes') is None:
+        rows = [len(tensor) for name, tensor in content.get('state_dict', content).items()
+                if name in ('head.weight', 'module.head.weight')]
+        cfg.model.num_classes = next(iter(rows), len(classes) or None)
+    number_class_folders(cfg, 'test', classes)
+
+
+def number_class_folders(cfg: Config, stage: str, classes: Sequence[str]) -> None:
+    """Give class folders of a stage, which may lack some, the numbers of ``classes``, unless all have other names."""
+    for dataset in datasets_of(cfg, stage):
+        root = Path(dataset.get('data_root') or '', dataset.get('split') or '')
+        if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not root.exists():
+            continue
+        about = dataset.get('metainfo') or {}
+        if not about.get('classes') and set(classes) & {*find_classes(str(root))}:
+            dataset['metainfo'] = dict(about, classes=classes)
 
 
 def check_checkpoint(model: nn.Module, path: str, strict: bool) -> dict[str, Any]:

@@ -9,16 +9,18 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.dist import is_main_process
 from mmengine.model import BaseTTAModel
-from mmengine.registry import DATASETS, RUNNERS, init_default_scope
+from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
-from ..config.settings import class_names, number_class_folders
+from ..config.settings import class_names, class_of
 from ..console import prints_to_log
 from ..engine import SkippingPipeline
 from ..engine.runner import CvTRunner, RunnerMixin
 from ..engine.samplers import find_transform, leaves
 from ..errors import UserError
 from ..images import is_hidden
+from ..inference.model import number_class_folders
+from ..models.task import task_of
 from ..models.wrappers import unwrap
 from ..weights import register_safe_loading
 from .announce import announce
@@ -45,6 +47,8 @@ def build(cfg: Config, user_cfg: Config, flags: Flags, stages: Sequence[str], su
         UserError: a check has found a mistake. In one of several processes it ends the others too.
     """
     datasets = load_datasets(cfg, stages, not flags.no_check and is_first_process())
+    if 'train' in datasets and cfg.model.get('num_classes'):
+        user_cfg.model.num_classes = cfg.model.num_classes
     runner = build_runner(cfg, user_cfg, datasets)
     if not flags.no_check:
         model = unwrap(runner.model)
@@ -94,10 +98,28 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
         datasets[stage] = dataset
     if not datasets:
         raise UserError(f'{cfg.filename!r} has no {stages[-1]}_dataloader with a dataset.')
+    count_classes(cfg, datasets)
     if check:
         for check_datasets in DATASET_CHECKS:
             check_datasets(cfg, datasets)
     return datasets
+
+
+def count_classes(cfg: Config, datasets: dict[str, Any]) -> None:
+    """Give a classifier whose config leaves ``num_classes`` open an output for each class of its first data set.
+
+    Raises:
+        UserError: there are fewer than two classes.
+    """
+    for stage, dataset in datasets.items():
+        classes = class_names(dataset)
+        if not classes or cfg.model.get('num_classes') is not None:
+            continue
+        if task_of(class_of(cfg.model, cfg, MODELS)) == 'classification':
+            if len(classes) < 2:
+                raise UserError(f'{stage}_dataloader has the class folders {classes}; a classifier needs two or more. '
+                                'Correct data_root, or give --data-root DIR.')
+            cfg.model.num_classes = len(classes)
 
 
 def leave_hidden_files_out(dataset: Any) -> None:

@@ -119,8 +119,6 @@ def read_training(flags: TrainFlags, change: Change | None = None) -> Config:
     cfg = read(flags, flags.resume, change)
     if flags.amp:
         settings.use_amp(cfg, flags.amp)
-    if (cfg.get('model') or {}).get('num_classes') is None and settings.is_classifier(cfg):
-        settings.count_class_folders(cfg)
     if flags.auto_scale_lr:
         cfg.auto_scale_lr = dict(cfg.get('auto_scale_lr') or {}, enable=True)
     if flags.val_loss:
@@ -143,14 +141,18 @@ def apply_test_flags(cfg: Config, flags: TestFlags) -> None:
     Raises:
         UserError: flags do not go together, or are not for this config.
     """
+    from mmengine.registry import MODELS
+
     from ..deploy.runtime import is_exported, open_exported
+    from ..inference.model import set_classes
+    from ..models.task import task_of
+    from ..weights import load_weights_file
     whole = is_exported(flags.checkpoint)
     check_test_flags(flags, whole)
     cfg.load_from, cfg.resume = flags.checkpoint, False
-    if settings.is_classifier(cfg):
-        from ..weights import load_weights_file
-        settings.set_classes(cfg, open_exported(flags.checkpoint, flags.runtime).metadata if whole else
-                             load_weights_file(flags.checkpoint))
+    if task_of(settings.class_of(cfg.model, cfg, MODELS)) == 'classification':
+        set_classes(cfg, open_exported(flags.checkpoint, flags.runtime).metadata if whole else
+                    load_weights_file(flags.checkpoint))
     if flags.out:
         save_predictions(cfg, flags.out)
     if whole:
@@ -194,11 +196,11 @@ def save_predictions(cfg: Config, folder: str) -> None:
     evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, list) else [cfg.test_evaluator]
     types = [settings.type_name(evaluator) for evaluator in evaluators]
     for evaluator, name in zip(evaluators, types):
-        if name in ('CocoMetric', 'FasterCocoMetric'):
+        if name in settings.COCO_METRICS:
             evaluator['outfile_prefix'] = os.path.join(folder, 'predictions')
         elif name == 'IoUMetric':  # whose own files have no folders
             add_hook(cfg, type='cvt_dense.SaveLabelMapsHook', folder=folder)
-    if not {'CocoMetric', 'FasterCocoMetric', 'IoUMetric'} & set(types):
+    if not {*settings.COCO_METRICS, 'IoUMetric'} & set(types):
         raise UserError(f'--out {folder!r}: none of the metrics {types} can save predictions; CocoMetric and IoUMetric '
                         'can.')
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..annotations.data_sets import use_annotations
+from ..config.settings import coco_files
 from .checks.config import check_config
 from .distributed import is_first_process, setup_distributed
 from .flags import Change, TestFlags, TrainFlags, apply_test_flags, read, read_training
@@ -20,7 +21,7 @@ def start_training(flags: TrainFlags, change: Change | None = None, stages: Sequ
 
     Args:
         flags: flags of the command line.
-        change: changes the config before the class folders are counted, as reports do.
+        change: changes the config, as reports do.
         stages: data loaders that the run uses, of 'train', 'val' and 'test'.
         summary: whether a summary of the run is logged.
 
@@ -39,7 +40,7 @@ def start_training(flags: TrainFlags, change: Change | None = None, stages: Sequ
         lock_work_dir(cfg, flags)
     resume_from(cfg, flags.resume)
     if not flags.no_check:
-        use_annotations(cfg, stages, annotations, cfg.work_dir)
+        use_annotations([file for stage in stages for file in coco_files(cfg, stage)], annotations, cfg.work_dir)
     adapt_to_machine(cfg, flags.launcher)
     return build(cfg, user_cfg, flags, stages, summary)
 
@@ -54,7 +55,7 @@ def start_test(flags: TestFlags, change: Change | None = None) -> 'Runner':
     cfg = copy.deepcopy(user_cfg)
     cfg.work_dir = test_folder(cfg, flags)
     if not flags.no_check:
-        use_annotations(cfg, ['test'], annotations, cfg.work_dir)
+        use_annotations(coco_files(cfg, 'test'), annotations, cfg.work_dir)
     apply_test_flags(cfg, flags)
     adapt_to_machine(cfg, flags.launcher)
     return build(cfg, user_cfg, flags, ['test'])

@@ -178,7 +178,6 @@ class ConvAttention(nn.Module):
         self.conv_proj_q = None if qkv_proj_method == 'avg' else conv_proj(stride_q, padding_q)
         self.conv_proj_k = conv_proj(stride_kv, padding_kv)
         self.conv_proj_v = conv_proj(stride_kv, padding_kv)
-
         self.proj_q = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
         self.proj_k = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
         self.proj_v = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)

@@ -251,7 +251,6 @@ class CvT(StrictLoading, BaseModule):
         if (out_type == 'cls_token' or with_dist_token) and not stages[-1].cls_token:
             raise ValueError("out_type='cls_token' and with_dist_token=True need a CLS token in the last stage: set "
                              "with_cls_token=True.")
-
         stages = stages[:max(self.out_indices) + 1]  # stages that no output needs are neither built nor run
         self.depths = tuple(stage.depths for stage in stages)
         channels, strides = [in_channels], [1]

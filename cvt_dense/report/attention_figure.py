@@ -52,7 +52,10 @@ def _draw_panel(axis: Any, image: np.ndarray, panel: Panel) -> None:
         axis.imshow(image, extent=whole)
     else:
         axis.imshow(image.mean(axis=2), cmap='gray', vmin=0, vmax=255, extent=whole)
-        axis.imshow(panel.heat, extent=panel.extent, cmap='inferno', interpolation='bilinear', alpha=0.65)
+        left, right, bottom, top = panel.extent
+        step = (right - left) / panel.heat.shape[1]  # beyond the outermost keys the nearest ones are shown
+        axis.imshow(np.pad(panel.heat, 1, 'edge'), extent=(left - step, right + step, bottom + step, top - step),
+                    cmap='inferno', interpolation='bilinear', alpha=0.65)
     for x, y in panel.points:
         axis.plot(x, y, 'o', markersize=8, markerfacecolor='cyan', markeredgecolor='black')
     axis.set(xlim=whole[:2], ylim=whole[2:])

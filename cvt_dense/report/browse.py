@@ -21,7 +21,7 @@ from ..annotations.coco import run_lengths
 from ..config.settings import class_names
 from ..inference.palette import choose_palette
 from ..pretraining.listing import image_name, open_file
-from .collect import annotate, load_image, name_unreadable, picture, read_infos
+from .collect import load_image, name_unreadable, picture, read_infos, thumbnail
 from .page import Cell, Report, side_by_side
 
 SMALL = 16  # side in pixels below which an object has at most 4 x 4 cells of the finest map
@@ -102,7 +102,7 @@ def add_samples(report: Report, samples: Sequence[dict[str, Any]], data_set: Any
 
 def _draw(image: Image.Image, sample: Any, classes: Sequence[str], palette: Sequence[Any]) -> Image.Image:
     if 'gt_sem_seg' in sample:
-        return annotate(image, sample.gt_sem_seg.data[0].cpu().numpy(), palette)
+        return thumbnail(image, sample.gt_sem_seg.data[0].cpu().numpy(), palette)
     boxes = sample.gt_instances.bboxes
     boxes, masks = getattr(boxes, 'tensor', boxes).cpu().numpy(), None
     if 'masks' in sample.gt_instances and len(boxes):
@@ -110,7 +110,7 @@ def _draw(image: Image.Image, sample: Any, classes: Sequence[str], palette: Sequ
         masks = np.zeros((len(inside), image.height, image.width), bool)
         masks[:, :inside.shape[1], :inside.shape[2]] = inside
     objects = sv.Detections(boxes.reshape(-1, 4), mask=masks, class_id=sample.gt_instances.labels.cpu().numpy())
-    return annotate(image, objects, palette, classes)
+    return thumbnail(image, objects, palette, classes)
 
 
 def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[str, Any]], classes: Sequence[str],
@@ -170,7 +170,7 @@ def _fills(instance: dict[str, Any], height: int, width: int) -> bool:
 
 def _draw_objects(info: dict[str, Any], boxes: np.ndarray, labels: np.ndarray, classes: Sequence[str],
                   palette: Sequence[Any]) -> Image.Image:
-    return annotate(picture(info), sv.Detections(boxes, class_id=labels), palette, classes)
+    return thumbnail(picture(info), sv.Detections(boxes, class_id=labels), palette, classes)
 
 
 def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, Any]], classes: Sequence[str],
@@ -190,7 +190,7 @@ def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, A
 
     def draw(info: dict[str, Any]) -> Image.Image:
         image = picture(info)
-        return side_by_side(image, annotate(image, load(dict(info, seg_fields=[]))['gt_seg_map'], palette))
+        return side_by_side(image, thumbnail(image, load(dict(info, seg_fields=[]))['gt_seg_map'], palette))
 
     for info in tqdm(infos, desc=f'label maps of {split}', unit=' images', leave=False, disable=None):
         number = report.add_image(info['img_path'], partial(draw, info))

@@ -146,12 +146,12 @@ class CollectHook(Hook):
         if self.task == 'classification':
             return side_by_side(image)
         if self.task == 'segmentation':
-            return side_by_side(*(annotate(image, cv2.imdecode(label_map, cv2.IMREAD_UNCHANGED), self.palette)
+            return side_by_side(*(thumbnail(image, cv2.imdecode(label_map, cv2.IMREAD_UNCHANGED), self.palette)
                                   for label_map in record['maps']))
         shown = record['shown']
         truth = sv.Detections(record['gt_boxes'], class_id=np.array(record['gt_labels'], int))
         predicted = sv.Detections(record['boxes'], class_id=record['labels'], confidence=record['scores'])[shown]
-        return side_by_side(*(annotate(image, objects, self.palette, self.classes) for objects in (truth, predicted)))
+        return side_by_side(*(thumbnail(image, objects, self.palette, self.classes) for objects in (truth, predicted)))
 
     def diagnose(self, report: Report) -> None:
         """Add the task's evaluation of the records to a report."""
@@ -179,8 +179,8 @@ def picture(info: dict[str, Any]) -> Image.Image:
         return Image.new('RGB', (64, 64), 'grey')
 
 
-def annotate(image: Image.Image, labels: sv.Detections | np.ndarray, palette: Sequence[Sequence[int]],
-             classes: Sequence[str] | None = None) -> Image.Image:
+def thumbnail(image: Image.Image, labels: sv.Detections | np.ndarray, palette: Sequence[Sequence[int]],
+              classes: Sequence[str] | None = None) -> Image.Image:
     """Return an image, ``SIDE`` pixels long, with objects or a label map drawn on it.
 
     Args:

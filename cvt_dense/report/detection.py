@@ -167,14 +167,15 @@ def _add_classes(report: Report, images: int, detections: np.ndarray, objects: n
     counts = np.zeros((3, images, len(classes)), int)
     for of_kind, rows in zip(counts, (objects[~hit], detections[false], objects[hit])):
         np.add.at(of_kind, (rows[:, 1].astype(int), rows[:, 0].astype(int)), 1)
-    report.add_section('Classes', f'Missed and false objects at score {threshold:.3f} and IoU 0.5.')
+    report.add_section('Classes', f'Missed and false objects at score {threshold:.3f} and IoU 0.5, and the best F1 of '
+                       'each class, with its threshold.')
     rows = []
     for k, name in enumerate(classes):
         number = (objects[:, 0] == k).sum()
         missed, false, hits = (Cell(column.sum(), largest(column)) for column in counts[:, :, k])
         rows.append([name, number, hits, missed, false, *best_threshold(detections[detections[:, 0] == k], number)])
-    report.add_table(['class', 'objects', 'found', 'missed', 'false', 'threshold of best F1', 'precision there',
-                      'recall there', 'F1 there'], rows)
+    header = ['class', 'objects', 'detected', 'missed', 'false', 'threshold', 'precision', 'recall', 'F1']
+    report.add_table(header, rows)
     return counts[:2]
 
 

@@ -38,9 +38,10 @@ SQUARE = [[20, 12, 29, 12, 29, 19, 20, 19]]
 ERRORS = [('annotations', key, value) for key, values in dict(
     id=[None, 1.5, 2, 'a b', [1]], image_id=[None, '1', {}], category_id=[None, '1', True and 1.5],
     bbox=[None, [NAN] * 4, [1, 2, None, 4], ['1', '2', '3', '4'], [1, 2, 3], [1, 2, 3, 4, 90], [1, 2, 3, 10**400], '1'],
-    area=[None, '63', NAN, float('inf'), -63], iscrowd=[None, '0', 2, 'false'], ignore=[None, '1', -1],
+    area=[None, '63', NAN, float('inf'), -63, 1e11], iscrowd=[None, '0', 2, 'false'], ignore=[None, '1', -1],
     segmentation=[SQUARE[0], str(SQUARE), [[1, 2, None, 4, 5, 6]], [[1, 2, NAN, 4, 5, 6]], [[1, 2, '3', 4, 5, 6]],
-                  [SQUARE[0] + [3]], [[[1, 2], [3, 4], [5, 6]]], [SQUARE[0], 3], dict(size=[HEIGHT, WIDTH]),
+                  [[1, 2, 1e9, 4, 5, 6]], [SQUARE[0] + [3]], [[[1, 2], [3, 4], [5, 6]]], [SQUARE[0], 3],
+                  dict(size=[HEIGHT, WIDTH]),
                   dict(size=[HEIGHT, WIDTH], counts=[5.5]), dict(size=[HEIGHT, WIDTH], counts=[-1, 1201])],
 ).items() for value in values if not (key == 'id' and value == 'a b')]
 ERRORS += [('images', key, value) for key, values in dict(
@@ -75,7 +76,8 @@ def test_what_is_no_coco_file(tmp_path, content):
 
 @pytest.mark.parametrize('change', [
     lambda x, y, w, h: [x, y, x + w, y + h], lambda x, y, w, h: [x + w / 2, y + h / 2, w, h],
-    lambda x, y, w, h: [x / WIDTH, y / HEIGHT, w / WIDTH, h / HEIGHT], lambda x, y, w, h: [2 * x, 2 * y, 2 * w, 2 * h]])
+    lambda x, y, w, h: [x / WIDTH, y / HEIGHT, w / WIDTH, h / HEIGHT], lambda x, y, w, h: [
+        x / WIDTH - 1, y / HEIGHT - 1, w / WIDTH + 1, h / HEIGHT + 1], lambda x, y, w, h: [2 * x, 2 * y, 2 * w, 2 * h]])
 def test_boxes_of_another_kind(change):
     """Corners, centres, relative boxes, and the pixels of a larger image."""
     content = make_content()

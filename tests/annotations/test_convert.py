@@ -146,15 +146,18 @@ def test_splits_are_stratified_and_grouped(tmp_path):
 
 # Source, a file, its other content, and whether it is an error, which names the file.
 BOXES = '<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>'
+TURNED = '<attributes><attribute><name>rotation</name><value>30.0</value></attribute></attributes>'
 FILES = [('yolo', 'data.yaml', f'names: {names}', error) for names, error in (
     ('[dog, "7", ё]', False), ('{1: cat, 0: dog}', False), *((wrong, True) for wrong in (
-        'car', '{0: a, 2: c}', '{1: a, 2: b}', '[a, yes]', '[0, 1]', '[a, a]', '[]', '7', '{a: 0, b: 1}', '[a')))]
+        'car', '{0: a, 2: c}', '{1: a, 2: b}', '[a, yes]', '[0, 1]', '[a, a]', '[a, b]\nnc: 3', '[]', '7',
+        '{a: 0, b: 1}', '[a')))]
 FILES += [('yolo', 'labels/train/a.txt', f'0 .5 .5 .1 .1\n{line}\n', 'line 2') for line in (
     '0 nan .5 .1 .1', '0 .5 .5 .1', '0 .1 .1 .5 .1 .5 .5 .1', '0.5 .5 .5 .1 .1', '-1 .5 .5 .1 .1', '3 .5 .5 .1 .1',
-    '0 .5 .5 -.1 .1', '0 .5 .5 inf .1', '0', 'dog .5 .5 .1 .1')]
+    '0 .5 .5 -.1 .1', '0 .5 .5 inf .1', '0', 'dog .5 .5 .1 .1', '0 20 15 10 10', '0 .5 .5 .2 .2 .4 .4 2 .5 .5 0')]
 FILES += [('voc', 'a.xml', f'<a><object>{inside}</object></a>', error) for inside, error in (
     (f'<name>dog</name>{BOXES}', False), (f'<name>dog</name>{BOXES.replace(">9", ">9.25")}', False), (BOXES, True),
     (f'<name> dog\n</name>{BOXES}', False), ('<name>dog</name>', True),
+    (f'<name>dog</name>{BOXES}{TURNED}', True), (f'<name>dog</name>{BOXES}{TURNED.replace("30", "0")}', False),
     (f'<name>dog</name>{BOXES.replace("9", "nan")}', True), ('</name>', True),
     ('</object><size><width>80</width><height>60</height></size><object>', True))]
 FILES += [('labelme', 'train/a.json', json.dumps(dict(size, imagePath='a.png', shapes=[
@@ -213,7 +216,9 @@ def test_words_that_name_a_split(folder, part):
     ('train: images\nval: images/val', dict(a='train', b='val')),
     ('train:\nval:', dict(a='train', b='val')),  # then the folders' names decide
     ('train: ../images/train\nval: ../images/val\ntest: ../images/test', dict(a='train', b='val')),  # Roboflow's
-    *((line, None) for line in ('train: images/train\nval: images/missing', 'train: /tmp', 'val: ..', 'val: a.txt'))])
+    ('train: images/train\nval: images/val\ntest: images/val', dict(a='train', b='val')),
+    *((line, None) for line in ('train: images/train\nval: images/train', 'train: images/train\nval: images/missing',
+                                'train: /tmp', 'val: ..', 'val: a.txt'))])
 def test_splits_of_data_yaml(tmp_path, lines, expected):
     write_yolo(tmp_path)
     (tmp_path / 'data.yaml').write_text(f'names: {CLASSES}\n{lines}\n')
@@ -232,6 +237,13 @@ def test_splits_of_voc(tmp_path, lists, expected):
     for part, names in lists.items():
         text(tmp_path / f'ImageSets/Main/{part}.txt', names.replace(' ', '\n'))
     assert splits(convert.read(tmp_path, 'voc')) == expected
+
+
+def test_names_with_spaces_in_the_lists_of_voc(tmp_path):
+    write_voc(tmp_path)
+    write_image(tmp_path / 'b c.png')
+    text(tmp_path / 'ImageSets/Main/test.txt', '\ufeffb c \n\n')
+    assert splits(convert.read(tmp_path, 'voc')) == {'a': 'train', 'b': 'val', 'b c': 'test'}
 
 
 @pytest.mark.parametrize('source, copied, copy', [
@@ -265,16 +277,16 @@ def test_images_of_one_name_keep_their_annotations(tmp_path, source, file, other
 def test_groups_of_labelme_are_objects(tmp_path):
     shapes = [dict(label='dog', group_id=group, shape_type=kind, points=points) for group, kind, points in (
         (1, 'rectangle', [[2, 3], [8, 9]]), (1, 'polygon', [[20, 12], [30, 12], [30, 20]]),
-        (None, 'rectangle', [[1, 1], [5, 5]]), (None, 'rectangle', [[11, 1], [15, 5]]))]
+        (None, 'rectangle', [[1, 1], [5, 5]]), (None, 'rectangle', [[11, 6], [13, 1], [18, 3], [16, 8]]))]
     write_image(tmp_path / 'a.png')
-    text(tmp_path / 'a.json', json.dumps(dict(imagePath='a.png', shapes=[*shapes, dict(
+    text(tmp_path / 'a.json', json.dumps(dict(imagePath='a.png', shapes=[*shapes, dict(shapes[0], label='eel'), dict(
         label='x', shape_type='circle', points=[[0, 0], [3, 3]])])))
     data = convert.read(tmp_path, 'labelme')
     objects = data.samples[0].objects
-    assert [entry['bbox'] for entry in objects] == [[2, 3, 28, 17], [1, 1, 4, 4], [11, 1, 4, 4]]
+    assert [entry['bbox'] for entry in objects] == [[2, 3, 28, 17], [1, 1, 4, 4], [11, 1, 7, 7], [2, 3, 6, 6]]
     mask = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(objects[0]['segmentation'], 30, 40)))
     assert mask[5, 5] and mask[14, 28] and not mask[10, 12] and not objects[1].get('segmentation')
-    assert 'circle' in notes(data) and data.classes == ['dog']
+    assert 'circle' in notes(data) and data.classes == ['dog', 'eel']
 
 
 @pytest.mark.parametrize('line, named', [('0 .5 .5 .2 .2 .1 .1 .2 .2 .3 .3', None), ('0 .5 .5 .2 .2', None),
@@ -286,6 +298,13 @@ def test_keypoints_of_yolo(tmp_path, line, named):
     with pytest.raises(ValueError, match=named) if named else nullcontext():
         data = convert.read(tmp_path, 'yolo')
         assert data.samples[0].objects[0]['bbox'] == pytest.approx([16, 12, 8, 6])
+
+
+def test_what_was_left_out_is_named_if_nothing_remains(tmp_path):
+    write_coco(tmp_path)
+    (tmp_path / 'train2017/a.png').unlink()
+    with pytest.raises(FileNotFoundError, match=r'a\.png'):
+        convert.read(tmp_path, 'coco')
 
 
 def test_what_is_changed_or_left_out_is_listed(tmp_path):

@@ -111,6 +111,7 @@ def test_pictures_are_tinted_in_the_colours_of_the_classes(nano, shapes, tmp_pat
 def test_images_that_fail_are_named_and_the_others_drawn(nano, shapes, tmp_path):
     (tmp_path / 'a.png').touch()
     (tmp_path / 'b.png').write_bytes(b'no image')
+    predict(*nano['segmentation'], tmp_path, '--out-dir', tmp_path / 'none', '--save', 'masks', rc=1)
     good = next((shapes / VAL['segmentation']).glob('*.png'))
     output = predict(*nano['segmentation'], tmp_path, good, '--out-dir', tmp_path / 'out', rc=1)
     assert re.findall(r'/([ab]).png -> .*: failed', output) == ['a', 'b'] and (tmp_path / 'out' / good.name).is_file()
@@ -183,7 +184,9 @@ def test_folders_and_names(tmp_path, capsys):
         (tmp_path / name).touch()
     images = tool.find_images([str(tmp_path / 'a'), str(tmp_path / 'b/x.jpg'), str(tmp_path / 'x_2.png')])
     assert [str(path.relative_to(tmp_path)) for path in images] == ['a/x.png', 'a/y.JPG', 'b/x.jpg', 'x_2.png']
-    assert re.search('a: 1 files', capsys.readouterr().out)
+    (tmp_path / 'a/inside').mkdir()
+    tool.find_images([str(tmp_path / 'a')])
+    assert re.search('(?s)a: 1 .*a: 2 ', capsys.readouterr().out)
     names = [path.name for path in tool.name_pictures(images, tmp_path / 'out')]
     assert names == ['a_x.png', 'a_y.png', 'b_x.png', f'{tmp_path.name}_x_2.png']
     assert tool.name_pictures(images[:1] * 2, tmp_path / 'out')[1].name == 'a_x_2.png'

@@ -17,7 +17,7 @@ from templates_edited import recipe
 
 import cvt_dense  # noqa: F401
 from cvt_dense.annotations.data_sets import read_annotations, use_annotations
-from cvt_dense.config.settings import redirect_data_root
+from cvt_dense.config.settings import coco_files, redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.checks.config import check_config
@@ -46,7 +46,8 @@ def checked(task: str, data: Path, *stages: str, **options: Any) -> tuple[Config
     redirect_data_root(cfg, str(data / task))
     init_default_scope(cfg.default_scope)
     stages = stages or ('train', 'val')
-    use_annotations(cfg, stages, check_config(cfg, stages), str(data))
+    files = [file for stage in stages for file in coco_files(cfg, stage)]
+    use_annotations(files, check_config(cfg, stages), str(data))
     return cfg, stages
 
 
@@ -177,10 +178,10 @@ def test_files_of_boxes(data, changes):
     node = dict(type='CocoDataset', ann_file=file, metainfo=dict(classes=CLASSES)) | changes
     cfg = Config(dict(default_scope='mmdet', val_dataloader=dict(dataset=node),
                       val_evaluator=dict(type='CocoMetric', ann_file=file, metric='bbox')))
-    assert {entry['iscrowd'] for reading in read_annotations(cfg, 'val').values()
+    assert {entry['iscrowd'] for reading in read_annotations(coco_files(cfg, 'val')).values()
             for entry in reading.content['annotations']} == {0}
     cfg.val_dataloader.dataset.type, cfg.val_evaluator.type = 'CocoPanopticDataset', 'CocoPanopticMetric'  # other files
-    assert not read_annotations(cfg, 'val')
+    assert not coco_files(cfg, 'val')
 
 
 def test_evaluators_file_may_have_more_images(data):

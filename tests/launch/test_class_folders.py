@@ -10,8 +10,8 @@ from templates_edited import write_template
 
 import cvt_dense  # noqa: F401
 from cvt_dense.config.read import read_config
-from cvt_dense.config.settings import count_class_folders, set_classes
 from cvt_dense.errors import UserError
+from cvt_dense.inference.model import set_classes
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.weights import load_weights_file
 
@@ -22,7 +22,10 @@ def load(tmp_path_factory):
     def load(data, lines=(), checkpoint=None, **options):
         config = write_template(tmp_path_factory.mktemp('template'), 'cvt13_custom', arch='cvt-nano', **dict(lines))
         cfg = read_config(str(config), options, data and str(data))
-        set_classes(cfg, load_weights_file(checkpoint)) if checkpoint else count_class_folders(cfg)
+        if checkpoint:
+            set_classes(cfg, load_weights_file(checkpoint))
+        elif data:
+            load_datasets(cfg, ['train', 'val'], check=False)
         return cfg
 
     return load
@@ -39,7 +42,6 @@ def data(tmp_path):
 
 def test_number_of_folders(data, load):
     assert load(data).model.num_classes == 3
-    assert load(data, dict(train_images='elsewhere')).model.num_classes == 3  # the validation's
     assert load(data, **{'model.num_classes': 5}).model.num_classes == 5  # the checks compare it with the folders
     names = 'train_dataloader.dataset.metainfo.classes'
     with pytest.raises(UserError, match='names.txt'):

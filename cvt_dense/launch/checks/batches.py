@@ -86,7 +86,9 @@ def check_batch_norm(cfg: Config, model: nn.Module, datasets: dict[str, Any]) ->
     loader, processes = cfg.train_dataloader, get_world_size()
     size, images = loader.get('batch_size', 1), -(-len(datasets['train']) // processes)
     whole = loader.get('drop_last') or 'Infinite' in type_name(loader.get('sampler'))
-    for name, module in model.named_modules() if size == 1 or not whole and images % size == 1 else ():
+    if size > 1 and (whole or images % size != 1):
+        return
+    for name, module in model.named_modules():
         pools = isinstance(module, nn.Sequential) and any(
             isinstance(child, nn.AdaptiveAvgPool2d) and child.output_size in (1, (1, 1)) for child in module)
         if pools and any(has_statistics(part) and not (processes > 1 and 'Sync' in type(part).__name__)

@@ -10,12 +10,12 @@ from mmengine.config import Config
 
 from ...annotations.coco import Annotations
 from ...annotations.data_sets import check_annotations
-from ...config.settings import datasets_of, dicts, is_remote, metainfo, walk
+from ...config.settings import coco_files, datasets_of, dicts, is_remote, is_scored, metainfo, walk
 from ...errors import UserError
 
 
 def check_config(cfg: Config, stages: Sequence[str]) -> dict[str, Annotations]:
-    """Run :func:`check_paths`, all of :data:`CONFIG_CHECKS` and :func:`check_annotations`, whose result is returned.
+    """Run :func:`check_paths`, all of :data:`CONFIG_CHECKS`, and :func:`check_annotations`, whose result is returned.
 
     Args:
         cfg: the whole config, with all flags applied.
@@ -27,7 +27,11 @@ def check_config(cfg: Config, stages: Sequence[str]) -> dict[str, Annotations]:
     check_paths(cfg, stages)  # before PyTorch is imported
     for check_setting in CONFIG_CHECKS:
         check_setting(cfg, stages)
-    return check_annotations(cfg, stages)
+    readings = {}
+    for stage in stages:
+        files, needed = coco_files(cfg, stage), stage == 'train' or is_scored(cfg, stage)
+        readings |= check_annotations(files, stage, needed)
+    return readings
 
 
 def check_paths(cfg: Config, stages: Sequence[str]) -> None:
@@ -53,13 +57,15 @@ def check_heads(cfg: Config, stages: Sequence[str]) -> None:
     Raises:
         UserError: a head that predicts the data set's classes has another number.
     """
+    if any('language_model' in node for node in dicts(cfg.model)):
+        return  # their heads take words
     # Other heads, such as auxiliary ones, all but the last of a cascade of decode heads, or semantic ones beside boxes,
-    # may learn something else; language models take words.
+    # may learn something else.
     last = f'decode_head.{len(cfg.model.get("decode_head") or ()) - 1}'
     heads = {path: node for path, node in walk(cfg.model)
              if re.search(r'(^|\.)(bbox|mask|decode)_head(\.\d+)?$', path) and not node.get('class_agnostic')
              and (path == last or not re.match(r'decode_head\.\d', path))}
-    for stage in stages if not any('language_model' in node for node in dicts(cfg.model)) else ():
+    for stage in stages:
         for dataset in datasets_of(cfg, stage):
             classes = metainfo(dataset, cfg, 'classes') or ''
             things = metainfo(dataset, cfg, 'thing_classes') or classes  # boxes of panoptic data are of things only
