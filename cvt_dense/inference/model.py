@@ -68,7 +68,7 @@ class Model:
     def name(self, number: int) -> str:
         """Return the name of a class, or its number where the network has more outputs than there are names.
 
-        A name that begins with a number of WordNet, such as 'n07920052_hot_coffee', is returned as people say it.
+        A leading WordNet ID is stripped: 'n07920052_hot_coffee' becomes 'hot coffee'.
         """
         name = str(self.classes[number] if number < len(self.classes) else number)
         match = re.fullmatch(r'n\d{8}_(.+)', name)

@@ -76,7 +76,8 @@ def check_order(source: str, names: Sequence[str], wanted: Sequence[str], settin
         setting: what orders ``wanted``, for messages.
 
     Raises:
-        UserError: a class has another number, or not one of two lists of unequal length is in both.
+        UserError: a class has different numbers in the two lists, or the lists have different lengths and no common
+            name.
     """
     places = [{name: number for number, name in reversed(list(enumerate(map(spelling, classes))))}
               for classes in (names, wanted)]

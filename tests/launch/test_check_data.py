@@ -46,8 +46,8 @@ def checked(task: str, data: Path, *stages: str, **options: Any) -> tuple[Config
     redirect_data_root(cfg, str(data / task))
     init_default_scope(cfg.default_scope)
     stages = stages or ('train', 'val')
-    files = [file for stage in stages for file in coco_files(cfg, stage)]
-    use_annotations(files, check_config(cfg, stages), str(data))
+    readings = check_config(cfg, stages)
+    use_annotations([file for stage in stages for file in coco_files(cfg, stage)], readings, str(data))
     return cfg, stages
 
 
@@ -106,6 +106,9 @@ DETECTION = [
     (lambda data: edit(lambda content: [one.update(iscrowd=1) for one in content['annotations']], data, VAL), {},
      'val_dataloader.*crowd'),
     (edited(VAL, 'images', width=99), {}, 'val_dataloader.*99'),
+    (lambda data: edit(lambda content: [one.update(bbox=[9, 9, .5, 9]) for one in content['annotations']], data, VAL),
+     {}, 'val_dataloader.*side'),
+    (None, dict(val_dataloader__dataset__ann_file=[VAL, TRAIN]), 'val_dataloader.*ann_file'),
     (edited(VAL, 'annotations', bbox=[1, 2, float('nan'), 4]), {}, 'val_dataloader.*instances_val.json.*bbox'),
     (None, dict(val_evaluator__ann_file='{data}/' + TRAIN), r'val_evaluator\.ann_file'),
     (None, dict(train_dataloader__dataset__filter__min_size=9), 'train_dataloader.*filter'),

@@ -76,7 +76,7 @@ def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers:
 
 
 def check_batch_norm(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> None:
-    """Check that no BatchNorm learns from one value, as of the pooled map of a batch of one image.
+    """Check that no BatchNorm normalises a single value, as in the pooled map of a batch of one image.
 
     Raises:
         UserError: a batch holds one image, and the model averages its map in front of a BatchNorm.
@@ -93,6 +93,6 @@ def check_batch_norm(cfg: Config, model: nn.Module, datasets: dict[str, Any]) ->
             isinstance(child, nn.AdaptiveAvgPool2d) and child.output_size in (1, (1, 1)) for child in module)
         if pools and any(has_statistics(part) and not (processes > 1 and 'Sync' in type(part).__name__)
                          for part in module.modules()):
-            raise UserError(f'train_dataloader: batch_size={size} with {images} images gives a batch of one image, '
-                            f'from whose average BatchNorm in model.{name} learns nothing. Set another batch_size, or '
-                            "norm_cfg=dict(type='GN', num_groups=32) of the head.")
+            raise UserError(f'train_dataloader: batch_size={size} with {images} images per process gives a batch of a '
+                            f'single image, and BatchNorm in model.{name} normalises averaged maps, which needs two '
+                            "images. Set another batch_size, or norm_cfg=dict(type='GN', num_groups=32) of the head.")

@@ -115,8 +115,8 @@ def check_images(infos: dict[str, dict[str, Any]], reader: Any, cfg: Config, dat
     # A quarter turn shows itself in the sizes, unless they are square.
     turned = [path for path, header in headers.items() if reader is not None and turns(reader)
               and header.orientation > 1 and (header.orientation < 5 or len({*header.size}) == 1)]
-    _log(turned, f'of {len(infos)} images are turned by EXIF, and boxes and label maps have to show them upright (if '
-         "they show them as they are stored, set color_type='color_ignore_orientation' of LoadImageFromFile)")
+    _log(turned, f'of {len(infos)} images are rotated by their EXIF orientation. Boxes and label maps must fit the '
+         "rotated image; if they fit the stored pixels, set color_type='color_ignore_orientation' of LoadImageFromFile")
     steps = [node for node in dicts(dataset) if type_name(node) == 'Normalize']
     means = [node.get('mean') for node in (cfg.model.get('data_preprocessor') or {}, *steps)]
     for same in kinds.values():
@@ -175,9 +175,9 @@ def check_array(path: str, array: np.ndarray, size: tuple[int, int] | None, mean
     channels = array.shape[2] if array.ndim > 2 else 1
     wrong = [mean for mean in means if isinstance(mean, (list, tuple)) and len(mean) not in (1, channels)]
     if size and array.shape[:2] != size[::-1] or wrong:
-        raise UserError(f'{path!r} is read as an array {array.shape}, which should be (height, width, channels) of '
-                        f'{"x".join(map(str, size or ()))} pixels, and mean is {[*wrong, *means][0]}. Write it with '
-                        'its channels last, and give mean and std a value for each channel.')
+        raise UserError(f'{path!r} is read as an array of shape {array.shape}; expected is (height, width, channels) '
+                        f'of {"x".join(map(str, size or ()))} pixels, with channels as in mean={[*wrong, *means][0]}. '
+                        'Store the channels last, and give mean and std a value for each channel.')
     if not np.isfinite(array).all():
         raise UserError(f'{path!r} holds pixels that are NaN or infinite. Write a number there in all images, such as '
                         'the mean of the channel.')
