@@ -118,5 +118,7 @@ def test_maps_of_transformers(tmp_path):
         assert not backbone(images, output_hidden_states=False).hidden_states
         with pytest.raises(ValueError, match='output_attentions'):
             backbone(images, output_attentions=True)
+    last = transformers.AutoBackbone.from_config(CvtBackboneConfig(arch='cvt-nano', out_indices=[-1]))
+    assert [feature_map.shape[1] for feature_map in last(images).feature_maps] == [128]
     with pytest.raises(ValueError, match='cvt-13'):
         CvtBackboneConfig(arch='nano')

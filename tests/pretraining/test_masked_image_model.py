@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from load_tool import ROOT
+from load_tool import ROOT, run_tool
 from PIL import Image
 from tiny_training import load
 
@@ -74,6 +74,10 @@ def trained(folder):
         data_root=str(folder)))
     runner.train()
     return runner
+
+
+def test_a_config_without_test_data(folder, trained):
+    assert 'test_dataloader' in run_tool('test', 'configs/simmim_cvt_nano.py', folder / 'run/epoch_1.pth', rc=2)
 
 
 def test_statistics_are_of_whole_images(folder, trained):

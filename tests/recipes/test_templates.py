@@ -141,7 +141,7 @@ def test_ignored_label(read):
 @pytest.mark.parametrize('template, line', [
     ('upernet_cvt13_custom', dict(arch='cvt13')), ('cvt13_custom', dict(image_size=0)),
     ('maskrcnn_cvt13_custom', dict(balance='loss')), ('retinanet_cvt13_custom', dict(augment='more')),
-    ('upernet_cvt13_custom', dict(classes='cell'))])
+    ('upernet_cvt13_custom', dict(classes='cell')), ('retinanet_cvt13_custom', dict(classes=('cell', 'cell')))])
 def test_values_that_cannot_be(read, template, line):
     with pytest.raises(UserError, match=next(iter(line))):
         read(template, **line)
