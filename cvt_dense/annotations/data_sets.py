@@ -40,13 +40,14 @@ def check_annotations(files: Sequence[CocoFile], stage: str, needed: bool) -> di
     Args:
         files: those of the stage.
         stage: 'train', 'val' or 'test'.
-        needed: whether objects are needed; a test that writes its results down, as of COCO's test-dev, needs none.
+        needed: whether objects are needed; only a test with ``format_only``, as for COCO's test-dev, needs none.
 
     Returns:
         See :func:`read_annotations`.
 
     Raises:
-        UserError: as there; or objects are needed and none is left; or the evaluator's file has other objects.
+        UserError: a file is refused (see :func:`read_annotations`), objects are needed and none is left, or the
+            evaluator's file has other objects than the data set.
     """
     readings = read_annotations(files)
     lines, learnt, objects, images = [], 0, set(), set()
