@@ -34,7 +34,7 @@ LABEL_MAPS = ('SegmentationClass', 'SegmentationObject')  # folders of Pascal VO
 
 @dataclass
 class Sample:
-    """An image with its objects, as COCO has them but for ``category_id``, which counts from 0; or with a label map."""
+    """An image with its objects in COCO's format (but with ``category_id`` from 0), or with its label map."""
     path: Path
     split: str = 'train'
     width: int = 0

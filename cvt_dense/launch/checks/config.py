@@ -38,10 +38,13 @@ def check_paths(cfg: Config, stages: Sequence[str]) -> None:
     """Check that the folders and files of the data sets exist, unless they are not on the file system.
 
     Raises:
-        UserError: a file or folder is missing.
+        UserError: a file or folder is missing, or ``ann_file`` is a list.
     """
     for stage in stages:
         for dataset in datasets_of(cfg, stage):
+            if not isinstance(dataset.get('ann_file') or '', str):
+                raise UserError(f'{stage}_dataloader: ann_file={dataset["ann_file"]!r} is no path; join several files '
+                                "with dataset=dict(type='ConcatDataset', datasets=[...]).")
             root, prefixes = dataset.get('data_root') or '', (dataset.get('data_prefix') or {}).values()
             paths = [os.path.join(root, path) for path in ('', *prefixes, dataset.get('ann_file'))
                      if isinstance(path, str) and os.path.join(root, path)]
