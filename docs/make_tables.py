@@ -119,7 +119,8 @@ def speed() -> str:
 
 
 NETWORKS = {'nano_weights': "CvT-nano, this package's weights", 'nano_random': 'CvT-nano, random weights',
-            'resnet18': 'ResNet-18, random weights', 'pvt_v2_b0': 'PVTv2-B0, random weights',
+            'resnet18': 'ResNet-18, random weights', 'mobilenetv3_small': 'MobileNetV3-Small, random weights',
+            'convnext_atto': 'ConvNeXt-Atto, random weights', 'pvt_v2_b0': 'PVTv2-B0, random weights',
             'lite2_weights': 'EfficientNet-Lite2, its published weights (all of ImageNet)'}
 
 
