@@ -128,7 +128,7 @@ def _read_tiff(path: str | Path) -> Header:
         # Overviews and masks have a bit in their type.
         layout = 'pages' if len(tiff.pages) > 1 and not tiff.pages[1].subfiletype else ''
         if colours <= tifffile.PHOTOMETRIC.RGB and page.samplesperpixel > (3 if colours == 2 else 1):
-            layout = 'bands' if colours < 2 else 'alpha' if any(page.extrasamples) else 'extra'
+            layout = 'alpha' if any(page.extrasamples) else 'bands' if colours < 2 else 'extra'
         kind = {1: 'uint', 2: 'int', 3: 'float'}.get(page.sampleformat, 'complex')
         bits = 8 if colours == tifffile.PHOTOMETRIC.PALETTE else page.bitspersample
         return Header('TIFF', (page.imagewidth, page.imagelength), int(page.tags.valueof('Orientation') or 1),

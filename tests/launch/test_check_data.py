@@ -134,7 +134,7 @@ def test_data_that_do_not_fit_the_config_are_refused(data, task, change, options
 
 
 def test_good_data_pass(data, capsys):
-    """Images without objects are left out of training only; seven classes fit seven outputs; the log counts losses."""
+    """Images without objects are left out of training only; three classes fit three outputs; the log counts losses."""
     def remove(content):
         image = content['images'][0]['id']
         content['annotations'] = [one for one in content['annotations'] if one['image_id'] != image]
@@ -146,8 +146,9 @@ def test_good_data_pass(data, capsys):
     assert {stage: len(dataset) for stage, dataset in build('detection', data).items()} == dict(train=7, val=4)
     said = r'(?s)x\.JPG.*777777.*1 of 8 .*filter_empty_gt.*val_dataloader.* 1 of .*image_id'
     assert re.search(said, capsys.readouterr().out)
-    assert len(build('detection', data, 'val', val_dataloader__dataset__metainfo__classes=CLASSES[:7],
-                     model__roi_head__bbox_head__num_classes=7, model__roi_head__mask_head__num_classes=7)['val']) == 4
+    assert len(build('detection', data, 'val', val_dataloader__dataset__metainfo__classes=CLASSES[:3],
+                     model__roi_head__bbox_head__num_classes=3, model__roi_head__mask_head__num_classes=3)['val']) == 4
+    assert 'metainfo.classes' in capsys.readouterr().out  # objects of the other classes
 
 
 def test_zero_label_reduced(data):
@@ -186,8 +187,8 @@ def test_files_of_boxes(data, changes):
     assert not coco_files(cfg, 'val')
 
 
-def test_evaluators_file_may_have_more_images(data):
-    """The score is of the images that are loaded."""
+def test_evaluators_file_may_have_more_images(data, capsys):
+    """MMDetection counts their objects as missed."""
     def keep_first(content):
         first = content['images'][0]['id']
         for key, name in (('images', 'id'), ('annotations', 'image_id')):
@@ -196,6 +197,7 @@ def test_evaluators_file_may_have_more_images(data):
     shutil.copy(data / VAL, data / 'all.json')
     edit(keep_first, data, VAL)
     assert len(build('detection', data, 'val', val_evaluator__ann_file=str(data / 'all.json'))['val']) == 1
+    assert 'val_evaluator' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('values', [
