@@ -40,13 +40,14 @@ def check_annotations(files: Sequence[CocoFile], stage: str, needed: bool) -> di
     Args:
         files: those of the stage.
         stage: 'train', 'val' or 'test'.
-        needed: whether objects are needed; a test that writes its results down, as of COCO's test-dev, needs none.
+        needed: whether objects are needed; only a test with ``format_only``, as for COCO's test-dev, needs none.
 
     Returns:
         See :func:`read_annotations`.
 
     Raises:
-        UserError: as there; or objects are needed and none is left; or the evaluator's file has other objects.
+        UserError: a file is refused (see :func:`read_annotations`), objects are needed and none is left, or the
+            evaluator's file has other objects than the data set.
     """
     readings = read_annotations(files)
     lines, learnt, objects, images = [], 0, set(), set()
@@ -60,8 +61,12 @@ def check_annotations(files: Sequence[CocoFile], stage: str, needed: bool) -> di
             if stage == 'test' and reading.renumbered:
                 lines.append(f'{file.setting}: in results that are written, category ids are {reading.renumbered}.')
             learnt, objects, images = learnt + number, objects | others.keys(), images | reading.images.keys()
-        elif not file.node.get('format_only') and {key for key in others if key[0] in images} != objects:
-            # An evaluator's file may have more images.
+            continue
+        missed = [number for key, number in others.items() if key[0] not in images]
+        if missed:
+            lines.append(f'{file.setting}: {len(missed)} of {len(others)} objects, e.g. {missed[0]!r}, are of images '
+                         f'that {stage}_dataloader does not read, and count as missed.')
+        if not file.node.get('format_only') and {key for key in others if key[0] in images} != objects:
             raise UserError(f'{file.setting}.ann_file={file.node["ann_file"]!r} has other objects than '
                             f'{stage}_dataloader reads. Give both the same file.')
     if readings and not learnt and needed:
@@ -76,6 +81,8 @@ def _losses(reading: Annotations, unique: set[Any], file: CocoFile, training: bo
     """Return how many objects of a data set are learnt or scored, and what is not, a text for each reason."""
     counts, images = dict(reading.counts), reading.images.values()
     objects = [entry for entry in reading.content['annotations'] if entry['category_id'] in reading.classes]
+    counts['are of categories that metainfo.classes does not name'] = [
+        entry['id'] for entry in reading.content['annotations'] if entry['category_id'] not in reading.classes]
     counts['repeat the bbox and the class of another'] = [
         entry['id'] for entry in objects if entry['id'] not in unique]
     counted, filled = set().union(*counts.values()), {entry['image_id'] for entry in objects}
@@ -83,9 +90,11 @@ def _losses(reading: Annotations, unique: set[Any], file: CocoFile, training: bo
         entry['id'] for entry in objects if entry['iscrowd'] and entry['id'] not in counted]
     objects = [entry for entry in objects if not entry['iscrowd']]
     lost: dict[str, list[Any]] = {}
+    small = [entry['id'] for entry in objects if min(entry['bbox'][2:]) < 1 or training and entry['area'] <= 0]
+    counts['have a side below 1 pixel' + (' or an area of 0, and are not learnt' if training else
+                                          ', and nearly always count as missed')] = small
+    gone, without = set(small), set()
     if training:
-        counts['have an area of 0 or a side below 1 pixel, and are not learnt'] = small = [
-            entry['id'] for entry in objects if entry['area'] <= 0 or min(entry['bbox'][2:]) < 1]
         filters = file.node.get('filter_cfg') or {}
         least, empty = filters.get('min_size', 0), filters.get('filter_empty_gt')
         lost[f'have a side below filter_cfg.min_size={least}, and are left out'] = narrow = [
@@ -93,8 +102,8 @@ def _losses(reading: Annotations, unique: set[Any], file: CocoFile, training: bo
         lost['have no object of the classes, and are left out; with '
              f'{file.setting}.filter_cfg.filter_empty_gt=False they are not'] = [
                  image['id'] for image in images if empty and image['id'] not in filled]
-        gone, without = set(small), set(narrow)
-        objects = [entry for entry in objects if entry['id'] not in gone and entry['image_id'] not in without]
+        without = set(narrow)
+    objects = [entry for entry in objects if entry['id'] not in gone and entry['image_id'] not in without]
     kept = {entry['category_id'] for entry in objects}
     empty_classes = [name for number, name in reading.classes.items() if number not in kept]
     return len(objects), [

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..config.published import is_published
 from ..config.read import check_exists
 from ..config.settings import dicts, type_name
 from ..errors import UserError
@@ -22,7 +23,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description='Shows the errors of a trained network, in one page.')
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
-    parser.add_argument('--split', choices=('val', 'test'), default='val', help='data to test (default: val)')
+    parser.add_argument('--split', choices=('val', 'test'), help='data to test (default: val; of a published model, '
+                        'which names no other, test)')
     parser.add_argument('--out-dir', type=Path, default=Path('report'), help='folder of the report (default: report)')
     command_line.add_arguments(parser)
     command_line.add_inference_arguments(parser)
@@ -57,6 +59,7 @@ def describe(model: dict[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Write a report of the mistakes of the checkpoint that the command line names."""
     args = build_parser().parse_args(command_line.expand_published(argv))
+    args.split = args.split or ('test' if is_published(args.config) else 'val')
     with command_line.report_errors(OSError):
         check_report_folder(args)
         check_exists(args.checkpoint)

@@ -73,11 +73,12 @@ def find_images(names: Sequence[str]) -> list[Path]:
 
 
 def _images_in(folder: Path) -> list[Path]:
-    files = sorted(path for path in folder.iterdir() if path.is_file() and not is_hidden(path.name))
+    shown = sorted(path for path in folder.iterdir() if not is_hidden(path.name))
+    files = [path for path in shown if path.is_file()]
     # Arrays beside images have another meaning.
     images = list(filter(is_image, files)) or [path for path in files if path.suffix.lower() == '.npy']
-    if images and len(images) < len(files):
-        print(f'{folder}: {len(files) - len(images)} files without the suffix of an image were left out.')
+    if images and len(images) < len(shown):
+        print(f'{folder}: {len(shown) - len(images)} folders and files without the suffix of an image were left out.')
     return images
 
 
@@ -175,7 +176,7 @@ def add_annotations(data: 'Data', sample: 'Sample', shape: Sequence[int], predic
 
 
 def save_annotations(args: argparse.Namespace, data: 'Data') -> None:
-    """Write the predictions of ``--save``.
+    """Write the predictions of ``--save``, if there is an image that did not fail.
 
     Args:
         args: command line.
@@ -184,6 +185,8 @@ def save_annotations(args: argparse.Namespace, data: 'Data') -> None:
     from ..annotations import convert
     from ..recipes import command
     data.samples = [sample for sample in data.samples if sample.width]  # without images that failed
+    if not data.samples:
+        return
     folder = args.out_dir / args.save
     convert.write(data, folder, args.save)
     (folder / 'README.txt').write_text(f'Predictions of {args.checkpoint} with --score-thr {args.score_thr}\n', 'utf-8')

@@ -1,6 +1,6 @@
 """Read the curves of runs from their folders, and show them as a table or a picture.
 
-A run's folder has a ``<time>/vis_data/scalars.json`` for each of its starts but those that resumed one with curves.
+Each start of a run writes a ``<time>/vis_data/scalars.json``, unless it resumes a run that has curves.
 """
 import json
 import math

@@ -21,7 +21,7 @@ def start_training(flags: TrainFlags, change: Change | None = None, stages: Sequ
 
     Args:
         flags: flags of the command line.
-        change: changes the config before the class folders are counted, as reports do.
+        change: changes the config, as reports do.
         stages: data loaders that the run uses, of 'train', 'val' and 'test'.
         summary: whether a summary of the run is logged.
 

@@ -97,8 +97,7 @@ def _restarts() -> int:
 def _has_begun() -> bool:
     """Return whether torchrun has started this process again, after a crash of a run that had begun.
 
-    A start that was refused is repeated by ``--max-restarts`` too; it must not continue the run for which it was
-    refused.
+    torchrun also restarts a process that refused to start, which must not resume the run that made it refuse.
     """
     return _restarts() > 0 and _marker_of_launch().exists()
 

@@ -18,9 +18,9 @@ from .stop import StopHook
 
 @HOOKS.register_module()
 class SafeCheckpointHook(CheckpointHook):
-    """MMEngine's ``CheckpointHook`` for runs that get killed, stopped, and continued elsewhere.
+    """Save checkpoints that survive a crash, a stop signal and a move to another machine.
 
-    It adds a :class:`.stop.StopHook` and a :class:`.resume.ResumeHook` to the run.
+    It extends MMEngine's ``CheckpointHook``, and adds a :class:`.stop.StopHook` and a :class:`.resume.ResumeHook`.
 
     - Checkpoints and ``last_checkpoint`` are written atomically; an old or less good checkpoint is deleted after that,
       not before.

@@ -38,10 +38,13 @@ def check_paths(cfg: Config, stages: Sequence[str]) -> None:
     """Check that the folders and files of the data sets exist, unless they are not on the file system.
 
     Raises:
-        UserError: a file or folder is missing.
+        UserError: a file or folder is missing, or ``ann_file`` is a list.
     """
     for stage in stages:
         for dataset in datasets_of(cfg, stage):
+            if not isinstance(dataset.get('ann_file') or '', str):
+                raise UserError(f'{stage}_dataloader: ann_file={dataset["ann_file"]!r} is no path; join several files '
+                                "with dataset=dict(type='ConcatDataset', datasets=[...]).")
             root, prefixes = dataset.get('data_root') or '', (dataset.get('data_prefix') or {}).values()
             paths = [os.path.join(root, path) for path in ('', *prefixes, dataset.get('ann_file'))
                      if isinstance(path, str) and os.path.join(root, path)]
@@ -55,7 +58,7 @@ def check_heads(cfg: Config, stages: Sequence[str]) -> None:
     """Compare the heads' numbers of classes with those that the config gives its data sets; reads no data.
 
     Raises:
-        UserError: a head that predicts the data set's classes has another number.
+        UserError: a head that predicts the data set's classes has another number, or there is no file of their names.
     """
     if any('language_model' in node for node in dicts(cfg.model)):
         return  # their heads take words
@@ -68,10 +71,13 @@ def check_heads(cfg: Config, stages: Sequence[str]) -> None:
     for stage in stages:
         for dataset in datasets_of(cfg, stage):
             classes = metainfo(dataset, cfg, 'classes') or ''
+            if classes and isinstance(classes, str):
+                raise UserError(f'{stage}_dataloader: metainfo.classes={classes!r} is no file; give names, or a file '
+                                'with one a line.')
             things = metainfo(dataset, cfg, 'thing_classes') or classes  # boxes of panoptic data are of things only
             for path, node in heads.items():
                 number, expected = node.get('num_classes'), len(classes if 'decode_head' in path else things)
-                if not isinstance(classes, str) and isinstance(number, int) and number != expected:
+                if classes and isinstance(number, int) and number != expected:
                     raise UserError(f'{stage}_dataloader has {expected} classes, but model.{path}.num_classes is '
                                     f'{number}; set it to {expected}, or correct metainfo.classes.')
 
