@@ -1,9 +1,12 @@
 """MMRotate on the operators of cvt_dense.ops, where it is installed."""
+import re
+
 import numpy as np
 import pytest
 import torch
+from load_tool import ROOT
 from mmdet.structures import DetDataSample
-from mmengine.hub import get_config
+from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
 from PIL import Image, ImageDraw
@@ -31,17 +34,19 @@ def draw(number: int) -> tuple[list[torch.Tensor], list[DetDataSample]]:
     return images, samples
 
 
-def test_rotated_retinanet_overfits_four_images():
+def test_rotated_retinanet_overfits_four_images(tmp_path):
+    """The config of the guide, with a smaller network."""
     from mmcv.ops import box_iou_rotated
     from mmrotate.utils import register_all_modules
-    cfg = get_config('mmrotate::rotated_retinanet/rotated-retinanet-rbox-le90_r50_fpn_1x_dota.py')
+    blocks = re.findall(r'^```python\n(.*?)^```', (ROOT / 'docs/guides/mm_config.md').read_text(), re.M | re.S)
+    (tmp_path / 'config.py').write_text(next(block for block in blocks if 'mmrotate' in block))
+    cfg = Config.fromfile(tmp_path / 'config.py')
     torch.manual_seed(0)
     with DefaultScope.overwrite_default_scope('mmrotate'):
         register_all_modules(init_default_scope=False)
-        cfg.model.backbone = dict(
-            type='cvt_dense.CvT', arch='cvt-nano', out_indices=(1, 2),
-            init_cfg=dict(type='Pretrained', checkpoint='cvt_dense://cvt-nano'))
-        cfg.model.neck.update(in_channels=[64, 128], start_level=0, out_channels=32)
+        cfg.model.backbone.update(
+            arch='cvt-nano', norm_eval=False, init_cfg=dict(type='Pretrained', checkpoint='cvt_dense://cvt-nano'))
+        cfg.model.neck.update(in_channels=[64, 128], out_channels=32)
         cfg.model.bbox_head.update(num_classes=1, in_channels=32, feat_channels=32)
         model = MODELS.build(cfg.model)
         model.init_weights()
