@@ -9,13 +9,9 @@ config has workers, or ``--cores``. The slower of the two decides. Left out are 
 gradients, DINO's denoising queries, RoIAlign, and what depends on values: targets, sampling, losses of detectors, NMS.
 """
 import argparse
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT)]
 
 import timm
 import torch

@@ -21,9 +21,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT)]
-
 import torch
 from mmengine.logging import MMLogger
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
@@ -38,6 +35,7 @@ from cvt_dense.cli.get_flops import build_model
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
 
+ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / 'tests/data/cvt_tiny_golden.safetensors'
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 2, 2), num_heads=(1, 3, 6))  # of the golden tensors
 DTYPES = dict(fp32=torch.float32, tf32=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
@@ -227,10 +225,10 @@ def checks(device: str, left: Callable[[], float]) -> Iterator[tuple[str, Callab
     yield 'two processes, SyncBN', two_processes
     yield 'tools/train.py', partial(end_to_end, min(120., left() / 3))
     sizes = (('224', 128), ('800x1344', 2)) if device == 'cuda' else (('64', 2), ('96x160', 1))
-    others = 'swin_tiny_patch4_window7_224', 'convnext_tiny'
-    cases = product(('', '+compiled') if device == 'cuda' else ('', ), sizes, ('', ' --train'), ('cvt-13', 'cvt-21'))
-    for suffix, (size, batch), mode, arch in cases:
-        names = ' '.join(name + suffix for name in (arch, *(others if arch == 'cvt-13' else ())))
+    networks = 'cvt-13', 'cvt-21', 'swin_tiny_patch4_window7_224', 'convnext_tiny'
+    suffixes = ('', '+compiled') if device == 'cuda' else ('', )
+    for suffix, (size, batch), mode in product(suffixes, sizes, ('', ' --train')):
+        names = ' '.join(name + suffix for name in networks)
         flags = f'{names} --size {size} --batch {batch} --dtype bfloat16 --rounds 5{mode}'
         yield f'{names}, {batch} x {size}{mode}, bfloat16', partial(speed, flags, left())
 

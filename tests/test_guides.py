@@ -14,6 +14,7 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DefaultScope
 from PIL import Image
 from random_batch import random_batch
+from random_weights import save_untrained
 from templates_edited import WITHOUT_WORKERS, write_template
 
 from cvt_dense.annotations.coco import read
@@ -187,10 +188,8 @@ def small_detector() -> dict:
     """Return nothing; write the config, checkpoint and images that the page names."""
     lines = dict(arch='cvt-nano', pretrained=None, classes=('cat', ), image_size=64)
     write_template(Path(), 'fasterrcnn_cvt13_custom', **lines).rename('mine.py')
-    cfg = Config.fromfile('mine.py')
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        Path('work_dirs/mine').mkdir(parents=True)
-        torch.save(dict(state_dict=MODELS.build(cfg.model).state_dict()), 'work_dirs/mine/best_mAP.pth')
+    Path('work_dirs/mine').mkdir(parents=True)
+    save_untrained(Path('mine.py'), Path('work_dirs/mine/best_mAP.pth'), ('cat', ))
     for name in ('photo.jpg', 'a.jpg', 'b.jpg', 'large.tif'):
         Image.new('RGB', (1100, 60) if name == 'large.tif' else (80, 60)).save(name)
     return {}

@@ -288,10 +288,11 @@ def _read_yolo_lines(file: Path, images: Images, image: dict[str, Any], classes:
 def read_voc(src: Path, data: Data) -> Content:
     """Read an XML file for each image, and ``ImageSets/Main/{train,val,test,trainval}.txt`` if they exist."""
     splits: dict[Path | str, str] = {}
-    for name in ('trainval', *SPLITS):
-        for path in src.rglob(f'ImageSets/Main/{name}.txt'):
-            splits |= dict.fromkeys(map(str.strip, path.read_text('utf-8-sig').splitlines()),
-                                    name.removesuffix('val') or name)
+    for part in (*SPLITS, 'trainval'):
+        for path in src.rglob(f'ImageSets/Main/{part}.txt'):
+            for name in filter(None, map(str.strip, path.read_text('utf-8-sig').splitlines())):
+                if splits.setdefault(name, 'train' if part == 'trainval' else part) == 'train' and part == 'val':
+                    raise ValueError(f'{path} has {name!r}, which is in the list for training too')
     images = Images(src, data.notes, splits)
     for file in files_of(src, '.xml'):
         with naming(file):

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from mmengine import fileio
 from mmengine.logging import print_log
 
+from ..config.settings import read_names
 from ..errors import UserError
 from ..images import SUFFIXES, files_below, find_missing, is_hidden, is_image
 
@@ -29,7 +30,7 @@ def read_classes(classes: Sequence[str] | str | None) -> Sequence[str] | None:
     if isinstance(classes, str):
         if not os.path.isfile(classes):
             raise UserError(f'metainfo.classes={classes!r} is no file; give names, or a file with one a line.')
-        classes = fileio.list_from_file(classes)
+        classes = read_names(classes)
     return classes
 
 

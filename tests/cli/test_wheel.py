@@ -68,21 +68,16 @@ def test_packaged_weights(installed, tmp_path):
 
 
 def test_every_recipe_and_tool_is_in_the_wheel(installed, tmp_path):
-    """Each recipe resolves by its name to the same config as the checkout's file; nothing is missing or added."""
+    """Nothing is missing, and each file is the checkout's."""
     code = """
 import sys
 from pathlib import Path
-from mmengine.config import Config
 from cvt_dense.recipes import folder
 root = Path(sys.argv[1])
 for part in ('configs', 'tools', 'model-index.yml'):
     files = [root / part] if (root / part).is_file() else (root / part).rglob('*')
     files = {f.relative_to(root) for f in files if f.is_file() and '__pycache__' not in f.parts}
     assert files and all((folder() / f).read_bytes() == (root / f).read_bytes() for f in files), part
-mine = Path('by_name.py')
-for name in ('cvt13_in1k.py', 'maskrcnn_cvt13_coco_3x.py', 'upernet_cvt13_ade20k.py'):
-    mine.write_text(f"_base_ = __import__('cvt_dense').recipe({name!r})")
-    assert Config.fromfile(mine)._cfg_dict == Config.fromfile(root / 'configs' / name)._cfg_dict, name
 print('equal')
 """
     assert run(installed / 'python', '-c', code, ROOT, cwd=tmp_path).strip().endswith('equal')

@@ -1,6 +1,5 @@
 """Every kind of head of mmdet's and mmseg's stock configs has the same output on a CvT for inference as before."""
 import copy
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import mmdet
@@ -11,6 +10,7 @@ from mmdet.testing import demo_mm_inputs
 from mmengine import Config
 from mmengine.registry import DefaultScope
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from cvt_dense.deploy import cpu
 from cvt_dense.deploy.cpu import use_cpu_kernels
@@ -53,15 +53,9 @@ def segmentor(name: str) -> Config:
     return cfg
 
 
-def tensors(output: object) -> Iterator[Tensor]:
-    """Give every tensor in a tree of sequences and mappings."""
-    if isinstance(output, Tensor):
-        yield output
-    elif isinstance(output, Mapping):
-        yield from tensors(list(output.values()))
-    elif isinstance(output, (list, tuple)):
-        for part in output:
-            yield from tensors(part)
+def tensors(output: object) -> list[Tensor]:
+    """Return every tensor in a tree of sequences and mappings."""
+    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
 
 
 @pytest.mark.parametrize('scope, name', [
@@ -78,11 +72,11 @@ def test_same_output(scope, name, monkeypatch):
         else:
             batch = dict(inputs=torch.randn(1, 3, 96, 96))
         with torch.no_grad():
-            expected = list(tensors(model(**copy.deepcopy(batch), mode='tensor')))
+            expected = tensors(model(**copy.deepcopy(batch), mode='tensor'))
             fuse(model)
             use_cpu_kernels(model)
-            results = [list(tensors(model(**copy.deepcopy(batch), mode='tensor')))]
-        results.append(list(tensors(model(**copy.deepcopy(batch), mode='tensor'))))  # with gradients
+            results = [tensors(model(**copy.deepcopy(batch), mode='tensor'))]
+        results.append(tensors(model(**copy.deepcopy(batch), mode='tensor')))  # with gradients
     assert expected
     for result in results:
         for got, wanted in zip(result, expected, strict=True):

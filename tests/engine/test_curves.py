@@ -71,19 +71,11 @@ def test_plot_prints_the_last_and_best_values(run, tmp_path):
 
 
 def test_a_training_without_a_record_ends_in_order(tmp_path):
-    """It has no evaluation and ends before the logger's interval, so there are no curves."""
-    config = tmp_path / 'short.py'
-    config.write_text(f"""
-_base_ = {str(write_config(tmp_path))!r}
-train_cfg = dict(_delete_=True, by_epoch=False, max_iters=2)
-train_dataloader = dict(sampler=dict(type='InfiniteSampler'))
-param_scheduler = []
-val_dataloader = val_evaluator = val_cfg = None
-log_processor = dict(by_epoch=False)
-default_hooks = dict(
-    logger=dict(interval=50, log_metric_by_epoch=False),
-    checkpoint=dict(by_epoch=False, interval=2, save_best=None))
-""")
-    output = run_tool('train', config, '--work-dir', tmp_path / 'run')
-    assert 'iter_2.pth' in output and not list((tmp_path / 'run').glob('*/vis_data/scalars.json'))
+    """It has neither an evaluation nor a logger, so there are no curves."""
+    config = write_config(tmp_path)
+    nothing = [f'{key}=None' for key in ('val_dataloader', 'val_evaluator', 'val_cfg', 'default_hooks.logger',
+                                         'default_hooks.checkpoint.save_best')]
+    output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--cfg-options', *nothing,
+                      'train_cfg.max_epochs=1')
+    assert 'epoch_1.pth' in output and not list((tmp_path / 'run').glob('*/vis_data/scalars.json'))
     assert 'scalars.json' in run_tool('plot', tmp_path / 'run', rc=2)

@@ -8,7 +8,7 @@ from mmengine.dataset import Compose
 from mmengine.dist import get_world_size
 from torch import Tensor, nn
 
-from ...config.settings import type_name
+from ...config.settings import dicts, type_name
 from ...errors import UserError
 from ...images import Header
 from ...models.attention import has_statistics
@@ -43,7 +43,8 @@ def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers:
         stage: 'train', 'val' or 'test'.
 
     Raises:
-        UserError: the pipeline fails, or makes an image that the network or a batch of the loader cannot take.
+        UserError: the pipeline fails, or makes an image that the network or a batch of the loader cannot take; or the
+            label beside a small image is no class.
     """
     paths, shapes = sorted(headers, key=lambda path: min(headers[path].size)), {}
     thinnest = sorted(paths, key=lambda path: min(headers[path].size) / max(headers[path].size))
@@ -62,6 +63,12 @@ def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers:
         if type_name(backbone) == 'CvT' and not pads and min(size) < MIN_INPUT_SIZE:
             raise UserError(f'the pipeline makes {size[0]}x{size[1]} pixels (height x width) of {path!r}, and CvT '
                             f'needs {MIN_INPUT_SIZE} on each side. Set a larger image_size, or remove such images.')
+    padding, crop = preprocessor.get('seg_pad_val', 255), preprocessor.get('size') or ()
+    if stage == 'train' and any(side < least for shape in shapes.values() for side, least in zip(shape[1:], crop)):
+        for node in dicts([cfg.model.get('decode_head'), cfg.model.get('auxiliary_head')]):
+            if node.get('num_classes', 256) <= padding != node.get('ignore_index', 255):
+                raise UserError(f'small images are padded with the label data_preprocessor.seg_pad_val={padding}, a '
+                                f'head has ignore_index={node.get("ignore_index", 255)}: give both one value.')
     batch = cfg[f'{stage}_dataloader'].get('batch_size', 1)
     if batch > 1 and not pads and len(set(shapes.values())) > 1:
         raise UserError(f'batch_size={batch}, but the images have different sizes after the pipeline, such as '

@@ -212,9 +212,11 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
         except Exception as error:  # a truncated file, for example
             raise UserError(f'the label map {path!r} cannot be read ({error}). Write it again, or remove its image.'
                             ) from error
-        if header.channels > 1 or 'int' not in header.dtype or header.dtype in ('uint2', 'uint4'):
-            raise UserError(f'the label map {path!r} holds {header.channels} channels of {header.dtype}; save class '
-                            'numbers as an 8-bit grey or palette PNG with one channel. Fewer bits would be stretched.')
+        if (header.channels > 1 or 'int' not in header.dtype or header.dtype in ('uint2', 'uint4')
+                or header.format in ('JPEG', 'MPO')):
+            raise UserError(f'the label map {path!r} is a {header.format} file with {header.channels} channels of '
+                            f'{header.dtype}; save class numbers as an 8-bit grey or palette PNG with one channel. '
+                            'JPEG would change them, and fewer bits would be stretched.')
         size = seen_size(images.get(infos[path]['img_path']), reader)
         if size and header.size != size:
             raise UserError(f'the label map {path!r} has {header.size[0]}x{header.size[1]} pixels, and its image '
@@ -233,6 +235,8 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
         values = set().union(*pool.map(read, infos))
     _log(sorted(infos) if values & ignored - common else (), 'label maps hold a class that not all of the heads and '
          f'metrics ignore (ignore_index is {sorted(ignored)})')
+    _log([str(dataset.metainfo['classes'][value]) for value in classes - values],
+         f'of {number} classes are in none of {len(decoded)} label maps')
     if len(values & classes) < min(len(classes), least):
         raise UserError(f'{len(infos)} label maps hold {sorted(values)} alone, and {sorted(ignored)} is ignored: there '
                         'is nothing to learn or to score. In masks of 0 and 255, write 1 for 255.')
