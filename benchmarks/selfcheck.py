@@ -98,7 +98,7 @@ def gradients(name: str, device: str) -> dict[str, Any]:
         loss = loss_of(model(batch[0]), batch[1])
     loss.backward()
     pairs = [(key, value.grad, other.grad) for (key, value), other in zip(exact.named_parameters(), model.parameters())]
-    # A vector that is added to every key changes all scores of a query alike: its gradient is 0 but for rounding.
+    # A vector that is added to every key changes all scores of a query alike: its gradient is 0 up to rounding.
     largest = max(value.norm() for _, value, _ in pairs)
     off = {key: float((found.cpu().double() - value).norm() / (value.norm() + 1e-2 * largest))
            for key, value, found in pairs}
@@ -109,7 +109,7 @@ def gradients(name: str, device: str) -> dict[str, Any]:
 def training(recipe: str, size: tuple[int, int], device: str) -> dict[str, Any]:
     """Train a recipe's whole model for three steps in the GPU's precision, and count where the host waits in the last.
 
-    The first loss must equal float32's but for a tenth, because proposals that change their order change the loss.
+    The first loss must equal float32's to a tenth, because proposals that change their order change the loss.
     """
 
     debug = torch.cuda.set_sync_debug_mode if device == 'cuda' else lambda mode: None
