@@ -32,7 +32,6 @@ from torch import nn
 from torchvision.transforms.functional import pil_to_tensor
 
 from cvt_dense.atomic import write_atomically
-from cvt_dense.cli import train
 from cvt_dense.images import open_image
 from cvt_dense.launch.flags import TrainFlags
 from cvt_dense.launch.start import start_training
@@ -85,17 +84,19 @@ class CpuTimeHook(Hook):
             raise MeasuredError((time.process_time() - self.start) / MEASURED)
 
 
-def backbone(network: str, lite2: Path, pooled: bool = False) -> tuple[dict[str, Any], list[int]]:
-    """Return a timm network's settings, with pooled features or maps of strides 4 to 32, and the maps' channels."""
+def backbone(network: str, lite2: Path, pooled: bool = False) -> dict[str, Any]:
+    """Return a network's settings, with maps of strides 4 to 32 or with pooled features."""
     name = NETWORKS[network]
+    if name in ('published', None):
+        return dict(type='cvt_dense.CvT', arch='cvt-nano', out_type='avg_featmap' if pooled else 'featmap',
+                    init_cfg=name and dict(type='Pretrained', checkpoint='cvt_dense://cvt-nano'))
     settings = dict(type='cvt_dense.TimmBackbone', model_name=name)
     if network == 'lite2_weights':
         settings['init_cfg'] = dict(type='Pretrained', checkpoint=str(lite2))
     if pooled:
-        return dict(settings, out_type='pooled'), []
-    info = timm.create_model(name, features_only=True).feature_info
-    levels = [i for i, stride in enumerate(info.reduction()) if stride >= 4]
-    return dict(settings, out_indices=levels), [info.channels()[i] for i in levels]
+        return dict(settings, out_type='pooled')
+    strides = timm.create_model(name, features_only=True).feature_info.reduction()
+    return dict(settings, out_indices=[i for i, stride in enumerate(strides) if stride >= 4])
 
 
 def write_config(out: Path, data: Path, network: str, task_name: str, lite2: Path, max_iters: int) -> Path:
@@ -109,7 +110,8 @@ def write_config(out: Path, data: Path, network: str, task_name: str, lite2: Pat
     if network == 'lite2_weights':  # the mean and standard deviation of its training
         model['data_preprocessor'] = dict(mean=[127.5] * 3, std=[127.5] * 3)
     if not nano:
-        settings, channels = backbone(network, lite2, task_name == 'cifar10_small')
+        settings = backbone(network, lite2, task_name == 'cifar10_small')
+        channels = getattr(MODELS.build(settings), 'out_channels', None)
         model['backbone'] = dict(_delete_=True, **settings)
         if task_name == 'blood_cells':
             model['neck'] = dict(in_channels=channels)
@@ -121,14 +123,12 @@ def write_config(out: Path, data: Path, network: str, task_name: str, lite2: Pat
     return file
 
 
-def start(config: Path, folder: Path, options: list[str]) -> Runner:
+def start(config: Path, folder: Path, **options: Any) -> Runner:
     """Return the runner of tools/train.py."""
-    return start_training(TrainFlags.of(train.build_parser().parse_args(
-        [str(config), '--work-dir', str(folder), '--overwrite', '--cfg-options', *options,
-         # no processes but this one, so that its CPU time has all the work
-         *(f'{stage}_dataloader.{option}' for stage in ('train', 'val')
-           for option in ('num_workers=0', 'persistent_workers=False')),
-         'visualizer.type=Visualizer', f'visualizer.name={folder.name}'])))  # one of each name in a process
+    for stage in ('train', 'val'):  # no processes but this one, so that its CPU time has all the work
+        options |= {f'{stage}_dataloader.num_workers': 0, f'{stage}_dataloader.persistent_workers': False}
+    options |= {'visualizer.type': 'Visualizer', 'visualizer.name': folder.name}  # one of each name in a process
+    return start_training(TrainFlags(config=str(config), work_dir=str(folder), overwrite=True, cfg_options=options))
 
 
 def measure(config: Path) -> float:
@@ -137,7 +137,7 @@ def measure(config: Path) -> float:
     hooks = [*Config.fromfile(config).get('custom_hooks', []), dict(type='CpuTimeHook')]
     timed.write_text(f'_base_ = {str(config)!r}\ncustom_hooks = {hooks!r}\n')
     try:
-        start(timed, timed.with_suffix(''), []).train()
+        start(timed, timed.with_suffix('')).train()
     except MeasuredError as measured:
         return measured.args[0]
     raise RuntimeError(f'{config} has fewer than {WARMUP + MEASURED} iterations')
@@ -151,9 +151,9 @@ def run(out: Path, data: Path, network: str, task_name: str, lite2: Path) -> dic
     config = write_config(out, data, network, task_name, lite2, iterations)
     scores = []
     for seed in SEEDS:
-        runner = start(config, out / f'{config.stem}_{seed}', [
-            f'randomness.seed={seed}', f'train_cfg.val_interval={iterations}',
-            f'default_hooks.checkpoint.interval={iterations}'])
+        runner = start(config, out / f'{config.stem}_{seed}', **{
+            'randomness.seed': seed, 'train_cfg.val_interval': iterations,
+            'default_hooks.checkpoint.interval': iterations})
         runner.train()
         scores.append(float(runner.message_hub.get_scalar(f'val/{task.metric}').current()))
     return dict(network=network, task=task_name, seconds=round(seconds, 3), iterations=iterations, scores=scores)
@@ -161,12 +161,7 @@ def run(out: Path, data: Path, network: str, task_name: str, lite2: Path) -> dic
 
 def maps(network: str, lite2: Path, pooled: bool = False) -> nn.Module:
     """Return the network as a backbone of detectors, or with pooled features, with its first weights."""
-    name = NETWORKS[network]
-    if name in ('published', None):
-        settings = dict(type='cvt_dense.CvT', arch='cvt-nano', out_type='avg_featmap' if pooled else 'featmap',
-                        init_cfg=name and dict(type='Pretrained', checkpoint='cvt_dense://cvt-nano'))
-    else:
-        settings, _ = backbone(network, lite2, pooled)
+    settings = backbone(network, lite2, pooled)
     torch.manual_seed(0)
     model = MODELS.build(settings)
     model.init_weights()

@@ -2,23 +2,21 @@
 
     python benchmarks/fake_cuda.py configs/maskrcnn_cvt13_coco.py --size 800x1280 --options windowed,cpb,dropout
 
-Needs PyTorch's CUDA build, gcc and the headers of a CUDA toolkit ($CUDA_HOME), but no driver. ``fake_cuda.c`` answers
-for one, and fake tensors are on 'cuda': the operators are those that an H100 would get, none is computed, and there is
-neither a value, nor a speed, nor NCCL. What depends on values is left out as in ``plan.py``, and networks with
-deformable attention, which reads values on the GPU, do not run. The last columns are the graphs and breaks of
-``torch.compile``.
+Needs PyTorch's CUDA build, gcc and the headers of a CUDA toolkit ($CUDA_HOME), but no driver, for which ``fake_cuda.c``
+answers, and this package, installed by ``pip install -e .`` or named by PYTHONPATH. Fake tensors are on 'cuda': the
+operators are those that an H100 would get, none is computed, and there is neither a value, nor a speed, nor NCCL. What
+depends on values is left out as in ``plan.py``, and networks with deformable attention, which reads values on the GPU,
+do not run.
 """
 import argparse
 import os
 import subprocess
 import sys
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT)]
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -65,8 +63,8 @@ class Seen(TorchDispatchMode):
         return result
 
 
-def seen(path: str, batch: int, size: tuple[int, int], dtype: torch.dtype, **backbone: Any) -> dict[str, str]:
-    """Return what one training step of a config uses.
+def seen(path: str, batch: int, size: tuple[int, int], dtype: torch.dtype, **backbone: Any) -> list[str]:
+    """Return what one training step of a config uses: attention, operators in float32 and on the CPU, and GiB.
 
     Args:
         path: config.
@@ -95,24 +93,11 @@ def seen(path: str, batch: int, size: tuple[int, int], dtype: torch.dtype, **bac
     attention = Counter({name.removeprefix('_scaled_dot_product_'): number for name, number
                          in (forward.operators - backward.operators).items() if 'attention' in name})
     float32 = forward.float32 - backward.float32 if dtype != torch.float32 else {}
-    return {'attention': _list(attention), 'in float32': _list(float32),
-            'not on the GPU': _list(+(forward.elsewhere + backward.elsewhere)), 'GiB': f'{peak / 2**30:.1f}'}
+    return [_list(attention), _list(float32), _list(+(forward.elsewhere + backward.elsewhere)), f'{peak / 2**30:.1f}']
 
 
 def _list(numbers: Any) -> str:
     return ', '.join(f'{number} {name}' for name, number in sorted(numbers.items(), key=lambda pair: -pair[1]))
-
-
-def compiled(path: str, size: tuple[int, int], **backbone: Any) -> dict[str, str]:
-    """Return how many graphs ``torch.compile`` makes of a network with its heads, and why it breaks them."""
-    from plan import outputs
-
-    from cvt_dense.cli.get_flops import build_model
-    model = build_model(path, **backbone).train()
-    about = torch._dynamo.explain(lambda images: outputs(model, images))(
-        torch.randn(2, model.backbone.in_channels, *size))
-    return {'graphs': str(about.graph_count), 'breaks': '; '.join(
-        reason.reason.partition('\n')[0] for reason in about.break_reasons)}
 
 
 def main() -> None:
@@ -130,19 +115,13 @@ def main() -> None:
     parser.add_argument('--options', default='', help=f"options of the backbone: {', '.join(OPTIONS)}")
     args = parser.parse_args()
     MMLogger.get_current_instance().setLevel('WARNING')
-    head = False
-    for path in args.configs:
+    print('| config | option | precision | attention | in float32 | not on the GPU | GiB |\n' + 7 * '|---' + '|')
+    options = ['', *filter(None, args.options.split(','))]
+    for path, option, dtype in product(args.configs, options, ('float32', 'bfloat16')):
         cfg = Config.fromfile(path)
-        size = args.size or training_size(cfg)
-        for option in ['', *filter(None, args.options.split(','))]:
-            settings = OPTIONS.get(option, {})
-            graphs = compiled(path, (64, 64), **settings)
-            for dtype in ('float32', 'bfloat16'):
-                cells = {'config': Path(path).stem, 'option': option, 'precision': dtype, **seen(
-                    path, cfg.train_dataloader.batch_size, size, getattr(torch, dtype), **settings), **graphs}
-                if not head:
-                    head = bool(print(f'| {" | ".join(cells)} |\n{"|---" * len(cells)}|')) or True
-                print(f'| {" | ".join(cells.values())} |', flush=True)
+        cells = seen(path, cfg.train_dataloader.batch_size, args.size or training_size(cfg), getattr(torch, dtype),
+                     **OPTIONS.get(option, {}))
+        print(f'| {Path(path).stem} | {option} | {dtype} | {" | ".join(cells)} |', flush=True)
 
 
 if __name__ == '__main__':

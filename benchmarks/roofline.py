@@ -1,7 +1,6 @@
 """Estimates time and memory of a network's step on a GPU by PyTorch's fake tensors, without a GPU.
 
     python benchmarks/roofline.py FOLDER       # the CSV files of timm's results/: published images/s beside estimates
-    python benchmarks/roofline.py              # one thread of this CPU, whose peaks are measured first
 
 An operator takes the longest of three times: its FLOPs over the attainable rate of its precision, the bytes that it
 reads and writes over the attainable bandwidth, and ``LAUNCH``. The attainable shares of the data sheets' peaks are the
@@ -11,7 +10,6 @@ the algorithms that cuDNN may choose, nor waiting for the host are known.
 import csv
 import statistics
 import sys
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from math import prod
@@ -199,39 +197,9 @@ def compare(folder: Path) -> dict[str, dict[str, tuple[float, float]]]:
     return found
 
 
-def best(function: Callable[[], Any], rounds: int = 7) -> float:
-    """Return the seconds of the fastest of several calls."""
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def compare_cpu() -> dict[str, dict[str, tuple[float, float]]]:
-    """Return (measured, estimated) images/s of inference in float32 with one image, as :func:`compare`."""
-    torch.set_num_threads(1)
-    square, source = torch.randn(1024, 1024), torch.randn(2**26)
-    target = torch.empty_like(source)
-    flops = 2 * 1024**3 / best(lambda: square @ square)
-    moved = 2 * source.nbytes / best(lambda: target.copy_(source))
-    cpu, found = GPU(0., flops / TENSOR, moved / BANDWIDTH), {}
-    print(f'{flops / 1e9:.0f} GFLOPs and {moved / 1e9:.0f} GB a second')
-    for network in NETWORKS:
-        size = timm.models.get_pretrained_cfg(network).input_size[1]
-        with torch.device('meta'):
-            model = timm.create_model(network)
-        step = trace(model, lambda model: model(torch.empty(1, 3, size, size)).mean(), cpu, torch.float32, train=False)
-        model, image = timm.create_model(network).eval(), torch.randn(1, 3, size, size)
-        with torch.inference_mode():
-            found[network] = 1 / best(lambda: model(image)), 1 / step.seconds
-    return {'one thread of this CPU, inference': found}
-
-
 def main() -> None:
-    """Print the table of published, or measured, and estimated images/s, and the errors."""
-    found = compare(Path(sys.argv[1])) if sys.argv[1:] else compare_cpu()
+    """Print the table of published and estimated images/s, and the errors."""
+    found = compare(Path(sys.argv[1]))
     print(f'| published / estimated images/s | {" | ".join(found)} |\n{"|---" * (1 + len(found))}|')
     for network in NETWORKS:
         cells = [f'{pair[0]:,.0f} / {pair[1]:,.0f} ({pair[1] / pair[0]:.2f})' if pair else ''

@@ -26,9 +26,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT)]
-
 import timm
 import torch
 from mmengine.config import Config
@@ -139,12 +136,6 @@ def growth(name: str, args: argparse.Namespace, file: Path | None) -> float:
     return (kib('VmHWM:') - before) / 2**20
 
 
-def in_new_process(function: Callable[..., float], *args: Any) -> float:
-    """Return what a function returns in a process of its own."""
-    with ProcessPoolExecutor(1, mp_context=get_context('spawn')) as pool:
-        return pool.submit(function, *args).result()
-
-
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Return a row for each network: the median milliseconds of a step, and GiB."""
     rows, steps = [], []
@@ -154,7 +145,10 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
         for text in args.networks:
             title, _, name = text.rpartition('=')
             file = export(name, args, Path(folder))
-            gib = in_new_process(growth, name, args, file) if args.device == 'cpu' and STATUS.exists() else None
+            gib = None
+            if args.device == 'cpu' and STATUS.exists():
+                with ProcessPoolExecutor(1, mp_context=get_context('spawn')) as pool:
+                    gib = pool.submit(growth, name, args, file).result()
             before = torch.cuda.memory_allocated()
             run = prepare(name, args, file)
             for _ in range(2):  # compiles; the first step of a fused network chooses its kernels

@@ -5,7 +5,7 @@ train_images = 'train'
 val_images = 'val'
 test_images = val_images  # or a folder of its own
 arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'cvt-nano': a small network for a CPU and small data
-pretrained = 'published'  # the authors' weights, of 'cvt-nano' this project's; None: from scratch; or a file of weights
+pretrained = 'published'  # the published weights of this arch, None (random weights), or the path of a weight file
 image_size = 64 if arch == 'cvt-nano' else 224  # side in pixels
 batch_size = 32 if arch == 'cvt-nano' else 64  # images a GPU
 max_iters = 800 if arch == 'cvt-nano' else 5000  # steps of batch_size images; cvt-nano: 3 minutes on a CPU core

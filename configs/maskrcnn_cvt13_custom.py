@@ -5,7 +5,7 @@ train_ann, train_images = 'annotations/train.json', 'train/'
 val_ann, val_images = 'annotations/val.json', 'val/'
 test_ann, test_images = val_ann, val_images  # or files of their own
 arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'cvt-nano': a small network for a CPU and small data
-pretrained = 'published'  # the authors' weights, of 'cvt-nano' this project's; None: from scratch; or a file of weights
+pretrained = 'published'  # the published weights of this arch, None (random weights), or the path of a weight file
 image_size = 224 if arch == 'cvt-nano' else 800  # short side in pixels; the long one may be 5/3 of it
 batch_size = 8 if arch == 'cvt-nano' else 2  # images a GPU
 max_iters = 1000 if arch == 'cvt-nano' else 20000  # steps of batch_size images; cvt-nano: 52 minutes on a CPU core

@@ -1,4 +1,4 @@
-# CvT-13 pretrained without labels by SimMIM, 100 epochs at 192x192; any folder of images will do, at any depth:
+# CvT-13 pretrained without labels by SimMIM, 100 epochs at 192x192. The images may lie at any depth of a folder:
 #
 #   tools/dist_train.sh configs/simmim_cvt13_in1k.py 8 --data-root DIR        all images below DIR/train
 #

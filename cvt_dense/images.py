@@ -73,8 +73,9 @@ class Header:
         orientation: EXIF orientation that is still to be undone, from 1 (none) to 8.
         dtype: type of a stored value, such as 'uint8' or 'float32'; 'uint4' has fewer bits.
         channels: number of stored channels; 1 for the indices of a palette.
-        layout: what tells the channels apart from usual ones: 'alpha', of a TIFF file also 'extra' (a channel beside
-            the colours), 'bands' (no colours), 'pages' (``size`` is one page's, perhaps not the image's); else ''.
+        layout: how the channels differ from usual ones: 'alpha', 'frames' (an animation), or '' (not at all); in a
+            TIFF file also 'extra' (a channel beside the colours), 'bands' (no colours), and 'pages' (``size`` is that
+            of one page, perhaps not that of the image).
     """
     format: str
     size: tuple[int, int]
@@ -104,8 +105,9 @@ def read_header(path: str | Path) -> Header:
         array = np.load(path, mmap_mode='r')
         height, width, channels = (*array.shape, 1)[:3]
         return Header('NPY', (width, height), 1, array.dtype.name, channels)
-    if str(path).lower().endswith(('.tif', '.tiff')):
-        return _read_tiff(path)
+    with open(path, 'rb') as file:
+        if file.read(4) in (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+'):  # TIFF and BigTIFF, under any name
+            return _read_tiff(path)
     with Image.open(path) as image:
         # A decoder's raw mode has the bits of a file, where the image's mode has those in memory.
         tile = image.tile[0].args if image.tile else ''
@@ -114,8 +116,9 @@ def read_header(path: str | Path) -> Header:
         stored = f'uint{bits[1]}' if bits else 'uint1' if image.mode == '1' else 'uint8'
         # Pillow decodes a whole PNG that has no EXIF, to look behind its pixels.
         plain = image.format == 'PNG' and not {'exif', 'Raw profile type exif'} & image.info.keys()
-        return Header(image.format, image.size, 1 if plain else read_orientation(image), stored,
-                      len(image.getbands()), 'alpha' if image.mode in ('LA', 'RGBA') else '')
+        moves = image.format in ('GIF', 'PNG', 'WEBP') and getattr(image, 'is_animated', False)  # a JPEG has previews
+        return Header(image.format, image.size, 1 if plain else read_orientation(image), stored, len(image.getbands()),
+                      'frames' if moves else 'alpha' if image.mode in ('LA', 'RGBA') else '')
 
 
 def _read_tiff(path: str | Path) -> Header:
@@ -125,7 +128,7 @@ def _read_tiff(path: str | Path) -> Header:
         # Overviews and masks have a bit in their type.
         layout = 'pages' if len(tiff.pages) > 1 and not tiff.pages[1].subfiletype else ''
         if colours <= tifffile.PHOTOMETRIC.RGB and page.samplesperpixel > (3 if colours == 2 else 1):
-            layout = 'bands' if colours < 2 else 'alpha' if any(page.extrasamples) else 'extra'
+            layout = 'alpha' if any(page.extrasamples) else 'bands' if colours < 2 else 'extra'
         kind = {1: 'uint', 2: 'int', 3: 'float'}.get(page.sampleformat, 'complex')
         bits = 8 if colours == tifffile.PHOTOMETRIC.PALETTE else page.bitspersample
         return Header('TIFF', (page.imagewidth, page.imagelength), int(page.tags.valueof('Orientation') or 1),
@@ -222,5 +225,5 @@ def explain_loss(header: Header, reader: Any = None, *paths: str | Path) -> tupl
         highest = max((int(array.max()) for array in arrays if array is not None), default=WHITE)
         if highest < (WHITE if len(paths) > 1 else DARK):
             return f'{pixels} up to {highest} would be read as 0 to {highest >> 8}. Scale them to 65535. {advice}', ''
-    taken = 'the colours' if header.layout else 'the upper 8 bits'
-    return '', f'of {pixels} {taken} are read' * bool(header.layout or header.bits > 8)
+    taken = {'': 'the upper 8 bits', 'frames': 'the colours of the first frame'}.get(header.layout, 'the colours')
+    return '', f'of {pixels} {taken} are read' * bool(header.layout or header.bits > 8 and not wide)

@@ -19,6 +19,8 @@ from unittest.mock import patch
 import yaml
 from mmengine.config import Config
 
+from cvt_dense.config.settings import dicts
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / 'README.md', ROOT / 'configs/README.md', ROOT / 'tools/README.md', *sorted(
     page for page in (ROOT / 'docs').rglob('*.md') if page.parent.name not in ('generated', '_build'))]
@@ -68,16 +70,26 @@ def first_sentence(path: Path) -> str:
     return re.split(r'\.( |$)', text)[0].replace('|', '/').replace('<', '\\<')
 
 
+def image_size(cfg: Config) -> str:
+    """Return the side of a classifier's images, the short side of a detector's, or the crop of a segmentor's."""
+    values = {key: value for step in reversed([*dicts(cfg.train_dataloader.dataset)]) for key, value in step.items()}
+    if 'scales' in values:
+        sides = [min(scale) for scale in values['scales']]
+        return f'{min(sides)}–{max(sides)}'
+    size = values.get('input_size') or values.get('crop_size') or min(values.get('scale', ['as stored']))
+    return 'x'.join(map(str, size)) if isinstance(size, (list, tuple)) else str(size)
+
+
 def recipe_row(path: Path, cfg: Config) -> list[Any]:
     """Return what a recipe trains, how long, and the number of images that its learning rate is for."""
     name, description = f'`{path.stem}`', first_sentence(path)
     if cfg.get('train_dataloader') is None or description.startswith('Tests '):
-        return [name, description, *'–––––']  # evaluation only
+        return [name, description, *'––––––']  # evaluation only
     loop, batch = cfg.train_cfg, cfg.train_dataloader.batch_size
     length = f'{loop.max_epochs} epochs' if loop.get('max_epochs') else f'{loop.max_iters:,} iterations'
     total = cfg.get('auto_scale_lr', {}).get('base_batch_size')
     steps = cfg.optim_wrapper.get('accumulative_counts', 1)
-    return [name, description, length, f'{cfg.optim_wrapper.optimizer.lr:g}', total or '–', batch,
+    return [name, description, image_size(cfg), length, f'{cfg.optim_wrapper.optimizer.lr:g}', total or '–', batch,
             f'{total / batch / steps:g}' if total else '–']
 
 
@@ -88,7 +100,8 @@ def recipes() -> str:
         cfg = Config.fromfile(path)
         task = TASKS.get(cfg.get('default_scope'), 'Classification and pretraining')
         rows[task].append(recipe_row(path, cfg))
-    header = ['recipe', 'description', 'length', 'learning rate', 'for images per step', 'images per GPU', 'GPUs']
+    header = ['recipe', 'description', 'image size', 'length', 'learning rate', 'for images per step', 'images per GPU',
+              'GPUs']
     return '\n'.join(f'## {title}\n\n' + table(header, rows[title]) for title in rows)
 
 
@@ -105,19 +118,21 @@ def speed() -> str:
           f'{next(iter(found.values()))["gib"]:.2f}'] for key, found in networks.items()])
 
 
+NETWORKS = {'nano_weights': "CvT-nano, this package's weights", 'nano_random': 'CvT-nano, random weights',
+            'resnet18': 'ResNet-18, random weights', 'pvt_v2_b0': 'PVTv2-B0, random weights',
+            'lite2_weights': 'EfficientNet-Lite2, its published weights (all of ImageNet)'}
+
+
 def equal_minutes() -> str:
     """Return the scores of benchmarks/equal_minutes.json, of both seeds."""
     result = json.loads((ROOT / 'benchmarks/equal_minutes.json').read_text())
-    names = {'nano_weights': "CvT-nano, this package's weights", 'nano_random': 'CvT-nano, random weights',
-             'resnet18': 'ResNet-18, random weights', 'pvt_v2_b0': 'PVTv2-B0, random weights',
-             'lite2_weights': 'EfficientNet-Lite2, its published weights (all of ImageNet)'}
     tasks = {'blood_cells': 100, 'camvid_small': 1, 'cifar10_small': 1}
     cells = {(row['network'], row['task']): ', '.join(f'{score * tasks[row["task"]]:.1f}' for score in row['scores'])
              for row in result['rows']}
     rows = [[title, *(cells.get((network, task), '–') for task in tasks),
              f'{result["neighbours"][network]:.1f}' if network in result['neighbours'] else '–',
              f'{result["parameters"][network]:.1f}', f'{result["milliseconds"][network]:.0f}']
-            for network, title in names.items() if (network, 'blood_cells') in cells]
+            for network, title in NETWORKS.items() if (network, 'blood_cells') in cells]
     return table(['', 'blood cells: box mAP, 3 minutes', 'CamVid: mIoU, 2 minutes', '5,000 images of CIFAR-10: top-1, '
                   '1 minute', '20-NN on the same, without training', 'M parameters', 'ms, 224x298, 1 thread'], rows)
 
@@ -125,10 +140,11 @@ def equal_minutes() -> str:
 def equal_iterations() -> str:
     """Return the iterations that fitted into the minutes of benchmarks/equal_minutes.json."""
     rows = json.loads((ROOT / 'benchmarks/equal_minutes.json').read_text())['rows']
-    numbers: dict[str, list[str]] = {}
-    for row in rows:
-        numbers.setdefault(row['task'], []).append(f'{row["network"]} {row["iterations"]}')
-    return ''.join(f'- {task}: {", ".join(values)}\n' for task, values in numbers.items())
+    numbers = {(row['network'], row['task']): row['iterations'] for row in rows}
+    tasks = {'blood_cells': 'blood cells', 'camvid_small': 'CamVid', 'cifar10_small': 'CIFAR-10'}
+    networks = {network: title for network, title in NETWORKS.items() if (network, 'blood_cells') in numbers}
+    return table(['iterations', *networks.values()], [
+        [title, *(numbers.get((network, task), '–') for network in networks)] for task, title in tasks.items()])
 
 
 def argument(name: str, meaning: str) -> str:
@@ -157,7 +173,9 @@ def arguments(documented: Any) -> Iterator[str]:
     text = inspect.cleandoc(sections(documented).get('Args', ''))
     for name, meaning in re.findall(r'^(\w[\w, ]*): (.*?)(?=^\w|\Z)', text, re.M | re.S):
         if name not in ('kwargs', 'embed_dims', 'num_heads', 'norm_layer'):  # a config does not give these
-            yield argument(name, plain(re.sub(r'[.:]\s*- ', '; ', meaning)))
+            meaning, *choices = re.split(r'\n\s*- ', meaning)
+            yield argument(name, plain(meaning))
+            yield from (f'  - {plain(choice)}' for choice in choices)
 
 
 def described(name: str, documented: Any) -> str:

@@ -1,11 +1,12 @@
 """The documents name existing files, links, recipes, targets and flags."""
 import argparse
-import importlib.util
 import re
+import runpy
 import shlex
 import tomllib
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -68,9 +69,7 @@ def test_examples_for_clusters_call_scripts_that_exist(example):
 
 
 def test_generated_parts_are_those_that_the_command_writes():
-    spec = importlib.util.spec_from_file_location('make_tables', ROOT / 'docs/make_tables.py')
-    make_tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make_tables)
+    make_tables = SimpleNamespace(**runpy.run_path(str(ROOT / 'docs/make_tables.py')))
     used = [name for page in make_tables.PAGES for _, name, _, _ in make_tables.BLOCK.findall(page.read_text())]
     assert set(used) == set(make_tables.PARTS)
     assert [page for page in make_tables.PAGES if page.read_text() != make_tables.filled(page.read_text())] == []

@@ -1,5 +1,5 @@
 # DINO of configs/dino_cvt13_coco.py on CvT-nano, narrower and with fewer layers, for the generated shapes.
-_base_ = '../../configs/maskrcnn_cvt_nano_shapes.py'
+_base_ = 'rtmdet.py'
 from mmengine.config import Config
 
 import cvt_dense.recipes
@@ -11,8 +11,7 @@ stock = Config.fromfile(cvt_dense.recipes.recipe('dino_cvt13_coco.py'))
 layer = dict(self_attn_cfg=dict(embed_dims=width), ffn_cfg=dict(embed_dims=width, feedforward_channels=256))
 stock.merge_from_dict(dict(model=dict(
     num_queries=40,
-    backbone=dict(_delete_=True, type='cvt_dense.CvT', arch='cvt-nano', out_indices=(1, 2, 3),
-                  init_cfg=dict(type='Pretrained', checkpoint='cvt_dense://cvt-nano')),
+    backbone=dict(_base_.model.backbone, _delete_=True),
     neck=dict(in_channels=[64, 128, 128], out_channels=width),
     encoder=dict(num_layers=2, layer_cfg=layer),
     decoder=dict(num_layers=3, layer_cfg=dict(layer, cross_attn_cfg=dict(embed_dims=width))),
@@ -26,10 +25,5 @@ del stock, layer
 train_cfg = dict(max_iters=max_iters, val_interval=max_iters)
 optim_wrapper = dict(optimizer=dict(lr=5e-4, weight_decay=1e-4), clip_grad=dict(max_norm=0.1),
                      paramwise_cfg=dict(decay_rate=0.85))
-param_scheduler = [
-    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
-    dict(type='CosineAnnealingLR', by_epoch=False, begin=50, end=max_iters, eta_min=1e-6)
-]
-default_hooks = dict(checkpoint=dict(interval=max_iters))
-val_evaluator = dict(metric='bbox')
-test_evaluator = val_evaluator
+param_scheduler = _base_.param_scheduler
+param_scheduler[1].update(end=max_iters, eta_min=1e-6)

@@ -14,17 +14,11 @@ stock.merge_from_dict(dict(model=dict(
 model = dict(stock.model, _delete_=True)
 del stock
 
-train_dataloader = dict(dataset=dict(pipeline=[  # without masks
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', with_bbox=True),
-    dict(type='RandomFlip', prob=0.5),
-    dict(type='PackDetInputs')
-]))
+train_pipeline = _base_.train_pipeline
+train_pipeline[1].with_mask = False
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 train_cfg = dict(max_iters=max_iters, val_interval=max_iters)
-param_scheduler = [
-    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
-    dict(type='CosineAnnealingLR', by_epoch=False, begin=50, end=max_iters, eta_min=1e-5)
-]
-default_hooks = dict(checkpoint=dict(interval=max_iters))
+param_scheduler = _base_.param_scheduler
+param_scheduler[1].end = max_iters
 val_evaluator = dict(metric='bbox')
 test_evaluator = val_evaluator

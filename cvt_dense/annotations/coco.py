@@ -62,7 +62,7 @@ OPTIONAL = ('area', 'ignore', 'iscrowd', 'segmentation')
 
 
 class Annotations:
-    """The content of a file in COCO's format, of which every entry can be learnt, scored and drawn.
+    """The content of a file in COCO's format; every entry can be learnt, scored and drawn.
 
     Boxes are cut to their image; an object that is ignored is a crowd, which is neither learnt nor scored; each object
     has ``iscrowd``, and a segmentation only if it has a polygon of three points or run lengths.
@@ -97,7 +97,8 @@ class Annotations:
             ids = [entry['id'] for entry in content[kind]] + [entry[key] for entry in annotations]
             if {*map(type, ids)} > {str}:
                 text = next(value for value in ids if isinstance(value, str))
-                raise ValueError(f'"id" of "{kind}" and {key} are numbers and texts such as {text!r}; write one kind')
+                raise ValueError(f'"id" of "{kind}" and {key} are partly numbers and partly strings, such as {text!r}; '
+                                 'write numbers everywhere')
         self.images, self.total = {image['id']: image for image in content['images']}, len(annotations)
         for image in content['images']:
             if isinstance(image['width'], float) or isinstance(image['height'], float):
@@ -131,7 +132,7 @@ class Annotations:
         twice = [image for image in images if numbers[os.path.normpath(image['file_name'])] > 1]
         if twice:
             raise ValueError(f'images {[image["id"] for image in twice[:5]]} have the same file_name '
-                             f'{twice[0]["file_name"]!r}, so one gets the objects of another; name the file of each')
+                             f'{twice[0]["file_name"]!r}; give each image its own file, or merge the entries')
 
     def _keep_objects(self) -> None:
         categories = {category['id'] for category in self.content['categories']}
@@ -212,8 +213,8 @@ class Annotations:
         names += lacking
         for name in classes:
             if names.count(name) != 1 or list(classes).count(name) != 1:
-                raise ValueError(f'metainfo.classes has {name!r}, which the classes and the {len(names)} categories '
-                                 f"{names[:20]} must have once; a single class needs a comma, ('cat', )")
+                raise ValueError(f'{name!r} must occur once in metainfo.classes and once in the {len(names)} '
+                                 f"categories {names[:20]}; write a single class with a comma, ('cat', )")
         ordered = sorted(categories, key=lambda category: category['id'])
         texts = any(isinstance(category['id'], str) for category in categories)  # which pycocotools takes for lists
         if texts or [category['name'] for category in ordered if category['name'] in rank] != list(classes):
@@ -272,7 +273,7 @@ def _check_fields(kind: str, entries: Any, fields: dict[str, Test]) -> None:
                              f'that with the id {wrong[0].get("id")!r} has {key}={str(wrong[0].get(key))[:200]}')
     numbers = Counter(entry['id'] for entry in entries)
     if len(numbers) < len(entries):
-        raise ValueError(f'several {kind} have the id {numbers.most_common(1)[0][0]!r}; all but one would be lost')
+        raise ValueError(f'several {kind} have the id {numbers.most_common(1)[0][0]!r}; ids must be unique')
 
 
 def _refuse_many(objects: list[dict[str, Any]], wrong: np.ndarray, suspicion: str) -> None:

@@ -40,13 +40,14 @@ def check_annotations(files: Sequence[CocoFile], stage: str, needed: bool) -> di
     Args:
         files: those of the stage.
         stage: 'train', 'val' or 'test'.
-        needed: whether objects are needed; a test that writes its results down, as of COCO's test-dev, needs none.
+        needed: whether objects are needed; only a test with ``format_only``, as for COCO's test-dev, needs none.
 
     Returns:
         See :func:`read_annotations`.
 
     Raises:
-        UserError: as there; or objects are needed and none is left; or the evaluator's file has other objects.
+        UserError: a file is refused (see :func:`read_annotations`), objects are needed and none is left, or the
+            evaluator's file has other objects than the data set.
     """
     readings = read_annotations(files)
     lines, learnt, objects, images = [], 0, set(), set()
@@ -60,8 +61,12 @@ def check_annotations(files: Sequence[CocoFile], stage: str, needed: bool) -> di
             if stage == 'test' and reading.renumbered:
                 lines.append(f'{file.setting}: in results that are written, category ids are {reading.renumbered}.')
             learnt, objects, images = learnt + number, objects | others.keys(), images | reading.images.keys()
-        elif not file.node.get('format_only') and {key for key in others if key[0] in images} != objects:
-            # An evaluator's file may have more images.
+            continue
+        missed = [number for key, number in others.items() if key[0] not in images]
+        if missed:
+            lines.append(f'{file.setting}: {len(missed)} of {len(others)} objects, e.g. {missed[0]!r}, are of images '
+                         f'that {stage}_dataloader does not read, and count as missed.')
+        if not file.node.get('format_only') and {key for key in others if key[0] in images} != objects:
             raise UserError(f'{file.setting}.ann_file={file.node["ann_file"]!r} has other objects than '
                             f'{stage}_dataloader reads. Give both the same file.')
     if readings and not learnt and needed:
@@ -76,6 +81,8 @@ def _losses(reading: Annotations, unique: set[Any], file: CocoFile, training: bo
     """Return how many objects of a data set are learnt or scored, and what is not, a text for each reason."""
     counts, images = dict(reading.counts), reading.images.values()
     objects = [entry for entry in reading.content['annotations'] if entry['category_id'] in reading.classes]
+    counts['are of categories that metainfo.classes does not name'] = [
+        entry['id'] for entry in reading.content['annotations'] if entry['category_id'] not in reading.classes]
     counts['repeat the bbox and the class of another'] = [
         entry['id'] for entry in objects if entry['id'] not in unique]
     counted, filled = set().union(*counts.values()), {entry['image_id'] for entry in objects}

@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--amp', nargs='?', const='default', choices=('bf16', 'fp16'),
                         help='mixed precision (default: fp16 for detectors, bf16 for others)')
     parser.add_argument('--auto-scale-lr', action='store_true',
-                        help='scale the learning rate to the real total batch, where the config does not anyway')
+                        help='scale the learning rate to the number of images per step (some configs do so anyway)')
     parser.add_argument('--val-loss', action='store_true', help='compute the loss of the validation images too, at '
                         'each evaluation')
     parser.add_argument('--vis-backend', choices=[f'{name}VisBackend' for name in (

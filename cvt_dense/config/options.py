@@ -56,8 +56,8 @@ def merge_options(cfg: Config, options: dict[str, Any]) -> None:
     """Merge options into ``cfg`` as ``Config.merge_from_dict`` does.
 
     Raises:
-        UserError: if nothing reads an option: it is a variable that the file computed its settings from, or its name
-            is a misspelt one.
+        UserError: an option has no effect, because its name is misspelt, or because it is a variable from which the
+            config file has already computed other settings.
     """
     settings = cfg.to_dict()
     for option in options:

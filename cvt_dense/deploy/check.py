@@ -42,7 +42,7 @@ def difference(actual: Tensor, expected: Tensor) -> float:
 
 
 def compare_detections(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
-    """Return the differences of a detector's outputs, each box beside one of the other side that covers its place.
+    """Match the boxes of two detectors' outputs, and return the differences of the matched boxes.
 
     Two boxes whose scores are all but equal may change places, and one of two that overlap as much as suppression
     allows may win on either side. The first difference is therefore the fraction of boxes, weighted by their

@@ -149,7 +149,7 @@ class KeepSizes(TorchFunctionMode):
 
 @contextlib.contextmanager
 def traceable(network: nn.Module) -> Iterator[None]:
-    """Replace, for as long as it is traced, what the modules of a network's mm classes find under some names."""
+    """Replace functions in the mm modules that define the network's classes while the context is active."""
     modules = {cls.__module__ for part in network.modules() for cls in type(part).__mro__}
     with contextlib.ExitStack() as stack:
         for module in (sys.modules[name] for name in modules if name.startswith(('mmdet.', 'mmseg.'))):

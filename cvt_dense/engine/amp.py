@@ -13,7 +13,7 @@ from ..registry import OPTIM_WRAPPERS
 
 @OPTIM_WRAPPERS.register_module()
 class AutocastOptimWrapper(OptimWrapper):
-    """MMEngine's ``OptimWrapper`` that trains in ``torch.autocast``, which MMEngine has on GPUs only.
+    """Train in ``torch.autocast`` on CPUs too; MMEngine's ``AmpOptimWrapper`` needs a GPU.
 
     In bfloat16 gradients need no loss scale. It pays on CPUs with AMX or AVX-512 BF16; others are many times slower.
 

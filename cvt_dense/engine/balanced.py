@@ -8,7 +8,7 @@ from ..registry import DATASETS
 
 @DATASETS.register_module()
 class BalancedDataset(ClassBalancedDataset):
-    """MMEngine's ``ClassBalancedDataset`` with a threshold that follows from the number of classes.
+    """Repeat images of rare classes by MMEngine's ``ClassBalancedDataset``; the threshold is 1 / number of classes.
 
     A class is rare if less than 1 / C of the images contain it, where C is the number of classes. An image is repeated
     ``ceil(sqrt(1 / (C f)))`` times, where f is the fraction of the images that contain its rarest class. All other

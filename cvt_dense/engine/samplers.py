@@ -70,7 +70,7 @@ def _use_seeds(dataset: Any) -> None:
 
 @DATA_SAMPLERS.register_module()
 class SeededSampler(DefaultSampler):
-    """MMEngine's ``DefaultSampler``, order included, whose samples are random by their seeds alone.
+    """Draw indices in the order of MMEngine's ``DefaultSampler``, each with the seed of its augmentation.
 
     Seeds depend on ``seed``, the epoch and the place in the epoch, not on workers or processes: a resumed run sees the
     same augmented images as an uninterrupted one, whatever ``num_workers`` is. Any map-style data set and any batch
@@ -96,7 +96,7 @@ class SeededSampler(DefaultSampler):
 
 @DATA_SAMPLERS.register_module()
 class SeededInfiniteSampler(InfiniteSampler):
-    """MMEngine's ``InfiniteSampler``, order included, whose samples are random by their seeds alone.
+    """Draw indices in the order of MMEngine's ``InfiniteSampler``, each with the seed of its augmentation.
 
     Seeds depend on ``seed`` and the place in the endless order; see :class:`SeededSampler`.
 

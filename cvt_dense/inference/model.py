@@ -68,7 +68,7 @@ class Model:
     def name(self, number: int) -> str:
         """Return the name of a class, or its number where the network has more outputs than there are names.
 
-        A name that begins with a number of WordNet, such as 'n07920052_hot_coffee', is returned as people say it.
+        A leading WordNet ID is stripped: 'n07920052_hot_coffee' becomes 'hot coffee'.
         """
         name = str(self.classes[number] if number < len(self.classes) else number)
         match = re.fullmatch(r'n\d{8}_(.+)', name)
@@ -166,12 +166,17 @@ def set_classes(cfg: Config, content: dict[str, Any]) -> None:
         rows = [len(tensor) for name, tensor in content.get('state_dict', content).items()
                 if name in ('head.weight', 'module.head.weight')]
         cfg.model.num_classes = next(iter(rows), len(classes) or None)
-    for dataset in datasets_of(cfg, 'test'):
+    number_class_folders(cfg, 'test', classes)
+
+
+def number_class_folders(cfg: Config, stage: str, classes: Sequence[str]) -> None:
+    """Give class folders of a stage, which may lack some, the numbers of ``classes``, unless all have other names."""
+    for dataset in datasets_of(cfg, stage):
         root = Path(dataset.get('data_root') or '', dataset.get('split') or '')
         if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not root.exists():
             continue
         about = dataset.get('metainfo') or {}
-        if not about.get('classes') and set(classes) & {*find_classes(str(root))}:  # names may be other words
+        if not about.get('classes') and set(classes) & {*find_classes(str(root))}:
             dataset['metainfo'] = dict(about, classes=classes)
 
 

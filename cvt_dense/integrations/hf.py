@@ -64,11 +64,12 @@ class CvtBackbone(BackboneMixin, PreTrainedModel):
     def __init__(self, config: CvtBackboneConfig):
         super().__init__(config)
         self.num_features = config.hidden_sizes
-        last = max(config.out_indices)
+        self.levels = [config.stage_names.index(name) for name in config.out_features]  # an index may be negative
+        last = max(self.levels)
         self.cvt = CvT(config.arch, config.num_channels, out_indices=list(range(last + 1)),
                        drop_path_rate=config.drop_path_rate)
         for i in range(last + 1):
-            if i not in config.out_indices:
+            if i not in self.levels:
                 delattr(self.cvt, f'norm{i}')
         self.post_init()
 
@@ -114,7 +115,7 @@ class CvtBackbone(BackboneMixin, PreTrainedModel):
         maps, hidden = [], []
         for i, (tokens, _, hw_shape) in enumerate(self.cvt.iterate_stages(pixel_values)):
             hidden.append(to_map(tokens, hw_shape))
-            if i in self.out_indices:
+            if i in self.levels:
                 maps.append(to_map(getattr(self.cvt, f'norm{i}')(tokens), hw_shape).contiguous())
         hidden_states = tuple(hidden) if output_hidden_states else None
         if not (self.config.return_dict if return_dict is None else return_dict):

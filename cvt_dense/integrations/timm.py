@@ -28,8 +28,8 @@ class CvTClassifier(nn.Module):
         arch: see :class:`CvT`.
         num_classes: outputs of the classifier; 0 for none, whose output is the pooled features (B, C).
         in_chans: channels of the images.
-        global_pool: 'token', 'avg', 'max' or 'avgmax'; '' leaves the tokens (B, N, C). Default: the published
-            network's, 'token' or for one without a CLS token 'avg'.
+        global_pool: 'token', 'avg', 'max' or 'avgmax'; '' leaves the tokens (B, N, C). Default: 'token' for networks
+            with a CLS token, 'avg' for others.
         drop_rate: dropout before the classifier.
         kwargs: arguments of :class:`CvT`, such as ``drop_path_rate`` and ``attn_cfg``.
 

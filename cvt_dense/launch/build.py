@@ -19,6 +19,7 @@ from ..engine.runner import CvTRunner, RunnerMixin
 from ..engine.samplers import find_transform, leaves
 from ..errors import UserError
 from ..images import is_hidden
+from ..inference.model import number_class_folders
 from ..models.task import task_of
 from ..models.wrappers import unwrap
 from ..weights import register_safe_loading
@@ -82,6 +83,7 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
         loader = cfg.get(f'{stage}_dataloader')
         if not loader or not isinstance(loader.get('dataset'), dict):
             continue
+        number_class_folders(cfg, stage, class_names(datasets.get('train')) or ())
         try:
             dataset = DATASETS.build(copy.deepcopy(loader.dataset))
             if not len(dataset):
@@ -94,6 +96,8 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
         leave_hidden_files_out(dataset)
         skip_unreadable_images(dataset, (cfg.model.get('backbone') or {}).get('in_channels', 3))
         datasets[stage] = dataset
+    if not datasets:
+        raise UserError(f'{cfg.filename!r} has no {stages[-1]}_dataloader with a dataset.')
     count_classes(cfg, datasets)
     if check:
         for check_datasets in DATASET_CHECKS:

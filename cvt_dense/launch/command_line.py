@@ -62,8 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags that training and testing have in common."""
     parser.add_argument('--work-dir', help='folder of logs and checkpoints (default: work_dirs/<config '
                                            'name>)')
-    parser.add_argument('--data-root', metavar='DIR', help="read every data set and evaluator's files from "
-                                                           "DIR instead of data_root, or of the folder of several")
+    parser.add_argument('--data-root', metavar='DIR', help='folder that replaces the data_root of all data '
+                        'sets and evaluators (or the common parent of several)')
     add_config_arguments(parser)
     parser.add_argument('--no-check', action='store_true',
                         help='start without the checks of settings, data and weights that can be skipped')

@@ -9,7 +9,7 @@ from ..config.settings import dicts, type_name
 
 
 def adapt_to_machine(cfg: Config, launcher: str) -> None:
-    """Change what this machine or MMEngine's Runner here does not take.
+    """Replace settings that this machine or MMEngine's Runner does not support, such as more workers than cores.
 
     Args:
         cfg: changed in place.

@@ -26,7 +26,7 @@ def traces_of_training(folder: str | Path) -> list[str]:
 
 
 def test_folder(cfg: Config, flags: TestFlags) -> str:
-    """Return where a test of ``flags.checkpoint`` writes: ``test/`` in --work-dir, or else in the checkpoint's run.
+    """Return where a test of ``flags.checkpoint`` writes: ``test/`` in --work-dir, by default in the checkpoint's run.
 
     A checkpoint that lies in no run, such as a downloaded one, is tested in the config's ``work_dir``.
     """
@@ -97,8 +97,7 @@ def _restarts() -> int:
 def _has_begun() -> bool:
     """Return whether torchrun has started this process again, after a crash of a run that had begun.
 
-    A start that was refused is repeated by ``--max-restarts`` too; it must not continue the run for which it was
-    refused.
+    torchrun also restarts a process that refused to start, which must not resume the run that made it refuse.
     """
     return _restarts() > 0 and _marker_of_launch().exists()
 

@@ -245,9 +245,9 @@ class ConvAttention(nn.Module):
 
 
 class RelativePositions(nn.Module):
-    """Base class of the types of ``rel_pos_cfg``, which say what attention learns from the distance of query and key.
+    """Base class of relative position encodings, the types of ``rel_pos_cfg``.
 
-    A type overrides one of the two methods.
+    A subclass overrides :meth:`rotate` or :meth:`bias`.
     Distances are in tokens of the map, ``p_q - stride * p_k``, so that they hold for any size, in windows and for
     strided keys. The CLS token has no place and takes no part.
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from mmengine.config import Config
 from torch import Tensor, nn
 
+from ..config.read import read_config
 from ..registry import MODELS
 from ..weights import StateDict, classes_of, compare, load_weights_file, select_weights
 
@@ -101,13 +101,15 @@ def classifier_teacher(config: str, checkpoint: str) -> Teacher:
     """Build a classifier that this project trained as a teacher, with its averaged weights if it has them.
 
     Args:
-        config: file of the teacher's config, which also says what size it resizes test images to.
-        checkpoint: checkpoint of the teacher.
+        config: file of the teacher's config, which also says what size it resizes test images to; or a published model.
+        checkpoint: checkpoint of the teacher; or the published model.
 
     Raises:
+        UserError: there is no such config.
+        FileNotFoundError: there is no such checkpoint.
         CheckpointError: the checkpoint cannot be read or does not fit.
     """
-    cfg = Config.fromfile(config)
+    cfg = read_config(config)
     content = load_weights_file(checkpoint)
     tensors = select_weights(content, source=checkpoint)
     if 'head.weight' in tensors:

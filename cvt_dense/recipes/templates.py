@@ -133,9 +133,10 @@ def classifier(arch: str, pretrained: str | None) -> dict[str, Any]:
 
 
 def _count(classes: Sequence[str]) -> int:
-    if isinstance(classes, str) or not len(classes) or not all(isinstance(name, str) for name in classes):
-        raise UserError(f"classes={classes!r} is not a list of names; write for example ('cat', 'dog'), or ('cat', ) "
-                        'for one class.')
+    if isinstance(classes, str) or not all(isinstance(name, str) for name in classes) or not (
+            0 < len(classes) == len(set(classes))):
+        raise UserError(f"classes={classes!r} is not a list of names that differ; write for example ('cat', 'dog'), or "
+                        "('cat', ) for one class.")
     return len(classes)
 
 

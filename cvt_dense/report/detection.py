@@ -126,7 +126,7 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     _add_worst(report, errors)
     add_suspects(report, [of_objects(record) for record in records], (
         f' {np.count_nonzero(objects[:, 2] >= CERTAIN)} of {len(objects)} objects have a detection with a score of '
-        f'{CERTAIN} or more. Where most have none, the order says little.'))
+        f'{CERTAIN} or more. If fewer than half of them have one, do not trust this order.'))
 
 
 def _add_summary(report: Report, records: Sequence[dict[str, Any]], evaluations: dict[str, COCOeval],

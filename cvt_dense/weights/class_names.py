@@ -54,8 +54,11 @@ def add_class_names(content: Any, about: Mapping[str, str], path: Path) -> Any:
 
 def _of_config(config: Any) -> dict[str, list[str]]:
     """Return the classes in a ``config.json``, unless they are transformers' placeholders, LABEL_0 and so on."""
-    names = config.get('label_names') if isinstance(config, dict) else None
-    labels = config.get('id2label') if isinstance(config, dict) else None
+    if not isinstance(config, dict):
+        return {}
+    names, labels = config.get('label_names'), config.get('id2label')
+    if labels is None and isinstance(config.get('label2id'), dict):
+        labels = {str(number): name for name, number in config['label2id'].items()}
     if isinstance(labels, dict) and sorted(labels, key=str) == sorted(map(str, range(len(labels)))):
         names = [labels[str(number)] for number in range(len(labels))]
     if not isinstance(names, list) or all(re.fullmatch(r'LABEL_\d+', str(name)) for name in names):
@@ -73,9 +76,10 @@ def check_order(source: str, names: Sequence[str], wanted: Sequence[str], settin
         setting: what orders ``wanted``, for messages.
 
     Raises:
-        UserError: a class has another number, or not one of two lists of unequal length is in both.
+        UserError: a class has different numbers in the two lists, or the lists have different lengths and no common
+            name.
     """
-    places = [{name: number for number, name in reversed(list(enumerate(map(_spelling, classes))))}
+    places = [{name: number for number, name in reversed(list(enumerate(map(spelling, classes))))}
               for classes in (names, wanted)]
     both = places[0].keys() & places[1].keys()
     lists = f'{source!r} has the classes {_list(names)}; {setting} has {_list(wanted)}'
@@ -86,7 +90,8 @@ def check_order(source: str, names: Sequence[str], wanted: Sequence[str], settin
         print_log(f'{lists}. Classes are compared by number.', logger='current', level=30)
 
 
-def _spelling(name: Any) -> str:
+def spelling(name: Any) -> str:
+    """Return a class name as it is compared with others."""
     return str(name).casefold().replace('_', ' ')
 
 

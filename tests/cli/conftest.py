@@ -2,12 +2,9 @@
 from pathlib import Path
 
 import pytest
-import torch
-from mmengine.config import Config
-from mmengine.registry import MODELS, DefaultScope
+from random_weights import save_untrained
 
 from cvt_dense import inference
-from cvt_dense.inference.palette import choose_palette
 from cvt_dense.recipes.shapes import CLASSES, generate
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
@@ -23,20 +20,10 @@ def shapes(tmp_path_factory) -> Path:
 @pytest.fixture(scope='session')
 def nano(tmp_path_factory) -> dict[str, tuple[Path, Path]]:
     """By task, config and checkpoint of an untrained network."""
-    folder, networks = tmp_path_factory.mktemp('checkpoints'), {}
-    for task, name in NANO.items():
-        config = folder / f'{name}_nano_shapes.py'
-        config.write_text(f"_base_ = '{CONFIGS / config.name}'\n"
-                          'train_dataloader = val_dataloader = test_dataloader = dict(num_workers=0)\n')
-        cfg = Config.fromfile(config)
-        with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
-            torch.manual_seed(0)
-            weights = MODELS.build(cfg.model).state_dict()
-        classes = (('background', *CLASSES) if task == 'segmentation' else CLASSES)
-        meta = dict(dataset_meta=dict(classes=classes, palette=choose_palette(classes)))
-        torch.save(dict(state_dict=weights, meta=meta), folder / f'{task}.pth')
-        networks[task] = config, folder / f'{task}.pth'
-    return networks
+    folder = tmp_path_factory.mktemp('checkpoints')
+    return {task: save_untrained(CONFIGS / f'{name}_nano_shapes.py', folder / f'{task}.pth',
+                                 ('background', *CLASSES) if task == 'segmentation' else CLASSES)
+            for task, name in NANO.items()}
 
 
 @pytest.fixture(scope='module')

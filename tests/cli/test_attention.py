@@ -4,11 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from load_tool import ROOT, run_tool
-from mmengine.config import Config
-from mmengine.registry import MODELS
 from PIL import Image
+from random_weights import save_untrained
 
 CONFIG = ROOT / 'configs' / 'cvt_nano_shapes.py'
 LINEAR = dict(type='cvt_dense.LinearAttention')
@@ -17,14 +15,10 @@ ROPE = dict(rel_pos_cfg=dict(type='cvt_dense.RotaryPositions'))
 
 def save_model(folder: Path, **backbone) -> tuple[Path, Path]:
     """Write the config of a classifier and its untrained checkpoint."""
-    config, checkpoint = folder / 'config.py', folder / 'model.pth'
+    config = folder / 'config.py'
     arguments = ', '.join(f'{key}={value!r}' for key, value in backbone.items())
     config.write_text(f'_base_ = {str(CONFIG)!r}\nmodel = dict(backbone=dict({arguments}))\n')
-    torch.manual_seed(0)
-    model = MODELS.build(Config.fromfile(config).model)
-    meta = dict(dataset_meta=dict(classes=list('abcdefgh')))
-    torch.save(dict(state_dict=model.state_dict(), meta=meta), checkpoint)
-    return config, checkpoint
+    return save_untrained(config, folder / 'model.pth', list('abcdefgh'))
 
 
 @pytest.fixture(scope='module')

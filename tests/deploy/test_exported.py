@@ -1,24 +1,118 @@
-"""Exported files are evaluated and drawn by the same Runner, metrics and tools as checkpoints, and run without us."""
+"""tools/export.py, and its files in the place of checkpoints: in tools/test.py and predict.py, and without us."""
 import copy
 import re
+import shutil
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from load_tool import ROOT, run_tool
+from load_tool import ROOT, load_tool, run_tool
+from mmengine.config import Config
 from PIL import Image
 from timm.data import create_transform
 
+from cvt_dense.deploy import inputs
 from cvt_dense.deploy.exported import exported_model
 from cvt_dense.deploy.fuse import fuse
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
 from cvt_dense.launch.flags import TestFlags
 from cvt_dense.launch.start import start_test
+
+# -- tools/export.py -------------------------------------------------------------------------------
+
+
+tool = load_tool('export')
+
+
+@pytest.fixture
+def export(network, shapes):
+    """Run the tool: ``export(task, out, *flags)`` returns what it printed."""
+
+    def export(task, out, *flags, checkpoint=None, rc=0):
+        return run_tool('export', network(task).config, checkpoint or network(task).checkpoint, out, '--data-root',
+                        shapes / task, *flags, rc=rc)
+
+    return export
+
+
+@pytest.mark.parametrize('out, flags, message', [
+    ('a.tflite', (), 'a.tflite'),
+    ('a.onnx', ('--precision', 'bf16'), '--precision bf16'),
+    ('a.onnx', ('--size', '64xa'), '--size'),
+    ('a.onnx', ('--keep', 'backbone.stage7'), '--keep backbone.stage7'),
+    ('a.onnx', ('--cfg-options', 'model.backbone.arch.embed_dims=[16,32,64]'), 'classification.pth')])
+def test_bad_input_is_one_paragraph(export, tmp_path, out, flags, message):
+    assert message in export('classification', tmp_path / out, *flags, rc=2)
+    assert not (tmp_path / out).exists()
+
+
+def test_nothing_is_overwritten(export, network, tmp_path):
+    """Neither what is there, nor, even with --force, the checkpoint that OpenVINO's weights would replace."""
+    checkpoint = tmp_path / 'm.bin'
+    checkpoint.write_bytes(network('classification').checkpoint.read_bytes())
+    (tmp_path / 'a.onnx').write_text('mine')
+    for out, flags in (('m.xml', ()), ('m.xml', ('--force', )), ('a.onnx', ())):
+        printed = export('classification', tmp_path / out, *flags, checkpoint=checkpoint, rc=2)
+        assert str(tmp_path / out.replace('xml', 'bin')) in printed
+    assert torch.load(checkpoint)['state_dict'] and (tmp_path / 'a.onnx').read_text() == 'mine'
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['a.onnx', 'm.bin']
+
+
+# -- sizes and inputs ------------------------------------------------------------------------------------------
+
+
+def test_the_exported_size_follows_from_the_test_images():
+    """Detectors take any size; a fixed one is that of the test images, not that of the config's scale."""
+    def choose(task, *sizes, size=None, dynamic=False, **test_cfg):
+        cfg = Config(dict(model=dict(test_cfg=test_cfg)))
+        return tool.choose_size(Namespace(size=size, dynamic=dynamic), cfg, task, set(sizes))
+
+    assert choose('detection', (96, 128)) == ((96, 128), None)
+    assert choose('detection', (96, 128), (128, 96)) == ((128, 128), None)
+    assert choose('detection', (96, 128), size=(80, 90)) == ((80, 90), False)
+    assert choose('segmentation', (100, 90)) == ((100, 90), False)
+    assert choose('segmentation', (100, 90), (90, 100)) == ((100, 100), None)
+    assert choose('segmentation', (100, 90), mode='slide', crop_size=(48, 64)) == ((48, 64), False)
+    assert choose('classification', (64, 64), dynamic=True) == ((64, 64), True)
+    with pytest.raises(UserError, match='--size'):
+        choose('classification')
+
+
+def test_inputs_are_those_of_the_runner(run):
+    """Images for calibration and comparison are what a test of the config gives its network."""
+    for task in ('classification', 'segmentation', 'detection'):
+        runner = run(task, no_check=True, cfg_options={'test_dataloader.batch_size': 1})
+        batch = next(iter(runner.test_dataloader))
+        expected = runner.model.data_preprocessor(batch, False)['inputs']
+        images = inputs.network_inputs(runner.cfg, runner.model, 'test', 2)
+        assert len(images) == 2 and torch.equal(images[0], expected)
+
+
+# -- the whole tool --------------------------------------------------------------------------------------------
+
+
+def test_the_tool_writes_and_says_so(export, network, tmp_path):
+    out = export('classification', tmp_path / 'new/a.xml', '--precision', 'bf16', '--raw-input')
+    assert sorted(path.name for path in (tmp_path / 'new').iterdir()) == ['a.bin', 'a.xml']
+    assert re.search(r'a.xml: done, \d+\.\d\d MB', out) and '64x64, batch 2, logits' in out
+    about = open_exported(tmp_path / 'new/a.xml').metadata
+    assert about['classes'] == network('classification').classes and about['config'] == 'classification.py'
+    assert re.fullmatch('[0-9a-f]{64}', about['config_hash'])
+
+
+def test_a_file_above_the_tolerance_has_another_name(export, tmp_path, monkeypatch):
+    monkeypatch.setattr('cvt_dense.deploy.check.TOLERANCES', dict(fp32=-1.))
+    assert 'ABOVE' in export('classification', tmp_path / 'a.pt2', rc=3)
+    assert [path.name for path in tmp_path.iterdir()] == ['a.above_tolerance.pt2']
+
+
+# -- the files -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -76,13 +170,7 @@ def test_program_without_torch_or_this_package(tmp_path, files, network):
     """The documentation's crops a photograph as the config's test pipeline, and so predict.py, does."""
     made = network('classification')
     transform = dict(input_size=64, crop_pct=0.8, interpolation='bicubic')
-    about = made.exporter((64, 64)).about
-    assert (about['crop_pct'], about['crop_mode'], about['interpolation']) == (1.0, 'center', 'bilinear')
-    import onnx
-    model = onnx.load(files['classifier'])
-    for prop in model.metadata_props:
-        prop.value = prop.value.replace('"crop_pct": 1.0', '"crop_pct": 0.8').replace('"bilinear"', '"bicubic"')
-    onnx.save(model, tmp_path / 'classifier.onnx')
+    shutil.copy(files['classifier'], tmp_path / 'classifier.onnx')
     program = (ROOT / 'docs/examples/classify_onnx.py').read_text()
     blocked = 'import sys; sys.modules.update(dict.fromkeys(("torch", "mmengine", "cvt_dense")));'
     pixels = np.random.default_rng(0).integers(0, 256, (5, 8, 3), dtype=np.uint8)

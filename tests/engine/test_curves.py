@@ -1,21 +1,21 @@
 """Curves of runs: read over all starts of a run, summed up, drawn; tools/plot.py."""
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from load_tool import run_tool
+from load_tool import ROOT, run_tool
 from PIL import Image
 from tiny_training import write_config
 
 from cvt_dense.engine.curves import Curves, table
 
 
-def write(folder: Path, start: str, *records: dict | str) -> None:
-    """Write records, or texts that stand on a line as they are."""
+def write(folder: Path, start: str, *records: dict) -> None:
     file = folder / start / 'vis_data' / 'scalars.json'
     file.parent.mkdir(parents=True)
-    file.write_text('\n'.join(record if isinstance(record, str) else json.dumps(record) for record in records) + '\n')
+    file.write_text('\n'.join(map(json.dumps, records)) + '\n')
 
 
 def trained(step, loss, epoch=None):
@@ -25,15 +25,7 @@ def trained(step, loss, epoch=None):
 @pytest.fixture
 def run(tmp_path) -> Path:
     """A run of 3 epochs of 4 iterations: killed in the third, which the next start begins again."""
-    folder = tmp_path / 'run'
-    write(folder, '20260101_000000', trained(2, 5., 1), trained(4, 4., 1),
-          {'accuracy/top1': 50., 'accuracy/loss': 2., 'step': 1, 'time': 0.1},
-          trained(6, 3., 2), trained(8, 2.5, 2), {'accuracy/top1': 70., 'accuracy/loss': 1.5, 'step': 2},
-          trained(10, 99., 3), '{"lr": 1e-3, "lo')  # killed
-    write(folder, '20260102_000000', trained(10, 2., 3), trained(12, 1., 3),
-          {'accuracy/top1': 60., 'accuracy/loss': float('nan'), 'step': 3})
-    write(folder / 'test', '20260103_000000', {'accuracy/top1': 1., 'step': 0})
-    return folder
+    return shutil.copytree(ROOT / 'tests/data/curves', tmp_path / 'run')
 
 
 def test_all_starts_of_a_run_are_one(run):
@@ -71,19 +63,11 @@ def test_plot_prints_the_last_and_best_values(run, tmp_path):
 
 
 def test_a_training_without_a_record_ends_in_order(tmp_path):
-    """It has no evaluation and ends before the logger's interval, so there are no curves."""
-    config = tmp_path / 'short.py'
-    config.write_text(f"""
-_base_ = {str(write_config(tmp_path))!r}
-train_cfg = dict(_delete_=True, by_epoch=False, max_iters=2)
-train_dataloader = dict(sampler=dict(type='InfiniteSampler'))
-param_scheduler = []
-val_dataloader = val_evaluator = val_cfg = None
-log_processor = dict(by_epoch=False)
-default_hooks = dict(
-    logger=dict(interval=50, log_metric_by_epoch=False),
-    checkpoint=dict(by_epoch=False, interval=2, save_best=None))
-""")
-    output = run_tool('train', config, '--work-dir', tmp_path / 'run')
-    assert 'iter_2.pth' in output and not list((tmp_path / 'run').glob('*/vis_data/scalars.json'))
+    """It has neither an evaluation nor a logger, so there are no curves."""
+    config = write_config(tmp_path)
+    nothing = [f'{key}=None' for key in ('val_dataloader', 'val_evaluator', 'val_cfg', 'default_hooks.logger',
+                                         'default_hooks.checkpoint.save_best')]
+    output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--cfg-options', *nothing,
+                      'train_cfg.max_epochs=1')
+    assert 'epoch_1.pth' in output and not list((tmp_path / 'run').glob('*/vis_data/scalars.json'))
     assert 'scalars.json' in run_tool('plot', tmp_path / 'run', rc=2)

@@ -54,19 +54,16 @@ default_hooks = dict(checkpoint=dict(interval=4), logger=dict(interval=1))
 DENSE = dict(detection=('maskrcnn_cvt_nano_shapes', DETECTION), segmentation=('upernet_cvt_nano_shapes', SEGMENTATION))
 
 
-def write_configs(folder: Path) -> dict[str, Path]:
-    """Write data and a config of each task; return the configs."""
+@pytest.fixture(scope='module')
+def configs(tmp_path_factory) -> dict[str, Path]:
+    """A config of each task, and its data."""
+    folder = tmp_path_factory.mktemp('faults')
     configs = dict(classification=write_config(folder))
     generate(folder / 'shapes', train=8, val=1, train_per_class=1, val_per_class=1)
     for task, (base, text) in DENSE.items():
         configs[task] = folder / f'{task}.py'
         configs[task].write_text(text.format(base=f'{ROOT}/configs/{base}.py', data=f'{folder}/shapes/{task}'))
     return configs
-
-
-@pytest.fixture(scope='module')
-def configs(tmp_path_factory) -> dict[str, Path]:
-    return write_configs(tmp_path_factory.mktemp('faults'))
 
 
 def train(config: Path, work_dir: Path, disturb: Hook | None = None, workers: int = 0) -> None:

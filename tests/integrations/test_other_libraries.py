@@ -7,9 +7,10 @@ import timm
 import timm.optim
 import torch
 
-import cvt_dense.timm
+import cvt_dense.timm  # noqa: F401
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
+from cvt_dense.weights import convert
 
 PAGE = Path(__file__).resolve().parents[2] / 'docs/guides/other_libraries.md'
 PACKAGED = 'cvt_dense://cvt-nano'
@@ -43,38 +44,32 @@ def test_timms_pooling(name, pool):
         with pytest.raises(ValueError, match='global_pool'):
             timm.create_model(name, global_pool=pool)
         return
-    created, reset = timm.create_model(name, num_classes=0, global_pool=pool).eval(), timm.create_model(name).eval()
-    reset.reset_classifier(0, pool)
-    reset.load_state_dict(created.state_dict())
+    model = timm.create_model(name).eval()
+    model.reset_classifier(0, pool)
     images = torch.rand(2, 3, 32, 48)
     with torch.no_grad():
-        tokens = created.forward_features(images)
+        tokens = model.forward_features(images)
         inside = tokens[:, int(name == 'cvt_13'):]
         expected = {'': tokens, 'avg': inside.mean(1), 'max': inside.amax(1), 'token': tokens[:, 0],
                     'avgmax': (inside.mean(1) + inside.amax(1)) / 2}[pool]
-        for model in (created, reset):
-            torch.testing.assert_close(model(images), expected)
-        maps, lists = (created.forward_intermediates(images, output_fmt=layout, intermediates_only=True, norm=True)
+        torch.testing.assert_close(model(images), expected)
+        maps, lists = (model.forward_intermediates(images, output_fmt=layout, intermediates_only=True, norm=True)
                        for layout in ('NCHW', 'NLC'))
     assert all(map(torch.equal, [level.flatten(2).transpose(1, 2) for level in maps], lists))
     with pytest.raises(ValueError, match='output_fmt'):
-        created.forward_intermediates(images, output_fmt='NHWC')
+        model.forward_intermediates(images, output_fmt='NHWC')
     with pytest.raises(ValueError, match='global_pool'):
-        created.reset_classifier(0, 'catavgmax')
+        model.reset_classifier(0, 'catavgmax')
 
 
 def test_timm_converts_the_hubs_weights(tmp_path):
     from transformers import CvtConfig, CvtForImageClassification
-    hub = CvtForImageClassification(CvtConfig(num_labels=1000)).eval()
+    hub = CvtForImageClassification(CvtConfig(num_labels=1000))
     torch.save(hub.state_dict(), tmp_path / 'pytorch_model.bin')
     model = timm.create_model('cvt_13', pretrained=True, pretrained_cfg_overlay=dict(
-        file=str(tmp_path / 'pytorch_model.bin'))).eval()
-    images = torch.rand(1, 3, 224, 224)
-    with torch.no_grad():  # transformers' GELU is the exact one
-        for module in hub.modules():
-            if type(module).__name__ == 'CvtIntermediate':
-                module.activation = cvt_dense.models.attention.QuickGELU()
-        torch.testing.assert_close(model(images), hub(images).logits, rtol=0, atol=1e-4)
+        file=str(tmp_path / 'pytorch_model.bin')))
+    expected = convert(hub.state_dict(), 'cvt_dense')
+    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
 
 
 def test_timms_tools_take_it():
@@ -123,5 +118,7 @@ def test_maps_of_transformers(tmp_path):
         assert not backbone(images, output_hidden_states=False).hidden_states
         with pytest.raises(ValueError, match='output_attentions'):
             backbone(images, output_attentions=True)
+    last = transformers.AutoBackbone.from_config(CvtBackboneConfig(arch='cvt-nano', out_indices=[-1]))
+    assert [feature_map.shape[1] for feature_map in last(images).feature_maps] == [128]
     with pytest.raises(ValueError, match='cvt-13'):
         CvtBackboneConfig(arch='nano')

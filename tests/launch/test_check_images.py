@@ -17,6 +17,7 @@ from templates_edited import write_template
 from tiny_training import write_config
 
 from cvt_dense.errors import UserError
+from cvt_dense.images import explain_loss, read_header
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.checks.config import check_config
 
@@ -105,6 +106,8 @@ REFUSED = dict(
     quarter_turn=(dict(image=turned(6)), {}, 'labels.*EXIF'),
     damaged_label=(dict(label=lambda a, p: Path(f'{p}.png').write_bytes(b'x')), {}, 'labels'),
     single_class=(dict(), dict(classes=('road', )), 'out_channels'),
+    jpeg_labels=(dict(label=jpeg), dict(img_suffix__seg_map_suffix=('.jpg', '.jpg')), 'labels.*JPEG'),
+    padding=(dict(size=(24, 160)), dict(augment='none', options={'model.decode_head.ignore_index': 0}), 'seg_pad_val'),
     one_head_ignores=(dict(label=png(lambda a: a * 250)), dict(options={'model.decode_head.ignore_index': 250}), '250'),
     thin=(dict(size=(12, 400)), {}, 'im.*jpg'))
 
@@ -122,7 +125,8 @@ READ = dict(
                                'val_dataloader.dataset.pipeline.0.imdecode_backend': 'pillow'}, '4 channels of uint8'),
     sixteen_bits=(tiff(lambda a: a[..., 0].astype(np.uint16) * 257), {}, 'uint16.*8 bits'),
     half_turn=(turned(3), {}, '3 of 3 .*EXIF'),
-    ignored_class=(jpeg, {'model.decode_head.ignore_index': 0, 'model.auxiliary_head.ignore_index': 0}, '0, 255'))
+    ignored_class=(jpeg, {'model.decode_head.ignore_index': 0, 'model.auxiliary_head.ignore_index': 0,
+                          'model.data_preprocessor.seg_pad_val': 0}, '0, 255'))
 
 
 @pytest.mark.parametrize('name', READ)
@@ -131,6 +135,24 @@ def test_read_with_a_word(tmp_path, capsys, name):
     write(tmp_path, image)
     sample = build(tmp_path, options)['val'][0]
     assert sample['inputs'].float().std() > 30 and re.search(said, capsys.readouterr().out)
+
+
+def test_classes_without_pixels_and_shifted_label_maps_are_named(tmp_path, capsys):
+    write(tmp_path, label=png(lambda a: a + 1))
+    build(tmp_path, {'train_dataloader.dataset.reduce_zero_label': True}, classes=('road', 'car', 'kerb'))
+    printed = capsys.readouterr().out
+    assert 'reduce_zero_label' in printed and "'kerb'" in printed
+
+
+def test_headers_follow_the_content(tmp_path):
+    array = np.full((8, 8, 3), 200, np.uint8)
+    Image.fromarray(array).save(tmp_path / 'a.png')
+    (tmp_path / 'a.png').rename(tmp_path / 'a.tif')
+    tifffile.imwrite(tmp_path / 'b.png', array.astype(np.float32), photometric='rgb')
+    Image.fromarray(array).save(tmp_path / 'c.gif', save_all=True, append_images=[Image.fromarray(array // 2)])
+    a, b, c = (read_header(tmp_path / name) for name in ('a.tif', 'b.png', 'c.gif'))
+    assert (a.format, a.size, a.channels) == ('PNG', (8, 8), 3) and (b.format, b.dtype) == ('TIFF', 'float32')
+    assert c.layout == 'frames' and 'first frame' in explain_loss(c)[1]
 
 
 def test_arrays_of_many_pages_are_read(tmp_path):
@@ -182,18 +204,13 @@ def test_test_batches_of_several_sizes(tmp_path):
         build(tmp_path, {'val_dataloader.batch_size': 2})
 
 
-def test_fewer_images_than_a_batch(tmp_path):
-    config = write_config(tmp_path)
-    assert 'batch_size' in run_tool('train', config, '--work-dir', tmp_path / 'run', '--cfg-options',
-                                    'train_dataloader.batch_size=37', rc=2)
-
-
-def test_sixteen_bits_of_class_folders(tmp_path):
+def test_class_folders_of_few_images_and_of_sixteen_bits(tmp_path):
     """Twelve bits in sixteen would be read as 0 to 15."""
-    config = write_config(tmp_path)
+    command = 'train', write_config(tmp_path), '--work-dir', tmp_path / 'run'
+    assert 'batch_size' in run_tool(*command, '--cfg-options', 'train_dataloader.batch_size=37', rc=2)
     for path in (tmp_path / 'data').rglob('*.png'):
         Image.fromarray(np.asarray(Image.open(path))[..., 0].astype(np.uint16) * 16).save(path)
-    assert 'uint16' in run_tool('train', config, '--work-dir', tmp_path / 'run', rc=2)
+    assert 'uint16' in run_tool(*command, rc=2)
 
 
 def test_batch_norm_over_one_value(tmp_path):

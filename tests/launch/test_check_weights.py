@@ -35,3 +35,7 @@ def test_images_of_published_weights(source, images):
         check_preprocessing(cfg, model)
     model.backbone.init_cfg['checkpoint'] = 'mine.pth'
     check_preprocessing(cfg, model)
+    if source != 'timm':
+        cfg.load_from = source
+        with pytest.raises(UserError, match='data_preprocessor'):
+            check_preprocessing(cfg, model)

@@ -58,6 +58,12 @@ def test_training_and_validation_must_have_the_same_classes(data, load):
         load(data)
 
 
+def test_a_validation_folder_may_lack_classes(data, load):
+    shutil.rmtree(data / 'val/rain')
+    val = load_datasets(load(data), ['train', 'val'])['val']
+    assert [val.get_data_info(i)['label'] for i in range(len(val))] == [1, 2]
+
+
 def test_without_data_the_checkpoint_tells(data, tmp_path, load):
     torch.save(dict(state_dict=MODELS.build(load(data).model).state_dict()), tmp_path / 'mine.pth')
     assert load(None).model.get('num_classes') is None

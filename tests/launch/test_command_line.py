@@ -1,9 +1,10 @@
-"""How errors are reported, and flags that do not go together."""
+"""How errors are reported, flags that do not go together, and files that no tool overwrites without --force."""
 import pytest
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import command_line
 from cvt_dense.launch.flags import TestFlags, check_test_flags
+from cvt_dense.launch.outputs import check_outputs
 
 
 @pytest.mark.parametrize('traceback', ['0', '1'])
@@ -27,3 +28,27 @@ def test_flags_that_do_not_go_together(flags, named):
     flags = TestFlags(**dict(dict(config='mine.py', checkpoint='a.pth'), **flags))
     with pytest.raises(UserError, match=named):
         check_test_flags(flags, flags.checkpoint != 'a.pth')
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_existing_files_need_force(tmp_path):
+    check_outputs([tmp_path / 'new.onnx', tmp_path / 'folder/new.json'])
+    (tmp_path / 'old.onnx').touch()
+    with pytest.raises(UserError, match='old.onnx.*--force'):
+        check_outputs([tmp_path / 'new.onnx', tmp_path / 'old.onnx'])
+    check_outputs([tmp_path / 'old.onnx'], force=True)
+    (tmp_path / 'link').symlink_to(tmp_path / 'nowhere')
+    with pytest.raises(UserError, match='--force'):
+        check_outputs([str(tmp_path / 'link')])
+    with pytest.raises(UserError, match='folder'):
+        check_outputs([tmp_path], force=True)
+
+
+def test_inputs_are_never_overwritten(tmp_path):
+    (tmp_path / 'weights.bin').touch()
+    (tmp_path / 'link.bin').symlink_to(tmp_path / 'weights.bin')
+    for name in ('weights.bin', 'link.bin', 'sub/../weights.bin'):
+        with pytest.raises(UserError, match='input'):
+            check_outputs([tmp_path / name], force=True, inputs=[tmp_path / 'weights.bin'])

@@ -12,22 +12,18 @@ from cvt_dense.engine.checkpoint import find_checkpoint
 
 def pure_python(cfg):
     """Return the text of the same config with classes in the place of their names, and without a default scope."""
-    registries = [registry for package in dict.fromkeys(('cvt_dense', cfg.default_scope, 'mmengine'))
-                  for registry in vars(import_module(f'{package}.registry')).values() if isinstance(registry, Registry)]
-    registries.sort(key=lambda registry: registry.scope == 'mmengine')  # the other packages have types of equal names
-    for registry in registries:
-        registry.import_from_location()
-    imports = {}
+    classes, imports = {}, {}
+    for package in ('mmengine', cfg.default_scope, 'cvt_dense'):  # the last two have types of mmengine's names
+        for registry in vars(import_module(f'{package}.registry')).values():
+            if isinstance(registry, Registry):
+                registry.import_from_location()
+                classes.update(registry.module_dict)
 
     def write(value, key=None):
-        kinds = [registry.module_dict[name] for registry in registries for name in [str(value).split('.')[-1]]
-                 if key == 'type' and name in registry.module_dict]
-        if kinds:
-            parts, name = kinds[0].__module__.split('.'), kinds[0].__name__
-            module = next(module for i in range(1, len(parts) + 1) for module in ['.'.join(parts[:i])]
-                          if getattr(import_module(module), name, None) is kinds[0])  # as users import it
-            alias = f'{module}.{name}'.replace('.', '_')
-            imports[alias] = f'from {module} import {name} as {alias}'
+        kind = classes.get(str(value).split('.')[-1]) if key == 'type' else None
+        if kind is not None:
+            alias = f'{kind.__module__}.{kind.__name__}'.replace('.', '_')
+            imports[alias] = f'from {kind.__module__} import {kind.__name__} as {alias}'
             return alias
         if isinstance(value, dict):
             return f'{{{", ".join(f"{name!r}: {write(child, name)}" for name, child in value.items())}}}'

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from operator_cases import PATH, boxes, named_cases
-from torch.autograd import Function, gradcheck
+from torchvision.ops import sigmoid_focal_loss
 
 from cvt_dense.ops import operator
 
@@ -23,55 +23,30 @@ def test_outputs_and_gradients_of_compiled_mmcv(name):
                 torch.testing.assert_close(output, expected, rtol=1e-5, atol=2e-5, msg=lambda m: f'{case}: {m}')
 
 
-class RoIAlign(Function):
-
-    @staticmethod
-    def forward(ctx, x, rois, settings):
-        out, ctx.y, ctx.x = x.new_zeros(3, len(rois), x.shape[1], 3, 4)
-        operator('roi_align_forward')(x, rois, out, ctx.y, ctx.x, **settings)
-        ctx.others = rois, x.shape, settings
-        return out
-
-    @staticmethod
-    def backward(ctx, grad):
-        rois, shape, settings = ctx.others
-        grad_input = grad.new_zeros(shape)
-        operator('roi_align_backward')(grad, rois, ctx.y, ctx.x, grad_input, **settings)
-        return grad_input, None, None
-
-
-class DeformableAttention(Function):
-
-    @staticmethod
-    def forward(ctx, value, locations, weights):
-        inputs = value, torch.tensor([[4, 5], [2, 3]]), torch.tensor([0, 20]), locations, weights
-        ctx.save_for_backward(*inputs)
-        return operator('ms_deform_attn_forward')(*inputs, im2col_step=64)
-
-    @staticmethod
-    def backward(ctx, grad):
-        grads = [torch.zeros_like(ctx.saved_tensors[i]) for i in (0, 3, 4)]
-        operator('ms_deform_attn_backward')(*ctx.saved_tensors, grad, *grads, im2col_step=64)
-        return tuple(grads)
+def roi_align(x, rois, **settings):
+    out, y_max, x_max = x.new_zeros(3, len(rois), x.shape[1], 3, 4)
+    operator('roi_align_forward')(x, rois, out, y_max, x_max, **{**ALIGN, **settings})
+    return out
 
 
 def test_gradients_of_deformable_attention():
-    value, locations, weights = (t.double().requires_grad_() for t in (
-        torch.randn(2, 26, 2, 3), torch.rand(2, 4, 2, 2, 3, 2), torch.rand(2, 4, 2, 2, 3)))
-    assert gradcheck(DeformableAttention.apply, (value, locations, weights))
+    value, locations, weights = inputs = [x.requires_grad_() for x in (
+        torch.randn(2, 26, 2, 3), torch.rand(2, 4, 2, 2, 3, 2), torch.rand(2, 4, 2, 2, 3))]
+    arguments = value, torch.tensor([[4, 5], [2, 3]]), torch.tensor([0, 20]), locations, weights
+    out = operator('ms_deform_attn_forward')(*arguments, im2col_step=64)
+    grad, grads = torch.randn_like(out), [torch.zeros_like(x) for x in inputs]
+    operator('ms_deform_attn_backward')(*arguments, grad, *grads, im2col_step=64)
+    torch.testing.assert_close(grads, list(torch.autograd.grad(out, inputs, grad)))
 
 
 @pytest.mark.parametrize('gamma', [0., 2., 3.5])
 @pytest.mark.parametrize('weighted', [False, True])
 def test_focal_loss(gamma, weighted):
-    """mmcv has no focal loss for the CPU, so the formula is written once more, for autograd."""
+    """mmcv has no focal loss for the CPU, but torchvision has one."""
     logits = torch.randn(12, 5, requires_grad=True)
     weight = torch.rand(5) if weighted else torch.empty(0)
     label = torch.randint(0, 6, (12, ))
-    positive = F.one_hot(label, 6)[:, :5]
-    p = logits.sigmoid()
-    log_p, log_q = F.logsigmoid(logits), F.logsigmoid(-logits)
-    loss = -.25 * positive * (1 - p)**gamma * log_p - .75 * (1 - positive) * p**gamma * log_q
+    loss = sigmoid_focal_loss(logits, F.one_hot(label, 6)[:, :5].float(), alpha=.25, gamma=gamma)
     loss = loss * (weight[label.clamp(max=4)][:, None] if weighted else 1)
     out, grad = torch.zeros(2, 12, 5)
     operator('sigmoid_focal_loss_forward')(logits.detach(), label, weight, out, gamma=gamma, alpha=.25)
@@ -84,7 +59,7 @@ def test_focal_loss(gamma, weighted):
 def test_roi_align_in_half_precision(dtype):
     x = torch.randn(2, 3, 10, 13).to(dtype)
     rois = torch.cat((torch.ones(6, 1), boxes('inside', 6, np.random.RandomState(0))), 1).to(dtype)
-    got, expected = RoIAlign.apply(x, rois, ALIGN), RoIAlign.apply(x.float(), rois.float(), ALIGN)
+    got, expected = roi_align(x, rois), roi_align(x.float(), rois.float())
     assert got.dtype == dtype
     torch.testing.assert_close(got.float(), expected, rtol=1e-2, atol=1e-2)
 
@@ -101,7 +76,7 @@ def test_rotated_boxes_that_share_edges_or_labels():
 def test_shapes_on_the_meta_device():
     with torch.device('meta'):
         x, rois = torch.zeros(1, 2, 10, 13), torch.zeros(6, 5)
-        assert RoIAlign.apply(x.requires_grad_(), rois, ALIGN).shape == (6, 2, 3, 4)
+        assert roi_align(x, rois).shape == (6, 2, 3, 4)
         assert len(operator('nms')(rois[:, 1:], rois[:, 0], iou_threshold=.5, offset=0)) == 6
 
 
@@ -109,7 +84,7 @@ def test_other_operators_name_the_remedy_when_they_are_called():
     with pytest.raises(NotImplementedError, match='carafe_forward.*OPS=compiled'):
         operator('carafe_forward')()
     with pytest.raises(NotImplementedError):
-        RoIAlign.apply(torch.zeros(1, 2, 10, 13), torch.zeros(6, 5), {**ALIGN, 'pool_mode': 0})
+        roi_align(torch.zeros(1, 2, 10, 13), torch.zeros(6, 5), pool_mode=0)
     with pytest.raises(AttributeError):
         operator('__path__')
     assert operator('get_compiler_version')() == operator('get_compiling_cuda_version')()

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from load_tool import run_tool
 from mmengine.config import Config
 from mmengine.model import ExponentialMovingAverage
 from mmengine.registry import MODELS
@@ -164,6 +165,15 @@ def folder(tmp_path_factory):
 
 def run_of(folder, name, **changes):
     return start_training(TrainFlags(config=str(folder / 'distilled.py'), work_dir=str(folder / name), **changes))
+
+
+def test_a_published_teacher(folder):
+    run_tool('publish', folder / 'tiny.py', folder / 'teacher.pth', folder / 'mine', '--license', 'mit', '--no-test',
+             '--cfg-options', 'model.backbone.drop_path_rate=0.')
+    for name, rc in (('mine', 0), ('elsewhere', 2)):
+        options = [f'model.distillation.teacher.{key}={folder / name}' for key in ('config', 'checkpoint')]
+        assert name in run_tool('train', folder / 'distilled.py', '--work-dir', folder / f'by_{name}', '--cfg-options',
+                                'train_cfg.max_epochs=1', *options, rc=rc)
 
 
 def test_resumed_to_the_same_bits_and_nothing_of_the_teacher_in_files(folder):

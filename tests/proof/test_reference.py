@@ -9,41 +9,9 @@ from random_weights import randomise
 from cvt_dense.models.attention import ConvAttention, QuickGELU
 
 
-def depthwise_conv(x, weight, stride, padding):
-    """(B, C, H, W) with one k x k kernel per channel: a sum over the kernel's positions."""
-    kernel = weight.shape[-1]
-    x = F.pad(x, [padding] * 4)
-    height, width = ((side - kernel) // stride + 1 for side in x.shape[2:])
-    out = x.new_zeros(*x.shape[:2], height, width)
-    for i in range(height):
-        for j in range(width):
-            patch = x[:, :, i * stride:i * stride + kernel, j * stride:j * stride + kernel]
-            out[:, :, i, j] = (patch * weight[None, :, 0]).sum(dim=(2, 3))
-    return out
-
-
 def batch_norm(x, bn):
-    if bn.training:
-        mean, var = x.mean(dim=(0, 2, 3)), x.var(dim=(0, 2, 3), unbiased=False)
-    else:
-        mean, var = bn.running_mean, bn.running_var
-    x = (x - mean[:, None, None]) / (var[:, None, None] + bn.eps).sqrt()
-    return x * bn.weight[:, None, None] + bn.bias[:, None, None]
-
-
-def average_pool(x, kernel, stride, padding):
-    """Zeros of the padding count; a last window that reaches beyond the padding is cut off there."""
-    height, width = x.shape[2:]
-    x = F.pad(x, [padding] * 4)
-    counts = []
-    for side in (height, width):
-        n = math.ceil((side + 2 * padding - kernel) / stride) + 1
-        counts.append(n - 1 if (n - 1) * stride >= side + padding else n)  # starts in the lower padding
-    out = x.new_zeros(*x.shape[:2], *counts)
-    for i in range(counts[0]):
-        for j in range(counts[1]):
-            out[:, :, i, j] = x[:, :, i * stride:i * stride + kernel, j * stride:j * stride + kernel].mean(dim=(2, 3))
-    return out
+    statistics = (None, None) if bn.training else (bn.running_mean, bn.running_var)
+    return F.batch_norm(x, *statistics, bn.weight, bn.bias, training=bn.training, eps=bn.eps)
 
 
 def attention(attn, x, height, width, method, stride_kv):
@@ -56,22 +24,17 @@ def attention(attn, x, height, width, method, stride_kv):
     for name, stride in (('q', 1), ('k', stride_kv), ('v', stride_kv)):
         conv = getattr(attn, f'conv_proj_{name}')
         if method == 'dw_bn':
-            y = batch_norm(depthwise_conv(image, conv.conv.weight, stride, 1), conv.bn)
+            y = batch_norm(F.conv2d(image, conv.conv.weight, stride=stride, padding=1, groups=channels), conv.bn)
         elif method == 'avg' and name != 'q':
-            y = average_pool(image, 3, stride, 1)
+            y = F.avg_pool2d(image, 3, stride, padding=1, ceil_mode=True)
         else:
             y = image
         y = torch.cat([cls_token, y.flatten(2).transpose(1, 2)], dim=1)
         linear = getattr(attn, f'proj_{name}')
         projected.append(y @ linear.weight.T + (0 if linear.bias is None else linear.bias))
-    q, k, v = projected
-    size = channels // attn.num_heads
-    heads = []
-    for h in range(attn.num_heads):
-        part = slice(h * size, (h + 1) * size)
-        scores = q[..., part] @ k[..., part].transpose(1, 2) / math.sqrt(channels)
-        heads.append(scores.softmax(dim=-1) @ v[..., part])
-    return torch.cat(heads, dim=2) @ attn.proj.weight.T + attn.proj.bias
+    q, k, v = (y.unflatten(2, (attn.num_heads, -1)).transpose(1, 2) for y in projected)
+    heads = (q @ k.transpose(2, 3) / math.sqrt(channels)).softmax(dim=-1) @ v
+    return heads.transpose(1, 2).flatten(2) @ attn.proj.weight.T + attn.proj.bias
 
 
 @pytest.mark.parametrize('training', [False, True], ids=['eval', 'train'])

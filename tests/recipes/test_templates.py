@@ -1,18 +1,13 @@
 """The lines at the top of configs/*_custom.py are all one edits: what follows from each."""
-import copy
-
-import numpy as np
 import pytest
 import torch
-from mmdet.structures.bbox import HorizontalBoxes
-from mmdet.structures.mask import BitmapMasks
 from mmengine.config import Config
-from mmengine.dataset import Compose
-from mmengine.registry import HOOKS, MODELS, DefaultScope
+from mmengine.registry import DATASETS, HOOKS, MODELS, DefaultScope
 from templates_edited import write_template
 
 from cvt_dense.errors import UserError
 from cvt_dense.pretraining.transforms import build_transform
+from cvt_dense.recipes.shapes import CLASSES
 
 COCO = tuple(f'{name}_cvt13_custom' for name in ('maskrcnn', 'fasterrcnn', 'retinanet'))
 DENSE = (*COCO, 'upernet_cvt13_custom')
@@ -91,10 +86,17 @@ def test_arch_and_pretrained(read, template, arch, weights):
 
 
 @pytest.mark.parametrize('template', TEMPLATES)
-def test_augment_changes_the_training_pipeline_alone(read, template):
-    """None has no random step but crops; strong samples are no larger than standard ones."""
-    cfgs = {name: read(template, arch='cvt-nano', augment=name, ignore_index=7) if template.startswith('upernet') else
-            read(template, arch='cvt-nano', augment=name) for name in ('none', 'standard', 'strong')}
+def test_augment_changes_the_training_pipeline_alone(read, shapes, template):
+    """None has no random step but crops; strong samples are no larger than standard ones, also without objects."""
+    segments, lines = template.startswith('upernet'), {}
+    if segments:
+        lines = dict(classes=('background', *CLASSES), data_root=f'{shapes}/segmentation/', ignore_index=100,
+                     train_ann__train_images=('annotations/training', 'images/training'),
+                     img_suffix__seg_map_suffix=('.png', '.png'))
+    elif template in COCO:
+        lines = dict(classes=CLASSES, data_root=f'{shapes}/detection/',
+                     train_ann__train_images=('annotations/instances_train.json', 'train/'))
+    cfgs = {name: read(template, arch='cvt-nano', augment=name, **lines) for name in ('none', 'standard', 'strong')}
     if template == 'cvt13_custom':
         transforms = {name: cfg.train_dataloader.dataset.transform for name, cfg in cfgs.items()}
         assert transforms['standard'] == dict(input_size=64, is_training=True, scale=(0.4, 1.0), hflip=0.5,
@@ -105,30 +107,17 @@ def test_augment_changes_the_training_pipeline_alone(read, template):
         assert 'RandAugment' in built['strong'] and 'RandAugment' not in built['standard']
         return
     types = {name: [step.type for step in cfg.train_dataloader.dataset.pipeline] for name, cfg in cfgs.items()}
-    seg = template.startswith('upernet')
-    assert [name for name in types['none'] if 'Random' in name] == (['RandomCrop'] if seg else [])
+    assert [name for name in types['none'] if 'Random' in name] == (['RandomCrop'] if segments else [])
     assert 'RandomFlip' in types['standard'] and set(types['standard']) < set(types['strong']) | {'Resize'}
-    rng = np.random.default_rng(0)
-    image = dict(img=rng.integers(0, 256, (60, 80, 3), dtype=np.uint8), img_path='', img_shape=(60, 80),
-                 ori_shape=(60, 80))
     with DefaultScope.overwrite_default_scope(cfgs['strong'].default_scope):
-        steps = Compose(cfgs['strong'].train_dataloader.dataset.pipeline[2:])
-    np.random.seed(0)
-    for _ in range(8):
-        if seg:
-            labels = dict(gt_seg_map=np.ones((60, 80), np.uint8), seg_fields=['gt_seg_map'])
-            sample = steps(copy.deepcopy(image | labels))
-            assert max(sample['inputs'].shape[1:]) <= 224
-            assert set(sample['data_samples'].gt_sem_seg.data.unique().tolist()) <= {1, 7}
+        dataset = DATASETS.build(cfgs['strong'].train_dataloader.dataset)
+    for i in range(8):
+        sample = dataset[i]
+        assert max(sample['inputs'].shape[1:]) <= (224 if segments else 373) and min(sample['inputs'].shape[1:]) <= 224
+        if segments:
+            assert set(sample['data_samples'].gt_sem_seg.data.unique().tolist()) <= {*range(9), 100}
         else:
-            masks = BitmapMasks(np.pad(np.ones((1, 20, 30), np.uint8), ((0, 0), (20, 20), (20, 30))), 60, 80)
-            sample = steps(copy.deepcopy(dict(
-                image, gt_bboxes=HorizontalBoxes(np.float32([[20, 20, 50, 40]])), gt_bboxes_labels=np.zeros(1, int),
-                gt_ignore_flags=np.zeros(1, bool), gt_masks=masks)))
-            assert max(sample['inputs'].shape[1:]) <= 373 and min(sample['inputs'].shape[1:]) <= 224
-            empty = steps(copy.deepcopy(dict(
-                image, gt_bboxes=HorizontalBoxes(np.zeros((0, 4), np.float32)), gt_bboxes_labels=np.zeros(0, int),
-                gt_ignore_flags=np.zeros(0, bool), gt_masks=BitmapMasks(np.zeros((0, 60, 80), np.uint8), 60, 80))))
+            empty = dataset.pipeline(dict(dataset.get_data_info(i), instances=[]))
             assert not len(empty['data_samples'].gt_instances)
 
 
@@ -152,7 +141,7 @@ def test_ignored_label(read):
 @pytest.mark.parametrize('template, line', [
     ('upernet_cvt13_custom', dict(arch='cvt13')), ('cvt13_custom', dict(image_size=0)),
     ('maskrcnn_cvt13_custom', dict(balance='loss')), ('retinanet_cvt13_custom', dict(augment='more')),
-    ('upernet_cvt13_custom', dict(classes='cell'))])
+    ('upernet_cvt13_custom', dict(classes='cell')), ('retinanet_cvt13_custom', dict(classes=('cell', 'cell')))])
 def test_values_that_cannot_be(read, template, line):
     with pytest.raises(UserError, match=next(iter(line))):
         read(template, **line)

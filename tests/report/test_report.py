@@ -1,6 +1,7 @@
-"""Reports: their numbers against pycocotools, scikit-learn and errors that are known by construction."""
+"""Reports: their numbers against pycocotools, scikit-learn and errors that are known by construction; colours."""
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -9,6 +10,7 @@ from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from cvt_dense.annotations.convert import encode
+from cvt_dense.inference.palette import DEUTERANOPIA, choose_palette
 from cvt_dense.report import browse, classification, detection, segmentation
 from cvt_dense.report.label_quality import of_label_map
 from cvt_dense.report.page import Report
@@ -238,3 +240,23 @@ def test_a_crowd_is_neither_missed_nor_found():
     record = dict(detected([HERE, THERE], [0, 0], [HERE, THERE], [0, 0], [.9, .8]), gt_crowd=[0, 1])
     detections, objects = detection.match(detection.evaluate([record], ['a'], 'bbox'))
     assert len(detections) == len(objects) == 1
+
+
+# -- colours ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('number', range(2, 21))
+def test_colours_can_be_told_apart(number):
+    """By most people, and without the cones for green: distances in CIELAB, of which 2.3 can just be seen."""
+    palette = np.array(choose_palette([str(i) for i in range(number)]), np.float32)
+    linear = np.where(palette <= 10, palette / 3294.6, ((palette / 255 + 0.055) / 1.055)**2.4)
+    without_green = (linear @ DEUTERANOPIA.T).clip(0, 1).astype(np.float32)
+    for lab in (cv2.cvtColor(palette[None] / 255, cv2.COLOR_RGB2LAB)[0],
+                cv2.cvtColor(without_green[None], cv2.COLOR_LRGB2LAB)[0]):
+        distances = np.linalg.norm(lab[:, None] - lab, axis=-1)[~np.eye(number, dtype=bool)]
+        assert distances.min() > (30 if number <= 8 else 16)
+
+
+def test_more_classes_do_not_change_the_first_colours():
+    assert choose_palette('abcd')[:2] == choose_palette('ab')
+    assert choose_palette(['background', 'a'])[1:] == choose_palette('a')

@@ -39,9 +39,12 @@ FORMS = {
     'published': safetensors_file('cvt_dense', dataset_meta=dict(classes=NAMES)),
     'packaged': safetensors_file('cvt_dense', classes=NAMES),
     'transformers': with_config(safetensors_file('huggingface'), id2label=LABELS),
+    'transformers, by hand': with_config(safetensors_file('huggingface'), label2id={
+        name: number for number, name in enumerate(NAMES)}),
     'transformers, older': with_config(torch_file(), id2label=LABELS),
     'timm': with_config(safetensors_file('microsoft'), label_names=NAMES),
     'placeholders': with_config(safetensors_file('huggingface'), id2label={str(i): f'LABEL_{i}' for i in range(13)}),
+    'a name': torch_file(dataset_meta=dict(classes='cat')),
     'no list': with_config(safetensors_file('huggingface'), id2label={'a': 'b'}),
     'no names': safetensors_file('cvt_dense')}
 
@@ -55,13 +58,8 @@ def weights():
 def test_names_of_each_form(weights, tmp_path, form):
     FORMS[form](weights, tmp_path)
     content = load_weights_file(str(tmp_path))
-    assert classes_of(content) == ([] if form in ('placeholders', 'no list', 'no names') else NAMES)
+    assert classes_of(content) == ([] if form in ('placeholders', 'a name', 'no list', 'no names') else NAMES)
     assert select_weights(content).keys() == weights.keys()
-
-
-def test_names_that_are_no_list_are_left_out(weights, tmp_path):
-    torch_file(dataset_meta=dict(classes='cat'))(weights, tmp_path)
-    assert not classes_of(load_weights_file(str(tmp_path)))
 
 
 @pytest.mark.parametrize('names, wanted, outcome', [

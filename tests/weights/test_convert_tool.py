@@ -52,13 +52,11 @@ def test_averaged_or_raw_weights(tmp_path, model, flags, offset):
     weights = model.state_dict()
     torch.save(dict(state_dict=weights, ema_state_dict={f'module.{key}': value + 1 for key, value in weights.items()}),
                tmp_path / 'epoch_1.pth')
-    run(tmp_path / 'epoch_1.pth', tmp_path / 'out.pth', '--to', 'microsoft', *flags)
-    expected = convert({key: value + offset for key, value in weights.items()}, 'microsoft')
-    converted = torch.load(tmp_path / 'out.pth')
-    assert converted.keys() == expected.keys() and all(torch.equal(converted[key], expected[key]) for key in expected)
+    run(tmp_path / 'epoch_1.pth', tmp_path / 'out.pth', '--to', 'cvt_dense', *flags)
+    assert torch.equal(torch.load(tmp_path / 'out.pth')['state_dict']['head.weight'], weights['head.weight'] + offset)
 
 
-def test_nothing_is_overwritten_without_force(tmp_path, model):
+def test_files_are_not_overwritten_and_those_of_other_networks_refused(tmp_path, model):
     torch.save(model.state_dict(), tmp_path / 'ours.pth')
     args = tmp_path / 'ours.pth', tmp_path / 'hub', '--to', 'huggingface', '--num-heads', 1, 3, 6
     (tmp_path / 'hub').mkdir()
@@ -68,3 +66,5 @@ def test_nothing_is_overwritten_without_force(tmp_path, model):
     assert len(json.loads((tmp_path / 'hub/config.json').read_text())['id2label']) == 5
     run(tmp_path / 'ours.pth', tmp_path / 'ours.pth', '--to', 'microsoft', '--force', rc=2)
     assert torch.load(tmp_path / 'ours.pth').keys() == model.state_dict().keys()
+    torch.save({'fc.weight': torch.zeros(1)}, tmp_path / 'theirs.pth')
+    assert 'fc.weight' in run(tmp_path / 'theirs.pth', tmp_path / 'new.pth', '--to', 'microsoft', rc=2)

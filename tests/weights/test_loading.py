@@ -161,6 +161,23 @@ def test_what_the_cache_lacks_is_a_clear_error(hub_cache):
         load_weights_file('hf://cvt-13')
 
 
+# -- the weights in this package -----------------------------------------------------------------------
+
+
+def test_packaged_weights_start_a_backbone_and_a_classifier_that_knows_its_classes(our_tool):
+    backbone = CvT('cvt-nano', init_cfg=pretrained('cvt_dense://cvt-nano'))
+    backbone.init_weights()
+    published = load_weights_file('cvt_dense://cvt-nano')['state_dict']
+    for name, value in backbone.state_dict().items():
+        if name.startswith('stage'):  # the levels' norms are new
+            assert torch.equal(value, published[f'backbone.{name}']), name
+    classifier = build_classifier(200, arch='cvt-nano', out_type='avg_featmap')
+    classes = load_checkpoint(classifier, 'cvt_dense://cvt-nano', strict=True)['meta']['dataset_meta']['classes']
+    assert len(classes) == 200 and list(classes) == sorted(classes) and 'n01443537_goldfish' in classes
+    with pytest.raises(CheckpointError, match='cvt-nano'):
+        load_weights_file('cvt_dense://cvt-13')
+
+
 # -- what does not fit -------------------------------------------------------------------------------
 
 

@@ -18,9 +18,9 @@ from .stop import StopHook
 
 @HOOKS.register_module()
 class SafeCheckpointHook(CheckpointHook):
-    """MMEngine's ``CheckpointHook`` for runs that get killed, stopped, and continued elsewhere.
+    """Save checkpoints that survive a crash, a stop signal and a move to another machine.
 
-    It adds a :class:`.stop.StopHook` and a :class:`.resume.ResumeHook` to the run.
+    It extends MMEngine's ``CheckpointHook``, and adds a :class:`.stop.StopHook` and a :class:`.resume.ResumeHook`.
 
     - Checkpoints and ``last_checkpoint`` are written atomically; an old or less good checkpoint is deleted after that,
       not before.
@@ -164,6 +164,6 @@ def has_result(metrics: Iterable[str]) -> bool:
     """Return whether an evaluation has a result: MMDetection's has none if not a single object is detected.
 
     Args:
-        metrics: names, of which other hooks add those with ``raw/`` and ``val/``.
+        metrics: names of the metrics; other hooks add the names with ``raw/`` and ``val/``.
     """
     return not all(name.startswith(('raw/', 'val/')) for name in metrics)

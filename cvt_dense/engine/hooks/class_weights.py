@@ -31,7 +31,8 @@ class ClassWeightsHook(Hook):
                   and len(classes if module.class_weight is None else module.class_weight) == len(classes)
                   and not (hasattr(module, 'use_mask') and module.use_sigmoid)]  # the binary CrossEntropyLoss
         if len(loads) != len(datasets) or not losses or not hasattr(datasets[0], 'ignore_index'):
-            raise UserError('ClassWeightsHook: allowed for label maps and a loss of their classes with class_weight.')
+            raise UserError('ClassWeightsHook needs a training set with label maps and a loss with class_weight (not '
+                            "Mask2Former's). Remove the hook, or set balance = None in a template.")
         counts = np.zeros(len(classes))
         for dataset, load in zip(datasets, loads):
             for i in range(0, len(dataset), -(-sum(map(len, datasets)) // IMAGES)):

@@ -9,7 +9,7 @@ from ...registry import HOOKS
 
 @HOOKS.register_module()
 class EMAHook(MMEngineEMAHook):
-    """MMEngine's ``EMAHook`` that averages after each step of the optimizer, not after each iteration.
+    """Average the weights after each step of the optimizer; MMEngine's ``EMAHook`` does so after each iteration.
 
     With k accumulated iterations a step, MMEngine's hook adds the same weights to the average k times, which makes
     the average k times shorter. With this hook, 8 GPUs and one GPU with 8 accumulated iterations have the same

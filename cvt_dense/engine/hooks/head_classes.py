@@ -11,6 +11,7 @@ from ...config.settings import class_names
 from ...models.wrappers import unwrap
 from ...registry import HOOKS
 from ...weights import classes_of
+from ...weights.class_names import spelling
 
 # Rows of a class in layers whose first axis is of classes, maybe with a background or outputs without a name behind
 # them: those of ImageClassifier, then of MMDetection and MMSegmentation.
@@ -71,8 +72,8 @@ class HeadClassesHook(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         if getattr(runner, 'resuming', False) or isinstance(runner.optim_wrapper, dict | None):  # not built: a test
             return
-        new = list(class_names(runner.train_dataloader.dataset) or ())
-        old = classes_of(checkpoint)
+        new = list(map(spelling, class_names(runner.train_dataloader.dataset) or ()))
+        old = list(map(spelling, classes_of(checkpoint)))
         if not old or not new or old == new or len(old) == len(new) and all(map(WORDNET.fullmatch, new)) and not any(
                 map(WORDNET.fullmatch, old)):  # the Hub has ImageNet's classes in words, folders have their numbers
             return

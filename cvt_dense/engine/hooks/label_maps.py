@@ -14,7 +14,7 @@ from ...registry import HOOKS
 
 @HOOKS.register_module()
 class SaveLabelMapsHook(Hook):
-    """Save each predicted label map as a PNG, in the folders that the images have below the folder of all of them.
+    """Save each predicted label map as a PNG, under the path of its image relative to the images' common folder.
 
     With ``reduce_zero_label`` classes count from 1, as in the data.
 

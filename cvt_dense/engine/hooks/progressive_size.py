@@ -10,7 +10,7 @@ from ...registry import HOOKS
 
 @HOOKS.register_module()
 class ProgressiveSizeHook(Hook):
-    """Sets the classifier's training image size by epoch; the data preprocessor resizes each batch to it.
+    """Set the classifier's training image size by epoch; the data preprocessor resizes each batch to it.
 
     Evaluation keeps the size of its own pipeline. The size follows from the epoch alone (with an
     ``IterBasedTrainLoop`` from the iteration), so a resumed run continues with it.

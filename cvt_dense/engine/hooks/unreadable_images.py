@@ -57,7 +57,7 @@ class UnreadableImagesHook(Hook):
 
 
 class SkippingPipeline(Compose):
-    """A pipeline of MMDetection or MMSegmentation that skips images that cannot be read, as :class:`ImageDataset` does.
+    """Skip images that a pipeline of MMDetection or MMSegmentation cannot read, as :class:`ImageDataset` does.
 
     In training the data set draws another image instead. In evaluation a black image takes its place, whose label map
     is ignored; the objects of a detector count as missed.

@@ -8,7 +8,7 @@ from mmengine.dataset import Compose
 from mmengine.dist import get_world_size
 from torch import Tensor, nn
 
-from ...config.settings import type_name
+from ...config.settings import dicts, type_name
 from ...errors import UserError
 from ...images import Header
 from ...models.attention import has_statistics
@@ -43,7 +43,8 @@ def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers:
         stage: 'train', 'val' or 'test'.
 
     Raises:
-        UserError: the pipeline fails, or makes an image that the network or a batch of the loader cannot take.
+        UserError: the pipeline fails, or makes an image that the network or a batch of the loader cannot take; or the
+            label beside a small image is no class.
     """
     paths, shapes = sorted(headers, key=lambda path: min(headers[path].size)), {}
     thinnest = sorted(paths, key=lambda path: min(headers[path].size) / max(headers[path].size))
@@ -62,6 +63,12 @@ def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers:
         if type_name(backbone) == 'CvT' and not pads and min(size) < MIN_INPUT_SIZE:
             raise UserError(f'the pipeline makes {size[0]}x{size[1]} pixels (height x width) of {path!r}, and CvT '
                             f'needs {MIN_INPUT_SIZE} on each side. Set a larger image_size, or remove such images.')
+    padding, crop = preprocessor.get('seg_pad_val', 255), preprocessor.get('size') or ()
+    if stage == 'train' and any(side < least for shape in shapes.values() for side, least in zip(shape[1:], crop)):
+        for node in dicts([cfg.model.get('decode_head'), cfg.model.get('auxiliary_head')]):
+            if node.get('num_classes', 256) <= padding != node.get('ignore_index', 255):
+                raise UserError(f'small images are padded with the label data_preprocessor.seg_pad_val={padding}, a '
+                                f'head has ignore_index={node.get("ignore_index", 255)}: give both one value.')
     batch = cfg[f'{stage}_dataloader'].get('batch_size', 1)
     if batch > 1 and not pads and len(set(shapes.values())) > 1:
         raise UserError(f'batch_size={batch}, but the images have different sizes after the pipeline, such as '
@@ -69,7 +76,7 @@ def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers:
 
 
 def check_batch_norm(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> None:
-    """Check that no BatchNorm learns from one value, as of the pooled map of a batch of one image.
+    """Check that no BatchNorm normalises a single value, as in the pooled map of a batch of one image.
 
     Raises:
         UserError: a batch holds one image, and the model averages its map in front of a BatchNorm.
@@ -86,6 +93,6 @@ def check_batch_norm(cfg: Config, model: nn.Module, datasets: dict[str, Any]) ->
             isinstance(child, nn.AdaptiveAvgPool2d) and child.output_size in (1, (1, 1)) for child in module)
         if pools and any(has_statistics(part) and not (processes > 1 and 'Sync' in type(part).__name__)
                          for part in module.modules()):
-            raise UserError(f'train_dataloader: batch_size={size} with {images} images gives a batch of one image, '
-                            f'from whose average BatchNorm in model.{name} learns nothing. Set another batch_size, or '
-                            "norm_cfg=dict(type='GN', num_groups=32) of the head.")
+            raise UserError(f'train_dataloader: batch_size={size} with {images} images per process gives a batch of a '
+                            f'single image, and BatchNorm in model.{name} normalises averaged maps, which needs two '
+                            "images. Set another batch_size, or norm_cfg=dict(type='GN', num_groups=32) of the head.")

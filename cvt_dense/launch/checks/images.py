@@ -115,8 +115,8 @@ def check_images(infos: dict[str, dict[str, Any]], reader: Any, cfg: Config, dat
     # A quarter turn shows itself in the sizes, unless they are square.
     turned = [path for path, header in headers.items() if reader is not None and turns(reader)
               and header.orientation > 1 and (header.orientation < 5 or len({*header.size}) == 1)]
-    _log(turned, f'of {len(infos)} images are turned by EXIF, and boxes and label maps have to show them upright (if '
-         "they show them as they are stored, set color_type='color_ignore_orientation' of LoadImageFromFile)")
+    _log(turned, f'of {len(infos)} images are rotated by their EXIF orientation. Boxes and label maps must fit the '
+         "rotated image; if they fit the stored pixels, set color_type='color_ignore_orientation' of LoadImageFromFile")
     steps = [node for node in dicts(dataset) if type_name(node) == 'Normalize']
     means = [node.get('mean') for node in (cfg.model.get('data_preprocessor') or {}, *steps)]
     for same in kinds.values():
@@ -175,9 +175,9 @@ def check_array(path: str, array: np.ndarray, size: tuple[int, int] | None, mean
     channels = array.shape[2] if array.ndim > 2 else 1
     wrong = [mean for mean in means if isinstance(mean, (list, tuple)) and len(mean) not in (1, channels)]
     if size and array.shape[:2] != size[::-1] or wrong:
-        raise UserError(f'{path!r} is read as an array {array.shape}, which should be (height, width, channels) of '
-                        f'{"x".join(map(str, size or ()))} pixels, and mean is {[*wrong, *means][0]}. Write it with '
-                        'its channels last, and give mean and std a value for each channel.')
+        raise UserError(f'{path!r} is read as an array of shape {array.shape}; expected is (height, width, channels) '
+                        f'of {"x".join(map(str, size or ()))} pixels, with channels as in mean={[*wrong, *means][0]}. '
+                        'Store the channels last, and give mean and std a value for each channel.')
     if not np.isfinite(array).all():
         raise UserError(f'{path!r} holds pixels that are NaN or infinite. Write a number there in all images, such as '
                         'the mean of the channel.')
@@ -212,9 +212,11 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
         except Exception as error:  # a truncated file, for example
             raise UserError(f'the label map {path!r} cannot be read ({error}). Write it again, or remove its image.'
                             ) from error
-        if header.channels > 1 or 'int' not in header.dtype or header.dtype in ('uint2', 'uint4'):
-            raise UserError(f'the label map {path!r} holds {header.channels} channels of {header.dtype}; save class '
-                            'numbers as an 8-bit grey or palette PNG with one channel. Fewer bits would be stretched.')
+        if (header.channels > 1 or 'int' not in header.dtype or header.dtype in ('uint2', 'uint4')
+                or header.format in ('JPEG', 'MPO')):
+            raise UserError(f'the label map {path!r} is a {header.format} file with {header.channels} channels of '
+                            f'{header.dtype}; save class numbers as an 8-bit grey or palette PNG with one channel. '
+                            'JPEG would change them, and fewer bits would be stretched.')
         size = seen_size(images.get(infos[path]['img_path']), reader)
         if size and header.size != size:
             raise UserError(f'the label map {path!r} has {header.size[0]}x{header.size[1]} pixels, and its image '
@@ -233,6 +235,8 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
         values = set().union(*pool.map(read, infos))
     _log(sorted(infos) if values & ignored - common else (), 'label maps hold a class that not all of the heads and '
          f'metrics ignore (ignore_index is {sorted(ignored)})')
+    _log([str(dataset.metainfo['classes'][value]) for value in classes - values],
+         f'of {number} classes are in none of {len(decoded)} label maps')
     if len(values & classes) < min(len(classes), least):
         raise UserError(f'{len(infos)} label maps hold {sorted(values)} alone, and {sorted(ignored)} is ignored: there '
                         'is nothing to learn or to score. In masks of 0 and 255, write 1 for 255.')

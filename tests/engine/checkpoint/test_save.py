@@ -1,32 +1,16 @@
 """Which files SafeCheckpointHook writes and deletes; test_resume.py stops and resumes runs."""
-import itertools
 import shutil
 
 import pytest
-import torch
+from engine.checkpoint.quick_runs import run
 from mmengine.evaluator import BaseMetric
-from mmengine.model import BaseModel
-from mmengine.registry import init_default_scope
-from mmengine.runner import Runner
-from torch.utils.data import DataLoader
+from mmengine.registry import METRICS
 
-import cvt_dense  # noqa: F401
 from cvt_dense.engine.checkpoint import find_checkpoint
 from cvt_dense.errors import UserError
 
-RUNS = itertools.count()
 
-
-class Line(BaseModel):
-
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(1, 1)
-
-    def forward(self, inputs, mode):
-        return dict(loss=self.linear(inputs).sum()) if mode == 'loss' else [inputs]
-
-
+@METRICS.register_module()
 class Scores(BaseMetric):
     """Returns the scores that it was given, one after the other."""
 
@@ -42,18 +26,9 @@ class Scores(BaseMetric):
         return {} if score is None else dict(score=score, loss=(score - 0.2)**2)
 
 
-def train(work_dir, scores, epochs, resume=False, save_best='score', rule='greater', interval=1, hooks=()):
-    init_default_scope('mmengine')
-    data = [dict(inputs=torch.ones(1))]
-    Runner(
-        Line(), str(work_dir), train_dataloader=DataLoader(data), val_dataloader=DataLoader(data),
-        train_cfg=dict(by_epoch=True, max_epochs=epochs), val_cfg=dict(), val_evaluator=[Scores(scores)],
-        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)), resume=resume, custom_hooks=list(hooks),
-        param_scheduler=dict(type='MultiStepLR', milestones=[100], end=100), log_level='INFO',
-        load_from=find_checkpoint(str(work_dir)) if resume else None, experiment_name=f'checkpoint_{next(RUNS)}',
-        default_hooks=dict(logger=None, checkpoint=dict(
-            type='cvt_dense.SafeCheckpointHook', interval=interval, max_keep_ckpts=1, save_best=save_best, rule=rule)),
-        cfg=dict(optim_wrapper=dict(optimizer=dict(lr=0.1)))).train()
+def train(work_dir, scores, epochs, hooks=(), **checkpoint):
+    run(work_dir, val_evaluator=dict(type='Scores', scores=scores), param_scheduler=None, custom_hooks=list(hooks), **{
+        'train_cfg.max_epochs': epochs, **{f'default_hooks.checkpoint.{key}': checkpoint[key] for key in checkpoint}})
 
 
 def names(folder):
@@ -67,7 +42,7 @@ def test_a_better_one_replaces_the_best_of_its_own_folder(tmp_path, copied):
     assert names(first) == ['best_score_epoch_1.pth', 'epoch_2.pth']
     run = shutil.copytree(first, tmp_path / 'copy') if copied else first
     assert find_checkpoint(str(run)) == str(run / 'epoch_2.pth')
-    train(run, [0.4, 0.9], epochs=3, resume=True)  # the checkpoint was written before epoch 2's evaluation
+    train(run, [0.4, 0.9], epochs=3)  # the checkpoint was written before epoch 2's evaluation
     assert names(run) == ['best_score_epoch_3.pth', 'epoch_3.pth']
     if copied:
         assert names(first) == ['best_score_epoch_1.pth', 'epoch_2.pth']
@@ -88,7 +63,7 @@ def test_an_evaluation_that_fails_costs_no_training(tmp_path):
     with pytest.raises(StopIteration):
         train(tmp_path, [], epochs=3, interval=3)
     assert names(tmp_path) == ['preempted.pth']
-    train(tmp_path, [0.5] * 3, epochs=3, interval=3, resume=True)
+    train(tmp_path, [0.5] * 3, epochs=3, interval=3)
     assert names(tmp_path) == ['best_score_epoch_1.pth', 'epoch_3.pth']
 
 
@@ -108,6 +83,6 @@ def test_early_stopping_survives_resuming(tmp_path, stops):
     for epochs in (*stops, 7):
         # A resumed run repeats the evaluation of its checkpoint, unless that was written again with the result.
         repeated = done and not (tmp_path / f'best_score_epoch_{done}.pth').exists()
-        train(tmp_path, scores[done - repeated:], epochs, resume=bool(done), hooks=hooks)
+        train(tmp_path, scores[done - repeated:], epochs, hooks=hooks)
         done = epochs
     assert [name for name in names(tmp_path) if name.startswith('epoch')] == ['epoch_5.pth']

@@ -1,13 +1,15 @@
-"""Relative positions and linear attention against their definitions."""
+"""Relative positions, linear and windowed attention against their definitions."""
 import pytest
 import torch
 import torch.nn.functional as F
+from plain_attention import attention_weights
 from torch import nn
 
 from cvt_dense.models.attention import SoftmaxAttention
 from cvt_dense.models.variants.linear import FocusedLinearAttention
 from cvt_dense.models.variants.rel_pos_bias import RelPosBias
 from cvt_dense.models.variants.rotary import RotaryPositions
+from cvt_dense.models.variants.windowed import WindowedAttention
 
 
 def test_bias_is_a_function_of_distances():
@@ -64,3 +66,18 @@ def test_linear_attention_is_its_sum_over_keys():
     large = F.interpolate(v[:, 1:].unflatten(1, (2, 3)).permute(0, 3, 1, 2), (4, 5))
     torch.testing.assert_close(local[:, 1], large[:, :, :3, :3].sum((2, 3)), rtol=0, atol=1e-4)
     torch.testing.assert_close(local[:, 0], torch.zeros(2, 12), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize('hw_shape', [
+    (8, 12), (7, 9), (4, 4), (3, 11), (13, 2), (5, 5), (1, 1), (1, 9)], ids=str)
+@pytest.mark.parametrize('cls_tokens', [0, 1])
+@pytest.mark.parametrize('method', ['dw_bn', 'linear'])
+def test_windows_are_masked_attention(method, cls_tokens, hw_shape):
+    attn = WindowedAttention(window_size=4, embed_dims=12, num_heads=3, qkv_proj_method=method).eval()
+    x = torch.randn(2, cls_tokens + hw_shape[0] * hw_shape[1], 12, requires_grad=True)
+    weights, values, _ = attention_weights(attn, x, hw_shape)
+    got, expected = attn(x, hw_shape), attn.proj((weights @ values).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+    weights = torch.randn_like(got)
+    got, expected = (torch.autograd.grad((y * weights).sum(), x)[0] for y in (got, expected))
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)

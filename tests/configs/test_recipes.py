@@ -1,0 +1,175 @@
+"""What the recipes build: networks, batches, and learning rates over time, by properties and not by numbers."""
+import re
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import DATA_SAMPLERS, MODELS, DefaultScope
+from templates_edited import ROOT, by_name, learning_rates, parsed, recipe
+
+from cvt_dense.config.settings import dicts
+from cvt_dense.launch.checks.weights import check_preprocessing
+
+# -- every config ----------------------------------------------------------------------------------
+
+
+CONFIGS = sorted(path.stem for path in (ROOT / 'configs').glob('*.py'))
+DENSE = [name for name in CONFIGS if parsed(name).get('default_scope') in ('mmdet', 'mmseg')]
+
+
+def build(cfg: Config) -> torch.nn.Module:
+    """The model without memory for its weights."""
+    with DefaultScope.overwrite_default_scope(cfg.get('default_scope', 'cvt_dense')), torch.device('meta'):
+        return MODELS.build(cfg.model)
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_builds_and_channels_match(name):
+    cfg = recipe(name)
+    model = build(cfg)
+    assert sum(param.numel() for param in model.parameters()) > 10_000
+    if name not in DENSE:
+        return
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model.data_preprocessor = MODELS.build(cfg.model.data_preprocessor)
+    check_preprocessing(cfg, model)
+    strides = list(model.backbone.out_strides)
+    strides += [strides[-1] * 2**i for i in range(1, 4)]
+    stated = [list(node[key]) for node in dicts(cfg.model) for key in ('strides', 'featmap_strides', 'feature_strides')
+              if node.get(key)]
+    assert all(numbers == strides[:len(numbers)] for numbers in stated)
+    channels = cfg.model.backbone.get('in_channels', 3)
+    maps = model.eval().extract_feat(torch.zeros(1, channels, 128, 128, device='meta'))
+    if 'roi_head' in cfg.model:
+        assert cfg.model.roi_head.bbox_roi_extractor.out_channels == maps[0].shape[1]
+    if cfg.model.type != 'DINO' and 'mask2former' not in name:  # heads that take more; see test_dense.py
+        heads = [getattr(model, key) for key in ('decode_head', 'auxiliary_head', 'rpn_head', 'bbox_head')
+                 if key in cfg.model]
+        assert heads and all(head(maps) is not None for head in heads)
+
+
+def test_parameter_groups_of_mask2former():
+    """No decay on BN, LN, biases, CLS token and queries; tests/engine/test_layer_decay.py tests other networks."""
+    cfg = recipe('mask2former_cvt13_ade20k')
+    model, wrapper = build(cfg), dict(cfg.optim_wrapper, type='OptimWrapper')
+    for key in ('dtype', 'loss_scale'):
+        wrapper.pop(key)
+    values = by_name(model, build_optim_wrapper(model, wrapper))
+    for key, param in model.named_parameters():
+        free = param.ndim < 2 or any(text in key for text in ('cls_token', 'query_embed', 'query_feat', 'level_embed'))
+        assert values[key][1] == (0. if free else wrapper['optimizer']['weight_decay']), key
+
+
+# -- pretraining and fine-tuning -------------------------------------------------------------------
+
+
+IN1K = ['cvt13_in1k', 'cvt21_in1k']
+
+
+@pytest.mark.parametrize('name', IN1K)
+def test_drop_path_and_decay_are_of_the_last_stage_and_of_all_layers(name):
+    """tests/engine/test_layer_decay.py tests the parameters that do not decay."""
+    cfg = recipe(name)
+    with torch.device('meta'):
+        stages = MODELS.build(cfg.model).backbone.stages
+    rates = [[getattr(block.drop_path, 'drop_prob', 0.) for block in stage.blocks] for stage in stages]
+    assert not any(rates[0] + rates[1]) and rates[2] == sorted(rates[2]) and rates[2][-1] > 0
+    assert cfg.optim_wrapper.constructor == 'cvt_dense.LayerDecayOptimWrapperConstructor'
+    assert cfg.optim_wrapper.paramwise_cfg == dict(decay_rate=1.) and cfg.optim_wrapper.optimizer.weight_decay > 0
+
+
+@pytest.mark.parametrize('name', IN1K)
+def test_learning_rate_at_the_batch_of_its_comment(name):
+    """It rises to the comment's value within the warm-up and falls along half a cosine."""
+    cfg, epoch = recipe(name), 20
+    gpus, images, total, peak = re.search(r'(\d+) GPUs \* (\d+) = (\d+), lr (\de-\d)',
+                                          (ROOT / f'configs/{name}.py').read_text()).groups()
+    assert int(gpus) * int(images) == int(total) == cfg.auto_scale_lr.base_batch_size and cfg.auto_scale_lr.enable
+    assert int(images) == cfg.train_dataloader.batch_size
+    rates = learning_rates(cfg.optim_wrapper.optimizer.lr, cfg.param_scheduler, cfg.train_cfg.max_epochs, epoch)
+    top = rates.index(max(rates))
+    assert rates[top] == pytest.approx(float(peak)) and 0 < top <= 0.05 * len(rates)
+    assert rates[:top + 1] == sorted(rates[:top + 1]) and rates[0] < 1e-3 * rates[top]
+    assert rates[top:] == sorted(rates[top:], reverse=True) and rates[-1] < 0.01 * rates[top]
+    assert rates[(top + len(rates)) // 2] == pytest.approx((rates[top] + rates[-1]) / 2, rel=0.02)
+
+
+@pytest.mark.parametrize('name, images, steps', [
+    ('cvt13_384_in1k', 1_281_167, 20_000), ('cvt13_cifar10', 50_000, 10_000), ('cvt13_cifar100', 50_000, 10_000),
+    ('cvt13_flowers', 2_040, 500), ('cvt13_pets', 3_680, 500)])
+def test_steps_of_fine_tuning(name, images, steps, monkeypatch):
+    """What 8 GPUs do, counted on the recipe's own sampler and loader, is what the paper has, within a hundredth."""
+    cfg = recipe(name)
+    loader = cfg.train_dataloader
+    assert cfg.auto_scale_lr.base_batch_size == 8 * loader.batch_size
+    monkeypatch.setattr('mmengine.dataset.sampler.get_dist_info', lambda: (0, 8))
+    sampler = DATA_SAMPLERS.build(dict(loader.sampler, dataset=range(images), seed=0))
+    batches = len(torch.utils.data.DataLoader(
+        range(images), loader.batch_size, sampler=sampler, drop_last=loader.drop_last))
+    assert batches * cfg.train_cfg.max_epochs == pytest.approx(steps, rel=0.01)
+    assert cfg.param_scheduler[1].end == cfg.param_scheduler[1].T_max == cfg.train_cfg.max_epochs
+
+
+# -- detection and segmentation --------------------------------------------------------------------
+
+
+RECIPES = [name for name in DENSE if '_nano_' not in name]
+BASELINES = [name for name in RECIPES if name.split('_')[1] in ('swint', 'convnextt')]
+
+
+@pytest.mark.parametrize('name', RECIPES)
+def test_optimizer_and_batch_are_those_of_its_comment(name):
+    cfg, text = parsed(name), (ROOT / f'configs/{name}.py').read_text()
+    optimizer, batch = cfg.optim_wrapper.optimizer, cfg.auto_scale_lr.base_batch_size
+    assert optimizer.type == 'AdamW' and 0 < optimizer.weight_decay < 0.1
+    assert cfg.optim_wrapper.constructor == 'cvt_dense.LayerDecayOptimWrapperConstructor'
+    assert cfg.optim_wrapper.dtype == ('bfloat16' if name.startswith(('upernet', 'semfpn')) else 'float16')
+    assert batch % cfg.train_dataloader.batch_size == 0
+    for gpus, images, total in re.findall(r'(\d+) GPUs \* (\d+) = (\d+)', text):
+        assert int(images) == cfg.train_dataloader.batch_size and int(gpus) * int(images) == int(total) == batch
+        assert float(re.search(r'lr (\de-\d)', text)[1]) == optimizer.lr
+    decays = cfg.optim_wrapper.paramwise_cfg.decay_rate
+    assert 0.8 < decays < 1 if 'w24' in name else 0.8 < decays <= 1  # the largest network has layer-wise decay
+
+
+@pytest.mark.parametrize('name', RECIPES)
+def test_learning_rate_rises_to_its_peak_and_falls_until_the_end(name):
+    cfg, length = parsed(name), 1200
+    epochs, iterations = (cfg.train_cfg.get(key) for key in ('max_epochs', 'max_iters'))
+    peak = cfg.optim_wrapper.optimizer.lr
+    rates = learning_rates(peak, cfg.param_scheduler, epochs or 1, length if epochs else iterations)
+    top = rates.index(max(rates))
+    assert rates[top] == pytest.approx(peak) and top <= 1500
+    assert rates[:top + 1] == sorted(rates[:top + 1]) and rates[top:] == sorted(rates[top:], reverse=True)
+    assert rates[0] < 2e-3 * peak or top == 0  # a warm-up, unless the schedule has none
+    if epochs:  # the last step is one epoch in twelve before the end
+        assert rates[-1] <= 0.101 * peak and rates[-1] < rates[-length * epochs // 12 - 1]
+    else:
+        assert rates[-1] < 1e-4 * peak and rates[len(rates) // 2] > 0.4 * peak
+
+
+@pytest.mark.parametrize('name', BASELINES)
+def test_baselines_differ_from_cvt_in_the_model_alone(name):
+    method, backbone, data = name.split('_')
+    ours, theirs = parsed(f'{method}_cvt13_{data}'), parsed(name)
+    settings = {key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)}
+    assert settings <= {'model', 'backbone', 'channels', 'pretrained'}  # the last three: variables of the files
+
+
+@pytest.mark.parametrize('name', RECIPES)
+def test_training_and_test_images_have_one_size(name):
+    cfg = parsed(name)
+    train, test = ({step['type']: step for step in dicts(cfg[f'{stage}_dataloader'].dataset.pipeline)
+                    if 'type' in step} for stage in ('train', 'test'))
+    assert 'RandomFlip' not in test and 'RandomCrop' not in test
+    if cfg.default_scope == 'mmseg':
+        crop = train['RandomCrop']
+        assert tuple(crop.crop_size) == tuple(cfg.model.data_preprocessor.size) and crop.cat_max_ratio < 1
+        if name.endswith('_multichannel'):  # crops, without resizing
+            return
+        assert train['RandomResize'].scale == test['Resize'].scale and min(test['Resize'].scale) >= min(crop.crop_size)
+    else:
+        size = train['Resize'].scale if 'Resize' in train else max(
+            train['RandomChoice'].transforms[0][0].scales)
+        assert test['Resize'].scale == size and test['Resize'].keep_ratio
