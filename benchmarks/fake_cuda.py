@@ -2,10 +2,11 @@
 
     python benchmarks/fake_cuda.py configs/maskrcnn_cvt13_coco.py --size 800x1280 --options windowed,cpb,dropout
 
-Needs PyTorch's CUDA build, gcc and the headers of a CUDA toolkit ($CUDA_HOME), but no driver. ``fake_cuda.c`` answers
-for one, and fake tensors are on 'cuda': the operators are those that an H100 would get, none is computed, and there is
-neither a value, nor a speed, nor NCCL. What depends on values is left out as in ``plan.py``, and networks with
-deformable attention, which reads values on the GPU, do not run.
+Needs PyTorch's CUDA build, gcc and the headers of a CUDA toolkit ($CUDA_HOME), but no driver, for which ``fake_cuda.c``
+answers, and this package, installed by ``pip install -e .`` or named by PYTHONPATH. Fake tensors are on 'cuda': the
+operators are those that an H100 would get, none is computed, and there is neither a value, nor a speed, nor NCCL. What
+depends on values is left out as in ``plan.py``, and networks with deformable attention, which reads values on the GPU,
+do not run.
 """
 import argparse
 import os

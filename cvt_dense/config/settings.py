@@ -96,7 +96,7 @@ def class_of(node: dict[str, Any], cfg: Config, registry: Registry = DATASETS) -
 
 
 def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
-    """Return an entry of a data set's ``metainfo``: the config's, or else the one of the data set's class.
+    """Return an entry of a data set's ``metainfo``: the config's, or that of the data set's class.
 
     Args:
         dataset: config of the data set.

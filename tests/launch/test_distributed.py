@@ -209,7 +209,8 @@ default_hooks = dict(checkpoint=dict(save_best=None))
 """
 
 
-def test_the_first_two_steps_of_every_rank_of_a_cluster(tmp_path, monkeypatch, gpus=64):
+@pytest.mark.parametrize('gpus', [8, 64])
+def test_the_first_two_steps_of_every_rank_of_a_cluster(tmp_path, monkeypatch, gpus):
     """By PyTorch's fake process group, whose communication does nothing; the first and the last rank are trained."""
     data = generate(tmp_path / 'data', size=32, train=1, val=1, train_per_class=16, val_per_class=1) / 'classification'
     monkeypatch.setenv('LOCAL_RANK', '0')

@@ -164,6 +164,6 @@ def has_result(metrics: Iterable[str]) -> bool:
     """Return whether an evaluation has a result: MMDetection's has none if not a single object is detected.
 
     Args:
-        metrics: names, of which other hooks add those with ``raw/`` and ``val/``.
+        metrics: names of the metrics; other hooks add the names with ``raw/`` and ``val/``.
     """
     return not all(name.startswith(('raw/', 'val/')) for name in metrics)
