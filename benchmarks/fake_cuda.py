@@ -2,10 +2,11 @@
 
     python benchmarks/fake_cuda.py configs/maskrcnn_cvt13_coco.py --size 800x1280 --options windowed,cpb,dropout
 
-Needs PyTorch's CUDA build, gcc and the headers of a CUDA toolkit ($CUDA_HOME), but no driver. ``fake_cuda.c`` answers
-for one, and fake tensors are on 'cuda': the operators are those that an H100 would get, none is computed, and there is
-neither a value, nor a speed, nor NCCL. What depends on values is left out as in ``plan.py``, and networks with
-deformable attention, which reads values on the GPU, do not run.
+Needs PyTorch's CUDA build, gcc and the headers of a CUDA toolkit ($CUDA_HOME), but no driver, for which ``fake_cuda.c``
+answers, and this package, installed by ``pip install -e .`` or named by PYTHONPATH. Fake tensors are on 'cuda': the
+operators are those that an H100 would get, none is computed, and there is neither a value, nor a speed, nor NCCL. What
+depends on values is left out as in ``plan.py``, and networks with deformable attention, which reads values on the GPU,
+do not run. The last columns are the graphs and breaks of ``torch.compile``.
 """
 import argparse
 import os
@@ -99,6 +100,17 @@ def _list(numbers: Any) -> str:
     return ', '.join(f'{number} {name}' for name, number in sorted(numbers.items(), key=lambda pair: -pair[1]))
 
 
+def compiled(path: str, **backbone: Any) -> list[str]:
+    """Return how many graphs ``torch.compile`` makes of a network with its heads, and why it breaks them."""
+    from plan import outputs
+
+    from cvt_dense.cli.get_flops import build_model
+    model = build_model(path, **backbone).train()
+    about = torch._dynamo.explain(lambda images: outputs(model, images))(
+        torch.randn(2, model.backbone.in_channels, 64, 64))
+    return [str(about.graph_count), '; '.join(reason.reason.partition('\n')[0] for reason in about.break_reasons)]
+
+
 def main() -> None:
     """Print the table of the configs, precisions and options that the command line names."""
     if 'libcuda.so.1' not in os.environ.get('LD_PRELOAD', ''):
@@ -114,12 +126,13 @@ def main() -> None:
     parser.add_argument('--options', default='', help=f"options of the backbone: {', '.join(OPTIONS)}")
     args = parser.parse_args()
     MMLogger.get_current_instance().setLevel('WARNING')
-    print('| config | option | precision | attention | in float32 | not on the GPU | GiB |\n' + 7 * '|---' + '|')
+    print('| config | option | precision | attention | in float32 | not on the GPU | GiB | graphs | breaks |\n'
+          + 9 * '|---' + '|')
     options = ['', *filter(None, args.options.split(','))]
     for path, option, dtype in product(args.configs, options, ('float32', 'bfloat16')):
         cfg = Config.fromfile(path)
         cells = seen(path, cfg.train_dataloader.batch_size, args.size or training_size(cfg), getattr(torch, dtype),
-                     **OPTIONS.get(option, {}))
+                     **OPTIONS.get(option, {})) + compiled(path, **OPTIONS.get(option, {}))
         print(f'| {Path(path).stem} | {option} | {dtype} | {" | ".join(cells)} |', flush=True)
 
 

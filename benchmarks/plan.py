@@ -114,7 +114,7 @@ def plan(path: str, args: argparse.Namespace) -> dict[str, str]:
     """Return the cells of a config's line.
 
     Raises:
-        ValueError: the config does not say how many images it trains on, or of which size.
+        ValueError: the config does not tell the number of training images, or their size.
     """
     cfg = Config.fromfile(path)
     batch, scale = cfg.train_dataloader.batch_size, cfg.get('auto_scale_lr') or {}
@@ -159,7 +159,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--gpus', type=int, default=8, help='number of GPUs (8)')
     parser.add_argument('--gpu', choices=GPUS, default='h100', help='which GPU (h100)')
     parser.add_argument('--cores', type=int, help="CPU cores of a GPU (the config's workers)")
-    parser.add_argument('--auto-scale-lr', action='store_true', help='as of tools/train.py')
+    parser.add_argument('--auto-scale-lr', action='store_true', help='as in tools/train.py')
     parser.add_argument('--images-per-second', type=float, metavar='N', help="one GPU's measured speed, not estimated")
     parser.add_argument('--size', type=parse_size, metavar='HxW',
                         help="training image (the config's crop; needed where images keep their own shape)")

@@ -98,7 +98,7 @@ def gradients(name: str, device: str) -> dict[str, Any]:
         loss = loss_of(model(batch[0]), batch[1])
     loss.backward()
     pairs = [(key, value.grad, other.grad) for (key, value), other in zip(exact.named_parameters(), model.parameters())]
-    # A vector that is added to every key changes all scores of a query alike: its gradient is 0 but for rounding.
+    # A vector that is added to every key changes all scores of a query alike: its gradient is 0 up to rounding.
     largest = max(value.norm() for _, value, _ in pairs)
     off = {key: float((found.cpu().double() - value).norm() / (value.norm() + 1e-2 * largest))
            for key, value, found in pairs}
@@ -106,10 +106,10 @@ def gradients(name: str, device: str) -> dict[str, Any]:
     return dict(difference=off[worst], worst=worst, allowed=allowed, failed=not off[worst] <= allowed)
 
 
-def training(recipe: str, device: str) -> dict[str, Any]:
+def training(recipe: str, size: tuple[int, int], device: str) -> dict[str, Any]:
     """Train a recipe's whole model for three steps in the GPU's precision, and count where the host waits in the last.
 
-    The first loss must equal float32's but for a tenth, because proposals that change their order change the loss.
+    The first loss must equal float32's to a tenth, because proposals that change their order change the loss.
     """
 
     debug = torch.cuda.set_sync_debug_mode if device == 'cuda' else lambda mode: None
@@ -119,7 +119,7 @@ def training(recipe: str, device: str) -> dict[str, Any]:
         model = build_model(str(ROOT / f'configs/{recipe}.py'), drop_path_rate=0.)
         model.init_weights()
         model.to(device).train()
-        batch = random_batch(model, 2, (96, 128), device)
+        batch = random_batch(model, 2, size, device)
         adamw = torch.optim.AdamW(model.parameters(), lr=1e-4)
         wrapper = AmpOptimWrapper(optimizer=adamw, dtype='float16') if amp and device == 'cuda' else OptimWrapper(adamw)
         losses = []
@@ -203,15 +203,16 @@ def end_to_end(seconds: float, device: str) -> dict[str, Any]:
                 iterations=logs[-1]['step'], loss=logs[-1]['loss'])
 
 
-def speed(arguments: str, seconds: float, device: str) -> dict[str, Any]:
-    """Return milliseconds and GiB by benchmarks/speed.py."""
+def speed(arguments: str, batch: int, seconds: float, device: str) -> dict[str, Any]:
+    """Return images/s and GiB by benchmarks/speed.py."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, 'rows.json')
-        call(seconds, ROOT / 'benchmarks/speed.py', *arguments.split(), '--device', device, '--json', file)
+        call(seconds, ROOT / 'benchmarks/speed.py', *arguments.split(), '--batch', str(batch), '--device', device,
+             '--json', file)
         if not file.exists():
             raise Skip(f'took longer than the {seconds:.0f} s that were left')
         rows = json.loads(file.read_text())['rows']
-    return {row['network']: f"{row['ms']:.4g} ms, {row['gib'] or 0:.3g} GiB" for row in rows}
+    return {row['network']: f"{1000 * batch / row['ms']:.4g} images/s, {row['gib'] or 0:.3g} GiB" for row in rows}
 
 
 def checks(device: str, left: Callable[[], float]) -> Iterator[tuple[str, Callable[[str], dict[str, Any]]]]:
@@ -220,8 +221,8 @@ def checks(device: str, left: Callable[[], float]) -> Iterator[tuple[str, Callab
     for kind in (values, gradients):
         for name in DTYPES:
             yield f'{kind.__name__}, {name}', partial(kind, name)
-    for recipe in ('maskrcnn_cvt13_coco', 'upernet_cvt13_ade20k'):
-        yield f'training, {recipe}', partial(training, recipe)
+    for recipe, size in (('maskrcnn_cvt13_coco', (800, 1344)), ('upernet_cvt13_ade20k', (512, 512))):
+        yield f'training, {recipe}', partial(training, recipe, size if device == 'cuda' else (96, 128))
     yield 'two processes, SyncBN', two_processes
     yield 'tools/train.py', partial(end_to_end, min(120., left() / 3))
     sizes = (('224', 128), ('800x1344', 2)) if device == 'cuda' else (('64', 2), ('96x160', 1))
@@ -229,8 +230,8 @@ def checks(device: str, left: Callable[[], float]) -> Iterator[tuple[str, Callab
     suffixes = ('', '+compiled') if device == 'cuda' else ('', )
     for suffix, (size, batch), mode in product(suffixes, sizes, ('', ' --train')):
         names = ' '.join(name + suffix for name in networks)
-        flags = f'{names} --size {size} --batch {batch} --dtype bfloat16 --rounds 5{mode}'
-        yield f'{names}, {batch} x {size}{mode}, bfloat16', partial(speed, flags, left())
+        flags = f'{names} --size {size} --dtype bfloat16 --rounds 5{mode}'
+        yield f'{names}, {batch} x {size}{mode}, bfloat16', partial(speed, flags, batch, left())
 
 
 def main() -> None:

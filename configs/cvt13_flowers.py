@@ -1,7 +1,7 @@
 # CvT-13 on Oxford Flowers-102 at 384x384, from ImageNet-22k weights.
 # Authors' top-1: CvT-13 99.50, CvT-21 99.62, CvT-W24 99.72.
 #
-# 500 steps, 125 epochs of the 2,040 training images in 4 batches, of which the last is 8 images short of 512;
+# 500 steps, 125 epochs of the 2,040 training images in 4 batches (the last lacks 8 images of 512);
 # in folders data/flowers/{train,val}/<class>/.
 # For the other two: --cfg-options model.backbone.arch=cvt-21 load_from=checkpoints/CvT-21-384x384-IN-22k.pth
 _base_ = [

@@ -73,9 +73,9 @@ class Header:
         orientation: EXIF orientation that is still to be undone, from 1 (none) to 8.
         dtype: type of a stored value, such as 'uint8' or 'float32'; 'uint4' has fewer bits.
         channels: number of stored channels; 1 for the indices of a palette.
-        layout: what tells the channels apart from usual ones: 'alpha', of a TIFF file also 'extra' (a channel beside
-            the colours), 'bands' (no colours), 'pages' (``size`` is one page's, perhaps not the image's); 'frames' of
-            an animation; else ''.
+        layout: how the channels differ from usual ones: 'alpha', 'frames' (an animation), or '' (not at all); in a
+            TIFF file also 'extra' (a channel beside the colours), 'bands' (no colours), and 'pages' (``size`` is that
+            of one page, perhaps not that of the image).
     """
     format: str
     size: tuple[int, int]
@@ -128,7 +128,7 @@ def _read_tiff(path: str | Path) -> Header:
         # Overviews and masks have a bit in their type.
         layout = 'pages' if len(tiff.pages) > 1 and not tiff.pages[1].subfiletype else ''
         if colours <= tifffile.PHOTOMETRIC.RGB and page.samplesperpixel > (3 if colours == 2 else 1):
-            layout = 'bands' if colours < 2 else 'alpha' if any(page.extrasamples) else 'extra'
+            layout = 'alpha' if any(page.extrasamples) else 'bands' if colours < 2 else 'extra'
         kind = {1: 'uint', 2: 'int', 3: 'float'}.get(page.sampleformat, 'complex')
         bits = 8 if colours == tifffile.PHOTOMETRIC.PALETTE else page.bitspersample
         return Header('TIFF', (page.imagewidth, page.imagelength), int(page.tags.valueof('Orientation') or 1),

@@ -16,7 +16,7 @@ from cvt_dense.recipes.shapes import generate
 SLOW = """
     test_export test_distributed test_device test_mm_tools test_demo test_benchmarks test_guides test_exported
     test_faults test_wheel test_pure_python_configs test_label_maps test_val_loss test_publish
-    test_dumps test_heads test_setup test_stop test_compile_setting test_channels test_start test_other_libraries
+    test_dumps test_setup test_stop test_compile_setting test_channels test_start test_other_libraries
     test_predict_large""".split()
 
 

@@ -62,7 +62,7 @@ OPTIONAL = ('area', 'ignore', 'iscrowd', 'segmentation')
 
 
 class Annotations:
-    """The content of a file in COCO's format, of which every entry can be learnt, scored and drawn.
+    """The content of a file in COCO's format; every entry can be learnt, scored and drawn.
 
     Boxes are cut to their image; an object that is ignored is a crowd, which is neither learnt nor scored; each object
     has ``iscrowd``, and a segmentation only if it has a polygon of three points or run lengths.

@@ -61,7 +61,7 @@ class Data:
 
 
 class Images:
-    """The images below a folder, each of which one annotation file may describe.
+    """The images below a folder; at most one annotation file may describe an image.
 
     Args:
         src: the folder.
@@ -197,14 +197,14 @@ def encode(mask: np.ndarray) -> dict[str, Any]:
 
 
 def decode(entry: dict[str, Any], sample: Sample) -> np.ndarray:
-    """Return the mask of an object, or else its box, as uint8 (H, W)."""
+    """Return the mask of an object as uint8 (H, W), or its box if it has no mask."""
     x, y, w, h = entry['bbox']
     mask = entry.get('segmentation') or [[x, y, x + w, y, x + w, y + h, x, y + h]]
     return coco_mask.decode(coco.run_lengths(mask, sample.height, sample.width))
 
 
 def open_image(path: Path, split: str, *size: str | float | None) -> dict[str, Any]:
-    """Return an image as COCO has it; with the size that an annotation file has, of which 0 and None are unknown."""
+    """Return an image in COCO's format; ``size`` is that of the annotation file, where 0 and None are unknown."""
     with naming(path), Image.open(path) as image:
         upright = upright_size(image)
     size = tuple(int(side or 0) for side in size)
@@ -288,10 +288,11 @@ def _read_yolo_lines(file: Path, images: Images, image: dict[str, Any], classes:
 def read_voc(src: Path, data: Data) -> Content:
     """Read an XML file for each image, and ``ImageSets/Main/{train,val,test,trainval}.txt`` if they exist."""
     splits: dict[Path | str, str] = {}
-    for name in ('trainval', *SPLITS):
-        for path in src.rglob(f'ImageSets/Main/{name}.txt'):
-            splits |= dict.fromkeys(map(str.strip, path.read_text('utf-8-sig').splitlines()),
-                                    name.removesuffix('val') or name)
+    for part in (*SPLITS, 'trainval'):
+        for path in src.rglob(f'ImageSets/Main/{part}.txt'):
+            for name in filter(None, map(str.strip, path.read_text('utf-8-sig').splitlines())):
+                if splits.setdefault(name, 'train' if part == 'trainval' else part) == 'train' and part == 'val':
+                    raise ValueError(f'{path} has {name!r}, which is in the list for training too')
     images = Images(src, data.notes, splits)
     for file in files_of(src, '.xml'):
         with naming(file):
@@ -480,7 +481,7 @@ def _write_coco(data: Data, dst: Path) -> None:
 
 def _write_masks(data: Data, dst: Path) -> None:
     if len({sample.path.suffix for sample in data.samples}) > 1:
-        data.notes['images have several suffixes, of which MMSegmentation reads one (img_suffix)'].append(str(dst))
+        data.notes['images have several suffixes; MMSegmentation reads one (img_suffix)'].append(str(dst))
     for sample in data.samples:
         (dst / 'labels' / sample.split).mkdir(parents=True, exist_ok=True)
         label_map = _draw(data, sample) if sample.label_map is None else sample.label_map

@@ -81,6 +81,8 @@ def _losses(reading: Annotations, unique: set[Any], file: CocoFile, training: bo
     """Return how many objects of a data set are learnt or scored, and what is not, a text for each reason."""
     counts, images = dict(reading.counts), reading.images.values()
     objects = [entry for entry in reading.content['annotations'] if entry['category_id'] in reading.classes]
+    counts['are of categories that metainfo.classes does not name'] = [
+        entry['id'] for entry in reading.content['annotations'] if entry['category_id'] not in reading.classes]
     counts['repeat the bbox and the class of another'] = [
         entry['id'] for entry in objects if entry['id'] not in unique]
     counted, filled = set().union(*counts.values()), {entry['image_id'] for entry in objects}

@@ -80,5 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for path, text in config.items():
             write_atomically(path, text)
     print(f'{len(converted)} of {len(state_dict)} tensors from {args.src} to {dst} ({args.to})')
+    if names.get('classes') and args.to != 'cvt_dense' and dst.suffix != '.safetensors':
+        print(f'{dst} has no class names, unlike a .safetensors file: tests number class folders in sorted order.')
     if args.to == 'huggingface':
         print('transformers runs CvT with the exact GELU; this project and the authors with QuickGELU: logits differ.')

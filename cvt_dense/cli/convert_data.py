@@ -30,7 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--to', dest='target', required=True, choices=('coco', 'masks'), help='format to write')
     parser.add_argument('--split', type=fractions,
                         metavar='TRAIN,VAL[,TEST]', help='divide all images into these fractions, e.g. '
-                        '0.8,0.1,0.1 (default: as the folders are named, or else all for training)')
+                        '0.8,0.1,0.1 (default: by the names of the folders, otherwise all for training)')
     parser.add_argument('--seed', type=int, default=0, help='seed of --split (default: %(default)s)')
     parser.add_argument('--group', metavar='PATTERN', help='regular expression; images whose names match it with the '
                         'same text (or first group) stay in one split, e.g. the frames of one video')

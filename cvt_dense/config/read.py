@@ -7,7 +7,7 @@ from mmengine.config import Config
 from ..errors import UserError
 from .options import merge_options
 from .published import SCOPES, fetch, is_published, read_published
-from .settings import redirect_data_root, set_file_backend
+from .settings import read_class_names, redirect_data_root, set_file_backend
 
 
 def read_config(file: str, options: dict[str, Any] | None = None, data_root: str | None = None) -> Config:
@@ -36,6 +36,7 @@ def read_config(file: str, options: dict[str, Any] | None = None, data_root: str
         if not os.path.isdir(data_root):
             raise UserError(f'--data-root {data_root!r} is not a folder. Give the folder of the data set.')
         redirect_data_root(cfg, data_root)
+    read_class_names(cfg)
     if cfg.get('backend_args'):
         set_file_backend(cfg, cfg.backend_args)
     return cfg

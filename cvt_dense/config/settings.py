@@ -96,7 +96,7 @@ def class_of(node: dict[str, Any], cfg: Config, registry: Registry = DATASETS) -
 
 
 def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
-    """Return an entry of a data set's ``metainfo``: the config's, or else the one of the data set's class.
+    """Return an entry of a data set's ``metainfo``: the config's, or that of the data set's class.
 
     Args:
         dataset: config of the data set.
@@ -109,7 +109,20 @@ def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
     value = (dataset.get('metainfo') or {}).get(key)
     if value is None:
         value = (getattr(class_of(dataset, cfg), 'METAINFO', None) or {}).get(key)
-    return fileio.list_from_file(value) if isinstance(value, str) and os.path.isfile(value) else value
+    return read_names(value) if isinstance(value, str) and os.path.isfile(value) else value
+
+
+def read_names(file: str) -> list[str]:
+    """Return the lines of a file of names, without a byte order mark and empty lines."""
+    lines = fileio.list_from_file(file, encoding='utf-8-sig')
+    return [line.strip() for line in lines if line.strip()]
+
+
+def read_class_names(cfg: Config) -> None:
+    """Put the class names into ``cfg`` where a data set names a file of them, so that the config can go elsewhere."""
+    for node in dicts([cfg[key] for key in cfg if key.endswith('_dataloader')]):
+        if isinstance((node.get('metainfo') or {}).get('classes'), str):
+            node['metainfo']['classes'] = metainfo(node, cfg, 'classes')
 
 
 def reduces_zero_label(cfg: Config) -> bool:

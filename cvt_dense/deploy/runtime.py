@@ -135,7 +135,7 @@ def openvino_core() -> Any:
     """Return the one core of this process, which lives as long as the process.
 
     OpenVINO gives the thread that makes one a signal stack of its own and frees that with it, from whichever thread
-    drops it last. The next signal, such as of a data loader's worker that ends, would end the process with SIGSEGV.
+    drops it last. The next signal, such as SIGCHLD from a data loader's worker, would end the process with SIGSEGV.
     """
     import openvino
     return openvino.Core()

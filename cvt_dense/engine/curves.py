@@ -73,12 +73,12 @@ class Curves:
         self.points.append(Point(last.iteration if by_epoch else step, step if by_epoch else None, record, True))
 
     def find(self, name: str) -> list[Point]:
-        """Return the points with a value of ``name``: evaluations, or else records of the training."""
+        """Return the points with a value of ``name``: evaluations, or if there are none, training records."""
         points = [point for point in self.points if name in point.values]
         return [point for point in points if point.evaluation] or points
 
     def main_metrics(self) -> list[str]:
-        """Return the metrics that are usual for the task, or else the first one of the log."""
+        """Return the usual metrics of the task; if the log has none of them, its first metric."""
         names = [name for point in self.points if point.evaluation for name in point.values if name not in NOT_METRICS]
         return [name for name in MAIN if name in names] or names[:1]
 

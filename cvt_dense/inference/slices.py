@@ -55,7 +55,7 @@ class RasterImage:
         self.shape = self.height, self.width, 3
 
     def read(self, window: Any = None, out_shape: tuple[int, ...] | None = None) -> np.ndarray:
-        """Return pixels (3, H, W), BGR, of a window ((top, bottom), (left, right)), or of all resized to a shape."""
+        """Return the pixels (3, H, W), BGR, of a window ((top, bottom), (left, right)), or of the resized image."""
         return self._file.read(self._bands, window=window, out_shape=out_shape)
 
     def __getitem__(self, window: tuple[slice, slice]) -> np.ndarray:

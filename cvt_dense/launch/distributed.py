@@ -60,7 +60,7 @@ def _leave_group(failed: bool) -> None:
 
 
 def is_first_process() -> bool:
-    """Return whether this process is the first, or the only one, of a run; known before a process group is there."""
+    """Return whether this process is the first of a run; works before there is a process group."""
     return os.environ.get('RANK', os.environ.get('SLURM_PROCID', '0')) == '0'
 
 

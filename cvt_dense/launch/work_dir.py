@@ -26,7 +26,7 @@ def traces_of_training(folder: str | Path) -> list[str]:
 
 
 def test_folder(cfg: Config, flags: TestFlags) -> str:
-    """Return where a test of ``flags.checkpoint`` writes: ``test/`` in --work-dir, or else in the checkpoint's run.
+    """Return where a test of ``flags.checkpoint`` writes: ``test/`` in --work-dir, by default in the checkpoint's run.
 
     A checkpoint that lies in no run, such as a downloaded one, is tested in the config's ``work_dir``.
     """

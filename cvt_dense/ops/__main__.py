@@ -12,7 +12,7 @@ def main() -> None:
     """Write the file, unless mmcv is missing or has compiled operators."""
     spec = find_spec('mmcv')
     if spec is None:
-        sys.exit('mmcv is not installed: run "pip install cvt_dense[onedl]" first.')
+        sys.exit('mmcv is not installed: install onedl-mmcv (or mmcv) first.')
     folder = Path(spec.origin).parent
     if list(folder.glob('_ext.*.so')) + list(folder.glob('_ext.*.pyd')):
         print(f'{folder} has compiled operators, which stay in use.')

@@ -30,7 +30,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
         boxes: (N, 4), x1, y1, x2, y2.
         scores: (N, ).
         iou_threshold: a box is suppressed if its overlap with a kept box of a higher score is larger.
-        offset: 1 if a box includes its last pixel, which is added to its sides; or else 0.
+        offset: 1 if a box includes its last pixel, which is added to its sides; otherwise 0.
     """
     boxes, scores = boxes.detach(), scores.detach()
     if boxes.dtype != torch.float64:
@@ -144,7 +144,7 @@ def _exact(tensor: Tensor) -> Tensor:
 
 
 def _average(input: Tensor, rois: Tensor, rows: int, columns: int, scale: float, ratio: int, aligned: bool) -> Tensor:
-    """Return the averages of bins: by torchvision on CUDA, or else as weighted sums of the feature vectors of cells.
+    """Return the averages of bins: by torchvision on CUDA, on other devices as weighted sums of the cells' features.
 
     Bilinear interpolation and the average over a bin's samples are linear, and each is a product of a function of y and
     one of x. :func:`torch.nn.functional.embedding_bag` therefore reads each cell of a bin once, with all of its

@@ -51,7 +51,7 @@ class ImageClassifier(StrictLoading, BaseModel):
         self.backbone = backbone if isinstance(backbone, nn.Module) else MODELS.build(backbone)
         if getattr(self.backbone, 'out_type', None) == 'featmap':
             raise ValueError("model.backbone.out_type='featmap' returns maps; a classifier needs one vector "
-                             "per image: use 'cls_token' or 'avg_featmap', of a TimmBackbone 'pooled'.")
+                             "per image: use 'cls_token' or 'avg_featmap', or 'pooled' of a TimmBackbone.")
         self.num_classes = num_classes
         self.head = init_linear(nn.Linear(self.backbone.out_channels[-1], num_classes))
         self.head_dist = init_linear(nn.Linear(self.backbone.out_channels[-1], num_classes)) if token else None

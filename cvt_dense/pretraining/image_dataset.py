@@ -29,8 +29,8 @@ class ImageDataset(BaseDataset):
         data_root: folder of the data set.
         split: folder or tar file of the images below ``data_root``, e.g. 'train'; '' for ``data_root`` itself.
         ann_file: list file, relative to ``data_root``; '' for the other layouts.
-        metainfo: ``dict(classes=...)`` are the classes by number, of which the folders may be only some: names, or a
-            file with one name per line. None: the folders that there are.
+        metainfo: ``dict(classes=...)`` are the classes by number: names, or a file with one name per line. Classes may
+            lack a folder. None: the folders that there are.
         transform: arguments of ``timm.data.create_transform``, e.g. ``dict(input_size=224, is_training=True,
             auto_augment='rand-m9-mstd0.5-inc1')``. Normalisation and erasing are left to the preprocessor: samples
             are uint8. In training a crop of more than twice the output's size is taken from a JPEG decoded at a

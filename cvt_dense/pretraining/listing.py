@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from mmengine import fileio
 from mmengine.logging import print_log
 
+from ..config.settings import read_names
 from ..errors import UserError
 from ..images import SUFFIXES, files_below, find_missing, is_hidden, is_image
 
@@ -29,7 +30,7 @@ def read_classes(classes: Sequence[str] | str | None) -> Sequence[str] | None:
     if isinstance(classes, str):
         if not os.path.isfile(classes):
             raise UserError(f'metainfo.classes={classes!r} is no file; give names, or a file with one a line.')
-        classes = fileio.list_from_file(classes)
+        classes = read_names(classes)
     return classes
 
 
@@ -43,15 +44,15 @@ def list_images(root: str, classes: Sequence[str] | None = None,
                 labelled: bool = True) -> tuple[list[Image], list[str]]:
     """List the images of class folders, of a tar file, or of a folder of tar files.
 
-    The class is the folder directly below ``root``; in a tar file it is the innermost folder, or else the name of
-    the tar file; in a WebDataset shard it is the number in ``KEY.cls`` beside ``KEY.jpg``. Names of classes are
+    The class is the folder directly below ``root``; in a tar file it is the innermost folder, or the name of
+    the tar file if it has none; in a WebDataset shard it is the number in ``KEY.cls`` beside ``KEY.jpg``. Classes are
     numbered in sorted order, images are sorted by class and path. Hidden files and folders (``.ipynb_checkpoints``,
     ``._a.png``) are left out, and a folder that symbolic links lead to several times is read once. The log counts the
     files with other suffixes than those of images, which are left out too.
 
     Args:
         root: a folder, or a file whose name ends with '.tar'.
-        classes: all classes by number, of which ``root`` may have only some; None: those that it has.
+        classes: all classes by number; ``root`` may have some of them only. None: those that it has.
         labelled: False lists the images at any depth, with label -1.
 
     Returns:

@@ -31,7 +31,7 @@ def of_objects(record: dict[str, Any], certain: float = CERTAIN) -> float:
 
     It is the geometric mean of three scores: of certain detections without an annotation, of annotated objects with a
     certain detection of another class, and of annotated objects whose detection is elsewhere. Masks are compared
-    where the annotations and the detections have them, or else boxes.
+    if the annotations and the detections have them, otherwise boxes.
 
     Args:
         record: of an image, see :func:`cvt_dense.report.detection.diagnose`.

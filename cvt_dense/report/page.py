@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 LISTED = 60  # pictures that one list shows at most; the worst ones come first
 SIDE = 320  # longest side in pixels of one half of a picture
-LARGEST_MATRIX = 100  # names of which a whole confusion matrix is shown
+LARGEST_MATRIX = 100  # classes; a larger confusion matrix is not shown as a whole
 
 
 @dataclass

@@ -160,7 +160,7 @@ def _classes(image: np.ndarray, best: Sequence[tuple[str, float]]) -> np.ndarray
 
 
 def regions(labels: np.ndarray, number: int) -> sv.Detections:
-    """Return the classes of a label map as objects, without numbers that are no class, as of unlabelled pixels."""
+    """Return the classes of a label map as objects; numbers of no class, such as 255, are left out."""
     present = np.array([i for i in np.unique(labels) if i < number], int)
     masks = labels == present[:, None, None]
     return sv.Detections(xyxy=sv.mask_to_xyxy(masks).astype(float), mask=masks, class_id=present) if len(present) \

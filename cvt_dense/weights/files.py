@@ -25,6 +25,7 @@ from .pickles import load_pickle
 
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
 UNSAFE_VARIABLE = 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'  # PyTorch's
+WRAPPERS = re.compile(r'^(module\.|_orig_mod\.)+')  # of DistributedDataParallel and torch.compile
 OTHER_KEYS = ('state_dict', 'state_dict_ema'), ('model', 'model_ema')  # raw and averaged: timm's, DeiT's
 
 
@@ -78,7 +79,7 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
     if isinstance(checkpoint.get('meta'), dict):
         checkpoint['meta'].pop('config', None)  # Runner.resume would run this text as Python
     state_dict = checkpoint.get('state_dict', checkpoint)
-    names = [str(name).removeprefix('module.') for name in state_dict] if isinstance(state_dict, Mapping) else []
+    names = [WRAPPERS.sub('', str(name)) for name in state_dict] if isinstance(state_dict, Mapping) else []
     if rename and recognise(names) in ('microsoft', 'huggingface'):
         names = dataset_meta(checkpoint)
         return dict(state_dict=convert(select_weights(checkpoint, source=source), 'cvt_dense'),
@@ -188,7 +189,7 @@ def select_weights(checkpoint: Any, weights: str = 'ema', source: str = 'the che
     if others:
         raise CheckpointError(f'{source} holds no state dict of tensors by name alone: its entries {others[:3]} are '
                               'others.')
-    return {name.removeprefix('module.'): value for name, value in state_dict.items()}
+    return {WRAPPERS.sub('', name): value for name, value in state_dict.items()}
 
 
 def _download(url: str) -> Path:

@@ -17,13 +17,7 @@ WIDTH, HEIGHT = 40, 30
 
 def make_content() -> dict[str, Any]:
     """Six images with two objects each; the categories ascend."""
-    images = [dict(id=i, file_name=f'{i}.jpg', width=WIDTH, height=HEIGHT) for i in range(1, 7)]
-    annotations = []
-    for i, (image, category) in enumerate(itertools.product(images, (1, 2))):
-        x, y = 20 + i % 7, 12 + i % 5
-        annotations.append(dict(id=i + 1, image_id=image['id'], category_id=category, bbox=[x, y, 9, 7], area=63,
-                                iscrowd=0, segmentation=[[x, y, x + 9, y, x + 9, y + 7, x, y + 7]]))
-    return dict(images=images, annotations=annotations, categories=[dict(id=1, name='cat'), dict(id=2, name='dog')])
+    return json.loads((Path(__file__).parents[1] / 'data/annotations/two_objects_an_image.json').read_text())
 
 
 def run_lengths(width: int = WIDTH, height: int = HEIGHT, compressed: bool = True, cut: int = 0) -> dict[str, Any]:

@@ -174,14 +174,17 @@ def test_splits_of_data_yaml(tmp_path, lines, expected):
 
 @pytest.mark.parametrize('lists, expected', [
     (dict(val='b', trainval='a b'), dict(a='train', b='val')), (dict(test='a', train='b'), dict(a='test', b='train')),
-    (dict(train='a'), dict(a='train')), ({}, dict(a='train', b='train'))])
+    (dict(train='a', test='a b'), dict(a='train', b='test')),
+    (dict(train='a', val='b', trainval='a b'), dict(a='train', b='val')),
+    (dict(train='a b', val='b'), None), (dict(train='a'), dict(a='train')), ({}, dict(a='train', b='train'))])
 def test_splits_of_voc(tmp_path, lists, expected):
     example('voc', tmp_path)
     for path in (tmp_path / 'ImageSets/Main').iterdir():
         path.unlink()
     for part, names in lists.items():
-        text(tmp_path / f'ImageSets/Main/{part}.txt', names.replace(' ', '\n'))
-    assert splits(convert.read(tmp_path, 'voc')) == expected
+        text(tmp_path / f'ImageSets/Main/{part}.txt', names.replace(' ', '\n') + '\n\n')
+    with nullcontext() if expected else pytest.raises(ValueError, match='val.txt'):
+        assert splits(convert.read(tmp_path, 'voc')) == expected
 
 
 def test_names_with_spaces_in_the_lists_of_voc(tmp_path):

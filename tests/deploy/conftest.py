@@ -26,7 +26,9 @@ STOCK = Path(mmdet.__file__).parent / '.mim/configs'
 NARROW = dict(embed_dims=(32, 64, 128), depths=(1, 1, 1), num_heads=(1, 2, 4))
 WIDE = dict(NARROW, embed_dims=(64, 192, 384), num_heads=(1, 3, 6))
 CONFIGS = dict(
-    classification=('configs/cvt_nano_shapes.py', NARROW, {'model.backbone.out_type': 'cls_token'}),
+    classification=('configs/cvt_nano_shapes.py', NARROW, {
+        'model.backbone.out_type': 'cls_token', 'test_dataloader.dataset.transform.crop_pct': 0.8,
+        'test_dataloader.dataset.transform.interpolation': 'bicubic'}),
     segmentation=('configs/upernet_cvt_nano_shapes.py', NARROW, {'model.auxiliary_head': None}),
     detection=('configs/maskrcnn_cvt_nano_shapes.py', NARROW, {
         'model.roi_head.bbox_head.reg_class_agnostic': False, 'model.roi_head.mask_head.class_agnostic': False,

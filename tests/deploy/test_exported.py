@@ -1,6 +1,7 @@
 """tools/export.py, and its files in the place of checkpoints: in tools/test.py and predict.py, and without us."""
 import copy
 import re
+import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -169,13 +170,7 @@ def test_program_without_torch_or_this_package(tmp_path, files, network):
     """The documentation's crops a photograph as the config's test pipeline, and so predict.py, does."""
     made = network('classification')
     transform = dict(input_size=64, crop_pct=0.8, interpolation='bicubic')
-    about = made.exporter((64, 64)).about
-    assert (about['crop_pct'], about['crop_mode'], about['interpolation']) == (1.0, 'center', 'bilinear')
-    import onnx
-    model = onnx.load(files['classifier'])
-    for prop in model.metadata_props:
-        prop.value = prop.value.replace('"crop_pct": 1.0', '"crop_pct": 0.8').replace('"bilinear"', '"bicubic"')
-    onnx.save(model, tmp_path / 'classifier.onnx')
+    shutil.copy(files['classifier'], tmp_path / 'classifier.onnx')
     program = (ROOT / 'docs/examples/classify_onnx.py').read_text()
     blocked = 'import sys; sys.modules.update(dict.fromkeys(("torch", "mmengine", "cvt_dense")));'
     pixels = np.random.default_rng(0).integers(0, 256, (5, 8, 3), dtype=np.uint8)

@@ -1,21 +1,21 @@
 """Curves of runs: read over all starts of a run, summed up, drawn; tools/plot.py."""
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from load_tool import run_tool
+from load_tool import ROOT, run_tool
 from PIL import Image
 from tiny_training import write_config
 
 from cvt_dense.engine.curves import Curves, table
 
 
-def write(folder: Path, start: str, *records: dict | str) -> None:
-    """Write records, or texts that stand on a line as they are."""
+def write(folder: Path, start: str, *records: dict) -> None:
     file = folder / start / 'vis_data' / 'scalars.json'
     file.parent.mkdir(parents=True)
-    file.write_text('\n'.join(record if isinstance(record, str) else json.dumps(record) for record in records) + '\n')
+    file.write_text('\n'.join(map(json.dumps, records)) + '\n')
 
 
 def trained(step, loss, epoch=None):
@@ -25,15 +25,7 @@ def trained(step, loss, epoch=None):
 @pytest.fixture
 def run(tmp_path) -> Path:
     """A run of 3 epochs of 4 iterations: killed in the third, which the next start begins again."""
-    folder = tmp_path / 'run'
-    write(folder, '20260101_000000', trained(2, 5., 1), trained(4, 4., 1),
-          {'accuracy/top1': 50., 'accuracy/loss': 2., 'step': 1, 'time': 0.1},
-          trained(6, 3., 2), trained(8, 2.5, 2), {'accuracy/top1': 70., 'accuracy/loss': 1.5, 'step': 2},
-          trained(10, 99., 3), '{"lr": 1e-3, "lo')  # killed
-    write(folder, '20260102_000000', trained(10, 2., 3), trained(12, 1., 3),
-          {'accuracy/top1': 60., 'accuracy/loss': float('nan'), 'step': 3})
-    write(folder / 'test', '20260103_000000', {'accuracy/top1': 1., 'step': 0})
-    return folder
+    return shutil.copytree(ROOT / 'tests/data/curves', tmp_path / 'run')
 
 
 def test_all_starts_of_a_run_are_one(run):

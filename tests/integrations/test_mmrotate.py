@@ -1,7 +1,10 @@
 """MMRotate on the operators of cvt_dense.ops, where it is installed."""
+import re
+
 import pytest
 import torch
-from mmengine.hub import get_config
+from load_tool import ROOT
+from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
 from random_batch import random_batch
@@ -11,12 +14,15 @@ from cvt_dense.registry import MODELS
 mmrotate = pytest.importorskip('mmrotate')
 
 
-def test_rotated_retinanet_has_gradients_and_suppresses_boxes():
+def test_rotated_retinanet_has_gradients_and_suppresses_boxes(tmp_path):
+    """The config of the guide, with a smaller network."""
     from mmrotate.structures import RotatedBoxes
     from mmrotate.utils import register_all_modules
-    model = get_config('mmrotate::rotated_retinanet/rotated-retinanet-rbox-le90_r50_fpn_1x_dota.py').model
-    model.backbone = dict(type='cvt_dense.CvT', arch='cvt-nano', out_indices=(1, 2))
-    model.neck.update(in_channels=[64, 128], start_level=0)
+    blocks = re.findall(r'^```python\n(.*?)^```', (ROOT / 'docs/guides/mm_config.md').read_text(), re.M | re.S)
+    (tmp_path / 'config.py').write_text(next(block for block in blocks if 'mmrotate' in block))
+    model = Config.fromfile(tmp_path / 'config.py').model
+    model.backbone.update(arch='cvt-nano', init_cfg=None)
+    model.neck.update(in_channels=[64, 128])
     model.test_cfg.update(score_thr=0., max_per_img=50)
     with DefaultScope.overwrite_default_scope('mmrotate'):
         register_all_modules(init_default_scope=False)

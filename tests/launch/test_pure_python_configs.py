@@ -22,11 +22,8 @@ def pure_python(cfg):
     def write(value, key=None):
         kind = classes.get(str(value).split('.')[-1]) if key == 'type' else None
         if kind is not None:
-            parts, name = kind.__module__.split('.'), kind.__name__
-            module = next(module for i in range(1, len(parts) + 1) for module in ['.'.join(parts[:i])]
-                          if getattr(import_module(module), name, None) is kind)  # as users import it
-            alias = f'{module}.{name}'.replace('.', '_')
-            imports[alias] = f'from {module} import {name} as {alias}'
+            alias = f'{kind.__module__}.{kind.__name__}'.replace('.', '_')
+            imports[alias] = f'from {kind.__module__} import {kind.__name__} as {alias}'
             return alias
         if isinstance(value, dict):
             return f'{{{", ".join(f"{name!r}: {write(child, name)}" for name, child in value.items())}}}'

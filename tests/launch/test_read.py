@@ -4,9 +4,11 @@ from load_tool import ROOT
 from mmengine.config import Config
 from templates_edited import recipe
 
+from cvt_dense.config.read import read_config
 from cvt_dense.config.settings import dicts, redirect_data_root, values
 from cvt_dense.errors import UserError
 from cvt_dense.inference.slices import use_slices
+from cvt_dense.launch.checks.config import check_heads
 from cvt_dense.launch.flags import TrainFlags, read_training, use_tta
 
 
@@ -86,3 +88,14 @@ def test_vis_backend_is_added_once(tmp_path, visualizer):
     (tmp_path / 'mine.py').write_text(f'visualizer = {visualizer!r}\n')
     cfg = read_training(TrainFlags(config=str(tmp_path / 'mine.py'), vis_backend='MLflowVisBackend'))
     assert [backend['type'] for backend in cfg.visualizer.vis_backends] == ['LocalVisBackend', 'MLflowVisBackend']
+
+
+def test_files_of_names_become_names(tmp_path):
+    """Windows writes a byte order mark and other ends of lines; a published config has no path of this machine."""
+    (tmp_path / 'names.txt').write_bytes('\ufeffcat\r\ntraffic light\r\n\r\n'.encode())
+    option = 'test_dataloader.dataset.metainfo.classes'
+    cfg = read_config(str(ROOT / 'configs/upernet_cvt_nano_shapes.py'), {option: str(tmp_path / 'names.txt')})
+    assert cfg.test_dataloader.dataset.metainfo.classes == ['cat', 'traffic light']
+    cfg.test_dataloader.dataset.metainfo.classes = 'names.txt'
+    with pytest.raises(UserError, match='names.txt'):
+        check_heads(cfg, ['test'])

@@ -75,7 +75,7 @@ def test_a_class_has_one_number(names, wanted, outcome):
 
 
 @pytest.mark.parametrize('raw, averaged', [('state_dict', 'state_dict_ema'), ('model', 'model_ema')])
-@pytest.mark.parametrize('prefix', ['', 'module.'])
+@pytest.mark.parametrize('prefix', ['', 'module.', '_orig_mod.', 'module._orig_mod.'])
 def test_averaged_weights_of_timm_and_of_deit(weights, tmp_path, raw, averaged, prefix):
     mean = {name: value + 1 for name, value in weights.items()}
     torch.save({raw: {prefix + name: value for name, value in weights.items()}, averaged: mean, 'epoch': 3},

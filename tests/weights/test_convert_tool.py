@@ -44,6 +44,7 @@ def test_class_names_are_kept(tmp_path, model, name):
     content = dict(state_dict=convert(model.state_dict(), name), meta=dict(dataset_meta=dict(classes=tuple('abcde'))))
     torch.save(content, tmp_path / 'old.pth')
     run(tmp_path / 'old.pth', tmp_path / 'new.safetensors', '--to', 'cvt_dense')
+    assert 'class names' in run(tmp_path / 'new.safetensors', tmp_path / 'bare.pth', '--to', 'microsoft')
     assert load_weights_file(str(tmp_path / 'new.safetensors'))['meta']['dataset_meta']['classes'] == list('abcde')
 
 

@@ -1,4 +1,4 @@
-"""Save, stop and resume a training: a hook each, of which :class:`SafeCheckpointHook` adds the other two to a run."""
+"""Save, stop and resume a training by three hooks; :class:`SafeCheckpointHook` adds the other two to a run."""
 from .files import PREEMPTED, find_checkpoint
 from .save import SafeCheckpointHook
 

@@ -4,6 +4,7 @@ from typing import Any
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop, Runner
 
+from ...errors import UserError
 from ...models.wrappers import unwrap
 from ...registry import HOOKS
 
@@ -22,9 +23,14 @@ class ProgressiveSizeHook(Hook):
         sizes: the side of the images in pixels by the epoch, counted from 0, from which on it holds: ``{0: 32, 10: 48,
             20: None}``. None keeps the size of the training pipeline. With an ``IterBasedTrainLoop`` the keys are
             iterations.
+
+    Raises:
+        UserError: ``sizes`` does not begin with 0.
     """
 
     def __init__(self, sizes: dict[int, int | None]):
+        if 0 not in sizes:
+            raise UserError(f'ProgressiveSizeHook.sizes={sizes} has no size for the beginning, 0.')
         self.sizes = sizes
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:

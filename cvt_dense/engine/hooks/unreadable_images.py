@@ -1,4 +1,5 @@
 """Skip images that cannot be read, and name and count them."""
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from mmengine.runner import Runner
 from torch import Tensor
 
 from ...errors import UserError
+from ...images import read_header
 from ...registry import HOOKS
 
 
@@ -44,8 +46,10 @@ class UnreadableImagesHook(Hook):
                 f'the warnings above, or raise default_hooks.unreadable_images.max_share={self.max_share:g}.')
 
     def _before_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, mode: str = 'train') -> None:
-        if isinstance(data_batch, dict) and any(data_batch.get('unreadable', ())):
-            lines = '\n'.join(filter(None, data_batch['unreadable'])).split('\n')
+        texts = (data_batch.get('unreadable') if isinstance(data_batch, dict) else None) or ['']
+        texts = texts if isinstance(texts[0], str) else texts[0]  # the same for each view of test-time augmentation
+        if any(texts):
+            lines = '\n'.join(filter(None, texts)).split('\n')
             self._add(runner, mode, dict(line.split('\t', 1) for line in lines))
 
     def _after_epoch(self, runner: Runner, mode: str = 'train') -> None:
@@ -81,9 +85,6 @@ class SkippingPipeline(Compose):
             name = type(step).__name__
             key = 'img_path' if name.startswith('LoadImage') else 'seg_map_path' if name == 'LoadAnnotations' else ''
             loads_file = isinstance(data.get(key), str)
-            if loads_file and not readable:
-                self._replace(data, key)
-                continue
             try:
                 data = step(data)
             except Exception as error:  # each decoder raises its own
@@ -97,15 +98,22 @@ class SkippingPipeline(Compose):
                 self._replace(data, key)
             if data is None:
                 return None
-        if isinstance(data.get('inputs'), Tensor):  # packed for MMDetection's and MMSegmentation's preprocessors
-            data['unreadable'], self.unreadable = '\n'.join(self.unreadable), []
+        inputs, samples = data.get('inputs'), data.get('data_samples')
+        if isinstance(inputs, Tensor | list):  # packed for MMDetection's and MMSegmentation's preprocessors
+            text, self.unreadable = '\n'.join(self.unreadable), []
+            data['unreadable'] = [text] * len(inputs) if isinstance(inputs, list) else text
+        for sample in () if readable else samples if isinstance(samples, list) else [samples]:
+            if 'gt_sem_seg' in sample:
+                sample.gt_sem_seg.data.fill_(self.ignore_index)
         return data
 
     def _replace(self, data: dict[str, Any], key: str) -> None:
-        """Put a black image, or an ignored label map, where a file cannot be read."""
+        """Put a black image or label map where a file cannot be read."""
         shape = data.get('ori_shape') or (data.get('height', 256), data.get('width', 256))
         if key == 'img_path':
+            with suppress(Exception):  # there is no label map, or it cannot be read either
+                shape = read_header(data['seg_map_path']).size[::-1]
             data.update(img=np.zeros((*shape, self.channels), np.uint8), img_shape=shape, ori_shape=shape)
         else:
-            data['gt_seg_map'] = np.full(shape, self.ignore_index, np.uint8)
+            data['gt_seg_map'] = np.zeros(shape, np.uint8)
             data['seg_fields'].append('gt_seg_map')

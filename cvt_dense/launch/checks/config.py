@@ -58,7 +58,7 @@ def check_heads(cfg: Config, stages: Sequence[str]) -> None:
     """Compare the heads' numbers of classes with those that the config gives its data sets; reads no data.
 
     Raises:
-        UserError: a head that predicts the data set's classes has another number.
+        UserError: a head that predicts the data set's classes has another number, or there is no file of their names.
     """
     if any('language_model' in node for node in dicts(cfg.model)):
         return  # their heads take words
@@ -71,10 +71,13 @@ def check_heads(cfg: Config, stages: Sequence[str]) -> None:
     for stage in stages:
         for dataset in datasets_of(cfg, stage):
             classes = metainfo(dataset, cfg, 'classes') or ''
+            if classes and isinstance(classes, str):
+                raise UserError(f'{stage}_dataloader: metainfo.classes={classes!r} is no file; give names, or a file '
+                                'with one a line.')
             things = metainfo(dataset, cfg, 'thing_classes') or classes  # boxes of panoptic data are of things only
             for path, node in heads.items():
                 number, expected = node.get('num_classes'), len(classes if 'decode_head' in path else things)
-                if not isinstance(classes, str) and isinstance(number, int) and number != expected:
+                if classes and isinstance(number, int) and number != expected:
                     raise UserError(f'{stage}_dataloader has {expected} classes, but model.{path}.num_classes is '
                                     f'{number}; set it to {expected}, or correct metainfo.classes.')
 

@@ -15,7 +15,7 @@ from ...weights.preprocessing import trained_with
 
 
 def check_weights(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> None:
-    """Check the file that a run continues, fine-tunes or tests, or else the weights of ``init_cfg``; and the teacher.
+    """Check the file that a run continues, fine-tunes or tests (otherwise that of ``init_cfg``), and the teacher.
 
     Args:
         cfg: the run's config.
