@@ -32,7 +32,7 @@ def annotate_video(model: Model, path: Path, out: Path, args: argparse.Namespace
     if model.task not in ('detection', 'segmentation') or args.save:
         raise UserError('videos are for detection and segmentation, without --save')
     capture, frames = cv2.VideoCapture(str(path)), 0
-    rate = capture.get(cv2.CAP_PROP_FPS) or USUAL_RATE
+    rate, total = capture.get(cv2.CAP_PROP_FPS) or USUAL_RATE, capture.get(cv2.CAP_PROP_FRAME_COUNT)
     # OpenCV turns frames itself where it is built to.
     turns = 0 if capture.get(cv2.CAP_PROP_ORIENTATION_AUTO) else int(capture.get(cv2.CAP_PROP_ORIENTATION_META)) // 90
     if not capture.isOpened():
@@ -49,4 +49,5 @@ def annotate_video(model: Model, path: Path, out: Path, args: argparse.Namespace
         if video is None:
             raise UserError(f'{path} is a video without a frame that can be read')
         video.release()
-    return f'{frames} frames'
+    # The number in a header may be an estimate.
+    return f'{frames} frames' + f'; its header has {total:.0f}, the others cannot be read' * (frames < 0.95 * total)

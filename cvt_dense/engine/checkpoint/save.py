@@ -134,8 +134,8 @@ class SafeCheckpointHook(CheckpointHook):
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float]) -> None:
         note_evaluation(runner)
         if not has_result(metrics):
-            runner.logger.warning('The evaluation has no result, because the model finds no object yet. It counts '
-                                  'neither for the best checkpoint nor for an early end.')
+            runner.logger.warning('The evaluation has no result: the model finds no object yet, or format_only is set. '
+                                  'It counts neither for the best checkpoint nor for an early end.')
             return
         missing = set(self.key_indicators) - {*metrics, 'auto'} if self.save_best else set()
         if missing:
