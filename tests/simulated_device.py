@@ -142,7 +142,7 @@ def test_a_run_and_its_tools(shapes, tmp_path, task):
     steps = saved['meta']['iter']
     # Of 8 images, with the averaged weights and, by RawWeightsHook, with the others.
     in_evaluation = Counter(classifier=8, accuracy=8) if task == 'classification' else Counter()
-    start = Counter(weights=2)  # mean and std of images are compared with those that the weights were trained with
+    start = Counter(model=2)  # mean and std of images are compared with those that the weights were trained with
     # Once in a run each tensor of a teacher with its mean and std, and in a test of the raw weights, is copied.
     copied = Counter(distillation=len(teacher.state_dict()) + 2) if task == 'classification' else Counter()
     raw = Counter(raw_weights=len(saved['state_dict'])) if task == 'classification' else Counter()
