@@ -27,6 +27,7 @@ from ..images import explain_loss, open_image, read_header
 from ..models.task import task_of
 from ..pretraining.listing import find_classes
 from ..weights import check_model, classes_of, dataset_meta, load_weights_file, select_weights
+from ..weights.preprocessing import trained_with
 from .palette import choose_palette
 from .slices import RasterImage
 
@@ -116,7 +117,7 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
 
     Raises:
         UserError: the config or the checkpoint does not exist or cannot be read, they do not fit each other, or the
-            task is unknown.
+            task is unknown; or published weights need other images than the config prepares.
     """
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
     if checkpoint is None:
@@ -144,6 +145,7 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
     if not whole:
         weights = select_weights(content, source=str(checkpoint))
         check_model(network, weights, str(checkpoint), strict=True)
+        check_preprocessing(cfg, network, str(checkpoint))
         network.load_state_dict(weights)
     network.to(device).eval()
     classes, palette = classes_of(content) or meta.get('classes') or (), meta.get('palette') or ()
@@ -199,6 +201,33 @@ def check_checkpoint(model: nn.Module, path: str, strict: bool) -> dict[str, Any
     content = load_weights_file(path)
     check_model(model, select_weights(content, source=path), path, strict)
     return content
+
+
+def check_preprocessing(cfg: Config, model: nn.Module, checkpoint: str | None = None) -> None:
+    """Check that images are normalised as those that published weights were trained on.
+
+    Args:
+        cfg: whole config.
+        model: the model that was built from it.
+        checkpoint: whose weights the model gets; None: those of ``init_cfg``.
+
+    Raises:
+        UserError: they are not.
+    """
+    settings, inside = cfg.model.get('data_preprocessor') or {}, model.data_preprocessor
+    if any(type_name(node) == 'Normalize' for node in dicts(cfg.get('train_dataloader'))):  # instead of the model
+        return
+    rgb = task_of(model) not in DENSE or bool(settings.get('bgr_to_rgb') or settings.get('rgb_to_bgr'))
+    used = [getattr(inside, key, torch.full([3], fill)).flatten().tolist() for key, fill in (('mean', 0.), ('std', 1.))]
+    sources = {checkpoint: trained_with(checkpoint)} if checkpoint else {
+        source: known for module in model.modules() for source, known in getattr(module, 'trained_with', dict)().items()
+        if getattr(module, 'backbone', module).in_channels == 3}
+    for source, known in sources.items():
+        if known and len(used[0]) == 3 and not (rgb and np.allclose(used, known, atol=1e-2)):
+            raise UserError(
+                f'{source} was trained on RGB images with mean {known[0]} and standard deviation {known[1]}; '
+                f'model.data_preprocessor makes {"RGB" if rgb else "BGR"} images with {used[0]} and {used[1]}. Set its '
+                'mean, std and bgr_to_rgb=True accordingly.')
 
 
 def test_pipeline(cfg: Config) -> list[dict[str, Any]]:

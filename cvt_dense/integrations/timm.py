@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..models.cvt import CvT, init_linear, to_map
 from ..weights import convert
 from ..weights.packaged import FOLDER
+from ..weights.strict_loading import translate_names
 
 POOLS = None, '', 'avg', 'max', 'avgmax', 'token'  # None keeps it
 
@@ -51,6 +52,7 @@ class CvTClassifier(nn.Module):
         self.head_drop = nn.Dropout(drop_rate)
         self.global_pool = 'avg' if token is None else 'token'
         self.reset_classifier(num_classes, global_pool)
+        self.register_load_state_dict_pre_hook(translate_names)  # of the authors' and the Hub's files
 
     def get_classifier(self) -> nn.Module:
         """Return the classifier."""

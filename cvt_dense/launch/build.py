@@ -8,6 +8,7 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.dist import is_main_process
+from mmengine.logging import print_log
 from mmengine.model import BaseTTAModel
 from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
@@ -111,15 +112,18 @@ def count_classes(cfg: Config, datasets: dict[str, Any]) -> None:
     Raises:
         UserError: there are fewer than two classes.
     """
+    if cfg.model.get('num_classes') is not None or task_of(class_of(cfg.model, cfg, MODELS)) != 'classification':
+        return
     for stage, dataset in datasets.items():
         classes = class_names(dataset)
-        if not classes or cfg.model.get('num_classes') is not None:
-            continue
-        if task_of(class_of(cfg.model, cfg, MODELS)) == 'classification':
-            if len(classes) < 2:
-                raise UserError(f'{stage}_dataloader has the class folders {classes}; a classifier needs two or more. '
-                                'Correct data_root, or give --data-root DIR.')
+        if classes and len(classes) < 2:
+            raise UserError(f'{stage}_dataloader has the class folders {classes}; a classifier needs two or more. '
+                            'Correct data_root, or give --data-root DIR.')
+        if classes:
             cfg.model.num_classes = len(classes)
+            return
+    print_log('The data name no classes, and model.num_classes is not set: the classifier has 1000 outputs.',
+              logger='current', level=30)
 
 
 def leave_hidden_files_out(dataset: Any) -> None:

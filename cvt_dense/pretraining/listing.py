@@ -76,6 +76,10 @@ def list_images(root: str, classes: Sequence[str] | None = None,
             paths = list(files_below(os.path.join(root, name)))
             by_class[name] = [dict(img_path=path) for path in paths if is_image(path)]  # none is an error below
             others.update(os.path.splitext(path)[1].lower() for path in paths if not is_image(path))
+        loose = [name for name in os.listdir(root) if labelled and is_image(name) and not is_hidden(name)]
+        if loose:
+            print_log(f'{root!r}: {len(loose)} images beside the class folders were left out, such as {min(loose)!r}.',
+                      logger='current', level=30)
     if others:
         print_log(f'{root!r}: {others.total()} files without the suffix of an image were left out: '
                   f'{", ".join(f"{n} *{suffix}" for suffix, n in others.most_common(5))}.', logger='current')
@@ -142,7 +146,7 @@ def image_name(image: Image) -> str:
 
 
 def _folders(root: str) -> list[str]:
-    return sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith('.'))
+    return sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not is_hidden(entry.name))
 
 
 def _tar_files(root: str) -> list[str]:

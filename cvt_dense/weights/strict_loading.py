@@ -74,7 +74,7 @@ class StrictLoading:
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self.register_load_state_dict_pre_hook(_translate_names)
+        self.register_load_state_dict_pre_hook(translate_names)
 
     def init_weights(self) -> None:
         """Initialise as any MMEngine module; a checkpoint is loaded last."""
@@ -138,7 +138,7 @@ class StrictLoading:
         return result
 
 
-def _translate_names(module: nn.Module, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+def translate_names(module: nn.Module, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
     """Give the tensors of a CvT under ``prefix`` the names that the module has, before PyTorch loads them."""
     tensors = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
     naming = recognise(module.state_dict())

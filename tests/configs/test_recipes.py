@@ -9,7 +9,7 @@ from mmengine.registry import DATA_SAMPLERS, MODELS, DefaultScope
 from templates_edited import ROOT, by_name, learning_rates, parsed, recipe
 
 from cvt_dense.config.settings import dicts
-from cvt_dense.launch.checks.weights import check_preprocessing
+from cvt_dense.inference.model import check_preprocessing
 
 # -- every config ----------------------------------------------------------------------------------
 

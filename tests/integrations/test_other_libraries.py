@@ -66,10 +66,10 @@ def test_timm_converts_the_hubs_weights(tmp_path):
     from transformers import CvtConfig, CvtForImageClassification
     hub = CvtForImageClassification(CvtConfig(num_labels=1000))
     torch.save(hub.state_dict(), tmp_path / 'pytorch_model.bin')
-    model = timm.create_model('cvt_13', pretrained=True, pretrained_cfg_overlay=dict(
-        file=str(tmp_path / 'pytorch_model.bin')))
-    expected = convert(hub.state_dict(), 'cvt_dense')
-    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
+    expected, file = convert(hub.state_dict(), 'cvt_dense'), str(tmp_path / 'pytorch_model.bin')
+    for options in (dict(pretrained=True, pretrained_cfg_overlay=dict(file=file)), dict(checkpoint_path=file)):
+        model = timm.create_model('cvt_13', **options)
+        assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
 
 
 def test_timms_tools_take_it():

@@ -105,8 +105,8 @@ DETECTION = [
     (lambda data: edit(lambda content: [one.update(iscrowd=1) for one in content['annotations']], data, VAL), {},
      'val_dataloader.*crowd'),
     (edited(VAL, 'images', width=99), {}, 'val_dataloader.*99'),
-    (lambda data: edit(lambda content: [one.update(bbox=[9, 9, .5, 9]) for one in content['annotations']], data, VAL),
-     {}, 'val_dataloader.*side'),
+    (lambda data: edit(lambda content: [one.update(bbox=[9, 9, .5, 9], segmentation=[[9, 9, 9.5, 9, 9.5, 18]])
+                                        for one in content['annotations']], data, VAL), {}, 'val_.*format_only'),
     (None, dict(val_dataloader__dataset__ann_file=[VAL, TRAIN]), 'val_dataloader.*ann_file'),
     (edited(VAL, 'annotations', bbox=[1, 2, float('nan'), 4]), {}, 'val_dataloader.*instances_val.json.*bbox'),
     (None, dict(val_evaluator__ann_file='{data}/' + TRAIN), r'val_evaluator\.ann_file'),

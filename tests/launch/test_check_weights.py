@@ -5,7 +5,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 
 from cvt_dense.errors import UserError
-from cvt_dense.launch.checks.weights import check_preprocessing
+from cvt_dense.inference.model import check_preprocessing
 from cvt_dense.recipes import recipe
 
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
@@ -36,6 +36,5 @@ def test_images_of_published_weights(source, images):
     model.backbone.init_cfg['checkpoint'] = 'mine.pth'
     check_preprocessing(cfg, model)
     if source != 'timm':
-        cfg.load_from = source
         with pytest.raises(UserError, match='data_preprocessor'):
-            check_preprocessing(cfg, model)
+            check_preprocessing(cfg, model, source)

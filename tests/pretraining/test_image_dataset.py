@@ -51,12 +51,15 @@ def pack(folder: Path, tar_file: Path, arcname: str) -> Path:
 # -- layouts ---------------------------------------------------------------------------------------
 
 
-def test_class_folders(root):
+def test_class_folders(root, capsys):
     (root / 'train/Bengal/notes.txt').write_text('not an image')
+    for name in ('loose.png', '__MACOSX/Bengal/hidden.png'):
+        (root / 'train' / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new('RGB', (40, 30)).save(root / 'train' / name)
     for suffix in ('webp', 'bmp', 'tif', 'jfif'):
         Image.new('RGB', (40, 30)).save(root / f'train/Siamese/Siamese_{suffix}.{suffix}')
     dataset = ImageDataset(str(root), 'train', transform=dict(input_size=24))
-    assert dataset.metainfo['classes'] == CLASSES
+    assert dataset.metainfo['classes'] == CLASSES and 'loose.png' in capsys.readouterr().out
     assert [dataset[i]['labels'] for i in range(len(dataset))] == [0] * 4 + [1] * 8 + [2] * 4
     sample = dataset[5]
     assert sample['inputs'].shape == (3, 24, 24) and sample['inputs'].dtype == torch.uint8 and not sample['unreadable']
