@@ -73,7 +73,7 @@ def list_images(root: str, classes: Sequence[str] | None = None,
     if not tars:
         folders = _folders(root) if labelled else ['']
         for name in folders:
-            paths = list(files_below(os.path.join(root, name)))
+            paths = [] if is_hidden(name) else list(files_below(os.path.join(root, name)))  # __MACOSX is refused below
             by_class[name] = [dict(img_path=path) for path in paths if is_image(path)]  # none is an error below
             others.update(os.path.splitext(path)[1].lower() for path in paths if not is_image(path))
         loose = [name for name in os.listdir(root) if labelled and is_image(name) and not is_hidden(name)]
@@ -146,7 +146,7 @@ def image_name(image: Image) -> str:
 
 
 def _folders(root: str) -> list[str]:
-    return sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not is_hidden(entry.name))
+    return sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith('.'))
 
 
 def _tar_files(root: str) -> list[str]:

@@ -2,6 +2,7 @@
 import io
 import pickle
 import random
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -53,9 +54,7 @@ def pack(folder: Path, tar_file: Path, arcname: str) -> Path:
 
 def test_class_folders(root, capsys):
     (root / 'train/Bengal/notes.txt').write_text('not an image')
-    for name in ('loose.png', '__MACOSX/Bengal/hidden.png'):
-        (root / 'train' / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new('RGB', (40, 30)).save(root / 'train' / name)
+    Image.new('RGB', (40, 30)).save(root / 'train/loose.png')
     for suffix in ('webp', 'bmp', 'tif', 'jfif'):
         Image.new('RGB', (40, 30)).save(root / f'train/Siamese/Siamese_{suffix}.{suffix}')
     dataset = ImageDataset(str(root), 'train', transform=dict(input_size=24))
@@ -64,6 +63,10 @@ def test_class_folders(root, capsys):
     sample = dataset[5]
     assert sample['inputs'].shape == (3, 24, 24) and sample['inputs'].dtype == torch.uint8 and not sample['unreadable']
     assert sample['paths'].endswith('/train/Siamese/Siamese_1.JPEG')
+    (root / 'train/__MACOSX').mkdir()
+    shutil.copy(root / 'train/loose.png', root / 'train/__MACOSX')
+    with pytest.raises(ValueError, match='__MACOSX'):
+        ImageDataset(str(root), 'train', transform=dict(input_size=24))
 
 
 @pytest.mark.parametrize('layout', ['list', 'tar', 'tar file per class'])
