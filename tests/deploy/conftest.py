@@ -21,30 +21,49 @@ from cvt_dense.deploy.check import random_images
 from cvt_dense.deploy.export import Exporter
 from cvt_dense.recipes.shapes import CLASSES
 
+TWO_STAGES = dict(_delete_=True, embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2))
 STOCK = Path(mmdet.__file__).parent / '.mim/configs'
-# Stages of a block each, with the channels of CvT-nano and CvT-13.
-NARROW = dict(embed_dims=(32, 64, 128), depths=(1, 1, 1), num_heads=(1, 2, 4))
-WIDE = dict(NARROW, embed_dims=(64, 192, 384), num_heads=(1, 3, 6))
+STAGES = dict(embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2))
+THREE_STAGES = dict(STAGES, _delete_=True)
+# Of a two-stage detector with maps of two strides.
+TWO_LEVELS = {
+    'model.backbone.arch': TWO_STAGES, 'model.neck.in_channels': [8, 16], 'model.neck.num_outs': 2,
+    'model.rpn_head.anchor_generator.strides': [4, 8], 'model.roi_head.bbox_roi_extractor.featmap_strides': [4, 8],
+    'model.roi_head.mask_roi_extractor.featmap_strides': [4, 8], 'model.roi_head.mask_head.num_convs': 1,
+    'model.test_cfg.rcnn.score_thr': 0.12}
 CONFIGS = dict(
-    classification=('configs/cvt_nano_shapes.py', NARROW, {
-        'model.backbone.out_type': 'cls_token', 'test_dataloader.dataset.transform.crop_pct': 0.8,
+    classification=('cvt_nano_shapes.py', {
+        'model.backbone.arch': THREE_STAGES, 'model.backbone.out_type': 'cls_token',
+        'test_dataloader.dataset.transform.crop_pct': 0.8,
         'test_dataloader.dataset.transform.interpolation': 'bicubic'}),
-    segmentation=('configs/upernet_cvt_nano_shapes.py', NARROW, {'model.auxiliary_head': None}),
-    detection=('configs/maskrcnn_cvt_nano_shapes.py', NARROW, {
-        'model.roi_head.bbox_head.reg_class_agnostic': False, 'model.roi_head.mask_head.class_agnostic': False,
-        'model.test_cfg.rcnn.score_thr': 0.12}),
-    retinanet=('configs/retinanet_cvt13_coco.py', WIDE, {
+    segmentation=('upernet_cvt_nano_shapes.py', {
+        'model.backbone.arch': TWO_STAGES, 'model.decode_head.in_channels': [8, 16],
+        'model.decode_head.in_index': [0, 1], 'model.decode_head.pool_scales': (1, 3), 'model.decode_head.channels': 8,
+        'model.auxiliary_head': None}),
+    detection=('maskrcnn_cvt_nano_shapes.py', {
+        **TWO_LEVELS, 'model.roi_head.bbox_head.reg_class_agnostic': False,
+        'model.roi_head.mask_head.class_agnostic': False}),
+    retinanet=('retinanet_cvt13_coco.py', {
+        'model.backbone.arch': TWO_STAGES, 'model.neck.in_channels': [16, 16], 'model.neck.out_channels': 8,
+        'model.neck.num_outs': 2, 'model.bbox_head.in_channels': 8,
+        'model.bbox_head.anchor_generator.strides': [8, 16], 'model.bbox_head.feat_channels': 8,
         'model.bbox_head.num_classes': 8, 'model.bbox_head.stacked_convs': 1, 'model.test_cfg.nms_pre': 40}),
-    cascade=('benchmarks/heads/cascade.py', NARROW, {'model.test_cfg.rcnn.score_thr': 0.12}),
-    dino=('benchmarks/heads/dino.py', NARROW, {}),
-    fcos=('benchmarks/heads/fcos.py', NARROW, {'model.test_cfg.nms_pre': 40}),
-    gfl=('benchmarks/heads/gfl.py', NARROW, {'model.test_cfg.nms_pre': 40}),
-    rtmdet=('benchmarks/heads/rtmdet.py', NARROW, {  # whose neck refuses images that are not padded
-        'model.test_cfg.nms_pre': 40, 'model.data_preprocessor.pad_size_divisor': 1}),
-    mask2former=('benchmarks/heads/mask2former.py', NARROW, {}),
-    panoptic=(STOCK / 'mask2former/mask2former_r50_8xb2-lsj-50e_coco-panoptic.py', NARROW, {
-        'model.backbone': dict(_delete_=True, type='cvt_dense.CvT', out_indices=(0, 1, 2, 3)),
-        'model.panoptic_head.in_channels': [32, 64, 128, 128], 'model.panoptic_head.num_queries': 10,
+    dino=('dino_cvt13_coco.py', {
+        'model.backbone.arch': THREE_STAGES, 'model.neck.in_channels': [16, 16, 16], 'model.num_queries': 30,
+        'model.encoder.num_layers': 1, 'model.decoder.num_layers': 1, 'model.bbox_head.num_classes': 8,
+        'model.encoder.layer_cfg.ffn_cfg.feedforward_channels': 16, 'model.test_cfg.max_per_img': 20,
+        'model.decoder.layer_cfg.ffn_cfg.feedforward_channels': 16}),
+    mask2former=('mask2former_cvt13_ade20k.py', {
+        'model.backbone.arch': THREE_STAGES, 'model.decode_head.in_channels': [8, 16, 16, 16],
+        'model.decode_head.num_queries': 10, 'model.decode_head.num_classes': 9,
+        'model.decode_head.loss_cls.class_weight': [1.] * 10,
+        'model.decode_head.pixel_decoder.encoder.num_layers': 1,
+        'model.decode_head.transformer_decoder.num_layers': 1}),
+    cascade=('cascademaskrcnn_cvt13_coco_3x.py', {
+        **TWO_LEVELS, 'model.roi_head.mask_head.num_classes': 8, 'model.test_cfg.rpn.max_per_img': 100}),
+    panoptic=(STOCK / 'mask2former/mask2former_r50_8xb2-lsj-50e_coco-panoptic.py', {
+        'model.backbone': dict(_delete_=True, type='cvt_dense.CvT', arch=STAGES, out_indices=(0, 1, 2, 3)),
+        'model.panoptic_head.in_channels': [8, 16, 16, 16], 'model.panoptic_head.num_queries': 10,
         'model.panoptic_head.pixel_decoder.encoder.num_layers': 1,
         'model.panoptic_head.transformer_decoder.num_layers': 1,
         'model.test_cfg.object_mask_thr': 0.01, 'model.test_cfg.iou_thr': 0.}))
@@ -79,17 +98,37 @@ class Network:
         return data['inputs'][..., :images.shape[2], :images.shape[3]]
 
 
+HEADS = dict(atss='atss/atss_r50_fpn_1x_coco.py', fcos='fcos/fcos_r50-caffe_fpn_gn-head_1x_coco.py',
+             gfl='gfl/gfl_r50_fpn_1x_coco.py', rtmdet='rtmdet/rtmdet_l_8xb32-300e_coco.py')
+
+
+def use_head(cfg: Config, name: str) -> None:
+    """Replace RetinaNet's head, for RTMDet also the neck, by those of a stock config of mmdet's."""
+    stock = Config.fromfile(STOCK / HEADS[name]).model
+    cfg.model.type, cfg.model.test_cfg = stock.type, dict(stock.test_cfg, nms_pre=40)
+    cfg.model.train_cfg = stock.get('train_cfg')
+    cfg.model.bbox_head = dict(stock.bbox_head, in_channels=8, feat_channels=8, stacked_convs=1, num_classes=8,
+                               norm_cfg=dict(type='BN') if name == 'rtmdet' else dict(type='GN', num_groups=4))
+    cfg.model.bbox_head.get('anchor_generator', cfg.model.bbox_head).strides = [8, 16]
+    if name == 'rtmdet':  # whose neck refuses images that are not padded
+        cfg.model.neck = dict(stock.neck, in_channels=[16, 16], out_channels=8, num_csp_blocks=1)
+        cfg.model.data_preprocessor.pad_size_divisor = 1
+
+
 @pytest.fixture(scope='session')
 def network(tmp_path_factory):
-    """Build a network once: ``network(task)``, where a task is a key of ``CONFIGS``."""
+    """Build a network once: ``network(task)``, where a task is a key of ``CONFIGS`` or ``HEADS``."""
     folder, built = tmp_path_factory.mktemp('networks'), {}
 
     def get(task: str) -> Network:
         if task not in built:
-            name, arch, options = CONFIGS[task]
-            cfg = Config.fromfile(ROOT / name)
+            name, options = CONFIGS['retinanet' if task in HEADS else task]
+            cfg = Config.fromfile(ROOT / 'configs' / name)
             cfg.merge_from_dict(copy.deepcopy(options))
-            cfg.model.backbone.arch = arch
+            if task in HEADS:
+                use_head(cfg, task)
+            for node in cfg.model.roi_head.bbox_head if task == 'cascade' else ():
+                node.update(fc_out_channels=16, num_classes=8)
             cfg.dump(folder / f'{task}.py')
             init_default_scope(cfg.get('default_scope') or 'mmengine')
             torch.manual_seed(0)

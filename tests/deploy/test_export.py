@@ -65,12 +65,22 @@ def int8_layers(model, names: Collection[str]) -> set[str]:
 
 
 def test_int8_operators_are_in_the_file(exporter, tmp_path):
-    """All layers but those of --keep, and not the products of attention."""
+    """All layers but those of --keep; weights symmetric with a scale per output channel, activations with one."""
     import onnx
     exporter.export(tmp_path / 'a.onnx', 'int8')
     model = onnx.load(tmp_path / 'a.onnx')
     kept = {name for name in exporter.layers if name.startswith(('backbone.stage1.patch_embed', *int8.KEPT))}
     assert kept and int8_layers(model, exporter.layers) == exporter.layers - kept
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    weights = [node for node in model.graph.node if node.op_type == 'DequantizeLinear' and node.input[0] in constants
+               and constants[node.input[0]].ndim >= 2]
+    assert len(weights) == len(exporter.layers) - len(kept)
+    for node in weights:
+        values, scale = (constants[name] for name in node.input[:2])
+        assert values.dtype == np.int8 and scale.size == values.shape[[a.i for a in node.attribute][0]] > 1
+        assert len(node.input) < 3 or not constants[node.input[2]].any()
+    activations = [node for node in model.graph.node if node.op_type == 'QuantizeLinear']
+    assert activations and all(constants[node.input[1]].size == 1 for node in activations)
     assert not [node for node in model.graph.node if node.op_type == 'Attention'
                 and any('Dequantize' in name for name in node.input)]
 
@@ -135,8 +145,8 @@ def test_panoptic_mask2former(network, tmp_path):
 
 
 @pytest.mark.parametrize('task, dynamic', [
-    ('detection', None), ('cascade', False), ('dino', False), ('retinanet', False), ('fcos', False), ('gfl', False),
-    ('rtmdet', None)])
+    ('detection', None), ('cascade', False), ('dino', False), ('retinanet', False), ('atss', False),
+    ('fcos', False), ('gfl', False), ('rtmdet', None)])
 def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
     """A file in the place of the model gives its boxes and masks; a file for one size warns when it pads by more."""
     import onnx
@@ -146,7 +156,7 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
     assert exporter.export(tmp_path / 'a.onnx'), exporter.lines
     assert any(', scores: ' in line for line in exporter.lines)  # of objects that both detect
     made.model.data_preprocessor.pad_size_divisor = exporter.reference.divisor  # the file pads for RTMDet's neck
-    if task == 'gfl':
+    if task == 'atss':
         run_documented_program(tmp_path)
     onnx.checker.check_model(tmp_path / 'a.onnx', full_check=True)  # with shape inference
     if task != 'dino':  # PyTorch's own attention calls no layers
@@ -229,5 +239,5 @@ def test_backbone_for_any_size(network, tmp_path):
     for name in ('a.onnx', 'a.xml'):
         assert exporter.export(tmp_path / name), exporter.lines
         opened = open_exported(tmp_path / name)
-        assert opened.metadata['outputs'] == ['feat0', 'feat1', 'feat2'] and opened.metadata['part'] == 'backbone'
+        assert opened.metadata['outputs'] == ['feat0', 'feat1'] and opened.metadata['part'] == 'backbone'
         torch.testing.assert_close(tuple(opened(x).values()), expected, rtol=1e-4, atol=1e-4)
