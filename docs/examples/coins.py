@@ -11,7 +11,7 @@ configs/fasterrcnn_cvt13_custom.py to coins.py, write these lines into its head,
     arch = 'cvt-nano'
     max_iters = 80
 
-After three minutes of one core the box mAP is 0.86.
+After three minutes of one core the box mAP is 0.86 to 0.93.
 """
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Detect objects with a file of tools/export.py --size, with NumPy, Pillow and ONNX Runtime: IMAGE."""
+"""Detect objects with a file of tools/export.py --size, with NumPy, Pillow and ONNX Runtime: FILE IMAGE."""
 import json
 import sys
 
@@ -6,9 +6,9 @@ import numpy as np
 import onnxruntime
 from PIL import Image, ImageDraw, ImageOps
 
-session = onnxruntime.InferenceSession('detector.onnx')
+session = onnxruntime.InferenceSession(sys.argv[1])
 about = json.loads(session.get_modelmeta().custom_metadata_map['cvt_dense'])
-image = ImageOps.exif_transpose(Image.open(sys.argv[1])).convert('RGB')
+image = ImageOps.exif_transpose(Image.open(sys.argv[2])).convert('RGB')
 height, width = about['input_size']
 scale = min(height / image.height, width / image.width)
 canvas = Image.new('RGB', (width, height), tuple(map(round, about['mean'])))
