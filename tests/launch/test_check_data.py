@@ -157,8 +157,11 @@ def test_zero_label_reduced(data):
         ('reduce_zero_label', True), ('metainfo', dict(classes=CLASSES, palette=[(0, 0, 0)] * 8)))}
     options |= {f'model__{head}__num_classes': 8 for head in HEADS}
     build('segmentation', data, **options)
-    with pytest.raises(UserError, match='255.*ignore_index'):  # what is ignored must be so for the head too
-        build('segmentation', data, **options, **{f'model__{head}__ignore_index': 0 for head in HEADS})
+    heads = {f'model__{head}__ignore_index': 0 for head in HEADS}  # what is ignored must be so for the head too
+    with pytest.raises(UserError, match='seg_pad_val'):
+        build('segmentation', data, **options, **heads)
+    with pytest.raises(UserError, match=r'\[255\]'):
+        build('segmentation', data, **options, **heads, model__data_preprocessor__seg_pad_val=0)
     fill(data, 9)
     with pytest.raises(UserError, match=r'\[8\]'):
         build('segmentation', data, **options)
