@@ -118,6 +118,19 @@ def read_names(file: str) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
+def read_classes(classes: Sequence[str] | str | None) -> Sequence[str] | None:
+    """Return class names, where they may be given as a file of them.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    if isinstance(classes, str):
+        if not os.path.isfile(classes):
+            raise UserError(f'metainfo.classes={classes!r} is no file; give names, or a file with one a line.')
+        classes = read_names(classes)
+    return classes
+
+
 def read_class_names(cfg: Config) -> None:
     """Put the class names into ``cfg`` where a data set names a file of them, so that the config can go elsewhere."""
     for node in dicts([cfg[key] for key in cfg if key.endswith('_dataloader')]):

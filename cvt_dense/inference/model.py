@@ -178,7 +178,7 @@ def number_class_folders(cfg: Config, stage: str, classes: Sequence[str]) -> Non
         if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not root.exists():
             continue
         about = dataset.get('metainfo') or {}
-        if not about.get('classes') and set(classes) & {*find_classes(str(root))}:
+        if classes and not about.get('classes') and set(classes) & {*find_classes(str(root))}:
             dataset['metainfo'] = dict(about, classes=classes)
 
 

@@ -5,9 +5,10 @@ from typing import Any
 from mmengine.dataset import BaseDataset, Compose
 from PIL import Image
 
+from ..config.settings import read_classes
 from ..images import open_image
 from ..registry import DATASETS
-from .listing import image_name, list_from_file, list_images, open_file, read_classes
+from .listing import image_name, list_from_file, list_images, open_file
 from .transforms import build_transform
 
 

@@ -14,24 +14,9 @@ from typing import Any, BinaryIO
 from mmengine import fileio
 from mmengine.logging import print_log
 
-from ..config.settings import read_names
-from ..errors import UserError
 from ..images import SUFFIXES, files_below, find_missing, is_hidden, is_image
 
 Image = dict[str, Any]
-
-
-def read_classes(classes: Sequence[str] | str | None) -> Sequence[str] | None:
-    """Return class names, where they may be given as a file of them.
-
-    Raises:
-        UserError: there is no such file.
-    """
-    if isinstance(classes, str):
-        if not os.path.isfile(classes):
-            raise UserError(f'metainfo.classes={classes!r} is no file; give names, or a file with one a line.')
-        classes = read_names(classes)
-    return classes
 
 
 def find_classes(root: str) -> list[str]:

@@ -102,9 +102,10 @@ class SkippingPipeline(Compose):
         if isinstance(inputs, Tensor | list):  # packed for MMDetection's and MMSegmentation's preprocessors
             text, self.unreadable = '\n'.join(self.unreadable), []
             data['unreadable'] = [text] * len(inputs) if isinstance(inputs, list) else text
-        for sample in () if readable else samples if isinstance(samples, list) else [samples]:
-            if 'gt_sem_seg' in sample:
-                sample.gt_sem_seg.data.fill_(self.ignore_index)
+        if not readable:
+            for sample in samples if isinstance(samples, list) else [samples]:
+                if 'gt_sem_seg' in sample:
+                    sample.gt_sem_seg.data.fill_(self.ignore_index)
         return data
 
     def _replace(self, data: dict[str, Any], key: str) -> None:

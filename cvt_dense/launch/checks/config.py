@@ -10,7 +10,7 @@ from mmengine.config import Config
 
 from ...annotations.coco import Annotations
 from ...annotations.data_sets import check_annotations
-from ...config.settings import coco_files, datasets_of, dicts, is_remote, is_scored, metainfo, walk
+from ...config.settings import coco_files, datasets_of, dicts, is_remote, is_scored, metainfo, read_classes, walk
 from ...errors import UserError
 
 
@@ -70,10 +70,7 @@ def check_heads(cfg: Config, stages: Sequence[str]) -> None:
              and (path == last or not re.match(r'decode_head\.\d', path))}
     for stage in stages:
         for dataset in datasets_of(cfg, stage):
-            classes = metainfo(dataset, cfg, 'classes') or ''
-            if classes and isinstance(classes, str):
-                raise UserError(f'{stage}_dataloader: metainfo.classes={classes!r} is no file; give names, or a file '
-                                'with one a line.')
+            classes = read_classes(metainfo(dataset, cfg, 'classes')) or ()
             things = metainfo(dataset, cfg, 'thing_classes') or classes  # boxes of panoptic data are of things only
             for path, node in heads.items():
                 number, expected = node.get('num_classes'), len(classes if 'decode_head' in path else things)

@@ -45,11 +45,12 @@ def _check_data_set(dataset: Any, cfg: Config, stage: str) -> None:
     images = {info['img_path']: info for info in infos
               if isinstance(info.get('img_path'), str) and 'offset' not in info}
     maps = {info['seg_map_path']: info for info in images.values() if isinstance(info.get('seg_map_path'), str)}
-    for paths in (images, maps):
-        missing = [] if classifies else find_missing(paths)
-        if missing:
-            raise UserError(f'{len(missing)} of {len(paths)} files do not exist, e.g. {missing[0]!r}. Correct '
-                            'data_prefix or seg_map_suffix, or complete the data.')
+    if not classifies:
+        for paths in (images, maps):
+            missing = find_missing(paths)
+            if missing:
+                raise UserError(f'{len(missing)} of {len(paths)} files do not exist, e.g. {missing[0]!r}. Correct '
+                                'data_prefix or seg_map_suffix, or complete the data.')
     reader = find_transform(dataset, 'LoadImage')
     if not images or reader is None and not classifies:
         return
