@@ -60,6 +60,9 @@ def check_annotations(files: Sequence[CocoFile], stage: str, needed: bool) -> di
             lines += [f'{file.setting}: of {file.node["ann_file"]!r}, {reason}.' for reason in reasons]
             if stage == 'test' and reading.renumbered:
                 lines.append(f'{file.setting}: in results that are written, category ids are {reading.renumbered}.')
+            if stage != 'train' and file.node.get('indices') is not None:  # evaluators do not see it
+                lines.append(f'{file.setting}.indices={file.node["indices"]}: {stage}_evaluator scores all images of '
+                             'the file, and the objects of those that are not read count as missed.')
             learnt, objects, images = learnt + number, objects | others.keys(), images | reading.images.keys()
             continue
         missed = [number for key, number in others.items() if key[0] not in images]

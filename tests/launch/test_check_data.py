@@ -203,6 +203,11 @@ def test_evaluators_file_may_have_more_images(data, capsys):
     assert 'val_evaluator' in capsys.readouterr().out
 
 
+def test_evaluators_score_images_outside_indices(data, capsys):
+    assert len(build('detection', data, 'val', val_dataloader__dataset__indices=2)['val']) == 2
+    assert 'val_dataloader.dataset.indices=2' in capsys.readouterr().out
+
+
 @pytest.mark.parametrize('values', [
     dict(iscrowd=1), dict(category_id=77), dict(segmentation=[[1, 2]]), dict(bbox=[9, 9, 0.5, 9]),
     dict(bbox=[9, 9, 0, 9]), dict(bbox=[5000, 9, 9, 9])])
