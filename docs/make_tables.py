@@ -131,11 +131,12 @@ def equal_minutes() -> str:
     cells = {(row['network'], row['task']): ', '.join(f'{score * tasks[row["task"]]:.1f}' for score in row['scores'])
              for row in result['rows']}
     rows = [[title, *(cells.get((network, task), '–') for task in tasks),
-             f'{result["neighbours"][network]:.1f}' if network in result['neighbours'] else '–',
+             *(f'{score:.1f}' for score in result['frozen'][network].values()),
              f'{result["parameters"][network]:.1f}', f'{result["milliseconds"][network]:.0f}']
             for network, title in NETWORKS.items() if (network, 'blood_cells') in cells]
     return table(['', 'blood cells: box mAP, 3 minutes', 'CamVid: mIoU, 2 minutes', '5,000 images of CIFAR-10: top-1, '
-                  '1 minute', '20-NN on the same, without training', 'M parameters', 'ms, 224x298, 1 thread'], rows)
+                  '1 minute', '20-NN on frozen features', 'linear probe', 'M parameters',
+                  'ms, 224x298, 1 thread'], rows)
 
 
 def equal_iterations() -> str:
