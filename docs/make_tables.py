@@ -135,7 +135,7 @@ def equal_minutes() -> str:
              f'{result["parameters"][network]:.1f}', f'{result["milliseconds"][network]:.0f}']
             for network, title in NETWORKS.items() if (network, 'blood_cells') in cells]
     return table(['', 'blood cells: box mAP, 3 minutes', 'CamVid: mIoU, 2 minutes', '5,000 images of CIFAR-10: top-1, '
-                  '1 minute', '20-NN on frozen features', 'linear probe', 'M parameters',
+                  '1 minute', '20-NN on frozen features of the same', 'linear probe on the same', 'M parameters',
                   'ms, 224x298, 1 thread'], rows)
 
 
