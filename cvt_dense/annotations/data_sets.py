@@ -60,10 +60,9 @@ def check_annotations(files: Sequence[CocoFile], stage: str, needed: bool) -> di
             lines += [f'{file.setting}: of {file.node["ann_file"]!r}, {reason}.' for reason in reasons]
             if stage == 'test' and reading.renumbered:
                 lines.append(f'{file.setting}: in results that are written, category ids are {reading.renumbered}.')
-            if stage != 'train' and file.node.get('indices') is not None:  # evaluators do not see it
-                lines.append(f'{file.setting}.indices={file.node["indices"]}: {stage}_evaluator scores all images of '
-                             'the file, and the objects of those that are not read count as missed.')
-            learnt, objects, images = learnt + number, objects | others.keys(), images | reading.images.keys()
+            read = _subset([*reading.images], file.node.get('indices'))
+            learnt, images = learnt + number, images | read
+            objects |= {key for key in others if key[0] in read}
             continue
         missed = [number for key, number in others.items() if key[0] not in images]
         if missed:
@@ -78,6 +77,15 @@ def check_annotations(files: Sequence[CocoFile], stage: str, needed: bool) -> di
     for line in lines:
         print_log(line, logger='current', level=30)
     return readings
+
+
+def _subset(images: list[Any], indices: int | Sequence[int] | None) -> set[Any]:
+    """Return the images that MMEngine reads with a data set's ``indices``: the first ones, the last ones, or a list."""
+    if indices is None:
+        return set(images)
+    if isinstance(indices, int):
+        return set(images[:indices] if indices >= 0 else images[indices:])
+    return {images[i] for i in indices}
 
 
 def _losses(reading: Annotations, unique: set[Any], file: CocoFile, training: bool) -> tuple[int, list[str]]:

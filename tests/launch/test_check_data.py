@@ -203,9 +203,10 @@ def test_evaluators_file_may_have_more_images(data, capsys):
     assert 'val_evaluator' in capsys.readouterr().out
 
 
-def test_evaluators_score_images_outside_indices(data, capsys):
-    assert len(build('detection', data, 'val', val_dataloader__dataset__indices=2)['val']) == 2
-    assert 'val_dataloader.dataset.indices=2' in capsys.readouterr().out
+@pytest.mark.parametrize('indices', [2, -2, [0, 1]])
+def test_evaluators_file_has_the_images_outside_indices(data, capsys, indices):
+    assert len(build('detection', data, 'val', val_dataloader__dataset__indices=indices)['val']) == 2
+    assert 'val_evaluator' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('values', [
