@@ -1,15 +1,74 @@
-"""Read the COCO files of a config before its data sets are built, and let data sets and evaluators use that content."""
-import json
+"""Check the COCO files that the data sets and evaluators of a config read, before they are built."""
 import os
-import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from mmengine.config import Config
 from mmengine.logging import print_log
 
-from ..config.settings import CocoFile
+from ..config.settings import class_of, dicts, is_remote, is_scored, metainfo, type_name, walk
 from ..errors import UserError
 from .coco import Annotations, read
+
+COCO_METRICS = ('CocoMetric', 'FasterCocoMetric')
+
+
+@dataclass
+class CocoFile:
+    """An annotation file in COCO's format that a data set or an evaluator of a config reads.
+
+    Attributes:
+        setting: path of the data set or evaluator in the config, as ``--cfg-options`` writes it.
+        node: its config.
+        path: the file.
+        images: folder of the images.
+        classes: names of the classes that are learnt or scored.
+        masks: whether masks are needed.
+        evaluates: whether an evaluator reads it.
+    """
+    setting: str
+    node: dict[str, Any]
+    path: str
+    images: str
+    classes: tuple[str, ...]
+    masks: bool
+    evaluates: bool
+
+
+def coco_files(cfg: Config, stage: str) -> list[CocoFile]:
+    """Return the local COCO files of a stage, those of its data sets first.
+
+    Images, classes and masks of an evaluator are those of the data set with the same file, or of the last one.
+
+    Args:
+        cfg: whole config.
+        stage: 'train', 'val' or 'test'.
+    """
+    files: list[CocoFile] = []
+    segments = any('segm' in (metric.get('metric') or ()) for metric in dicts(cfg.get(f'{stage}_evaluator')))
+    for setting in (f'{stage}_dataloader', f'{stage}_evaluator'):
+        for path, node in walk(cfg.get(setting), setting):
+            evaluates = type_name(node) in COCO_METRICS
+            if not node.get('ann_file') or is_remote(node) or not (evaluates or _is_coco_data_set(node, cfg)):
+                continue
+            root, images = node.get('data_root') or '', (node.get('data_prefix') or {}).get('img', '')
+            file = os.path.join(root, node['ann_file'])
+            if not evaluates:
+                masks = segments or any(step.get('with_mask') for step in dicts(node.get('pipeline')))
+                classes = tuple(metainfo(node, cfg, 'classes'))
+                files.append(CocoFile(path, node, file, os.path.join(root, images), classes, masks, False))
+            elif files:
+                same = [other for other in files if os.path.realpath(other.path) == os.path.realpath(file)]
+                files.append(replace([*files, *same][-1], setting=path, node=node, path=file, evaluates=True))
+    return files
+
+
+def _is_coco_data_set(node: dict[str, Any], cfg: Config) -> bool:
+    """Return whether a node's type is ``CocoDataset`` or a subclass that reads its file in the same way."""
+    kind = class_of(node, cfg) if 'type' in node else None
+    return any(base.__name__ == 'CocoDataset' and base.load_data_list is kind.load_data_list
+               and base.COCOAPI is kind.COCOAPI for base in getattr(kind, '__mro__', ()))
 
 
 def read_annotations(files: Sequence[CocoFile]) -> dict[str, Annotations]:
@@ -28,27 +87,34 @@ def read_annotations(files: Sequence[CocoFile]) -> dict[str, Annotations]:
             if key not in cache:
                 cache[key] = read(file.path, file.images)
                 cache[key].use_classes(file.classes, file.masks)
+                if cache[key].changed:
+                    reasons = '; '.join(f'{len(ids)} annotations {reason}, e.g. {ids[0]!r}'
+                                        for reason, ids in cache[key].counts.items() if ids)
+                    folder = os.path.commonpath([os.path.abspath(file.path), os.path.abspath(file.images)])
+                    raise ValueError(f'it would be learnt or scored wrongly as it is. {reasons}. Repair it with '
+                                     f'"python tools/convert_data.py --from coco --to coco {folder} {folder}_repaired"')
         except (OSError, ValueError) as error:
             raise UserError(f'{file.setting}.ann_file={file.path!r}: {error}') from error
         readings[file.setting] = cache[key]
     return readings
 
 
-def check_annotations(files: Sequence[CocoFile], stage: str, needed: bool) -> dict[str, Annotations]:
-    """Read the COCO files of a stage, and log what is not learnt or scored, with an example for each reason.
+def check_annotations(cfg: Config, stages: Sequence[str]) -> None:
+    """Check the COCO files of a config, and log what is not learnt or scored, with an example for each reason.
 
     Args:
-        files: those of the stage.
-        stage: 'train', 'val' or 'test'.
-        needed: whether objects are needed; only a test with ``format_only``, as for COCO's test-dev, needs none.
-
-    Returns:
-        See :func:`read_annotations`.
+        cfg: whole config.
+        stages: the data loaders that the run uses, of 'train', 'val' and 'test'.
 
     Raises:
-        UserError: a file is refused (see :func:`read_annotations`), objects are needed and none is left, or the
-            evaluator's file has other objects than the data set.
+        UserError: a file would be learnt or scored wrongly.
     """
+    for stage in stages:
+        # Only a test with format_only, as for COCO's test-dev, needs no objects.
+        _check_stage(coco_files(cfg, stage), stage, stage == 'train' or is_scored(cfg, stage))
+
+
+def _check_stage(files: Sequence[CocoFile], stage: str, needed: bool) -> None:
     readings = read_annotations(files)
     lines, learnt, objects, images = [], 0, set(), set()
     for file in files:
@@ -58,8 +124,6 @@ def check_annotations(files: Sequence[CocoFile], stage: str, needed: bool) -> di
         if not file.evaluates:
             number, reasons = _losses(reading, {*others.values()}, file, stage == 'train')
             lines += [f'{file.setting}: of {file.node["ann_file"]!r}, {reason}.' for reason in reasons]
-            if stage == 'test' and reading.renumbered:
-                lines.append(f'{file.setting}: in results that are written, category ids are {reading.renumbered}.')
             read = _subset([*reading.images], file.node.get('indices'))
             learnt, images = learnt + number, images | read
             objects |= {key for key in others if key[0] in read}
@@ -76,7 +140,6 @@ def check_annotations(files: Sequence[CocoFile], stage: str, needed: bool) -> di
             '' if stage == 'train' else f' To write results without scores, set {stage}_evaluator.format_only.'))
     for line in lines:
         print_log(line, logger='current', level=30)
-    return readings
 
 
 def _subset(images: list[Any], indices: int | Sequence[int] | None) -> set[Any]:
@@ -122,25 +185,3 @@ def _losses(reading: Annotations, unique: set[Any], file: CocoFile, training: bo
         for what, total, group in (('annotations', reading.total, counts), ('images', len(images), lost), (
             'classes', len(reading.classes), {'have no object': empty_classes}))
         for reason, ids in group.items() if ids]
-
-
-def use_annotations(files: Sequence[CocoFile], readings: dict[str, Annotations] | None, folder: str) -> None:
-    """Let data sets and evaluators read the content of :func:`read_annotations`, where it differs from the user's file.
-
-    Each process writes that content for itself, since hosts may share no disk, and processes that share one write the
-    same file. Checkpoints keep the user's config.
-
-    Args:
-        files: those of the run, whose configs are changed.
-        readings: their content, if this process has read them already.
-        folder: the files are written below it, in ``annotations``.
-    """
-    readings = read_annotations(files) if readings is None else readings
-    for file in files:
-        if readings[file.setting].changed:
-            path = os.path.abspath(os.path.join(folder, 'annotations', f'{file.setting}.json'))
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with tempfile.NamedTemporaryFile('w', dir=os.path.dirname(path), delete=False) as partial:
-                partial.write(json.dumps(readings[file.setting].content))
-            os.replace(partial.name, path)
-            file.node['ann_file'] = path

@@ -5,7 +5,6 @@ Types are texts or, in pure-Python configs, classes.
 import inspect
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from mmengine import fileio
@@ -15,8 +14,6 @@ from mmengine.registry import DATASETS, Registry
 
 from ..console import prints_to_log
 from ..errors import UserError
-
-COCO_METRICS = ('CocoMetric', 'FasterCocoMetric')
 
 
 def type_name(node: Any) -> str:
@@ -43,28 +40,6 @@ def walk(node: Any, path: str = '') -> Iterator[tuple[str, dict[str, Any]]]:
 def dicts(node: Any) -> Iterator[dict[str, Any]]:
     """Yield every dict at any depth of dicts and lists, first ``node`` itself."""
     return (child for _, child in walk(node))
-
-
-@dataclass
-class CocoFile:
-    """An annotation file in COCO's format that a data set or an evaluator of a config reads.
-
-    Attributes:
-        setting: path of the data set or evaluator in the config, as ``--cfg-options`` writes it.
-        node: its config.
-        path: the file.
-        images: folder of the images.
-        classes: names of the classes that are learnt or scored.
-        masks: whether masks are needed.
-        evaluates: whether an evaluator reads it.
-    """
-    setting: str
-    node: dict[str, Any]
-    path: str
-    images: str
-    classes: tuple[str, ...]
-    masks: bool
-    evaluates: bool
 
 
 def leaf_datasets(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -226,41 +201,6 @@ def test_metainfo(cfg: Config) -> dict[str, Any]:
     entries = {key: metainfo(dataset, cfg, key) for dataset in datasets_of(cfg, 'test')[:1]
                for key in ('classes', 'palette')}
     return {key: value for key, value in entries.items() if isinstance(value, (list, tuple))}
-
-
-def coco_files(cfg: Config, stage: str) -> list[CocoFile]:
-    """Return the local COCO files of a stage, those of its data sets first.
-
-    Images, classes and masks of an evaluator are those of the data set with the same file, or of the last one.
-
-    Args:
-        cfg: whole config.
-        stage: 'train', 'val' or 'test'.
-    """
-    files: list[CocoFile] = []
-    segments = any('segm' in (metric.get('metric') or ()) for metric in dicts(cfg.get(f'{stage}_evaluator')))
-    for setting in (f'{stage}_dataloader', f'{stage}_evaluator'):
-        for path, node in walk(cfg.get(setting), setting):
-            evaluates = type_name(node) in COCO_METRICS
-            if not node.get('ann_file') or is_remote(node) or not (evaluates or _is_coco_data_set(node, cfg)):
-                continue
-            root, images = node.get('data_root') or '', (node.get('data_prefix') or {}).get('img', '')
-            file = os.path.join(root, node['ann_file'])
-            if not evaluates:
-                masks = segments or any(step.get('with_mask') for step in dicts(node.get('pipeline')))
-                classes = tuple(metainfo(node, cfg, 'classes'))
-                files.append(CocoFile(path, node, file, os.path.join(root, images), classes, masks, False))
-            elif files:
-                same = [other for other in files if os.path.realpath(other.path) == os.path.realpath(file)]
-                files.append(replace([*files, *same][-1], setting=path, node=node, path=file, evaluates=True))
-    return files
-
-
-def _is_coco_data_set(node: dict[str, Any], cfg: Config) -> bool:
-    """Return whether a node's type is ``CocoDataset`` or a subclass that reads its file in the same way."""
-    kind = class_of(node, cfg) if 'type' in node else None
-    return any(base.__name__ == 'CocoDataset' and base.load_data_list is kind.load_data_list
-               and base.COCOAPI is kind.COCOAPI for base in getattr(kind, '__mro__', ()))
 
 
 def is_scored(cfg: Config, stage: str) -> bool:

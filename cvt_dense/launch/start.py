@@ -3,8 +3,6 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..annotations.data_sets import use_annotations
-from ..config.settings import coco_files
 from .checks.config import check_config
 from .distributed import is_first_process, setup_distributed
 from .flags import Change, TestFlags, TrainFlags, apply_test_flags, read, read_training
@@ -31,7 +29,8 @@ def start_training(flags: TrainFlags, change: Change | None = None, stages: Sequ
     user_cfg, first = read_training(flags, change), is_first_process()
     if first:
         check_work_dir(user_cfg, flags)
-    annotations = check_config(user_cfg, stages) if first and not flags.no_check else None
+    if first and not flags.no_check:
+        check_config(user_cfg, stages)
     setup_distributed(flags.launcher)
     from .build import build
     from .machine import adapt_to_machine
@@ -39,8 +38,6 @@ def start_training(flags: TrainFlags, change: Change | None = None, stages: Sequ
     if first:
         lock_work_dir(cfg, flags)
     resume_from(cfg, flags.resume)
-    if not flags.no_check:
-        use_annotations([file for stage in stages for file in coco_files(cfg, stage)], annotations, cfg.work_dir)
     adapt_to_machine(cfg, flags.launcher)
     return build(cfg, user_cfg, flags, stages, summary)
 
@@ -48,14 +45,13 @@ def start_training(flags: TrainFlags, change: Change | None = None, stages: Sequ
 def start_test(flags: TestFlags, change: Change | None = None) -> 'Runner':
     """Return the Runner of a test; see :func:`start_training`."""
     user_cfg = read(flags, flags.checkpoint, change)
-    annotations = check_config(user_cfg, ['test']) if is_first_process() and not flags.no_check else None
+    if is_first_process() and not flags.no_check:
+        check_config(user_cfg, ['test'])
     setup_distributed(flags.launcher)
     from .build import build
     from .machine import adapt_to_machine
     cfg = copy.deepcopy(user_cfg)
     cfg.work_dir = test_folder(cfg, flags)
-    if not flags.no_check:
-        use_annotations(coco_files(cfg, 'test'), annotations, cfg.work_dir)
     apply_test_flags(cfg, flags)
     adapt_to_machine(cfg, flags.launcher)
     return build(cfg, user_cfg, flags, ['test'])

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 
 from mmengine.config import Config
 
-from ...annotations.coco import Annotations
 from ...annotations.data_sets import check_annotations
-from ...config.settings import coco_files, datasets_of, dicts, is_remote, is_scored, metainfo, read_classes, walk
+from ...config.settings import datasets_of, dicts, is_remote, metainfo, read_classes, walk
 from ...errors import UserError
 
 
-def check_config(cfg: Config, stages: Sequence[str]) -> dict[str, Annotations]:
-    """Run :func:`check_paths`, all of :data:`CONFIG_CHECKS`, and :func:`check_annotations`, whose result is returned.
+def check_config(cfg: Config, stages: Sequence[str]) -> None:
+    """Run :func:`check_paths` and all of :data:`CONFIG_CHECKS`, which change nothing.
 
     Args:
         cfg: the whole config, with all flags applied.
@@ -27,11 +26,6 @@ def check_config(cfg: Config, stages: Sequence[str]) -> dict[str, Annotations]:
     check_paths(cfg, stages)  # before PyTorch is imported
     for check_setting in CONFIG_CHECKS:
         check_setting(cfg, stages)
-    readings = {}
-    for stage in stages:
-        files, needed = coco_files(cfg, stage), stage == 'train' or is_scored(cfg, stage)
-        readings |= check_annotations(files, stage, needed)
-    return readings
 
 
 def check_paths(cfg: Config, stages: Sequence[str]) -> None:
@@ -93,4 +87,4 @@ def check_single_class(cfg: Config, stages: Sequence[str]) -> None:
                             'with loss_decode.use_sigmoid=True for a single output.')
 
 
-CONFIG_CHECKS = [check_single_class, check_heads]  # each takes cfg and stages
+CONFIG_CHECKS = [check_single_class, check_heads, check_annotations]  # each takes cfg and stages
