@@ -11,10 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..config.settings import class_names, leaf_datasets
+from ..classes import Classes
+from ..config.settings import leaf_datasets
 from ..errors import UserError
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_report_folder
+from . import train
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -58,7 +60,7 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
     from ..report.collect import read_infos
     files, occurring = {}, {}
     for split, data_set in splits.items():
-        classes = class_names(data_set) or ()
+        classes = Classes.of_data(data_set, split).names
         files[split] = infos = read_infos(data_set)
         if 'label' in infos[0]:
             occurring[split] = browse.add_class_statistics(report, split, infos, classes)
@@ -80,13 +82,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     with command_line.report_errors(OSError):
         command_line.check_value('--number', args.number, 1)
         check_report_folder(args)
-        from ..launch.flags import TrainFlags
         from ..launch.start import start_training
         from ..report import browse
         from ..report.page import Report
         with tempfile.TemporaryDirectory() as folder:
-            runner = start_training(TrainFlags.of(args, work_dir=folder), leave_out_weights, ['train', 'val'],
-                                    summary=False)
+            flags = train.build_parser().parse_args([args.config, '--work-dir', folder], args)
+            runner = start_training(flags, leave_out_weights, summary=False)
             report = Report(f'{args.config}: data')
             splits = {'train': runner.train_dataloader.dataset}
             if runner.val_loop is not None:

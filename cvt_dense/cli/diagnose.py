@@ -16,6 +16,7 @@ from ..config.settings import dicts, type_name
 from ..errors import UserError
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_report_folder
+from . import test
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -49,11 +50,12 @@ def test_on(cfg: Any, split: str) -> None:
 
 def describe(model: dict[str, Any]) -> str:
     """Return a model in words, such as 'MaskRCNN with CvT (cvt-nano)'."""
+    kind = type_name(dict(type=model.get('replaces', model['type'])))  # of a model in mixed precision or a file
     backbone = next((node['backbone'] for node in dicts(model) if isinstance(node.get('backbone'), dict)), None)
     if backbone is None:
-        return type_name(model)
+        return kind
     arch = backbone.get('arch', backbone.get('model_name'))
-    return f'{type_name(model)} with {type_name(backbone)}' + (f' ({arch})' if isinstance(arch, str) else '')
+    return f'{kind} with {type_name(backbone)}' + (f' ({arch})' if isinstance(arch, str) else '')
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -64,11 +66,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         check_report_folder(args)
         check_exists(args.checkpoint)
         from ..engine.samplers import leaves
-        from ..launch.flags import TestFlags
         from ..launch.start import start_test
         from ..report.collect import CollectHook
         from ..report.page import Report
-        runner = start_test(TestFlags.of(args), partial(test_on, split=args.split))
+        flags = test.build_parser().parse_args([args.config, args.checkpoint], args)
+        runner = start_test(flags, partial(test_on, split=args.split))
         hook = CollectHook(runner.test_dataloader.dataset)
         runner.register_hook(hook)
         runner.test()

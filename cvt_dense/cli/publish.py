@@ -21,8 +21,8 @@ from ..atomic import write_atomically
 from ..config.published import publish
 from ..errors import UserError
 from ..launch import command_line
-from ..launch.flags import TestFlags
 from ..launch.start import start_test
+from . import test
 
 PIPELINES = dict(classification='image-classification', detection='object-detection',
                  segmentation='image-segmentation')
@@ -106,8 +106,8 @@ def write_folder(args: argparse.Namespace, folder: Path, name: str) -> None:
     metrics = {}
     if not args.no_test:
         with tempfile.TemporaryDirectory() as scratch:
-            metrics = start_test(TestFlags(config=str(folder), checkpoint=str(folder), work_dir=scratch,
-                                           data_root=args.data_root or data_root)).test()
+            flags = argparse.Namespace(work_dir=scratch, data_root=args.data_root or data_root)
+            metrics = start_test(test.build_parser().parse_args([str(folder)] * 2, flags)).test()
     measured = {key: float(value) for key, value in metrics.items() if isinstance(value, Real) and value >= 0}
     write_atomically(folder / 'README.md', model_card(args, name, model.task, model.classes, measured))
 

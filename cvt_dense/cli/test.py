@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from ..launch import command_line
 from ..launch.distributed import destroy_process_group_at_exit
-from ..launch.flags import TestFlags
 from ..launch.start import start_test
 
 
@@ -38,4 +37,4 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Test the checkpoint that the command line names."""
     args = build_parser().parse_args(command_line.expand_published(argv))
     with command_line.report_errors():
-        start_test(TestFlags.of(args)).test()
+        start_test(args).test()

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from ..launch import command_line
 from ..launch.distributed import destroy_process_group_at_exit
-from ..launch.flags import TrainFlags
 from ..launch.start import start_training
 
 
@@ -41,4 +40,4 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train the network of the config that the command line names."""
     args = build_parser().parse_args(argv)
     with command_line.report_errors(ImportError):  # of a tracker's package, or one that the config names
-        start_training(TrainFlags.of(args)).train()
+        start_training(args).train()

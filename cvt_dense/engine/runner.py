@@ -5,9 +5,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from mmengine.logging import MMLogger
+from mmengine.model import revert_sync_batchnorm
 from mmengine.optim import OptimWrapper
+from mmengine.registry import MODEL_WRAPPERS
 from mmengine.runner import Runner
+from torch import nn
 
 from ..console import ConsoleFilter, add_console_filter, prints_to_log
 from ..errors import UserError
@@ -26,17 +30,20 @@ class RunnerMixin:
     - A schedule at whose end the learning rate is 0, some iterations before the training ends, is an error.
     - While it is built, the console shows warnings only: dumps of the config, the environment and the hooks are in
       the log file.
-    - It does not dump its config, which is adapted to this machine: the start of a training writes the user's
-      config, and a test does not change that file.
+    - It does not dump its config: the start of a training does, and a test does not change that file.
     """
 
     resuming = False  # whether a checkpoint's run continues, from the moment that it is loaded
     console: ConsoleFilter | None = None
 
+    def __init__(self, *args, resume: bool = False, **kwargs):
+        self.appends = resume
+        super().__init__(*args, resume=resume, **kwargs)
+
     @cached_property
     def timestamp(self) -> str:
         """Return the name of this start's folder of logs; a resumed run continues the newest one with curves."""
-        logs = sorted(Path(self.work_dir).glob('*/vis_data/scalars.json')) if self.cfg.get('resume') else []
+        logs = sorted(Path(self.work_dir).glob('*/vis_data/scalars.json')) if self.appends else []
         return logs[-1].parts[-3] if logs else super().timestamp
 
     def build_logger(self, *args, **kwargs) -> MMLogger:
@@ -44,6 +51,16 @@ class RunnerMixin:
         logger = super().build_logger(*args, **kwargs)
         self.console = add_console_filter(logger)
         return logger
+
+    def wrap_model(self, model_wrapper_cfg: dict[str, Any] | None, model: nn.Module) -> nn.Module:
+        """Wrap the model for several processes; on CPUs DDP has no devices, and SyncBN, without a kernel, is BN."""
+        if not self.distributed or torch.cuda.is_available():
+            return super().wrap_model(model_wrapper_cfg, model)
+        self.logger.info('No GPU: SyncBN layers, if there are any, are BN.')
+        options = dict(type='MMDistributedDataParallel', broadcast_buffers=False,
+                       find_unused_parameters=self.cfg.get('find_unused_parameters', False))
+        return MODEL_WRAPPERS.build(
+            {**options, **(model_wrapper_cfg or {}), 'device_ids': None, 'module': revert_sync_batchnorm(model)})
 
     def resume(self, *args, **kwargs) -> None:
         """Resume from a checkpoint and remember in ``resuming`` that the run does."""

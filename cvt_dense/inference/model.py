@@ -16,17 +16,17 @@ from mmengine.registry import MODELS, TRANSFORMS, DefaultScope, init_default_sco
 from PIL import Image
 from torch import nn
 
+from ..classes import Classes
 from ..config.published import fetch
 from ..config.read import check_exists, read_config
-from ..config.settings import class_of, datasets_of, dicts, test_metainfo, type_name, use_autocast
+from ..config.settings import class_of, dicts, test_metainfo, type_name, use_autocast
 from ..console import prints_to_log
 from ..deploy.exported import use_exported_model
 from ..deploy.runtime import is_exported, open_exported
 from ..errors import UserError
 from ..images import explain_loss, open_image, read_header
 from ..models.task import task_of
-from ..pretraining.listing import find_classes
-from ..weights import check_model, classes_of, dataset_meta, load_weights_file, select_weights
+from ..weights import check_model, dataset_meta, load_weights_file, select_weights
 from ..weights.preprocessing import trained_with
 from .palette import choose_palette
 from .slices import RasterImage
@@ -124,82 +124,58 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
         config = checkpoint = fetch(config)
     check_exists(str(checkpoint))
     cfg = read_config(str(config), cfg_options, data_root)
-    whole = is_exported(checkpoint)
-    content = open_exported(checkpoint, runtime).metadata if whole else load_weights_file(str(checkpoint))
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     task = task_of(class_of(cfg.model, cfg, MODELS))
     if task is None:
         raise UserError(f'{config}: model.type={type_name(cfg.model)!r} is not supported: allowed are the detectors of '
                         'MMDetection, the segmentors of MMSegmentation, and the classifiers of cvt_dense.')
-    if task == 'classification':
-        set_classes(cfg, content)
+    content = prepare_model(cfg, str(checkpoint), runtime, amp)
     meta = {**test_metainfo(cfg), **dataset_meta(content)}
-    if whole and amp:
-        raise UserError(f'amp={amp!r}: {checkpoint} is an exported file, which has its own precision; leave it out.')
-    if whole:
-        use_exported_model(cfg, str(checkpoint), runtime)
-    if amp:
-        use_autocast(cfg, amp)
     with prints_to_log():  # packages are imported, and print then
         network = revert_sync_batchnorm(MODELS.build(cfg.model))
-    if not whole:
+    if not is_exported(checkpoint):
         weights = select_weights(content, source=str(checkpoint))
         check_model(network, weights, str(checkpoint), strict=True)
         check_preprocessing(cfg, network, str(checkpoint))
         network.load_state_dict(weights)
     network.to(device).eval()
-    classes, palette = classes_of(content) or meta.get('classes') or (), meta.get('palette') or ()
+    classes = Classes.of_file(content, str(checkpoint)).names or meta.get('classes') or ()
+    palette = meta.get('palette') or ()
     if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
         palette = choose_palette(classes)
     return Model(network, cfg, task, classes, palette)
 
 
-def set_classes(cfg: Config, content: dict[str, Any]) -> None:
-    """Give the test data's class folders the numbers that they have in a classifier's checkpoint or exported file.
+def prepare_model(cfg: Config, source: str, runtime: str | None = None, amp: str | None = None) -> dict[str, Any]:
+    """Fit the model of a config to the file that it predicts with.
 
-    ``model.num_classes`` is the checkpoint's too, where the config leaves it open.
-
-    Args:
-        cfg: config of a classifier, changed in place.
-        content: content of the checkpoint, or metadata of the exported file.
-    """
-    classes = classes_of(content)
-    if cfg.model.get('num_classes') is None:
-        rows = [len(tensor) for name, tensor in content.get('state_dict', content).items()
-                if name in ('head.weight', 'module.head.weight')]
-        cfg.model.num_classes = next(iter(rows), len(classes) or None)
-    number_class_folders(cfg, 'test', classes)
-
-
-def number_class_folders(cfg: Config, stage: str, classes: Sequence[str]) -> None:
-    """Give class folders of a stage, which may lack some, the numbers of ``classes``, unless all have other names."""
-    for dataset in datasets_of(cfg, stage):
-        root = Path(dataset.get('data_root') or '', dataset.get('split') or '')
-        if type_name(dataset) != 'ImageDataset' or dataset.get('ann_file') or not root.exists():
-            continue
-        about = dataset.get('metainfo') or {}
-        if classes and not about.get('classes') and set(classes) & {*find_classes(str(root))}:
-            dataset['metainfo'] = dict(about, classes=classes)
-
-
-def check_checkpoint(model: nn.Module, path: str, strict: bool) -> dict[str, Any]:
-    """Compare a checkpoint's weights with a model, which MMEngine would load with ``strict=False``.
+    A classifier whose config leaves ``num_classes`` open has those of the file.
 
     Args:
-        model: built model.
-        path: checkpoint file or URL.
-        strict: whether every weight must be there and fit (resuming, testing); otherwise only those of parts that are
-            loaded strictly, such as CvT, and heads may differ (fine-tuning).
+        cfg: changed in place.
+        source: checkpoint file or URL, or a whole model of ``tools/export.py``, which replaces the networks.
+        runtime: see :func:`load`.
+        amp: see :func:`load`.
 
     Returns:
-        The checkpoint's content.
+        The content of the checkpoint, or the metadata of the exported file.
 
     Raises:
-        UserError: there is no such file, it is not a checkpoint, or it is for another architecture.
+        UserError: the file cannot be read, or is exported and has a precision of its own.
     """
-    check_exists(path)
-    content = load_weights_file(path)
-    check_model(model, select_weights(content, source=path), path, strict)
+    whole = is_exported(source)
+    if whole and amp:
+        raise UserError(f'amp={amp!r}: {source} has the precision that it was exported with; leave it out, or export '
+                        f'with --precision {amp}.')
+    content = open_exported(source, runtime).metadata if whole else load_weights_file(source)
+    if cfg.model.get('num_classes') is None and task_of(class_of(cfg.model, cfg, MODELS)) == 'classification':
+        rows = [len(tensor) for name, tensor in content.get('state_dict', content).items()
+                if name in ('head.weight', 'module.head.weight')]
+        cfg.model.num_classes = next(iter(rows), len(Classes.of_file(content, source)) or None)
+    if whole:
+        use_exported_model(cfg, source, runtime)
+    if amp:
+        use_autocast(cfg, amp)
     return content
 
 

@@ -5,24 +5,27 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from ..config.settings import class_names, type_name, walk
+from ..classes import Classes
+from ..config.settings import type_name, walk
 
 AMP = ('AmpOptimWrapper', 'AutocastOptimWrapper')
 PARTS = ('backbone', 'neck', 'decode_head', 'bbox_head')  # of a model, those that are named
 
 
-def announce(runner: Runner, cfg: Config, datasets: dict[str, Any]) -> None:
+def announce(runner: Runner, cfg: Config, changes: list[str], datasets: dict[str, Any]) -> None:
     """Log the summary of a run.
 
     Args:
         runner: the run's Runner.
         cfg: the config as it runs here.
+        changes: how it differs from the user's.
         datasets: by stage, those that the run uses.
     """
     nodes = list(walk(cfg.model.to_dict()))
     parts = [type_name(node) for path, node in nodes if path.split('.')[-1] in PARTS and type_name(node)]
     millions = sum(parameter.numel() for parameter in runner.model.parameters()) / 1e6
-    classes = list(map(str, class_names(next(iter(datasets.values()))) or ()))
+    stage, dataset = next(iter(datasets.items()))
+    classes = list(map(str, Classes.of_data(dataset, stage).names))
     images = ', '.join(f'{stage} {len(dataset)} images' for stage, dataset in datasets.items())
     files = [node['file'] for _, node in nodes if type_name(node) == 'ExportedModel']
     files += [node['init_cfg'].get('checkpoint') or '' for _, node in nodes if isinstance(node.get('init_cfg'), dict)]
@@ -43,6 +46,8 @@ def announce(runner: Runner, cfg: Config, datasets: dict[str, Any]) -> None:
         base = f' for {scaling.base_batch_size} images a step' if 'base_batch_size' in scaling else ''
         lines['optimizer'] = f'{type_name(wrapper.optimizer)}, learning rate {rate}{base}' + (
             '' if scaling.get('enable') else '; --auto-scale-lr scales it')
+    if changes:
+        lines['adapted'] = '; '.join(changes)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else 'CPU'
     lines |= {'runs on': f'{runner.world_size} x {device}, {precision}', 'folder': runner.work_dir,
               'log': runner.logger.log_file}

@@ -1,9 +1,11 @@
 """Build the data sets and the Runner of a config, each once, and check them."""
+import argparse
 import copy
 import inspect
 import os
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
@@ -13,69 +15,78 @@ from mmengine.model import BaseTTAModel
 from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
-from ..config.settings import class_names, class_of
+from ..classes import Classes
+from ..config.settings import class_of, leaf_datasets, type_name
 from ..console import prints_to_log
 from ..engine import SkippingPipeline
 from ..engine.runner import CvTRunner, RunnerMixin
 from ..engine.samplers import find_transform, leaves
 from ..errors import UserError
 from ..images import is_hidden
-from ..inference.model import number_class_folders
 from ..models.task import task_of
 from ..models.wrappers import unwrap
+from ..pretraining.listing import find_classes
 from ..weights import register_safe_loading
 from .announce import announce
 from .checks.batches import check_batch_norm
 from .checks.data import DATASET_CHECKS
 from .checks.weights import check_weights
 from .distributed import is_first_process
-from .flags import Flags
+from .machine import adapt_to_machine
 
 
-def build(cfg: Config, user_cfg: Config, flags: Flags, stages: Sequence[str], summary: bool = True) -> Runner:
+def build(cfg: Config, flags: argparse.Namespace, stages: Sequence[str], checkpoint: str | None = None,
+          content: dict[str, Any] | None = None, summary: bool = True) -> Runner:
     """Build the Runner of a config.
 
     Unless ``flags.no_check``, the first process checks the data, and each process the weights that it loads.
 
     Args:
-        cfg: adapted to this machine.
-        user_cfg: as the user gave it; the work dir and the checkpoints keep this one.
+        cfg: as the user gave it, with flags; the work dir and the checkpoints keep it.
         flags: flags of the command line.
         stages: data loaders that the run uses, of 'train', 'val' and 'test'.
+        checkpoint: file that a training continues from.
+        content: what the tested checkpoint or exported file holds.
         summary: whether a summary of the run is logged.
 
     Raises:
         UserError: a check has found a mistake. In one of several processes it ends the others too.
     """
-    datasets = load_datasets(cfg, stages, not flags.no_check and is_first_process())
-    if 'train' in datasets and cfg.model.get('num_classes'):
-        user_cfg.model.num_classes = cfg.model.num_classes
-    runner = build_runner(cfg, user_cfg, datasets)
+    datasets = load_datasets(cfg, stages, not flags.no_check and is_first_process(),
+                             Classes.of_file(content or {}, cfg.get('load_from') or ''))
+    running, changes = adapt_to_machine(cfg, flags.launcher, checkpoint)
+    runner = build_runner(cfg, running, datasets)
     if not flags.no_check:
         model = unwrap(runner.model)
         if isinstance(model, BaseTTAModel):
             model = model.module
-        check_weights(cfg, model, datasets)
-        check_batch_norm(cfg, model, datasets)
+        check_weights(running, model, datasets, content)
+        check_batch_norm(running, model, datasets)
     if summary:
-        announce(runner, cfg, datasets)
+        announce(runner, running, changes, datasets)
     return runner
 
 
 @prints_to_log()  # pycocotools and mmdet
-def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dict[str, Any]:
+def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True,
+                  classes: Classes = Classes()) -> dict[str, Any]:
     """Build the data sets of a config and check them.
 
+    Class folders are numbered by one list for all stages. A classifier whose config leaves ``num_classes`` open gets
+    an output for each.
+
     Args:
-        cfg: whole config.
+        cfg: whole config; ``model.num_classes`` is set.
         stages: any of 'train', 'val' and 'test'.
         check: whether to check the data sets.
+        classes: those of a file that is tested. Without names, those of the first data set.
 
     Returns:
         The data set of each stage that the config has.
 
     Raises:
-        UserError: a data set is empty or refuses its files, or a check has found a mistake.
+        UserError: a data set is empty or refuses its files, there are fewer than two class folders, or a check has
+            found a mistake.
     """
     register_safe_loading()
     init_default_scope(cfg.get('default_scope') or 'mmengine')
@@ -84,46 +95,51 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True) -> dic
         loader = cfg.get(f'{stage}_dataloader')
         if not loader or not isinstance(loader.get('dataset'), dict):
             continue
-        number_class_folders(cfg, stage, class_names(datasets.get('train')) or ())
+        settings = copy.deepcopy(loader.dataset)
+        for leaf in leaf_datasets(settings):
+            if type_name(leaf) == 'ImageDataset':
+                number_folders(leaf, classes)
+                leaf.setdefault('num_classes', cfg.model.get('num_classes'))  # labels that are larger are refused
         try:
-            dataset = DATASETS.build(copy.deepcopy(loader.dataset))
+            dataset = DATASETS.build(settings)
             if not len(dataset):
                 raise ValueError('it is empty')
         except (ValueError, OSError, TypeError) as error:  # MMEngine's raise ValueError if empty, TypeError for a key
-            settings = {key: value for key, value in loader.dataset.items() if key != 'pipeline'}
+            given = {key: value for key, value in loader.dataset.items() if key != 'pipeline'}
             reason = str(error).rstrip('.')
             raise UserError(f'{stage}_dataloader: the data set cannot be built: {reason}. If it finds no file, correct '
-                            f'data_root, data_prefix, ann_file or img_suffix. Its settings are {settings}.') from error
+                            f'data_root, data_prefix, ann_file or img_suffix. Its settings are {given}.') from error
         leave_hidden_files_out(dataset)
         skip_unreadable_images(dataset, (cfg.model.get('backbone') or {}).get('in_channels', 3))
         datasets[stage] = dataset
+        classes = classes or Classes.of_data(dataset, stage)
     if not datasets:
         raise UserError(f'{cfg.filename!r} has no {stages[-1]}_dataloader with a dataset.')
-    count_classes(cfg, datasets)
+    if cfg.model.get('num_classes') is None and task_of(class_of(cfg.model, cfg, MODELS)) == 'classification':
+        if len(classes) == 1:
+            raise UserError(f'{classes.source}: a classifier needs two classes or more, and there is {classes}. '
+                            'Correct data_root, or give --data-root DIR.')
+        cfg.model.num_classes = len(classes) or None
+        if not classes:
+            print_log('The data name no classes, and model.num_classes is not set: the classifier has 1000 outputs.',
+                      logger='current', level=30)
     if check:
         for check_datasets in DATASET_CHECKS:
             check_datasets(cfg, datasets)
     return datasets
 
 
-def count_classes(cfg: Config, datasets: dict[str, Any]) -> None:
-    """Give a classifier whose config leaves ``num_classes`` open an output for each class of its first data set.
+def number_folders(dataset: dict[str, Any], classes: Classes) -> None:
+    """Give a data set's class folders, which may lack some, the numbers of ``classes``, unless all have other names.
 
-    Raises:
-        UserError: there are fewer than two classes.
+    Args:
+        dataset: config of an :class:`~cvt_dense.pretraining.ImageDataset`, changed in place.
+        classes: nothing is changed without names, or where the config names classes itself.
     """
-    if cfg.model.get('num_classes') is not None or task_of(class_of(cfg.model, cfg, MODELS)) != 'classification':
-        return
-    for stage, dataset in datasets.items():
-        classes = class_names(dataset)
-        if classes and len(classes) < 2:
-            raise UserError(f'{stage}_dataloader has the class folders {classes}; a classifier needs two or more. '
-                            'Correct data_root, or give --data-root DIR.')
-        if classes:
-            cfg.model.num_classes = len(classes)
-            return
-    print_log('The data name no classes, and model.num_classes is not set: the classifier has 1000 outputs.',
-              logger='current', level=30)
+    root, about = Path(dataset.get('data_root') or '', dataset.get('split') or ''), dataset.get('metainfo') or {}
+    if classes and not dataset.get('ann_file') and not about.get('classes') and root.exists() and (
+            {*classes.names} & {*find_classes(str(root))}):
+        dataset['metainfo'] = dict(about, classes=classes.names)
 
 
 def leave_hidden_files_out(dataset: Any) -> None:
@@ -152,18 +168,19 @@ def skip_unreadable_images(dataset: Any, channels: int) -> None:
                 leaf.pipeline, leaf.test_mode, channels, getattr(leaf, 'ignore_index', 255))
 
 
-def build_runner(cfg: Config, user_cfg: Config, datasets: dict[str, Any]) -> Runner:
+def build_runner(cfg: Config, running: Config, datasets: dict[str, Any]) -> Runner:
     """Build the Runner around data sets that are built.
 
     Args:
-        cfg, user_cfg: see :func:`build`.
+        cfg: the user's config, which is saved.
+        running: the config that runs.
         datasets: by stage, those that the run uses.
     """
-    named = cfg.get('runner_type', 'Runner')
+    named = running.get('runner_type', 'Runner')
     base = RUNNERS.get(named) if isinstance(named, str) else named
     runner_class = CvTRunner if base is Runner else type(base.__name__, (RunnerMixin, base), {})
-    names = [name for name in inspect.signature(runner_class.__init__).parameters if name in cfg]
-    arguments = {name: copy.deepcopy(cfg[name]) for name in names}
+    names = [name for name in inspect.signature(base.__init__).parameters if name in running]
+    arguments = {name: copy.deepcopy(running[name]) for name in names}
     arguments['default_hooks'] = dict(
         dict(unreadable_images=dict(type='cvt_dense.UnreadableImagesHook')), **arguments.get('default_hooks') or {})
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
@@ -171,11 +188,6 @@ def build_runner(cfg: Config, user_cfg: Config, datasets: dict[str, Any]) -> Run
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # mmseg warns of its own defaults
         runner = runner_class(**arguments, cfg=cfg)
-    # Every checkpoint has the config's text, whose formatting would take longer than writing a small network.
-    runner.cfg = Config(dict(user_cfg.items()), user_cfg.text, user_cfg.filename, user_cfg.env_variables,
-                        format_python_code=False)
-    if is_main_process() and (local := runner.visualizer.get_backend('LocalVisBackend')):
-        local.add_config(user_cfg)  # trackers keep the adapted one; MLflow refuses a second value of a setting
     if 'train' in datasets and is_main_process():
-        user_cfg.dump(os.path.join(runner.work_dir, os.path.basename(user_cfg.filename)))
+        cfg.dump(os.path.join(runner.work_dir, os.path.basename(cfg.filename)))
     return runner

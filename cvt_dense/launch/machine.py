@@ -1,50 +1,46 @@
-"""Adapt a config to this machine and its processes. These changes are not saved."""
+"""Adapt a copy of a config to this machine and its processes."""
+import copy
 import os
 
 import torch
 from mmengine.config import Config
-from mmengine.logging import print_log
 
-from ..config.settings import dicts, type_name
+from ..config.settings import type_name
 
 
-def adapt_to_machine(cfg: Config, launcher: str) -> None:
+def adapt_to_machine(cfg: Config, launcher: str, checkpoint: str | None = None) -> tuple[Config, list[str]]:
     """Replace settings that this machine or MMEngine's Runner does not support, such as more workers than cores.
 
     Args:
-        cfg: changed in place.
-        launcher: see :class:`.flags.Flags`.
+        cfg: the user's config, which is not changed.
+        launcher: what started the processes: 'none', 'pytorch' (torchrun) or 'slurm'.
+        checkpoint: file that the run continues from.
+
+    Returns:
+        The config that runs here, and its differences in words.
     """
+    cfg, changes = copy.deepcopy(cfg), []
     cfg.launcher = launcher
+    if checkpoint:
+        cfg.resume, cfg.load_from = True, checkpoint
     gpu = torch.cuda.is_available()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-    for loader in (cfg[key] for key in cfg if key.endswith('_dataloader') and cfg[key]):
-        loader.num_workers = min(loader.get('num_workers', 0), cores)
-        if loader.num_workers == 0:
+    for key in [key for key in cfg if key.endswith('_dataloader') and cfg[key]]:
+        loader = cfg[key]
+        if loader.get('num_workers', 0) > cores:
+            changes.append(f'{key}.num_workers is {cores}, as there are cores')
+            loader.num_workers = cores
+        if not loader.get('num_workers'):
             loader.pop('persistent_workers', None)  # which PyTorch refuses without workers
         loader.pin_memory = gpu and loader.get('pin_memory', False)
-        for node in dicts(loader):
-            if type_name(node) == 'ImageDataset':  # which then refuses labels that are larger
-                node.setdefault('num_classes', cfg.model.get('num_classes'))
     wrapper = cfg.get('optim_wrapper') or {}
     if type_name(wrapper) == 'AmpOptimWrapper' and not gpu:
         wrapper.type = 'OptimWrapper'  # MMEngine's AmpOptimWrapper asserts a GPU
         for key in ('dtype', 'loss_scale', 'use_fsdp'):
             wrapper.pop(key, None)
-        print_log('No GPU: running in float32 instead of mixed precision.', logger='current', level=30)
+        changes.append('float32 instead of mixed precision, without a GPU')
     optimizer = wrapper.get('optimizer') or {}
     if launcher == 'none' and type_name(optimizer) == 'ZeroRedundancyOptimizer':
-        optimizer.type = optimizer.pop('optimizer_type')  # one process: no others to share the state with
-    if launcher != 'none' and not gpu:
-        adapt_to_gloo(cfg)
-
-
-def adapt_to_gloo(cfg: Config) -> None:
-    """Prepare for several processes on CPUs: DDP without devices, and BN instead of SyncBN, which has no CPU kernel."""
-    cfg.model_wrapper_cfg = dict(
-        dict(broadcast_buffers=False, find_unused_parameters=cfg.get('find_unused_parameters', False)),
-        **dict(cfg.get('model_wrapper_cfg') or {}, device_ids=None))
-    cfg.sync_bn = None
-    for node in dicts(cfg.model):
-        if type_name(node) in ('SyncBN', 'MMSyncBN'):
-            node['type'] = 'BN'
+        optimizer.type = optimizer.pop('optimizer_type')
+        changes.append(f'{optimizer.type} instead of ZeroRedundancyOptimizer, which shares its state with processes')
+    return cfg, changes

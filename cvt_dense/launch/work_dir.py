@@ -1,4 +1,5 @@
 """Manage work directories: one training in each, and its tests in ``test/`` inside."""
+import argparse
 import os
 from itertools import count
 from pathlib import Path
@@ -8,7 +9,6 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 
 from ..errors import UserError
-from .flags import TestFlags, TrainFlags
 
 TEST = 'test'
 CHECKPOINTS = ('last_checkpoint', 'epoch_*.pth', 'iter_*.pth', 'best_*.pth')
@@ -25,7 +25,7 @@ def traces_of_training(folder: str | Path) -> list[str]:
     return [str(path.relative_to(folder)) for path in traces]
 
 
-def test_folder(cfg: Config, flags: TestFlags) -> str:
+def test_folder(cfg: Config, flags: argparse.Namespace) -> str:
     """Return where a test of ``flags.checkpoint`` writes: ``test/`` in --work-dir, by default in the checkpoint's run.
 
     A checkpoint that lies in no run, such as a downloaded one, is tested in the config's ``work_dir``.
@@ -36,7 +36,7 @@ def test_folder(cfg: Config, flags: TestFlags) -> str:
     return run if os.path.basename(os.path.normpath(run)) == TEST else os.path.join(run, TEST)
 
 
-def check_work_dir(cfg: Config, flags: TrainFlags) -> None:
+def check_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
     """Refuse to train in a folder that holds another run, which is neither continued nor moved aside.
 
     Raises:
@@ -49,7 +49,7 @@ def check_work_dir(cfg: Config, flags: TrainFlags) -> None:
                         'run aside with --overwrite.')
 
 
-def lock_work_dir(cfg: Config, flags: TrainFlags) -> None:
+def lock_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
     """Lock the folder of a training until this process ends, and with ``--overwrite`` move an older run aside.
 
     Raises:
@@ -73,8 +73,8 @@ def lock_work_dir(cfg: Config, flags: TrainFlags) -> None:
         _marker_of_launch().touch()
 
 
-def resume_from(cfg: Config, checkpoint: str | None) -> None:
-    """Let the run continue from ``checkpoint``, or with 'auto' from the last complete one in the work dir.
+def resumed_checkpoint(cfg: Config, checkpoint: str | None) -> str | None:
+    """Return what a run continues from: ``checkpoint``, or with 'auto' the last complete one in the work dir.
 
     A process that torchrun has started again after a crash (``--max-restarts``) always continues from the work dir.
     Where that holds no checkpoint yet, the run starts from its beginning, and the log reports it.
@@ -85,8 +85,7 @@ def resume_from(cfg: Config, checkpoint: str | None) -> None:
         path = find_checkpoint(cfg.work_dir) or path
         if path is None:
             print_log(f'{cfg.work_dir!r} holds no complete checkpoint: training from the beginning.', logger='current')
-    if path is not None:
-        cfg.resume, cfg.load_from = True, path
+    return path
 
 
 def _restarts() -> int:

@@ -78,8 +78,8 @@ class Distillation:
             UserError: it has another number of classes.
         """
         if self._teacher.num_classes != num_classes:
-            raise UserError(f'the teacher ({self._teacher.source}) has {self._teacher.num_classes} classes, the '
-                            f'classifier has model.num_classes={num_classes}: take one of the same classes.')
+            raise UserError(f'the teacher ({self._teacher.classes.source}) has {self._teacher.num_classes} classes, '
+                            f'the classifier has model.num_classes={num_classes}: take one of the same classes.')
         return self._teacher
 
     def losses(self, outputs: tuple[Tensor, Tensor], labels: Tensor, inputs: Tensor,

@@ -1,14 +1,14 @@
 """Teachers of a classifier: trained networks of timm and of this project."""
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..classes import Classes
 from ..config.read import read_config
 from ..registry import MODELS
-from ..weights import StateDict, classes_of, compare, load_weights_file, select_weights
+from ..weights import StateDict, compare, load_weights_file, select_weights
 
 PUBLISHED = 'timm'  # of checkpoint: the weights that timm publishes for model_name
 
@@ -21,17 +21,15 @@ class Teacher(nn.Module):
         num_classes: number of its logits.
         normalisation: mean and standard deviation of its images, a value for each channel, of 0 to 255.
         input_size: (height, width) that images are resized to.
-        source: description of the teacher, for messages.
-        classes: names of its classes by number, as far as its file has them.
+        classes: its classes, as far as its file names them.
     """
 
     def __init__(self, network: nn.Module, num_classes: int, normalisation: tuple[Any, Any],
-                 input_size: tuple[int, int], source: str, classes: Sequence[str] = ()):
+                 input_size: tuple[int, int], classes: Classes):
         super().__init__()
         self.network = network.requires_grad_(False)
         self.num_classes = num_classes
         self.input_size = input_size
-        self.source = source
         self.classes = classes
         for name, values in zip(('mean', 'std'), normalisation):
             self.register_buffer(name, torch.as_tensor(values, dtype=torch.float32).view(-1, 1, 1))
@@ -82,18 +80,19 @@ def timm_teacher(model_name: str, checkpoint: str, input_size: int | None = None
         CheckpointError: the weights cannot be read or do not fit. Other errors are timm's.
     """
     import timm
-    about, classes = timm.get_pretrained_cfg(model_name, allow_unregistered=False), []
+    about, content = timm.get_pretrained_cfg(model_name, allow_unregistered=False), {}
     if checkpoint == PUBLISHED:
         network = timm.create_model(model_name, pretrained=True, **timm_args)
     else:
         content = load_weights_file(checkpoint, rename=False)
-        tensors, classes = select_weights(content, source=checkpoint), classes_of(content)
+        tensors = select_weights(content, source=checkpoint)
         heads = [about.classifier] if isinstance(about.classifier, str) else about.classifier
         network = timm.create_model(model_name, num_classes=len(tensors.get(f'{heads[0]}.weight', ())), **timm_args)
         _load(network, tensors, checkpoint)
     normalisation = tuple([255. * value for value in values] for values in (about.mean, about.std))
     size = (input_size, input_size) if input_size else about.input_size[1:]
-    return Teacher(network, network.num_classes, normalisation, size, f'{model_name}, {checkpoint}', classes)
+    return Teacher(network, network.num_classes, normalisation, size,
+                   Classes.of_file(content, f'{model_name}, {checkpoint}'))
 
 
 @MODELS.register_module(name='ClassifierTeacher')
@@ -119,4 +118,4 @@ def classifier_teacher(config: str, checkpoint: str) -> Teacher:
     _load(network, tensors, checkpoint)
     size = cfg.test_dataloader.dataset.transform.input_size
     return Teacher(network, network.num_classes, (network.data_preprocessor.mean, network.data_preprocessor.std),
-                   (size, size), f'{config}, {checkpoint}', classes_of(content))
+                   (size, size), Classes.of_file(content, f'{config}, {checkpoint}'))

@@ -18,7 +18,7 @@ from pycocotools import mask as mask_utils
 from tqdm import tqdm
 
 from ..annotations.coco import run_lengths
-from ..config.settings import class_names
+from ..classes import Classes
 from ..inference.palette import choose_palette
 from ..pretraining.listing import image_name, open_file
 from .collect import load_image, name_unreadable, picture, read_infos, thumbnail
@@ -81,7 +81,7 @@ def add_samples(report: Report, samples: Sequence[dict[str, Any]], data_set: Any
         samples: see :class:`SamplesHook`.
         data_set: their data set.
     """
-    classes = class_names(data_set) or ()
+    classes = Classes.of_data(data_set, 'train').names
     palette, numbers = choose_palette(classes), []
     infos = {image_name(info): info for info in read_infos(data_set)}
     report.add_section('Samples', 'The original image beside the input of the network, with its annotation.')

@@ -1,24 +1,9 @@
-"""The classes of a file: their names in the order of its outputs, and the rule by which others compare with them."""
+"""The names of the classes that a weight file, or a file beside it, holds."""
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from mmengine.logging import print_log
-
-from ..errors import UserError
-
-
-def classes_of(content: Mapping[str, Any]) -> list[str]:
-    """Return the names of a file's classes in the order of its outputs; without names, an empty list.
-
-    Args:
-        content: what :func:`.files.read_checkpoint` and :func:`.files.load_weights_file` return for a checkpoint, or
-            the metadata of an exported file.
-    """
-    classes = dataset_meta(content).get('classes') or content.get('classes')
-    return list(classes) if isinstance(classes, list | tuple) else []
 
 
 def dataset_meta(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -64,36 +49,3 @@ def _of_config(config: Any) -> dict[str, list[str]]:
     if not isinstance(names, list) or all(re.fullmatch(r'LABEL_\d+', str(name)) for name in names):
         return {}
     return dict(classes=list(map(str, names)))
-
-
-def check_order(source: str, names: Sequence[str], wanted: Sequence[str], setting: str) -> None:
-    """Check that classes which a file shares with data have the same numbers in both, since outputs have no names.
-
-    Args:
-        source: the file, for messages.
-        names: its classes.
-        wanted: classes of the data; nothing is checked where either list is empty.
-        setting: what orders ``wanted``, for messages.
-
-    Raises:
-        UserError: a class has different numbers in the two lists, or the lists have different lengths and no common
-            name.
-    """
-    places = [{name: number for number, name in reversed(list(enumerate(map(spelling, classes))))}
-              for classes in (names, wanted)]
-    both = places[0].keys() & places[1].keys()
-    lists = f'{source!r} has the classes {_list(names)}; {setting} has {_list(wanted)}'
-    if any(places[0][name] != places[1][name] for name in both) or (
-            names and wanted and not both and len(names) != len(wanted)):
-        raise UserError(f'{lists}. A class must have the same number in both: give {setting} the order of the other.')
-    if names and wanted and any(map(str.__ne__, map(str, names), map(str, wanted))):
-        print_log(f'{lists}. Classes are compared by number.', logger='current', level=30)
-
-
-def spelling(name: Any) -> str:
-    """Return a class name as it is compared with others."""
-    return str(name).casefold().replace('_', ' ')
-
-
-def _list(names: Sequence[str]) -> str:
-    return f'{list(names[:10])}{f" and {len(names) - 10} more" if len(names) > 10 else ""}'

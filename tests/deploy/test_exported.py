@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from load_tool import ROOT, load_tool, run_tool
+from load_tool import ROOT, flags_of, load_tool, run_tool
 from mmengine.config import Config
 from PIL import Image
 from timm.data import create_transform
@@ -21,7 +21,6 @@ from cvt_dense.deploy.exported import exported_model
 from cvt_dense.deploy.fuse import fuse
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
-from cvt_dense.launch.flags import TestFlags
 from cvt_dense.launch.start import start_test
 
 # -- tools/export.py -------------------------------------------------------------------------------
@@ -121,9 +120,8 @@ def run(network, shapes, tmp_path):
 
     def run(task: str, checkpoint: Path | str | None = None, **changes):
         made = network(task)
-        flags = dict(config=str(made.config), checkpoint=str(checkpoint or made.checkpoint),
-                     work_dir=str(tmp_path / str(len(list(tmp_path.iterdir())))), data_root=str(shapes / task))
-        return start_test(TestFlags(**dict(flags, **changes)))
+        flags = dict(work_dir=str(tmp_path / str(len(list(tmp_path.iterdir())))), data_root=str(shapes / task))
+        return start_test(flags_of('test', made.config, checkpoint or made.checkpoint, **dict(flags, **changes)))
 
     return run
 

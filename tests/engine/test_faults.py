@@ -12,12 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from load_tool import ROOT, forget_runs
+from load_tool import ROOT, flags_of, forget_runs
 from mmengine.hooks import Hook
 from tiny_training import Crash, Disturb, assert_same_end, crash, load, start, stop, write_config
 
 from cvt_dense.engine.checkpoint import find_checkpoint
-from cvt_dense.launch.flags import TrainFlags
 from cvt_dense.launch.start import start_training
 from cvt_dense.recipes.shapes import generate
 
@@ -69,7 +68,7 @@ def configs(tmp_path_factory) -> dict[str, Path]:
 def train(config: Path, work_dir: Path, disturb: Hook | None = None, workers: int = 0) -> None:
     """Start a run in this process, or go on with it."""
     forget_runs()
-    runner = start_training(TrainFlags(config=str(config), work_dir=str(work_dir), resume='auto', cfg_options={
+    runner = start_training(flags_of('train', config, work_dir=str(work_dir), resume='auto', cfg_options={
         'train_dataloader.num_workers': workers, 'train_dataloader.persistent_workers': False}))
     if disturb is not None:
         runner.register_hook(disturb, 'VERY_HIGH')

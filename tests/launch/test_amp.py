@@ -24,8 +24,9 @@ def test_wrapper_and_precision_of_the_flag(flag, scope, expected, monkeypatch):
         cfg = Config(dict(model=dict(type=MODELS_BY_SCOPE[scope]), default_scope=scope,
                           optim_wrapper=dict(type='OptimWrapper')))
         use_amp(cfg, flag)
-        adapt_to_machine(cfg, 'none')
-        assert cfg.optim_wrapper == (dict(type='OptimWrapper') if expected is FP16 and not cuda else expected)
+        running, changes = adapt_to_machine(cfg, 'none')
+        assert running.optim_wrapper == (dict(type='OptimWrapper') if expected is FP16 and not cuda else expected)
+        assert cfg.optim_wrapper == expected and bool(changes) == (running.optim_wrapper != expected)
 
 
 def test_a_whole_detector_in_bfloat16(monkeypatch):

@@ -11,9 +11,8 @@ from templates_edited import write_template
 import cvt_dense  # noqa: F401
 from cvt_dense.config.read import read_config
 from cvt_dense.errors import UserError
-from cvt_dense.inference.model import set_classes
+from cvt_dense.inference.model import prepare_model
 from cvt_dense.launch.build import load_datasets
-from cvt_dense.weights import load_weights_file
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def load(tmp_path_factory):
         config = write_template(tmp_path_factory.mktemp('template'), 'cvt13_custom', arch='cvt-nano', **dict(lines))
         cfg = read_config(str(config), options, data and str(data))
         if checkpoint:
-            set_classes(cfg, load_weights_file(checkpoint))
+            prepare_model(cfg, checkpoint)
         elif data:
             load_datasets(cfg, ['train', 'val'], check=False)
         return cfg

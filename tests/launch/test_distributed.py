@@ -9,13 +9,12 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
-from load_tool import ROOT, run_tool
+from load_tool import ROOT, flags_of, run_tool
 from tiny_training import EPOCHS, ITERATIONS, differences, load, start, start_two, write_config
 from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from cvt_dense.launch.distributed import setup_distributed
-from cvt_dense.launch.flags import TrainFlags
 from cvt_dense.launch.start import start_training
 from cvt_dense.recipes.shapes import generate
 
@@ -220,8 +219,8 @@ def test_the_first_two_steps_of_every_rank_of_a_cluster(tmp_path, monkeypatch, g
         dist.init_process_group('fake', store=FakeStore(), rank=rank, world_size=gpus)
         try:
             if rank in (0, gpus - 1):
-                runner = start_training(TrainFlags(
-                    config=str(tmp_path / 'config.py'), work_dir=str(tmp_path / f'rank{rank}'), data_root=str(data),
+                runner = start_training(flags_of(
+                    'train', tmp_path / 'config.py', work_dir=str(tmp_path / f'rank{rank}'), data_root=str(data),
                     launcher='pytorch', cfg_options={'train_dataloader.batch_size': 64 // gpus}), stages=['train'])
                 runner.model.register_comm_hook(None, noop_hook)  # the fake group gives DDP no gradients
                 runner.train()

@@ -1,6 +1,6 @@
 """What tools/train.py and tools/test.py do to a config."""
 import pytest
-from load_tool import ROOT
+from load_tool import ROOT, flags_of
 from mmengine.config import Config
 from templates_edited import recipe
 
@@ -9,7 +9,7 @@ from cvt_dense.config.settings import dicts, redirect_data_root, values
 from cvt_dense.errors import UserError
 from cvt_dense.inference.slices import use_slices
 from cvt_dense.launch.checks.config import check_heads
-from cvt_dense.launch.flags import TrainFlags, read_training, use_tta
+from cvt_dense.launch.flags import read, set_training_flags, use_tta
 
 
 def paths_below(cfg: Config, roots: tuple[str, ...]) -> list[str]:
@@ -86,7 +86,9 @@ def test_data_root_renames_no_class(tmp_path):
     dict(type='LocalVisBackend'), dict(type='MLflowVisBackend')])])
 def test_vis_backend_is_added_once(tmp_path, visualizer):
     (tmp_path / 'mine.py').write_text(f'visualizer = {visualizer!r}\n')
-    cfg = read_training(TrainFlags(config=str(tmp_path / 'mine.py'), vis_backend='MLflowVisBackend'))
+    flags = flags_of('train', tmp_path / 'mine.py', vis_backend='MLflowVisBackend')
+    cfg = read(flags, None)
+    set_training_flags(cfg, flags)
     assert [backend['type'] for backend in cfg.visualizer.vis_backends] == ['LocalVisBackend', 'MLflowVisBackend']
 
 

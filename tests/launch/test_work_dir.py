@@ -7,19 +7,18 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from load_tool import load_tool, run_tool
+from load_tool import flags_of, load_tool, run_tool
 from mmengine.config import Config
 from run_folder import missing, unexplained
 from tiny_training import write_config
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch import work_dir
-from cvt_dense.launch.flags import TestFlags, TrainFlags
 
 FLAGS = ('--cfg-options', 'train_cfg.max_epochs=2', 'train_cfg.val_interval=1')
 
 
-train_flags = partial(TrainFlags, config='mine.py')
+train_flags = partial(flags_of, 'train', 'mine.py')
 
 
 @pytest.fixture(scope='module')
@@ -120,7 +119,7 @@ def test_where_tests_write(tmp_path):
     cfg = Config(dict(work_dir='work_dirs/mine'))
 
     def folder(checkpoint, **flags):
-        return work_dir.test_folder(cfg, TestFlags(config='mine.py', checkpoint=str(checkpoint), **flags))
+        return work_dir.test_folder(cfg, flags_of('test', 'mine.py', checkpoint, **flags))
 
     assert folder(run / 'epoch_1.pth') == str(run / 'test')
     for elsewhere in (tmp_path / 'downloaded.pth', 'https://x/epoch_1.pth'):

@@ -4,14 +4,13 @@ import math
 
 import pytest
 import torch
-from load_tool import run_tool
+from load_tool import flags_of, run_tool
 from mmengine.config import Config
 from mmengine.model import ExponentialMovingAverage
 from mmengine.registry import MODELS
 from tiny_training import differences, load, write_config
 
 from cvt_dense.errors import UserError
-from cvt_dense.launch.flags import TrainFlags
 from cvt_dense.launch.start import start_training
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
@@ -164,7 +163,7 @@ def folder(tmp_path_factory):
 
 
 def run_of(folder, name, **changes):
-    return start_training(TrainFlags(config=str(folder / 'distilled.py'), work_dir=str(folder / name), **changes))
+    return start_training(flags_of('train', folder / 'distilled.py', work_dir=str(folder / name), **changes))
 
 
 def test_a_published_teacher(folder):

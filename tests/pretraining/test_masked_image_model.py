@@ -4,12 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from load_tool import ROOT, run_tool
+from load_tool import ROOT, flags_of, run_tool
 from PIL import Image
 from tiny_training import load
 
 from cvt_dense.errors import UserError
-from cvt_dense.launch.flags import TrainFlags
 from cvt_dense.launch.start import start_training
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import MaskedImageModel
@@ -69,8 +68,8 @@ def trained(folder):
     options = {'train_dataloader.dataset.split': 'images', 'train_dataloader.batch_size': 4,
                'train_dataloader.dataset.transform.input_size': 64, 'train_dataloader.num_workers': 0,
                'default_hooks.checkpoint.interval': 1, 'train_cfg.max_epochs': 2, 'param_scheduler': []}
-    runner = start_training(TrainFlags(
-        config=str(ROOT / 'configs/simmim_cvt_nano.py'), work_dir=str(folder / 'run'), cfg_options=options,
+    runner = start_training(flags_of(
+        'train', ROOT / 'configs/simmim_cvt_nano.py', work_dir=str(folder / 'run'), cfg_options=options,
         data_root=str(folder)))
     runner.train()
     return runner

@@ -7,9 +7,10 @@ import pytest
 import safetensors.torch
 import torch
 
+from cvt_dense.classes import Classes
 from cvt_dense.errors import UserError
 from cvt_dense.models import CvT
-from cvt_dense.weights import check_order, classes_of, convert, load_weights_file, select_weights
+from cvt_dense.weights import convert, load_weights_file, select_weights
 
 NAMES = [f'class {number}' for number in (3, 1, 12, 0, 2, 5, 4, 7, 6, 9, 8, 11, 10)]  # 10 does not follow 1
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
@@ -58,7 +59,8 @@ def weights():
 def test_names_of_each_form(weights, tmp_path, form):
     FORMS[form](weights, tmp_path)
     content = load_weights_file(str(tmp_path))
-    assert classes_of(content) == ([] if form in ('placeholders', 'a name', 'no list', 'no names') else NAMES)
+    names = Classes.of_file(content, 'file').names
+    assert names == (() if form in ('placeholders', 'a name', 'no list', 'no names') else tuple(NAMES))
     assert select_weights(content).keys() == weights.keys()
 
 
@@ -68,9 +70,9 @@ def test_names_of_each_form(weights, tmp_path, form):
     ('abc', 'bac', 'refused'), ('abc', 'bc', 'refused'), ('bc', 'abc', 'refused'), ('abc', 'xay', 'refused'),
     ('abc', 'xy', 'refused'), (range(3), '012', 'equal')])
 def test_a_class_has_one_number(names, wanted, outcome):
-    with (mock.patch('cvt_dense.weights.class_names.print_log') as log,
+    with (mock.patch('cvt_dense.classes.print_log') as log,
           pytest.raises(UserError, match='mine.pth') if outcome == 'refused' else nullcontext()):
-        check_order('mine.pth', names, wanted, 'data')
+        Classes(tuple(names), 'mine.pth').check_order(Classes(tuple(wanted), 'data'))
     assert log.call_count == (outcome == 'renamed')
 
 

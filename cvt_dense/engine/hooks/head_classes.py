@@ -7,11 +7,9 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor
 
-from ...config.settings import class_names
+from ...classes import Classes
 from ...models.wrappers import unwrap
 from ...registry import HOOKS
-from ...weights import classes_of
-from ...weights.class_names import spelling
 
 # Rows of a class in layers whose first axis is of classes, maybe with a background or outputs without a name behind
 # them: those of ImageClassifier, then of MMDetection and MMSegmentation.
@@ -72,8 +70,8 @@ class HeadClassesHook(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         if getattr(runner, 'resuming', False) or isinstance(runner.optim_wrapper, dict | None):  # not built: a test
             return
-        new = list(map(spelling, class_names(runner.train_dataloader.dataset) or ()))
-        old = list(map(spelling, classes_of(checkpoint)))
+        new = Classes.of_data(runner.train_dataloader.dataset, 'train').spelled
+        old = Classes.of_file(checkpoint, 'the checkpoint').spelled
         if not old or not new or old == new or len(old) == len(new) and all(map(WORDNET.fullmatch, new)) and not any(
                 map(WORDNET.fullmatch, old)):  # the Hub has ImageNet's classes in words, folders have their numbers
             return

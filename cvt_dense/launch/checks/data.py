@@ -4,9 +4,8 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from ...config.settings import class_names
+from ...classes import Classes
 from ...errors import UserError
-from ...weights import check_order
 from .batches import check_loaders
 from .images import check_files
 
@@ -18,15 +17,15 @@ def check_class_folders(cfg: Config, datasets: dict[str, Any]) -> None:
         UserError: a class has another number in each, or a classifier's class folders are fewer than its outputs.
     """
     outputs = cfg.model.get('num_classes')
-    train, val = (list(class_names(datasets.get(stage)) or ()) for stage in ('train', 'val'))
-    check_order('train_dataloader', train, val, 'val_dataloader')
+    train, val = (Classes.of_data(datasets.get(stage), stage) for stage in ('train', 'val'))
+    train.check_order(val)
     if len({(getattr(data, 'metainfo', None) or {}).get('reduce_zero_label') for data in datasets.values()}) > 1:
         print_log('reduce_zero_label differs between the data loaders: the label maps of one count classes from 1.',
                   logger='current', level=30)
     # A run that was started with --no-check may go on.
     if train and outputs is not None and len(train) < outputs and not cfg.get('resume'):
         raise UserError(f'model.num_classes={outputs}, but the training set has {len(train)} class folders, '
-                        f'{train[:5]}: set it to {len(train)}, correct data_root, or train anyway with --no-check.')
+                        f'{train}: set it to {len(train)}, correct data_root, or train anyway with --no-check.')
 
 
 DATASET_CHECKS = [check_class_folders, check_files, check_loaders]  # each takes cfg and the data sets by stage

@@ -4,38 +4,42 @@ from typing import Any
 from mmengine.config import Config
 from torch import nn
 
-from ...config.settings import class_names
+from ...classes import Classes
+from ...config.read import check_exists
 from ...errors import UserError
-from ...inference.model import check_checkpoint, check_preprocessing
-from ...weights import check_order, classes_of
+from ...inference.model import check_preprocessing
+from ...weights import check_model, load_weights_file, select_weights
 
 
-def check_weights(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> None:
+def check_weights(cfg: Config, model: nn.Module, datasets: dict[str, Any], content: dict[str, Any] | None) -> None:
     """Check the file that a run continues, fine-tunes or tests (otherwise that of ``init_cfg``), and the teacher.
 
     Args:
-        cfg: the run's config.
+        cfg: the config as it runs here.
         model: the model that was built from it.
         datasets: by stage, those that the run uses.
+        content: what :func:`cvt_dense.inference.model.prepare_model` has read for a test.
 
     Raises:
         UserError: a file cannot be read, is for another architecture, or has a class of the data under another number.
     """
     stage = 'train' if 'train' in datasets else 'test'
-    data = class_names(datasets.get(stage)) or (), f'metainfo.classes of {stage}_dataloader'
+    data = Classes.of_data(datasets.get(stage), stage)
     if getattr(model, 'distillation', None) and stage == 'train':
         try:
             teacher = model.distillation.teacher(model.num_classes)
         except (OSError, RuntimeError, TypeError) as error:  # of MMEngine's builder, of timm and of the Hub
             raise UserError(f'model.distillation.teacher: {type(error).__name__}: {error}') from error
-        check_order(teacher.source, teacher.classes, *data)
+        teacher.classes.check_order(data)
     if hasattr(model, 'exported'):
-        check_order(str(model.exported.file), classes_of(model.exported.metadata), *data)
-    elif cfg.get('load_from'):
+        Classes.of_file(content, str(model.exported.file)).check_order(data)
+    elif file := cfg.get('load_from'):
+        check_exists(file)
+        content = content or load_weights_file(file)
         strict = bool(cfg.get('resume')) or stage == 'test'
-        content = check_checkpoint(model, cfg.load_from, strict)
+        check_model(model, select_weights(content, source=file), file, strict)
         if strict:  # otherwise HeadClassesHook gives each class its rows
-            check_order(cfg.load_from, classes_of(content), *data)
+            Classes.of_file(content, file).check_order(data)
     else:
         _check_init_weights(model)
     if not cfg.get('resume') and not hasattr(model, 'exported'):
