@@ -9,7 +9,6 @@ published figures. A detector's second stage is counted for the proposals of ran
 image, limited as in the config: usually 1000 proposals for the box heads and 100 boxes for the mask heads.
 """
 import argparse
-import copy
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +17,7 @@ import torch
 from mmengine.config import Config
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
-from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..console import prints_to_log
@@ -55,49 +53,38 @@ def build_model(network: str, **backbone: Any) -> BaseModel:
         return revert_sync_batchnorm(MODELS.build(cfg.model))
 
 
-class RandomFeatures(nn.Module):
-    """Returns random outputs of a backbone's shapes in its place."""
+def attention_flops(query: torch.Size, key: torch.Size, value: torch.Size, *_: Any, **__: Any) -> int:
+    """Return the FLOPs of the two products of attention, of shapes (B, heads, tokens, channels)."""
+    return 2 * query[:3].numel() * key[2] * (query[3] + value[3])
 
-    def __init__(self, shapes: Sequence[torch.Size]):
-        super().__init__()
-        self.shapes = shapes
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        return tuple(torch.rand(shape, device=x.device) for shape in self.shapes)
+# PyTorch's counter has no formula for the CPU's kernel.
+FORMULAS = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention_flops}
 
 
 def count_parts(model: BaseModel, size: tuple[int, int]) -> dict[str, tuple[int, int]]:
     """Return (parameters, MACs) of a backbone's stages, of every other part of the model, and in 'total' of all.
 
-    The backbone runs on the meta device, so that the size of the image costs neither time nor memory. A masked image
-    model takes its features from inside of the backbone, so all of it runs there.
+    The network runs once on a random image, on the device of its parameters.
     """
     if hasattr(model, 'roi_head'):
         model.roi_head.test_cfg.score_thr = 0.  # random weights give low scores only
     model.eval()
-    whole, channels = isinstance(model, MaskedImageModel), getattr(model.backbone, 'in_channels', 3)
     parts = {f'backbone.{name}': stage for name, stage in model.backbone.named_children()}
     parts.update((name, part) for name, part in model.named_children() if name != 'backbone')
-    counts = {name: number_of_parameters(part) for name, part in dict(parts, total=model).items()}
-    network = None if whole else Network(model)  # which tries some sizes
-    on_meta = copy.deepcopy(model if whole else model.backbone).to('meta')
+    network = model if isinstance(model, MaskedImageModel) else Network(model)
+    image = torch.rand(1, getattr(model.backbone, 'in_channels', 3), *size, device=next(model.parameters()).device)
     fastpath = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # one operator that the counter does not count
     try:
-        # The counter counts the matrix products of plain attention, but not the CPU's fused kernel.
-        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-            features = on_meta(torch.empty(1, channels, *size, device='meta'))
-            if not whole:
-                model.backbone = RandomFeatures([feature.shape for feature in features])
-                network(torch.rand(1, channels, *size, device=next(model.parameters()).device))
+        with FlopCounterMode(display=False, custom_mapping=FORMULAS) as counter, torch.no_grad():
+            network(image)
     finally:
         torch.backends.mha.set_fastpath_enabled(fastpath)
-    flops = {re.sub(r'^Network\.model|^MaskedImageModel', '', name).removeprefix('.'): sum(operators.values())
+    flops = {re.sub(r'^(Network\.model|MaskedImageModel)\.?', '', name): sum(operators.values())
              for name, operators in counter.get_flop_counts().items()}
-    if not whole:
-        flops = {re.sub(rf'^{type(on_meta).__name__}\b', 'backbone', name): value for name, value in flops.items()}
     macs = {name: flops_of_part(flops, name) // 2 for name in parts} | dict(total=counter.get_total_flops() // 2)
-    return {name: (number, macs[name]) for name, number in counts.items()}
+    return {name: (number_of_parameters(part), macs[name]) for name, part in dict(parts, total=model).items()}
 
 
 def number_of_parameters(module: nn.Module) -> int:
