@@ -67,7 +67,9 @@ def read_published(folder: Path) -> Config:
                         f'bytes, with a default_scope of {", ".join(SCOPES)}.')
     registered = {name.rpartition('.')[2] for name in _registered(scope)}
     for setting, node in walk(content):
-        prefix, _, name = str(node.get('type', 'nms')).rpartition('.')
+        if 'type' not in node:
+            continue
+        prefix, _, name = str(node['type']).rpartition('.')
         if prefix not in ('', *SCOPES) or name not in registered:
             raise UserError(f'{path}: {setting}.type={node["type"]!r} is no registered type of {", ".join(SCOPES)}.')
     for setting, text in values(content):
