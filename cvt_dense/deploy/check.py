@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..errors import UserError
 from ..ops.boxes import overlap
 
 # Largest relative error of an output, |a - b| / |b| in the 2-norm; of labels the fraction that differs.
@@ -82,18 +83,27 @@ def compare(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Ten
 
     Returns:
         Whether every difference is within the tolerance.
+
+    Raises:
+        UserError: the file's runtime fails on one of the images.
     """
     good, compared, tolerance = True, False, (CHOICE_TOLERANCES if choices else TOLERANCES)[precision]
     for image in images:
-        expected, actual = reference(image), run(image)
+        expected, what = reference(image), f'{"x".join(map(str, image.shape[2:]))}, batch {len(image)}'
         detector = 'boxes' in expected
+        if detector and not len(expected['boxes']):
+            what += ', nothing detected'
+        try:
+            actual = run(image)
+        except Exception as error:  # whatever a runtime raises
+            raise UserError(f'The runtime of this file fails on an image ({what}): '
+                            f'{" ".join(str(error).split())[:300]} Export another format.') from error
         compared |= not detector or len(expected['boxes']) > 0
         differences = compare_detections(actual, expected) if detector else {
             name: difference(actual[name], value) for name, value in expected.items()}
         for name, value in differences.items():
-            report(f'  {"x".join(map(str, image.shape[2:]))}, batch {len(image)}, {name}: relative difference '
-                   f'{value:.2e}, {"within" if value <= tolerance else "ABOVE"} the tolerance of {precision}, '
-                   f'{tolerance:g}')
+            report(f'  {what}, {name}: relative difference {value:.2e}, '
+                   f'{"within" if value <= tolerance else "ABOVE"} the tolerance of {precision}, {tolerance:g}')
             good &= value <= tolerance
     if not compared:
         report('  Nothing is detected in these images, so boxes were not compared: run tools/test.py on the file.')

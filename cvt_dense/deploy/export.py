@@ -56,7 +56,7 @@ class Exporter:
             format_version=1, part=part, task=task, raw_input=raw_input, layout='NHWC' if raw_input else 'NCHW',
             mean=[0.] * self.channels if mean is None else mean.flatten().tolist(),
             std=[1.] * self.channels if std is None else std.flatten().tolist(), bgr_to_rgb=False,
-            crop_pct=None, crop_mode=None, interpolation=None, outputs=self.reference.names,
+            scale=None, crop_pct=None, crop_mode=None, interpolation=None, outputs=self.reference.names,
             score_thr=0.3 if detector else None,
             mask_thr=float(model.roi_head.test_cfg.mask_thr_binary) if 'masks' in self.reference.names else None)
         self.about.update(about)
@@ -85,10 +85,17 @@ class Exporter:
         return self.normalise(file_input(image, dict(self.about, layout='NCHW'))) if self.about['raw_input'] else image
 
     def examples(self) -> list[Tensor]:
-        """Return batches to compare on: two test images, and random ones of another size if the file takes such."""
+        """Return batches to compare on.
+
+        They are two test images, random ones, of another size if the file takes such, and for a detector the first of
+        three plain images in which it detects nothing.
+        """
         size = (self.size[0] * 3 // 4 + 1, self.size[1] + 6) if self.dynamic else self.size
-        others = self.normalise(random_images(size, self.batch or 2, channels=self.channels))
-        return [*map(self._fit, self.tests[:2]), others]
+        others = random_images(size, self.batch or 2, channels=self.channels)
+        plain = (self.normalise(torch.full_like(others, level)) for level in (0, 128, 255))
+        empty = next(([image] for image in plain if not len(self.reference.by_name(image)['boxes'])), []) if (
+            'boxes' in self.reference.names) else []
+        return [*map(self._fit, self.tests[:2]), self.normalise(others), *empty]
 
     # -- writing ---------------------------------------------------------------------------------------------
 

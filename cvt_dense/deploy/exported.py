@@ -137,10 +137,11 @@ class ExportedDetector(BaseModel):
     def _predict(self, image: Tensor, meta: dict[str, Any]) -> InstanceData:
         """Return the objects of one image (1, C, H, W), in the pixels of the image before it was resized."""
         height, width = meta['img_shape'][:2]  # without the padding of the batch
-        outputs = self.exported.run_normalised(self._pad(image[..., :height, :width]))
-        limits = outputs['boxes'].new_tensor((width, height, width, height))  # without the padding of the file
-        result = InstanceData(bboxes=outputs['boxes'].clamp(min=0).minimum(limits), scores=outputs['scores'],
-                              labels=outputs['labels'])
+        image, scale = self._fit(image[..., :height, :width])
+        outputs = self.exported.run_normalised(image)
+        boxes = outputs['boxes'] / scale
+        result = InstanceData(bboxes=boxes.clamp(min=0).minimum(boxes.new_tensor((width, height, width, height))),
+                              scores=outputs['scores'], labels=outputs['labels'])
         if 'masks' not in outputs:
             result.bboxes /= result.bboxes.new_tensor(meta['scale_factor']).repeat(2)
             return result
@@ -152,11 +153,18 @@ class ExportedDetector(BaseModel):
             return head.predict_by_feat((outputs['masks'][:, None], ), [result], [meta],
                                         self.detector.roi_head.test_cfg, rescale=True, activate_map=True)[0]
 
-    def _pad(self, image: Tensor) -> Tensor:
-        """Pad an image to the size of a file for one size."""
-        size = self.exported.metadata['input_size'] or image.shape[2:]
-        below, right = (max(needed - side, 0) for needed, side in zip(size, image.shape[2:]))
-        if max(below, right) >= getattr(self.data_preprocessor, 'pad_size_divisor', 1):
-            warnings.warn(f'{self.exported.file} pads images to {size[0]}x{size[1]}, by more than the checkpoint, and '
-                          'global attention sees the padding: metrics may differ. Export for free sizes (--dynamic).')
-        return F.pad(image, (0, right, 0, below))
+    def _fit(self, image: Tensor) -> tuple[Tensor, float]:
+        """Resize an image (1, C, H, W) into a file for one size and pad it; return it and the factor of its sides."""
+        size, sides = self.exported.metadata['input_size'], image.shape[2:]
+        if size is None:
+            return image, 1.
+        scale = min(new / old for new, old in zip(size, sides))
+        if scale != 1:
+            sides = [max(1, round(side * scale)) for side in sides]
+            image = F.interpolate(image, sides, mode='bilinear', antialias=True)
+        below, right = size[0] - sides[0], size[1] - sides[1]
+        if scale != 1 or max(below, right) >= getattr(self.data_preprocessor, 'pad_size_divisor', 1):
+            warnings.warn(f'{self.exported.file} takes images of {size[0]}x{size[1]}, into which others are fitted. '
+                          'Global attention sees the padding: metrics may differ from those of the checkpoint. Export '
+                          'without --size for images of any size.')
+        return F.pad(image, (0, right, 0, below)), scale

@@ -1,5 +1,6 @@
 """Read the inputs that a config's test pipeline prepares, and how it prepares them."""
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,13 +18,16 @@ def data_set(cfg: Config, stage: str) -> dict[str, Any]:
 
 
 def describe(cfg: Config) -> dict[str, Any]:
-    """Return ``bgr_to_rgb`` and, for a classifier, how images are cropped: see the metadata."""
+    """Return ``bgr_to_rgb`` and how images are cropped or resized: see the metadata."""
     preprocessor = cfg.model.get('data_preprocessor') or {}
     about = dict(bgr_to_rgb=bool(preprocessor.get('bgr_to_rgb') or preprocessor.get('rgb_to_bgr')))
-    transform = data_set(cfg, 'test').get('transform') if cfg.get('test_dataloader') else None
-    if transform is not None:  # the defaults are those of timm.data.create_transform
+    test = data_set(cfg, 'test') if cfg.get('test_dataloader') else {}
+    if transform := test.get('transform'):  # the defaults are those of timm.data.create_transform
         about.update(crop_pct=transform.get('crop_pct') or 0.875, crop_mode=transform.get('crop_mode') or 'center',
                      interpolation=transform.get('interpolation', 'bilinear'))
+    for step in test.get('pipeline') or ():
+        if step.get('keep_ratio') and isinstance(step.get('scale'), Sequence):
+            about['scale'] = sorted(step['scale'], reverse=True)
     return about
 
 

@@ -105,8 +105,12 @@ class Network(nn.Module):
             results = model.predict(image, [sample], rescale=False)[0].pred_instances
             return results.bboxes, results.scores, results.labels
         maps, head = model.extract_feat(image), model.roi_head
-        results, = head.predict_bbox(maps, [meta], model.rpn_head.predict(maps, [sample], rescale=False), head.test_cfg)
-        outputs = results.bboxes, results.scores, results.labels
+        if isinstance(model.rpn_head, Proposals):
+            outputs = detect_regions(head, maps, model.rpn_head(maps, (height, width)), meta)
+        else:
+            proposals = model.rpn_head.predict(maps, [sample], rescale=False)
+            results, = head.predict_bbox(maps, [meta], proposals, head.test_cfg)
+            outputs = results.bboxes, results.scores, results.labels
         return (*outputs, mask_regions(head, maps, *outputs)) if head.with_mask else outputs
 
 
@@ -140,13 +144,42 @@ def has_masks(model: nn.Module) -> bool:
     return masks
 
 
+def stages_of(head: nn.Module) -> list[tuple[int, ...]]:
+    """Return for each stage of a RoI head the arguments that choose it: of a cascade its number."""
+    return [(i, ) for i in range(getattr(head, 'num_stages', 0))] or [()]
+
+
+def detect_regions(head: nn.Module, maps: tuple[Tensor, ...], boxes: Tensor,
+                   meta: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute ``predict_bbox`` of mmdet's RoI heads for the proposals (N, 4) of one image: boxes, scores, labels."""
+    from mmcv.ops import batched_nms
+    logits, stages = [], stages_of(head)
+    for stage in stages:
+        part = head.bbox_head[stage[0]] if stage else head.bbox_head
+        output = head._bbox_forward(*stage, maps, F.pad(boxes, (1, 0)))
+        logits.append(output['cls_score'])
+        if stage != stages[-1]:
+            boxes = part.regress_by_class(boxes, logits[-1][:, :-1].argmax(dim=1), output['bbox_pred'], meta)
+    logits, deltas = sum(logits) / len(stages), output['bbox_pred'].reshape(-1, part.bbox_coder.encode_size)
+    scores = part.loss_cls.get_activation(logits) if part.custom_cls_channels else logits.softmax(dim=-1)
+    scores, classes = scores[:, :-1], scores.shape[1] - 1  # without the background
+    boxes = boxes.repeat_interleave(1 if part.reg_class_agnostic else classes, dim=0)
+    boxes = part.bbox_coder.decode(boxes, deltas, max_shape=meta['img_shape']).view(scores.shape[0], -1, 4)
+    labels = torch.arange(classes, device=boxes.device).expand(scores.shape[0], classes).reshape(-1)
+    boxes, keep = batched_nms(boxes.expand(scores.shape[0], classes, 4).reshape(-1, 4), scores.reshape(-1), labels,
+                              dict(head.test_cfg.nms, score_threshold=head.test_cfg.score_thr))
+    return boxes[:, :4], boxes[:, 4], labels[keep]
+
+
 def mask_regions(head: nn.Module, maps: tuple[Tensor, ...], boxes: Tensor, scores: Tensor, labels: Tensor) -> Tensor:
-    """Return probabilities (N, h, w) inside the boxes; of a cascade the mean of its heads."""
-    rois = F.pad(boxes, (1, 0))
-    stages = [(i, ) for i in range(getattr(head, 'num_stages', 0))] or [()]
+    """Return probabilities (N, h, w) inside the boxes; of a cascade the mean of its heads.
+
+    One more region is computed and left out: ONNX Runtime's convolutions in blocks of channels fail without regions.
+    """
+    rois, stages = F.pad(boxes, (1, 0, 0, 1)), stages_of(head)
     masks = sum(head._mask_forward(*stage, maps, rois)['mask_preds'].sigmoid() for stage in stages) / len(stages)
-    labels = labels * (masks.shape[1] > 1)  # or one mask for all classes
-    return masks.gather(1, labels[:, None, None, None].expand(-1, 1, *masks.shape[2:]))[:, 0]
+    labels = F.pad(labels, (0, 1)) * (masks.shape[1] > 1)  # or one mask for all classes
+    return masks.gather(1, labels[:, None, None, None].expand(-1, 1, *masks.shape[2:]))[:-1, 0]
 
 
 def unsupported(model: nn.Module, reason: str) -> UserError:
@@ -232,8 +265,8 @@ class Proposals(nn.Module):
         super().__init__()
         self.head = head
 
-    def predict(self, maps: Sequence[Tensor], samples: Sequence[Any], rescale: bool) -> list[tracing.Results]:
-        """Return the region proposals, ``bboxes`` (N, 4)."""
+    def forward(self, maps: Sequence[Tensor], shape: tuple[int, int]) -> Tensor:
+        """Return the region proposals (N, 4) of an image of the shape (H, W)."""
         from mmcv.ops import batched_nms
         head, candidates = self.head, []
         outputs = [[y[0].permute(1, 2, 0) for y in level] for level in zip(*head(maps))]
@@ -243,12 +276,12 @@ class Proposals(nn.Module):
             scores = logits.sigmoid() if head.use_sigmoid_cls else logits.softmax(-1)[:, :-1]
             scores, _, _, chosen = tracing.best_scores(scores, 0., head.test_cfg.get('nms_pre', -1),
                                                        dict(boxes=boxes, deltas=deltas.reshape(-1, 4)))
-            boxes = head.bbox_coder.decode(*chosen.values(), max_shape=samples[0].img_shape)
+            boxes = head.bbox_coder.decode(*chosen.values(), max_shape=shape)
             candidates.append((boxes, scores, torch.full_like(scores, level)))
         boxes, _ = batched_nms(*map(torch.cat, zip(*candidates)), head.test_cfg.nms)
         torch._check(boxes.shape[0] > 0)
         torch._check(boxes.shape[0] < 2**20)  # so that mmcv suppresses all classes in one step
-        return [tracing.Results(bboxes=boxes[:, :4])]
+        return boxes[:, :4]
 
 
 class Regions(nn.Module):
@@ -267,4 +300,6 @@ class Regions(nn.Module):
             regions.append(operators.roi_align(x, rois[indices, 1:], *layer.output_size, layer.spatial_scale,
                                                layer.sampling_ratio, layer.aligned))
             order.append(indices)
-        return torch.cat(regions)[torch.cat(order).argsort()]
+        regions = torch.cat(regions)[torch.cat(order).argsort()]
+        torch._check(regions.shape[0] > 0)
+        return regions

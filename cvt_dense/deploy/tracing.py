@@ -1,17 +1,15 @@
 """Trace the prediction methods of mmdet and mmseg, whose graph must not depend on the values in tensors.
 
 A tracer cannot record results whose length depends on values, such as the boxes above a threshold. While a network is
-traced, :func:`traceable` replaces the functions of mmdet that return such results by versions of a fixed maximal
-length, and containers that copy or compare sizes by ones that do not. Sizes of maps stay numbers where mmdet puts them
-into tensors.
+traced, :func:`traceable` replaces the function of mmdet that returns such results by one of a fixed maximal length, and
+containers that copy or compare sizes by ones that do not. This is the one place of this package that replaces names of
+other packages. Sizes of maps stay numbers where mmdet puts them into tensors.
 """
-import builtins
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -37,13 +35,6 @@ class Results(SimpleNamespace):
         return vars(self).pop(name)
 
 
-def length(thing: Any) -> Any:
-    """Return ``len(thing)``, of tensors as a symbol of the tracer."""
-    while isinstance(thing, Results):
-        thing = next(iter(vars(thing).values()))
-    return thing.shape[0] if isinstance(thing, Tensor) else builtins.len(thing)
-
-
 def best_scores(scores: Tensor, score_thr: float, topk: int,
                 results: dict[str, Tensor] | None = None) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
     """Compute mmdet's ``filter_scores_and_topk``, but give scores below the threshold -1 instead of removing them."""
@@ -64,20 +55,8 @@ def suppress(boxes: Tensor, scores: Tensor, iou_threshold: float, score_threshol
     return torch.cat([boxes[keep], scores[keep, None]], dim=1), keep
 
 
-def suppress_classes(multi_bboxes: Tensor, multi_scores: Tensor, score_thr: float, nms_cfg: dict[str, Any],
-                     max_num: int = -1, box_dim: int = 4) -> tuple[Tensor, Tensor]:
-    """Compute mmdet's ``multiclass_nms``: boxes with scores (N, 5) and labels (N, )."""
-    from mmcv.ops import batched_nms
-    number, classes = multi_scores.shape[0], multi_scores.shape[1] - 1
-    boxes = multi_bboxes.view(number, -1, box_dim).expand(number, classes, box_dim).reshape(-1, box_dim)
-    labels = torch.arange(classes, device=boxes.device).expand(number, classes).reshape(-1)
-    boxes, keep = batched_nms(boxes, multi_scores[:, :-1].reshape(-1), labels,
-                              dict(nms_cfg, score_threshold=score_thr, max_num=max_num))
-    return boxes, labels[keep]
-
-
-REPLACED = dict(InstanceData=Results, filter_scores_and_topk=best_scores, multiclass_nms=suppress_classes,
-                SegDataSample=SimpleNamespace)
+# mmdet's and mmseg's names in modules of a network's classes, and what stands in for them during an export.
+REPLACED = dict(InstanceData=Results, filter_scores_and_topk=best_scores, SegDataSample=SimpleNamespace)
 
 
 def to_tensor(values: Any) -> Tensor:
@@ -149,12 +128,19 @@ class KeepSizes(TorchFunctionMode):
 
 @contextlib.contextmanager
 def traceable(network: nn.Module) -> Iterator[None]:
-    """Replace functions in the mm modules that define the network's classes while the context is active."""
-    modules = {cls.__module__ for part in network.modules() for cls in type(part).__mro__}
-    with contextlib.ExitStack() as stack:
-        for module in (sys.modules[name] for name in modules if name.startswith(('mmdet.', 'mmseg.'))):
-            stack.enter_context(mock.patch.object(module, 'len', length, create=True))
-            for name in REPLACED.keys() & vars(module).keys():
-                stack.enter_context(mock.patch.object(module, name, REPLACED[name]))
-        stack.enter_context(KeepSizes())
-        yield
+    """Put what is in :data:`REPLACED` into the mm modules that define the network's classes, while it is traced.
+
+    Whatever heads of one stage and Mask2Former import under these names is replaced, because mmdet has no argument for
+    it. ``networks.py`` has its own stages of Faster R-CNN and its relatives instead.
+    """
+    names = {cls.__module__ for part in network.modules() for cls in type(part).__mro__}
+    modules = [sys.modules[name] for name in names if name.startswith(('mmdet.', 'mmseg.'))]
+    before = [(module, name, vars(module)[name]) for module in modules for name in REPLACED if name in vars(module)]
+    try:
+        for module, name, _ in before:
+            setattr(module, name, REPLACED[name])
+        with KeepSizes():
+            yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)

@@ -9,6 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from load_tool import ROOT
 from mmengine.registry import MODELS
 from PIL import Image
@@ -147,7 +148,7 @@ def test_panoptic_mask2former(network, tmp_path):
     ('detection', None), ('cascade', False), ('dino', False), ('retinanet', False), ('atss', False),
     ('fcos', False), ('gfl', False), ('rtmdet', None)])
 def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
-    """A file in the place of the model gives its boxes and masks; a file for one size warns when it pads by more."""
+    """A file in the place of the model gives its boxes and masks; a file for one size fits others into it."""
     import onnx
     from mmdet.structures import DetDataSample
     made = network(task)
@@ -155,7 +156,7 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
     assert exporter.export(tmp_path / 'a.onnx'), exporter.lines
     assert any(', scores: ' in line for line in exporter.lines)  # of objects that both detect
     made.model.data_preprocessor.pad_size_divisor = exporter.reference.divisor  # the file pads for RTMDet's neck
-    if task == 'atss':
+    if task in ('atss', 'detection'):  # for one size and for any
         run_documented_program(tmp_path)
     onnx.checker.check_model(tmp_path / 'a.onnx', full_check=True)  # with shape inference
     if task != 'dino':  # PyTorch's own attention calls no layers
@@ -166,17 +167,23 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
         opened(torch.zeros(2, 3, 64, 96))
     file = MODELS.build(dict(made.cfg.model, type='cvt_dense.ExportedModel', replaces=made.cfg.model.type,
                              file=str(tmp_path / 'a.onnx')))
-    for size, padded in (((50, 90) if exporter.dynamic else (64, 96), False), ((31, 60), not exporter.dynamic)):
+    for size in ((50, 90), (31, 60)) if exporter.dynamic else ((64, 96), (32, 48)):
         images = random_images(size)
         sample = DetDataSample(metainfo=dict(img_shape=size, ori_shape=size, scale_factor=(1., 1.)))
         data = dict(inputs=[images[0].flip(0)], data_samples=[sample])
-        actual, expected = (model.test_step(copy.deepcopy(data))[0].pred_instances for model in (file, made.model))
-        assert any('a.onnx' in str(warning.message) for warning in recwarn) == padded  # and so it differs
-        if not padded:
-            assert len(expected) >= 5
-            for key in ('bboxes', 'scores', 'labels'):
-                torch.testing.assert_close(actual[key], expected[key], rtol=1e-3, atol=1e-3)
-            assert 'masks' not in expected or (actual.masks != expected.masks).float().mean() < 1e-3
+        actual = file.test_step(copy.deepcopy(data))[0].pred_instances
+        if size == (32, 48):  # which the file gets enlarged
+            enlarged = F.interpolate(made.inputs(images), (64, 96), mode='bilinear', antialias=True)
+            sample.set_metainfo(dict(img_shape=(64, 96), batch_input_shape=(64, 96), scale_factor=(2., 2.)))
+            with torch.no_grad():
+                expected = made.model.predict(enlarged, [sample])[0].pred_instances
+        else:
+            expected = made.model.test_step(data)[0].pred_instances
+        assert any('a.onnx' in str(warning.message) for warning in recwarn) == (size == (32, 48))
+        assert len(expected) >= 5
+        for key in ('bboxes', 'scores', 'labels'):
+            torch.testing.assert_close(actual[key], expected[key], rtol=1e-3, atol=1e-3)
+        assert 'masks' not in expected or (actual.masks != expected.masks).float().mean() < 1e-3
     if task in ('detection', 'dino'):
         assert exporter.export(tmp_path / 'a.xml'), exporter.lines
     if task == 'dino':
@@ -186,17 +193,36 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
         assert exporter.export(tmp_path / 'a.pt2'), exporter.lines
 
 
+@pytest.mark.parametrize('task', ['detection', 'cascade', 'retinanet'])
+def test_a_detector_that_detects_nothing(network, tmp_path, task):
+    """Its file is compared on a plain image, and gives no boxes and no masks."""
+    made = copy.copy(network(task))
+    made.model = copy.deepcopy(made.model)
+    for part in made.model.modules():
+        if 'score_thr' in (getattr(part, 'test_cfg', None) or {}):
+            part.test_cfg.score_thr = 0.999
+    exporter = made.exporter((64, 96))
+    assert len(exporter.examples()) == 2 and exporter.export(tmp_path / 'a.onnx'), exporter.lines
+    outputs = open_exported(tmp_path / 'a.onnx')(torch.zeros(1, 3, 64, 96))
+    assert {len(output) for output in outputs.values()} == {0}
+    with mock.patch('cvt_dense.deploy.runtime.Exported.__call__', side_effect=RuntimeError('Reshape')):
+        with pytest.raises(UserError, match='Reshape'):
+            exporter.export(tmp_path / 'b.onnx')
+    assert not (tmp_path / 'b.onnx').exists()
+
+
 def run_documented_program(folder):
-    """The program in the documentation prints the objects that the file finds; the picture has half its size."""
+    """The program in the documentation prints the objects that the file finds in an image that it resizes."""
     program = (ROOT / 'docs/examples/detect_onnx.py').read_text()
-    image = Image.fromarray(random_images((32, 48))[0].permute(1, 2, 0).numpy())
+    opened = open_exported(folder / 'a.onnx')
+    size = opened.metadata['input_size'] or [min(opened.metadata['scale'])] * 2
+    image = Image.fromarray(random_images([side // 2 for side in size])[0].permute(1, 2, 0).numpy())
     image.save(folder / 'photo.png')
     done = subprocess.run([sys.executable, '-c', program, 'a.onnx', 'photo.png'], cwd=folder, capture_output=True,
                           text=True)
     assert not done.returncode and (folder / 'detections.png').exists(), done.stderr
-    opened = open_exported(folder / 'a.onnx')
     mean, std = (torch.tensor(opened.metadata[key]) for key in ('mean', 'std'))
-    pixels = torch.tensor(np.asarray(image.resize((96, 64), Image.Resampling.BILINEAR)))
+    pixels = torch.tensor(np.asarray(image.resize(size[::-1], Image.Resampling.BILINEAR)))
     actual = opened(((pixels - mean) / std).permute(2, 0, 1)[None])
     expected = torch.cat([actual['scores'][:, None], actual['boxes'] / 2], dim=1)[actual['scores'] >= 0.3]
     printed = [[float(number) for number in line.split()[-5:]] for line in done.stdout.splitlines()]
