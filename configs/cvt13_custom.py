@@ -4,7 +4,7 @@ data_root = 'data/mine/'
 train_images = 'train'
 val_images = 'val'
 test_images = val_images  # or a folder of its own
-arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'cvt-nano': a small network for a CPU and small data
+arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24', 'timm:NAME'; 'cvt-nano': a small network for a CPU and small data
 pretrained = 'published'  # the published weights of this arch, None (random weights), or the path of a weight file
 image_size = 64 if arch == 'cvt-nano' else 224  # side in pixels
 batch_size = 32 if arch == 'cvt-nano' else 64  # images a GPU
@@ -23,7 +23,7 @@ import cvt_dense.recipes.templates as templates
 model = dict(  # num_classes: as many as there are class folders
     type='cvt_dense.ImageClassifier',
     data_preprocessor=dict(type='cvt_dense.ClassificationPreprocessor', label_smoothing=0.1),
-    backbone=dict(type='cvt_dense.CvT', **templates.classifier(arch, pretrained)))
+    backbone=dict(type='cvt_dense.CvT') | templates.classifier(arch, pretrained))
 num_workers = 2
 test_transform = dict(input_size=image_size, crop_pct=1.0)
 train_dataloader = dict(

@@ -7,7 +7,7 @@ train_ann, train_images = 'labels/train', 'images/train'
 val_ann, val_images = 'labels/val', 'images/val'
 test_ann, test_images = val_ann, val_images  # or folders of their own
 img_suffix, seg_map_suffix = '.jpg', '.png'
-arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24'; 'cvt-nano': a small network for a CPU and small data
+arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24', 'timm:NAME'; 'cvt-nano': a small network for a CPU and small data
 pretrained = 'published'  # the published weights of this arch, None (random weights), or the path of a weight file
 image_size = 224 if arch == 'cvt-nano' else 512  # short side in pixels, and of the square crops trained on
 batch_size = 8 if arch == 'cvt-nano' else 2  # images a GPU

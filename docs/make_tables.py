@@ -29,7 +29,8 @@ TASKS = {'mmdet': 'Detection', 'mmseg': 'Segmentation'}  # by default_scope
 COMMANDS = {'Train and test': ('train', 'test', 'predict'), 'Data and mistakes': ('browse', 'diagnose', 'convert_data'),
             'Deploy': ('publish', 'export', 'convert_checkpoint'),
             'Look inside and measure': ('attention', 'plot', 'get_flops')}
-API = {'cvt_dense.inference': 'Predictions', 'cvt_dense.engine': 'Hooks and optimizer wrappers'}
+API = {'cvt_dense.inference': 'Predictions', 'cvt_dense.models.timm_backbone': "timm's networks",
+       'cvt_dense.engine': 'Hooks and optimizer wrappers'}
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -219,7 +220,7 @@ def api() -> str:
         for name, member in members.items():
             summary = plain(sections(member)[''].split('\n\n')[0])
             lines.append(f'- `{module}.{name}{call(member)}`: {summary}')
-            if module == 'cvt_dense.inference':
+            if module != 'cvt_dense.engine':
                 lines += [f'  {line}' for line in arguments(member)]
         lines.append('')
     return '\n'.join(lines)

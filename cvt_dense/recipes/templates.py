@@ -32,20 +32,24 @@ def _check_number(name: str, value: Any, least: int) -> None:
 
 
 def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int], int]:
-    """Return a size of CvT from ``configs/_base_/backbones``, and the width of necks and heads for it.
+    """Return the settings of a backbone, and the width of necks and heads for it.
 
     Args:
-        arch: a key of :data:`SIZES`.
+        arch: a key of :data:`SIZES`, a CvT of ``configs/_base_/backbones``; or 'timm:' and the name of any network of
+            timm that has maps of stride 4, 8 and 16.
         pretrained: 'published': the authors' weights, for 'cvt-nano' this project's; None: from scratch; or anything
             that ``init_cfg=dict(type='Pretrained', checkpoint=...)`` takes.
 
     Returns:
-        The backbone's settings; the channels of its maps of stride 4, 8 and 16; channels of necks and heads.
+        The backbone's settings; the channels of its maps of stride 4, 8, 16 and, of timm's, 32; channels of necks and
+        heads.
 
     Raises:
         UserError: no such ``arch``.
     """
-    _choose('arch', arch, *SIZES)
+    if str(arch).startswith('timm:'):
+        return *_timm_network(arch, pretrained), 256
+    _choose('arch', arch, *SIZES, 'timm:NAME')
     size = Config.fromfile(recipe(f'_base_/backbones/{SIZES[arch]}.py'))
     backbone = size.backbone.to_dict()
     if pretrained != 'published':
@@ -53,6 +57,27 @@ def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int
     if not backbone['init_cfg']:
         backbone['norm_eval'] = False  # a network from scratch has no stored statistics yet
     return backbone, list(size.channels), size.get('width', 256)
+
+
+def _timm_network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int]]:
+    import timm
+    import torch
+    name = arch.removeprefix('timm:')
+    try:
+        with torch.device('meta'):
+            levels = timm.create_model(name, features_only=True).feature_info
+    except RuntimeError as error:
+        raise UserError(f'arch={arch!r}: timm has no such network, or no maps of it: {error}.') from error
+    found = {stride: i for i, stride in enumerate(levels.reduction())}
+    if not {4, 8, 16} <= set(found):
+        raise UserError(f'arch={arch!r} has maps of stride {levels.reduction()}: allowed are networks with maps of '
+                        'stride 4, 8 and 16.')
+    indices = [i for stride, i in found.items() if stride in (4, 8, 16, 32)]
+    weights = 'timm' if pretrained == 'published' else pretrained
+    backbone = dict(
+        _delete_=True, type='cvt_dense.TimmBackbone', model_name=name, out_indices=indices, level_norms=True,
+        norm_eval=weights is not None, init_cfg=weights and dict(type='Pretrained', checkpoint=weights))
+    return backbone, [levels.channels()[i] for i in indices]
 
 
 def two_stage(classes: Sequence[str], arch: str, pretrained: str | None, masks: bool) -> dict[str, Any]:
@@ -95,8 +120,12 @@ def one_stage(classes: Sequence[str], arch: str, pretrained: str | None) -> dict
         arch, pretrained: as in :func:`network`.
     """
     backbone, channels, width = network(arch, pretrained)
+    if 'out_indices' in backbone:  # RetinaNet has no map of stride 4
+        backbone['out_indices'] = backbone['out_indices'][1:]
+    else:
+        backbone['drop_path_rate'] = min(backbone['drop_path_rate'], 0.1)
     model = dict(
-        backbone=dict(backbone, drop_path_rate=min(backbone['drop_path_rate'], 0.1)),
+        backbone=backbone,
         neck=dict(in_channels=channels[1:], out_channels=width),
         bbox_head=dict(in_channels=width, feat_channels=width, num_classes=_count(classes)))
     if arch == 'cvt-nano':
@@ -120,8 +149,9 @@ def upernet(classes: Sequence[str], arch: str, pretrained: str | None, image_siz
     return dict(
         data_preprocessor=dict(seg_pad_val=ignore_index, size=(image_size, image_size)),
         backbone=backbone,
-        decode_head=dict(in_channels=channels, channels=width if arch == 'cvt-nano' else 2 * width, **head),
-        auxiliary_head=dict(in_channels=channels[-1], channels=width, **head))
+        decode_head=dict(in_channels=channels, in_index=list(range(len(channels))),
+                         channels=width if arch == 'cvt-nano' else 2 * width, **head),
+        auxiliary_head=dict(in_channels=channels[2], channels=width, **head))
 
 
 def classifier(arch: str, pretrained: str | None) -> dict[str, Any]:
@@ -129,7 +159,11 @@ def classifier(arch: str, pretrained: str | None) -> dict[str, Any]:
 
     'cvt-nano' averages the maps instead of learning a CLS token, so that detection and segmentation can start from it.
     """
-    return dict(network(arch, pretrained)[0], out_type='avg_featmap' if arch == 'cvt-nano' else 'cls_token')
+    backbone = network(arch, pretrained)[0]
+    if 'model_name' in backbone:  # timm's, which needs no maps here
+        return dict(type=backbone['type'], model_name=backbone['model_name'], out_type='pooled',
+                    init_cfg=backbone['init_cfg'])
+    return dict(backbone, out_type='avg_featmap' if arch == 'cvt-nano' else 'cls_token')
 
 
 def _count(classes: Sequence[str]) -> int:

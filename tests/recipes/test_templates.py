@@ -73,7 +73,8 @@ def test_head_edited_in_a_copy_elsewhere(template, read):
 
 @pytest.mark.parametrize('template', DENSE)
 @pytest.mark.parametrize('arch, weights', [('cvt-13', 'hf://microsoft/cvt-13'), ('cvt-nano', 'cvt_dense://cvt-nano'),
-                                           ('cvt-w24', 'hf://microsoft/cvt-w24-384-22k')])
+                                           ('cvt-w24', 'hf://microsoft/cvt-w24-384-22k'),
+                                           ('timm:swin_tiny_patch4_window7_224', 'timm'), ('timm:resnet18', 'timm')])
 def test_arch_and_pretrained(read, template, arch, weights):
     """Necks and heads follow the width of the backbone's maps."""
     cfg = read(template, arch=arch)
@@ -83,6 +84,15 @@ def test_arch_and_pretrained(read, template, arch, weights):
     assert head(model.extract_feat(torch.zeros(2, 3, 64, 64, device='meta'))) is not None
     cfg = read(template, arch=arch, pretrained=None)
     assert cfg.model.backbone.init_cfg is None and not cfg.model.backbone.norm_eval
+
+
+def test_a_classifier_of_timm(read):
+    """Takes the pooled features of the network, with weights from a file."""
+    cfg = read('cvt13_custom', arch='timm:resnet18', pretrained='mine.pth')
+    assert cfg.model.backbone.init_cfg.checkpoint == 'mine.pth'
+    cfg.model.num_classes = 3
+    model = built(cfg).eval()
+    assert model(torch.zeros(2, 3, 64, 64, device='meta'), mode='tensor').shape == (2, 3)
 
 
 @pytest.mark.parametrize('template', TEMPLATES)
@@ -139,7 +149,8 @@ def test_ignored_label(read):
 
 
 @pytest.mark.parametrize('template, line', [
-    ('upernet_cvt13_custom', dict(arch='cvt13')), ('cvt13_custom', dict(image_size=0)),
+    ('upernet_cvt13_custom', dict(arch='cvt13')), ('fasterrcnn_cvt13_custom', dict(arch='timm:vit_tiny_patch16_224')),
+    ('cvt13_custom', dict(arch='timm:resnet')), ('cvt13_custom', dict(image_size=0)),
     ('maskrcnn_cvt13_custom', dict(balance='loss')), ('retinanet_cvt13_custom', dict(augment='more')),
     ('upernet_cvt13_custom', dict(classes='cell')), ('retinanet_cvt13_custom', dict(classes=('cell', 'cell')))])
 def test_values_that_cannot_be(read, template, line):
