@@ -1,7 +1,6 @@
 """Estimates time and memory of a network's step on a GPU by PyTorch's fake tensors, without a GPU.
 
     python benchmarks/roofline.py FOLDER       # the CSV files of timm's results/: published images/s beside estimates
-    python benchmarks/roofline.py              # one thread of this CPU, whose peaks are measured first
 
 An operator takes the longest of three times: its FLOPs over the attainable rate of its precision, the bytes that it
 reads and writes over the attainable bandwidth, and ``LAUNCH``. The attainable shares of the data sheets' peaks are the
@@ -11,7 +10,6 @@ the algorithms that cuDNN may choose, nor waiting for the host are known.
 import csv
 import statistics
 import sys
-import timeit
 import weakref
 from collections.abc import Callable, Sequence
 from math import prod
@@ -45,7 +43,8 @@ class GPU(NamedTuple):
 
 
 GPUS = dict(rtx3090=GPU(71e12, 35.6e12, 936e9), rtx4090=GPU(165e12, 82.6e12, 1008e9),
-            pro6000maxq=GPU(438e12, 110e12, 1792e9), a100=GPU(312e12, 19.5e12, 2039e9), h100=GPU(989e12, 67e12, 3350e9))
+            pro6000maxq=GPU(438e12, 110e12, 1792e9), a100=GPU(312e12, 19.5e12, 2039e9), h100=GPU(989e12, 67e12, 3350e9),
+            h200=GPU(989e12, 67e12, 4800e9))
 # Attainable shares of the peaks; grouped convolutions use no tensor cores. LAUNCH: seconds of an operator, at least.
 TENSOR, GROUPED, BANDWIDTH, LAUNCH = 0.85, 0.38, 0.7, 1e-5
 FREE = {aten._unsafe_view, aten.detach, aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty,
@@ -199,34 +198,9 @@ def compare(folder: Path) -> dict[str, dict[str, tuple[float, float]]]:
     return found
 
 
-def compare_cpu(rounds: int = 15) -> dict[str, dict[str, tuple[float, float]]]:
-    """Return (measured, estimated) images/s of every second network for one image in float32, as :func:`compare`.
-
-    Times are the least of several rounds. The attainable share of the measured peaks is fitted to the other networks.
-    """
-    def fastest(function: Callable[[], Any]) -> float:
-        return min(timeit.repeat(function, number=1, repeat=rounds))
-
-    torch.set_num_threads(1)
-    square, source = torch.randn(1024, 1024), torch.randn(2**26)
-    target, found = torch.empty_like(source), {}
-    cpu = GPU(0., 2 * 1024**3 / fastest(lambda: square @ square) / TENSOR,
-              2 * source.nbytes / fastest(lambda: target.copy_(source)) / BANDWIDTH)
-    for network in NETWORKS:
-        model, image = timm.create_model(network).eval(), torch.randn(1, 3, *[timm.models.get_pretrained_cfg(
-            network).input_size[1]] * 2)
-        with torch.inference_mode():
-            measured = fastest(lambda: model(image))
-        step = trace(model, lambda model: model(torch.empty_like(image)).mean(), cpu, torch.float32, train=False)
-        found[network] = 1 / measured, 1 / step.seconds
-    share = statistics.median(found[network][0] / found[network][1] for network in NETWORKS[::2])
-    return {f'one thread of this CPU ({share:.0%} of the peaks)': {
-        network: (found[network][0], share * found[network][1]) for network in NETWORKS[1::2]}}
-
-
 def main() -> None:
-    """Print the table of published, or measured, and estimated images/s, and the errors."""
-    found = compare(Path(sys.argv[1])) if sys.argv[1:] else compare_cpu()
+    """Print the table of published and estimated images/s, and the errors."""
+    found = compare(Path(sys.argv[1]))
     print(f'| published / estimated images/s | {" | ".join(found)} |\n{"|---" * (1 + len(found))}|')
     for network in NETWORKS:
         cells = [f'{pair[0]:,.0f} / {pair[1]:,.0f} ({pair[1] / pair[0]:.2f})' if pair else ''
@@ -235,7 +209,7 @@ def main() -> None:
     for name, rows in found.items():
         ratios = [estimated / published for published, estimated in rows.values()]
         print(f'{name}: {len(ratios)} networks, median error {statistics.median(abs(r - 1) for r in ratios):.0%}, '
-              f'{min(ratios):.2f} to {max(ratios):.2f} of the published or measured')
+              f'{min(ratios):.2f} to {max(ratios):.2f} of the published')
 
 
 if __name__ == '__main__':

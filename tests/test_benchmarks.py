@@ -1,9 +1,14 @@
 """benchmarks/plan.py and speed.py, and the estimates of benchmarks/roofline.py against what can be computed by hand."""
 import json
+import signal
+import subprocess
+import sys
+import time
 
+import psutil
 import pytest
 import torch
-from load_tool import load_tool, run_tool
+from load_tool import ROOT, load_tool, run_tool
 from torch import nn
 
 from cvt_dense.models import CvT
@@ -74,10 +79,42 @@ def test_deformable_attention_is_estimated(config):
 @pytest.mark.parametrize('allowed', [1, 0])
 @pytest.mark.parametrize('check', ['values', 'gradients'])
 def test_the_self_check_fails_beyond_its_tolerances(check, allowed, monkeypatch):
-    selfcheck = load_tool('selfcheck')
+    checks = load_tool('checks')
     for name in ('fp32', 'bf16'):
-        monkeypatch.setitem(selfcheck.TOLERANCES, name, allowed * selfcheck.TOLERANCES[name])
-        assert getattr(selfcheck, check)(name, 'cpu')['failed'] == (not allowed)
+        monkeypatch.setitem(checks.TOLERANCES, name, allowed * checks.TOLERANCES[name])
+        assert getattr(checks, check)(name, 'cpu')['state'] == ('ok' if allowed else 'failed')
+
+
+def test_the_self_check_estimates_what_its_gpu_would_do():
+    arguments = 'cvt-nano', (224, 224), 'cuda', 256, True
+    h100, h200 = (load_tool('checks').estimate(name, *arguments) for name in ('NVIDIA H100 80GB HBM3', 'NVIDIA H200'))
+    assert h100['gib'] == h200['gib'] and 1 < h200['images_per_s'] / h100['images_per_s'] < 4.8 / 3.35
+    assert load_tool('checks').estimate('AMD EPYC', *arguments) == {}
+
+
+@pytest.mark.slow
+def test_a_check_that_hangs_or_crashes_loses_only_itself(tmp_path, monkeypatch):
+    selfcheck = load_tool('selfcheck')
+    todo = ('hang', 'time:sleep', 60), ('1', 'builtins:dict', {}), ('crash', 'os:abort'), ('2', 'builtins:dict', {})
+    monkeypatch.setattr(selfcheck, 'checks', lambda device: todo)
+    monkeypatch.setattr(selfcheck, 'SHARE', 0.02)
+    run_tool('selfcheck', '--device', 'cpu', '--minutes', 5, '--out', tmp_path, rc=1)
+    states = {entry['name']: entry['state'] for entry in json.loads((tmp_path / 'selfcheck.json').read_text())}
+    assert states == {'environment': 'ok', 'hang': 'failed', '1': 'ok', 'crash': 'failed', '2': 'ok'}
+
+
+@pytest.mark.slow
+def test_an_interrupted_self_check_leaves_its_results_and_no_process(tmp_path):
+    run = subprocess.Popen([sys.executable, ROOT / 'benchmarks/selfcheck.py', '--device', 'cpu', '--out', tmp_path])
+    file = tmp_path / 'selfcheck.json'
+    while not file.exists() or len(json.loads(file.read_text())) < 3:
+        time.sleep(0.1)
+        assert run.poll() is None
+    started = psutil.Process(run.pid).children(recursive=True)
+    run.terminate()
+    assert run.wait() == 128 + signal.SIGTERM and len(started) >= 2
+    assert not psutil.wait_procs(started, timeout=10)[1]
+    assert {entry['state'] for entry in json.loads(file.read_text())[:3]} == {'ok'}
 
 
 def test_speed_replaces_the_row_of_the_same_network_and_machine(tmp_path):
