@@ -6,7 +6,7 @@
 set -euo pipefail
 folder=$(realpath -m "$1") version=${2:-3.12}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-rm -rf "$folder"/{cvt_dense,configs,benchmarks,wheels,site}
+rm -rf "$folder"/{cvt_dense,configs,benchmarks,wheels,site,tmp}
 mkdir -p "$folder"
 git ls-files cvt_dense configs benchmarks/*.py tests/data/cvt_tiny_golden.safetensors | tar -c -T - | tar -x -C "$folder"
 pinned() { grep -oE "^$1==\S+" requirements.txt; }
