@@ -5,22 +5,22 @@ Data sets, checks, converters and predictions ask here.
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import ExifTags, Image
-from PIL.Image import Transpose
+from PIL import ExifTags, Image, ImageMode, ImageOps
+
+from .errors import UserError
 
 SUFFIXES = ('.bmp', '.gif', '.jfif', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
-# The operation that undoes each EXIF orientation; 1 and unknown ones need none.
-UPRIGHT = dict(zip(range(2, 9), (
-    Transpose.FLIP_LEFT_RIGHT, Transpose.ROTATE_180, Transpose.FLIP_TOP_BOTTOM, Transpose.TRANSPOSE,
-    Transpose.ROTATE_270, Transpose.TRANSVERSE, Transpose.ROTATE_90)))
-WHITE, DARK = 2**15, 2**12  # of 16-bit images, several and a single one, some pixel is at least as bright
-RAW_READER = ("LoadImageFromNpyFile(color_type='unchanged', imdecode_backend='tifffile', to_float32=True) reads them "
-              'as they are, see upernet_cvt13_multichannel.py')
+TURNED = range(2, 9)  # values of EXIF's orientation that turn or mirror an image
+TOLERANCE = 4  # mean difference of 8-bit pixels; decoders of CMYK differ by about 1
+ADVICE = ('Save 8 bits, or 16 bits that reach 65535, of one or three channels. Detectors and segmentors read others as '
+          "they are by LoadImageFromNpyFile(color_type='unchanged', imdecode_backend='tifffile', to_float32=True), see "
+          'upernet_cvt13_multichannel.py.')
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -69,30 +69,20 @@ class Header:
 
     Attributes:
         format: Pillow's name of the format, or 'NPY'.
-        size: width and height as the pixels are stored.
-        orientation: EXIF orientation that is still to be undone, from 1 (none) to 8.
+        shape: (H, W, C) of the stored array; the indices of a palette are one channel. A TIFF file of several pages has
+            them in front.
         dtype: type of a stored value, such as 'uint8' or 'float32'; 'uint4' has fewer bits.
-        channels: number of stored channels; 1 for the indices of a palette.
-        layout: how the channels differ from usual ones: 'alpha', 'frames' (an animation), or '' (not at all); in a
-            TIFF file also 'extra' (a channel beside the colours), 'bands' (no colours), and 'pages' (``size`` is that
-            of one page, perhaps not that of the image).
+        orientation: EXIF orientation that is still to be undone, from 1 (none) to 8.
     """
     format: str
-    size: tuple[int, int]
-    orientation: int
+    shape: tuple[int, ...]
     dtype: str
-    channels: int
-    layout: str = ''
+    orientation: int = 1
 
     @property
-    def upright(self) -> tuple[int, int]:
-        """Return the width and height after EXIF's rotation."""
-        return self.size[::-1] if self.orientation >= 5 else self.size
-
-    @property
-    def bits(self) -> int:
-        """Return the number of bits of a stored value."""
-        return int(re.sub(r'\D', '', self.dtype) or 8)
+    def wide(self) -> bool:
+        """Return whether a stored value can have more than 8 bits."""
+        return self.dtype not in ('bool', 'uint2', 'uint4', 'uint8')
 
 
 def read_header(path: str | Path) -> Header:
@@ -104,46 +94,39 @@ def read_header(path: str | Path) -> Header:
     if str(path).endswith('.npy'):
         array = np.load(path, mmap_mode='r')
         height, width, channels = (*array.shape, 1)[:3]
-        return Header('NPY', (width, height), 1, array.dtype.name, channels)
+        return Header('NPY', (height, width, channels), array.dtype.name)
     with open(path, 'rb') as file:
         if file.read(4) in (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+'):  # TIFF and BigTIFF, under any name
             return _read_tiff(path)
     with Image.open(path) as image:
         # A decoder's raw mode has the bits of a file, where the image's mode has those in memory.
-        tile = image.tile[0].args if image.tile else ''
-        # A palette's stay as they are.
-        bits = re.search(r'^[^P].*;(\d+)', tile if isinstance(tile, str) else image.mode)
-        stored = f'uint{bits[1]}' if bits else 'uint1' if image.mode == '1' else 'uint8'
+        raw = image.tile[0].args if image.tile else ''
+        bits = re.search(r'^[^P].*;(\d+)', raw if isinstance(raw, str) else '')  # the indices of a palette stay
+        dtype = f'uint{bits[1]}' if bits else np.dtype(ImageMode.getmode(image.mode).typestr).name
         # Pillow decodes a whole PNG that has no EXIF, to look behind its pixels.
         plain = image.format == 'PNG' and not {'exif', 'Raw profile type exif'} & image.info.keys()
-        moves = image.format in ('GIF', 'PNG', 'WEBP') and getattr(image, 'is_animated', False)  # a JPEG has previews
-        return Header(image.format, image.size, 1 if plain else read_orientation(image), stored, len(image.getbands()),
-                      'frames' if moves else 'alpha' if image.mode in ('LA', 'RGBA') else '')
+        return Header(image.format, (image.height, image.width, len(image.getbands())), dtype,
+                      1 if plain else read_orientation(image))
 
 
 def _read_tiff(path: str | Path) -> Header:
     import tifffile  # takes a tenth of a second
     with tifffile.TiffFile(path) as tiff:
-        page, colours = tiff.pages.first, tiff.pages.first.photometric
-        # Overviews and masks have a bit in their type.
-        layout = 'pages' if len(tiff.pages) > 1 and not tiff.pages[1].subfiletype else ''
-        if colours <= tifffile.PHOTOMETRIC.RGB and page.samplesperpixel > (3 if colours == 2 else 1):
-            layout = 'alpha' if any(page.extrasamples) else 'bands' if colours < 2 else 'extra'
-        kind = {1: 'uint', 2: 'int', 3: 'float'}.get(page.sampleformat, 'complex')
-        bits = 8 if colours == tifffile.PHOTOMETRIC.PALETTE else page.bitspersample
-        return Header('TIFF', (page.imagewidth, page.imagelength), int(page.tags.valueof('Orientation') or 1),
-                      f'{kind}{bits}', page.samplesperpixel, layout)
+        array, orientation = tiff.series[0], tiff.pages.first.tags.valueof('Orientation')
+        shape = array.shape[1:] + array.shape[:1] if array.axes[0] == 'S' else array.shape  # planes of colours
+        return Header('TIFF', shape + (1, ) * (3 - len(shape)), array.dtype.name,
+                      orientation if orientation in TURNED else 1)
 
 
 def read_orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation that is still to be undone, from 1 (none) to 8.
+    """Return the EXIF orientation that is still to be undone, from 1 (none) to 8; other values are read as 1.
 
     Pillow turns a TIFF itself. mmcv reads WebP as it is stored, so its orientation is ignored everywhere.
     """
-    try:
-        return 1 if image.format in ('TIFF', 'WEBP') else image.getexif().get(ExifTags.Base.Orientation, 1)
-    except Exception:  # EXIF data may be broken in many ways; the image need not be
-        return 1
+    orientation = None
+    with suppress(Exception):  # EXIF data may be broken in many ways; the image need not be
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    return orientation if orientation in TURNED and image.format not in ('TIFF', 'WEBP') else 1
 
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
@@ -154,7 +137,7 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
 # -- readers ---------------------------------------------------------------------------------------
 
 
-def open_image(file: Any) -> Image.Image:
+def open_image(file: Any, turn: bool = True) -> Image.Image:
     """Open an image in RGB and upright, as classification reads it in training, testing and prediction.
 
     EXIF's orientation is applied to JPEG, PNG and TIFF, and not to WebP, as mmcv's decoders for detection and
@@ -163,6 +146,7 @@ def open_image(file: Any) -> Image.Image:
 
     Args:
         file: path or open binary file.
+        turn: whether to apply EXIF's orientation.
 
     Returns:
         The image. An upright RGB image is not decoded yet, so that a JPEG can be decoded at a fraction of its size.
@@ -172,9 +156,8 @@ def open_image(file: Any) -> Image.Image:
         ValueError: pixels are neither 8 nor 16 bits.
     """
     image = Image.open(file)
-    orientation = read_orientation(image)
-    if orientation in UPRIGHT:  # ImageOps.exif_transpose would decode every image at its full size
-        image = image.transpose(UPRIGHT[orientation])
+    if turn and read_orientation(image) in TURNED:  # exif_transpose decodes every image at its full size
+        image = ImageOps.exif_transpose(image)
     if image.mode.startswith('I') or image.mode == 'F':
         image = _scale_to_8_bits(image)
     return image if image.mode == 'RGB' else image.convert('RGB')
@@ -189,41 +172,69 @@ def _scale_to_8_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray((pixels / 257).round().astype(np.uint8))
 
 
+def reads_raw(reader: Any) -> bool:
+    """Return whether a transform that loads images gives the stored values; None: :func:`open_image`."""
+    return getattr(reader, 'color_type', '') == 'unchanged' or getattr(reader, 'imdecode_backend', '') == 'tifffile'
+
+
 def turns(reader: Any) -> bool:
     """Return whether a transform that loads images turns them as EXIF says; None: :func:`open_image`."""
-    kind = getattr(reader, 'color_type', 'color')
-    return kind in ('color', 'grayscale') and getattr(reader, 'imdecode_backend', '') != 'tifffile'
+    return not reads_raw(reader) and 'ignore_orientation' not in getattr(reader, 'color_type', '')
 
 
-def explain_loss(header: Header, reader: Any = None, *paths: str | Path) -> tuple[str, str]:
-    """Return what a reader loses of the files with a header.
+def shape_as_read(header: Header, reader: Any) -> tuple[int, int]:
+    """Return the height and width of the array that a transform makes of a file; None: :func:`open_image`."""
+    height, width = header.shape[:2]
+    return (width, height) if header.orientation >= 5 and turns(reader) else (height, width)
+
+
+def load(path: str | Path, reader: Any = None, quick: bool = False, **info: Any) -> np.ndarray:
+    """Return an image as it is read, after a comparison with the file's header and Pillow's own decoding.
+
+    Channels beside the colours may be left out, and 16 bits may be reduced to 8.
 
     Args:
-        header: of an image file.
+        path: image file.
         reader: a transform of mmcv or MMSegmentation that loads images; None: :func:`open_image`.
-        paths: some of the files, whose highest value is looked up where they have 16 bits.
+        quick: leave out the comparison of files that every decoder reads alike.
+        info: further entries of the data set for the transform.
 
     Returns:
-        Why they cannot be read as they are, with the setting that can; and what of them is read. Both may be ''.
+        The image, (H, W, 3) in RGB of :func:`open_image`, otherwise (H, W, C) in BGR, or (H, W).
+
+    Raises:
+        UserError: size, channels or values are others than the file's.
+        Exception: the file cannot be read; each decoder raises its own.
     """
-    decoder = 'open_image' if reader is None else getattr(reader, 'imdecode_backend', None) or 'cv2'
-    if header.format == 'NPY' or getattr(reader, 'color_type', 'color') == 'unchanged' or decoder == 'tifffile':
-        return '', ''
-    advice = 'Save 8 bits, or 16 bits without a sign' if reader is None else RAW_READER
-    pixels = f'{header.channels} channel{"s" * (header.channels > 1)} of {header.dtype}'
-    wide = not header.dtype.startswith('uint') or header.bits > 16 or header.bits > 8 and decoder == 'pillow'
-    if wide and (reader or header.channels > 1):  # open_image judges single channels by their values
-        return f'8 bits cannot hold {pixels}. {advice}', ''
-    if header.layout in ('pages', 'bands'):
-        return f'only the first of {pixels} would be read. {advice}', ''
-    if header.layout == 'alpha' and header.format == 'TIFF' and decoder == 'cv2':
-        return (f'of {pixels} OpenCV multiplies the colours by the fourth. LoadImageFromFile with '
-                f"imdecode_backend='pillow' reads the colours alone; {advice}"), ''
-    if header.bits > 8 and not wide and paths:
-        import cv2  # its import takes a tenth of a second
-        arrays = (cv2.imread(str(path), cv2.IMREAD_UNCHANGED) for path in paths)
-        highest = max((int(array.max()) for array in arrays if array is not None), default=WHITE)
-        if highest < (WHITE if len(paths) > 1 else DARK):
-            return f'{pixels} up to {highest} would be read as 0 to {highest >> 8}. Scale them to 65535. {advice}', ''
-    taken = {'': 'the upper 8 bits', 'frames': 'the colours of the first frame'}.get(header.layout, 'the colours')
-    return '', f'of {pixels} {taken} are read' * bool(header.layout or header.bits > 8 and not wide)
+    array = np.asarray(open_image(path)) if reader is None else reader(dict(info, img_path=str(path)))['img']
+    try:
+        header = read_header(path)
+    except Exception:  # mmcv reads formats that Pillow does not
+        return array
+    alike = header.format != 'TIFF' and header.dtype == 'uint8' and header.shape[2] in (1, 3)
+    difference = '' if quick and alike else _find_difference(path, header, array, reader)
+    if difference:
+        raise UserError(f'{str(path)!r} holds {header.dtype} of shape {header.shape}: {difference}. {ADVICE}')
+    return array
+
+
+def _find_difference(path: str | Path, header: Header, given: np.ndarray, reader: Any) -> str:
+    if given.shape[:2] != shape_as_read(header, reader):
+        return f'it would be read as an array of shape {given.shape} (EXIF applied)'
+    if not np.isfinite(given).all():
+        return 'some values are NaN or infinite. Write a number there, such as the mean of the channel'
+    if reads_raw(reader):
+        return ''
+    try:
+        with Image.open(path) as image:
+            bands = len(image.getbands())
+        image = open_image(path, turns(reader)).convert('RGB' if given.ndim == 3 else 'L')
+    except Exception as error:  # each decoder raises its own
+        return f'Pillow cannot decode it for a comparison ({error})'
+    if bands < min(header.shape[2], 3):
+        return f'{bands} of {header.shape[2]} channels would be read'
+    pixels = np.atleast_3d(image)[..., ::1 if reader is None else -1]
+    if np.abs(np.atleast_3d(given) - pixels.astype(np.int16)).mean() > TOLERANCE:
+        return (f'the reader makes {given.min()} to {given.max()} of it, and Pillow {pixels.min()} to {pixels.max()} '
+                "(imdecode_backend='pillow' reads 8 bits so)")
+    return ''

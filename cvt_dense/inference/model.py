@@ -24,7 +24,7 @@ from ..console import prints_to_log
 from ..deploy.exported import use_exported_model
 from ..deploy.runtime import is_exported, open_exported
 from ..errors import UserError
-from ..images import explain_loss, open_image, read_header
+from ..images import load as load_image
 from ..models.task import task_of
 from ..weights import check_model, dataset_meta, load_weights_file, select_weights
 from ..weights.preprocessing import trained_with
@@ -89,13 +89,10 @@ class Model:
                 return RasterImage(path)
         with DefaultScope.overwrite_default_scope(self.cfg.get('default_scope')):
             reader = TRANSFORMS.build(test_pipeline(self.cfg)[0]) if self.task in DENSE else None
-        lost = ''
-        with suppress(Exception):  # mmcv reads formats that Pillow does not
-            lost, _ = explain_loss(read_header(path), reader, path)
-        if lost:
-            raise UserError(f'{path} cannot be read as an image of this model: {lost}.')
         try:
-            return reader(dict(img_path=str(path)))['img'] if reader else np.asarray(open_image(path))[..., ::-1]
+            return load_image(path, reader, quick=True)[..., ::1 if reader else -1]
+        except UserError:
+            raise
         except Exception as error:  # every decoder raises its own exception for a damaged file
             raise UserError(f'{path} cannot be read as an image ({type(error).__name__}: {error}).') from error
 

@@ -48,9 +48,10 @@ class RasterImage:
         except Exception as error:  # Pillow raises anything from SyntaxError to struct.error
             raise ValueError(f'{path} is not a TIFF file: {error}') from error
         kinds = [kind.name for kind in self._file.colorinterp]
-        if header.orientation != 1 or header.layout or kinds[0] not in ('gray', 'red') or header.dtype != 'uint8':
+        plain = header.dtype == 'uint8' and header.orientation == 1 and header.shape[:2] == self._file.shape
+        if not plain or kinds not in (['gray'], ['red', 'green', 'blue']):
             raise ValueError(f'{path} cannot be read by window: {kinds}, {header}.')
-        self._bands = [3, 2, 1] if kinds[:3] == ['red', 'green', 'blue'] else [1, 1, 1]
+        self._bands = [3, 2, 1] if len(kinds) == 3 else [1, 1, 1]
         self.height, self.width = self._file.shape
         self.shape = self.height, self.width, 3
 

@@ -1,13 +1,15 @@
-"""What readers lose of image files and label maps ends a run before it starts; the error names the file."""
+"""What readers lose of image files and label maps ends a run before it starts; the error names the file.
+
+Each file of ``tests/data/images/VERDICT/KIND`` is a case: copies of it are the images or the label maps of a data set,
+which is refused, accepted, or accepted with a line in the log.
+"""
 import re
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
-import rasterio
 import tifffile
 from load_tool import run_tool
 from mmengine.config import Config
@@ -17,58 +19,36 @@ from templates_edited import write_template
 from tiny_training import write_config
 
 from cvt_dense.errors import UserError
-from cvt_dense.images import explain_loss, read_header
+from cvt_dense.images import open_image, read_header
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.checks.config import check_config
 
-Writer = Callable[[np.ndarray, str], Any]
-SIZE = 96, 64
+CASES = Path(__file__).parents[1] / 'data/images'
+IMAGE, LABEL_MAP = CASES / 'accepted/rgb/colours.jpg', CASES / 'accepted/labels/grey.png'
 
 
-def jpeg(pixels: np.ndarray, path: str) -> None:
-    Image.fromarray(pixels).save(f'{path}.jpg')
+def cases(verdict: str) -> Any:
+    """Parametrize a test by the files of a verdict."""
+    files = sorted((CASES / verdict).rglob('*.*'))
+    return pytest.mark.parametrize('case', files, ids=[f'{file.parent.name}/{file.name}' for file in files])
 
 
-def tiff(change: Callable[[np.ndarray], np.ndarray], **options: Any) -> Writer:
-    return lambda pixels, path: tifffile.imwrite(f'{path}.tif', change(pixels), **options)
-
-
-def png(change: Callable[[np.ndarray], np.ndarray] = np.array, **options: Any) -> Writer:
-    return lambda labels, path: Image.fromarray(change(labels)).save(f'{path}.png', **options)
-
-
-def turned(orientation: int) -> Writer:
-    def write(pixels: np.ndarray, path: str) -> None:
-        image = Image.fromarray(pixels)
-        image.getexif()[0x112] = orientation
-        image.save(f'{path}.jpg', exif=image.getexif())
-    return write
-
-
-def geotiff(pixels: np.ndarray, path: str) -> None:
-    """Write RGB and near infrared, which GDAL marks as alpha."""
-    size = dict(width=SIZE[1], height=SIZE[0], count=4)
-    with rasterio.open(f'{path}.tif', 'w', driver='GTiff', dtype='uint8', **size) as file:
-        file.write(np.dstack([pixels, np.full(SIZE, 51, np.uint8)]).transpose(2, 0, 1))
-
-
-def write(root: Path, image: Writer = jpeg, label: Writer = png(), size: tuple[int, int] = SIZE, n: int = 3) -> None:
-    """Write images with a dark rectangle, and label maps in which it is class 1."""
-    rng = np.random.default_rng(0)
+def write(root: Path, image: Path = IMAGE, label_map: Path = LABEL_MAP, n: int = 3,
+          size: tuple[int, int] | None = None) -> None:
+    """Copy an image and its label map ``n`` times into each split, resized to a width and height if they are given."""
     for split in ('train', 'val'):
-        for kind in ('images', 'labels'):
+        for kind, file in (('images', image), ('labels', label_map)):
             (root / kind / split).mkdir(parents=True)
-        for i in range(n):
-            pixels, labels = rng.integers(90, 255, (*size, 3), dtype=np.uint8), np.zeros(size, np.uint8)
-            labels[4:size[0] // 2 + i, size[1] // 4:size[1] // 2] = 1
-            pixels[labels == 1] //= 4
-            image(pixels, f'{root}/images/{split}/im{i}'), label(labels, f'{root}/labels/{split}/im{i}')
+            for i in range(n):
+                copy = shutil.copy(file, root / f'{kind}/{split}/im{i}{file.suffix}')
+                if size:
+                    Image.open(copy).resize(size, Image.Resampling.NEAREST).save(copy)
 
 
 def template(root: Path, name: str = 'upernet_cvt13_custom', **lines: Any) -> Path:
-    suffix = next((root / 'images/train').glob('*.*')).suffix
+    suffixes = tuple(next((root / f'{kind}/train').glob('*.*')).suffix for kind in ('images', 'labels'))
     small = dict(arch='cvt-nano', pretrained=None, image_size=64, max_iters=2, batch_size=2,
-                 img_suffix__seg_map_suffix=(suffix, '.png'))
+                 img_suffix__seg_map_suffix=suffixes)
     return write_template(root, name, data_root=f'{root}/', **small | lines)
 
 
@@ -80,65 +60,82 @@ def build(root: Path, options: dict[str, Any] | None = None, **lines: Any) -> di
     return load_datasets(cfg, ('train', 'val'))
 
 
-GREY = dict(photometric='minisblack')
-MULTI = dict(name='upernet_cvt13_multichannel')
-FOUR = dict(MULTI, mean=(100., ) * 4, std=(50., ) * 4)
-REFUSED = dict(
-    signed=(dict(image=tiff(lambda a: a[..., 0].astype(np.int16) - 100)), {}, 'int16'),
-    floats=(dict(image=tiff(lambda a: a[..., 0].astype(np.float32))), {}, 'float32'),
-    wide=(dict(image=tiff(lambda a: a[..., 0].astype(np.uint32))), {}, 'uint32'),
-    twelve_bits=(dict(image=tiff(lambda a: a[..., 0].astype(np.uint16) * 16)), {}, '4064|40[0-9][0-9]'),
-    twelve_bits_png=(dict(image=png(lambda a: a[..., 0].astype(np.uint16) * 16)), {}, 'uint16'),
-    alpha=(dict(image=geotiff), {}, 'imdecode_backend'),
-    bands=(dict(image=tiff(lambda a: np.dstack([a, a]), planarconfig='contig', **GREY)), {}, 'tif'),
-    pages=(dict(image=tiff(lambda a: np.stack([a[..., 0]] * 2), **GREY)), {}, 'tif'),
-    jpeg_2000=(dict(image=lambda a, p: cv2.imwrite(f'{p}.jp2', a[..., 0].astype(np.uint16) << 4)), {}, 'uint16'),
-    gif=(dict(image=lambda a, p: Image.fromarray(a).save(f'{p}.gif')), {}, 'gif'),
-    channels_first=(dict(image=tiff(lambda a: np.dstack([a, a[..., :1]]).transpose(2, 0, 1).copy(), **GREY)), FOUR,
-                    'channels'),
-    channels=(dict(image=tiff(lambda a: np.dstack([a, a[..., :2]]), planarconfig='contig', **GREY)), FOUR, 'mean'),
-    nan=(dict(image=tiff(lambda a: np.where(a < 95, np.nan, a).astype(np.float32), planarconfig='contig', **GREY)),
-         dict(MULTI, mean=(1., ) * 3, std=(1., ) * 3), 'NaN'),
-    unreadable=(dict(image=lambda a, p: Path(f'{p}.jpg').write_bytes(b'')), {}, 'im0.jpg'),
-    high_labels=(dict(label=png(lambda a: a.astype(np.uint16) * 300)), {}, 'labels.*300'),
-    low_bits=(dict(label=png(lambda a: a, bits=2)), dict(classes=tuple(map(str, range(100)))), 'labels.*uint2'),
-    other_size=(dict(label=png(lambda a: a[1:])), {}, 'labels/train'),
-    quarter_turn=(dict(image=turned(6)), {}, 'labels.*EXIF'),
-    damaged_label=(dict(label=lambda a, p: Path(f'{p}.png').write_bytes(b'x')), {}, 'labels'),
-    single_class=(dict(), dict(classes=('road', )), 'out_channels'),
-    jpeg_labels=(dict(label=jpeg), dict(img_suffix__seg_map_suffix=('.jpg', '.jpg')), 'labels.*JPEG'),
-    padding=(dict(size=(24, 160)), dict(augment='none', options={'model.decode_head.ignore_index': 0}), 'seg_pad_val'),
-    one_head_ignores=(dict(label=png(lambda a: a * 250)), dict(options={'model.decode_head.ignore_index': 250}), '250'),
-    thin=(dict(size=(12, 400)), {}, 'im.*jpg'))
+LINES = dict(  # of the templates that read a kind of file
+    rgb={}, labels=dict(classes=tuple(map(str, range(100)))),
+    multichannel=dict(name='upernet_cvt13_multichannel', mean=(100., ) * 4, std=(50., ) * 4))
 
 
-@pytest.mark.parametrize('name', REFUSED)
-def test_images_that_would_mislead_are_refused(tmp_path, name):
-    files, lines, named = REFUSED[name]
+def build_case(root: Path, case: Path) -> dict[str, Any]:
+    kind = case.parent.name
+    write(root, **{'label_map' if kind == 'labels' else 'image': case})
+    return build(root, **LINES[kind])
+
+
+def read(data_set: Any) -> np.ndarray:
+    return data_set.pipeline.transforms[0](data_set.get_data_info(0))['img']
+
+
+@cases('refused')
+def test_files_that_would_mislead_are_refused_by_name(tmp_path, case):
+    with pytest.raises(UserError, match=r'(images|labels)/train/im\d'):
+        build_case(tmp_path, case)
+
+
+@cases('accepted')
+def test_files_are_read_as_they_are(tmp_path, case, capsys):
+    data_set = build_case(tmp_path, case)['val']
+    assert not re.search(r'im\d', capsys.readouterr().out)
+    if case.parent.name == 'multichannel':
+        assert (read(data_set) == (np.load(case) if case.suffix == '.npy' else tifffile.imread(case))).all()
+    elif case.parent.name == 'rgb':
+        assert abs(read(data_set)[..., ::-1].astype(int) - open_image(case)).mean() < 2
+    labels = data_set[0]['data_samples'].gt_sem_seg.data[0].numpy()
+    expected = np.asarray(Image.open(LABEL_MAP))
+    assert (labels == expected)[labels != 255].all() and (labels != 255).sum() > 1000
+
+
+@cases('noted')
+def test_files_that_are_reduced_are_named(tmp_path, case, capsys):
+    data_set = build_case(tmp_path, case)['val']
+    assert f'im0{case.suffix}' in capsys.readouterr().out
+    assert abs(read(data_set)[..., ::-1].astype(int) - open_image(case)).mean() < 2
+
+
+OTHERS = dict(
+    single_class=(dict(), dict(classes=('road', )), {}),
+    thin=(dict(size=(400, 12)), {}, {}),
+    padding=(dict(size=(160, 24)), dict(augment='none'), {'model.decode_head.ignore_index': 0}),
+    one_head_ignores=(dict(label_map=CASES / 'accepted/labels/ignored_rows.png'), {},
+                      {'model.decode_head.ignore_index': 250}))
+
+
+@pytest.mark.parametrize('name', OTHERS)
+def test_settings_that_do_not_fit_the_files_are_refused(tmp_path, name):
+    files, lines, options = OTHERS[name]
     write(tmp_path, **files)
-    with pytest.raises(UserError, match=named):
-        build(tmp_path, **lines)
+    with pytest.raises(UserError):
+        build(tmp_path, options, **lines)
 
 
-READ = dict(
-    alpha_by_pillow=(geotiff, {'train_dataloader.dataset.pipeline.0.imdecode_backend': 'pillow',
-                               'val_dataloader.dataset.pipeline.0.imdecode_backend': 'pillow'}, '4 channels of uint8'),
-    sixteen_bits=(tiff(lambda a: a[..., 0].astype(np.uint16) * 257), {}, 'uint16.*8 bits'),
-    half_turn=(turned(3), {}, '3 of 3 .*EXIF'),
-    ignored_class=(jpeg, {'model.decode_head.ignore_index': 0, 'model.auxiliary_head.ignore_index': 0,
-                          'model.data_preprocessor.seg_pad_val': 0}, '0, 255'))
+def test_pillow_reads_the_colours_beside_an_alpha_channel(tmp_path):
+    case = CASES / 'refused/rgb/near_infrared_as_alpha.tif'
+    write(tmp_path, case)
+    step = 'dataloader.dataset.pipeline.0.imdecode_backend'
+    data_set = build(tmp_path, {f'train_{step}': 'pillow', f'val_{step}': 'pillow'})['val']
+    assert (read(data_set)[..., ::-1] == np.asarray(Image.open(case))[..., :3]).all()
 
 
-@pytest.mark.parametrize('name', READ)
-def test_read_with_a_word(tmp_path, capsys, name):
-    image, options, said = READ[name]
-    write(tmp_path, image)
-    sample = build(tmp_path, options)['val'][0]
-    assert sample['inputs'].float().std() > 30 and re.search(said, capsys.readouterr().out)
+def test_a_class_that_all_heads_ignore_needs_no_word_of_the_metric(tmp_path, capsys):
+    write(tmp_path)
+    build(tmp_path, {'model.decode_head.ignore_index': 0, 'model.auxiliary_head.ignore_index': 0,
+                     'model.data_preprocessor.seg_pad_val': 0})
+    assert '[0, 255]' in capsys.readouterr().out  # the metric ignores 255 alone
 
 
 def test_classes_without_pixels_and_shifted_label_maps_are_named(tmp_path, capsys):
-    write(tmp_path, label=png(lambda a: a + 1))
+    write(tmp_path)
+    for path in tmp_path.glob('labels/*/*'):
+        Image.fromarray(np.asarray(Image.open(path)) + 1).save(path)
     build(tmp_path, {'train_dataloader.dataset.reduce_zero_label': True}, classes=('road', 'car', 'kerb'))
     printed = capsys.readouterr().out
     assert 'reduce_zero_label' in printed and "'kerb'" in printed
@@ -149,26 +146,8 @@ def test_headers_follow_the_content(tmp_path):
     Image.fromarray(array).save(tmp_path / 'a.png')
     (tmp_path / 'a.png').rename(tmp_path / 'a.tif')
     tifffile.imwrite(tmp_path / 'b.png', array.astype(np.float32), photometric='rgb')
-    Image.fromarray(array).save(tmp_path / 'c.gif', save_all=True, append_images=[Image.fromarray(array // 2)])
-    a, b, c = (read_header(tmp_path / name) for name in ('a.tif', 'b.png', 'c.gif'))
-    assert (a.format, a.size, a.channels) == ('PNG', (8, 8), 3) and (b.format, b.dtype) == ('TIFF', 'float32')
-    assert c.layout == 'frames' and 'first frame' in explain_loss(c)[1]
-
-
-def test_arrays_of_many_pages_are_read(tmp_path):
-    """tifffile writes an array (H, W, 6) as H pages, unless it is told otherwise, and reads it back."""
-    write(tmp_path, tiff(lambda a: np.dstack([a, a]).astype(np.uint16)))
-    assert build(tmp_path, **MULTI, mean=(1., ) * 6, std=(1., ) * 6)['val'][0]['inputs'].shape == (6, *SIZE)
-
-
-def test_palettes_of_few_bits_are_class_numbers(tmp_path):
-    def palette(labels: np.ndarray, path: str) -> None:
-        image = Image.fromarray(labels, 'P')
-        image.putpalette([0, 0, 0, 255, 0, 0])
-        image.save(f'{path}.png', bits=1)
-
-    write(tmp_path, label=palette)
-    assert build(tmp_path)['train'][0]['data_samples'].gt_sem_seg.data.unique().tolist() == [0, 1]
+    a, b = (read_header(tmp_path / name) for name in ('a.tif', 'b.png'))
+    assert (a.format, a.shape) == ('PNG', (8, 8, 3)) and (b.format, b.dtype) == ('TIFF', 'float32')
 
 
 def test_hidden_files_are_no_data(tmp_path):
@@ -199,8 +178,8 @@ def test_unreadable_images_are_skipped_and_counted(tmp_path):
 
 def test_test_batches_of_several_sizes(tmp_path):
     write(tmp_path)
-    jpeg(np.full((80, 64, 3), 200, np.uint8), f'{tmp_path}/images/val/im0')
-    png()(np.zeros((80, 64), np.uint8), f'{tmp_path}/labels/val/im0')
+    for path in (tmp_path / 'images/val/im0.jpg', tmp_path / 'labels/val/im0.png'):
+        Image.open(path).rotate(90, expand=True).save(path)
     build(tmp_path)
     with pytest.raises(UserError, match='val_dataloader.*batch_size'):
         build(tmp_path, {'val_dataloader.batch_size': 2})

@@ -113,7 +113,7 @@ class SkippingPipeline(Compose):
         shape = data.get('ori_shape') or (data.get('height', 256), data.get('width', 256))
         if key == 'img_path':
             with suppress(Exception):  # there is no label map, or it cannot be read either
-                shape = read_header(data['seg_map_path']).size[::-1]
+                shape = read_header(data['seg_map_path']).shape[:2]
             data.update(img=np.zeros((*shape, self.channels), np.uint8), img_shape=shape, ori_shape=shape)
         else:
             data['gt_seg_map'] = np.zeros(shape, np.uint8)

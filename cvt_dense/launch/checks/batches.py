@@ -46,13 +46,14 @@ def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers:
         UserError: the pipeline fails, or makes an image that the network or a batch of the loader cannot take; or the
             label beside a small image is no class.
     """
-    paths, shapes = sorted(headers, key=lambda path: min(headers[path].size)), {}
-    thinnest = sorted(paths, key=lambda path: min(headers[path].size) / max(headers[path].size))
+    paths, shapes = sorted(headers, key=lambda path: min(headers[path].shape[:2])), {}
+    thinnest = sorted(paths, key=lambda path: min(headers[path].shape[:2]) / max(headers[path].shape[:2]))
     for path in dict.fromkeys([*paths[:1], *thinnest[:1], *random.Random(0).sample(paths, min(TRIED, len(paths)))]):
         try:
             sample = pipeline(copy.deepcopy(infos[path])) or {}
         except Exception as error:  # whatever a transform raises would end the run later
-            raise UserError(f'the pipeline cannot prepare {path!r}: {type(error).__name__}: {error}') from error
+            raise UserError(f'the pipeline cannot prepare {path!r}, {headers[path].dtype} of shape '
+                            f'{headers[path].shape}: {type(error).__name__}: {error}') from error
         if isinstance(sample.get('inputs'), Tensor):
             shapes[path] = tuple(sample['inputs'].shape)
     preprocessor, backbone = (cfg.model.get(name) or {} for name in ('data_preprocessor', 'backbone'))

@@ -1,8 +1,9 @@
-"""Look at the header of every image file and label map, and at the values of a sample of them."""
+"""Compare images and label maps with what their readers make of them, before a run."""
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from PIL import Image
 from ...config.settings import dicts, is_remote, type_name
 from ...engine.samplers import find_transform, leaves
 from ...errors import UserError
-from ...images import Header, explain_loss, find_missing, images_below, open_image, read_header, turns
+from ...images import ADVICE, Header, find_missing, images_below, load, read_header, reads_raw, shape_as_read, turns
 from .batches import check_pipeline
 
 MAX_HEADERS = 100_000  # of a data set, which take some ten seconds
@@ -31,33 +32,33 @@ def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
     """
     for stage, dataset in ((stage, leaf) for stage, whole in datasets.items() for leaf in leaves(whole)):
         loader = f'{stage}_dataloader'
-        if not hasattr(dataset, 'get_data_info') or any(map(is_remote, dicts(cfg[loader].dataset))):
-            continue
-        try:
-            _check_data_set(dataset, cfg, stage)
-        except UserError as error:
-            raise UserError(f'{loader}: {error}') from error
+        if hasattr(dataset, 'get_data_info') and not any(map(is_remote, dicts(cfg[loader].dataset))):
+            try:
+                _check_data_set(dataset, cfg, stage)
+            except UserError as error:
+                raise UserError(f'{loader}: {error}') from error
 
 
 def _check_data_set(dataset: Any, cfg: Config, stage: str) -> None:
     classifies = type(dataset).__name__ == 'ImageDataset'  # it has checked that its files exist
-    infos = map(dataset.get_data_info, spread(range(len(dataset)), MAX_HEADERS) if classifies else range(len(dataset)))
+    numbers = range(len(dataset))
+    infos = map(dataset.get_data_info, choose(numbers, MAX_HEADERS) if classifies else numbers)
     images = {info['img_path']: info for info in infos
               if isinstance(info.get('img_path'), str) and 'offset' not in info}
     maps = {info['seg_map_path']: info for info in images.values() if isinstance(info.get('seg_map_path'), str)}
-    if not classifies:
-        for paths in (images, maps):
-            missing = find_missing(paths)
-            if missing:
-                raise UserError(f'{len(missing)} of {len(paths)} files do not exist, e.g. {missing[0]!r}. Correct '
-                                'data_prefix or seg_map_suffix, or complete the data.')
+    for paths in () if classifies else (images, maps):
+        missing = find_missing(paths)
+        if missing:
+            raise UserError(f'{len(missing)} of {len(paths)} files do not exist, e.g. {missing[0]!r}. Correct '
+                            'data_prefix or seg_map_suffix, or complete the data.')
     reader = find_transform(dataset, 'LoadImage')
     if not images or reader is None and not classifies:
         return
-    sample = {path: images[path] for path in spread(list(images), MAX_HEADERS)}
-    headers = check_images(sample, reader, cfg, cfg[f'{stage}_dataloader'].dataset)
+    images = {path: images[path] for path in choose(images, MAX_HEADERS)}
+    share = ((cfg.get('default_hooks') or {}).get('unreadable_images') or {}).get('max_share', 0.05)
+    headers = check_images(images, reader, share)
     if not classifies:
-        check_pipeline(dataset.pipeline, sample, headers, cfg, stage)
+        check_pipeline(dataset.pipeline, images, headers, cfg, stage)
     if getattr(dataset, 'img_suffix', None) and not dataset.ann_file:
         others = {path for path in images_below(dataset.data_prefix['img_path'])
                   if not path.endswith(dataset.img_suffix)} - maps.keys()
@@ -69,25 +70,27 @@ def _check_data_set(dataset: Any, cfg: Config, stage: str) -> None:
             if 'num_classes' in node or type_name(node) == 'IoUMetric'})
 
 
-def _log(paths: Sequence[str], text: str) -> None:
-    if paths:
-        print_log(f'{len(paths)} {text}, such as {min(paths)!r}.', logger='current', level=30)
+def _log(names: Collection[str], text: str) -> None:
+    if names:
+        print_log(f'{len(names)} {text}, such as {min(names)!r}.', logger='current', level=30)
 
 
-def spread(values: Sequence[Any], number: int) -> Sequence[Any]:
+def choose(values: Iterable[Any], number: int) -> list[Any]:
     """Return at most ``number`` of ``values``, evenly spread."""
-    return values if len(values) <= number else [values[i * len(values) // number] for i in range(number)]
+    values = list(values)
+    return values[::max(1, -(-len(values) // number))]
 
 
-def check_images(infos: dict[str, dict[str, Any]], reader: Any, cfg: Config, dataset: dict[str, Any]
-                 ) -> dict[str, Header]:
-    """Check the headers of images, and the values of a sample of each kind.
+# -- images ----------------------------------------------------------------------------------------
+
+
+def check_images(infos: dict[str, dict[str, Any]], reader: Any, max_share: float) -> dict[str, Header]:
+    """Compare a sample of each kind of image file with Pillow's decoding, and all sizes with the annotations.
 
     Args:
         infos: a data set's entry for each image file.
-        reader: see :func:`cvt_dense.images.explain_loss`.
-        cfg: whole config.
-        dataset: config of the data set.
+        reader: see :func:`cvt_dense.images.load`.
+        max_share: fraction of the images that may be unreadable.
 
     Returns:
         The headers.
@@ -95,98 +98,73 @@ def check_images(infos: dict[str, dict[str, Any]], reader: Any, cfg: Config, dat
     Raises:
         UserError: too many images cannot be read, or what the reader gives of them is not what they hold.
     """
-    unreadable: dict[str, str] = {}
-    kinds: dict[tuple, list[str]] = defaultdict(list)
-
     def read(path: str) -> Header | None:
-        try:
+        with suppress(Exception):  # damaged files raise anything from SyntaxError to struct.error
             return read_header(path)
-        except Exception as error:  # damaged files raise anything from SyntaxError to struct.error
-            unreadable[path] = f'{type(error).__name__}: {error}'
 
     with ThreadPoolExecutor() as pool:  # network disks answer many at once
         headers = {path: header for path, header in zip(infos, pool.map(read, infos)) if header}
-    # mmcv reads formats that Pillow does not: all are read, where it reads a sample.
-    if reader is not None and all(isinstance(load(infos[path], reader), np.ndarray)
-                                  for path in sorted(unreadable)[:SAMPLE]):
-        unreadable.clear()
+    kinds: dict[tuple, list[str]] = defaultdict(list)
+    for path in infos:
+        header = headers.get(path)
+        kinds[(header.format, header.dtype, header.shape[2:]) if header else ()].append(path)
+    unreadable: dict[str, str] = {}
+    for kind, paths in kinds.items():
+        failed = load_sample(paths, infos, reader, headers.get(paths[0]))
+        # mmcv reads formats that Pillow does not: it reads all, where it reads a sample.
+        unreadable |= failed if kind or not failed else dict.fromkeys(paths, min(failed.values()))
+    if len(unreadable) > max_share * len(infos) or len(unreadable) == len(infos):
+        path, reason = min(unreadable.items())
+        raise UserError(f'{len(unreadable)} of {len(infos)} images cannot be read, such as {path!r} ({reason}). '
+                        'Repair, convert or remove them, or raise default_hooks.unreadable_images.max_share.')
     for path, header in headers.items():
-        kinds[header.format, header.dtype, header.channels, header.layout].append(path)
-        check_size(path, infos[path], seen_size(header, reader))
+        shape, noted = shape_as_read(header, reader), (infos[path].get('height'), infos[path].get('width'))
+        if None not in noted and noted != shape:
+            raise UserError(f'the annotation file gives {path!r} the height and width {noted}, but upright (EXIF '
+                            f'applied) it has {shape}. Correct the file, or restore the annotated image.')
     # A quarter turn shows itself in the sizes, unless they are square.
     turned = [path for path, header in headers.items() if reader is not None and turns(reader)
-              and header.orientation > 1 and (header.orientation < 5 or len({*header.size}) == 1)]
+              and header.orientation > 1 and (header.orientation < 5 or header.shape[0] == header.shape[1])]
     _log(turned, f'of {len(infos)} images are rotated by their EXIF orientation. Boxes and label maps must fit the '
          "rotated image; if they fit the stored pixels, set color_type='color_ignore_orientation' of LoadImageFromFile")
-    steps = [node for node in dicts(dataset) if type_name(node) == 'Normalize']
-    means = [node.get('mean') for node in (cfg.model.get('data_preprocessor') or {}, *steps)]
-    for same in kinds.values():
-        sample = random.Random(0).sample(same, min(len(same), SAMPLE))
-        reason, note = explain_loss(headers[sample[0]], reader, *sample)
-        if reason:
-            raise UserError(f'{len(same)} of {len(infos)} images, such as {min(same)!r}: {reason}.')
-        _log(same if note else (), f'of {len(infos)} images: {note}')
-        for path in sample:
-            array = load(infos[path], reader)
-            if isinstance(array, str):
-                unreadable[path] = array
-            else:
-                check_array(path, array, seen_size(headers[path], reader), means)
-    share = ((cfg.get('default_hooks') or {}).get('unreadable_images') or {}).get('max_share', 0.05)
-    if len(unreadable) > share * len(infos) or len(unreadable) == len(infos):
-        path, reason = min(unreadable.items())
-        raise UserError(f'{len(unreadable)} of {len(infos)} images cannot be read, such as {path!r} ({reason}). Repair '
-                        'or remove them, or raise default_hooks.unreadable_images.max_share.')
     return headers
 
 
-def load(info: dict[str, Any], reader: Any) -> np.ndarray | str:
-    """Return an image as its reader gives it, or the reason why it gives none."""
-    try:
-        return np.asarray(open_image(info['img_path'])) if reader is None else reader(dict(info))['img']
-    except Exception as error:  # each decoder raises its own
-        return f'{type(error).__name__}: {error}'
+def load_sample(paths: list[str], infos: dict[str, dict[str, Any]], reader: Any, header: Header | None
+                ) -> dict[str, str]:
+    """Read some files of one kind, and return those that cannot be read, with the reason.
 
-
-def seen_size(header: Header | None, reader: Any) -> tuple[int, int] | None:
-    """Return the width and height of an image as its reader gives it, None if the header does not tell."""
-    if header is None or header.layout == 'pages':
-        return None
-    return header.upright if turns(reader) else header.size
-
-
-def check_size(path: str, info: dict[str, Any], size: tuple[int, int] | None) -> None:
-    """Compare the size of an image with that in its annotation file, whose boxes are in its pixels.
+    Args:
+        paths: files of one kind.
+        infos: see :func:`check_images`.
+        reader: see :func:`cvt_dense.images.load`.
+        header: header of one of them; None: they have none that is known.
 
     Raises:
-        UserError: the image has another size, because it was resized, or is turned by EXIF.
+        UserError: the reader gives something else than the files hold, or next to nothing of 16 bits.
     """
-    if size and 'width' in info and (info['width'], info['height']) != size:
-        raise UserError(f'the annotation file gives {path!r} the size {info["width"]}x{info["height"]}, but upright '
-                        f'(EXIF applied) it has {size}. Correct the file, or restore the annotated image.')
+    unreadable, highest = {}, []
+    for path in random.Random(0).sample(paths, min(len(paths), SAMPLE)):
+        try:
+            highest.append(load(path, reader, **infos[path]).max())
+        except UserError as error:
+            raise UserError(f'{len(paths)} of {len(infos)} images are of one kind, and {error}') from error
+        except Exception as error:  # each decoder raises its own
+            unreadable[path] = f'{type(error).__name__}: {error}' + (f', a file of {header.dtype}' if header else '')
+    if header and not reads_raw(reader) and (header.wide or header.shape[2] not in (1, 3)):
+        if header.wide and max(highest, default=255) < (128 if len(highest) > 1 else 16):  # a single one may be dark
+            raise UserError(f'{len(paths)} images, such as {paths[0]!r}, hold {header.dtype}, whose upper 8 bits are '
+                            f'at most {max(highest)}. {ADVICE}')
+        _log(paths, f'images hold {header.shape[2]} channels of {header.dtype}; their colours are read as 8 bits')
+    return unreadable
 
 
-def check_array(path: str, array: np.ndarray, size: tuple[int, int] | None, means: Sequence[Any]) -> None:
-    """Check what a reader gives of an image.
-
-    Raises:
-        UserError: the array has another size than the header, another number of channels than a ``mean`` of the config,
-            or values that are not finite.
-    """
-    channels = array.shape[2] if array.ndim > 2 else 1
-    wrong = [mean for mean in means if isinstance(mean, (list, tuple)) and len(mean) not in (1, channels)]
-    if size and array.shape[:2] != size[::-1] or wrong:
-        raise UserError(f'{path!r} is read as an array of shape {array.shape}; expected is (height, width, channels) '
-                        f'of {"x".join(map(str, size or ()))} pixels, with channels as in mean={[*wrong, *means][0]}. '
-                        'Store the channels last, and give mean and std a value for each channel.')
-    if not np.isfinite(array).all():
-        raise UserError(f'{path!r} holds pixels that are NaN or infinite. Write a number there in all images, such as '
-                        'the mean of the channel.')
+# -- label maps ------------------------------------------------------------------------------------
 
 
 def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header], dataset: Any, least: int,
                      ignored: set[int]) -> None:
-    """Check the headers of label maps, and the values that MMSegmentation reads of :data:`MAX_LABEL_MAPS` of them.
+    """Check the files of label maps, and the values that MMSegmentation reads of :data:`MAX_LABEL_MAPS` of them.
 
     Args:
         infos: the data set's entry for each label map.
@@ -199,45 +177,62 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
         UserError: a map cannot be read, has another size than its image or several channels, or holds other values; or
             all hold fewer classes than ``least``.
     """
-    number, common = len(dataset.metainfo['classes']), ignored if len(ignored) == 1 else set()
-    classes = {*range(number)} - common
+    names = dataset.metainfo['classes']
+    ignored_by_all = ignored if len(ignored) == 1 else set()
+    classes = {*range(len(names))} - ignored_by_all
     reader, loader = (find_transform(dataset, name) for name in ('LoadImage', 'LoadAnnotations'))
-    decoded = set(spread(list(infos), MAX_LABEL_MAPS))
+    decoded = {*choose(infos, MAX_LABEL_MAPS)}
 
-    def read(path: str) -> set[int]:
-        """Return the values of a label map, as MMSegmentation reads them."""
-        try:
-            header = read_header(path)
-            pixels = loader(dict(infos[path]))['gt_seg_map'] if path in decoded else np.zeros(0, np.uint8)
-            stored = np.asarray(Image.open(path)) if header.bits > 8 and pixels.dtype == np.uint8 else pixels
-        except Exception as error:  # a truncated file, for example
-            raise UserError(f'the label map {path!r} cannot be read ({error}). Write it again, or remove its image.'
-                            ) from error
-        if (header.channels > 1 or 'int' not in header.dtype or header.dtype in ('uint2', 'uint4')
-                or header.format in ('JPEG', 'MPO')):
-            raise UserError(f'the label map {path!r} is a {header.format} file with {header.channels} channels of '
-                            f'{header.dtype}; save class numbers as an 8-bit grey or palette PNG with one channel. '
-                            'JPEG would change them, and fewer bits would be stretched.')
-        size = seen_size(images.get(infos[path]['img_path']), reader)
-        if size and header.size != size:
-            raise UserError(f'the label map {path!r} has {header.size[0]}x{header.size[1]} pixels, and its image '
-                            f'{size[0]}x{size[1]} upright (EXIF applied). Give both one size.')
-        values = {*np.unique(pixels).tolist()}
-        wrong = {*np.unique(stored).tolist()} - {*range(256)} - values or values - classes - common
+    def check(path: str) -> set[float]:
+        image = images.get(infos[path]['img_path'])
+        shape = image and shape_as_read(image, reader)
+        values = read_label_map(infos[path], loader if path in decoded else None, shape)
+        wrong = values - classes - ignored_by_all
         if wrong:
-            reduced = ' (after reduce_zero_label)' * bool(dataset.metainfo.get('reduce_zero_label'))
-            raise UserError(f'the label map {path!r} holds the values {sorted(wrong)[:10]}{reduced}; allowed are 0 to '
-                            f'{number - 1} ({number} classes) and the ignore_index of all heads and metrics, '
-                            f'{sorted(ignored)}, below 256, since MMSegmentation reads 8 bits. Correct the map, the '
-                            'classes, or ignore_index.')
+            raise UserError(
+                f'the label map {path!r} holds the values {sorted(wrong)[:10]}; allowed are 0 to {len(names) - 1} '
+                f'({len(names)} classes, after reduce_zero_label) and the ignore_index of all heads and metrics, '
+                f'{sorted(ignored)}, below 256, since MMSegmentation reads 8 bits. Correct the map, the classes, or '
+                'ignore_index.')
         return values
 
     with ThreadPoolExecutor() as pool:
-        values = set().union(*pool.map(read, infos))
-    _log(sorted(infos) if values & ignored - common else (), 'label maps hold a class that not all of the heads and '
-         f'metrics ignore (ignore_index is {sorted(ignored)})')
-    _log([str(dataset.metainfo['classes'][value]) for value in classes - values],
-         f'of {number} classes are in none of {len(decoded)} label maps')
+        values = set().union(*pool.map(check, infos))
+    if values & ignored - ignored_by_all:
+        _log(infos, 'label maps hold a class that not all of the heads and metrics ignore (ignore_index is '
+             f'{sorted(ignored)})')
+    _log([str(names[value]) for value in classes - values],
+         f'of {len(names)} classes are in none of {len(decoded)} label maps')
     if len(values & classes) < min(len(classes), least):
-        raise UserError(f'{len(infos)} label maps hold {sorted(values)} alone, and {sorted(ignored)} is ignored: there '
-                        'is nothing to learn or to score. In masks of 0 and 255, write 1 for 255.')
+        raise UserError(f'{len(infos)} label maps, such as {min(infos)!r}, hold {sorted(values)} alone, and '
+                        f'{sorted(ignored)} is ignored: there is nothing to learn or to score. In masks of 0 and 255, '
+                        'write 1 for 255.')
+
+
+def read_label_map(info: dict[str, Any], loader: Any, shape: tuple[int, int] | None) -> set[float]:
+    """Return the values of a label map as MMSegmentation reads them, and stored values that 8 bits cannot hold.
+
+    Args:
+        info: the data set's entry.
+        loader: transform that loads it; None: the header alone is checked.
+        shape: height and width of the image, if known.
+
+    Raises:
+        UserError: the file cannot be read, cannot hold class numbers, or has another size.
+    """
+    path = info['seg_map_path']
+    try:
+        header = read_header(path)
+        values = np.unique(loader(dict(info))['gt_seg_map']) if loader else np.zeros(0)
+        stored = np.unique(Image.open(path)) if loader and header.wide else values
+    except Exception as error:  # a truncated file, for example
+        raise UserError(f'the label map {path!r} cannot be read ({error}). Write it again, or remove its image.'
+                        ) from error
+    if header.shape[2] > 1 or header.format in ('JPEG', 'MPO') or header.dtype in ('uint2', 'uint4'):
+        raise UserError(f'the label map {path!r} is a {header.format} file with {header.shape[2]} channels of '
+                        f'{header.dtype}; save class numbers as an 8-bit grey or palette PNG with one channel. JPEG '
+                        'would change them, and fewer bits would be stretched.')
+    if shape and header.shape[:2] != shape:
+        raise UserError(f'the label map {path!r} has the height and width {header.shape[:2]}, and its image {shape} '
+                        'upright (EXIF applied). Give both one size.')
+    return {*values.tolist(), *stored[stored != stored.astype(np.uint8)].tolist()}
