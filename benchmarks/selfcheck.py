@@ -96,8 +96,9 @@ def main() -> None:
             if left > 0:
                 found = result(worker.submit(run, function, *arguments, seconds=seconds))
                 if 'error' in found:
-                    if time.monotonic() - begun >= seconds and (seconds == left or '+compiled' in name):
-                        found['state'] = 'skipped'
+                    if time.monotonic() - begun >= seconds:
+                        state = 'skipped' if seconds == left or '+compiled' in name else 'failed'
+                        found = dict(state=state, error=f'took longer than {seconds:.0f} s')
                     worker.shutdown(wait=False)  # an error of CUDA makes all later calls of its process fail
                     worker = start()
             if left > 0 and name in estimates:
