@@ -58,26 +58,32 @@ class ConvEmbed(nn.Module):
         return self.norm(x.flatten(2).transpose(1, 2)), hw_shape
 
 
+# Keys of arch, which are lists with a value for each stage, by the name of one stage's option.
+PLURALS = {name: f'{name}s' for name in (
+    'embed_dim', 'depth', 'patch_size', 'patch_stride', 'patch_padding', 'mlp_ratio', 'drop_rate', 'attn_drop_rate',
+    'drop_path_rate')}
+
+
 @dataclass(kw_only=True)
 class StageOptions:
-    """Options of one stage: the keys of ``arch`` and arguments of :class:`CvT`, with this stage's values.
+    """Options of one stage: the keys of ``arch`` and arguments of :class:`CvT`, in the singular.
 
     Attributes:
         attention: the other keys of ``arch``, arguments of the attention.
-        block_drop_path_rates: a value for each block, from ``drop_path_rates``.
+        block_drop_path_rates: a value for each block, from ``drop_path_rate``.
     """
-    embed_dims: int
-    depths: int
+    embed_dim: int
+    depth: int
     num_heads: int
-    patch_sizes: int
-    patch_strides: int
-    patch_paddings: int
+    patch_size: int
+    patch_stride: int
+    patch_padding: int
     cls_token: bool
     dist_token: bool = False
-    mlp_ratios: float = 4.
-    drop_rates: float = 0.
-    attn_drop_rates: float = 0.
-    drop_path_rates: float = 0.
+    mlp_ratio: float = 4.
+    drop_rate: float = 0.
+    attn_drop_rate: float = 0.
+    drop_path_rate: float = 0.
     attn_cfg: Mapping[str, Any] | None | Sequence[Mapping[str, Any] | None] = None
     layer_scale_init_value: float | None = None
     pos_embed: int | None = None
@@ -100,23 +106,23 @@ class CvTStage(nn.Module):
     def __init__(self, in_channels: int, options: StageOptions, with_cp: bool, norm_layer: Callable[[int], nn.Module],
                  act_layer: Callable[[], nn.Module]):
         super().__init__()
-        dims = options.embed_dims
+        dims = options.embed_dim
         blocks = []  # built before the embedding, so that a seed gives the same weights as in earlier versions
-        attn_cfgs = spread('attn_cfg of a stage', options.attn_cfg, options.depths, 'blocks')
+        attn_cfgs = spread('attn_cfg of a stage', options.attn_cfg, options.depth, 'blocks')
         for cfg, drop_path in zip(attn_cfgs, options.block_drop_path_rates):
             cfg = {'type': 'cvt_dense.ConvAttention', **(cfg or {})}
             attn = MODELS.build(dict(
                 **cfg, **options.attention, embed_dims=dims, num_heads=options.num_heads,
-                attn_drop_rate=options.attn_drop_rates, proj_drop_rate=options.drop_rates, norm_layer=norm_layer))
-            blocks.append(Block(dims, attn, options.mlp_ratios, options.drop_rates, drop_path, act_layer,
+                attn_drop_rate=options.attn_drop_rate, proj_drop_rate=options.drop_rate, norm_layer=norm_layer))
+            blocks.append(Block(dims, attn, options.mlp_ratio, options.drop_rate, drop_path, act_layer,
                                 options.layer_scale_init_value))
-        self.patch_embed = ConvEmbed(in_channels, dims, options.patch_sizes, options.patch_strides,
-                                     options.patch_paddings)
+        self.patch_embed = ConvEmbed(in_channels, dims, options.patch_size, options.patch_stride,
+                                     options.patch_padding)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dims)) if options.cls_token else None
         self.dist_token = nn.Parameter(torch.zeros(1, 1, dims)) if options.dist_token else None
         side = options.pos_embed
         self.pos_embed = nn.Parameter(torch.zeros(1, dims, side, side)) if side else None
-        self.pos_drop = nn.Dropout(options.drop_rates)
+        self.pos_drop = nn.Dropout(options.drop_rate)
         self.blocks = nn.ModuleList(blocks)
         self.with_cp = with_cp
 
@@ -252,14 +258,14 @@ class CvT(StrictLoading, BaseModule):
             raise ValueError("out_type='cls_token' and with_dist_token=True need a CLS token in the last stage: set "
                              "with_cls_token=True.")
         stages = stages[:max(self.out_indices) + 1]  # stages that no output needs are neither built nor run
-        self.depths = tuple(stage.depths for stage in stages)
+        self.depths = tuple(stage.depth for stage in stages)
         channels, strides = [in_channels], [1]
         for i, stage in enumerate(stages):
             self.add_module(f'stage{i}', CvTStage(
                 channels[-1], stage, with_cp, lambda c: build_norm_layer(dict(norm_cfg), c)[1],
                 lambda: build_activation_layer(dict(act_cfg))))
-            channels.append(stage.embed_dims)
-            strides.append(strides[-1] * stage.patch_strides)
+            channels.append(stage.embed_dim)
+            strides.append(strides[-1] * stage.patch_stride)
         channels.append(channels[-1])  # the pooled level after the last stage
         strides.append(strides[-1] * 2)
 
@@ -419,18 +425,18 @@ def resolve_stages(arch: str | Mapping[str, Any], with_cls_token: bool | None, w
     if with_cls_token is False:
         values['cls_token'] = False
     values = {name: spread(name, value, number) for name, value in values.items()}
-    known = {option.name for option in fields(StageOptions)}
+    names = {PLURALS.get(option.name, option.name): option.name for option in fields(StageOptions)}
     stages = [
-        StageOptions(**{name: column[i] for name, column in values.items() if name in known},
-                     attention={name: column[i] for name, column in values.items() if name not in known})
+        StageOptions(**{names[name]: column[i] for name, column in values.items() if name in names},
+                     attention={name: column[i] for name, column in values.items() if name not in names})
         for i in range(number)]
     stages[-1].cls_token = stages[-1].cls_token or bool(with_cls_token)
     stages[-1].dist_token = with_dist_token
     if isinstance(drop_path_rate, (int, float)):  # grows through the whole network
-        rates = torch.linspace(0, drop_path_rate, sum(stage.depths for stage in stages), device='cpu')
-        block_rates = rates.split([stage.depths for stage in stages])
+        rates = torch.linspace(0, drop_path_rate, sum(stage.depth for stage in stages), device='cpu')
+        block_rates = rates.split([stage.depth for stage in stages])
     else:
-        block_rates = [torch.linspace(0, stage.drop_path_rates, stage.depths, device='cpu') for stage in stages]
+        block_rates = [torch.linspace(0, stage.drop_path_rate, stage.depth, device='cpu') for stage in stages]
     for stage, rates in zip(stages, block_rates):
         stage.block_drop_path_rates = rates.tolist()
     return stages

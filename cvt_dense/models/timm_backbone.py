@@ -17,7 +17,7 @@ from ..weights import Normalisation, StateDict, compare, load_weights_file, sele
 from .attention import keep_statistics
 
 OUTPUTS = dict(featmap=dict(features_only=True), pooled=dict(num_classes=0))  # timm's arguments for each out_type
-PUBLISHED = 'timm'  # of init_cfg: the weights that timm publishes for model_name
+TIMM_WEIGHTS = 'timm'  # of init_cfg: the weights that timm publishes for model_name
 # For images of any size, where a network has these arguments.
 ANY_SIZE = dict(strict_img_size=False, dynamic_img_size=True, dynamic_img_pad=True)
 
@@ -158,7 +158,7 @@ class TimmBackbone(BaseModule):
 
     def trained_with(self) -> dict[str, Normalisation]:
         """Return the mean and standard deviation of the images that timm's published weights were trained on."""
-        if not self.init_cfg or self.init_cfg['checkpoint'] != PUBLISHED:
+        if not self.init_cfg or self.init_cfg['checkpoint'] != TIMM_WEIGHTS:
             return {}
         about = self.network.pretrained_cfg
         return {self.model_name: tuple(tuple(255. * value for value in about[key]) for key in ('mean', 'std'))}
@@ -166,7 +166,7 @@ class TimmBackbone(BaseModule):
     def _read(self) -> StateDict:
         """Return the tensors that ``init_cfg`` names under the names of this network's."""
         source = self.init_cfg['checkpoint']
-        if source == PUBLISHED:
+        if source == TIMM_WEIGHTS:
             tensors = timm.create_model(self.model_name, pretrained=True, **self._timm_args).state_dict()
         else:
             tensors = select_weights(load_weights_file(source, rename=False), source=source)

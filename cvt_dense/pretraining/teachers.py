@@ -10,7 +10,7 @@ from ..config.read import read_config
 from ..registry import MODELS
 from ..weights import StateDict, compare, load_weights_file, select_weights
 
-PUBLISHED = 'timm'  # of checkpoint: the weights that timm publishes for model_name
+TIMM_WEIGHTS = 'timm'  # of checkpoint: the weights that timm publishes for model_name
 
 
 class Teacher(nn.Module):
@@ -81,7 +81,7 @@ def timm_teacher(model_name: str, checkpoint: str, input_size: int | None = None
     """
     import timm
     about, content = timm.get_pretrained_cfg(model_name, allow_unregistered=False), {}
-    if checkpoint == PUBLISHED:
+    if checkpoint == TIMM_WEIGHTS:
         network = timm.create_model(model_name, pretrained=True, **timm_args)
     else:
         content = load_weights_file(checkpoint, rename=False)

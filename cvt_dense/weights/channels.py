@@ -6,7 +6,7 @@ from ..errors import CheckpointError
 from .formats import StateDict, convert, recognise
 
 FIRST = 'stage0.patch_embed.proj.weight'  # (embed_dims, in_channels, kernel, kernel), in the authors' naming
-PUBLISHED = 3  # channels that the rule starts from
+RGB = 3  # channels that the rule starts from
 
 
 def adapt_channels(state_dict: StateDict, in_channels: int, source: str) -> dict[str, Tensor]:
@@ -30,9 +30,9 @@ def adapt_channels(state_dict: StateDict, in_channels: int, source: str) -> dict
     channels = in_channels if key is None else tensors[key].shape[1]
     if channels == in_channels:
         return tensors
-    if channels != PUBLISHED:
-        raise CheckpointError(f"{source} is for {channels} channels: in_channels='adapt' starts from {PUBLISHED}.")
+    if channels != RGB:
+        raise CheckpointError(f"{source} is for {channels} channels: in_channels='adapt' starts from {RGB}.")
     tensors[key] = adapt_input_conv(in_channels, tensors[key])
-    how = 'summed over R, G, B' if in_channels == 1 else f'R, G, B in turn, times {PUBLISHED}/{in_channels}'
+    how = 'summed over R, G, B' if in_channels == 1 else f'R, G, B in turn, times {RGB}/{in_channels}'
     print_log(f"in_channels='adapt': {FIRST} was made one of {in_channels} channels ({how}); from {source}", 'current')
     return tensors

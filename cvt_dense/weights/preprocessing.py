@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 IMAGENET = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-PUBLISHED = re.compile(r'cvt_dense://.*|hf://microsoft/cvt-.*|(.*/)?CvT-(13|21|w24)-\d+x\d+-IN-\d+k\.pth')
+CVT_FILES = re.compile(r'cvt_dense://.*|hf://microsoft/cvt-.*|(.*/)?CvT-(13|21|w24)-\d+x\d+-IN-\d+k\.pth')
 
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]  # mean and standard deviation
 
@@ -15,7 +15,7 @@ def trained_with(source: str) -> Normalisation | None:
     Args:
         source: a checkpoint: published weights, or of transformers with its ``preprocessor_config.json``.
     """
-    if PUBLISHED.fullmatch(source):
+    if CVT_FILES.fullmatch(source):
         return IMAGENET
     path = Path(source)
     about = (path if path.is_dir() else path.parent) / 'preprocessor_config.json'
