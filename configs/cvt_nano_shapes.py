@@ -1,6 +1,6 @@
 # CvT-nano on the class folders of the generated shapes: 8 classes, 64x64 images, 4 epochs on a CPU.
 #
-#   python -m cvt_dense.recipes.shapes work_dirs/demo/data
+#   python -m cvt_dense.shapes work_dirs/demo/data
 #   python tools/train.py configs/cvt_nano_shapes.py --cfg-options \
 #       model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint=cvt_dense://cvt-nano
 #

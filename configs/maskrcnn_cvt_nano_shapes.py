@@ -1,6 +1,6 @@
 # A small Mask R-CNN on the COCO files of the generated shapes: 128x128 images, 350 iterations on a CPU.
 #
-#   python -m cvt_dense.recipes.shapes work_dirs/demo/data
+#   python -m cvt_dense.shapes work_dirs/demo/data
 #   python tools/train.py configs/maskrcnn_cvt_nano_shapes.py --cfg-options \
 #       model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint=CHECKPOINT
 #

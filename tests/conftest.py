@@ -9,7 +9,7 @@ import pytest
 import torch
 from load_tool import forget_runs
 
-from cvt_dense.recipes.shapes import generate
+from cvt_dense.shapes import generate
 
 # files that take seconds, because they train, export or start processes; `make quick` leaves them out, as it leaves out
 # tests elsewhere that have the marker

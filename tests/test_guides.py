@@ -20,8 +20,8 @@ from templates_edited import WITHOUT_WORKERS, write_template
 from cvt_dense.annotations.coco import read
 from cvt_dense.launch.checks.config import CONFIG_CHECKS
 from cvt_dense.pretraining import ImageClassifier
-from cvt_dense.recipes.shapes import CLASSES
 from cvt_dense.registry import MODELS
+from cvt_dense.shapes import CLASSES
 
 
 class Checkout:

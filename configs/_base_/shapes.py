@@ -1,4 +1,4 @@
-# Settings of the three configs on the generated shapes (python -m cvt_dense.recipes.shapes). The network is CvT-nano,
+# Settings of the three configs on the generated shapes (python -m cvt_dense.shapes). The network is CvT-nano,
 # written out so that a config can change a part of it.
 arch = dict(embed_dims=(32, 64, 128), depths=(1, 2, 6), num_heads=(1, 2, 4), cls_token=False)
 

@@ -8,7 +8,7 @@ All starts of a run that was resumed are one line. Several runs are drawn into t
 import argparse
 from pathlib import Path
 
-from ..engine import curves
+from .. import curves
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_outputs
 

@@ -10,7 +10,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.study import MaxTrialsCallback
 from optuna.trial import TrialState
 
-from cvt_dense.engine.curves import Curves
+from cvt_dense.curves import Curves
 
 METRIC, TRIALS = 'accuracy/top1', 12
 FOLDS = ['data/fold0', 'data/fold1']  # of tools/convert_data.py --split 0.8,0.2 --seed 0, 1, ...; or one folder

@@ -5,7 +5,7 @@ import pytest
 from random_weights import save_untrained
 
 from cvt_dense import inference
-from cvt_dense.recipes.shapes import CLASSES, generate
+from cvt_dense.shapes import CLASSES, generate
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 NANO = dict(classification='cvt', detection='maskrcnn_cvt', segmentation='upernet_cvt')

@@ -14,7 +14,7 @@ from PIL import Image
 from cvt_dense import inference as api
 from cvt_dense.annotations import convert
 from cvt_dense.errors import UserError
-from cvt_dense.recipes.shapes import CLASSES
+from cvt_dense.shapes import CLASSES
 
 TASKS = ('classification', 'detection', 'segmentation')
 VAL = dict(classification='classification/val/ring', detection='detection/val',

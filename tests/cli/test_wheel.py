@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from templates_edited import ROOT, write_template
 
-from cvt_dense.recipes.shapes import generate
+from cvt_dense.shapes import generate
 
 SOURCES = ('cvt_dense', 'configs', 'tools', 'pyproject.toml', 'setup.py', 'MANIFEST.in', 'README.md', 'LICENSE',
            'model-index.yml')

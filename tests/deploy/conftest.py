@@ -19,7 +19,7 @@ from random_weights import randomise
 from cvt_dense.deploy import inputs
 from cvt_dense.deploy.check import random_images
 from cvt_dense.deploy.export import Exporter
-from cvt_dense.recipes.shapes import CLASSES
+from cvt_dense.shapes import CLASSES
 
 TWO_STAGES = dict(_delete_=True, embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2))
 STOCK = Path(mmdet.__file__).parent / '.mim/configs'

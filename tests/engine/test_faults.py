@@ -18,7 +18,7 @@ from tiny_training import Crash, Disturb, assert_same_end, crash, load, start, s
 
 from cvt_dense.engine.checkpoint import find_checkpoint
 from cvt_dense.launch.start import start_training
-from cvt_dense.recipes.shapes import generate
+from cvt_dense.shapes import generate
 
 COMMON = """
 _base_ = {base!r}

@@ -20,7 +20,7 @@ from cvt_dense.config.settings import redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.checks.config import check_config
-from cvt_dense.recipes.shapes import CLASSES
+from cvt_dense.shapes import CLASSES
 
 TRAIN, VAL = (f'detection/annotations/instances_{split}.json' for split in ('train', 'val'))
 MAPS = 'segmentation/annotations/training'

@@ -7,7 +7,7 @@ from templates_edited import write_template
 
 from cvt_dense.errors import UserError
 from cvt_dense.pretraining.transforms import build_transform
-from cvt_dense.recipes.shapes import CLASSES
+from cvt_dense.shapes import CLASSES
 
 COCO = tuple(f'{name}_cvt13_custom' for name in ('maskrcnn', 'fasterrcnn', 'retinanet'))
 DENSE = (*COCO, 'upernet_cvt13_custom')

@@ -6,10 +6,10 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from ...curves import Curves, position
 from ...recipes import command
 from ...registry import HOOKS
 from ..checkpoint.files import find_checkpoint
-from ..curves import Curves, position
 
 
 @HOOKS.register_module()

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from tiny_training import load, start
 
 from cvt_dense.engine.checkpoint.stop import StopHook
-from cvt_dense.recipes.shapes import generate
+from cvt_dense.shapes import generate
 
 
 def test_signal_to_all_processes(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from load_tool import run_tool
 from PIL import Image
 
-from cvt_dense.recipes.shapes import CLASSES
+from cvt_dense.shapes import CLASSES
 
 
 @pytest.mark.skipif(mmseg.__version__ == '1.2.2', reason='it indexes the weights by the label of ignored pixels')

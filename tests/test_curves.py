@@ -9,7 +9,7 @@ from load_tool import ROOT, run_tool
 from PIL import Image
 from tiny_training import write_config
 
-from cvt_dense.engine.curves import Curves, table
+from cvt_dense.curves import Curves, table
 
 
 def write(folder: Path, start: str, *records: dict) -> None:
