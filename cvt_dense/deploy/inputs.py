@@ -22,7 +22,7 @@ def describe(cfg: Config) -> dict[str, Any]:
     preprocessor = cfg.model.get('data_preprocessor') or {}
     about = dict(bgr_to_rgb=bool(preprocessor.get('bgr_to_rgb') or preprocessor.get('rgb_to_bgr')))
     test = data_set(cfg, 'test') if cfg.get('test_dataloader') else {}
-    if transform := test.get('transform'):  # the defaults are those of timm.data.create_transform
+    if (transform := test.get('transform')) is not None:  # the defaults are those of timm.data.create_transform
         about.update(crop_pct=transform.get('crop_pct') or 0.875, crop_mode=transform.get('crop_mode') or 'center',
                      interpolation=transform.get('interpolation', 'bilinear'))
     for step in test.get('pipeline') or ():

@@ -83,6 +83,14 @@ def test_the_exported_size_follows_from_the_test_images():
         choose('classification')
 
 
+def test_the_metadata_say_how_images_are_resized():
+    """The long side is the first, in whichever order the config names them."""
+    for scale in ((800, 1333), (1333, 800)):
+        cfg = Config.fromfile(ROOT / 'configs/maskrcnn_cvt13_coco.py')
+        next(step for step in cfg.test_dataloader.dataset.pipeline if step.type == 'Resize').scale = scale
+        assert inputs.describe(cfg)['scale'] == [1333, 800]
+
+
 def test_inputs_are_those_of_the_runner(run):
     """Images for calibration and comparison are what a test of the config gives its network."""
     for task in ('classification', 'segmentation', 'detection'):
