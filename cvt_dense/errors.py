@@ -4,6 +4,9 @@ A ``UserError`` is a mistake in a command line, a config or a file: tools print 
 constructor or function that is called with a value that it does not allow raises ``ValueError``, as usual in
 Python. ``CheckpointError`` is a ``ValueError`` too, for callers of the functions on weights.
 """
+from collections.abc import Collection
+from itertools import islice
+from typing import Any
 
 
 class UserError(Exception):
@@ -12,3 +15,14 @@ class UserError(Exception):
 
 class CheckpointError(UserError, ValueError):
     """A checkpoint that cannot be read, or that is not this network's."""
+
+
+def listed(values: Collection[Any], number: int = 5) -> str:
+    """Return the first values for a message, and how many more there are: "'a', 'b' and 3 more"; 'none' without any.
+
+    Args:
+        values: names, ids or paths.
+        number: values that are written.
+    """
+    first = ', '.join(map(repr, islice(values, number)))
+    return first + (f' and {len(values) - number} more' if len(values) > number else '') or 'none'

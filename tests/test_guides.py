@@ -1,4 +1,5 @@
 """The commands of pages for newcomers, run in order, and the Python blocks of all pages, as they are written there."""
+import json
 import re
 import runpy
 import shutil
@@ -17,7 +18,7 @@ from random_batch import random_batch
 from random_weights import save_untrained
 from templates_edited import WITHOUT_WORKERS, write_template
 
-from cvt_dense.annotations.coco import read
+from cvt_dense.annotations.data_sets import check_annotations
 from cvt_dense.launch.checks.config import CONFIG_CHECKS
 from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.registry import MODELS
@@ -111,9 +112,12 @@ def test_a_detector_from_annotations_in_another_format(shapes, tmp_path):
 def test_coins_of_one_photograph_become_a_data_set(tmp_path, monkeypatch):
     monkeypatch.setattr('sys.argv', ['coins.py', str(tmp_path)])
     runpy.run_path(ROOT / 'docs/examples/coins.py', run_name='__main__')
-    train, val = (read(tmp_path / f'annotations/{name}.json', str(tmp_path / name)) for name in ('train', 'val'))
-    assert len(train.images) == 80 and not train.changed and not val.changed
-    assert len(val.content['annotations']) > 10 and any(entry['iscrowd'] for entry in val.content['annotations'])
+    content = {name: json.loads((tmp_path / f'annotations/{name}.json').read_text()) for name in ('train', 'val')}
+    assert len(content['train']['images']) == 80 and len(content['val']['annotations']) > 10
+    assert any(entry['iscrowd'] for entry in content['val']['annotations'])
+    check_annotations(Config({'default_scope': 'mmdet'} | {f'{name}_dataloader': dict(dataset=dict(
+        type='CocoDataset', data_root=str(tmp_path), ann_file=f'annotations/{name}.json', data_prefix=dict(img=name),
+        metainfo=dict(classes=('coin', )))) for name in content}), [*content])
 
 
 MM_CONFIGS = 'docs/guides/mm_config.md'

@@ -1,14 +1,16 @@
-"""Read a file in COCO's format, once.
+"""Find out what is wrong in the content of a file in COCO's format.
 
-What learns, scores, draws or converts such a file uses the content of :class:`Annotations` alone. MMDetection and
-pycocotools test nothing: text, null or NaN end a run late or count as hits, and other objects are lost in silence.
+MMDetection and pycocotools test nothing: text, null or NaN end a run late or count as hits, and other objects are lost
+in silence. A value without a meaning is an error. A :class:`Fault` has a meaning: a run that would learn or score it
+wrongly refuses the file, and the conversion repairs it.
 """
-import json
 import math
 import os
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
+from enum import Enum
+from itertools import compress
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote
@@ -19,6 +21,56 @@ from ..images import files_below, find_missing
 
 MANY = 0.1  # fraction of the boxes from which on a fault is one of the whole file
 FAR = 10**6  # pixels from an image; pycocotools stores each step along a polygon's edges, and crashes far outside
+Entry = dict[str, Any]
+
+
+class Fault(Enum):
+    """What is wrong with entries of a file; its table is the one place for its texts.
+
+    Attributes:
+        text: what is said of the entries.
+        repair: what the conversion does with them; '' where it changes nothing.
+        refused: the use that would be wrong: 'read' by any data set, 'scored', 'masks' that are learnt or scored, or
+            'scored masks'; '' where the objects are merely not learnt.
+    """
+
+    def __init__(self, text: str, repair: str, refused: str):
+        self.text, self.repair, self.refused = text, repair, refused
+
+    MARK = 'file is not in UTF-8 or begins with a byte order mark', 'written in UTF-8', 'read'
+    SPELLING = 'images have a file_name that is spelled otherwise in the folder', 'renamed', 'read'
+    DECIMAL = 'images have a width or height with a decimal point', 'made whole', 'scored masks'
+    NAME_TWICE = 'categories have the name of another', 'merged', 'read'
+    ORDER = 'categories have ids that are no integers, or do not ascend as the file lists them', 'numbered', 'scored'
+    OWN_ID = 'annotations have no id of their own', 'numbered', 'read'
+    NUMBER = 'annotations have the id 0, which is "missed" for pycocotools, or one that is text', 'numbered', 'scored'
+    UNKNOWN = 'annotations have an image_id of no image or a category_id of no class of the run', 'left out', ''
+    NOWHERE = 'annotations have a bbox without area in their image', 'left out', 'scored'
+    BEYOND = 'annotations have a bbox that ends more than a pixel outside of their image', 'cut', 'read'
+    REPEATED = 'annotations repeat the bbox and the class of another', 'left out', ''
+    NO_AREA = 'annotations have no area', 'given the area of their bbox', 'read'
+    IGNORED = 'annotations have ignore=1 without iscrowd=1', 'made crowds', 'scored'
+    NO_CROWD = 'annotations have no iscrowd', 'given iscrowd=0', 'scored'
+    SHORT = 'annotations have polygons of fewer than three points', 'given the other polygons', 'scored masks'
+    NO_MASK = 'annotations have no mask of three points', 'made crowds', 'masks'
+    CROWD = 'annotations are crowds', '', ''
+    SMALL = 'annotations have a side below one pixel or no area, and nearly always count as missed', '', ''
+    # What the conversion alone meets.
+    NO_IMAGE = 'annotations have no image file', 'left out', ''
+    NO_OBJECTS = 'images have no annotations', 'kept without objects', ''
+    NOT_NAMED = 'images are named by no annotation file', 'left out', ''
+    NOT_LISTED = 'images are in no list of data.yaml or ImageSets', 'left out', ''
+    OTHER_NAME = 'XML files have the <filename> of another image', 'taken for the image of their own name', ''
+    OTHER_JSON = 'JSON files have no images, annotations and categories', 'left out', ''
+    SHAPE = 'shapes are neither rectangles nor polygons', 'left out', ''
+    BOX_ALONE = 'objects have a box alone', 'drawn as rectangles', ''
+    EMPTY_MASK = 'objects have an empty mask', 'left out', ''
+    NO_CLASS = 'classes have no object in a split', 'kept', ''
+    SUFFIX = 'images have another suffix than the first, but MMSegmentation reads one (img_suffix)', 'kept', ''
+
+
+# Objects that are not learnt.
+LOST = Fault.UNKNOWN, Fault.NOWHERE, Fault.REPEATED, Fault.IGNORED, Fault.CROWD, Fault.SMALL
 
 
 def finite(values: Sequence[Any]) -> bool:
@@ -30,14 +82,14 @@ def finite(values: Sequence[Any]) -> bool:
 
 
 def _is_id(value: Any) -> bool:
-    return isinstance(value, str) or finite([value]) and value == int(value)
+    return type(value) is int or isinstance(value, str) or finite([value]) and value == int(value)
 
 
 def _is_segmentation(value: Any) -> bool:
     """Return whether a value is empty, polygons or run lengths; uncompressed ones are a list."""
     if isinstance(value, list):
         return all(isinstance(polygon, list) and len(polygon) % 2 == 0 and finite(polygon)
-                   and max(polygon, default=0) < FAR and min(polygon, default=0) > -FAR for polygon in value)
+                   and (abs(sum(polygon)) < FAR or max(map(abs, polygon)) < FAR) for polygon in value)
     if not value or not isinstance(value, dict):
         return not value
     counts = value.get('counts')
@@ -58,204 +110,90 @@ FIELDS: dict[str, dict[str, Test]] = dict(
             lambda value: finite([value]) and 0 <= value <= 1e10, 'a number from 0 to 1e10, up to which pycocotools '
             'scores'), segmentation=(_is_segmentation, 'a list of polygons, each an even number of finite coordinates '
                                      f'below {FAR}, or run lengths')))
-OPTIONAL = ('area', 'ignore', 'iscrowd', 'segmentation')
+OPTIONAL = ('area', 'ignore', 'iscrowd', 'segmentation')  # and an annotation's id: a Fault
 
 
-class Annotations:
-    """The content of a file in COCO's format; every entry can be learnt, scored and drawn.
-
-    Boxes are cut to their image; an object that is ignored is a crowd, which is neither learnt nor scored; each object
-    has ``iscrowd``, and a segmentation only if it has a polygon of three points or run lengths.
+def check_values(content: Any) -> None:
+    """Check that every value of a file's content has a meaning.
 
     Args:
-        content: the parsed file, which is changed.
-        folder: folder of its images, to find those whose names are spelt otherwise; None: they are not looked for.
-
-    Attributes:
-        content: ``images``, ``annotations`` and ``categories`` as lists of dicts.
-        changed: whether it differs from what the file holds.
-        total: number of annotations in the file.
-        images: the images by id.
-        classes: names of the learnt categories by id, from :meth:`use_classes` on.
-        renumbered: the categories' ids by those in the file, if :meth:`use_classes` has changed them.
-        counts: ids of the annotations that are changed or left out, by the reason.
+        content: the parsed file; 'annotations' are added if it has none, as COCO's files of test images.
 
     Raises:
-        ValueError: a value that has no meaning, with the id of its entry; or the whole file means something else.
+        ValueError: a value has no meaning, with the id of its entry; or the whole file means something else.
     """
-
-    def __init__(self, content: Any, folder: str | None = None):
-        if not isinstance(content, dict):
-            raise ValueError('it is no object with "images", "annotations" and "categories"')
-        self.content, self.changed, self.classes, self.renumbered = content, False, {}, {}
-        self.counts: dict[str, list[Any]] = defaultdict(list)
-        content.setdefault('annotations', [])  # COCO's files of test images have none
-        for kind, fields in FIELDS.items():
-            _check_fields(kind, content.get(kind), fields)
-        annotations = content['annotations']
-        for kind, key in (('images', 'image_id'), ('categories', 'category_id')):
-            ids = [entry['id'] for entry in content[kind]] + [entry[key] for entry in annotations]
-            if {*map(type, ids)} > {str}:
-                text = next(value for value in ids if isinstance(value, str))
-                raise ValueError(f'"id" of "{kind}" and {key} are partly numbers and partly strings, such as {text!r}; '
-                                 'write numbers everywhere')
-        self.images, self.total = {image['id']: image for image in content['images']}, len(annotations)
-        for image in content['images']:
-            if isinstance(image['width'], float) or isinstance(image['height'], float):
-                self.change(image, width=int(image['width']), height=int(image['height']))
-        self._spell_file_names(folder)
-        self._keep_objects()
-        self._cut_boxes()
-        self._clean_segmentations()
-        self._check_segmentations()
-        annotations = content['annotations']
-        self.changed |= len(annotations) < self.total
-        if any(isinstance(entry['id'], str) or entry['id'] < 1 for entry in annotations):
-            for number, entry in enumerate(annotations, 1):  # pycocotools takes 0 for "missed"
-                self.change(entry, id=number)
-
-    def change(self, entry: dict[str, Any], **values: Any) -> None:
-        """Change an entry of the content."""
-        entry.update(values)
-        self.changed = True
-
-    def _spell_file_names(self, folder: str | None) -> None:
-        images = self.content['images']
-        if folder is not None:
-            missing = set(find_missing(os.path.join(folder, image['file_name']) for image in images))
-            names = [os.path.relpath(path, folder) for path in files_below(folder)] if missing else []
-            spelled = {spelling(name): name for name in names}
-            for image in images:
-                if os.path.join(folder, image['file_name']) in missing and spelling(image['file_name']) in spelled:
-                    self.change(image, file_name=spelled[spelling(image['file_name'])])
-        numbers = Counter(os.path.normpath(image['file_name']) for image in images)
-        twice = [image for image in images if numbers[os.path.normpath(image['file_name'])] > 1]
-        if twice:
-            raise ValueError(f'images {[image["id"] for image in twice[:5]]} have the same file_name '
-                             f'{twice[0]["file_name"]!r}; give each image its own file, or merge the entries')
-
-    def _keep_objects(self) -> None:
-        categories = {category['id'] for category in self.content['categories']}
-        kept = []
-        for entry in self.content['annotations']:
-            attributes = entry.get('attributes')
-            turned = attributes.get('rotation') if isinstance(attributes, dict) else 0
-            if turned and (not finite([turned]) or turned % 180):
-                raise ValueError(f'annotation {entry["id"]!r} has attributes.rotation={turned!r}, but a bbox is not '
-                                 'turned; export polygons, or boxes around the turned ones')
-            reason = ('have an image_id that no image has' if entry['image_id'] not in self.images else
-                      'have a category_id that no category has' if entry['category_id'] not in categories else
-                      'have a bbox without area' if min(entry['bbox'][2:]) <= 0 else '')
-            if reason:
-                self.counts[f'{reason}, and are left out'].append(entry['id'])
-                continue
-            if entry.get('ignore') or not {'iscrowd', 'area'} <= entry.keys():
-                self.change(entry, iscrowd=int(bool(entry.get('iscrowd') or entry.get('ignore'))), ignore=0,
-                            area=entry.get('area', entry['bbox'][2] * entry['bbox'][3]))
-            kept.append(entry)
-        self.content['annotations'] = kept
-
-    def _cut_boxes(self) -> None:
-        objects = self.content['annotations']
-        boxes = np.array([entry['bbox'] for entry in objects], float).reshape(-1, 4)
-        images = [self.images[entry['image_id']] for entry in objects]
-        sizes = np.array([[image['width'], image['height']] for image in images], float).reshape(-1, 2)
-        start, end = boxes[:, :2], boxes[:, :2] + boxes[:, 2:]
-        before, after = (start < -1).any(1), (end > sizes + 1).any(1)
-        _refuse_many(objects, (np.abs(boxes) < 2).all(1), 'a bbox of numbers from 0 to 1: it is relative')
-        far = (end > 1.05 * sizes + 1).any(1)
-        if before.sum() <= MANY * far.sum():
-            _refuse_many(objects, far, 'a bbox that ends outside of the image, and few begin there: they are corners, '
-                         'centres, or of another size')
-        cut_start, cut_end = np.clip(start, 0, sizes), np.clip(end, 0, sizes)
-        gone = (cut_end <= cut_start).any(1)
-        for i in np.flatnonzero(gone | before | after).tolist():
-            self.counts['lie outside of their image, and are left out' if gone[i] else
-                        'reach beyond their image by more than a pixel, and are cut'].append(objects[i]['id'])
-            box = [*cut_start[i].tolist(), *(cut_end[i] - cut_start[i]).tolist()]
-            self.change(objects[i], bbox=box, area=min(objects[i]['area'], box[2] * box[3]))
-        self.content['annotations'] = [entry for entry, outside in zip(objects, gone.tolist()) if not outside]
-
-    def _clean_segmentations(self) -> None:
-        for entry in self.content['annotations']:
-            mask, image = entry.get('segmentation') or [], self.images[entry['image_id']]
-            size = [image['height'], image['width']]
-            if isinstance(mask, dict) and (mask.get('size') != size or _pixels(mask['counts']) != size[0] * size[1]):
-                raise ValueError(f'annotation {entry["id"]!r} has a segmentation of size {mask.get("size")!r} and of '
-                                 f'{_pixels(mask["counts"])} pixels, but [height, width] of its image are {size}')
-            if isinstance(mask, list) and mask and min(map(len, mask)) < 6:
-                self.change(entry, segmentation=[polygon for polygon in mask if len(polygon) >= 6])
-                self.counts['have a mask with polygons of fewer than three points'].append(entry['id'])
-
-    def _check_segmentations(self) -> None:
-        objects = [entry for entry in self.content['annotations'] if entry.get('segmentation')]
-        objects = objects[::len(objects) // 10_000 + 1]  # a sample suffices
-        boxes = np.array([entry['bbox'] for entry in objects], float).reshape(-1, 2, 2).cumsum(1)
-        masks = np.array([_corners(entry['segmentation']) for entry in objects]).reshape(-1, 2, 2)
-        shared = np.minimum(boxes[:, 1], masks[:, 1]) - np.maximum(boxes[:, 0], masks[:, 0])
-        wrong = shared.clip(0).prod(1) < np.diff(masks, axis=1).prod((1, 2)) / 2
-        _refuse_many(objects, wrong, 'a segmentation outside of the bbox: it is of (y, x), relative, of another size, '
-                     'or in rows')
-
-    def use_classes(self, classes: Sequence[str], masks: bool = False) -> None:
-        """Give the categories such numbers that MMDetection and pycocotools show each class in its place.
-
-        Args:
-            classes: names of the classes that are learnt, by number; a file without other categories may lack some.
-            masks: whether masks are needed: an object without one becomes a crowd, whose mask is its box.
-
-        Raises:
-            ValueError: a class is no category, or has two.
-        """
-        rank, categories = {name: i for i, name in enumerate(classes)}, self.content['categories']
-        names = [category['name'] for category in categories]
-        lacking = [name for name in classes if name not in names] if rank.keys() >= {*names} else []
-        names += lacking
-        for name in classes:
-            if names.count(name) != 1 or list(classes).count(name) != 1:
-                raise ValueError(f'{name!r} must occur once in metainfo.classes and once in the {len(names)} '
-                                 f"categories {names[:20]}; write a single class with a comma, ('cat', )")
-        ordered = sorted(categories, key=lambda category: category['id'])
-        texts = any(isinstance(category['id'], str) for category in categories)  # which pycocotools takes for lists
-        if texts or [category['name'] for category in ordered if category['name'] in rank] != list(classes):
-            categories = [*categories, *(dict(id=name, name=name) for name in lacking)]
-            ordered = sorted(categories, key=lambda category: rank.get(category['name'], len(rank)))
-            self.renumbered = new = {category['id']: number for number, category in enumerate(ordered, 1)}
-            for category in ordered:
-                self.change(category, id=new[category['id']])
-            for entry in self.content['annotations']:
-                self.change(entry, category_id=new[entry['category_id']])
-        self.changed |= ordered != categories
-        self.content['categories'] = ordered
-        self.classes = {category['id']: category['name'] for category in ordered if category['name'] in rank}
-        if masks:
-            self._ignore_without_masks()
-
-    def _ignore_without_masks(self) -> None:
-        counted = set().union(*self.counts.values())
-        for entry in self.content['annotations']:
-            if not entry.get('segmentation'):
-                x, y, w, h = entry['bbox']
-                self.change(entry, iscrowd=1, segmentation=[[x, y, x + w, y, x + w, y + h, x, y + h]])
-                self.counts['have no mask of three points, and are ignored; without with_mask, as in '
-                            'fasterrcnn_cvt13_custom.py, they are learnt'] += {entry['id']} - counted
+    if not isinstance(content, dict):
+        raise ValueError('it is no object with "images", "annotations" and "categories"')
+    content.setdefault('annotations', [])
+    for kind, fields in FIELDS.items():
+        _check_fields(kind, content.get(kind), fields)
+    for kind in ('images', 'categories'):
+        ids = Counter(entry['id'] for entry in content[kind])
+        if len(ids) < len(content[kind]):
+            raise ValueError(f'several {kind} have the id {ids.most_common(1)[0][0]!r}; ids must be unique')
+        if len({isinstance(number, str) for number in ids}) > 1:
+            raise ValueError(f'"id" of "{kind}" are partly numbers and partly text; write numbers everywhere')
+    files = Counter(os.path.normpath(image['file_name']) for image in content['images'])
+    if len(files) < len(content['images']):
+        raise ValueError(f'several images have the file_name {files.most_common(1)[0][0]!r}; give each image its own '
+                         'file, or merge the entries')
+    for entry in content['annotations']:
+        attributes = entry.get('attributes')
+        turned = attributes.get('rotation') if isinstance(attributes, dict) else 0
+        if turned and (not finite([turned]) or turned % 180):
+            raise ValueError(f'annotation {entry.get("id")!r} has attributes.rotation={turned!r}, but a bbox is not '
+                             'turned; export polygons, or boxes around the turned ones')
 
 
-def read(file: str | os.PathLike, folder: str | None = None) -> Annotations:
-    """Return the content of a file in COCO's format; see :class:`Annotations`.
+def _check_fields(kind: str, entries: Any, fields: dict[str, Test]) -> None:
+    if not isinstance(entries, list) or {*map(type, entries)} - {dict}:
+        raise ValueError(f'"{kind}" is no list of objects')
+    for key, (allowed, needed) in fields.items():
+        optional = key in OPTIONAL or (kind, key) == ('annotations', 'id')
+        values = [entry.get(key) for entry in entries]
+        wrong = [entry for entry, value in zip(entries, values)
+                 if not (optional if value is None else allowed(value))]
+        if wrong:
+            raise ValueError(f'{len(wrong)} of {len(entries)} {kind} have no valid {key!r}, which is {needed}; e.g. '
+                             f'that with the id {wrong[0].get("id")!r} has {key}={str(wrong[0].get(key))[:200]}')
+
+
+def find_faults(content: Entry, classes: Sequence[str] | None = None, folder: str | None = None
+                ) -> dict[Fault, list[Entry]]:
+    """Return the faulty entries of a content that :func:`check_values` allows.
+
+    Args:
+        content: the parsed file, which stays as it is.
+        classes: names of the categories that are used; None: all.
+        folder: folder of the images, to find those whose names are spelled otherwise; None: they are not looked for.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is not in COCO's format; the message names the file.
+        ValueError: so many boxes or masks are wrong that they are of another kind.
     """
-    with open(file, 'rb') as opened:
-        data = opened.read()
-    try:
-        annotations = Annotations(json.loads(data), folder)  # Python finds out about UTF-16 and byte order marks
-    except ValueError as error:
-        raise ValueError(f'{str(file)!r} is not in COCO format: {error}.') from error
-    annotations.changed |= not data.lstrip().startswith(b'{')
-    return annotations
+    images, annotations = content['images'], content['annotations']
+    categories = [category for category in content['categories'] if classes is None or category['name'] in classes]
+    ids, names = [category['id'] for category in categories], [category['name'] for category in categories]
+    owner, used = {image['id']: image for image in images}, {*ids}
+    objects = [entry for entry in annotations if entry['image_id'] in owner and entry['category_id'] in used]
+    numbers = Counter(entry.get('id') for entry in annotations)
+    seen: set[Any] = set()  # set.add returns None
+    return {
+        Fault.SPELLING: [] if folder is None else _spelled_otherwise(images, folder),
+        Fault.DECIMAL: [image for image in images if {type(image['width']), type(image['height'])} != {int}],
+        Fault.NAME_TWICE: [category for category in categories if names.count(category['name']) > 1],
+        Fault.ORDER: [] if {*map(type, ids)} <= {int} and ids == sorted(ids) else categories,
+        Fault.OWN_ID: [entry for entry in annotations if entry.get('id') is None or numbers[entry['id']] > 1],
+        Fault.NUMBER: [entry for entry in objects if entry.get('id') == 0 or isinstance(entry.get('id'), str)],
+        Fault.UNKNOWN: [] if len(objects) == len(annotations) else [
+            entry for entry in annotations if entry['image_id'] not in owner or entry['category_id'] not in used],
+        Fault.NO_AREA: [entry for entry in annotations if entry.get('area') is None],
+        Fault.IGNORED: [entry for entry in objects if entry.get('ignore') and not entry.get('iscrowd')],
+        Fault.NO_CROWD: [entry for entry in objects if entry.get('iscrowd') is None],
+        Fault.REPEATED: [entry for entry in objects if (
+            key := (entry['image_id'], entry['category_id'], *entry['bbox'])) in seen or seen.add(key)],
+        Fault.CROWD: [entry for entry in objects if entry.get('iscrowd')],
+        **_find_faulty_boxes(objects, owner),
+        **_find_faulty_masks(objects, owner)}
 
 
 def spelling(name: str) -> str:
@@ -263,38 +201,74 @@ def spelling(name: str) -> str:
     return str(PurePosixPath(unicodedata.normalize('NFC', unquote(name.replace('\\', '/')))))
 
 
-def _check_fields(kind: str, entries: Any, fields: dict[str, Test]) -> None:
-    if not isinstance(entries, list) or {*map(type, entries)} - {dict}:
-        raise ValueError(f'"{kind}" is no list of objects')
-    for key, (allowed, needed) in fields.items():
-        wrong = [entry for entry in entries if not (allowed(entry[key]) if key in entry else key in OPTIONAL)]
-        if wrong:
-            raise ValueError(f'{len(wrong)} of {len(entries)} {kind} have no valid {key!r}, which is {needed}; e.g. '
-                             f'that with the id {wrong[0].get("id")!r} has {key}={str(wrong[0].get(key))[:200]}')
-    numbers = Counter(entry['id'] for entry in entries)
-    if len(numbers) < len(entries):
-        raise ValueError(f'several {kind} have the id {numbers.most_common(1)[0][0]!r}; ids must be unique')
+def _spelled_otherwise(images: list[Entry], folder: str) -> list[Entry]:
+    missing = {*find_missing(os.path.join(folder, image['file_name']) for image in images)}
+    there = {spelling(os.path.relpath(path, folder)) for path in files_below(folder)} if missing else ()
+    return [image for image in images
+            if os.path.join(folder, image['file_name']) in missing and spelling(image['file_name']) in there]
 
 
-def _refuse_many(objects: list[dict[str, Any]], wrong: np.ndarray, suspicion: str) -> None:
-    """Raise ``ValueError`` if too many objects are wrong for a mistake in a few of them."""
-    if wrong.sum() > max(3, MANY * len(wrong)):
-        entry = objects[wrong.argmax()]
-        raise ValueError(f'{wrong.sum()} of {len(wrong)} annotations have {suspicion}; e.g. annotation {entry["id"]!r} '
-                         f'with the bbox {entry["bbox"]}. Write bbox as [x, y, width, height] in pixels, where x and y '
-                         'are the corner at the top left, and polygons as [[x, y, x, y, ...]] in the same pixels')
+def _find_faulty_boxes(objects: list[Entry], owner: dict[Any, Entry]) -> dict[Fault, list[Entry]]:
+    boxes = np.array([entry['bbox'] for entry in objects], float).reshape(-1, 4)
+    number = {key: i for i, key in enumerate(owner)}
+    sizes = np.array([(image['width'], image['height']) for image in owner.values()], float).reshape(-1, 2)
+    sizes = sizes[[number[entry['image_id']] for entry in objects]]
+    start, end = boxes[:, :2], boxes[:, :2] + boxes[:, 2:]
+    before, far = (start < -1).any(1), (end > 1.05 * sizes + 1).any(1)
+    _refuse_many(objects, (np.abs(boxes) < 2).all(1), 'a bbox of numbers from 0 to 1: it is relative')
+    if before.sum() <= MANY * far.sum():
+        _refuse_many(objects, far, 'a bbox that ends outside of the image, and few begin there: they are corners, '
+                     'centres, or of another size')
+    nowhere = (np.minimum(end, sizes) <= np.maximum(start, 0)).any(1)
+    areas = np.array([1 if entry.get('area') is None else entry['area'] for entry in objects])
+    return {fault: list(compress(objects, wrong.tolist())) for fault, wrong in (
+        (Fault.NOWHERE, nowhere), (Fault.BEYOND, ~nowhere & (before | (end > sizes + 1).any(1))),
+        (Fault.SMALL, ~nowhere & ((boxes[:, 2:] < 1).any(1) | (areas <= 0))))}
 
 
-def _corners(mask: dict[str, Any] | list[list[float]]) -> np.ndarray:
+def _find_faulty_masks(objects: list[Entry], owner: dict[Any, Entry]) -> dict[Fault, list[Entry]]:
+    short, without, masked = [], [], []
+    for entry in objects:
+        mask = entry.get('segmentation')
+        lengths = [*map(len, mask)] if isinstance(mask, list) else []
+        if lengths and min(lengths) < 6:
+            short.append(entry)
+        if isinstance(mask, dict) and mask:
+            size = [owner[entry['image_id']][side] for side in ('height', 'width')]
+            pixels = sum(mask['counts']) if isinstance(mask['counts'], list) else size[0] * size[1]
+            if mask.get('size') != size or pixels != size[0] * size[1]:
+                raise ValueError(f'annotation {entry.get("id")!r} has a segmentation of size {mask.get("size")!r} and '
+                                 f'of {pixels} pixels, but [height, width] of its image are {size}')
+        elif max(lengths, default=0) < 6:
+            without.append(entry)
+            continue
+        masked.append(entry)
+    masked = masked[::len(masked) // 10_000 + 1]  # a sample suffices
+    boxes = np.array([entry['bbox'] for entry in masked], float).reshape(-1, 2, 2).cumsum(1)
+    masks = np.array([_corners(entry) for entry in masked]).reshape(-1, 2, 2)
+    shared = np.minimum(boxes[:, 1], masks[:, 1]) - np.maximum(boxes[:, 0], masks[:, 0])
+    wrong = shared.clip(0).prod(1) < np.diff(masks, axis=1).prod((1, 2)) / 2
+    _refuse_many(masked, wrong, 'a segmentation outside of the bbox: it is of (y, x), relative, of another size, or in '
+                 'rows')
+    return {Fault.SHORT: short, Fault.NO_MASK: without}
+
+
+def _corners(entry: Entry) -> np.ndarray:
     """Return the least and the greatest (x, y) of polygons or run lengths."""
+    mask = entry['segmentation']
     if isinstance(mask, list):
         points = np.concatenate(mask).reshape(-1, 2)
         return np.array([points.min(0), points.max(0)])
     from pycocotools import mask as coco_mask  # comes with MMDetection
-    return coco_mask.toBbox(run_lengths(mask, *mask['size'])).reshape(2, 2).cumsum(0)
+    lengths = run_lengths(mask, *mask['size'])
+    try:
+        coco_mask.decode(lengths)
+    except ValueError as error:
+        raise ValueError(f'annotation {entry.get("id")!r} has a segmentation with broken run lengths') from error
+    return coco_mask.toBbox(lengths).reshape(2, 2).cumsum(0)
 
 
-def run_lengths(mask: dict[str, Any] | list[list[float]], height: int, width: int) -> dict[str, Any]:
+def run_lengths(mask: Entry | list[list[float]], height: int, width: int) -> Entry:
     """Return COCO's polygons or run lengths as compressed run lengths."""
     from pycocotools import mask as coco_mask
     if isinstance(mask, list):
@@ -302,18 +276,11 @@ def run_lengths(mask: dict[str, Any] | list[list[float]], height: int, width: in
     return coco_mask.frPyObjects(mask, height, width) if isinstance(mask['counts'], list) else mask
 
 
-def _pixels(counts: str | list[int]) -> int:
-    """Return the sum of run lengths, which COCO compresses as differences of numbers of 5 bits a character."""
-    if isinstance(counts, list):
-        return sum(counts)
-    bits = np.frombuffer(counts.encode(), np.uint8).astype(np.int64) - 48
-    ends = np.flatnonzero(bits & 32 == 0)
-    if not len(ends) or ends[-1] != len(bits) - 1 or bits.min() < 0 or bits.max() > 63:
-        return -1
-    lengths = np.diff(ends, prepend=-1)
-    shifts = 5 * (np.arange(len(bits)) - np.repeat(ends + 1 - lengths, lengths)) % 64
-    values = np.add.reduceat((bits & 31) << shifts, ends + 1 - lengths)
-    values -= np.where(bits[ends] & 16, 32 << shifts[ends], 0)  # the highest bit is the sign
-    for first in (1, 2):
-        values[first::2] = values[first::2].cumsum()
-    return int(values.sum()) if values.min() >= 0 else -1
+def _refuse_many(objects: list[Entry], wrong: np.ndarray, suspicion: str) -> None:
+    """Raise ``ValueError`` if too many objects are wrong for a mistake in a few of them."""
+    if wrong.sum() > max(3, MANY * len(wrong)):
+        entry = objects[wrong.argmax()]
+        raise ValueError(f'{wrong.sum()} of {len(wrong)} annotations have {suspicion}; e.g. annotation '
+                         f'{entry.get("id")!r} with the bbox {entry["bbox"]}. Write bbox as [x, y, width, height] in '
+                         'pixels, where x and y are the corner at the top left, and polygons as [[x, y, x, y, ...]] in '
+                         'the same pixels')

@@ -1,7 +1,9 @@
 """Convert detection data from YOLO, Pascal VOC, LabelMe and COCO to COCO and label maps.
 
-Every format is read as COCO's, which :class:`.coco.Annotations` tests. What has two meanings is an error.
+Every format is read as COCO's, whose values :mod:`.coco` checks. What has two meanings is an error; each
+:class:`.coco.Fault` is repaired and noted, so that a training accepts the result.
 """
+import hashlib
 import json
 import os
 import random
@@ -23,8 +25,10 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from ..atomic import write_atomically
+from ..errors import listed
 from ..images import files_below, images_below, upright_size
 from . import coco
+from .coco import Fault
 
 IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
 SPLITS = ('train', 'val', 'test')
@@ -41,6 +45,7 @@ class Sample:
     height: int = 0
     objects: list[dict[str, Any]] = field(default_factory=list)
     label_map: np.ndarray | None = None
+    group: str = ''
 
     def add_detections(self, detections: sv.Detections) -> None:
         """Add predicted objects, without those that lie outside of the image."""
@@ -54,10 +59,10 @@ class Sample:
 
 @dataclass
 class Data:
-    """The data to convert; ``notes`` lists the places of everything that could not be converted."""
+    """The data to convert; ``notes`` lists the places of everything that is changed or left out."""
     classes: list[str] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
-    notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    notes: dict[Fault, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
 class Images:
@@ -73,7 +78,7 @@ class Images:
         content: of a COCO file, which :meth:`add_image` and :meth:`add_object` fill.
     """
 
-    def __init__(self, src: Path, notes: dict[str, list[str]], splits: dict[Path | str, str] | None = None):
+    def __init__(self, src: Path, notes: dict[Fault, list[str]], splits: dict[Path | str, str] | None = None):
         self.src, self.notes, self.splits = src, notes, splits or {}
         self.content: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[])
         images = (path for path in map(Path, images_below(src)) if path.parent.name not in LABEL_MAPS)
@@ -104,7 +109,7 @@ class Images:
         images = [image for image in self.named[ending.rpartition('/')[2]] if any(
             f'/{coco.spelling(str(path))}'.endswith(ending) for path in (image, image.with_suffix('')))]
         if not images:
-            self.notes['annotations without an image were left out'].append(f'{file} {name}')
+            self.notes[Fault.NO_IMAGE].append(f'{file} {name}')
             return None
         image, *others = sorted(images, key=distance)
         if self.files[image] not in (None, file) or distance(image) in map(distance, others):
@@ -112,7 +117,7 @@ class Images:
         self.files[image] = file
         return image
 
-    def rest(self, note: str) -> list[Path]:
+    def rest(self, note: Fault) -> list[Path]:
         """Return the images that no annotation file describes, and note them."""
         images = [image for image, file in self.files.items() if file is None]
         self.notes[note] += map(str, images)
@@ -125,7 +130,7 @@ class Images:
         named = (self.splits[key] for key in (path.stem, *path.parents) if key in self.splits)
         part = next(named, None) if self.splits else split_name(path.relative_to(self.src))
         if part is None:
-            self.notes['images in no list of data.yaml or ImageSets were left out'].append(str(path))
+            self.notes[Fault.NOT_LISTED].append(str(path))
             return None
         self.content['images'].append(open_image(path, part, *size))
         return self.content['images'][-1]
@@ -152,24 +157,28 @@ class Images:
         points = np.concatenate(parts)
         entry = dict(id=f'{location} of {image["id"]}', image_id=image['id'], category_id=label.strip(),
                      iscrowd=iscrowd, attributes=dict(rotation=rotation),
-                     bbox=[*points.min(0).tolist(), *np.ptp(points, 0).tolist()])
+                     bbox=[*points.min(0).tolist(), *np.ptp(points, 0).tolist()], area=float(np.ptp(points, 0).prod()))
         if polygons:
             entry.update(segmentation=[part.ravel().tolist() for part in parts],
                          area=sum(cv2.contourArea(part.astype(np.float32)) for part in parts))
         self.content['annotations'].append(entry)
 
-    def annotations(self, classes: Sequence[str] = ()) -> coco.Annotations:
+    def finish(self, classes: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
         """Return the content, with the images that have no annotation file.
 
         Args:
             classes: names; default: the labels in sorted order.
+
+        Raises:
+            ValueError: see :func:`.coco.check_values`.
         """
-        for path in self.rest('images without annotations have no objects'):
+        for path in self.rest(Fault.NO_OBJECTS):
             self.add_image(path)
         objects = sorted(self.content['annotations'], key=lambda entry: 'segmentation' not in entry)  # masks first
         names = classes or sorted({entry['category_id'] for entry in objects})
-        return coco.Annotations(dict(self.content, annotations=objects,
-                                     categories=[dict(id=name, name=name) for name in names]))
+        self.content.update(annotations=objects, categories=[dict(id=name, name=name) for name in names])
+        coco.check_values(self.content)
+        return self.content
 
 
 @contextmanager
@@ -221,7 +230,7 @@ def files_of(src: Path, *suffixes: str) -> list[Path]:
 
 # -- readers: each yields a file, and the content that it or all files below it have ---------------------
 
-Content = Iterator[tuple[Path, coco.Annotations]]
+Content = Iterator[tuple[Path, dict[str, list[dict[str, Any]]]]]
 
 
 def read_yolo(src: Path, data: Data) -> Content:
@@ -251,7 +260,7 @@ def read_yolo(src: Path, data: Data) -> Content:
                 file.with_suffix('')), file))
             if image is not None:
                 _read_yolo_lines(file, images, image, classes, keypoints)
-    yield src, images.annotations(classes)
+    yield src, images.finish(classes)
 
 
 def _yolo_splits(src: Path, content: dict[str, Any]) -> dict[Path | str, str]:
@@ -299,6 +308,9 @@ def read_voc(src: Path, data: Data) -> Content:
             root = ElementTree.parse(file).getroot()
             image = images.add_image(images.take(file.stem, file), root.findtext('size/width'),
                                      root.findtext('size/height'))
+            named = PureWindowsPath(root.findtext('filename') or file.stem)  # takes slashes too
+            if image and file.stem not in (named.name, named.stem):
+                data.notes[Fault.OTHER_NAME].append(f'{file} names {named}')
             for number, node in enumerate(root.findall('object') if image else (), 1):
                 corners = [float(node.findtext(f'bndbox/{key}', 'nan')) for key in ('xmin', 'ymin', 'xmax', 'ymax')]
                 box = np.array(corners) - [1, 1, 0, 0]  # pixels count from 1, and the last is inside
@@ -307,7 +319,7 @@ def read_voc(src: Path, data: Data) -> Content:
                 rotation = node.findtext("attributes/attribute[name='rotation']/value")  # of CVAT
                 images.add_object(image, node.findtext('name'), f'object {number}', polygons or [box], bool(polygons),
                                   int(node.findtext('difficult') or 0), float(rotation or 0))
-    yield src, images.annotations()
+    yield src, images.finish()
 
 
 def read_labelme(src: Path, data: Data) -> Content:
@@ -325,14 +337,14 @@ def read_labelme(src: Path, data: Data) -> Content:
                     (x, y), (right, bottom) = points
                     points = [[x, y], [right, y], [right, bottom], [x, bottom]]
                 elif shape['shape_type'] not in ('polygon', 'rectangle'):
-                    data.notes[f'shapes of type {shape["shape_type"]!r} were left out'].append(str(file))
+                    data.notes[Fault.SHAPE].append(f'{shape["shape_type"]} of {file}')
                     continue
                 key = shape['label'], f'shape {number}' if group is None else f'group {group} of {shape["label"]!r}'
                 groups[key].append(dict(shape, points=points))
             for (label, location), shapes in groups.items():
                 images.add_object(image, label, location, [shape['points'] for shape in shapes],
                                   any(shape['shape_type'] == 'polygon' for shape in shapes))
-    yield src, images.annotations()
+    yield src, images.finish()
 
 
 def read_coco(src: Path, data: Data) -> Content:
@@ -340,52 +352,84 @@ def read_coco(src: Path, data: Data) -> Content:
     available = Images(src, data.notes)
     for file in files_of(src, '.json'):
         with naming(file):
-            content = json.loads(file.read_bytes())
+            text = file.read_bytes()
+            content = json.loads(text)
             if not isinstance(content, dict) or not {'images', 'annotations', 'categories'} <= content.keys():
-                data.notes['JSON files without images, annotations and categories were left out'].append(str(file))
+                data.notes[Fault.OTHER_JSON].append(str(file))
                 continue
-            annotations = coco.Annotations(content)
-            annotations.use_classes([category['name'] for category in content['categories']])
+            data.notes[Fault.MARK] += [str(file)] * (not text.lstrip().startswith(b'{'))
+            coco.check_values(content)
             for image in content['images']:
                 if path := available.take(image['file_name'], file):
+                    if not f'/{path}'.endswith(os.path.normpath(f'/{image["file_name"]}')):
+                        data.notes[Fault.SPELLING].append(f'{image["file_name"]!r} of {file}')
                     part = split_name(file.relative_to(src) / 'file')
-                    image |= open_image(path, part, image['width'], image['height']) | dict(id=image['id'])
-        yield file, annotations
-    available.rest('images that no annotation file names were left out')
+                    image['sample'] = open_image(path, part, image['width'], image['height'])['sample']
+        yield file, content
+    available.rest(Fault.NOT_NAMED)
 
 
 READERS = dict(yolo=read_yolo, voc=read_voc, labelme=read_labelme, coco=read_coco)
 
 
-def read(src: Path, source: str) -> Data:
-    """Read a data set.
+def read(src: Path, source: str, masks: bool = False) -> Data:
+    """Read a data set and repair it.
 
     Args:
         src: folder of the data.
         source: format, one of ``READERS``.
+        masks: whether objects without a mask become crowds, whose mask is their box.
 
     Raises:
         FileNotFoundError: there is no annotated image in the folder.
         ValueError: a file cannot be read, or has two meanings.
     """
     data = Data()
-    for file, annotations in READERS[source](Path(os.path.normpath(src)), data):
-        content = annotations.content
+    for file, content in READERS[source](Path(os.path.normpath(src)), data):
+        with naming(file):
+            found = coco.find_faults(content)
         names = {category['id']: category['name'] for category in content['categories']}
-        data.classes += [name for name in names.values() if name not in data.classes]
+        data.classes += [name for name in dict.fromkeys(names.values()) if name not in data.classes]
         samples = {image['id']: image['sample'] for image in content['images'] if 'sample' in image}
         data.samples += samples.values()
-        for reason, ids in annotations.counts.items():
-            data.notes[f'annotations {reason}'] += [f'{name} of {file}' for name in ids]
+        for fault, entries in found.items():
+            # Texts as ids are those of the other readers; all ids are numbered again.
+            if fault.repair and (source == 'coco' or fault not in (Fault.NUMBER, Fault.ORDER)) and (
+                    masks or fault is not Fault.NO_MASK):
+                data.notes[fault] += [f'{entry.get("id")} of {file}' for entry in entries]
+        gone, cut = ({id(entry) for fault in faults for entry in found[fault]} for faults in (
+            (Fault.UNKNOWN, Fault.NOWHERE, Fault.REPEATED), (Fault.BEYOND, )))
         for entry in content['annotations']:
-            if entry['image_id'] in samples:
-                samples[entry['image_id']].objects.append(dict(
-                    {key: entry[key] for key in ('bbox', 'area', 'iscrowd', 'segmentation') if entry.get(key)
-                     is not None}, category_id=data.classes.index(names[entry['category_id']])))
+            if id(entry) not in gone and (sample := samples.get(entry['image_id'])):
+                repaired = _repair(entry, sample if id(entry) in cut else None, masks)
+                sample.objects.append(dict(repaired, category_id=data.classes.index(names[entry['category_id']])))
     if not any(sample.objects for sample in data.samples):
         raise FileNotFoundError('; '.join([f'{src} holds no annotated image in the format {source!r}', *notes(data)]))
     data.samples.sort(key=lambda sample: str(sample.path))
     return data
+
+
+def _repair(entry: dict[str, Any], sample: Sample | None, masks: bool) -> dict[str, Any]:
+    """Return an object as a training accepts it, without its ids.
+
+    Args:
+        entry: see :func:`.coco.find_faults`.
+        sample: to whose image the box is cut, or None.
+        masks: see :func:`read`.
+    """
+    x, y, w, h = entry['bbox']
+    crowd, area, mask = entry.get('iscrowd') or entry.get('ignore'), entry.get('area'), entry.get('segmentation')
+    if sample is not None:
+        right, bottom = min(x + w, sample.width), min(y + h, sample.height)
+        x, y = max(x, 0), max(y, 0)
+        w, h = right - x, bottom - y
+        area = min(w * h, area or w * h)
+    if isinstance(mask, list):
+        mask = [polygon for polygon in mask if len(polygon) >= 6]
+    if masks and not mask:
+        crowd, mask = 1, [[x, y, x + w, y, x + w, y + h, x, y + h]]
+    return dict(bbox=[x, y, w, h], area=w * h if area is None else area, iscrowd=int(bool(crowd)),
+                **(dict(segmentation=mask) if mask else {}))
 
 
 # -- splits ----------------------------------------------------------------------------------------
@@ -393,6 +437,8 @@ def read(src: Path, source: str) -> Data:
 
 def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | None = None) -> None:
     """Divide the samples so that each part has its fraction of the images of every class, by the rarest in an image.
+
+    Equal files are in one part, since a network would be tested on what it has seen.
 
     Args:
         data: changed in place.
@@ -405,10 +451,20 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
     """
     if not 2 <= len(fractions) <= 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ValueError(f'fractions {list(fractions)}: allowed are two or three positive numbers with the sum 1.')
-    named: dict[str, list[Sample]] = defaultdict(list)
+    joined: dict[str | bytes, str | bytes] = {}  # the next member of its group, for each name and content
+
+    def last(member: str | bytes) -> str | bytes:
+        while joined.setdefault(member, member) != member:
+            member = joined[member]
+        return member
+
     for sample in data.samples:
         match = group and re.search(group, sample.path.name)
-        named[match[min(match.re.groups, 1)] if match else str(sample.path)].append(sample)
+        sample.group = match[min(match.re.groups, 1)] if match else str(sample.path)
+        joined[last(hashlib.sha256(sample.path.read_bytes()).digest())] = last(sample.group)
+    named: dict[str | bytes, list[Sample]] = defaultdict(list)
+    for sample in data.samples:
+        named[last(sample.group)].append(sample)
     groups = [named[name] for name in sorted(named)]
     random.Random(seed).shuffle(groups)
     total = Counter(entry['category_id'] for sample in data.samples for entry in sample.objects)
@@ -429,7 +485,7 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
         if not parts:
             raise ValueError(f'{name} gets no image: {fraction:g} of {len(groups)} groups of images is too little.')
         for label in sorted(total.keys() - {entry['category_id'] for objects in parts for entry in objects}):
-            data.notes[f'{name} has no object of a class'].append(data.classes[label])
+            data.notes[Fault.NO_CLASS].append(f'{data.classes[label]} in {name}')
 
 
 # -- writers ---------------------------------------------------------------------------------------
@@ -446,7 +502,7 @@ def check_target(data: Data, target: str) -> None:
     names = Counter((sample.split, sample.path.stem) for sample in data.samples)
     twice = [str(sample.path) for sample in data.samples if names[sample.split, sample.path.stem] > 1]
     if twice:
-        raise ValueError(f'{twice[:4]} would get one name in one split: rename one.')
+        raise ValueError(f'{listed(twice)} would get one name in one split: rename one.')
 
 
 def write(data: Data, dst: Path, target: str) -> None:
@@ -480,8 +536,8 @@ def _write_coco(data: Data, dst: Path) -> None:
 
 
 def _write_masks(data: Data, dst: Path) -> None:
-    if len({sample.path.suffix for sample in data.samples}) > 1:
-        data.notes['images have several suffixes; MMSegmentation reads one (img_suffix)'].append(str(dst))
+    first = data.samples[0].path.suffix
+    data.notes[Fault.SUFFIX] += [str(sample.path) for sample in data.samples if sample.path.suffix != first]
     for sample in data.samples:
         (dst / 'labels' / sample.split).mkdir(parents=True, exist_ok=True)
         label_map = _draw(data, sample) if sample.label_map is None else sample.label_map
@@ -496,14 +552,15 @@ def _draw(data: Data, sample: Sample) -> np.ndarray:
     label_map = np.full((sample.height, sample.width), data.classes.index('background'))
     for entry in sorted(sample.objects, key=lambda entry: -entry['area']):
         if not entry.get('segmentation'):
-            data.notes['objects with a box alone were drawn as rectangles'].append(str(sample.path))
+            data.notes[Fault.BOX_ALONE].append(str(sample.path))
         label_map[decode(entry, sample) > 0] = entry['category_id']
     return label_map
 
 
 def notes(data: Data) -> list[str]:
-    """Return what could not be converted, with the number of places and the first one."""
-    return [f'{note} ({len(places)} times, first: {places[0]})' for note, places in data.notes.items() if places]
+    """Return what was changed or left out, with the number of places and the first ones."""
+    return [f'{fault.text}: {fault.repair} ({len(places)}: {listed(places, 3)})'
+            for fault, places in data.notes.items() if places]
 
 
 def print_notes(data: Data) -> None:

@@ -1,102 +1,83 @@
 """Check the COCO files that the data sets and evaluators of a config read, before they are built."""
+import json
 import os
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from mmengine.config import Config
 from mmengine.logging import print_log
 
 from ..config.settings import class_of, dicts, is_remote, is_scored, metainfo, type_name, walk
-from ..errors import UserError
-from .coco import Annotations, read
+from ..errors import UserError, listed
+from ..recipes import command
+from .coco import LOST, Fault, check_values, find_faults
 
 COCO_METRICS = ('CocoMetric', 'FasterCocoMetric')
 
 
 @dataclass
 class CocoFile:
-    """An annotation file in COCO's format that a data set or an evaluator of a config reads.
+    """An annotation file in COCO's format that a stage of a config reads.
 
     Attributes:
-        setting: path of the data set or evaluator in the config, as ``--cfg-options`` writes it.
-        node: its config.
+        setting: path of its first data set or evaluator in the config, as ``--cfg-options`` writes it.
         path: the file.
         images: folder of the images.
         classes: names of the classes that are learnt or scored.
-        masks: whether masks are needed.
-        evaluates: whether an evaluator reads it.
+        uses: what is done with it, as ``Fault.refused`` names it.
+        data_sets: configs of the data sets that read it; without one it is an evaluator's alone.
     """
     setting: str
-    node: dict[str, Any]
     path: str
     images: str
     classes: tuple[str, ...]
-    masks: bool
-    evaluates: bool
+    uses: set[str] = field(default_factory=lambda: {'read'})
+    data_sets: list[dict[str, Any]] = field(default_factory=list)
 
 
 def coco_files(cfg: Config, stage: str) -> list[CocoFile]:
-    """Return the local COCO files of a stage, those of its data sets first.
+    """Return the COCO files of a stage, those of its data sets first; a line of the log names others.
 
-    Images, classes and masks of an evaluator are those of the data set with the same file, or of the last one.
+    An evaluator's file without a data set has the images and classes of the last data set.
 
     Args:
         cfg: whole config.
         stage: 'train', 'val' or 'test'.
     """
-    files: list[CocoFile] = []
-    segments = any('segm' in (metric.get('metric') or ()) for metric in dicts(cfg.get(f'{stage}_evaluator')))
-    for setting in (f'{stage}_dataloader', f'{stage}_evaluator'):
-        for path, node in walk(cfg.get(setting), setting):
-            evaluates = type_name(node) in COCO_METRICS
-            if not node.get('ann_file') or is_remote(node) or not (evaluates or _is_coco_data_set(node, cfg)):
-                continue
-            root, images = node.get('data_root') or '', (node.get('data_prefix') or {}).get('img', '')
-            file = os.path.join(root, node['ann_file'])
-            if not evaluates:
-                masks = segments or any(step.get('with_mask') for step in dicts(node.get('pipeline')))
-                classes = tuple(metainfo(node, cfg, 'classes'))
-                files.append(CocoFile(path, node, file, os.path.join(root, images), classes, masks, False))
-            elif files:
-                same = [other for other in files if os.path.realpath(other.path) == os.path.realpath(file)]
-                files.append(replace([*files, *same][-1], setting=path, node=node, path=file, evaluates=True))
-    return files
+    files: dict[tuple[str, ...], CocoFile] = {}
+    for setting, node in walk(cfg.get(f'{stage}_dataloader'), f'{stage}_dataloader'):
+        kinds = class_of(node, cfg).__mro__ if 'type' in node and node.get('ann_file') else ()
+        if not any(kind.__name__ == 'BaseDetDataset' for kind in kinds):
+            continue
+        if is_remote(node) or not _reads_coco(kinds):
+            print_log(f'{setting}: the annotations of {type_name(node)}, {node["ann_file"]!r}, are not checked.',
+                      logger='current', level=30)
+            continue
+        root, images = node.get('data_root') or '', (node.get('data_prefix') or {}).get('img', '')
+        path, classes = os.path.join(root, node['ann_file']), tuple(metainfo(node, cfg, 'classes'))
+        file = CocoFile(setting, path, os.path.join(root, images), classes)
+        file = files.setdefault((os.path.realpath(path), file.images, *classes), file)
+        file.data_sets.append(node)
+        file.uses |= {'masks'} if any(step.get('with_mask') for step in dicts(node.get('pipeline'))) else set()
+    for setting, node in walk(cfg.get(f'{stage}_evaluator'), f'{stage}_evaluator'):
+        if type_name(node) not in COCO_METRICS or not node.get('ann_file') or is_remote(node) or not files:
+            continue
+        path = node['ann_file']
+        same = [file for file in files.values() if os.path.realpath(file.path) == os.path.realpath(path)]
+        if not same:
+            last = [*files.values()][-1]
+            same = [files.setdefault((path, ), CocoFile(setting, path, last.images, last.classes))]
+        uses = {'scored', *(('masks', 'scored masks') if 'segm' in node.get('metric', '') else ())}
+        same[-1].uses |= set() if node.get('format_only') else uses
+    return [*files.values()]
 
 
-def _is_coco_data_set(node: dict[str, Any], cfg: Config) -> bool:
-    """Return whether a node's type is ``CocoDataset`` or a subclass that reads its file in the same way."""
-    kind = class_of(node, cfg) if 'type' in node else None
-    return any(base.__name__ == 'CocoDataset' and base.load_data_list is kind.load_data_list
-               and base.COCOAPI is kind.COCOAPI for base in getattr(kind, '__mro__', ()))
-
-
-def read_annotations(files: Sequence[CocoFile]) -> dict[str, Annotations]:
-    """Read COCO files: each once for the same classes, as the data set needs it.
-
-    Returns:
-        The content by the setting of the data set or the evaluator that reads it.
-
-    Raises:
-        UserError: a file cannot be read, or has other categories than the data set's classes.
-    """
-    readings, cache = {}, {}
-    for file in files:
-        key = os.path.realpath(file.path), file.images, file.classes, file.masks
-        try:
-            if key not in cache:
-                cache[key] = read(file.path, file.images)
-                cache[key].use_classes(file.classes, file.masks)
-                if cache[key].changed:
-                    reasons = '; '.join(f'{len(ids)} annotations {reason}, e.g. {ids[0]!r}'
-                                        for reason, ids in cache[key].counts.items() if ids)
-                    folder = os.path.commonpath([os.path.abspath(file.path), os.path.abspath(file.images)])
-                    raise ValueError(f'it would be learnt or scored wrongly as it is. {reasons}. Repair it with '
-                                     f'"python tools/convert_data.py --from coco --to coco {folder} {folder}_repaired"')
-        except (OSError, ValueError) as error:
-            raise UserError(f'{file.setting}.ann_file={file.path!r}: {error}') from error
-        readings[file.setting] = cache[key]
-    return readings
+def _reads_coco(kinds: Sequence[type]) -> bool:
+    """Return whether the first class is ``CocoDataset`` or a subclass that reads its file in the same way."""
+    return any(base.__name__ == 'CocoDataset' and base.load_data_list is kinds[0].load_data_list
+               and base.COCOAPI is kinds[0].COCOAPI for base in kinds)
 
 
 def check_annotations(cfg: Config, stages: Sequence[str]) -> None:
@@ -107,81 +88,105 @@ def check_annotations(cfg: Config, stages: Sequence[str]) -> None:
         stages: the data loaders that the run uses, of 'train', 'val' and 'test'.
 
     Raises:
-        UserError: a file would be learnt or scored wrongly.
+        UserError: a file would be learnt or scored wrongly, or nothing in it is; the message names the entry, and the
+            command that repairs the file where there is one.
     """
     for stage in stages:
+        files, number, lines = coco_files(cfg, stage), 0, []
+        images, read = {}, {}  # of each file and of all data sets: the images by id
+        for file in files:
+            try:
+                images[file.path], objects, losses = _check_file(file)
+            except (OSError, ValueError) as error:
+                raise UserError(f'{file.setting}.ann_file={file.path!r}: {error}') from error
+            lines += [f'{file.setting}: of {file.path!r}, {loss}.' for loss in losses]
+            number += objects if file.data_sets else 0
+            for node in file.data_sets:
+                read |= _subset(images[file.path], node.get('indices'))
+        for file in (file for file in files if 'scored' in file.uses):
+            wrong = [key for key, image in read.items() if images[file.path].get(key) != image]
+            if wrong:
+                raise UserError(f'{file.setting}.ann_file={file.path!r} has other images or boxes than '
+                                f'{stage}_dataloader reads, with the image ids {listed(wrong)}. Give both one file.')
+            missed = images[file.path].keys() - read
+            if missed:
+                lines.append(f'{file.setting}: of {file.path!r}, {len(missed)} images, with the ids {listed(missed)}, '
+                             f'are not read by {stage}_dataloader; {stage}_evaluator counts their objects as missed.')
         # Only a test with format_only, as for COCO's test-dev, needs no objects.
-        _check_stage(coco_files(cfg, stage), stage, stage == 'train' or is_scored(cfg, stage))
+        if files and not number and (stage == 'train' or is_scored(cfg, stage)):
+            raise UserError(f'{stage}_dataloader: no annotation of the classes is left. {" ".join(lines)}' + (
+                '' if stage == 'train' else f' To write results without scores, set {stage}_evaluator.format_only.'))
+        for line in lines:
+            print_log(line, logger='current', level=30)
 
 
-def _check_stage(files: Sequence[CocoFile], stage: str, needed: bool) -> None:
-    readings = read_annotations(files)
-    lines, learnt, objects, images = [], 0, set(), set()
-    for file in files:
-        reading = readings[file.setting]
-        others = {(entry['image_id'], reading.classes.get(entry['category_id']), *entry['bbox']): entry['id']
-                  for entry in reversed(reading.content['annotations'])}
-        if not file.evaluates:
-            number, reasons = _losses(reading, {*others.values()}, file, stage == 'train')
-            lines += [f'{file.setting}: of {file.node["ann_file"]!r}, {reason}.' for reason in reasons]
-            read = _subset([*reading.images], file.node.get('indices'))
-            learnt, images = learnt + number, images | read
-            objects |= {key for key in others if key[0] in read}
-            continue
-        missed = [number for key, number in others.items() if key[0] not in images]
-        if missed:
-            lines.append(f'{file.setting}: {len(missed)} of {len(others)} objects, e.g. {missed[0]!r}, are of images '
-                         f'that {stage}_dataloader does not read, and count as missed.')
-        if not file.node.get('format_only') and {key for key in others if key[0] in images} != objects:
-            raise UserError(f'{file.setting}.ann_file={file.node["ann_file"]!r} has other objects than '
-                            f'{stage}_dataloader reads. Give both the same file.')
-    if readings and not learnt and needed:
-        raise UserError(f'{stage}_dataloader: no annotation of the classes is left. {" ".join(lines)}' + (
-            '' if stage == 'train' else f' To write results without scores, set {stage}_evaluator.format_only.'))
-    for line in lines:
-        print_log(line, logger='current', level=30)
+def _check_file(file: CocoFile) -> tuple[dict[Any, tuple[str, float]], int, list[str]]:
+    """Check a file.
+
+    Returns:
+        By an image's id its name and the sum of its boxes' numbers; how many objects are learnt or scored; and what is
+        not, a text for each reason.
+
+    Raises:
+        ValueError: it would be learnt or scored wrongly.
+    """
+    with open(file.path, 'rb') as opened:
+        marked = not opened.peek(1).lstrip().startswith(b'{')
+        content = json.load(opened)  # finds out about UTF-16 and byte order marks
+    check_values(content)
+    found = find_faults(content, file.classes, file.images)
+    found[Fault.MARK] = [dict(id=file.path)] if marked else []
+    refused = [fault for fault, entries in found.items() if entries and fault.refused in file.uses]
+    if refused:
+        folder = os.path.commonpath([os.path.abspath(file.path), os.path.abspath(file.images)])
+        raise ValueError(f'{"; ".join(_described(fault, found[fault]) for fault in refused)}. It would be learnt or '
+                         f'scored wrongly. Repair a copy, and read that: {command("convert_data")} --from coco '
+                         f'{folder} {folder}_repaired{" --masks" if Fault.NO_MASK in refused else ""}')
+    _check_order(content['categories'], file.classes)
+    names = {category['id']: category['name'] for category in content['categories']}
+    without = {id(entry) for entry in found[Fault.UNKNOWN]}
+    used = [entry for entry in content['annotations'] if id(entry) not in without]
+    lost = {id(entry) for fault in LOST for entry in found[fault]}
+    left = [entry for entry in used if id(entry) not in lost]
+    losses = [_described(fault, found[fault]) for fault in LOST if found[fault]]
+    boxes: dict[Any, float] = defaultdict(float)
+    for entry in used:
+        boxes[entry['image_id']] += sum(entry['bbox'])
+    images = {image['id']: (image['file_name'], round(boxes[image['id']], 3)) for image in content['images']}
+    empty = images.keys() - {entry['image_id'] for entry in used}
+    filtered = [node for node in file.data_sets if (node.get('filter_cfg') or {}).get('filter_empty_gt')]
+    if empty and filtered and 'scored' not in file.uses:
+        losses.append(f'{len(empty)} of {len(images)} images have no object of the classes, with the ids '
+                      f'{listed(empty)}, and are left out; with {file.setting}.filter_cfg.filter_empty_gt=False they '
+                      'are not')
+    missing = {*file.classes} - {names[entry['category_id']] for entry in left}
+    if missing:
+        losses.append(f'the classes {listed(sorted(missing))} have no object')
+    return images, len(left), losses
 
 
-def _subset(images: list[Any], indices: int | Sequence[int] | None) -> set[Any]:
+def _described(fault: Fault, entries: Sequence[dict[str, Any]]) -> str:
+    return f'{fault.text} ({len(entries)}: {listed([entry.get("id") for entry in entries], 3)})'
+
+
+def _check_order(categories: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
+    """Check that a file lists its categories as ``classes`` does, whose numbers MMDetection takes from the file.
+
+    Raises:
+        ValueError: it does not.
+    """
+    names = [category['name'] for category in categories]
+    used = [name for name in names if name in classes]
+    if used != list(classes):
+        right = used if len(used) == len(classes) else names
+        raise ValueError(f'metainfo.classes={tuple(classes)!r}, but the file lists {tuple(names)!r}, and MMDetection '
+                         f'numbers classes in that order. Write classes = {tuple(right)!r}, or give all files the same '
+                         f'categories with {command("convert_data")} --from coco. A single class needs a comma.')
+
+
+def _subset(images: dict[Any, Any], indices: int | Sequence[int] | None) -> dict[Any, Any]:
     """Return the images that MMEngine reads with a data set's ``indices``: the first ones, the last ones, or a list."""
-    if indices is None:
-        return set(images)
+    items = [*images.items()]
     if isinstance(indices, int):
-        return set(images[:indices] if indices >= 0 else images[indices:])
-    return {images[i] for i in indices}
-
-
-def _losses(reading: Annotations, unique: set[Any], file: CocoFile, training: bool) -> tuple[int, list[str]]:
-    """Return how many objects of a data set are learnt or scored, and what is not, a text for each reason."""
-    counts, images = dict(reading.counts), reading.images.values()
-    objects = [entry for entry in reading.content['annotations'] if entry['category_id'] in reading.classes]
-    counts['are of categories that metainfo.classes does not name'] = [
-        entry['id'] for entry in reading.content['annotations'] if entry['category_id'] not in reading.classes]
-    counts['repeat the bbox and the class of another'] = [
-        entry['id'] for entry in objects if entry['id'] not in unique]
-    counted, filled = set().union(*counts.values()), {entry['image_id'] for entry in objects}
-    counts['are crowds or ignored (iscrowd or ignore is 1)'] = [
-        entry['id'] for entry in objects if entry['iscrowd'] and entry['id'] not in counted]
-    objects = [entry for entry in objects if not entry['iscrowd']]
-    lost: dict[str, list[Any]] = {}
-    small = [entry['id'] for entry in objects if min(entry['bbox'][2:]) < 1 or training and entry['area'] <= 0]
-    counts['have a side below 1 pixel' + (' or an area of 0, and are not learnt' if training else
-                                          ', and nearly always count as missed')] = small
-    gone, without = set(small), set()
-    if training:
-        filters = file.node.get('filter_cfg') or {}
-        least, empty = filters.get('min_size', 0), filters.get('filter_empty_gt')
-        lost[f'have a side below filter_cfg.min_size={least}, and are left out'] = narrow = [
-            image['id'] for image in images if min(image['width'], image['height']) < least]
-        lost['have no object of the classes, and are left out; with '
-             f'{file.setting}.filter_cfg.filter_empty_gt=False they are not'] = [
-                 image['id'] for image in images if empty and image['id'] not in filled]
-        without = set(narrow)
-    objects = [entry for entry in objects if entry['id'] not in gone and entry['image_id'] not in without]
-    kept = {entry['category_id'] for entry in objects}
-    empty_classes = [name for number, name in reading.classes.items() if number not in kept]
-    return len(objects), [
-        f'{len(ids)} of {total} {what} {reason}, e.g. {str(ids[:3])[1:-1]}'
-        for what, total, group in (('annotations', reading.total, counts), ('images', len(images), lost), (
-            'classes', len(reading.classes), {'have no object': empty_classes}))
-        for reason, ids in group.items() if ids]
+        return dict(items[:indices] if indices >= 0 else items[indices:])
+    return images if indices is None else dict(items[i] for i in indices)

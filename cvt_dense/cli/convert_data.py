@@ -1,9 +1,10 @@
-"""Convert annotations to COCO files or label maps and divide them into splits.
+"""Convert annotations to COCO files or label maps, repair COCO files, and divide data into splits.
 
-    python tools/convert_data.py my_yolo data/mine --from yolo --to coco --split 0.8,0.1,0.1
+    python tools/convert_data.py my_yolo data/mine --from yolo --split 0.8,0.1,0.1
     python tools/convert_data.py my_labelme data/mine --from labelme --to masks --split 0.9,0.1 --group '(.*)_frame'
+    python tools/convert_data.py data/faulty data/repaired --from coco
 
-The tool lists what it cannot convert at the end, with the lines for the top of the template that trains on the
+The tool lists what it changed or left out at the end, with the lines for the top of the template that trains on the
 result. A mistake ends with one paragraph on stderr and exit code 2.
 """
 import argparse
@@ -27,7 +28,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('dst', type=Path, help='folder to write')
     parser.add_argument('--from', dest='source', required=True, choices=('yolo', 'voc', 'labelme', 'coco'),
                         help='format to read')
-    parser.add_argument('--to', dest='target', required=True, choices=('coco', 'masks'), help='format to write')
+    parser.add_argument('--to', dest='target', default='coco', choices=('coco', 'masks'),
+                        help='format to write (default: %(default)s)')
+    parser.add_argument('--masks', action='store_true', help='objects without a mask become crowds, which are neither '
+                        'learnt nor scored, as Mask R-CNN needs a mask of each object')
     parser.add_argument('--split', type=fractions,
                         metavar='TRAIN,VAL[,TEST]', help='divide all images into these fractions, e.g. '
                         '0.8,0.1,0.1 (default: by the names of the folders, otherwise all for training)')
@@ -66,7 +70,7 @@ def main() -> None:
     from ..annotations import convert
     with report_errors(ValueError, OSError, re.error):
         check_folder(args.dst, args.force, args.src)
-        data = convert.read(args.src, args.source)
+        data = convert.read(args.src, args.source, args.masks)
         if args.split:
             convert.split(data, args.split, args.seed, args.group)
         convert.write(data, args.dst, args.target)

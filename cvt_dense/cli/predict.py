@@ -164,13 +164,15 @@ def add_annotations(data: 'Data', sample: 'Sample', shape: Sequence[int], predic
         prediction: label map (H, W) of the data's numbers, or ``supervision.Detections``.
     """
     import numpy as np
+
+    from ..annotations.coco import Fault
     sample.height, sample.width = shape[:2]
     if isinstance(prediction, np.ndarray):
         sample.label_map = prediction
         return
     if prediction.mask is not None:
         filled = np.array([np.any(mask) for mask in prediction.mask], bool)
-        data.notes['objects with an empty mask were left out'] += [str(sample.path)] * int((~filled).sum())
+        data.notes[Fault.EMPTY_MASK] += [str(sample.path)] * int((~filled).sum())
         prediction = prediction[filled]
     sample.add_detections(prediction)
 

@@ -1,241 +1,283 @@
-"""The one reading of a file in COCO's format: what is an error, what is left out and counted, and the classes."""
-import copy
-import itertools
+"""Files that a run refuses, that the conversion repairs, and that mean the same in MMDetection and pycocotools.
+
+Each file of ``tests/data/annotations`` is a case, named by what is wrong or right in it, with the classes cat and dog.
+"""
+import ast
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import supervision as sv
+import torch
+from load_tool import run_tool
+from mmdet.datasets import CocoDataset
+from mmdet.evaluation import CocoMetric
+from mmengine.config import Config
+from PIL import Image
 from pycocotools import mask as coco_mask
 
-from cvt_dense.annotations import coco
+from cvt_dense.annotations.coco import run_lengths, spelling
+from cvt_dense.annotations.data_sets import check_annotations
+from cvt_dense.errors import UserError
 
-NAN = float('nan')
-WIDTH, HEIGHT = 40, 30
-
-
-def make_content() -> dict[str, Any]:
-    """Six images with two objects each; the categories ascend."""
-    return json.loads((Path(__file__).parents[1] / 'data/annotations/two_objects_an_image.json').read_text())
+DATA = Path(__file__).parents[1] / 'data/annotations'
+CLASSES = ('cat', 'dog')
 
 
-def run_lengths(width: int = WIDTH, height: int = HEIGHT, compressed: bool = True, cut: int = 0) -> dict[str, Any]:
-    pixels = np.zeros((height, width), np.uint8, order='F')
-    pixels[5:20, 8:30] = 1
-    found = coco_mask.encode(pixels)
-    counts = [8 * height + 5, *[15, height - 15] * 21, 15, height - 20 + 10 * height]
-    return dict(size=[height, width], counts=found['counts'].decode()[cut:] if compressed else counts[cut:])
+def files(folder: str, pattern: str = '*.json') -> list[Any]:
+    found = sorted((DATA / folder).glob(pattern))
+    assert found
+    return [pytest.param(path, id=f'{folder}-{path.stem}') for path in found]
 
 
-SQUARE = [[20, 12, 29, 12, 29, 19, 20, 19]]
-ERRORS = [('annotations', key, value) for key, values in dict(
-    id=[None, 1.5, 2, 'a b', [1]], image_id=[None, '1', {}], category_id=[None, '1', True and 1.5],
-    bbox=[None, [NAN] * 4, [1, 2, None, 4], ['1', '2', '3', '4'], [1, 2, 3], [1, 2, 3, 4, 90], [1, 2, 3, 10**400], '1'],
-    area=[None, '63', NAN, float('inf'), -63, 1e11], iscrowd=[None, '0', 2, 'false'], ignore=[None, '1', -1],
-    segmentation=[SQUARE[0], str(SQUARE), [[1, 2, None, 4, 5, 6]], [[1, 2, NAN, 4, 5, 6]], [[1, 2, '3', 4, 5, 6]],
-                  [[1, 2, 1e9, 4, 5, 6]], [SQUARE[0] + [3]], [[[1, 2], [3, 4], [5, 6]]], [SQUARE[0], 3],
-                  dict(size=[HEIGHT, WIDTH]),
-                  dict(size=[HEIGHT, WIDTH], counts=[5.5]), dict(size=[HEIGHT, WIDTH], counts=[-1, 1201])],
-).items() for value in values if not (key == 'id' and value == 'a b')]
-ERRORS += [('images', key, value) for key, values in dict(
-    id=[None, '1', 2], file_name=[None, 7, '', '2.jpg', './2.jpg'], width=[None, '40', -1, 0, 40.5, NAN],
-    height=[None, [30]]).items() for value in values]
-ERRORS += [('categories', key, value) for key, values in dict(id=[None, '1', 2], name=[None, 7, '']).items()
-           for value in values]
-ERRORS += [('annotations', 'segmentation', value) for value in (
-    run_lengths(HEIGHT, WIDTH), run_lengths(HEIGHT, WIDTH, compressed=False), run_lengths(cut=2),
-    run_lengths(compressed=False, cut=2), dict(size=[HEIGHT, WIDTH], counts=''),
-    dict(size=[HEIGHT, WIDTH], counts='é~'), dict(run_lengths(), size=None))]
-ERRORS += [('annotations', 'attributes', dict(rotation=value)) for value in (90., -12, NAN, '90')]
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_bytes())
 
 
-@pytest.mark.parametrize('place, key, value', ERRORS)
-def test_values_without_a_meaning(tmp_path, place, key, value):
-    """The message has the file, the key and the value; missing keys are errors like null."""
-    content = make_content()
-    content[place][0][key] = value
-    (tmp_path / 'a.json').write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=r'(?s)a\.json.*' + ('size' if 'size' in str(value) else key)):
-        coco.read(tmp_path / 'a.json')
+def folder_of(path: Path, folder: Path, file: str = 'annotations/train.json') -> Path:
+    """Copy a file and write its images as they are spelled on a disk."""
+    (folder / file).parent.mkdir(parents=True)
+    shutil.copy(path, folder / file)
+    for image in read(path)['images']:
+        name = folder / 'train' / spelling(image['file_name'])
+        name.parent.mkdir(parents=True, exist_ok=True)
+        Image.new('RGB', (int(image['width']), int(image['height']))).save(name)
+    return folder / file
 
 
-@pytest.mark.parametrize('content', ['[]', '{', '{"images": []}', '{"images": [1], "categories": []}',
-                                     '{"images": [], "categories": [], "annotations": null}', '7', ''])
-def test_what_is_no_coco_file(tmp_path, content):
-    (tmp_path / 'a.json').write_text(content)
-    with pytest.raises(ValueError, match=r'a\.json'):
-        coco.read(tmp_path / 'a.json')
+def check(file: Path, images: str = '', masks: bool = True, scored: bool = True, classes=CLASSES) -> None:
+    """Check a file as a validation of Mask R-CNN reads it, or as the training of a network of boxes."""
+    stage = 'val' if scored else 'train'
+    pipeline = [dict(type='LoadAnnotations', with_bbox=True, with_mask=masks)]
+    cfg = Config({'default_scope': 'mmdet', f'{stage}_dataloader': dict(dataset=dict(
+        type='CocoDataset', ann_file=str(file), data_prefix=dict(img=images or str(file.parents[1] / 'train')),
+        metainfo=dict(classes=classes), pipeline=pipeline))})
+    if scored:
+        cfg.val_evaluator = dict(type='CocoMetric', ann_file=str(file), metric=['bbox', 'segm'] if masks else 'bbox')
+    check_annotations(cfg, [stage])
 
 
-@pytest.mark.parametrize('change', [
-    lambda x, y, w, h: [x, y, x + w, y + h], lambda x, y, w, h: [x + w / 2, y + h / 2, w, h],
-    lambda x, y, w, h: [x / WIDTH, y / HEIGHT, w / WIDTH, h / HEIGHT], lambda x, y, w, h: [
-        x / WIDTH - 1, y / HEIGHT - 1, w / WIDTH + 1, h / HEIGHT + 1], lambda x, y, w, h: [2 * x, 2 * y, 2 * w, 2 * h]])
-def test_boxes_of_another_kind(change):
-    """Corners, centres, relative boxes, and the pixels of a larger image."""
-    content = make_content()
+def samples(file: Path, classes=CLASSES) -> list[tuple[str, list[Any]]]:
+    """Return what MMDetection learns of each image, by name: classes, boxes and the sides of masks."""
+    data_set = CocoDataset(ann_file=str(file), data_prefix=dict(img=''), metainfo=dict(classes=classes), pipeline=[])
+
+    def described(one: dict[str, Any], info: dict[str, Any]) -> tuple[Any, ...]:
+        mask = one.get('mask') and coco_mask.toBbox(run_lengths(one['mask'], info['height'], info['width'])).tolist()
+        return classes[one['bbox_label']], one['ignore_flag'], np.round(one['bbox'], 2).tolist(), mask
+
+    return sorted((Path(info['img_path']).name, sorted(described(one, info) for one in info['instances']))
+                  for info in map(data_set.get_data_info, range(len(data_set))))
+
+
+Predictions = dict[str, list[tuple[str, list[float], float]]]  # class, corners and score by an image's name
+
+
+def score(file: Path, predicted: Predictions, classes=CLASSES, metrics=('bbox', 'segm')) -> dict[str, float]:
+    """Return the metrics, also of each class, that MMDetection computes of predictions by pycocotools."""
+    metric = CocoMetric(str(file), metric=[*metrics], classwise=True)
+    metric.dataset_meta = dict(classes=classes)
+    number = 0
+    for image in read(file)['images']:
+        name, size = Path(image['file_name']).name, (image['height'], image['width'])
+        found = [one for one in predicted[name] if one[0] in classes]
+        masks = torch.zeros((len(found), *size), dtype=torch.bool)
+        for mask, (_, (left, top, right, bottom), _) in zip(masks, found):
+            mask[round(top):round(bottom), round(left):round(right)] = True
+        metric.process({}, [dict(img_id=image['id'], ori_shape=size, pred_instances=dict(
+            bboxes=torch.tensor([box for _, box, _ in found]).reshape(-1, 4), masks=masks,
+            scores=torch.tensor([value for *_, value in found]),
+            labels=torch.tensor([classes.index(label) for label, *_ in found], dtype=torch.long)))])
+        number += 1
+    return metric.evaluate(number)
+
+
+def perfect(file: Path) -> Predictions:
+    """Return predictions of every object that is no crowd."""
+    content = read(file)
+    images = {image['id']: Path(image['file_name']).name for image in content['images']}
+    names = {category['id']: category['name'] for category in content['categories']}
+    found: Predictions = {name: [] for name in images.values()}
     for one in content['annotations']:
-        one.pop('segmentation')
-        one['bbox'][0] += 6
-        one['bbox'] = change(*one['bbox'])
-    with pytest.raises(ValueError, match='bbox'):
-        coco.Annotations(content)
+        x, y, w, h = one['bbox']
+        if one['image_id'] in images and one['category_id'] in names and not one['iscrowd']:
+            found[images[one['image_id']]].append((names[one['category_id']], [x, y, x + w, y + h], 0.9))
+    return found
 
 
-def transposed(mask: list[list[float]]) -> dict[str, Any]:
-    pixels = np.zeros((WIDTH, HEIGHT), np.uint8, order='F')
-    x, y = np.min(np.reshape(mask, (-1, 2)), 0)
-    pixels[x:x + 9, y:y + 7] = 1
-    return dict(coco_mask.encode(pixels), size=[HEIGHT, WIDTH], counts=coco_mask.encode(pixels)['counts'].decode())
+@pytest.mark.parametrize('path', files('refused'))
+def test_values_without_a_meaning_are_refused(tmp_path, path):
+    """By the conversion too, which cannot know what they mean."""
+    (tmp_path / 'data/annotations').mkdir(parents=True)
+    file = Path(shutil.copy(path, tmp_path / 'data/annotations'))
+    with pytest.raises(UserError, match=file.stem):
+        check(file)
+    for number in range(1, 7):
+        Image.new('RGB', (40, 30)).save(tmp_path / f'data/{number}.jpg')
+    run_tool('convert_data', tmp_path / 'data', tmp_path / 'new', '--from', 'coco', rc=2)
+    assert not (tmp_path / 'new').exists()
 
 
-@pytest.mark.parametrize('change', [
-    lambda mask: [np.reshape(mask, (-1, 2))[:, ::-1].ravel().tolist()], lambda mask: (np.array(mask) / WIDTH).tolist(),
-    lambda mask: (np.array(mask) / 2).tolist(), transposed])
-def test_masks_outside_of_their_boxes(change):
-    """Polygons of (y, x), relative ones, the pixels of a smaller image, and run lengths along rows."""
-    content = make_content()
-    for number, one in enumerate(content['annotations']):
-        one['segmentation'] = change(one['segmentation'])
-        if number == 2:
-            coco.Annotations(copy.deepcopy(content))  # a few are the annotators' mistakes
-    with pytest.raises(ValueError, match='segmentation'):
-        coco.Annotations(content)
+@pytest.mark.parametrize('path', [*files('repaired'), *files('repaired/masks')])
+def test_the_command_of_the_error_repairs_a_copy(tmp_path, path):
+    file = folder_of(path, tmp_path / 'data')
+    before = {one: one.read_bytes() for one in tmp_path.rglob('*') if one.is_file()}
+    with pytest.raises(UserError, match='convert_data') as error:
+        check(file)
+    assert {one: one.read_bytes() for one in tmp_path.rglob('*') if one.is_file()} == before
+    folder, new, *flags = re.search(r'--from coco (\S+) (\S+)( --masks)?$', str(error.value)).groups()
+    assert (flags == [' --masks']) == (path.parent.name == 'masks')
+    said = run_tool('convert_data', folder, new, '--from', 'coco', *(['--masks'] if flags[0] else []))
+    assert 'note: ' in said
+    repaired = Path(new, 'annotations/train.json')
+    check(repaired)
+    assert read(repaired) == read(path.parent / 'expected' / path.name)
+    assert score(repaired, perfect(repaired))['coco/bbox_mAP'] == 1
 
 
-def test_masks_may_be_larger_than_their_boxes_and_boxes_end_a_little_outside():
-    larger, outside = make_content(), make_content()
-    for one in larger['annotations']:
-        one['bbox'] = (np.array(one['bbox']) + [1, 1, -2, -2]).tolist()
-    assert not coco.Annotations(larger).changed
-    for one in outside['annotations']:
-        one['bbox'][0] = WIDTH - 7
-        one.pop('segmentation')
-    assert [one['bbox'][2] for one in coco.Annotations(outside).content['annotations']] == [7] * 12
+@pytest.mark.parametrize('path', files('accepted'))
+def test_what_is_accepted_is_learnt_and_scored_rightly(tmp_path, path):
+    file = folder_of(path, tmp_path)
+    check(file)
+    results = score(file, perfect(file))
+    assert results['coco/bbox_mAP'] == 1 and results['coco/segm_mAP'] >= 0
+    content, learnt = read(file), dict(samples(file))
+    known = {category['id'] for category in content['categories'] if category['name'] in CLASSES}
+    for image in content['images']:
+        objects = [one for one in content['annotations'] if one['image_id'] == image['id']]
+        assert len(learnt[image['file_name']]) == len([one for one in objects if one['category_id'] in known])
 
 
-KEPT = [
-    (dict(bbox=[1, 2, 0, 5]), None), (dict(bbox=[1, 2, 3, -1]), None), (dict(bbox=[WIDTH, 2, 5, 5]), None),
-    (dict(bbox=[-9, 2, 5, 5]), None), (dict(image_id=99), None), (dict(category_id=99), None),
-    (dict(bbox=[-5, 2, 9, 5]), dict(bbox=[0, 2, 4, 5], area=20)),
-    (dict(bbox=[30, 20, 40, 40]), dict(bbox=[30, 20, 10, 10], area=63)),
-    (dict(ignore=1), dict(iscrowd=1)), (dict(ignore=True), dict(iscrowd=1)),
-    (dict(segmentation=[[1, 2, 3, 4], *SQUARE]), dict(segmentation=SQUARE)),
-    (dict(segmentation=[[]]), dict(segmentation=[])), (dict(id=0), dict(id=1))]
+@pytest.mark.parametrize('path', files('accepted_in_training_of_boxes'))
+def test_what_a_training_of_boxes_accepts(tmp_path, path):
+    """MMDetection drops an object in a training that pycocotools would count, and needs no masks and numbers."""
+    file = folder_of(path, tmp_path)
+    check(file, masks=False, scored=False)
+    data_set = CocoDataset(ann_file=str(file), data_prefix=dict(img=''), metainfo=dict(classes=CLASSES), pipeline=[])
+    learnt = [one for i in range(len(data_set)) for one in data_set.get_data_info(i)['instances']]
+    lost = path.stem == 'ignored' or path.stem.startswith('box')
+    assert [CLASSES[one['bbox_label']] for one in learnt] == ['cat', 'dog', 'cat', 'dog'][lost:]
 
 
-@pytest.mark.parametrize('values, expected', KEPT)
-def test_what_nobody_can_use_is_counted(values, expected):
-    content = make_content()
-    content['annotations'][0].update(values)
-    found = coco.Annotations(content)
-    assert found.changed and found.total == 12 and len(found.content['annotations']) == 12 - (expected is None)
-    assert sum(found.counts.values(), []) == [1] * (not {'ignore', 'id'} & values.keys())
-    assert {key: found.content['annotations'][0][key] for key in expected or ()} == (expected or {})
+@pytest.mark.parametrize('path', files('other_classes'))
+def test_other_classes_are_refused_with_the_line_to_paste(tmp_path, path):
+    file = folder_of(path, tmp_path)
+    with pytest.raises(UserError, match='classes') as error:
+        check(file)
+    check(file, classes=ast.literal_eval(re.search(r' classes = (\(.*?\))', str(error.value))[1]))
 
 
-@pytest.mark.parametrize('values', [
-    {}, dict(bbox=[-0.9, 2, 9, 5]), dict(bbox=[20, 12, 20.9, 9]), dict(segmentation=None), dict(segmentation={}),
-    dict(segmentation=run_lengths()), dict(segmentation=run_lengths(compressed=False)), dict(image_id=1.),
-    dict(id=7e5), dict(iscrowd=True), dict(attributes=dict(rotation=0.)), dict(attributes=['a']), dict(score=NAN)])
-def test_what_is_right_stays_as_it_is(values):
-    content = make_content()
-    content['annotations'][0].update(values)
-    before = json.dumps(content)
-    found = coco.Annotations(content)
-    found.use_classes(['cat', 'dog'])
-    assert not found.changed and not any(found.counts.values()) and json.dumps(found.content) == before
+# -- changes without a meaning ---------------------------------------------------------------------
 
 
-def test_missing_keys_with_one_meaning():
-    content = make_content()
-    content['images'][0]['width'] = float(WIDTH)  # which pycocotools does not take
-    for key in ('area', 'iscrowd', 'segmentation'):
-        content['annotations'][0].pop(key)
-    found = coco.Annotations(content)
-    assert repr(found.content['images'][0]['width']) == str(WIDTH)
-    assert (found.content['annotations'][0]['area'], found.content['annotations'][0]['iscrowd']) == (63, 0)
-    assert coco.Annotations({key: content[key] for key in ('images', 'categories')}).content['annotations'] == []
+def shuffle(content: dict[str, Any]) -> None:
+    content['images'].reverse()
+    content['annotations'].sort(key=lambda one: one['id'] * 7 % 12)
 
 
-@pytest.mark.parametrize('ids, listed, classes', [
-    (ids, listed, classes) for ids in [*itertools.permutations((2, 7, 11)), ('a', 'b', 'c')]
-    for listed in ((0, 1, 2), (2, 0, 1)) for classes in (['cat', 'dog', 'eel'], ['eel', 'cat'], ['dog'])])
-def test_each_class_has_its_place(ids, listed, classes):
-    """MMDetection numbers classes as the file lists them, pycocotools as their ids ascend."""
-    content = make_content()
-    named = dict(zip(ids, ('cat', 'dog', 'eel')))
-    content['categories'] = [dict(id=ids[i], name=named[ids[i]]) for i in listed]
-    for one, category in zip(content['annotations'], itertools.cycle(ids)):
-        one['category_id'] = category
-    before = [named[one['category_id']] for one in content['annotations']]
-    found = coco.Annotations(content)
-    found.use_classes(classes)
-    after = {one['id']: one['name'] for one in found.content['categories']}
-    assert [name for name in after.values() if name in classes] == classes  # mmdet's order
-    assert {*map(type, after)} == {int}  # pycocotools takes a text for a list of ids
-    assert [after[number] for number in sorted(after) if after[number] in classes] == classes  # that of pycocotools
-    assert [after[one['category_id']] for one in found.content['annotations']] == before
-    assert found.classes == {number: name for number, name in after.items() if name in classes}
+def give_ids(content: dict[str, Any], images=str, categories=lambda number: number, annotations=lambda number: number,
+             ) -> None:
+    for one in content['annotations']:
+        one.update(id=annotations(one['id']), image_id=images(one['image_id']),
+                   category_id=categories(one['category_id']))
+    for entries, change in ((content['images'], images), (content['categories'], categories)):
+        for one in entries:
+            one['id'] = change(one['id'])
 
 
-@pytest.mark.parametrize('names, classes', [
-    (('cat', 'cat'), ['cat']), (('cat', 'dog'), ['cat', 'cat']), (('cat', 'dog'), ['cat', 'cow']),
-    (('cat', 'dog'), 'cat')])
-def test_classes_without_a_place(names, classes):
-    content = make_content()
-    for one, name in zip(content['categories'], names):
-        one['name'] = name
-    with pytest.raises(ValueError, match='cat|cow'):
-        coco.Annotations(content).use_classes(classes)
+def add_category(content: dict[str, Any]) -> None:
+    content['categories'].insert(0, dict(id=99, name='eel'))
+    content['annotations'].append(dict(content['annotations'][0], id=99, category_id=99))
 
 
-def test_a_file_may_lack_classes():
-    """MMDetection gives the classes behind a missing one smaller numbers."""
-    content = make_content()
-    reading = coco.Annotations(content)
-    reading.use_classes(['ant', 'cat', 'cow', 'dog'])
-    assert [category['name'] for category in content['categories']] == ['ant', 'cat', 'cow', 'dog']
-    assert {reading.classes[entry['category_id']] for entry in content['annotations']} == {'cat', 'dog'}
+def leave_out(content: dict[str, Any]) -> None:
+    for one in content['annotations']:
+        del one['iscrowd'], one['area']
 
 
-def test_objects_without_masks_are_ignored_where_masks_are_needed():
-    content = make_content()
-    content['annotations'][0]['segmentation'] = [[1, 2, 3, 4]]
-    found = coco.Annotations(content)
-    found.use_classes(['cat', 'dog'], masks=True)
-    assert [one['iscrowd'] for one in found.content['annotations']] == [1] + [0] * 11
-    mask = coco_mask.frPyObjects(found.content['annotations'][0]['segmentation'], HEIGHT, WIDTH)
-    assert coco_mask.area(mask) == [63]  # of its box
+def spell(content: dict[str, Any]) -> None:
+    for one in content['images']:
+        one['file_name'] = f'.\\{one["file_name"]}'
 
 
-@pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16'])
-def test_files_in_other_encodings_are_written_again(tmp_path, encoding):
-    """What pycocotools could not open is written again."""
-    content = make_content()
-    content['images'][0]['file_name'] = 'é.jpg'
-    (tmp_path / 'a.json').write_text(json.dumps(content, ensure_ascii=False), encoding)
-    found = coco.read(tmp_path / 'a.json')
-    assert found.changed == (encoding != 'utf-8') and found.content['images'][0]['file_name'] == 'é.jpg'
+FREE = dict(
+    order=shuffle, image_ids_of_text=give_ids, unused_category=add_category,
+    other_ids=lambda content: give_ids(content, lambda i: 90 - i, lambda i: 10 * i, lambda i: 700 - i),
+    decimal_ids=lambda content: give_ids(content, float, annotations=float))
+SHOP = dict(
+    category_order=lambda content: content['categories'].reverse(), no_iscrowd_and_area=leave_out, spelling=spell,
+    ids_from_zero=lambda content: give_ids(content, annotations=lambda i: i - 1),
+    ids_of_text=lambda content: give_ids(content, str, lambda i: 'ab'[i - 1], str))
+ORIGINAL = DATA / 'two_objects_an_image.json'
 
 
-@pytest.mark.parametrize('name, there', [
-    (r'train\a b.jpg', 'train/a b.jpg'), ('train/a%20b.jpg', 'train/a b.jpg'), ('a b.jpg', 'a%20b.jpg'),
-    ('Cafe\u0301.jpg', 'Caf\u00e9.jpg'), ('Caf\u00e9.jpg', 'Cafe\u0301.jpg'), ('./a.jpg', 'a.jpg'),
-    ('a%20b.jpg', 'a%20b.jpg')])
-def test_spellings_of_file_names(tmp_path, name, there):
-    (tmp_path / there).parent.mkdir(exist_ok=True)
-    content = make_content()
-    content['images'][0]['file_name'] = name
-    for file in (there, *(f'{i}.jpg' for i in range(2, 7))):
-        (tmp_path / file).touch()
-    found = coco.Annotations(content, str(tmp_path))
-    assert Path(tmp_path, found.content['images'][0]['file_name']).is_file()
-    assert not found.changed or found.content['images'][0]['file_name'] == there
-    content = make_content()
-    for image, file in zip(content['images'], (name, there)):
-        image['file_name'] = file
-    if name != there:
-        with pytest.raises(ValueError, match='file_name'):
-            coco.Annotations(content, str(tmp_path))
+@pytest.fixture(scope='module')
+def results() -> tuple[Predictions, dict[str, float], dict[str, float]]:
+    """Imperfect predictions for the original file, and their metrics with masks and without."""
+    predicted = perfect(ORIGINAL)
+    for number, (name, objects) in enumerate(predicted.items()):
+        predicted[name] = [(label, [x + number % 4, y, right, bottom], 1 - (3 * number + i) / 20)
+                           for i, (label, (x, y, right, bottom), _) in enumerate(objects[number % 5 == 4:])]
+    metrics = score(ORIGINAL, predicted)
+    assert 0.1 < metrics['coco/cat_precision'] != metrics['coco/dog_precision'] and metrics['coco/bbox_mAP'] < 0.9
+    return predicted, metrics, score(ORIGINAL, predicted, metrics=['bbox'])
+
+
+@pytest.mark.parametrize('change', [*FREE, *SHOP])
+def test_changes_without_a_meaning_change_nothing(tmp_path, results, change):
+    """Either the file is accepted, or its repaired copy is; both are learnt and scored as the original."""
+    content = read(ORIGINAL)
+    dict(FREE, **SHOP)[change](content)
+    path = tmp_path / 'changed.json'
+    path.write_text(json.dumps(content))
+    file = folder_of(path, tmp_path / 'data')
+    classes = CLASSES
+    if change in SHOP:
+        with pytest.raises(UserError):
+            check(file)
+        run_tool('convert_data', tmp_path / 'data', tmp_path / 'new', '--from', 'coco')
+        file = tmp_path / 'new/annotations/train.json'
+        classes = tuple(category['name'] for category in read(file)['categories'])  # as the tool prints it
+    check(file, classes=classes)
+    assert samples(file, classes) == samples(ORIGINAL)
+    assert score(file, results[0], classes) == results[1]
+
+
+def test_two_files_are_joined(tmp_path, results):
+    for number in (0, 1):
+        content = read(ORIGINAL)
+        content['images'] = content['images'][number::2]
+        ids = {image['id'] for image in content['images']}
+        content['annotations'] = [one for one in content['annotations'] if one['image_id'] in ids]
+        give_ids(content, lambda i: (i + 1) // 2, lambda i, number=number: i + number, lambda i: i)  # the same ids
+        (tmp_path / f'{number}.json').write_text(json.dumps(content))
+    file = folder_of(tmp_path / '0.json', tmp_path / 'data', 'annotations/0_train.json')
+    shutil.copy(tmp_path / '1.json', file.parent / '1_train.json')
+    for image in content['images']:
+        Image.new('RGB', (40, 30)).save(tmp_path / 'data/train' / image['file_name'])
+    run_tool('convert_data', tmp_path / 'data', tmp_path / 'new', '--from', 'coco')
+    file = tmp_path / 'new/annotations/train.json'
+    check(file)
+    assert samples(file) == samples(ORIGINAL) and score(file, results[0]) == results[1]
+
+
+@pytest.mark.parametrize('source', ['yolo', 'voc'])
+def test_another_format_and_back(tmp_path, results, source):
+    content = read(ORIGINAL)
+    for one in content['annotations']:
+        del one['segmentation']
+    path = tmp_path / 'boxes.json'
+    path.write_text(json.dumps(content))
+    file = folder_of(path, tmp_path / 'data')
+    data, folder = sv.DetectionDataset.from_coco(str(tmp_path / 'data/train'), str(file)), tmp_path / source
+    if source == 'yolo':
+        data.as_yolo(str(folder / 'images'), str(folder / 'labels'), str(folder / 'data.yaml'))
+    else:
+        data.as_pascal_voc(str(folder / 'JPEGImages'), str(folder / 'Annotations'))
+    run_tool('convert_data', folder, tmp_path / 'new', '--from', source)
+    file = tmp_path / 'new/annotations/train.json'
+    check(file, masks=False)
+    assert samples(file) == samples(path) and score(file, results[0], metrics=['bbox']) == results[2]

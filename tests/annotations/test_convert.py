@@ -1,6 +1,7 @@
 """Conversion of detection and segmentation data, and its splits."""
 import filecmp
 import json
+import re
 import shutil
 from collections import Counter
 from contextlib import nullcontext
@@ -13,6 +14,7 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from cvt_dense.annotations import convert
+from cvt_dense.annotations.coco import Fault
 
 CLASSES = ['dog', 'cat', 'eel']  # not in sorted order
 BOX, POLYGON = [8, 6, 20, 10], [4., 4., 24., 4., 24., 20., 4., 20.]  # of a dog and a cat, in 40x30 pixels
@@ -48,8 +50,8 @@ def splits(data: convert.Data) -> dict[str, str]:
     return {sample.path.stem: sample.split for sample in data.samples}
 
 
-def notes(data: convert.Data) -> str:
-    return ' '.join(note for note, places in data.notes.items() if places)
+def notes(data: convert.Data) -> set[Fault]:
+    return {fault for fault, places in data.notes.items() if places}
 
 
 @pytest.mark.parametrize('source', ['yolo', 'voc', 'labelme', 'coco'])
@@ -78,7 +80,7 @@ def test_objects_become_label_maps_with_background(tmp_path):
     assert (tmp_path / 'dst/classes.txt').read_text().split() == [*CLASSES, 'background']
     pixels = np.asarray(Image.open(tmp_path / 'dst/labels/train/a.png'))
     assert set(np.unique(pixels)) == {0, 1, 3} and pixels[0, 0] == 3 and pixels[10, 10] == 0  # the smaller one in front
-    assert 'rectangles' in notes(data)
+    assert Fault.BOX_ALONE in notes(data)
 
 
 def test_splits_are_stratified_and_grouped(tmp_path):
@@ -86,6 +88,7 @@ def test_splits_are_stratified_and_grouped(tmp_path):
     for video in range(20):
         for frame in range(5):
             sample = convert.Sample(tmp_path / f'v{video:02d}_{frame}.png')
+            sample.path.write_text(f'{video} {frame}')
             sample.objects = [dict(category_id=0), dict(category_id=1 if video % 2 else 0)]
             sample.objects += [dict(category_id=2)] if video < 5 else []
             data.samples.append(sample)
@@ -100,6 +103,30 @@ def test_splits_are_stratified_and_grouped(tmp_path):
     assert [sample.split for sample in data.samples] == before and not notes(data)
     with pytest.raises(ValueError, match='val'):  # a video is more than a part
         convert.split(data, (0.99, 0.01), group='v')
+
+
+@pytest.mark.parametrize('group', [None, r'^\w'])
+def test_equal_files_are_in_one_split(tmp_path, group):
+    """Also where they join two groups of one name each."""
+    data = convert.Data(CLASSES)
+    for number in range(12):
+        sample = convert.Sample(tmp_path / f'{"abcdefghijkl"[number]}.png')
+        sample.path.write_text(str(number % 6))  # each content twice
+        sample.objects = [dict(category_id=0)]
+        data.samples.append(sample)
+    convert.split(data, (0.5, 0.5), group=group)
+    assert [sample.split for sample in data.samples[:6]] == [sample.split for sample in data.samples[6:]]
+    assert Counter(sample.split for sample in data.samples) == dict(train=6, val=6)
+
+
+def test_an_xml_file_of_another_image_is_noted(tmp_path):
+    example('voc', tmp_path)
+    for name in ('a.png', 'C:\\images\\a.png', 'a'):
+        (tmp_path / 'a.xml').write_text(re.sub('<filename>.*</filename>', '', (tmp_path / 'a.xml').read_text()).replace(
+            '<object>', f'<filename>{name.replace(chr(92), chr(92) * 2)}</filename><object>', 1))
+        assert Fault.OTHER_NAME not in notes(convert.read(tmp_path, 'voc'))
+    (tmp_path / 'a.xml').write_text((tmp_path / 'a.xml').read_text().replace('<filename>a', '<filename>b.png'))
+    assert Fault.OTHER_NAME in notes(convert.read(tmp_path, 'voc'))
 
 
 # Source, a file, its other content, and whether it is an error, which names the file.
@@ -169,7 +196,7 @@ def test_splits_of_data_yaml(tmp_path, lines, expected):
     (tmp_path / 'data.yaml').write_text(f'names: {CLASSES}\n{lines}\n')
     with nullcontext() if expected else pytest.raises(ValueError, match='train|val'):
         data = convert.read(tmp_path, 'yolo')
-        assert splits(data) == expected and ('data.yaml' in notes(data)) == (len(expected) < 2)
+        assert splits(data) == expected and (Fault.NOT_LISTED in notes(data)) == (len(expected) < 2)
 
 
 @pytest.mark.parametrize('lists, expected', [
@@ -234,7 +261,7 @@ def test_groups_of_labelme_are_objects(tmp_path):
     assert [entry['bbox'] for entry in objects] == [[2, 3, 28, 17], [1, 1, 4, 4], [11, 1, 7, 7], [2, 3, 6, 6]]
     mask = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(objects[0]['segmentation'], 30, 40)))
     assert mask[5, 5] and mask[14, 28] and not mask[10, 12] and not objects[1].get('segmentation')
-    assert 'circle' in notes(data) and data.classes == ['dog', 'eel']
+    assert notes(data) == {Fault.SHAPE} and data.classes == ['dog', 'eel']
 
 
 @pytest.mark.parametrize('line, named', [('0 .5 .5 .2 .2 .1 .1 .2 .2 .3 .3', None), ('0 .5 .5 .2 .2', None),
@@ -262,7 +289,7 @@ def test_what_is_changed_or_left_out_is_listed(tmp_path):
            annotations__iscrowd=0, annotations__ignore=1)
     data = convert.read(tmp_path, 'coco')
     assert data.samples[0].objects[0]['iscrowd'] == 1 and data.samples[0].objects[0]['bbox'] == [8, 6, 32, 10]
-    assert all(words in notes(data) for words in ('polygons', 'no annotation file names', 'cut'))
+    assert notes(data) >= {Fault.SHORT, Fault.NOT_NAMED, Fault.BEYOND, Fault.IGNORED}
 
 
 def test_command_line(tmp_path):
