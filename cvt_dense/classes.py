@@ -5,7 +5,7 @@ from typing import Any
 
 from mmengine.logging import print_log
 
-from .errors import UserError
+from .errors import UserError, listed
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Classes:
         return len(self.names)
 
     def __str__(self) -> str:
-        return f'{list(self.names[:10])}' + (f' and {len(self) - 10} more' if len(self) > 10 else '')
+        return listed(map(repr, self.names), 10)
 
     @property
     def spelled(self) -> list[str]:

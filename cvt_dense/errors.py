@@ -4,8 +4,7 @@ A ``UserError`` is a mistake in a command line, a config or a file: tools print 
 constructor or function that is called with a value that it does not allow raises ``ValueError``, as usual in
 Python. ``CheckpointError`` is a ``ValueError`` too, for callers of the functions on weights.
 """
-from collections.abc import Collection
-from itertools import islice
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -17,12 +16,12 @@ class CheckpointError(UserError, ValueError):
     """A checkpoint that cannot be read, or that is not this network's."""
 
 
-def listed(values: Collection[Any], number: int = 5) -> str:
-    """Return the first values for a message, and how many more there are: "'a', 'b' and 3 more"; 'none' without any.
+def listed(values: Iterable[Any], number: int = 5) -> str:
+    """Return the first values for a message, and how many more there are: 'a, b and 3 more'; 'none' without any.
 
     Args:
         values: names, ids or paths.
         number: values that are written.
     """
-    first = ', '.join(map(repr, islice(values, number)))
-    return first + (f' and {len(values) - number} more' if len(values) > number else '') or 'none'
+    texts = [*map(str, values)]
+    return ', '.join(texts[:number]) + (f' and {len(texts) - number} more' if len(texts) > number else '') or 'none'

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UserError
+from ..errors import UserError, listed
 from ..images import SUFFIXES, is_hidden, is_image
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_folder, check_outputs
@@ -245,5 +245,5 @@ def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path], p
         save(grid(overview, OVERVIEW_COLUMNS), args.out_dir / OVERVIEW)
         print(f'{len(overview)} of {len(images)} pictures -> {args.out_dir / OVERVIEW}')
     if failed:
-        print(f'error: {len(failed)} of {len(images)} images failed, such as {", ".join(failed[:5])}', file=sys.stderr)
+        print(f'error: {len(failed)} of {len(images)} images failed, such as {listed(failed)}', file=sys.stderr)
     return 1 if failed else 0

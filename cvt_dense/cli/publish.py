@@ -19,7 +19,7 @@ import yaml
 from .. import recipes
 from ..atomic import write_atomically
 from ..config.published import publish
-from ..errors import UserError
+from ..errors import UserError, listed
 from ..launch import command_line
 from ..launch.start import start_test
 from . import test
@@ -74,7 +74,7 @@ def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence
     data = ModelCardData(license=args.license, library_name='cvt_dense', pipeline_tag=pipeline, tags=['cvt'],
                          model_name=name if results else None, eval_results=results or None)
     model = args.target if args.target.startswith('hf://') else name
-    names = ', '.join(map(str, classes[:50])) + (', ...' if len(classes) > 50 else '')
+    names = listed(classes, 50)
     lines = [f'---\n{data.to_yaml()}\n---', f'# {name}',
              of_the_authors(args.checkpoint, model) or f'A CvT for {task}, trained with cvt_dense.',
              'This command predicts an image:',

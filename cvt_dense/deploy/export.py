@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import UserError
+from ..errors import UserError, listed
 from ..models.cvt import CvT
 from ..models.task import task_of
 from . import formats, int8, networks, operators
@@ -68,7 +68,7 @@ class Exporter:
         for name in keep:
             if not any(f'{layer}.'.startswith(f'{name}.') for layer in self.layers):
                 raise UserError(f'--keep {name}: there is no such layer, nor a module that holds any; layers are '
-                                f'{", ".join(sorted(self.layers)[:5])}, ...')
+                                f'{listed(sorted(self.layers))}.')
         kept = tuple(f'{name}.' for name in (*keep, *int8.KEPT))
         self.quantized = {layer for layer in self.layers if not f'{layer}.'.startswith(kept)}
 

@@ -7,6 +7,7 @@ from mmengine.runner import Runner
 
 from ..classes import Classes
 from ..config.settings import type_name, walk
+from ..errors import listed
 
 AMP = ('AmpOptimWrapper', 'AutocastOptimWrapper')
 PARTS = ('backbone', 'neck', 'decode_head', 'bbox_head')  # of a model, those that are named
@@ -33,7 +34,7 @@ def announce(runner: Runner, cfg: Config, changes: list[str], datasets: dict[str
     precision = wrapper.get('dtype', 'float16') if type_name(wrapper) in AMP else 'float32'
     lines = {
         'model': f'{type_name(cfg.model)} with {", ".join(parts)}, {millions:.2f} million parameters',
-        'data': f'{images}; {len(classes)} classes: {", ".join(classes[:10])}{", ..." if len(classes) > 10 else ""}',
+        'data': f'{images}; {len(classes)} classes: {listed(classes, 10)}',
         'weights': cfg.get('load_from') or ', '.join(filter(None, files)) or 'random (from scratch)'}
     if 'train' in datasets:
         loop, batch, steps = cfg.train_cfg, cfg.train_dataloader.get('batch_size') or 1, wrapper.get(

@@ -8,7 +8,7 @@ from filelock import FileLock, Timeout
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from ..errors import UserError
+from ..errors import UserError, listed
 
 TEST = 'test'
 CHECKPOINTS = ('last_checkpoint', 'epoch_*.pth', 'iter_*.pth', 'best_*.pth')
@@ -44,7 +44,7 @@ def check_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
     """
     traces = traces_of_training(cfg.work_dir)
     if traces and not (flags.overwrite or flags.resume or cfg.get('resume') or _has_begun()):
-        raise UserError(f'{cfg.work_dir!r} holds another run ({", ".join(traces[:3])}), with which this one would be '
+        raise UserError(f'{cfg.work_dir!r} holds another run ({listed(traces, 3)}), with which this one would be '
                         'mixed. Continue that run with --resume, choose another folder with --work-dir, or move that '
                         'run aside with --overwrite.')
 

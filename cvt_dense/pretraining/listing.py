@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from mmengine import fileio
 from mmengine.logging import print_log
 
+from ..errors import listed
 from ..images import SUFFIXES, files_below, find_missing, is_hidden, is_image
 
 Image = dict[str, Any]
@@ -73,13 +74,13 @@ def list_images(root: str, classes: Sequence[str] | None = None,
                                 f'suffixes are {", ".join(SUFFIXES)}.')
     empty = [name for name in by_class if not by_class[name]]
     if empty:
-        raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {_join(empty)}. Remove or fill them.')
+        raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {listed(empty)}. Remove or fill them.')
     names = list(classes or _class_names(by_class)) if labelled else ['']
     numbers: dict[str | int, int] = {key: number for number, name in enumerate(names) for key in (name, number)}
     unknown = sorted(by_class.keys() - numbers)
     if unknown:
         raise ValueError(f'{root!r} holds {len(unknown)} classes that are none of the {len(names)} in '
-                         f'metainfo.classes: {_join(unknown)}. The allowed ones are {_join(names)}.')
+                         f'metainfo.classes: {listed(unknown)}. The allowed ones are {listed(names)}.')
     return [dict(image, label=numbers[name] if labelled else -1) for name in sorted(by_class)
             for image in sorted(by_class[name], key=image_name)], names if labelled else []
 
@@ -112,7 +113,7 @@ def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[I
     missing = find_missing(image['img_path'] for image in images) if check_files else []
     if missing:
         raise FileNotFoundError(f'{len(missing)} of the {len(images)} images in {ann_file!r} do not exist: '
-                                f'{_join(missing)}. Correct the list, data_root or split.')
+                                f'{listed(missing)}. Correct the list, data_root or split.')
     return images
 
 
@@ -179,7 +180,7 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
                 _check_end(path, tar.offset)
                 alone = sorted(numbers.keys() - {os.path.splitext(name)[0] for name in images})
                 if alone:
-                    raise ValueError(f'{len(alone)} KEY.cls have no image of that KEY, such as KEY.jpg: {_join(alone)}')
+                    raise ValueError(f'{len(alone)} KEY.cls have no image of that KEY: {listed(alone)}')
         except (tarfile.TarError, ValueError) as error:
             raise ValueError(f'{path!r} cannot be read as a complete, uncompressed tar file: {error}') from error
         for path_inside, (folder, image) in images.items():
@@ -193,7 +194,3 @@ def _check_end(path: str, offset: int) -> None:
         rest = file.read(2**20)
         if not rest or rest.strip(b'\0') or file.read(1):
             raise ValueError(f'it is damaged after {offset} bytes, so images would be missing. Make it again.')
-
-
-def _join(names: Sequence[str]) -> str:
-    return ', '.join(map(repr, names[:5])) + (', ...' if len(names) > 5 else '')

@@ -16,7 +16,7 @@ from pycocotools.coco import COCO
 
 from ..annotations.coco import run_lengths
 from ..engine.samplers import find_transform, leaves
-from ..errors import UserError
+from ..errors import UserError, listed
 from ..images import open_image
 from ..inference.palette import choose_palette
 from ..models.task import task_of
@@ -56,7 +56,7 @@ def name_unreadable(report: Report, paths: Sequence[str]) -> None:
     """Add a sentence with the number and names of images that are left out to a report."""
     if paths:
         report.summary.append(f'{len(paths)} images cannot be read, or have no label, and are left out: '
-                              f'{", ".join(paths[:5])}{" and others" if len(paths) > 5 else ""}.')
+                              f'{listed(paths)}.')
 
 
 class CollectHook(Hook):

@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import Tensor
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, listed
 from .formats import OPTIONS, StateDict, measure_arch
 
 
@@ -29,11 +29,7 @@ class Comparison:
 
 def _summary(names: Sequence[str], kind: str) -> str:
     modules = sorted({name.removesuffix('.weight').removesuffix('.bias') for name in names})
-    return f'{len(names)} {kind}' + f' ({_first(modules, 4)})' * bool(modules)
-
-
-def _first(names: Sequence[str], number: int) -> str:
-    return ', '.join(names[:number]) + (', …' if len(names) > number else '')
+    return f'{len(names)} {kind}' + f' ({listed(modules, 4)})' * bool(modules)
 
 
 def compare(wanted: StateDict, tensors: StateDict, source: str, new: Collection[str] = (), unused: Collection[str] = (),
@@ -59,8 +55,9 @@ def compare(wanted: StateDict, tensors: StateDict, source: str, new: Collection[
     shapes = [f'{name} {tuple(tensors[name].shape)} for {tuple(wanted[name].shape)}' for name in mismatched]
     wrong = {'missing in the file': missing, 'unknown to the network': unexpected, 'of another shape': shapes}
     if any(wrong.values()):
-        listed = '; '.join(f'{len(names)} tensors {what}: {_first(names, 3)}' for what, names in wrong.items() if names)
-        raise CheckpointError(f'{source} does not fit the network. {reason()} ({listed}.)')
+        reasons = '; '.join(f'{len(names)} tensors {what}: {listed(names, 3)}'
+                            for what, names in wrong.items() if names)
+        raise CheckpointError(f'{source} does not fit the network. {reason()} ({reasons}.)')
     for name in both:
         if not _is_usable(wanted[name], tensors[name]):
             raise CheckpointError(f'{source} holds no usable weights: {name} ({tensors[name].dtype}) has NaN or '

@@ -17,7 +17,7 @@ from filelock import FileLock
 from mmengine.runner import CheckpointLoader
 from torch import Tensor
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, listed
 from .class_names import add_class_names, dataset_meta
 from .formats import StateDict, convert, recognise
 from .packaged import SCHEME, packaged_file
@@ -187,8 +187,8 @@ def select_weights(checkpoint: Any, weights: str = 'ema', source: str = 'the che
         raise CheckpointError(f'{source} holds no state dict (tensors by name).')
     others = [name for name, value in state_dict.items() if not isinstance(name, str) or not isinstance(value, Tensor)]
     if others:
-        raise CheckpointError(f'{source} holds no state dict of tensors by name alone: its entries {others[:3]} are '
-                              'others.')
+        raise CheckpointError(f'{source} holds no state dict of tensors by name alone: its entries '
+                              f'{listed(others, 3)} are others.')
     return {WRAPPERS.sub('', name): value for name, value in state_dict.items()}
 
 

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from ..errors import listed
+
 # Tensors of the backbone's options: positions, LayerScale, and whatever a type of attention has beside the paper's
 # projections. A checkpoint may have been trained without them.
 OPTIONS = re.compile(r'stage\d+\.(pos_embed$|blocks\.\d+\.(ls[12]\.|attn\.(?!'
@@ -111,7 +113,7 @@ def convert(state_dict: StateDict, to: str) -> dict[str, Tensor]:
     source = recognise(state_dict)
     if source is None:
         raise ValueError(f'not a CvT state dict: no key is named as in any of {FORMATS}; the first keys are '
-                         f'{list(state_dict)[:5]}.')
+                         f'{listed(state_dict)}.')
     if source == to:
         return dict(state_dict)
     authors = {_NAMINGS[source].to_authors(key): value for key, value in state_dict.items()}

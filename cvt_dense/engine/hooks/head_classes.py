@@ -1,6 +1,6 @@
 """Fine-tune from a checkpoint of other classes: keep the outputs of classes with equal names."""
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mmengine.hooks import Hook
@@ -8,6 +8,7 @@ from mmengine.runner import Runner
 from torch import Tensor
 
 from ...classes import Classes
+from ...errors import listed
 from ...models.wrappers import unwrap
 from ...registry import HOOKS
 
@@ -83,12 +84,7 @@ class HeadClassesHook(Hook):
         known = set(old)
         kept, added = [name for name in new if name in known], [name for name in new if name not in known]
         runner.logger.warning(
-            f'head: {len(kept)} of {len(new)} classes kept by name ({_list(kept)}), {len(added)} new ({_list(added)}), '
-            f"{len(old) - len(kept)} of the checkpoint's {len(old)} left out." if rows else
-            f"The checkpoint's {len(old)} classes ({_list(old)}) are not the training set's {len(new)} ({_list(new)}): "
-            'a head of equal shape is loaded as it is.')
-
-
-def _list(names: Iterable[str]) -> str:
-    names = list(map(str, names))
-    return ', '.join(names[:5]) + (', ...' if len(names) > 5 else '') or 'none'
+            f'head: {len(kept)} of {len(new)} classes kept by name ({listed(kept)}), {len(added)} new '
+            f"({listed(added)}), {len(old) - len(kept)} of the checkpoint's {len(old)} left out." if rows else
+            f"The checkpoint's {len(old)} classes ({listed(old)}) are not the training set's {len(new)} "
+            f'({listed(new)}): a head of equal shape is loaded as it is.')

@@ -7,7 +7,7 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from ...errors import UserError
+from ...errors import UserError, listed
 from ...registry import HOOKS
 
 ADVICE = ('Clip gradients (optim_wrapper.clip_grad) or train in float32, and go on with --resume. For a lower learning '
@@ -58,4 +58,5 @@ def name_bad_images(data_batch: Any) -> str:
     names = data.get('paths') or [sample.get('img_path') for sample in data.get('data_samples') or ()]
     bad = [names[i] if i < len(names) else f'number {i}' for i, image in enumerate(inputs)
            if isinstance(image, torch.Tensor) and not image.isfinite().all()]
-    return f'{len(bad)} input images hold pixels that are NaN or infinite: {bad[:5]}. Write numbers there.' * bool(bad)
+    return (f'{len(bad)} input images hold pixels that are NaN or infinite: {listed(bad)}. Write numbers there.'
+            if bad else '')

@@ -9,7 +9,7 @@ from mmengine.dist import get_world_size
 from torch import Tensor, nn
 
 from ...config.settings import dicts, type_name
-from ...errors import UserError
+from ...errors import UserError, listed
 from ...images import Header
 from ...models.attention import has_statistics
 from ...models.cvt import MIN_INPUT_SIZE
@@ -73,7 +73,7 @@ def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers:
     batch = cfg[f'{stage}_dataloader'].get('batch_size', 1)
     if batch > 1 and not pads and len(set(shapes.values())) > 1:
         raise UserError(f'batch_size={batch}, but the images have different sizes after the pipeline, such as '
-                        f'{sorted(set(shapes.values()))[:3]}. Set batch_size to 1.')
+                        f'{listed(sorted(set(shapes.values())), 3)}. Set batch_size to 1.')
 
 
 def check_batch_norm(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> None:
