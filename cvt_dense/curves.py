@@ -9,9 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Metrics of a run that tables and pictures show by default, if they were evaluated.
-MAIN = ('accuracy/top1', 'coco/bbox_mAP', 'coco/segm_mAP', 'mIoU')
-NOT_METRICS = ('step', 'time', 'data_time')
+from .metrics import best_file, main_metrics, rule_of
 
 
 class Point(NamedTuple):
@@ -53,7 +51,7 @@ class Curves:
         Raises:
             FileNotFoundError: the folder has no curves, unless ``allow_none``.
         """
-        self.points: list[Point] = []
+        self.folder, self.points = Path(folder), list[Point]()
         for file in sorted(Path(folder).glob('*/vis_data/scalars.json')):
             for record in _records(file.read_text(errors='replace')):
                 self._add(record)
@@ -79,18 +77,22 @@ class Curves:
 
     def main_metrics(self) -> list[str]:
         """Return the usual metrics of the task; if the log has none of them, its first metric."""
-        names = [name for point in self.points if point.evaluation for name in point.values if name not in NOT_METRICS]
-        return [name for name in MAIN if name in names] or names[:1]
+        return main_metrics(name for point in self.points if point.evaluation for name in point.values)
 
     def last(self, metric: str) -> Point | None:
         """Return the last evaluation of a metric, or None if it was never evaluated."""
         return next(reversed(self.find(metric)), None)
 
     def best(self, metric: str) -> Point | None:
-        """Return the first evaluation with the best value, the smallest one for a metric with 'loss' in its name."""
-        sign = -1. if 'loss' in metric else 1.
+        """Return the evaluation of the best checkpoint; without such a file, the first one with the best value.
+
+        None: there is neither, or the metric's name does not tell whether less of it is better.
+        """
         points = [point for point in self.find(metric) if math.isfinite(point.values[metric])]
-        return max(points, key=lambda point: sign * point.values[metric], default=None)
+        if (kept := best_file(self.folder, metric)) and (found := [p for p in points if p.values['step'] == kept[1]]):
+            return found[-1]
+        choose = dict(less=min, greater=max).get(rule_of(metric))
+        return choose(points, key=lambda point: point.values[metric], default=None) if choose else None
 
 
 def position(point: Point) -> str:

@@ -46,7 +46,9 @@ def test_runs_that_count_iterations(tmp_path):
     assert [(p.iteration, p.epoch, p.values['mine']) for p in curves.find('mine')] == [
         (40, None, 3.), (80, None, 7.)]
     assert curves.main_metrics() == ['mine']
-    assert table({'x': curves}).splitlines()[2].split() == ['x', 'mine', '7', 'iteration', '80', '7', 'iteration', '80']
+    assert table({'x': curves}).splitlines()[2].split() == ['x', 'mine', '7', 'iteration', '80']
+    (tmp_path / 'best_mine_iter_40.pth').touch()  # the run knows that less of it is better
+    assert table({'x': curves}).splitlines()[2].split()[5:] == ['3', 'iteration', '40']
 
 
 def test_plot_prints_the_last_and_best_values(run, tmp_path):

@@ -4,6 +4,8 @@ default_hooks = dict(
     logger=dict(type='LoggerHook', interval=50),
     param_scheduler=dict(type='ParamSchedulerHook'),
     checkpoint=dict(type='cvt_dense.SafeCheckpointHook', interval=1, max_keep_ckpts=3),
+    stop=dict(type='cvt_dense.StopHook'),
+    resume=dict(type='cvt_dense.ResumeHook'),
     sampler_seed=dict(type='DistSamplerSeedHook'),
     seed=dict(type='cvt_dense.SeedHook'),
     nonfinite_loss=dict(type='cvt_dense.NonFiniteLossHook'),

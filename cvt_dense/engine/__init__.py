@@ -1,7 +1,7 @@
 from ..deploy.fuse_hook import FuseHook
 from .amp import AutocastOptimWrapper
 from .balanced import BalancedDataset
-from .checkpoint import SafeCheckpointHook
+from .checkpoint import ResumeHook, SafeCheckpointHook, StopHook
 from .hooks.batch_norm_statistics import BatchNormStatisticsHook
 from .hooks.class_weights import ClassWeightsHook
 from .hooks.early_stopping import EarlyStoppingHook
@@ -21,8 +21,8 @@ from .samplers import SeededInfiniteSampler, SeededSampler
 
 __all__ = [
     'AutocastOptimWrapper', 'BalancedDataset', 'BatchNormStatisticsHook', 'ClassWeightsHook', 'CvTRunner', 'EMAHook',
-    'EarlyStoppingHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook',
-    'ProgressiveSizeHook', 'RawWeightsHook', 'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook',
-    'SeededInfiniteSampler', 'SeededSampler', 'SkippingPipeline', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook',
-    'FuseHook',
+    'EarlyStoppingHook', 'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook',
+    'ProgressiveSizeHook', 'RawWeightsHook', 'ResumeHook', 'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook',
+    'SeededInfiniteSampler', 'SeededSampler', 'SkippingPipeline', 'StopHook', 'SummaryHook', 'UnreadableImagesHook',
+    'ValLossHook'
 ]

@@ -11,6 +11,7 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.optim import OptimWrapper
 from mmengine.registry import MODEL_WRAPPERS
 from mmengine.runner import Runner
+from mmengine.visualization import Visualizer
 from torch import nn
 
 from ..console import ConsoleFilter, add_console_filter, prints_to_log
@@ -28,6 +29,7 @@ class RunnerMixin:
       refuses for groups of parameters from a config, and would do again for each learning rate.
     - ``auto_scale_lr`` counts ``optim_wrapper.accumulative_counts``, which MMEngine ignores.
     - A schedule at whose end the learning rate is 0, some iterations before the training ends, is an error.
+    - It has a visualizer of its own, and the hooks that every run of this project has.
     - While it is built, the console shows warnings only: dumps of the config, the environment and the hooks are in
       the log file.
     - It does not dump its config: the start of a training does, and a test does not change that file.
@@ -98,6 +100,18 @@ class RunnerMixin:
         """Build an evaluator; pycocotools and mmdet print meanwhile."""
         with prints_to_log():
             return super().build_evaluator(*args, **kwargs)
+
+    def build_visualizer(self, visualizer: Any = None) -> Visualizer:
+        """Build a visualizer of this run's own; MMEngine returns an earlier run's of the same ``name``."""
+        if isinstance(visualizer, dict):
+            visualizer = dict(visualizer, name=self.experiment_name)
+        return super().build_visualizer(visualizer)
+
+    def register_default_hooks(self, hooks: dict[str, Any] | None = None) -> None:
+        """Register the hooks of a config, and those that configs of MMDetection or of version 0.4.0 do not name."""
+        ours = dict(unreadable_images=dict(type='cvt_dense.UnreadableImagesHook'),
+                    stop=dict(type='cvt_dense.StopHook'), resume=dict(type='cvt_dense.ResumeHook'))
+        super().register_default_hooks({**ours, **(hooks or {})})
 
     def train(self) -> Any:
         """Compile the backbone if the config has ``compile``, then train."""

@@ -181,8 +181,6 @@ def build_runner(cfg: Config, running: Config, datasets: dict[str, Any]) -> Runn
     runner_class = CvTRunner if base is Runner else type(base.__name__, (RunnerMixin, base), {})
     names = [name for name in inspect.signature(base.__init__).parameters if name in running]
     arguments = {name: copy.deepcopy(running[name]) for name in names}
-    arguments['default_hooks'] = dict(
-        dict(unreadable_images=dict(type='cvt_dense.UnreadableImagesHook')), **arguments.get('default_hooks') or {})
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
         arguments[f'{stage}_dataloader'] = dict(arguments[f'{stage}_dataloader'], dataset=dataset)
     with warnings.catch_warnings():

@@ -1,11 +1,8 @@
 """Set up the processes of a run: gloo on CPUs, Slurm's variables, and an orderly end."""
 import functools
-import gc
 import os
 import subprocess
 import sys
-import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +12,11 @@ from ..errors import UserError
 
 
 def destroy_process_group_at_exit(main: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a tool's ``main``, so that its process leaves the process group before Python shuts down.
+    """Decorate a tool's ``main``, so that torchrun reports its error, and its process leaves the process group.
 
-    Left to the shutdown, gloo's threads sometimes end the process with SIGABRT. Where ``main`` returns, all processes
-    wait for each other, so that none has its connections closed while it needs them. After an error the process leaves
-    at once, and the others' communication fails instead of waiting. Under torchrun the error is noted before, so that
-    torchrun prints the first failing process's traceback last.
+    Left to Python's shutdown, gloo's threads sometimes end the process with SIGABRT. Where ``main`` returns, all
+    processes wait for each other, so that none closes connections that another one needs. After an error the process
+    leaves at once, and the communication of the others fails instead of waiting.
     """
 
     @functools.wraps(main)
@@ -31,32 +27,22 @@ def destroy_process_group_at_exit(main: Callable[..., None]) -> Callable[..., No
             run = record(main)
         try:
             run(*args)
-        except BaseException as error:
-            chained: BaseException | None = error
-            while chained is not None:  # its frames keep the model, and that the process group
-                traceback.clear_frames(chained.__traceback__)
-                chained = chained.__context__
-            _leave_group(failed=True)
+        except BaseException:
+            # NCCL may wait for communication that the error has cut off.
+            if (group := _process_group()) and group.get_backend() == 'gloo':
+                group.destroy_process_group()
             raise
-        _leave_group(failed=False)
+        if group := _process_group():
+            group.barrier()
+            group.destroy_process_group()
 
     return wrapper
 
 
-def _leave_group(failed: bool) -> None:
-    if 'torch' not in sys.modules:
-        return
-    import torch.distributed as dist
-    if not dist.is_initialized():
-        return
-    if not failed:
-        dist.barrier()
-    elif dist.get_backend() != 'gloo':  # NCCL may wait for communication that has begun; it needs no leaving
-        return
-    elif 'TORCHELASTIC_ERROR_FILE' in os.environ:
-        time.sleep(1.)  # torchrun notes errors by the second: those that follow in other processes come later
-    gc.collect()  # DDP and its Runner are cycles that keep the group, and its threads, alive
-    dist.destroy_process_group()
+def _process_group() -> Any:
+    """Return ``torch.distributed`` if this process is in a process group; a tool that refused to start has no torch."""
+    dist = sys.modules.get('torch.distributed')
+    return dist if dist and dist.is_initialized() else None
 
 
 def is_first_process() -> bool:

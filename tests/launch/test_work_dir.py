@@ -50,7 +50,7 @@ def test_summary_its_commands_and_the_files_of_a_run(run):
     for name in ('browse', 'errors'):  # which tests/cli/test_reports.py runs
         script, *arguments = commands[name]
         assert load_tool(Path(script).stem).build_parser().parse_args(arguments).config
-    metrics = r'accuracy/top1: .*raw/loss: [\d.]+'  # of averaged and of raw weights
+    metrics = r'accuracy/top1: .*raw/accuracy/loss: [\d.]+'  # of averaged and of raw weights
     tested, = re.findall(metrics, run_command('test', '--cfg-options', 'test_dataloader.batch_size=9'))
     assert tested.startswith(f'accuracy/top1: {float(value):.4f}') and tested in re.findall(metrics, output)
     assert len(list((folder / 'my run').glob('*/*.log'))) == len(list((folder / 'my run').glob('test/*/*.log'))) == 1
@@ -100,8 +100,7 @@ def test_a_work_dir_belongs_to_one_training(tmp_path, monkeypatch):
 def test_restarts_go_on_with_what_the_first_start_began(tmp_path, monkeypatch):
     (tmp_path / 'run').mkdir()
     cfg = Config(dict(work_dir=str(tmp_path / 'run')))
-    monkeypatch.setenv('TORCHELASTIC_ERROR_FILE', str(tmp_path / 'logs' / 'attempt_1' / '0' / 'error.json'))
-    (tmp_path / 'logs').mkdir()
+    monkeypatch.setenv('TORCHELASTIC_RUN_ID', 'first')
     monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', '0')
     work_dir.check_work_dir(cfg, train_flags())
     work_dir.lock_work_dir(cfg, train_flags())
@@ -110,6 +109,9 @@ def test_restarts_go_on_with_what_the_first_start_began(tmp_path, monkeypatch):
     work_dir.check_work_dir(cfg, train_flags())
     work_dir.lock_work_dir(cfg, train_flags(overwrite=True))
     assert (tmp_path / 'run' / 'epoch_1.pth').exists()
+    monkeypatch.setenv('TORCHELASTIC_RUN_ID', 'second')  # whose first start refused the folder
+    with pytest.raises(UserError):
+        work_dir.check_work_dir(cfg, train_flags())
 
 
 def test_where_tests_write(tmp_path):

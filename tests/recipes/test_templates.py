@@ -49,7 +49,7 @@ def test_head_edited_in_a_copy_elsewhere(template, read):
     if template == 'cvt13_custom':
         assert [loader.dataset.transform.input_size for loader in loaders] == [96] * 3
         assert cfg.default_hooks.checkpoint.save_best == 'accuracy/top1' and 'num_classes' not in cfg.model
-        assert HOOKS.build(dict(cfg.default_hooks.checkpoint, save_best='accuracy/loss')).rules == ['less']
+        assert HOOKS.build(dict(cfg.default_hooks.checkpoint, save_best='accuracy/loss')).metrics[0].rule == 'less'
         return
     assert [loader.dataset.metainfo.classes for loader in loaders] == [('a', 'b', 'c')] * 3
     assert cfg.optim_wrapper.optimizer.type == 'timm.optim.Muon' and cfg.optim_wrapper.optimizer.nesterov

@@ -1,5 +1,7 @@
-"""Save, stop and resume a training by three hooks; :class:`SafeCheckpointHook` adds the other two to a run."""
+"""Save, stop and resume a training by three hooks."""
 from .files import PREEMPTED, find_checkpoint
+from .resume import ResumeHook
 from .save import SafeCheckpointHook
+from .stop import StopHook
 
-__all__ = ['PREEMPTED', 'SafeCheckpointHook', 'find_checkpoint']
+__all__ = ['PREEMPTED', 'ResumeHook', 'SafeCheckpointHook', 'StopHook', 'find_checkpoint']

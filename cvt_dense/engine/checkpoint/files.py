@@ -8,9 +8,10 @@ from ...atomic import write_atomically
 from ...weights import read_checkpoint
 
 PREEMPTED = 'preempted.pth'  # of a run that may end before its next checkpoint; tools/_launch.sh looks for this name
+ATOMIC = dict(backend='cvt_dense.atomic')  # MMEngine's backend_args for AtomicLocalBackend
 
 
-@register_backend('cvt_dense.atomic', force=True)
+@register_backend(ATOMIC['backend'], force=True)
 class AtomicLocalBackend(LocalBackend):
     """MMEngine's local files, written atomically."""
 

@@ -1,17 +1,18 @@
 """Resume a run at the batch, and at the point of its schedules, where the saved one was."""
 import copy
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 from mmengine.hooks import Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
+from ...registry import HOOKS
 from .loaders import SkippingBatchSampler, copy_loader
 
 EVALUATED = 'last_evaluation'  # entry of checkpoints: the epoch or iteration whose evaluation was the last to end
 
 
+@HOOKS.register_module()
 class ResumeHook(Hook):
     """Continue a resumed run as if it had not been interrupted, or with other numbers of processes or images.
 
@@ -24,13 +25,11 @@ class ResumeHook(Hook):
       ``auto_scale_lr`` is enabled.
     - Schedules of another length, such as those of a longer training, continue as if the run had begun with them, and
       the log reports it.
-
-    Args:
-        save: saves the run again after an evaluation at its end, where no later checkpoint has its result.
     """
 
-    def __init__(self, save: Callable[[Runner], None]):
-        self.save = save
+    priority = 'VERY_LOW'
+
+    def __init__(self):
         self.saved_meta: dict[str, Any] = {}
         self.configured_lr = 0.  # the config's, in whose place the checkpoint's is loaded
         self.configured_ends: list[int] = []  # of the config's schedules, likewise
@@ -53,8 +52,6 @@ class ResumeHook(Hook):
             runner.logger.info('The checkpoint lacks the result of the evaluation that was due with it. This '
                                'evaluation runs now.')
             runner.val_loop.run()
-            if runner.iter == runner.max_iters:
-                self.save(runner)
 
 
 def note_evaluation(runner: Runner) -> None:

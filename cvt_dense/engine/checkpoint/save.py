@@ -1,26 +1,25 @@
 """Write checkpoints atomically, and only between the steps of the optimizer."""
-import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mmengine.dist import broadcast, is_main_process
-from mmengine.hooks import CheckpointHook, EMAHook
+from mmengine.hooks import EMAHook, Hook
 from mmengine.runner import Runner
 
 from ...atomic import PREFIX, write_atomically
-from ...errors import UserError
+from ...metrics import Metric
 from ...registry import HOOKS
-from .files import PREEMPTED, AtomicLocalBackend
-from .resume import ResumeHook, data_shape, note_evaluation
-from .stop import StopHook
+from .files import ATOMIC, PREEMPTED
+from .resume import data_shape, note_evaluation
 
 
 @HOOKS.register_module()
-class SafeCheckpointHook(CheckpointHook):
+class SafeCheckpointHook(Hook):
     """Save checkpoints that survive a crash, a stop signal and a move to another machine.
 
-    It extends MMEngine's ``CheckpointHook``, and adds a :class:`.stop.StopHook` and a :class:`.resume.ResumeHook`.
+    It takes the place of MMEngine's ``CheckpointHook``; :class:`.stop.StopHook` and :class:`.resume.ResumeHook` stop
+    and resume the run.
 
     - Checkpoints and ``last_checkpoint`` are written atomically; an old or less good checkpoint is deleted after that,
       not before.
@@ -31,50 +30,60 @@ class SafeCheckpointHook(CheckpointHook):
     - BatchNorm's statistics, which each process gathers on its own, become the first process's before a
       checkpoint and before an evaluation: what is evaluated is what is saved, and what a resumed run has.
 
-    Args: as for MMEngine's ``CheckpointHook``, without its file backends and ``published_keys``: checkpoints are local
-        files, which ``tools/publish.py`` publishes.
+    Args:
+        interval: epochs or iterations between two checkpoints; -1: there is only the last one.
+        by_epoch: whether ``interval`` counts epochs.
+        save_begin: epoch or iteration before which no checkpoint is saved.
+        save_last: whether the end of the training is saved, whatever ``interval`` is.
+        max_keep_ckpts: number of checkpoints that are kept; -1: all.
+        save_best: metric, or metrics, whose best checkpoint is kept too; 'auto': the usual metric of the task.
+        rule: 'less' or 'greater', whichever value of ``save_best`` is better, or one for each metric. Default: as the
+            metric's name tells.
+        save_optimizer, save_param_scheduler: whether checkpoints contain these states, which resuming needs.
+        out_dir: folder in which the checkpoints get a folder named like the work dir. Default: the work dir.
+        filename_tmpl: name of checkpoints. Default: 'epoch_{}.pth' or 'iter_{}.pth'.
 
     Raises:
-        ValueError: an argument is none of those.
+        UserError: the rule of a metric is not known, or an evaluation lacks a metric of ``save_best``.
     """
 
-    _default_less_keys = ['loss', 'accuracy/loss']  # MMEngine would take the latter for an accuracy
+    priority = 'VERY_LOW'
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        if self.file_client_args or self.backend_args or self.published_keys:
-            raise ValueError('SafeCheckpointHook: file_client_args, backend_args and published_keys are not allowed; '
-                             'use out_dir for another folder, and tools/publish.py.')
-        self.backend_args = dict(backend='cvt_dense.atomic')
-        self.companions = StopHook(self.save_preempted), ResumeHook(self.save_evaluated)
+    def __init__(self, interval: int = -1, by_epoch: bool = True, save_begin: int = 0, save_last: bool = True,
+                 max_keep_ckpts: int = -1, save_best: str | Sequence[str] | None = None,
+                 rule: str | Sequence[str | None] | None = None, save_optimizer: bool = True,
+                 save_param_scheduler: bool = True, out_dir: str | None = None, filename_tmpl: str | None = None):
+        self.interval, self.by_epoch, self.save_begin, self.save_last = interval, by_epoch, save_begin, save_last
+        self.max_keep_ckpts, self.out_dir = max_keep_ckpts, out_dir
+        self.filename_tmpl = filename_tmpl or ('epoch_{}.pth' if by_epoch else 'iter_{}.pth')
+        self.states = dict(save_optimizer=save_optimizer, save_param_scheduler=save_param_scheduler)
+        names = [save_best] if isinstance(save_best, str) else list(save_best or ())
+        rules = [rule] * len(names) if rule is None or isinstance(rule, str) else rule
+        self.metrics = [Metric('save_best', *pair) for pair in zip(names, rules, strict=True)]
         self.due: int | None = None  # epoch or iteration of a checkpoint that waits for the optimizer's step
         self.saved = True  # whether there is nothing that a failing evaluation could lose
 
-    def before_run(self, runner: Runner) -> None:
-        for hook in self.companions:
-            if hook not in runner.hooks:
-                runner.register_hook(hook, self.priority)  # behind this hook
-
     def before_train(self, runner: Runner) -> None:
         folder = Path(runner.work_dir)
-        self.out_dir = str(folder if self.out_dir is None else Path(self.out_dir, folder.name))
-        self.file_backend = AtomicLocalBackend()
-        self.last_ckpt = runner.message_hub.runtime_info.get('last_ckpt')
+        self.folder = folder if self.out_dir is None else Path(self.out_dir, folder.name)
         self.saved = False
         if is_main_process():
-            for path in Path(self.out_dir).glob(f'{PREFIX}*'):
+            for path in self.folder.glob(f'{PREFIX}*'):
                 path.unlink()
-        runner.logger.info(f'Checkpoints will be saved to {self.out_dir}.')
+        runner.logger.info(f'Checkpoints will be saved to {self.folder}.')
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: dict[str, Any] | None = None) -> None:
-        super().after_train_iter(runner, batch_idx, data_batch, outputs)
+        if not self.by_epoch and (self.every_n_train_iters(runner, self.interval, self.save_begin)
+                                  or self.save_last and self.is_last_train_iter(runner)):
+            self.due = runner.iter + 1
         self._save_due(runner, runner.epoch, runner.iter + 1)
 
-    def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
-        """Save a checkpoint, as MMEngine's hook decides, once no gradients are being accumulated."""
-        self.due = step
-        self._save_due(runner, meta['epoch'], meta['iter'])
+    def after_train_epoch(self, runner: Runner) -> None:
+        if self.by_epoch and (self.every_n_epochs(runner, self.interval, self.save_begin)
+                              or self.save_last and self.is_last_train_epoch(runner)):
+            self.due = runner.epoch + 1
+            self._save_due(runner, runner.epoch + 1, runner.iter)
 
     def _save_due(self, runner: Runner, epoch: int, iteration: int) -> None:
         """Write the checkpoint that is due, unless gradients are being accumulated.
@@ -84,71 +93,71 @@ class SafeCheckpointHook(CheckpointHook):
         """
         if self.due is None or not runner.optim_wrapper.should_update():
             return
-        step, self.due = self.due, None
+        step, self.due, self.saved = self.due, None, True
         kept = [old for old in runner.message_hub.runtime_info.get('keep_ckpt_ids', []) if old != step] + [step]
         # The new checkpoint still lists the outdated ones, which a resumed run deletes if this one is killed now.
         runner.message_hub.update_info('keep_ckpt_ids', kept)
-        filename = self.filename_tmpl.format(step)
-        self.last_ckpt = os.path.join(self.out_dir, filename)
-        runner.message_hub.update_info('last_ckpt', self.last_ckpt)
-        self._save(runner, filename, epoch, iteration)
-        self._delete(PREEMPTED)
+        save_run(runner, self.filename_tmpl.format(step), epoch, iteration, self.folder, **self.states)
+        _delete(Path(runner.work_dir, PREEMPTED))
         if self.max_keep_ckpts > 0:
             for step in kept[:-self.max_keep_ckpts]:
-                self._delete(self.filename_tmpl.format(step))
+                _delete(self.folder / self.filename_tmpl.format(step))
             runner.message_hub.update_info('keep_ckpt_ids', kept[-self.max_keep_ckpts:])
-
-    def save_preempted(self, runner: Runner, iteration: int) -> None:
-        """Save a run that may end here, after ``iteration`` iterations; the next checkpoint takes the file's place."""
-        self._save(runner, PREEMPTED, runner.epoch, iteration)
-
-    def save_evaluated(self, runner: Runner) -> None:
-        """Save a run that was resumed at its end, and evaluated there, as its last checkpoint."""
-        self._save_checkpoint_with_step(runner, runner.epoch if self.by_epoch else runner.iter,
-                                        dict(epoch=runner.epoch, iter=runner.iter))
-
-    def _save(self, runner: Runner, filename: str, epoch: int, iteration: int) -> None:
-        """Write a checkpoint of the whole run; from then on ``last_checkpoint`` names it."""
-        share_buffers(runner)
-        self.saved = True
-        if self.save_optimizer and not is_main_process():
-            # The Runner saves in the main process alone, where ZeroRedundancyOptimizer waits for all others.
-            runner.optim_wrapper.state_dict()
-        runner.save_checkpoint(
-            self.out_dir, filename, save_optimizer=self.save_optimizer, save_param_scheduler=self.save_param_scheduler,
-            meta=dict(data_shape(runner), epoch=epoch, iter=iteration), backend_args=self.backend_args, **self.args)
-        if is_main_process():
-            write_atomically(Path(runner.work_dir, 'last_checkpoint'), os.path.join(self.out_dir, filename))
-
-    def _delete(self, filename: str) -> None:
-        if is_main_process():
-            Path(self.out_dir, filename).unlink(missing_ok=True)
 
     def before_val(self, runner: Runner) -> None:
         if not self.saved and runner.optim_wrapper.should_update():
-            self.save_preempted(runner, runner.iter)
+            self.saved = True
+            save_run(runner, PREEMPTED, runner.epoch, runner.iter)
 
     def before_val_epoch(self, runner: Runner) -> None:
         share_buffers(runner)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float]) -> None:
         note_evaluation(runner)
-        if not has_result(metrics):
-            runner.logger.warning('The evaluation has no result: the model finds no object yet, or format_only is set. '
-                                  'It counts neither for the best checkpoint nor for an early end.')
-            return
-        missing = set(self.key_indicators) - {*metrics, 'auto'} if self.save_best else set()
-        if missing:
-            raise UserError(f'save_best={sorted(missing)}: allowed are the metrics that were evaluated, '
-                            f'{list(metrics)}.')
-        info = runner.message_hub.runtime_info
-        previous = {key: path for key, path in info.items() if key.startswith('best_ckpt')}
-        # MMEngine's hook deletes what these attributes name before it writes the new file.
-        self.best_ckpt_path, self.best_ckpt_path_dict = None, dict.fromkeys(metrics)
-        super().after_val_epoch(runner, metrics)
-        for key, path in previous.items():
-            if info[key] != path:
-                self._delete(os.path.basename(path))  # a copy of a run's folder still names the original's file
+        hub, info = runner.message_hub, runner.message_hub.runtime_info
+        step, best = runner.epoch if self.by_epoch else runner.iter, {}
+        for metric in self.metrics:
+            score = metric.score(metrics)
+            suffix = f'_{metric.name}' if len(self.metrics) > 1 else ''
+            if score is None:
+                runner.logger.warning(f'The evaluation has no result for {metric.name}: the model finds no object yet, '
+                                      'or format_only is set. It does not count for the best checkpoint.')
+            elif score > metric.sign * info.get(f'best_score{suffix}', metric.sign * float('-inf')):
+                file = self.folder / f'best_{metric.name}_{self.filename_tmpl.format(step)}'.replace('/', '_')
+                best[file] = info.get(f'best_ckpt{suffix}')
+                hub.update_info(f'best_score{suffix}', metric.sign * score)
+                hub.update_info(f'best_ckpt{suffix}', str(file))
+        for file in best:
+            runner.save_checkpoint(str(self.folder), file.name, save_optimizer=False, save_param_scheduler=False,
+                                   meta=dict(epoch=runner.epoch, iter=runner.iter), backend_args=ATOMIC)
+            runner.logger.info(f'The best checkpoint is now {file.name}.')
+        if best and info.get('keep_ckpt_ids', [])[-1:] == [step]:
+            self.due = step  # saved again, because a resumed run needs the best score and the file's name
+            self._save_due(runner, runner.epoch, runner.iter)
+        for file, outdated in best.items():
+            if outdated and Path(outdated).name != file.name:
+                _delete(self.folder / Path(outdated).name)  # a copy of a run's folder still names the original's file
+
+
+def save_run(runner: Runner, filename: str, epoch: int, iteration: int, folder: Path | None = None,
+             **states: bool) -> None:
+    """Write a checkpoint of the whole run; from then on ``last_checkpoint`` names it.
+
+    Args:
+        runner: the runner, which has done ``epoch`` whole epochs and ``iteration`` iterations.
+        filename: name of the checkpoint.
+        folder: its folder. Default: the work dir.
+        **states: ``save_optimizer`` and ``save_param_scheduler``, as for ``Runner.save_checkpoint``.
+    """
+    folder = folder or Path(runner.work_dir)
+    share_buffers(runner)
+    if states.get('save_optimizer', True) and not is_main_process():
+        # The Runner saves in the main process alone, where ZeroRedundancyOptimizer waits for all others.
+        runner.optim_wrapper.state_dict()
+    runner.save_checkpoint(str(folder), filename, backend_args=ATOMIC,
+                           meta=dict(data_shape(runner), epoch=epoch, iter=iteration), **states)
+    if is_main_process():
+        write_atomically(Path(runner.work_dir, 'last_checkpoint'), str(folder / filename))
 
 
 def share_buffers(runner: Runner) -> None:
@@ -160,10 +169,6 @@ def share_buffers(runner: Runner) -> None:
                 broadcast(buffer)
 
 
-def has_result(metrics: Iterable[str]) -> bool:
-    """Return whether an evaluation has a result: MMDetection's has none if not a single object is detected.
-
-    Args:
-        metrics: names of the metrics; other hooks add the names with ``raw/`` and ``val/``.
-    """
-    return not all(name.startswith(('raw/', 'val/')) for name in metrics)
+def _delete(path: Path) -> None:
+    if is_main_process():
+        path.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,33 +14,41 @@ from mmengine.dist import all_reduce, barrier
 from mmengine.hooks import EMAHook, Hook
 from mmengine.runner import Runner
 
+from ...registry import HOOKS
+from .files import PREEMPTED
+from .save import save_run
+
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
+@HOOKS.register_module()
 class StopHook(Hook):
     """Save a training that gets SIGTERM or SIGUSR1 (Slurm's ``--signal=USR1@120``), and end it with exit code 0.
+
+    The run is saved as ``preempted.pth``. A training in a thread cannot be stopped by a signal, as Python handles
+    signals in the main thread alone.
 
     It stops after the next step of the optimizer. Several processes compare what they received before an evaluation,
     and after every ``PERIOD`` iterations of the training or batches of the evaluation that all of them have, so they
     stop together, whichever of them got the signal. An evaluation is interrupted, and repeated by the resumed run; only
     metrics that are being computed are completed. With ``RDZV`` of tools/dist_train.sh, processes that did not get the
     signal end with 1, and torchrun restarts them.
-
-    Args:
-        save: saves the run, which has done a number of iterations, as ``preempted.pth``.
     """
 
+    priority = 'VERY_LOW'
     PERIOD = 10
 
-    def __init__(self, save: Callable[[Runner, int], None]):
-        self.save = save
+    def __init__(self):
         self.received = 0  # the last signal that this process got
         self.stopping = 0  # the signal after which the run ends with the optimizer's next step
         self.old_handlers: dict[int, Any] = {}  # while the run trains
-        self.common_batches = 0  # of the evaluation, which all processes have
+        self.common_batches = 0  # number of an evaluation's batches that every process has
 
     def before_train(self, runner: Runner) -> None:
         """Record signals from now on instead of ending the process, and keep them from ending a loader's workers."""
+        if threading.current_thread() is not threading.main_thread():
+            runner.logger.warning('This training runs in a thread, where it cannot be stopped by a signal.')
+            return
         self.exiting = multiprocessing.Event()
         atexit.register(self.exiting.set)
         for loop in filter(None, (runner.train_loop, runner.val_loop)):
@@ -47,10 +56,11 @@ class StopHook(Hook):
         self.old_handlers = {number: signal.signal(number, self._receive) for number in SIGNALS}
 
     def after_train(self, runner: Runner) -> None:
+        if self.old_handlers:
+            self.exiting.set()
         for number, handler in self.old_handlers.items():
             signal.signal(number, handler)
         self.old_handlers = {}
-        self.exiting.set()
 
     def _receive(self, number: int, frame: Any) -> None:
         self.received = number
@@ -90,7 +100,7 @@ class StopHook(Hook):
 
     def _stop(self, runner: Runner, iteration: int) -> None:
         """Save the run, which has done ``iteration`` iterations, and end it."""
-        self.save(runner, iteration)
+        save_run(runner, PREEMPTED, runner.epoch, iteration)
         barrier()
         runner.logger.warning(f'{signal.Signals(self.stopping).name}: the run was saved after iteration {iteration} '
                               'and ends; continue it with --resume.')

@@ -4,8 +4,8 @@ from typing import Any
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from ...metrics import Metric
 from ...registry import HOOKS
-from ..checkpoint.save import has_result
 
 
 @HOOKS.register_module()
@@ -17,26 +17,26 @@ class EarlyStoppingHook(Hook):
     checkpoints, so that a resumed run ends where an uninterrupted one does.
 
     Args:
-        monitor: a metric of the evaluation, such as 'coco/bbox_mAP'. Smaller is better if its name contains 'loss'.
+        monitor: a metric of the evaluation, such as 'coco/bbox_mAP'; 'auto': the usual metric of the task.
         patience: evaluations without a better result after which the training ends, from 1.
+        rule: 'less' or 'greater', whichever value is better. Default: as the metric's name tells.
 
     Raises:
-        KeyError: an evaluation has no such metric.
+        UserError: the rule is not known, or an evaluation has no such metric.
     """
 
     priority = 'HIGH'  # before SafeCheckpointHook saves the state
 
-    def __init__(self, monitor: str, patience: int):
-        self.monitor, self.patience = monitor, patience
+    def __init__(self, monitor: str, patience: int, rule: str | None = None):
+        self.metric, self.patience = Metric('monitor', monitor, rule), patience
 
     def before_train(self, runner: Runner) -> None:
         self._stop_if_due(runner)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        if not has_result(metrics):
+        score = self.metric.score(metrics)
+        if score is None:  # SafeCheckpointHook says so
             return
-        score = metrics[self.monitor] if metrics[self.monitor] is not None else float('nan')
-        score = -score if 'loss' in self.monitor else score
         best, waited = runner.message_hub.runtime_info.get('early_stopping', (float('-inf'), 0))
         runner.message_hub.update_info('early_stopping', (score, 0) if score > best else (best, waited + 1))
         self._stop_if_due(runner)
@@ -44,5 +44,5 @@ class EarlyStoppingHook(Hook):
     def _stop_if_due(self, runner: Runner) -> None:
         waited: Any = runner.message_hub.runtime_info.get('early_stopping', (0., 0))[1]
         if waited >= self.patience:
-            runner.logger.info(f'{self.monitor} has not improved in {waited} evaluations: the training ends.')
+            runner.logger.info(f'{self.metric.name} has not improved in {waited} evaluations: the training ends.')
             runner.train_loop.stop_training = True

@@ -7,6 +7,7 @@ from mmengine.hooks import EMAHook, Hook
 from mmengine.model import BaseTTAModel
 from mmengine.runner import Runner, autocast
 
+from ...metrics import RAW
 from ...models.wrappers import unwrap
 from ...registry import HOOKS
 from ...weights import select_weights
@@ -17,7 +18,7 @@ class RawWeightsHook(Hook):
     """Evaluate the weights of the optimizer beside the averaged weights of an ``EMAHook``, in the same pass.
 
     ``EMAHook`` evaluates the averaged weights, which are also a checkpoint's ``state_dict``; this
-    hook adds the same metrics of the raw ones under ``raw/``. ``tools/test.py`` takes them from the
+    hook adds the same metrics of the raw ones, with ``raw/`` before their names. ``tools/test.py`` takes them from the
     checkpoint's ``ema_state_dict``. Does nothing where there are no averaged weights.
     """
 
@@ -62,7 +63,7 @@ class RawWeightsHook(Hook):
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         if self.model is not None:
             raw = self.evaluator.evaluate(len(self.loop.dataloader.dataset))
-            metrics.update({f'raw/{name.split("/", 1)[-1]}': value for name, value in raw.items()})
+            metrics.update({RAW + name: value for name, value in raw.items()})
             self.model = None
 
     after_test_epoch = after_val_epoch

@@ -7,6 +7,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from ...curves import Curves, position
+from ...metrics import best_file
 from ...recipes import command
 from ...registry import HOOKS
 from ..checkpoint.files import find_checkpoint
@@ -31,7 +32,7 @@ def summary(runner: Runner) -> list[str]:
     for name in curves.main_metrics():
         point = curves.last(name)
         lines.append(f'last:    {name} {point.values[name]:.4g} ({position(point)}), {_short(last)}')
-        best, kept = curves.best(name), next(Path(folder).glob(f'best_{name.replace("/", "_")}_*.pth'), None)
+        best, (kept, _) = curves.best(name), best_file(folder, name) or (None, None)
         if best is not None:
             lines.append(f'best:    {name} {best.values[name]:.4g}, {_short(kept) if kept else position(best)}')
         checkpoint = kept or checkpoint

@@ -56,6 +56,9 @@ def test_the_first_metric_and_several_metrics(tmp_path):
     assert names(tmp_path / 'two') == ['best_loss_epoch_3.pth', 'best_score_epoch_2.pth', 'epoch_3.pth']
     with pytest.raises(UserError, match='save_best'):
         train(tmp_path / 'none', [0.1], epochs=1, save_best='mIoU')
+    with pytest.raises(UserError, match='monitor'):
+        train(tmp_path / 'patience', [0.1], epochs=1, hooks=[dict(
+            type='cvt_dense.EarlyStoppingHook', monitor='mIoU', patience=1)])
 
 
 def test_an_evaluation_that_fails_costs_no_training(tmp_path):

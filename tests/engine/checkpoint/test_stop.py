@@ -2,6 +2,7 @@
 import multiprocessing
 import os
 import signal
+from pathlib import Path
 from unittest import mock
 
 import torch.distributed as dist
@@ -32,11 +33,12 @@ def test_signal_to_all_processes(tmp_path):
 CASES = [(0, 1, None), (1, 14, None), (0, 14, (40, 37)), (1, 14, (37, 40)), (1, 0, (0, 5)), (None, 0, (40, 37))]
 
 
-def steps_until_stop(rank: int, receiver: int | None, at: int, batches: tuple[int, int] | None) -> int | None:
+def steps_until_stop(folder: Path, rank: int, receiver: int | None, at: int,
+                     batches: tuple[int, int] | None) -> int | None:
     """Return after how many iterations, or batches of an evaluation, the process of ``rank`` stops; None: at none."""
     runner = mock.MagicMock(iter=0, max_iters=1000, world_size=2, train_loop=None, val_loop=None, hooks=[],
-                            val_dataloader=range(batches[rank] if batches else 0))
-    hook = StopHook(save=lambda *args: None)
+                            work_dir=folder, val_dataloader=range(batches[rank] if batches else 0))
+    hook = StopHook()
     hook.before_train(runner)
     try:
         for done in range(0 if batches else 1, (batches[rank] if batches else 100) + 1):
@@ -56,9 +58,9 @@ def steps_until_stop(rank: int, receiver: int | None, at: int, batches: tuple[in
         hook.after_train(runner)
 
 
-def play(rank: int, folder: str, answers: multiprocessing.Queue) -> None:
+def play(rank: int, folder: Path, answers: multiprocessing.Queue) -> None:
     dist.init_process_group('gloo', init_method=f'file://{folder}/group', rank=rank, world_size=2)
-    answers.put((rank, [steps_until_stop(rank, *case) for case in CASES]))
+    answers.put((rank, [steps_until_stop(folder, rank, *case) for case in CASES]))
     dist.barrier()
     dist.destroy_process_group()
 

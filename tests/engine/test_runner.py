@@ -1,0 +1,27 @@
+"""Several trainings in one process."""
+import json
+import threading
+
+from engine.checkpoint.quick_runs import ITERATIONS, run
+
+from cvt_dense.engine.checkpoint import find_checkpoint
+
+
+def test_trainings_one_after_the_other_have_their_own_curves(tmp_path):
+    """MMDetection's and MMSegmentation's configs give every run's visualizer the same name."""
+    settings = dict(visualizer=dict(type='Visualizer', name='visualizer', vis_backends=[dict(type='LocalVisBackend')]))
+    settings['default_hooks.logger'] = dict(_delete_=True, type='LoggerHook', interval=1)
+    for name in ('first', 'second'):
+        run(tmp_path / name, **settings)
+    for name in ('first', 'second'):
+        file, = (tmp_path / name).glob('*/vis_data/scalars.json')
+        losses = [record for record in map(json.loads, file.read_text().splitlines()) if 'loss' in record]
+        assert len(losses) == ITERATIONS
+
+
+def test_a_training_in_a_thread(tmp_path):
+    """Python handles signals in the main thread alone."""
+    thread = threading.Thread(target=run, args=(tmp_path, ))
+    thread.start()
+    thread.join()
+    assert find_checkpoint(tmp_path) == str(tmp_path / 'epoch_3.pth')
