@@ -62,20 +62,23 @@ def seeded_samples(dataset: Any, indices: Sequence[int]) -> list[Any]:
     return samples
 
 
-def _use_seeds(dataset: Any) -> None:
-    """Make data loaders read ``dataset`` through :func:`seeded_samples`, by PyTorch's protocol for whole batches."""
-    if not isinstance(dataset, Sequence):  # a range or list holds no randomness
-        dataset.__getitems__ = partial(seeded_samples, dataset)
+def use_seeds(dataset: Any) -> None:
+    """Make data loaders read ``dataset`` through :func:`seeded_samples`, by PyTorch's protocol for whole batches.
+
+    :class:`SeedHook` does so for a run's training set.
+    """
+    dataset.__getitems__ = partial(seeded_samples, dataset)
 
 
 @DATA_SAMPLERS.register_module()
 class SeededSampler(DefaultSampler):
     """Draw indices in the order of MMEngine's ``DefaultSampler``, each with the seed of its augmentation.
 
-    Seeds depend on ``seed``, the epoch and the place in the epoch, not on workers or processes: a resumed run sees the
-    same augmented images as an uninterrupted one, whatever ``num_workers`` is. Any map-style data set and any batch
-    sampler (mmdet's, mmseg's) can be used. Exceptions are what an augmentation keeps from sample to sample (mmdet's
-    ``CachedMosaic``) and a step ``Albu`` inside of another step, whose generator is Albumentations' own.
+    Seeds depend on ``seed``, the epoch and the place in the epoch, not on workers or processes. A data set follows them
+    after :func:`use_seeds`, which :class:`SeedHook` calls: a resumed run then sees the same augmented images as an
+    uninterrupted one, whatever ``num_workers`` is. Any map-style data set and any batch sampler (mmdet's, mmseg's) can
+    be used. Exceptions are what an augmentation keeps from sample to sample (mmdet's ``CachedMosaic``) and a step
+    ``Albu`` inside of another step, whose generator is Albumentations' own.
 
     Args:
         dataset: anything with a length.
@@ -86,7 +89,6 @@ class SeededSampler(DefaultSampler):
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None, round_up: bool = True):
         super().__init__(dataset, shuffle, seed, round_up)
-        _use_seeds(dataset)
 
     def __iter__(self) -> Iterator[SeededIndex]:
         draw = torch.Generator().manual_seed(self.seed + self.epoch)
@@ -109,7 +111,6 @@ class SeededInfiniteSampler(InfiniteSampler):
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None):
         super().__init__(dataset, shuffle, seed)
         self.skipped = 0
-        _use_seeds(dataset)
 
     def skip(self, num_samples: int) -> None:
         """Begin after this process's first ``num_samples``; MMEngine's loop calls this method when a run is resumed."""

@@ -298,13 +298,13 @@ def _at_ratio(view: dict[str, Any], ratio: float) -> dict[str, Any]:
 
 
 def loop(max_iters: int) -> dict[str, Any]:
-    """Return the ``train_cfg`` of a run of ``max_iters`` iterations, which is evaluated ten times.
+    """Return the ``train_cfg`` of a run of ``max_iters`` iterations, which is evaluated after every :func:`_part`.
 
     Raises:
         UserError: ``max_iters`` is no whole number from 1.
     """
     _check_number('max_iters', max_iters, 1)
-    return dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=_tenth(max_iters))
+    return dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=_part(max_iters))
 
 
 def schedule(max_iters: int) -> list[dict[str, Any]]:
@@ -321,7 +321,7 @@ def schedule(max_iters: int) -> list[dict[str, Any]]:
 
 
 def hooks(max_iters: int, best: str, patience: int | None, balance: str | None = None) -> dict[str, Any]:
-    """Return the ``default_hooks`` of a run of ``max_iters`` iterations, which is saved ten times.
+    """Return the ``default_hooks`` of a run of ``max_iters`` iterations, which is saved after every :func:`_part`.
 
     Args:
         max_iters: iterations.
@@ -335,8 +335,8 @@ def hooks(max_iters: int, best: str, patience: int | None, balance: str | None =
     """
     _choose('balance', balance, None, 'loss')
     settings = dict(
-        logger=dict(interval=min(50, _tenth(max_iters)), log_metric_by_epoch=False),
-        checkpoint=dict(by_epoch=False, interval=_tenth(max_iters), save_best=best))
+        logger=dict(interval=min(50, max(max_iters // 10, 1)), log_metric_by_epoch=False),
+        checkpoint=dict(by_epoch=False, interval=_part(max_iters), save_best=best))
     if patience is not None:
         settings['early_stopping'] = dict(type='cvt_dense.EarlyStoppingHook', monitor=best, patience=patience)
     if balance:
@@ -344,8 +344,9 @@ def hooks(max_iters: int, best: str, patience: int | None, balance: str | None =
     return settings
 
 
-def _tenth(max_iters: int) -> int:
-    return max(max_iters // 10, 1)
+def _part(max_iters: int) -> int:
+    """Return the iterations between two evaluations: a tenth of all, but at least 100, or a short run has only one."""
+    return -(-max_iters // min(10, max(max_iters // 100, 1)))
 
 
 def optimizer(arch: str, lr: float, max_norm: float, **options: Any) -> dict[str, Any]:

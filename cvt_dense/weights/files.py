@@ -92,6 +92,8 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
 def read_checkpoint(path: str | Path, map_location: Any = 'cpu') -> Any:
     """Return the content of a checkpoint file on this machine, without running code that it may hold.
 
+    Tensors on the CPU are parts of the file until they are changed: replace the file, but do not write into it.
+
     Args:
         path: a ``.safetensors`` file, any other file that ``torch.save`` wrote, or a folder from the
             Hugging Face hub with one of :data:`HUB_FILES`.

@@ -8,6 +8,7 @@ the checked state after the file has been read.
 import math
 import pickle
 import threading
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,9 @@ _STAND_INS = {
 def load_pickle(path: Any, map_location: Any = None) -> Any:
     """Return the content of a ``torch.save`` file, read by PyTorch's restricted unpickler and this module's stand-ins.
 
+    Tensors on the CPU are parts of the file that are read when they are used. So a run may open a checkpoint for its
+    class names, for its shapes and for its weights, and reads the weights once.
+
     Names that the process itself has allowed by ``torch.serialization.add_safe_globals`` are allowed here too.
 
     Raises:
@@ -113,7 +117,7 @@ def load_pickle(path: Any, map_location: Any = None) -> Any:
                    for entry in torch.serialization.get_safe_globals()}
         stand_ins = [(stand_in, name) for name, stand_in in _STAND_INS.items() if name not in allowed]
         with torch.serialization.safe_globals(stand_ins):
-            loaded = torch.load(path, map_location=map_location, weights_only=True)
+            loaded = torch.load(path, map_location=map_location, weights_only=True, mmap=zipfile.is_zipfile(path))
     return _replace_stand_ins(loaded, {})
 
 

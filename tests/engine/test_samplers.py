@@ -9,6 +9,7 @@ from mmengine.dataset import BaseDataset, DefaultSampler, InfiniteSampler
 from torch.utils.data import DataLoader
 
 from cvt_dense.engine import SeededInfiniteSampler, SeededSampler, SeedHook
+from cvt_dense.engine.samplers import use_seeds
 
 
 class Draws(BaseDataset):
@@ -32,6 +33,7 @@ draw.aug.set_random_seed = draw.aug.seed
 
 def samples(sampler_type, workers, batches=None, skip=0, epoch=0, **sampler):
     dataset = Draws(pipeline=[draw])
+    use_seeds(dataset)
     sampler = sampler_type(dataset, **sampler)
     sampler.set_epoch(epoch)
     if skip:

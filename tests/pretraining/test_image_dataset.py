@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from cvt_dense.annotations import convert
 from cvt_dense.engine import SeededSampler
-from cvt_dense.engine.samplers import SeededIndex, seeded_samples
+from cvt_dense.engine.samplers import SeededIndex, seeded_samples, use_seeds
 from cvt_dense.inference.slices import RasterImage
 from cvt_dense.pretraining import ImageDataset, open_image
 
@@ -285,6 +285,7 @@ def test_images_of_rare_classes_are_drawn_more_often(tmp_path):
     dataset = DATASETS.build(dict(type='cvt_dense.BalancedDataset', dataset=plain))
     assert [dataset[i]['labels'] for i in range(len(dataset))] == [0] * 8 + [1] * 2 + [2] * 2
     assert dataset.metainfo['classes'] == ('many', 'one', 'other')
+    use_seeds(dataset)
     images, again = (torch.cat([batch['inputs'] for batch in DataLoader(
         dataset, 4, sampler=SeededSampler(dataset, seed=3), num_workers=workers,
         collate_fn=FUNCTIONS.get('default_collate'))]) for workers in (0, 2))

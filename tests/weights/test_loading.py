@@ -1,4 +1,6 @@
 """Loading in every way that users have: init_cfg, load_from, folders, the hub; and what is refused."""
+from pathlib import Path
+
 import pytest
 import safetensors.torch
 import torch
@@ -27,6 +29,15 @@ class Detector(BaseModule):
 def build_classifier(num_classes=5, init_cfg=None, **backbone):
     backbone = {'type': 'cvt_dense.CvT', 'arch': ARCH, 'out_type': 'cls_token', **backbone}
     return ImageClassifier(backbone, num_classes=num_classes, init_cfg=init_cfg)
+
+
+def test_weights_are_read_when_they_are_used(tmp_path):
+    """A run opens its checkpoint several times: for the names of classes, for shapes and for the weights."""
+    torch.save(dict(weight=torch.zeros(1000)), tmp_path / 'mapped.pth')
+    content = read_checkpoint(tmp_path / 'mapped.pth')
+    assert 'mapped.pth' in Path('/proc/self/maps').read_text()
+    content['weight'] += 1  # which does not change the file
+    assert read_checkpoint(tmp_path / 'mapped.pth')['weight'].sum() == 0
 
 
 def pretrained(file, **options):

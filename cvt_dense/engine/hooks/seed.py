@@ -8,6 +8,7 @@ from mmengine.runner import IterBasedTrainLoop, Runner, set_random_seed
 
 from ...registry import DATA_SAMPLERS, HOOKS
 from ..checkpoint.loaders import copy_loader
+from ..samplers import SeededInfiniteSampler, SeededSampler, use_seeds
 
 
 @HOOKS.register_module()
@@ -16,9 +17,10 @@ class SeedHook(Hook):
 
     - Before each training iteration, Python, NumPy and PyTorch are seeded from (seed, rank, iteration). So drop
       path, Mixup and mmdet's sampling of boxes do not depend on what ran before.
-    - MMEngine's ``DefaultSampler`` and ``InfiniteSampler`` of the training data become ``cvt_dense.SeededSampler``
-      and ``cvt_dense.SeededInfiniteSampler``, which keep the order of the images and seed each one's
-      augmentation, in whichever worker it happens. Another sampler is kept, and the log reports it.
+    - The training set is read by :func:`.samplers.use_seeds`, so that each image's augmentation has a seed of its own.
+      MMEngine's ``DefaultSampler`` and ``InfiniteSampler`` of the training data become ``cvt_dense.SeededSampler``
+      and ``cvt_dense.SeededInfiniteSampler``, which keep the order of the images and give these seeds, whichever
+      worker loads the image. Another sampler is kept, and the log reports it.
 
     A resumed run draws what an uninterrupted one does, and no generator state has to be saved. This line in any
     mmdet or mmseg config is enough for that::
@@ -31,18 +33,20 @@ class SeedHook(Hook):
     def before_train(self, runner: Runner) -> None:
         loader = runner.train_dataloader
         old = loader.batch_sampler.sampler
+        settings = None
         if type(old) is DefaultSampler:
             settings = dict(type='cvt_dense.SeededSampler', round_up=old.round_up)
         elif type(old) is InfiniteSampler:
             settings = dict(type='cvt_dense.SeededInfiniteSampler')
-        else:
-            if not type(old).__name__.startswith('Seeded'):
-                runner.logger.warning(f'SeedHook: {type(old).__name__} is kept: a resumed run may see other images, or '
-                                      'other augmentations, than with cvt_dense.SeededSampler.')
+        elif not isinstance(old, SeededSampler | SeededInfiniteSampler):
+            runner.logger.warning(f'SeedHook: {type(old).__name__} is kept: a resumed run may see other images, or '
+                                  'other augmentations, than with cvt_dense.SeededSampler.')
             return
-        new = DATA_SAMPLERS.build(dict(settings, dataset=old.dataset, shuffle=old.shuffle, seed=old.seed))
-        loader.batch_sampler.sampler = new
-        runner.train_loop.dataloader = copy_loader(loader, loader.batch_sampler)
+        if settings:
+            loader.batch_sampler.sampler = DATA_SAMPLERS.build(
+                dict(settings, dataset=old.dataset, shuffle=old.shuffle, seed=old.seed))
+        use_seeds(loader.dataset)
+        runner.train_loop.dataloader = copy_loader(loader, loader.batch_sampler)  # its workers have begun without seeds
 
     def before_train_epoch(self, runner: Runner) -> None:
         loop = runner.train_loop

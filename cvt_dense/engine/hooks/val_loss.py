@@ -2,18 +2,21 @@
 import copy
 import re
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from mmengine.dist import all_reduce
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ...models.wrappers import unwrap
 from ...registry import HOOKS
 from ..checkpoint.loaders import copy_loader
+from ..metrics import LOSSES
 from ..samplers import leaves
 
 MAPS = ('LoadAnnotations', 'LoadPanopticAnnotations')
@@ -38,26 +41,18 @@ class ValLossHook(Hook):
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         model = unwrap(runner.model)
-        training = {module: module.training for module in model.modules()}
-        model.train()  # some heads give their losses' inputs in training alone
-        for module in model.modules():
-            if not list(module.children()) or module is getattr(model, 'backbone', None):
-                module.eval()
-        # MMDetection and MMSegmentation pad annotations in training alone; of a classifier, training means Mixup.
-        preprocessor, pads = model.data_preprocessor, hasattr(model.data_preprocessor, 'batch_augments')
-        if pads:
-            augments, preprocessor.batch_augments = preprocessor.batch_augments, None
         images, sums = 0, defaultdict(float)  # sums of the device's numbers, which are read once, after the last batch
-        with torch.random.fork_rng(), torch.no_grad():
-            torch.manual_seed(0)
-            # The sampler repeats images, so that all processes have as many; they count once.
-            left = max(len(range(runner.rank, len(runner.val_dataloader.dataset), runner.world_size)), 1)
+        # The sampler repeats images, so that all processes have as many; they count once.
+        left = max(len(range(runner.rank, len(runner.val_dataloader.dataset), runner.world_size)), 1)
+        # MMDetection and MMSegmentation pad annotations in training alone; of a classifier, training means Mixup.
+        pads = hasattr(model.data_preprocessor, 'batch_augments')
+        with losses_without_augmentation(model):
             for batch in loader_with_annotations(runner.val_dataloader):
                 if not left:
                     break
                 batch = {key: values[:left] for key, values in batch.items()}
                 left -= len(batch['inputs'])
-                data = preprocessor(batch, pads)
+                data = model.data_preprocessor(batch, pads)
                 unreadable = batch.get('unreadable', ())  # black images; only where some are, the device takes indices
                 if any(unreadable):
                     readable = [i for i, reason in enumerate(unreadable) if not reason]
@@ -68,15 +63,34 @@ class ValLossHook(Hook):
                 images += len(data['inputs'])
                 for name, value in model.parse_losses(model(**data, mode='loss'))[1].items():
                     sums[name] += value.double() * len(data['inputs'])
-        if pads:
-            preprocessor.batch_augments = augments
-        for module, mode in training.items():
-            module.training = mode
         names = sorted(sums)
         totals = torch.stack([*(sums[name] for name in names), torch.full_like(sums[names[0]], images)])
         all_reduce(totals)
         *totals, images = totals.tolist()
-        metrics.update({f'val/{name}': total / images for name, total in zip(names, totals)})
+        metrics.update({LOSSES + name: total / images for name, total in zip(names, totals)})
+
+
+@contextmanager
+def losses_without_augmentation(model: nn.Module) -> Iterator[None]:
+    """Let a model compute losses without gradients, augmentation, dropout or drop path, with BatchNorm's statistics."""
+    training = {module: module.training for module in model.modules()}
+    preprocessor = model.data_preprocessor
+    augments = getattr(preprocessor, 'batch_augments', None)
+    try:
+        model.train()  # some heads give their losses' inputs in training alone
+        for module in model.modules():
+            if not list(module.children()) or module is getattr(model, 'backbone', None):
+                module.eval()
+        if augments:
+            preprocessor.batch_augments = None
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.manual_seed(0)
+            yield
+    finally:
+        if augments:
+            preprocessor.batch_augments = augments
+        for module, mode in training.items():
+            module.training = mode
 
 
 def loader_with_annotations(loader: DataLoader) -> DataLoader:
@@ -88,7 +102,6 @@ def loader_with_annotations(loader: DataLoader) -> DataLoader:
 def with_annotations(dataset: Any) -> Any:
     """Return a copy of a data set, or of a wrapper with copies inside, that loads annotations before the resize."""
     dataset = copy.copy(dataset)
-    vars(dataset).pop('__getitems__', None)  # SeededSampler's, which reads the original
     if hasattr(dataset, 'datasets'):
         dataset.datasets = list(map(with_annotations, dataset.datasets))
     elif hasattr(dataset, 'dataset'):

@@ -1,5 +1,6 @@
 """The validation loss is that of the evaluated weights on whole images, and the training does not notice it."""
 import json
+from types import SimpleNamespace
 
 import mmseg
 import pytest
@@ -10,7 +11,7 @@ from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
 from tiny_training import load, start_two, write_config
 
-from cvt_dense.engine.hooks.val_loss import loader_with_annotations
+from cvt_dense.engine.hooks.val_loss import loader_with_annotations, losses_without_augmentation
 
 CONFIGS = dict(detection='maskrcnn_cvt_nano_shapes', segmentation='upernet_cvt_nano_shapes')
 # Only the training's batches are augmented.
@@ -65,6 +66,16 @@ def test_annotations_are_those_of_the_resized_image(shapes, task):
             boxes, expected = (getattr(sample.gt_instances.bboxes, 'tensor', sample.gt_instances.bboxes)
                                for sample in (after, before))
             torch.testing.assert_close(boxes, expected * torch.tensor(after.scale_factor).repeat(2).float())
+
+
+def test_a_loss_that_cannot_be_computed_leaves_the_model_as_it_was():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
+    model.data_preprocessor = SimpleNamespace(batch_augments=['resize'])
+    model.eval()
+    with pytest.raises(KeyError), losses_without_augmentation(model):
+        assert model.training and not model[1].training and model.data_preprocessor.batch_augments is None
+        raise KeyError
+    assert not model.training and model.data_preprocessor.batch_augments
 
 
 def test_classification(tmp_path):
