@@ -13,10 +13,10 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from ...metrics import LOSSES
 from ...models.wrappers import unwrap
 from ...registry import HOOKS
 from ..checkpoint.loaders import copy_loader
-from ..metrics import LOSSES
 from ..samplers import leaves
 
 MAPS = ('LoadAnnotations', 'LoadPanopticAnnotations')
