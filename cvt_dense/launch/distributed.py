@@ -1,8 +1,10 @@
 """Set up the processes of a run: gloo on CPUs, Slurm's variables, and an orderly end."""
 import functools
+import gc
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -25,16 +27,24 @@ def destroy_process_group_at_exit(main: Callable[..., None]) -> Callable[..., No
         if 'TORCHELASTIC_ERROR_FILE' in os.environ:
             from torch.distributed.elastic.multiprocessing.errors import record
             run = record(main)
+        status = None
         try:
             run(*args)
-        except BaseException:
-            # NCCL may wait for communication that the error has cut off.
-            if (group := _process_group()) and group.get_backend() == 'gloo':
-                group.destroy_process_group()
-            raise
+        except SystemExit as end:
+            status = end.code
+        except Exception:
+            if not _process_group():
+                raise
+            traceback.print_exc()  # here, because the error's frames keep the model, and that the process group
+            status = 1
         if group := _process_group():
-            group.barrier()
-            group.destroy_process_group()
+            if status is None:
+                group.barrier()
+            if status is None or group.get_backend() == 'gloo':  # NCCL may wait for communication that has begun
+                gc.collect()  # DDP and its Runner are cycles that keep the group, and its threads, alive
+                group.destroy_process_group()
+        if status is not None:
+            sys.exit(status)
 
     return wrapper
 
