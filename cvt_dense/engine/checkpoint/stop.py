@@ -23,7 +23,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 @HOOKS.register_module()
 class StopHook(Hook):
-    """Save a training that gets SIGTERM or SIGUSR1 (Slurm's ``--signal=USR1@120``), and end it with exit code 0.
+    """Save a training that gets SIGTERM or SIGUSR1, as Slurm sends before a time limit, and end it with exit code 0.
 
     The run is saved as ``preempted.pth``. A training in a thread cannot be stopped by a signal, as Python handles
     signals in the main thread alone.
