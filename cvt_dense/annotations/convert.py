@@ -38,7 +38,10 @@ LABEL_MAPS = ('SegmentationClass', 'SegmentationObject')  # folders of Pascal VO
 
 @dataclass
 class Sample:
-    """An image with its objects in COCO's format (but with ``category_id`` from 0), or with its label map."""
+    """An image with its objects in COCO's format (but with ``category_id`` from 0), or with its label map.
+
+    Its ``name`` in the result is that of its file, or where two of a split have one, the path below the source.
+    """
     path: Path
     split: str = 'train'
     width: int = 0
@@ -46,6 +49,10 @@ class Sample:
     objects: list[dict[str, Any]] = field(default_factory=list)
     label_map: np.ndarray | None = None
     group: str = ''
+    name: str = ''
+
+    def __post_init__(self):
+        self.name = self.name or self.path.name
 
     def add_detections(self, detections: sv.Detections) -> None:
         """Add predicted objects, without those that lie outside of the image."""
@@ -406,6 +413,9 @@ def read(src: Path, source: str, masks: bool = False) -> Data:
     if not any(sample.objects for sample in data.samples):
         raise FileNotFoundError('; '.join([f'{src} holds no annotated image in the format {source!r}', *notes(data)]))
     data.samples.sort(key=lambda sample: str(sample.path))
+    numbers = Counter((sample.split, sample.name) for sample in data.samples)
+    for sample in (sample for sample in data.samples if numbers[sample.split, sample.name] > 1):
+        sample.name = os.path.relpath(sample.path, src)
     return data
 
 
@@ -499,8 +509,8 @@ def check_target(data: Data, target: str) -> None:
     """
     if target == 'masks' and len(data.classes) >= IGNORED:
         raise ValueError(f'{len(data.classes)} classes and the background are more than {IGNORED}, of label maps.')
-    names = Counter((sample.split, sample.path.stem) for sample in data.samples)
-    twice = [str(sample.path) for sample in data.samples if names[sample.split, sample.path.stem] > 1]
+    names = Counter((sample.split, os.path.splitext(sample.name)[0]) for sample in data.samples)
+    twice = [str(sample.path) for sample in data.samples if names[sample.split, os.path.splitext(sample.name)[0]] > 1]
     if twice:
         raise ValueError(f'{listed(twice)} would get one name in one split: rename one.')
 
@@ -518,9 +528,9 @@ def write(data: Data, dst: Path, target: str) -> None:
     """
     check_target(data, target)
     for sample in data.samples:
-        folder = dst / 'images' / sample.split if target == 'masks' else dst / sample.split
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(sample.path, folder / sample.path.name)
+        file = (dst / 'images' if target == 'masks' else dst) / sample.split / sample.name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(sample.path, file)
     (_write_masks if target == 'masks' else _write_coco)(data, dst)
 
 
@@ -529,7 +539,7 @@ def _write_coco(data: Data, dst: Path) -> None:
         content = dict(images=[], annotations=[], categories=[
             dict(id=i, name=name) for i, name in enumerate(data.classes, 1)])
         for i, sample in enumerate((sample for sample in data.samples if sample.split == part), 1):
-            content['images'].append(dict(id=i, file_name=sample.path.name, width=sample.width, height=sample.height))
+            content['images'].append(dict(id=i, file_name=sample.name, width=sample.width, height=sample.height))
             content['annotations'] += [dict(entry, id=number, image_id=i, category_id=entry['category_id'] + 1)
                                        for number, entry in enumerate(sample.objects, len(content['annotations']) + 1)]
         write_atomically(dst / 'annotations' / f'{part}.json', json.dumps(content))
@@ -539,9 +549,10 @@ def _write_masks(data: Data, dst: Path) -> None:
     first = data.samples[0].path.suffix
     data.notes[Fault.SUFFIX] += [str(sample.path) for sample in data.samples if sample.path.suffix != first]
     for sample in data.samples:
-        (dst / 'labels' / sample.split).mkdir(parents=True, exist_ok=True)
+        file = (dst / 'labels' / sample.split / sample.name).with_suffix('.png')
+        file.parent.mkdir(parents=True, exist_ok=True)
         label_map = _draw(data, sample) if sample.label_map is None else sample.label_map
-        Image.fromarray(label_map.astype(np.uint8)).save(dst / f'labels/{sample.split}/{sample.path.stem}.png')
+        Image.fromarray(label_map.astype(np.uint8)).save(file)
     (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in data.classes), encoding='utf-8')
 
 

@@ -281,3 +281,19 @@ def test_another_format_and_back(tmp_path, results, source):
     file = tmp_path / 'new/annotations/train.json'
     check(file, masks=False)
     assert samples(file) == samples(path) and score(file, results[0], metrics=['bbox']) == results[2]
+
+
+def test_images_of_one_name_in_two_folders_are_repaired_too(tmp_path):
+    content = read(ORIGINAL)
+    leave_out(content)
+    for image in content['images']:
+        image['file_name'] = f'camera{image["id"]}/1.jpg'
+    (tmp_path / 'cameras.json').write_text(json.dumps(content))
+    file = folder_of(tmp_path / 'cameras.json', tmp_path / 'data')
+    with pytest.raises(UserError):
+        check(file)
+    run_tool('convert_data', tmp_path / 'data', tmp_path / 'new', '--from', 'coco')
+    file = tmp_path / 'new/annotations/train.json'
+    check(file)
+    assert len(read(file)['images']) == 6
+    assert all((tmp_path / 'new/train' / image['file_name']).is_file() for image in read(file)['images'])
