@@ -1,11 +1,11 @@
 """Conversion of detection and segmentation data, and its splits."""
 import filecmp
 import json
-import re
 import shutil
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,58 +119,35 @@ def test_equal_files_are_in_one_split(tmp_path, group):
     assert Counter(sample.split for sample in data.samples) == dict(train=6, val=6)
 
 
-def test_an_xml_file_of_another_image_is_noted(tmp_path):
-    example('voc', tmp_path)
-    for name in ('a.png', 'C:\\images\\a.png', 'a'):
-        (tmp_path / 'a.xml').write_text(re.sub('<filename>.*</filename>', '', (tmp_path / 'a.xml').read_text()).replace(
-            '<object>', f'<filename>{name.replace(chr(92), chr(92) * 2)}</filename><object>', 1))
-        assert Fault.OTHER_NAME not in notes(convert.read(tmp_path, 'voc'))
-    (tmp_path / 'a.xml').write_text((tmp_path / 'a.xml').read_text().replace('<filename>a', '<filename>b.png'))
-    assert Fault.OTHER_NAME in notes(convert.read(tmp_path, 'voc'))
+def cases(kind: str) -> list[Any]:
+    """Return the folders ``formats/KIND/SOURCE/NAME``, each with a file that replaces one of the source's example."""
+    found = sorted((EXAMPLES / 'formats' / kind).glob('*/*'))
+    assert found
+    return [pytest.param(folder, id=f'{folder.parent.name}-{folder.name}') for folder in found]
 
 
-# Source, a file, its other content, and whether it is an error, which names the file.
-BOXES = '<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>'
-TURNED = '<attributes><attribute><name>rotation</name><value>30.0</value></attribute></attributes>'
-FILES = [('yolo', 'data.yaml', f'names: {names}', error) for names, error in (
-    ('[dog, "7", ё]', False), ('{1: cat, 0: dog}', False), *((wrong, True) for wrong in (
-        'car', '{0: a, 2: c}', '{1: a, 2: b}', '[a, yes]', '[0, 1]', '[a, a]', '[a, b]\nnc: 3', '[]', '7',
-        '{a: 0, b: 1}', '[a')))]
-FILES += [('yolo', 'labels/train/a.txt', f'0 .5 .5 .1 .1\n{line}\n', 'line 2') for line in (
-    '0 nan .5 .1 .1', '0 .5 .5 .1', '0 .1 .1 .5 .1 .5 .5 .1', '0.5 .5 .5 .1 .1', '-1 .5 .5 .1 .1', '3 .5 .5 .1 .1',
-    '0 .5 .5 -.1 .1', '0 .5 .5 inf .1', '0', 'dog .5 .5 .1 .1', '0 20 15 10 10', '0 .5 .5 .2 .2 .4 .4 2 .5 .5 0')]
-FILES += [('voc', 'a.xml', f'<a><object>{inside}</object></a>', error) for inside, error in (
-    (f'<name>dog</name>{BOXES}', False), (f'<name>dog</name>{BOXES.replace(">9", ">9.25")}', False), (BOXES, True),
-    (f'<name> dog\n</name>{BOXES}', False), ('<name>dog</name>', True),
-    (f'<name>dog</name>{BOXES}{TURNED}', True), (f'<name>dog</name>{BOXES}{TURNED.replace("30", "0")}', False),
-    (f'<name>dog</name>{BOXES.replace("9", "nan")}', True), ('</name>', True),
-    ('</object><size><width>80</width><height>60</height></size><object>', True))]
-FILES += [('labelme', 'train/a.json', json.dumps(dict(size, imagePath='a.png', shapes=[
-    dict(label=label, shape_type=kind, points=points)])), error) for label, kind, points, size, error in (
-        ('dog', 'rectangle', [[9, 9], [1, 2]], {}, False),
-        ('dog', 'rectangle', [[1, 2], [9, 2], [9, 9], [1, 9]], {}, False),
-        ('dog', 'rectangle', [[1, 2], [float('nan'), 9]], {}, True),
-        ('dog', 'polygon', [], {}, True), ('dog', 'polygon', [[1, 2], [3, 4], [5, None]], {}, True),
-        (7, 'rectangle', [[1, 2], [9, 9]], {}, True),
-        ('dog', 'rectangle', [[1, 2], [9, 9]], dict(imageWidth=80, imageHeight=60), True))]
-FILES += [('labelme', 'train/a.json', '{}', True), ('coco', COCO_FILE, '{"images": [', True),
-          ('yolo', 'images/train/a.png', 'no image', True)]
+def replaced(case: Path, folder: Path) -> convert.Data:
+    example(case.parent.name, folder)
+    shutil.copytree(case, folder, dirs_exist_ok=True)
+    return convert.read(folder, case.parent.name)
 
 
-@pytest.mark.parametrize('source, file, content, error', FILES)
-def test_what_has_no_certain_meaning_is_an_error(tmp_path, source, file, content, error):
-    example(source, tmp_path)
-    text(tmp_path / file, content)
-    named = error if isinstance(error, str) else Path(file).stem
-    with pytest.raises(ValueError, match=named) if error else nullcontext():
-        assert convert.read(tmp_path, source).classes[0] == 'dog'
+@pytest.mark.parametrize('case', cases('refused'))
+def test_what_has_no_certain_meaning_is_an_error(tmp_path, case):
+    file, = (path for path in case.rglob('*') if path.is_file())
+    with pytest.raises(ValueError, match=rf'\b{file.stem}\.'):
+        replaced(case, tmp_path)
 
 
-def test_coco_files_pass_the_gate(tmp_path):
-    example('coco', tmp_path)
-    edited(tmp_path / COCO_FILE, annotations__iscrowd='0')
-    with pytest.raises(ValueError, match='instances_train2017.json.*iscrowd'):
-        convert.read(tmp_path, 'coco')
+@pytest.mark.parametrize('case', cases('accepted'))
+def test_what_has_a_meaning_is_read(tmp_path, case):
+    data = replaced(case, tmp_path)
+    assert data.classes[0] == 'dog' and Fault.OTHER_NAME not in notes(data)
+
+
+@pytest.mark.parametrize('case', cases('noted'))
+def test_what_may_be_a_mistake_is_noted(tmp_path, case):
+    assert Fault[case.name] in notes(replaced(case, tmp_path))
 
 
 @pytest.mark.parametrize('folder, part', [
