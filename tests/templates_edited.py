@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
-from mmengine.optim import OptimWrapper, build_optim_wrapper
-from mmengine.registry import PARAM_SCHEDULERS
+from mmengine.optim import OptimWrapper
 
 from cvt_dense.recipes import edit_head
 
@@ -27,24 +26,6 @@ def parsed(name: str) -> Config:
 def recipe(name: str) -> Config:
     """Return a copy of :func:`parsed` that a test may change."""
     return copy.deepcopy(parsed(name))
-
-
-def learning_rates(lr: float, schedulers: list[dict], epochs: int, epoch_length: int) -> list[float]:
-    """Return the learning rate before each iteration, by a recipe's own schedulers stepped as MMEngine steps them."""
-    wrapper = build_optim_wrapper(torch.nn.Linear(1, 1), dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=lr)))
-    rates, built = [], []
-    for scheduler in schedulers:
-        settings = dict(scheduler, optimizer=wrapper)
-        cls = PARAM_SCHEDULERS.get(settings.pop('type'))
-        by_iteration = settings.pop('convert_to_iter_based', False)
-        built.append(cls.build_iter_from_epoch(epoch_length=epoch_length, **settings) if by_iteration
-                     else cls(**settings))
-    for iteration in range(1, epochs * epoch_length + 1):
-        rates.append(wrapper.optimizer.param_groups[0]['lr'])
-        for scheduler in built:
-            if not scheduler.by_epoch or iteration % epoch_length == 0:
-                scheduler.step()
-    return rates
 
 
 def by_name(model: torch.nn.Module, wrapper: OptimWrapper) -> dict[str, tuple[float, float]]:

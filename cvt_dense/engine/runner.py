@@ -10,13 +10,13 @@ from mmengine.logging import MMLogger
 from mmengine.model import revert_sync_batchnorm
 from mmengine.optim import OptimWrapper
 from mmengine.registry import MODEL_WRAPPERS
-from mmengine.runner import Runner
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 from mmengine.visualization import Visualizer
 from torch import nn
 
 from ..console import ConsoleFilter, add_console_filter, prints_to_log
-from ..errors import UserError
 from ..models.wrappers import unwrap
+from .schedules import Curve, data_shape, images_of_a_step, learning_rates
 
 
 class RunnerMixin:
@@ -28,7 +28,6 @@ class RunnerMixin:
     - ``compile`` compiles the backbone. MMEngine compiles the training step with the optimizer, which torch 2.13
       refuses for groups of parameters from a config, and would do again for each learning rate.
     - ``auto_scale_lr`` counts ``optim_wrapper.accumulative_counts``, which MMEngine ignores.
-    - A schedule at whose end the learning rate is 0, some iterations before the training ends, is an error.
     - It has a visualizer of its own, and the hooks that every run of this project has.
     - While it is built, the console shows warnings only: dumps of the config, the environment and the hooks are in
       the log file.
@@ -77,24 +76,23 @@ class RunnerMixin:
             auto_scale_lr = dict(auto_scale_lr, base_batch_size=auto_scale_lr['base_batch_size'] / counts)
         super().scale_lr(optim_wrapper, auto_scale_lr)
 
-    def build_param_scheduler(self, *args, **kwargs) -> Any:
-        """Build the schedules, and warn where the training ends before the last of them.
+    @cached_property
+    def learning_rates(self) -> Curve | None:
+        """Return the learning rates of the run, before it starts.
 
-        Raises:
-            UserError: the learning rate would be 0 for the rest of the training.
+        It is None with several optimizers, without a learning rate in the config, or in another loop than MMEngine's.
         """
-        schedulers = super().build_param_scheduler(*args, **kwargs)
-        if not schedulers or not isinstance(schedulers, list):
-            return schedulers
-        last = schedulers[-1]
-        length = self.max_epochs if last.by_epoch else self.max_iters
-        if last.end != length and last.param_name == 'lr' and getattr(last, 'eta_min', None) == 0:
-            text = (f'param_scheduler.{len(schedulers) - 1} ends at {last.end}, where the learning rate is 0, and the '
-                    f'training at {length}. Give both one length, in a template by max_iters.')
-            if last.end < length:
-                raise UserError(text)
-            self.logger.warning(text)
-        return schedulers
+        lr, scaling = (self.optim_wrapper.get('optimizer') or {}).get('lr'), self.auto_scale_lr or {}
+        configs = self.param_schedulers or []
+        configs = [configs] if isinstance(configs, dict) else configs
+        by_epoch = isinstance(self.train_loop, EpochBasedTrainLoop)
+        if lr is None or not (by_epoch or isinstance(self.train_loop, IterBasedTrainLoop)) or not all(
+                'type' in config for config in configs):
+            return None
+        if scaling.get('enable'):
+            lr *= images_of_a_step(data_shape(self)) / scaling['base_batch_size']
+        length = self.max_epochs if by_epoch else self.max_iters
+        return learning_rates(configs, lr, by_epoch, length, len(self.train_dataloader))
 
     def build_evaluator(self, *args, **kwargs) -> Any:
         """Build an evaluator; pycocotools and mmdet print meanwhile."""

@@ -43,10 +43,10 @@ def announce(runner: Runner, cfg: Config, changes: list[str], datasets: dict[str
         lines['length'] = f'{length}, {runner.world_size * batch * steps} images a step (processes x images x ' + (
             f'accumulated steps: {runner.world_size} x {batch} x {steps})')
         scaling = cfg.get('auto_scale_lr') or {}
-        rate = 'that of the checkpoint' if cfg.get('resume') else wrapper.optimizer.get('lr')
         base = f' for {scaling.base_batch_size} images a step' if 'base_batch_size' in scaling else ''
-        lines['optimizer'] = f'{type_name(wrapper.optimizer)}, learning rate {rate}{base}' + (
-            '' if scaling.get('enable') else '; --auto-scale-lr scales it')
+        lines['optimizer'] = f'{type_name(wrapper.optimizer)}, learning rate {wrapper.optimizer.get("lr")}{base}' + (
+            ', scaled to those of this run' if scaling.get('enable') else '; --auto-scale-lr scales it')
+        lines['schedule'] = f'learning rate {runner.learning_rates or "unknown"}'
     if changes:
         lines['adapted'] = '; '.join(changes)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else 'CPU'

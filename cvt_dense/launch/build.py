@@ -30,6 +30,7 @@ from ..weights import register_safe_loading
 from .announce import announce
 from .checks.batches import check_batch_norm
 from .checks.data import DATASET_CHECKS
+from .checks.schedule import check_schedule
 from .checks.weights import check_weights
 from .distributed import is_first_process
 from .machine import adapt_to_machine
@@ -56,13 +57,17 @@ def build(cfg: Config, flags: argparse.Namespace, stages: Sequence[str], checkpo
                              Classes.of_file(content or {}, cfg.get('load_from') or ''))
     running, changes = adapt_to_machine(cfg, flags.launcher, checkpoint)
     runner = build_runner(cfg, running, datasets)
+    # All processes build the loop, because its sampler may agree on a seed with those of the others.
+    trains = summary and 'train' in datasets and runner.train_loop is not None
     if not flags.no_check:
         model = unwrap(runner.model)
         if isinstance(model, BaseTTAModel):
             model = model.module
         check_weights(running, model, datasets, content)
         check_batch_norm(running, model, datasets)
-    if summary:
+        if trains and is_first_process():
+            check_schedule(runner)
+    if summary and is_first_process():
         announce(runner, running, changes, datasets)
     return runner
 

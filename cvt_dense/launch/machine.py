@@ -4,8 +4,9 @@ import os
 
 import torch
 from mmengine.config import Config
+from mmengine.registry import MODELS
 
-from ..config.settings import type_name
+from ..config.settings import class_of, dicts, type_name
 
 
 def adapt_to_machine(cfg: Config, launcher: str, checkpoint: str | None = None) -> tuple[Config, list[str]]:
@@ -33,6 +34,11 @@ def adapt_to_machine(cfg: Config, launcher: str, checkpoint: str | None = None) 
         if not loader.get('num_workers'):
             loader.pop('persistent_workers', None)  # which PyTorch refuses without workers
         loader.pin_memory = gpu and loader.get('pin_memory', False)
+    if cfg.get('load_from'):  # replaces all pretrained weights, whose file may be on another machine
+        for node in dicts(cfg.model):
+            if type_name(node.get('init_cfg')) == 'Pretrained' and (
+                    cfg.get('resume') or hasattr(class_of(node, cfg, MODELS), 'load_strictly')):
+                node['init_cfg'] = None
     wrapper = cfg.get('optim_wrapper') or {}
     if type_name(wrapper) == 'AmpOptimWrapper' and not gpu:
         wrapper.type = 'OptimWrapper'  # MMEngine's AmpOptimWrapper asserts a GPU

@@ -6,10 +6,12 @@ import torch
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATA_SAMPLERS, MODELS, DefaultScope
-from templates_edited import ROOT, by_name, learning_rates, parsed, recipe
+from templates_edited import ROOT, by_name, parsed, recipe
 
 from cvt_dense.config.settings import dicts
+from cvt_dense.engine.schedules import Curve, learning_rates
 from cvt_dense.inference.model import check_preprocessing
+from cvt_dense.launch.checks.schedule import find_mismatch
 
 # -- every config ----------------------------------------------------------------------------------
 
@@ -22,6 +24,18 @@ def build(cfg: Config) -> torch.nn.Module:
     """The model without memory for its weights."""
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope', 'cvt_dense')), torch.device('meta'):
         return MODELS.build(cfg.model)
+
+
+def curve_of(cfg: Config, batches: int) -> Curve:
+    """The learning rates of a recipe with so many batches an epoch, which is not scaled."""
+    by_epoch = 'max_epochs' in cfg.train_cfg
+    return learning_rates(cfg.param_scheduler, cfg.optim_wrapper.optimizer.lr, by_epoch,
+                          cfg.train_cfg.max_epochs if by_epoch else cfg.train_cfg.max_iters, batches)
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_schedule_fits_the_length(name):
+    assert find_mismatch(curve_of(parsed(name), 1200)) == ''
 
 
 @pytest.mark.parametrize('name', CONFIGS)
@@ -81,18 +95,16 @@ def test_drop_path_and_decay_are_of_the_last_stage_and_of_all_layers(name):
 
 @pytest.mark.parametrize('name', IN1K)
 def test_learning_rate_at_the_batch_of_its_comment(name):
-    """It rises to the comment's value within the warm-up and falls along half a cosine."""
-    cfg, epoch = recipe(name), 20
+    """It rises to the comment's value within the warm-up and falls along a cosine."""
+    cfg = recipe(name)
     gpus, images, total, peak = re.search(r'(\d+) GPUs \* (\d+) = (\d+), lr (\de-\d)',
                                           (ROOT / f'configs/{name}.py').read_text()).groups()
     assert int(gpus) * int(images) == int(total) == cfg.auto_scale_lr.base_batch_size and cfg.auto_scale_lr.enable
     assert int(images) == cfg.train_dataloader.batch_size
-    rates = learning_rates(cfg.optim_wrapper.optimizer.lr, cfg.param_scheduler, cfg.train_cfg.max_epochs, epoch)
-    top = rates.index(max(rates))
-    assert rates[top] == pytest.approx(float(peak)) and 0 < top <= 0.05 * len(rates)
-    assert rates[:top + 1] == sorted(rates[:top + 1]) and rates[0] < 1e-3 * rates[top]
-    assert rates[top:] == sorted(rates[top:], reverse=True) and rates[-1] < 0.01 * rates[top]
-    assert rates[(top + len(rates)) // 2] == pytest.approx((rates[top] + rates[-1]) / 2, rel=0.02)
+    (_, first), (top, highest), (_, last) = curve_of(cfg, 20).points
+    assert highest == pytest.approx(float(peak)) and 0 < top <= 0.05 * cfg.train_cfg.max_epochs
+    assert first < 1e-3 * highest and last < 0.01 * highest
+    assert cfg.param_scheduler[-1].type == 'CosineAnnealingLR'
 
 
 @pytest.mark.parametrize('name, images, steps', [
@@ -135,18 +147,14 @@ def test_optimizer_and_batch_are_those_of_its_comment(name):
 
 @pytest.mark.parametrize('name', RECIPES)
 def test_learning_rate_rises_to_its_peak_and_falls_until_the_end(name):
-    cfg, length = parsed(name), 1200
-    epochs, iterations = (cfg.train_cfg.get(key) for key in ('max_epochs', 'max_iters'))
-    peak = cfg.optim_wrapper.optimizer.lr
-    rates = learning_rates(peak, cfg.param_scheduler, epochs or 1, length if epochs else iterations)
-    top = rates.index(max(rates))
-    assert rates[top] == pytest.approx(peak) and top <= 1500
-    assert rates[:top + 1] == sorted(rates[:top + 1]) and rates[top:] == sorted(rates[top:], reverse=True)
-    assert rates[0] < 2e-3 * peak or top == 0  # a warm-up, unless the schedule has none
-    if epochs:  # the last step is one epoch in twelve before the end
-        assert rates[-1] <= 0.101 * peak and rates[-1] < rates[-length * epochs // 12 - 1]
+    cfg, peak = parsed(name), parsed(name).optim_wrapper.optimizer.lr
+    points = curve_of(cfg, 1200).points
+    (_, first), (top, highest), (settled, last) = points if len(points) == 3 else [points[0], *points]  # no warm-up
+    assert highest == pytest.approx(peak) and (first < 2e-3 * peak or top == 0)
+    if 'max_epochs' in cfg.train_cfg:  # the last step is one epoch in twelve before the end
+        assert top * 1200 <= 1500 and last <= 0.101 * peak and settled == round(cfg.train_cfg.max_epochs * 11 / 12)
     else:
-        assert rates[-1] < 1e-4 * peak and rates[len(rates) // 2] > 0.4 * peak
+        assert top <= 1500 and last < 1e-4 * peak and settled == cfg.train_cfg.max_iters - 1
 
 
 @pytest.mark.parametrize('name', BASELINES)

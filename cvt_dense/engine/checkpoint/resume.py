@@ -1,57 +1,143 @@
 """Resume a run at the batch, and at the point of its schedules, where the saved one was."""
-import copy
-import warnings
+import ast
+from bisect import bisect
+from collections.abc import Iterator
 from typing import Any
 
-from mmengine.hooks import Hook
+from mmengine.hooks import EMAHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
+from ...errors import UserError
 from ...registry import HOOKS
+from ..schedules import NEVER, advance, data_shape
 from .loaders import SkippingBatchSampler, copy_loader
 
 EVALUATED = 'last_evaluation'  # entry of checkpoints: the epoch or iteration whose evaluation was the last to end
+PLACES = 'work_dir', 'load_from', 'resume', 'launcher'  # settings that say where a run is, not what it does
+RATES = 'optim_wrapper', 'param_scheduler', 'auto_scale_lr', 'train_cfg'  # settings that learning rates follow from
 
 
 @HOOKS.register_module()
 class ResumeHook(Hook):
-    """Continue a resumed run as if it had not been interrupted, or with other numbers of processes or images.
+    """Continue a resumed run as if it had not been interrupted, or with other settings, processes or images.
 
     - It continues with the next batch of the same epoch. Batches are neither repeated nor left out, since the samplers
       depend on seed and epoch alone; only samplers that ignore the seed would (:class:`SeedHook` names them). The log
       numbers the rest of that epoch's batches from 1.
     - It repeats an evaluation that was due with its checkpoint, unless the checkpoint has the result.
-    - With other numbers of processes or images the epoch continues at the same fraction of the data, schedules are
-      moved to the same epoch, and the log reports it. The learning rate is scaled to the new total batch where
-      ``auto_scale_lr`` is enabled.
-    - Schedules of another length, such as those of a longer training, continue as if the run had begun with them, and
-      the log reports it.
+    - With other numbers of processes or images the epoch continues at the same fraction of the data.
+    - The config decides about everything that the checkpoint does not hold: the log lists where it differs from the
+      config in the checkpoint. With another learning rate, schedule, length or batch the rates are those of a run
+      that began with this config, and further settings of the optimizer are the config's, too.
+    - An optimizer that the saved state is not for is an error (:func:`check_state`).
     """
 
     priority = 'VERY_LOW'
 
     def __init__(self):
         self.saved_meta: dict[str, Any] = {}
-        self.configured_lr = 0.  # the config's, in whose place the checkpoint's is loaded
-        self.configured_ends: list[int] = []  # of the config's schedules, likewise
+        self.groups: list[dict[str, Any]] = []  # of the optimizer, as the config makes them
+        self.schedules: list[dict[str, Any]] = []  # likewise
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         self.saved_meta = dict(checkpoint.get('meta', {}))
-        if not isinstance(runner.optim_wrapper, dict | None):  # built: the run will train
-            move_to_same_data(runner, checkpoint.get('meta', {}))
-            self.configured_lr, self.configured_ends = base_lr(runner), schedule_ends(runner)
+        if isinstance(runner.optim_wrapper, dict | None):  # not built: the run will not train
+            return
+        if getattr(runner, 'resuming', False):
+            check_state(runner, checkpoint)
+        move_to_same_data(runner, checkpoint.get('meta', {}))
+        # The checkpoint's values are about to take the place of these.
+        self.groups = [{key: value for key, value in group.items() if key != 'params'}
+                       for group in runner.optim_wrapper.param_groups]
+        self.schedules = [dict(schedule.state_dict()) for schedule in runner.param_schedulers or ()]
 
     def before_train(self, runner: Runner) -> None:
         if runner.iter == 0:
             return
         skip_seen_batches(runner)
-        adapt_schedules(runner, self.saved_meta, self.configured_ends)
-        if self.configured_lr and abs(base_lr(runner) / self.configured_lr - 1) > 1e-6:
-            runner.logger.warning(f'The learning rate is {base_lr(runner):g}, as in the checkpoint; the config has '
-                                  f'{self.configured_lr:g}, which needs a new run, with load_from=CHECKPOINT.')
+        self.follow_config(runner)
         if misses_evaluation(runner):
             runner.logger.info('The checkpoint lacks the result of the evaluation that was due with it. This '
                                'evaluation runs now.')
             runner.val_loop.run()
+
+    def follow_config(self, runner: Runner) -> None:
+        """Move optimizer and schedules to where a run with this config would be, if another one was saved."""
+        saved, new = self.saved_meta, data_shape(runner)
+        changed = differences(saved.get('cfg', ''), runner.cfg.pretty_text)
+        if changed:
+            runner.logger.warning('This config differs from the one in the checkpoint, and decides from here on: '
+                                  f'{"; ".join(changed[:10])}{"; ..." if len(changed) > 10 else ""}')
+        other_data = 'world_size' in saved and any(saved[key] != value for key, value in new.items())
+        if other_data:
+            shapes = ['{world_size} x {batch_size} x {accumulative_counts}'.format(**shape) for shape in (new, saved)]
+            runner.logger.warning(
+                f'Continued with {shapes[0]} images (processes x images x accumulated steps), saved with {shapes[1]}. '
+                f'Iteration {saved["iter"]} became {runner.iter} of {runner.max_iters}. --auto-scale-lr scales the '
+                'learning rate to the total batch; the momentum of EMAHook is still per step.')
+        if not other_data and not any(line.startswith(RATES) for line in changed):
+            return
+        for group, fresh in zip(runner.optim_wrapper.param_groups, self.groups):
+            group.update(fresh)
+        for schedule, fresh in zip(runner.param_schedulers or (), self.schedules):
+            schedule.load_state_dict(fresh)
+        by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
+        advance(runner.param_schedulers or (), runner.optim_wrapper.param_groups[0], runner.iter,
+                new['batches_per_epoch'] if by_epoch else NEVER)
+
+
+def check_state(runner: Runner, checkpoint: dict[str, Any]) -> None:
+    """Check that a run can continue with the optimizer and the averages of a checkpoint.
+
+    Raises:
+        UserError: the checkpoint is of another optimizer, of one with other parameters, or has averages that no hook
+            of this run continues.
+    """
+    changed = differences(checkpoint['meta'].get('cfg', ''), runner.cfg.pretty_text)
+    saved, built = ([len(group['params']) for group in optimizer.get('param_groups', ())] for optimizer in (
+        checkpoint.get('optimizer', {}), vars(runner.optim_wrapper.optimizer)))
+    if saved != built or any(line.startswith('optim_wrapper.optimizer.type=') for line in changed):
+        held = 'the state of another optimizer, or of other parameters,'
+    elif 'ema_state_dict' in checkpoint and not any(isinstance(hook, EMAHook) for hook in runner.hooks):
+        held = 'averaged weights'
+    else:
+        return
+    named = [line for line in changed if line.startswith(('model', 'optim_wrapper', 'custom_hooks'))]
+    raise UserError(f'--resume: the checkpoint holds {held} which this run cannot continue: {"; ".join(named[:5])}. '
+                    'Restore these settings, or start a new run from its weights: --cfg-options load_from=CHECKPOINT.')
+
+
+def differences(saved: str, new: str) -> list[str]:
+    """Return a text for each setting that differs between two configs' texts, without :data:`PLACES`."""
+    old, now = dict(settings(saved)), dict(settings(new))
+    return [f'{path}={now.get(path, "not set")} (saved: {old.get(path, "not set")})' for path in {**now, **old}
+            if now.get(path) != old.get(path) and not path.startswith(PLACES)] if old and now else []
+
+
+def settings(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the dotted path and the value of each setting of a dumped config, which is parsed and not run.
+
+    Lists of values are one setting. There are none where a value has no literal.
+    """
+
+    def flat(node: ast.expr, path: str) -> Iterator[tuple[str, str]]:
+        children = dict(enumerate(getattr(node, 'elts', ())))  # of a list or tuple
+        if isinstance(node, ast.Call):
+            children = {keyword.arg: keyword.value for keyword in node.keywords}
+        elif isinstance(node, ast.Dict):
+            children = dict(zip(map(ast.unparse, node.keys), node.values))
+        if all(isinstance(child, ast.Constant) for child in children.values()) and not isinstance(node, ast.Call):
+            yield path, ast.unparse(node)
+        else:
+            for name, child in children.items():
+                yield from flat(child, f'{path}.{name}')
+
+    try:
+        statements = ast.parse(text).body
+    except SyntaxError:
+        return
+    for statement in filter(lambda node: isinstance(node, ast.Assign), statements):
+        yield from flat(statement.value, statement.targets[0].id)
 
 
 def note_evaluation(runner: Runner) -> None:
@@ -72,18 +158,10 @@ def misses_evaluation(runner: Runner) -> bool:
             return False  # inside an epoch
     if runner.val_loop is None:
         return False
-    due = step >= loop.val_begin and (step % loop.val_interval == 0 or step == end)
+    # The loop takes up the interval of its place after its next iteration or epoch.
+    interval = loop.dynamic_intervals[bisect(loop.dynamic_milestones, step + 1) - 1]
+    due = step >= loop.val_begin and (step % interval == 0 or step == end)
     return due and runner.message_hub.runtime_info.get(EVALUATED) != step
-
-
-def data_shape(runner: Runner) -> dict[str, int]:
-    """Return the numbers that determine the images of an iteration, as a checkpoint's ``meta`` records them."""
-    loader = runner.train_dataloader
-    return dict(
-        world_size=runner.world_size,
-        batch_size=loader.batch_sampler.batch_size,
-        accumulative_counts=(runner.cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1),
-        batches_per_epoch=len(loader))
 
 
 def move_to_same_data(runner: Runner, meta: dict[str, Any]) -> None:
@@ -100,64 +178,6 @@ def move_to_same_data(runner: Runner, meta: dict[str, Any]) -> None:
     images = (meta['iter'] - meta['epoch'] * meta['batches_per_epoch']) * meta['world_size'] * meta['batch_size']
     batches = images // (new['world_size'] * new['batch_size'])
     meta['iter'] = meta['epoch'] * new['batches_per_epoch'] + batches
-
-
-def adapt_schedules(runner: Runner, saved: dict[str, Any], ends: list[int]) -> None:
-    """Move schedules to the epoch of a resumed run, and scale its learning rates to another total batch.
-
-    Learning rates are scaled where ``auto_scale_lr`` is enabled. The log lists the changes.
-
-    Args:
-        runner: has loaded its checkpoint; called before its first iteration.
-        saved: the checkpoint's ``meta`` as it was saved.
-        ends: :func:`schedule_ends` of the config. The checkpoint's schedules, if they end elsewhere, are replaced.
-    """
-    new, saved_ends, ratio = data_shape(runner), schedule_ends(runner), 1.
-    other_data = 'world_size' in saved and any(saved[key] != value for key, value in new.items())
-    if other_data and (runner.auto_scale_lr or {}).get('enable', False):
-        ratio = _images_of_a_step(new) / _images_of_a_step(saved)
-    if ratio != 1 or saved_ends != ends or other_data and runner.iter != saved['iter']:
-        _replay_schedules(runner, ratio)
-    if saved_ends != ends:
-        runner.logger.warning(f'Schedules end at {ends}, as in the config, instead of {saved_ends}, as saved.')
-    if other_data:
-        shapes = ['{world_size} x {batch_size} x {accumulative_counts}'.format(**shape) for shape in (new, saved)]
-        runner.logger.warning(
-            f'Continued with {shapes[0]} images (processes x images x accumulated steps), saved with {shapes[1]}. '
-            f'Iteration {saved["iter"]} became {runner.iter} of {runner.max_iters}; learning rates were multiplied by '
-            f'{ratio:g} (--auto-scale-lr scales them to the total batch). The momentum of EMAHook is still per step.')
-
-
-def base_lr(runner: Runner) -> float:
-    """Return the learning rate without schedules, of the group of parameters where it is largest."""
-    return max(group.get('initial_lr', group['lr']) for group in runner.optim_wrapper.optimizer.param_groups)
-
-
-def schedule_ends(runner: Runner) -> list[int]:
-    """Return the epoch or iteration at which each schedule ends."""
-    return [scheduler.end for scheduler in runner.param_schedulers or ()]
-
-
-def _images_of_a_step(shape: dict[str, int]) -> int:
-    return shape['world_size'] * shape['batch_size'] * shape['accumulative_counts']
-
-
-def _replay_schedules(runner: Runner, lr_ratio: float) -> None:
-    """Build the schedules again, whose saved state counts the old iterations, and step them to now."""
-    for group in runner.optim_wrapper.param_groups:
-        group['initial_lr'] = group.get('initial_lr', group['lr']) * lr_ratio
-        for key in [key for key in group if key.startswith('initial_')]:
-            group[key[len('initial_'):]] = group[key]
-    if not runner.param_schedulers:
-        return
-    runner.param_schedulers = runner.build_param_scheduler(copy.deepcopy(runner.cfg.param_scheduler))
-    batches_per_epoch = len(runner.train_dataloader)
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # no optimizer step comes before these
-        for iteration in range(1, runner.iter + 1):
-            for scheduler in runner.param_schedulers:
-                if not scheduler.by_epoch or iteration % batches_per_epoch == 0:
-                    scheduler.step()
 
 
 def skip_seen_batches(runner: Runner) -> None:

@@ -10,8 +10,9 @@ from mmengine.runner import Runner
 from ...atomic import PREFIX, write_atomically
 from ...metrics import Metric
 from ...registry import HOOKS
+from ..schedules import data_shape
 from .files import ATOMIC, PREEMPTED
-from .resume import data_shape, note_evaluation
+from .resume import note_evaluation
 
 
 @HOOKS.register_module()

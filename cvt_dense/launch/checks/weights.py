@@ -40,6 +40,8 @@ def check_weights(cfg: Config, model: nn.Module, datasets: dict[str, Any], conte
         check_model(model, select_weights(content, source=file), file, strict)
         if strict:  # otherwise HeadClassesHook gives each class its rows
             Classes.of_file(content, file).check_order(data)
+        else:
+            _check_init_weights(model)  # of parts that the file may lack
     else:
         _check_init_weights(model)
     if not cfg.get('resume') and not hasattr(model, 'exported'):

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
+from mmengine.hooks import Hook
 from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, METRICS, MODELS, init_default_scope
-from tiny_training import Disturb
 from torch import Tensor, nn
 
 from cvt_dense.engine import CvTRunner
@@ -62,9 +62,18 @@ class QuickRunner(CvTRunner):
         pass
 
 
-def run(work_dir: Path, loop: str = 'epochs', accumulated: int = 1, disturb: Disturb | None = None,
+def run(work_dir: Path, loop: str = 'epochs', accumulated: int = 1, disturb: Hook | None = None,
         **settings: Any) -> CvTRunner:
     """Start the training in ``work_dir``, or resume it if there is a checkpoint."""
+    runner = build(work_dir, loop, accumulated, **settings)
+    if disturb is not None:
+        runner.register_hook(disturb, 'VERY_HIGH')
+    runner.train()
+    return runner
+
+
+def build(work_dir: Path, loop: str = 'epochs', accumulated: int = 1, **settings: Any) -> CvTRunner:
+    """Build the runner that :func:`run` trains."""
     epochs, init = loop == 'epochs', find_checkpoint(str(work_dir))
     sampler = dict(type='DefaultSampler' if epochs else 'InfiniteSampler', shuffle=True)
     loader = dict(dataset=dict(type='NoisyVectors'), batch_size=2, collate_fn=dict(type='default_collate'))
@@ -86,9 +95,6 @@ def run(work_dir: Path, loop: str = 'epochs', accumulated: int = 1, disturb: Dis
         randomness=dict(seed=5), log_level='WARNING', experiment_name=f'resume{next(RUNS)}',
         resume=init is not None, load_from=init))
     cfg.merge_from_dict(settings)
-    short = dict(optim_wrapper=cfg.optim_wrapper, param_scheduler=cfg.param_scheduler)  # its text is in each checkpoint
-    runner = QuickRunner(**cfg, cfg=Config(short))
-    if disturb is not None:
-        runner.register_hook(disturb, 'VERY_HIGH')
-    runner.train()
-    return runner
+    # Its text is in each checkpoint.
+    short = {key: cfg[key] for key in ('optim_wrapper', 'param_scheduler', 'train_cfg')}
+    return QuickRunner(**cfg, cfg=Config(short, format_python_code=False))

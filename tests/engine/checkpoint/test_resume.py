@@ -58,17 +58,66 @@ def test_another_batch_size(tmp_path, schedule, capsys):
     group = runner.optim_wrapper.param_groups[0]
     expected = 0.02 * (1 + cos(pi * 5 / 6)) / 2 if schedule else 0.02  # after five of six iterations of the cosine
     assert group.get('initial_lr', 0.02) == 0.02 and group['lr'] == pytest.approx(expected, rel=1e-3)
-    assert 'load_from' not in capsys.readouterr().out
-    run(tmp_path, **{'optim_wrapper.optimizer.lr': 0.05}, **settings)
-    assert 'load_from' in capsys.readouterr().out  # how another learning rate would be taken
+    assert 'optim_wrapper' not in capsys.readouterr().out
+    runner = run(tmp_path, **{'optim_wrapper.optimizer.lr': 0.05}, **settings)
+    assert runner.optim_wrapper.param_groups[0].get('initial_lr', 0.05) == 0.05
+    assert 'optim_wrapper.optimizer.lr' in capsys.readouterr().out
 
 
-def test_a_longer_training(tmp_path, capsys):
-    """Its rate is that of a run that began with its length; a rate of 0 for the rest of a training is an error."""
-    shorter, longer = ([dict(type='PolyLR', eta_min=0., end=end, by_epoch=False)] for end in (ITERATIONS, 24))
-    run(tmp_path, 'iterations', param_scheduler=shorter)
-    with pytest.raises(UserError, match='param_scheduler.0'):
-        run(tmp_path, 'iterations', param_scheduler=shorter, **{'train_cfg.max_iters': 24})
-    runner = run(tmp_path, 'iterations', param_scheduler=longer, **{'train_cfg.max_iters': 18})
-    assert runner.optim_wrapper.param_groups[0]['lr'] == pytest.approx(0.01 * 5 / 23)  # it is 0 before the last one
-    assert 'param_scheduler' in capsys.readouterr().out  # a training that ends before its schedule
+def steps(*milestones):
+    return [dict(type='MultiStepLR', by_epoch=False, milestones=list(milestones), end=ITERATIONS)]
+
+
+@pytest.mark.parametrize('before, after', [
+    (dict(param_scheduler=steps(10)), dict(param_scheduler=steps(6))),
+    (dict(param_scheduler=steps(10)), dict(param_scheduler=[*steps(6), *steps(7)])),
+    ({}, {'optim_wrapper.optimizer.weight_decay': 0.3, 'optim_wrapper.optimizer.lr': 0.05}),
+    ({}, {'train_cfg.max_iters': 18, 'param_scheduler.0.end': 5})])
+def test_other_settings_take_effect(tmp_path, capsys, before, after):
+    """The optimizer is that of a run which began with them, but for what it has learnt; the log names them."""
+    with pytest.raises(Crash):
+        run(tmp_path / 'resumed', 'iterations', disturb=Disturb(crash, 5), **before)
+    capsys.readouterr()
+    resumed = run(tmp_path / 'resumed', 'iterations', **before | after)
+    named = next(iter(after))
+    assert named in capsys.readouterr().out
+    whole = run(tmp_path / 'whole', 'iterations', **before | after)
+    groups, schedules = ([{key: value for key, value in group.items() if key != 'params'}
+                          for group in runner.optim_wrapper.param_groups] for runner in (resumed, whole)), (
+        [{key: schedule.state_dict()[key] for key in ('last_step', 'end', '_last_value')}
+         for schedule in runner.param_schedulers] for runner in (resumed, whole))
+    assert next(groups) == next(groups) and next(schedules) == next(schedules)
+    run(tmp_path / 'resumed', 'iterations', **before | after)
+    assert named not in capsys.readouterr().out  # the last checkpoint has them
+
+
+@pytest.mark.parametrize('settings', [
+    {'optim_wrapper.optimizer': dict(_delete_=True, type='SGD', lr=0.1)},
+    {'optim_wrapper.paramwise_cfg': dict(custom_keys={'backbone': dict(lr_mult=0.1)})},
+    dict(custom_hooks=[dict(type='cvt_dense.SeedHook')])], ids=['optimizer', 'groups', 'averages'])
+def test_settings_that_the_saved_state_is_not_for(tmp_path, settings):
+    with pytest.raises(Crash):
+        run(tmp_path, disturb=Disturb(crash, 5))
+    with pytest.raises(UserError, match='load_from'):
+        run(tmp_path, **settings)
+    run(tmp_path)
+
+
+class Evaluations(Disturb):
+    """Stop as a Disturb does, and note the iterations at which evaluations begin."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.begun = []
+
+    def before_val(self, runner):
+        self.begun.append(runner.iter)
+
+
+def test_an_evaluation_is_due_by_the_interval_of_its_iteration(tmp_path):
+    settings = {'train_cfg.dynamic_intervals': [(9, 2)]}
+    first, second = Evaluations(stop, 10, 'val'), Evaluations(stop, -1)
+    with pytest.raises(SystemExit):
+        run(tmp_path, 'iterations', disturb=first, **settings)
+    run(tmp_path, 'iterations', disturb=second, **settings)
+    assert first.begun == [4, 8, 10] and second.begun == [10, 12]

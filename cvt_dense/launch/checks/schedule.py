@@ -1,0 +1,51 @@
+"""Check that a training's epochs end, and that its learning rate follows the schedules to their end."""
+from mmengine.runner import EpochBasedTrainLoop
+
+from ...engine.runner import RunnerMixin
+from ...engine.schedules import Curve
+from ...errors import UserError
+
+NOTHING = 1e-6  # of the highest learning rate, by which nothing is learnt
+
+
+def check_schedule(runner: RunnerMixin) -> None:
+    """Compare the schedules of a training that has not started with its length; a warning tells of a difference.
+
+    Raises:
+        UserError: an epoch never ends, a schedule never moves, or nothing is learnt after the end of the schedules.
+    """
+    sampler = runner.train_dataloader.batch_sampler.sampler
+    if isinstance(runner.train_loop, EpochBasedTrainLoop) and hasattr(sampler, '_infinite_indices'):
+        raise UserError(f'train_dataloader.sampler: {type(sampler).__name__} is endless, and train_cfg counts epochs: '
+                        "the first would never end. Set sampler=dict(_delete_=True, type='DefaultSampler', "
+                        "shuffle=True), or count iterations with train_cfg.type='IterBasedTrainLoop' and max_iters.")
+    warning = runner.learning_rates and find_mismatch(runner.learning_rates)
+    if warning:
+        runner.logger.warning(warning)
+
+
+def find_mismatch(curve: Curve) -> str:
+    """Return what is wrong with the learning rates of a run, or an empty text.
+
+    Raises:
+        UserError: as :func:`check_schedule`.
+    """
+    if curve.idle:
+        raise UserError(f'param_scheduler.{curve.idle[0]} counts epochs, and train_cfg iterations: it would never '
+                        'move. Give it by_epoch=False, with its begin, end and milestones in iterations.')
+    rates = [rate for _, rate in curve.points]
+    settled, last = curve.points[-1]
+    highest = max(rates)
+    if curve.beyond is not None:
+        after = f'goes on to {curve.beyond:.3g} at {curve.place(curve.end)}'
+    elif last < highest and (curve.end < curve.length or settled < curve.length / 2):
+        after = f'stays there from {curve.place(settled)} on'
+    elif last > 1.05 * min(rates[rates.index(highest):]):
+        after = f'rises again: {curve}'
+    else:
+        return ''
+    text = (f'The training ends at {curve.place(curve.length)} with a learning rate of {last:.3g}, and param_scheduler '
+            f'{after}. Give both one length, in a template by max_iters.')
+    if curve.end < curve.length and last < NOTHING * highest:
+        raise UserError(text)
+    return text

@@ -1,0 +1,85 @@
+"""Schedules that do not fit the length of a training are named before it, which has three epochs of four batches."""
+import pytest
+from engine.checkpoint.quick_runs import ITERATIONS, build
+from mmengine.hooks import Hook
+
+from cvt_dense.engine.schedules import learning_rates
+from cvt_dense.errors import UserError
+from cvt_dense.launch.checks.schedule import check_schedule
+
+WARM_UP = dict(type='LinearLR', start_factor=0.1, by_epoch=False, end=3)
+
+
+def cosine(length, **settings):
+    return dict(type='CosineAnnealingLR', T_max=length, end=length, eta_min_ratio=0.1, **settings)
+
+
+def poly(end, **settings):
+    return dict(type='PolyLR', by_epoch=False, eta_min=0., end=end, **settings)
+
+
+def steps(*milestones, **settings):
+    return dict(type='MultiStepLR', milestones=list(milestones), **settings)
+
+
+FITTING = [
+    ('epochs', [WARM_UP, cosine(3)]), ('epochs', [cosine(3, convert_to_iter_based=True)]), ('epochs', [WARM_UP]),
+    ('epochs', [steps(2, end=3)]), ('epochs', []), ('iterations', [WARM_UP, poly(ITERATIONS, begin=3)]),
+    ('iterations', [dict(type='CosineRestartLR', periods=[6, 6], restart_weights=[1, .5], by_epoch=False, eta_min=0)]),
+    ('epochs', [dict(type='ConstantMomentum', factor=0.5, end=1), cosine(3)])]
+WASTING = [
+    ('epochs', [WARM_UP, cosine(2)]), ('epochs', [cosine(4)]), ('epochs', [cosine(6, convert_to_iter_based=True)]),
+    ('epochs', [steps(2, 5)]), ('epochs', [steps(1, end=2)]), ('epochs', [steps(1, 2, by_epoch=False)]),
+    ('epochs', [dict(WARM_UP, end=40)]), ('iterations', [cosine(10, by_epoch=False)]),
+    ('iterations', [poly(24)]), ('iterations', [steps(8, 16, by_epoch=False)]),
+    ('epochs', [dict(type='CosineAnnealingLR', T_max=1)]), ('iterations', [cosine(1, convert_to_iter_based=True)])]
+WRONG = [
+    ('epochs', [poly(6)]), ('epochs', [dict(type='PolyLR', eta_min=0., end=2)]),
+    ('iterations', [steps(4, 8)]), ('iterations', [WARM_UP, cosine(3)]), ('epochs', [cosine(3, begin=5)])]
+
+
+@pytest.mark.parametrize('loop, schedules, told', [
+    *((*item, False) for item in FITTING), *((*item, True) for item in WASTING)])
+def test_a_schedule_that_ends_before_or_after_the_training_is_told(tmp_path, capsys, loop, schedules, told):
+    check_schedule(build(tmp_path, loop, param_scheduler=schedules))
+    assert ('param_scheduler' in capsys.readouterr().out) == told
+
+
+@pytest.mark.parametrize('loop, schedules', WRONG)
+def test_schedules_by_which_nothing_is_learnt(tmp_path, loop, schedules):
+    with pytest.raises(UserError, match='param_scheduler'):
+        check_schedule(build(tmp_path, loop, param_scheduler=schedules))
+
+
+def test_an_epoch_that_never_ends(tmp_path):
+    with pytest.raises(UserError, match='sampler'):
+        check_schedule(build(tmp_path, **{'train_dataloader.sampler.type': 'InfiniteSampler'}))
+
+
+class Rates(Hook):
+    """Note the learning rate of each iteration."""
+
+    def __init__(self):
+        self.rates = []
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        self.rates += runner.optim_wrapper.get_lr()['lr'][:1]
+
+
+@pytest.mark.parametrize('loop, unit', [('epochs', 2), ('iterations', 1)])
+def test_the_curve_is_that_of_the_training(tmp_path, loop, unit):
+    runner = build(tmp_path, loop, **{'train_dataloader.batch_size': 4, 'auto_scale_lr.base_batch_size': 8})
+    curve, hook = runner.learning_rates, Rates()
+    runner.register_hook(hook)
+    runner.train()
+    assert len(hook.rates) == curve.length * unit and max(hook.rates) == max(rate for _, rate in curve.points)
+    assert curve.points[0][0] == 0 and curve.points[-1][1] == hook.rates[-1]
+    assert [hook.rates[round(place * unit)] for place, _ in curve.points] == [rate for _, rate in curve.points]
+
+
+def test_the_curve_of_a_million_iterations_has_few_points():
+    schedules = [dict(type='LinearLR', start_factor=1e-3, end=5, convert_to_iter_based=True),
+                 dict(type='CosineAnnealingLR', begin=5, T_max=295, end=300, convert_to_iter_based=True)]
+    curve = learning_rates(schedules, 1e-3, True, 300, 5000)
+    assert [round(place) for place, _ in curve.points] == [0, 5, 300] and curve.end == curve.length == 300
+    assert curve.points[1][1] == pytest.approx(1e-3) and curve.points[2][1] < 1e-9
