@@ -1,4 +1,5 @@
 """Check the COCO files that the data sets and evaluators of a config read, before they are built."""
+import gc
 import json
 import os
 from collections import defaultdict
@@ -91,33 +92,43 @@ def check_annotations(cfg: Config, stages: Sequence[str]) -> None:
         UserError: a file would be learnt or scored wrongly, or nothing in it is; the message names the entry, and the
             command that repairs the file where there is one.
     """
-    for stage in stages:
-        files, number, lines = coco_files(cfg, stage), 0, []
-        images, read = {}, {}  # of each file and of all data sets: the images by id
-        for file in files:
-            try:
-                images[file.path], objects, losses = _check_file(file)
-            except (OSError, ValueError) as error:
-                raise UserError(f'{file.setting}.ann_file={file.path!r}: {error}') from error
-            lines += [f'{file.setting}: of {file.path!r}, {loss}.' for loss in losses]
-            number += objects if file.data_sets else 0
-            for node in file.data_sets:
-                read |= _subset(images[file.path], node.get('indices'))
-        for file in (file for file in files if 'scored' in file.uses):
-            wrong = [key for key, image in read.items() if images[file.path].get(key) != image]
-            if wrong:
-                raise UserError(f'{file.setting}.ann_file={file.path!r} has other images or boxes than '
-                                f'{stage}_dataloader reads, with the image ids {listed(wrong)}. Give both one file.')
-            missed = images[file.path].keys() - read
-            if missed:
-                lines.append(f'{file.setting}: of {file.path!r}, {len(missed)} images, with the ids {listed(missed)}, '
-                             f'are not read by {stage}_dataloader; {stage}_evaluator counts their objects as missed.')
-        # Only a test with format_only, as for COCO's test-dev, needs no objects.
-        if files and not number and (stage == 'train' or is_scored(cfg, stage)):
-            raise UserError(f'{stage}_dataloader: no annotation of the classes is left. {" ".join(lines)}' + (
-                '' if stage == 'train' else f' To write results without scores, set {stage}_evaluator.format_only.'))
-        for line in lines:
-            print_log(line, logger='current', level=30)
+    collects = gc.isenabled()
+    gc.disable()  # looking for cycles in the dicts of COCO's training file would take a third of the time
+    try:
+        for stage in stages:
+            _check_stage(cfg, stage)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _check_stage(cfg: Config, stage: str) -> None:
+    files, number, lines = coco_files(cfg, stage), 0, []
+    images, read = {}, {}  # of each file and of all data sets: the images by id
+    for file in files:
+        try:
+            images[file.path], objects, losses = _check_file(file)
+        except (OSError, ValueError) as error:
+            raise UserError(f'{file.setting}.ann_file={file.path!r}: {error}') from error
+        lines += [f'{file.setting}: of {file.path!r}, {loss}.' for loss in losses]
+        number += objects if file.data_sets else 0
+        for node in file.data_sets:
+            read |= _subset(images[file.path], node.get('indices'))
+    for file in (file for file in files if 'scored' in file.uses):
+        wrong = [key for key, image in read.items() if images[file.path].get(key) != image]
+        if wrong:
+            raise UserError(f'{file.setting}.ann_file={file.path!r} has other images or boxes than '
+                            f'{stage}_dataloader reads, with the image ids {listed(wrong)}. Give both one file.')
+        missed = images[file.path].keys() - read
+        if missed:
+            lines.append(f'{file.setting}: of {file.path!r}, {len(missed)} images, with the ids {listed(missed)}, '
+                         f'are not read by {stage}_dataloader; {stage}_evaluator counts their objects as missed.')
+    # Only a test with format_only, as for COCO's test-dev, needs no objects.
+    if files and not number and (stage == 'train' or is_scored(cfg, stage)):
+        raise UserError(f'{stage}_dataloader: no annotation of the classes is left. {" ".join(lines)}' + (
+            '' if stage == 'train' else f' To write results without scores, set {stage}_evaluator.format_only.'))
+    for line in lines:
+        print_log(line, logger='current', level=30)
 
 
 def _check_file(file: CocoFile) -> tuple[dict[Any, tuple[str, float]], int, list[str]]:
@@ -166,7 +177,8 @@ def _check_file(file: CocoFile) -> tuple[dict[Any, tuple[str, float]], int, list
 
 
 def _described(fault: Fault, entries: Sequence[dict[str, Any]]) -> str:
-    return f'{fault.text} ({len(entries)}: {listed([entry.get("id") for entry in entries], 3)})'
+    first = {key: value for key, value in entries[0].items() if key != 'segmentation'}
+    return f'{fault.text} ({len(entries)}, such as {str(first)[:300]})'
 
 
 def _check_order(categories: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:

@@ -205,5 +205,5 @@ def test_each_loss_has_a_line_in_the_log(data, capsys, values):
     """MMDetection drops all of these without a word."""
     edited(TRAIN, 'annotations', **values)(data)
     build('detection', data, 'train')
-    lines = [line for line in capsys.readouterr().out.splitlines() if TRAIN[10:] in line and '(1: ' in line]
+    lines = [line for line in capsys.readouterr().out.splitlines() if TRAIN[10:] in line and '(1, ' in line]
     assert len(lines) == 1
