@@ -145,7 +145,7 @@ def open_image(file: Any, turn: bool = True) -> Image.Image:
     only. 16-bit greyscale is scaled to 8 bits.
 
     Args:
-        file: path or open binary file.
+        file: path or open binary file, or a PIL image.
         turn: whether to apply EXIF's orientation.
 
     Returns:
@@ -155,7 +155,7 @@ def open_image(file: Any, turn: bool = True) -> Image.Image:
         OSError, ...: the file is no image; a truncated one may raise only when it is decoded.
         ValueError: pixels are neither 8 nor 16 bits.
     """
-    image = Image.open(file)
+    image = file if isinstance(file, Image.Image) else Image.open(file)
     if turn and read_orientation(image) in TURNED:  # exif_transpose decodes every image at its full size
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith('I') or image.mode == 'F':

@@ -25,6 +25,7 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from ..atomic import write_atomically
+from ..console import printable
 from ..errors import listed
 from ..images import files_below, images_below, upright_size
 from . import coco
@@ -54,14 +55,21 @@ class Sample:
     def __post_init__(self):
         self.name = self.name or self.path.name
 
-    def add_detections(self, detections: sv.Detections) -> None:
-        """Add predicted objects, without those that lie outside of the image."""
+    def add_detections(self, detections: sv.Detections) -> int:
+        """Add predicted objects, without those that lie outside of the image or have an empty mask.
+
+        Returns:
+            The number of objects with an empty mask.
+        """
+        masks = detections.mask
+        filled = np.array([masks is None or np.any(masks[i]) for i in range(len(detections))], bool)
         boxes = sv.xyxy_to_xywh(detections.xyxy.clip(0, [self.width, self.height] * 2))
-        for i in np.flatnonzero((boxes[:, 2:] > 0).all(1)):
+        for i in np.flatnonzero((boxes[:, 2:] > 0).all(1) & filled):
             values = dict(bbox=boxes[i].tolist(), area=float(boxes[i, 2:].prod()), iscrowd=0)
             if detections.mask is not None:
                 values.update(area=float(detections.mask[i].sum()), segmentation=encode(detections.mask[i]))
             self.objects.append(dict(values, category_id=int(detections.class_id[i])))
+        return int((~filled).sum())
 
 
 @dataclass
@@ -528,13 +536,29 @@ def write(data: Data, dst: Path, target: str) -> None:
     """
     check_target(data, target)
     for sample in data.samples:
-        file = (dst / 'images' if target == 'masks' else dst) / sample.split / sample.name
+        write_sample(data, sample, dst, target)
+    write_annotations(data, dst, target)
+
+
+def write_sample(data: Data, sample: Sample, dst: Path, target: str) -> None:
+    """Write an image, and its label map if ``target`` is 'masks'; see :func:`write`."""
+    file = (dst / 'images' if target == 'masks' else dst) / sample.split / sample.name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(sample.path, file)
+    if target == 'masks':
+        file = (dst / 'labels' / sample.split / sample.name).with_suffix('.png')
         file.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(sample.path, file)
-    (_write_masks if target == 'masks' else _write_coco)(data, dst)
+        label_map = _draw(data, sample) if sample.label_map is None else sample.label_map
+        Image.fromarray(label_map.astype(np.uint8)).save(file)
 
 
-def _write_coco(data: Data, dst: Path) -> None:
+def write_annotations(data: Data, dst: Path, target: str) -> None:
+    """Write what all samples have in common: COCO's files, or the names of the classes; see :func:`write`."""
+    if target == 'masks':
+        first = data.samples[0].path.suffix
+        data.notes[Fault.SUFFIX] = [str(sample.path) for sample in data.samples if sample.path.suffix != first]
+        (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in data.classes), encoding='utf-8')
+        return
     for part in dict.fromkeys(sample.split for sample in data.samples):
         content = dict(images=[], annotations=[], categories=[
             dict(id=i, name=name) for i, name in enumerate(data.classes, 1)])
@@ -543,17 +567,6 @@ def _write_coco(data: Data, dst: Path) -> None:
             content['annotations'] += [dict(entry, id=number, image_id=i, category_id=entry['category_id'] + 1)
                                        for number, entry in enumerate(sample.objects, len(content['annotations']) + 1)]
         write_atomically(dst / 'annotations' / f'{part}.json', json.dumps(content))
-
-
-def _write_masks(data: Data, dst: Path) -> None:
-    first = data.samples[0].path.suffix
-    data.notes[Fault.SUFFIX] += [str(sample.path) for sample in data.samples if sample.path.suffix != first]
-    for sample in data.samples:
-        file = (dst / 'labels' / sample.split / sample.name).with_suffix('.png')
-        file.parent.mkdir(parents=True, exist_ok=True)
-        label_map = _draw(data, sample) if sample.label_map is None else sample.label_map
-        Image.fromarray(label_map.astype(np.uint8)).save(file)
-    (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in data.classes), encoding='utf-8')
 
 
 def _draw(data: Data, sample: Sample) -> np.ndarray:
@@ -577,4 +590,4 @@ def notes(data: Data) -> list[str]:
 def print_notes(data: Data) -> None:
     """Print :func:`notes`."""
     for note in notes(data):
-        print(f'note: {note}')
+        print(printable(f'note: {note}'))

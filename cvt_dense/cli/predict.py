@@ -5,26 +5,28 @@
 Writes one PNG and prints one line for each image, and an overview of several. Small images are drawn enlarged. With
 --slice large images are predicted in slices, and label maps are written in full size. With --save the predictions
 become annotations to correct and to train on. An image that cannot be read or predicted is named, the others are
-drawn, and the exit code is 1. cvt_dense.inference has the same predictions for programs; tools/diagnose.py draws
-annotations beside predictions.
+drawn, and the exit code is 1. cvt_dense.inference has the same predictions for programs, such as those that draw
+videos; tools/diagnose.py draws annotations beside predictions.
 """
 import argparse
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..console import printable
 from ..errors import UserError, listed
 from ..images import SUFFIXES, is_hidden, is_image
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_folder, check_outputs
 
 if TYPE_CHECKING:
-    from ..annotations.convert import Data, Sample
+    import numpy as np
+
+    from ..annotations.predictions import PredictionWriter
     from ..inference import Model
 
-VIDEO_SUFFIXES = ('.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.ts', '.webm', '.wmv')
 OVERVIEW, OVERVIEW_ROWS, OVERVIEW_COLUMNS = 'overview.png', 5, 3
 UNLABELLED = 'unlabelled'  # class 0 of label maps whose classes count from 1 (reduce_zero_label)
 
@@ -35,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     parser.add_argument('images', nargs='+', metavar='IMAGE',
-                        help='image file, folder of images, folder of class folders, or video file')
+                        help='image file, folder of images, or folder of class folders')
     parser.add_argument('--out-dir', type=Path, default='predictions', metavar='DIR',
                         help='folder of the pictures (default: %(default)s)')
     add_force_argument(parser)
@@ -78,14 +80,15 @@ def _images_in(folder: Path) -> list[Path]:
     # Arrays beside images have another meaning.
     images = list(filter(is_image, files)) or [path for path in files if path.suffix.lower() == '.npy']
     if images and len(images) < len(shown):
-        print(f'{folder}: {len(shown) - len(images)} folders and files without the suffix of an image were left out.')
+        print(printable(
+            f'{folder}: {len(shown) - len(images)} folders and files without the suffix of an image were left out.'))
     return images
 
 
 def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
     """Return a file in ``out_dir`` for each image: ``<stem>.png``, or ``<folder>_<stem>.png`` for all if two are equal.
 
-    The file of a video has the suffix .mp4. ``_2`` follows the stem where that is taken too.
+    ``_2`` follows the stem where that is taken too.
     """
     taken, pictures, unique = {Path(OVERVIEW).stem}, [], len({image.stem for image in images}) == len(images)
     for image in images:
@@ -93,7 +96,7 @@ def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
         while stem in taken:
             stem += '_2'
         taken.add(stem)
-        pictures.append(out_dir / f'{stem}{".mp4" if image.suffix.lower() in VIDEO_SUFFIXES else ".png"}')
+        pictures.append(out_dir / f'{stem}.png')
     return pictures
 
 
@@ -118,17 +121,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         MMLogger.get_current_instance().setLevel('WARNING')
         model = inference.load(args.config, args.checkpoint, device=args.device, cfg_options=args.cfg_options,
                                runtime=args.runtime, amp=args.amp)
-        data = prepare_saving(args, model, images) if args.save else None
+        writer = prepare_saving(args, model, images) if args.save else None
         args.out_dir.mkdir(parents=True, exist_ok=True)
-    failed = draw_all(args, model, images, pictures, data)
-    if data:
-        with command_line.report_errors(ValueError):
-            save_annotations(args, data)
-    return failed
+    try:
+        failed = draw_all(args, model, images, pictures, writer)
+    finally:  # of an interrupted run, too
+        if writer:
+            writer.write()
+    if writer and writer.data.samples:
+        report_saved(args, writer)
+    return 1 if failed else 0
 
 
-def prepare_saving(args: argparse.Namespace, model: 'Model', images: Sequence[Path]) -> 'Data':
-    """Return data without objects for ``--save``.
+def prepare_saving(args: argparse.Namespace, model: 'Model', images: Sequence[Path]) -> 'PredictionWriter':
+    """Return the writer of ``--save``.
 
     Args:
         args: command line.
@@ -139,14 +145,14 @@ def prepare_saving(args: argparse.Namespace, model: 'Model', images: Sequence[Pa
         UserError: the format is not for this model, two images have one name, or the result's folder holds files.
     """
     from ..annotations import convert
+    from ..annotations.predictions import PredictionWriter
     allowed = dict(detection=convert.TARGETS, segmentation=('masks', )).get(model.task, ())
     if args.save not in allowed:
         raise UserError(f'--save {args.save}: for {model.task} allowed is {" or ".join(allowed) or "no --save"}.')
     unlabelled = [UNLABELLED] * (model.task == 'segmentation' and first_label(model))
-    data = convert.Data([*unlabelled, *model.classes], [convert.Sample(path) for path in images])
-    convert.check_target(data, args.save)
-    check_folder(args.out_dir / args.save, args.force)
-    return data
+    folder = args.out_dir / args.save
+    check_folder(folder, args.force)
+    return PredictionWriter(folder, args.save, [*unlabelled, *model.classes], images)
 
 
 def first_label(model: 'Model') -> int:
@@ -155,95 +161,71 @@ def first_label(model: 'Model') -> int:
     return int(reduces_zero_label(model.cfg))
 
 
-def add_annotations(data: 'Data', sample: 'Sample', shape: Sequence[int], prediction: Any) -> None:
-    """Add a prediction to a sample of :func:`prepare_saving`, without objects whose mask is empty.
-
-    Args:
-        data, sample: changed in place.
-        shape: shape of the image's array, (H, W, ...).
-        prediction: label map (H, W) of the data's numbers, or ``supervision.Detections``.
-    """
-    import numpy as np
-
-    from ..annotations.coco import Fault
-    sample.height, sample.width = shape[:2]
-    if isinstance(prediction, np.ndarray):
-        sample.label_map = prediction
-        return
-    if prediction.mask is not None:
-        filled = np.array([np.any(mask) for mask in prediction.mask], bool)
-        data.notes[Fault.EMPTY_MASK] += [str(sample.path)] * int((~filled).sum())
-        prediction = prediction[filled]
-    sample.add_detections(prediction)
-
-
-def save_annotations(args: argparse.Namespace, data: 'Data') -> None:
-    """Write the predictions of ``--save``, if there is an image that did not fail.
-
-    Args:
-        args: command line.
-        data: result of :func:`prepare_saving`, the samples with their objects.
-    """
+def report_saved(args: argparse.Namespace, writer: 'PredictionWriter') -> None:
+    """Say what ``--save`` has written, of which model, and what comes next."""
     from ..annotations import convert
     from ..recipes import command
-    data.samples = [sample for sample in data.samples if sample.width]  # without images that failed
-    if not data.samples:
-        return
-    folder = args.out_dir / args.save
-    convert.write(data, folder, args.save)
-    (folder / 'README.txt').write_text(f'Predictions of {args.checkpoint} with --score-thr {args.score_thr}\n', 'utf-8')
-    convert.print_notes(data)
-    print(f'{len(data.samples)} images -> {folder}')
+    about = f'Predictions of {args.checkpoint} with --score-thr {args.score_thr}\n'
+    (writer.folder / 'README.txt').write_text(about, 'utf-8')
+    convert.print_notes(writer.data)
+    print(f'{len(writer.data.samples)} images -> {writer.folder}')
     if args.save != 'masks':
-        print(f'When they are corrected: {command("convert_data")} {folder} DST --from {args.save} --to coco')
+        print(f'When they are corrected: {command("convert_data")} {writer.folder} DST --from {args.save} --to coco')
 
 
 def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path], pictures: Sequence[Path],
-             data: 'Data | None') -> int:
-    """Draw each image and the overview, and return the exit code.
+             writer: 'PredictionWriter | None') -> list[str]:
+    """Draw each image and the overview, and return the names of the images that failed.
 
     Args:
         args: command line.
         model: result of :func:`cvt_dense.inference.load`.
         images: files to read.
         pictures: files to write.
-        data: gets the predictions as objects of its samples, one for each image, or None.
+        writer: of ``--save``.
     """
-    import numpy as np
-
-    from ..inference import predict
-    from ..report.pictures import draw, grid, save
-    from ..report.video import annotate_video
+    from ..report.pictures import grid, save
     number = min(len(images), OVERVIEW_COLUMNS * OVERVIEW_ROWS)
     shown = {i * len(images) // number for i in range(number)}
     overview, failed = [], []
-    first = first_label(model) if model.task == 'segmentation' else 0
     for i, (path, out) in enumerate(zip(images, pictures)):
         try:
-            if out.suffix == '.mp4':
-                print(f'{path} -> {out}: {annotate_video(model, path, out, args)}', flush=True)
-                continue
-            image = model.read(path, by_window=args.slice is not None)
-            prediction = predict(model, image, slice=args.slice, overlap=args.overlap, score_thr=args.score_thr)
-            picture, summary = draw(model, image, prediction, args.score_thr)
-            save(picture, out)
-            if model.task == 'segmentation' and (args.slice or data):
-                prediction = prediction.astype(np.uint16) + first
-                if args.slice:
-                    save(prediction.astype(np.uint8 if len(model.classes) < 256 else np.uint16), labels_of(out))
-            if data:
-                add_annotations(data, data.samples[i], image.shape, prediction)
+            picture, summary = draw_one(args, model, path, out, writer)
             if i in shown:
-                overview.append((out.stem, picture))
-        except (UserError, ValueError, RuntimeError, OSError, MemoryError) as error:
+                overview.append((printable(out.stem), picture))
+        except Exception as error:  # whatever a decoder or a network raises: the others are drawn
             if os.environ.get(command_line.TRACEBACK):
                 raise
-            failed.append(str(path))
+            failed.append(printable(path))
             summary = f'failed, {" ".join(str(error).split())[:300]}'
-        print(f'{path} -> {out}: {summary}', flush=True)
+        print(printable(f'{path} -> {out}: {summary}'), flush=True)
     if len(overview) > 1:
         save(grid(overview, OVERVIEW_COLUMNS), args.out_dir / OVERVIEW)
         print(f'{len(overview)} of {len(images)} pictures -> {args.out_dir / OVERVIEW}')
     if failed:
         print(f'error: {len(failed)} of {len(images)} images failed, such as {listed(failed)}', file=sys.stderr)
-    return 1 if failed else 0
+    return failed
+
+
+def draw_one(args: argparse.Namespace, model: 'Model', path: Path, out: Path,
+             writer: 'PredictionWriter | None') -> tuple['np.ndarray', str]:
+    """Write the picture of an image, with ``--slice`` its label map, and what ``--save`` asks for.
+
+    Returns:
+        The picture (H, W, 3), RGB, and a line of text that sums the prediction up.
+    """
+    import numpy as np
+
+    from ..inference import predict
+    from ..report.pictures import draw, save
+    image = model.read(path, by_window=args.slice is not None)
+    prediction = predict(model, image, slice=args.slice, overlap=args.overlap, score_thr=args.score_thr)
+    picture, summary = draw(model, image, prediction, args.score_thr)
+    save(picture, out)
+    if model.task == 'segmentation' and (args.slice or writer):
+        prediction = prediction.astype(np.uint16) + first_label(model)
+        if args.slice:
+            save(prediction.astype(np.uint8 if len(model.classes) < 256 else np.uint16), labels_of(out))
+    if writer:
+        writer.add(path, image.shape, prediction)
+    return picture, summary

@@ -42,7 +42,9 @@ def fetch(source: str | Path) -> Path:
         return [from_hub(f'{name}/{file}{at}{revision}') for file in (CONFIG, WEIGHTS)][0].parent
     from huggingface_hub.constants import HF_HUB_CACHE
     folder = Path(source)
-    allowed = [folder.resolve(), Path(HF_HUB_CACHE).resolve()]  # its snapshots are links
+    allowed = [folder.resolve(), Path(HF_HUB_CACHE).resolve()]
+    if folder.resolve().parent.name == 'snapshots':  # in a cache of huggingface_hub, whose snapshots are links
+        allowed.append(folder.resolve().parents[1] / 'blobs')
     for file in (folder / CONFIG, folder / WEIGHTS):
         if not file.is_file() or not any(file.resolve().is_relative_to(root) for root in allowed):
             raise UserError(f'{file} is not a file of this folder. A published model has {CONFIG} and {WEIGHTS}.')

@@ -15,7 +15,7 @@ from ..models.cvt import CvT
 from ..models.task import task_of
 from . import formats, int8, networks, operators
 from .check import compare, random_images
-from .runtime import file_input, open_exported, openvino_core, takes_bgr
+from .runtime import as_json, file_input, open_exported, openvino_core, takes_bgr
 
 TRACED_SIDE = 320  # free sizes are traced at that many pixels or more: a map of one cell would be a constant size
 
@@ -57,7 +57,7 @@ class Exporter:
             mean=[0.] * self.channels if mean is None else mean.flatten().tolist(),
             std=[1.] * self.channels if std is None else std.flatten().tolist(), bgr_to_rgb=False,
             scale=None, crop_pct=None, crop_mode=None, interpolation=None, outputs=self.reference.names,
-            score_thr=0.3 if detector else None,
+            score_thr=0.3 if detector else None, test_cfg=as_json(model.test_cfg) if detector else None,
             mask_thr=float(model.roi_head.test_cfg.mask_thr_binary) if 'masks' in self.reference.names else None)
         self.about.update(about)
         self.normalise = networks.normaliser(self.about['mean'], self.about['std'],

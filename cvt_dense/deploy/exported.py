@@ -13,12 +13,12 @@ from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from ..config.settings import dicts, type_name
+from ..config.settings import dicts, type_name, values
 from ..errors import UserError
 from ..models.task import task_of
 from ..registry import MODELS
 from .inputs import describe
-from .runtime import Exported, open_exported
+from .runtime import Exported, as_json, open_exported
 
 # An exported file has one set of weights, which was chosen when it was exported.
 WEIGHT_HOOKS = ('EMAHook', 'RawWeightsHook')
@@ -54,7 +54,8 @@ def exported_model(file: str, replaces: str | type, runtime: str | None = None, 
         A classifier or segmentor whose network is an :class:`ExportedNetwork`, or an :class:`ExportedDetector`.
 
     Raises:
-        UserError: no such file, a backbone, or one whose task, classes or normalisation are not the config's.
+        UserError: no such file, a backbone, or one whose task, classes, normalisation or thresholds are not the
+            config's.
     """
     exported = open_exported(file, runtime)
     network = ROOT_MODELS.build(dict(model, type=replaces))
@@ -86,6 +87,12 @@ def _check_metadata(exported: Exported, network: BaseModel, model: dict[str, Any
         if not np.allclose(value, meta.get(key, value), atol=1e-3):
             raise UserError(f"{file} has {key} {meta[key]}, and the config model.data_preprocessor.{key}={value}: use "
                             f"the file's config ({meta['config']}).")
+    if meta.get('test_cfg'):  # thresholds are in the file of a detector, except that of its masks
+        own, its = (dict(values(as_json(node), 'model.test_cfg')) for node in (model.get('test_cfg'), meta['test_cfg']))
+        for key, value in own.items():
+            if not (isinstance(value, (dict, list)) or key.endswith('.mask_thr_binary') or value == its.get(key)):
+                raise UserError(f'{key}={value!r}: {file} was exported with {its.get(key)!r}, which is in the file; '
+                                'leave the setting out, or export the file again with it.')
 
 
 class ExportedNetwork(nn.Module):
@@ -148,10 +155,9 @@ class ExportedDetector(BaseModel):
         head = self.detector.roi_head.mask_head
         head = head[-1] if isinstance(head, nn.ModuleList) else head  # of a cascade the last
         head.class_agnostic = True  # the file gives the mask of the box's own class
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore', UserWarning)  # mmdet copies the masks with new_tensor
-            return head.predict_by_feat((outputs['masks'][:, None], ), [result], [meta],
-                                        self.detector.roi_head.test_cfg, rescale=True, activate_map=True)[0]
+        masks = outputs['masks'][:, None].cpu().numpy()  # of a tensor mmdet would warn that it copies it
+        return head.predict_by_feat((masks, ), [result], [meta], self.detector.roi_head.test_cfg, rescale=True,
+                                    activate_map=True)[0]
 
     def _fit(self, image: Tensor) -> tuple[Tensor, float]:
         """Resize an image (1, C, H, W) into a file for one size and pad it; return it and the factor of its sides."""

@@ -1,5 +1,7 @@
 """Open an exported file as a function of torch tensors, in ONNX Runtime, OpenVINO or PyTorch."""
 import json
+import threading
+import zipfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -34,7 +36,7 @@ def open_exported(path: str | Path, runtime: str | None = None) -> 'Exported':
             that opens such a file.
 
     Raises:
-        UserError: no such file or one that was not exported here, or a runtime that does not open it.
+        UserError: no such file, one that is damaged or was not exported here, or a runtime that does not open it.
     """
     path = Path(path)
     allowed = RUNTIMES.get(path.suffix, ())
@@ -43,14 +45,21 @@ def open_exported(path: str | Path, runtime: str | None = None) -> 'Exported':
     runtime = runtime or allowed[0]
     if runtime not in allowed:
         raise UserError(f'runtime={runtime!r} does not open {path}: {" and ".join(allowed)} do.')
-    text, run = dict(onnxruntime=_onnxruntime, openvino=_openvino, torch=_torch)[runtime](path)
+    try:
+        text, run = dict(onnxruntime=_onnxruntime, openvino=_openvino, torch=_torch)[runtime](path)
+    except Exception as error:  # each runtime raises its own exceptions for a damaged file
+        with path.open('rb') as file:
+            raise UserError(f'{path} ({path.stat().st_size:,} bytes, starting with {file.read(16)!r}) cannot be opened '
+                            f'by {runtime}: {type(error).__name__}: {" ".join(str(error).split())[:300]}') from error
     if not text:
         raise UserError(f'{path} lacks the metadata that tools/export.py writes: export it from its config.')
     return Exported(path, runtime, text, run)
 
 
 class Exported:
-    """An opened file: ``exported(image)`` returns its outputs by name.
+    """An opened file: ``exported(image)`` returns its outputs by name, in several threads at once too.
+
+    Pickled, it opens the file again.
 
     Attributes:
         file: its path.
@@ -61,6 +70,9 @@ class Exported:
     def __init__(self, file: Path, runtime: str, text: str, run: Run):
         self.file, self.runtime, self._run = file, runtime, run
         self.metadata: dict[str, Any] = json.loads(text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_exported, (self.file, self.runtime)
 
     def __call__(self, image: Tensor) -> dict[str, Tensor]:
         """Run a batch of any size on the CPU, or a detector on one image; outputs are on ``image``'s device.
@@ -108,6 +120,11 @@ def file_input(batch: Tensor, metadata: dict[str, Any]) -> Tensor:
     return pixels.permute(0, 2, 3, 1).contiguous() if metadata['layout'] == 'NHWC' else pixels
 
 
+def as_json(settings: Any) -> Any:
+    """Return settings of a config as a file's metadata has them."""
+    return json.loads(json.dumps(settings, default=str))
+
+
 def takes_bgr(metadata: dict[str, Any]) -> bool:
     """Return whether the network takes BGR, in which the mm libraries read images unless the config converts them."""
     return metadata['task'] != 'classification' and not metadata['bgr_to_rgb']
@@ -149,10 +166,12 @@ def _openvino(path: Path) -> tuple[str | None, Run]:
     compiled = openvino_core().compile_model(model, 'CPU', dict(
         INFERENCE_PRECISION_HINT=json.loads(text or '{}').get('inference_precision', 'f32'),
         INFERENCE_NUM_THREADS=torch.get_num_threads()))
-    names = [output.any_name for output in compiled.outputs]
+    names, own = [output.any_name for output in compiled.outputs], threading.local()
 
     def run(image: Tensor) -> dict[str, Tensor]:
-        outputs = compiled(dict(image=image.numpy()))
+        if not hasattr(own, 'request'):  # one request for each thread, because a request holds an image
+            own.request = compiled.create_infer_request()
+        outputs = own.request.infer(dict(image=image.numpy()), share_inputs=True, share_outputs=True)
         return {name: torch.from_numpy(outputs[name].copy()) for name in names}
 
     return text, run
@@ -160,6 +179,8 @@ def _openvino(path: Path) -> tuple[str | None, Run]:
 
 def _torch(path: Path) -> tuple[str | None, Run]:
     from . import operators  # noqa: F401  whole detectors have them
+    if not zipfile.is_zipfile(path):  # for which PyTorch logs a traceback
+        raise ValueError('it is no ZIP archive')
     extra = {f'{METADATA}.json': ''}
     module = torch.export.load(path, extra_files=extra).module()
     text = extra[f'{METADATA}.json']

@@ -1,9 +1,11 @@
 """Load a trained model, with its pipeline and class names."""
+import os
 import re
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.model import BaseModel, revert_sync_batchnorm
-from mmengine.registry import MODELS, TRANSFORMS, DefaultScope, init_default_scope
+from mmengine.registry import MODELS, TRANSFORMS, init_default_scope
 from PIL import Image
 from torch import nn
 
@@ -20,11 +22,12 @@ from ..classes import Classes
 from ..config.published import fetch
 from ..config.read import check_exists, read_config
 from ..config.settings import class_of, dicts, test_metainfo, type_name, use_autocast
-from ..console import prints_to_log
+from ..console import printable, prints_to_log
 from ..deploy.exported import use_exported_model
 from ..deploy.runtime import is_exported, open_exported
 from ..errors import UserError
 from ..images import load as load_image
+from ..images import open_image
 from ..models.task import task_of
 from ..weights import check_model, dataset_meta, load_weights_file, select_weights
 from ..weights.preprocessing import trained_with
@@ -44,27 +47,23 @@ class Model:
         task: 'classification', 'detection' or 'segmentation'.
         classes: the class names in the order of their numbers.
         palette: an RGB colour for each class.
+        reader: the transform that reads a file for a dense task; None for a classifier.
+        pipeline: the rest of the test pipeline: of what ``reader`` returns it makes ``inputs`` and, for dense tasks,
+            ``data_samples``.
     """
     network: BaseModel
     cfg: Config
     task: str
     classes: Sequence[str]
     palette: Sequence[tuple[int, int, int]]
+    reader: Callable[[dict[str, Any]], dict[str, Any]] | None
+    pipeline: Callable[[dict[str, Any]], dict[str, Any]]
 
-    @cached_property
-    def pipeline(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
-        """The test pipeline: of an array (H, W, channels) it makes ``inputs`` and, for dense tasks, ``data_samples``.
-
-        Raises:
-            UserError: the config has none.
-        """
-        if self.task in DENSE:
-            with DefaultScope.overwrite_default_scope(self.cfg.get('default_scope')):  # perhaps another model's by now
-                return Compose([step for step in test_pipeline(self.cfg)[1:] if type_name(step) != 'LoadAnnotations'])
-        from timm.data import create_transform
-        settings = self.cfg.test_dataloader.dataset.transform
-        transform = create_transform(**settings, use_prefetcher=True)  # leaves the normalisation to the network
-        return lambda loaded: dict(inputs=torch.as_tensor(transform(Image.fromarray(loaded['img'][..., ::-1]))))
+    @property
+    def reads_rgb(self) -> bool:
+        """Return whether the model takes arrays (H, W, 3), uint8, and not what another reader makes of a file."""
+        loader = test_pipeline(self.cfg)[0] if self.task in DENSE else {}
+        return type_name(loader) in ('', 'LoadImageFromFile') and set(loader) <= {'type', 'backend_args'}
 
     def name(self, number: int) -> str:
         """Return the name of a class, or its number where the network has more outputs than there are names.
@@ -75,28 +74,42 @@ class Model:
         match = re.fullmatch(r'n\d{8}_(.+)', name)
         return match[1].replace('_', ' ') if match else name
 
-    def read(self, path: str | Path, by_window: bool = False) -> np.ndarray | RasterImage:
-        """Return the image in a file as the config's data sets read it: (H, W, 3), uint8, BGR, upright.
+    def read(self, image: Any, by_window: bool = False) -> np.ndarray | RasterImage:
+        """Return an image as the config's data sets read it: (H, W, 3), uint8, BGR, upright.
 
         The number of channels differs if the config loads other images. With ``by_window`` and rasterio, a TIFF file of
         8-bit gray or RGB pixels is opened without being read, and :func:`predict` reads one slice after the other.
 
+        Args:
+            image: path of an image file, its bytes, or a PIL image.
+            by_window: see above.
+
         Raises:
-            UserError: the file cannot be read as an image, or loses what it holds.
+            UserError: the image cannot be read, or loses what it holds.
         """
-        if by_window and set(test_pipeline(self.cfg)[0]) <= {'type', 'backend_args'}:
+        if isinstance(image, bytes):
+            with tempfile.NamedTemporaryFile() as file:  # readers take paths
+                file.write(image)
+                file.flush()
+                return self._read(file.name, f'The image file of {len(image):,} bytes')
+        if by_window and self.reads_rgb:
             with suppress(ImportError, ValueError):
-                return RasterImage(path)
-        with DefaultScope.overwrite_default_scope(self.cfg.get('default_scope')):
-            reader = TRANSFORMS.build(test_pipeline(self.cfg)[0]) if self.task in DENSE else None
+                return RasterImage(image)
+        return self._read(image if isinstance(image, Image.Image) else os.fspath(image), printable(image))
+
+    def _read(self, image: str | Image.Image, name: str) -> np.ndarray:
+        """Return the array of a file or of a PIL image, which is called ``name`` in messages."""
         try:
-            return load_image(path, reader, quick=True)[..., ::1 if reader else -1]
-        except UserError:
-            raise
+            if isinstance(image, Image.Image):
+                return np.asarray(open_image(image))[..., ::-1]
+            return load_image(image, self.reader, quick=True)[..., ::1 if self.reader else -1]
+        except UserError as error:  # of an upload it names another file
+            raise UserError(str(error).replace(repr(image), name)) from error
         except Exception as error:  # every decoder raises its own exception for a damaged file
-            raise UserError(f'{path} cannot be read as an image ({type(error).__name__}: {error}).') from error
+            raise UserError(f'{name} cannot be read as an image ({type(error).__name__}: {error}).') from error
 
 
+@prints_to_log()  # one thread at a time; packages are imported, and print then
 def load(config: str | Path, checkpoint: str | Path | None = None, *, device: str | None = None,
          cfg_options: dict[str, Any] | None = None, runtime: str | None = None, amp: str | None = None,
          data_root: str | None = None) -> Model:
@@ -112,10 +125,33 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
         amp: mixed precision, 'bf16' or 'fp16'.
         data_root: folder of the config's data, if it is not where the config says.
 
+    Returns:
+        The model, which several threads may use at once. A process that forks from this one predicts with one thread
+        of PyTorch.
+
     Raises:
         UserError: the config or the checkpoint does not exist or cannot be read, they do not fit each other, or the
-            task is unknown; or published weights need other images than the config prepares.
+            task is unknown; or published weights need other images than the config prepares; or a package needs a
+            folder for its cache, and there is none.
     """
+    use_one_thread_after_fork()
+    try:
+        return _load(config, checkpoint, device, cfg_options, runtime, amp, data_root)
+    except Exception as error:
+        if re.search('home directory|no locator', str(error)):  # OpenVINO's and numba's imports
+            raise UserError(f'{error} Set HOME to a folder that can be written to, such as /tmp.') from error
+        raise
+
+
+@cache
+def use_one_thread_after_fork() -> None:
+    """Let PyTorch use one thread in processes that fork from this one, where it would wait for others for ever."""
+    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
+
+
+def _load(config: str | Path, checkpoint: str | Path | None, device: str | None, cfg_options: dict[str, Any] | None,
+          runtime: str | None, amp: str | None, data_root: str | None) -> Model:
+    """Load a model in the scope of its config; see :func:`load`."""
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
     if checkpoint is None:
         config = checkpoint = fetch(config)
@@ -128,8 +164,7 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
                         'MMDetection, the segmentors of MMSegmentation, and the classifiers of cvt_dense.')
     content = prepare_model(cfg, str(checkpoint), runtime, amp)
     meta = {**test_metainfo(cfg), **dataset_meta(content)}
-    with prints_to_log():  # packages are imported, and print then
-        network = revert_sync_batchnorm(MODELS.build(cfg.model))
+    network = revert_sync_batchnorm(MODELS.build(cfg.model))
     if not is_exported(checkpoint):
         weights = select_weights(content, source=str(checkpoint))
         check_model(network, weights, str(checkpoint), strict=True)
@@ -140,7 +175,26 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
     palette = meta.get('palette') or ()
     if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
         palette = choose_palette(classes)
-    return Model(network, cfg, task, classes, palette)
+    return Model(network, cfg, task, classes, palette, *build_pipeline(cfg, task))
+
+
+def build_pipeline(cfg: Config, task: str) -> tuple[Any, Any]:
+    """Return the ``reader`` and the ``pipeline`` of a :class:`Model`.
+
+    Raises:
+        UserError: the config has no test pipeline.
+    """
+    if task in DENSE:
+        reader, *steps = [step for step in test_pipeline(cfg) if type_name(step) != 'LoadAnnotations']
+        return TRANSFORMS.build(reader), Compose(steps)
+    from timm.data import create_transform
+    transform = create_transform(**cfg.test_dataloader.dataset.transform, use_prefetcher=True)  # normalises nothing
+    return None, partial(_transform, transform)
+
+
+def _transform(transform: Callable[[Image.Image], np.ndarray], loaded: dict[str, Any]) -> dict[str, Any]:
+    """Return the inputs that timm's transform of a classifier makes of an array."""
+    return dict(inputs=torch.as_tensor(transform(Image.fromarray(loaded['img'][..., ::-1]))))
 
 
 def prepare_model(cfg: Config, source: str, runtime: str | None = None, amp: str | None = None) -> dict[str, Any]:

@@ -1,30 +1,37 @@
 """Predict images with a model that :func:`.model.load` has loaded."""
 import math
+import os
 from functools import partial
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from mmengine.dataset import default_collate, pseudo_collate
+from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
-from ..config.settings import type_name
 from ..errors import UserError
-from .model import DENSE, Model, test_pipeline
-from .slices import as_loaded, check_slice, predict_slices, slice_starts
+from .model import DENSE, Model
+from .slices import RasterImage, as_loaded, check_slice, predict_slices, slice_starts
 
 if TYPE_CHECKING:
     from supervision import Detections
+
+BATCH = 8  # most images that are predicted together
 
 
 def predict(model: Model, images: Any, slice: int | None = None, overlap: float = 0.2, score_thr: float = 0.) -> Any:
     """Predict one image, or a list of images.
 
+    Several threads may call it at once with one model. Memory holds the predictions of a list and at most eight images.
+
     Args:
         model: what :func:`.model.load` returned.
-        images: a path, an array as OpenCV and :meth:`Model.read` return it, (H, W, 3), uint8, BGR, or a list of
-            these. Images that have one size after the test pipeline are predicted together.
+        images: a path, an array as OpenCV and :meth:`Model.read` return it, (H, W, 3), uint8, BGR, a PIL image, the
+            bytes of an image file, or a list of these. Images that have one size after the test pipeline and follow
+            each other are predicted together.
         slice: side in pixels of the slices that larger images are cut into. The config's test pipeline resizes a
             slice as it resizes an image. None: no slices.
         overlap: fraction of their side by which neighbouring slices overlap.
@@ -40,7 +47,8 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
         - classification: pairs of class name and probability, the most probable first.
 
     Raises:
-        UserError: a file cannot be read, or ``slice`` or ``overlap`` is not allowed.
+        UserError: an image is of another type, cannot be read, or has less than 2 pixels a side; or ``slice`` or
+            ``overlap`` is not allowed.
         ValueError, RuntimeError: the network cannot take an image, for example one that is too small.
     """
     if not isinstance(images, (list, tuple)):
@@ -48,35 +56,50 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
     if not 0 <= score_thr <= 1:
         raise UserError(f'score_thr={score_thr}: allowed is a number from 0 to 1.')
     for image in images:
-        if isinstance(image, np.ndarray):
-            _check_array(model, image)
+        _check_type(model, image)
     if slice is not None:
         check_slice(slice, overlap)
         if model.task not in DENSE:
             raise UserError(f'slice={slice}: allowed for detection and segmentation, this model does {model.task}.')
         return [_predict_large(model, image, slice, overlap, score_thr) for image in images]
-    arrays = [image if isinstance(image, np.ndarray) else model.read(image) for image in images]
-    samples = [model.pipeline(as_loaded(image)) for image in arrays]
-    batches = [[sample] for sample in samples]
-    if len({sample['inputs'].shape for sample in samples}) == 1:
-        batches = [samples]
     collate = pseudo_collate if model.task in DENSE else default_collate
-    with torch.no_grad():
-        outputs = [output for batch in batches for output in model.network.test_step(collate(batch))]
     convert = dict(detection=partial(_detections, score_thr=score_thr), segmentation=_label_map,
-                   classification=_probabilities)
-    return [convert[model.task](model, output) for output in outputs]
+                   classification=_probabilities)[model.task]
+    samples, predictions = (_prepare(model, _read(model, image)) for image in images), []
+    with torch.no_grad():
+        for _, same in groupby(samples, lambda sample: sample['inputs'].shape):
+            while batch := list(islice(same, BATCH)):
+                predictions += [convert(model, output) for output in model.network.test_step(collate(batch))]
+    return predictions
+
+
+def _read(model: Model, image: Any, by_window: bool = False) -> np.ndarray | RasterImage:
+    """Return an image as an array, or by window; raise ``UserError`` if it has less than 2 pixels a side."""
+    array = image if isinstance(image, (np.ndarray, RasterImage)) else model.read(image, by_window)
+    if min(array.shape[:2]) < 2:
+        raise UserError(f'an image of {array.shape[1]}x{array.shape[0]} pixels (width x height): allowed are 2 or more '
+                        'a side.')
+    return array
+
+
+def _prepare(model: Model, array: np.ndarray) -> dict[str, Any]:
+    """Return what the test pipeline makes of an array."""
+    try:
+        return model.pipeline(as_loaded(array))
+    except Exception as error:  # cv2.error of an image so narrow that nothing is left of a side
+        raise UserError(f'the test pipeline cannot prepare an image of {array.shape[1]}x{array.shape[0]} pixels (width '
+                        f'x height; {type(error).__name__}: {error}).') from error
 
 
 def _predict_large(model: Model, image: Any, size: int, overlap: float, score_thr: float) -> 'Detections | np.ndarray':
     """Predict one image in slices, unless it fits into one."""
-    image = image if hasattr(image, 'shape') else model.read(image, by_window=True)
+    image = _read(model, image, by_window=True)
     if max(image.shape[:2]) <= size:
         return predict(model, image[:, :], score_thr=score_thr)  # which reads one that is read by window
 
     def predict_slice(window: np.ndarray) -> Any:
         bar.update()
-        return model.network.test_step(pseudo_collate([model.pipeline(as_loaded(window))]))[0]
+        return model.network.test_step(pseudo_collate([_prepare(model, window)]))[0]
 
     number = math.prod(len(slice_starts(side, size, overlap)) for side in image.shape[:2])
     with torch.no_grad(), tqdm(total=number, desc='slices', delay=1, leave=False, disable=None) as bar:
@@ -84,11 +107,12 @@ def _predict_large(model: Model, image: Any, size: int, overlap: float, score_th
     return prediction if isinstance(prediction, np.ndarray) else _name_classes(model, prediction)
 
 
-def _check_array(model: Model, image: np.ndarray) -> None:
-    """Raise ``UserError`` if an array is not what the usual first step of a test pipeline loads."""
-    loader = test_pipeline(model.cfg)[0] if model.task in DENSE else {}
-    usual = type_name(loader) in ('', 'LoadImageFromFile') and set(loader) <= {'type', 'backend_args'}
-    if usual and (image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8):
+def _check_type(model: Model, image: Any) -> None:
+    """Raise ``UserError`` if an image is of another type, or an array that the usual first step does not load."""
+    if not isinstance(image, (str, os.PathLike, np.ndarray, RasterImage, Image.Image, bytes)):
+        raise UserError(f'an image of type {type(image).__name__}: allowed are a path, an array (H, W, 3), uint8, BGR, '
+                        'a PIL image, the bytes of an image file, or a list of these.')
+    if isinstance(image, np.ndarray) and model.reads_rgb and (image.shape[2:] != (3, ) or image.dtype != np.uint8):
         raise UserError(f'an array of shape {image.shape} and type {image.dtype} is not an image of this model: '
                         'allowed is (H, W, 3), uint8, BGR.')
 

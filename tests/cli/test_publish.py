@@ -128,6 +128,16 @@ def test_links_and_pickles_are_refused(tmp_path, published):
         inference.load(tmp_path)
 
 
+def test_a_snapshot_in_any_cache_of_a_hub_opens(tmp_path, published):
+    snapshot, blobs = tmp_path / 'models--a--b/snapshots/1', tmp_path / 'models--a--b/blobs'
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for number, name in enumerate((CONFIG, WEIGHTS)):
+        (blobs / str(number)).write_bytes((published['classification'] / name).read_bytes())
+        (snapshot / name).symlink_to(f'../../blobs/{number}')
+    assert inference.load(snapshot).task == 'classification'
+
+
 def test_through_a_hub(nano, image, tmp_path, monkeypatch):
     """A folder takes the place of huggingface_hub's uploads and downloads."""
     hub = tmp_path / 'hub'

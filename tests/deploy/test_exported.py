@@ -1,10 +1,12 @@
 """tools/export.py, and its files in the place of checkpoints: in tools/test.py and predict.py, and without us."""
 import copy
+import pickle
 import re
 import shutil
 import subprocess
 import sys
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
@@ -16,6 +18,7 @@ from mmengine.config import Config
 from PIL import Image
 from timm.data import create_transform
 
+from cvt_dense import inference
 from cvt_dense.deploy import inputs
 from cvt_dense.deploy.exported import exported_model
 from cvt_dense.deploy.fuse import fuse
@@ -169,6 +172,21 @@ def test_fused_weights_have_the_same_metrics(run, network, tmp_path):
     assert expected['raw/accuracy/loss'] != expected['accuracy/loss']
 
 
+# -- threads and processes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('runtime', ['onnxruntime', 'openvino'])
+def test_threads_and_pickled_files_have_outputs_of_their_own(files, runtime):
+    opened = open_exported(files['classifier'], runtime)
+    images = torch.rand(16, 1, 3, *opened.metadata['input_size'])
+    alone = [opened(image)['logits'] for image in images]
+    assert not torch.allclose(alone[0], alone[1], rtol=1e-3)
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda image: opened(image)['logits'], [*images] * 30))
+    torch.testing.assert_close(together, alone * 30)
+    torch.testing.assert_close(pickle.loads(pickle.dumps(opened))(images[1])['logits'], alone[1])
+
+
 # -- without this package -------------------------------------------------------------------------------------
 
 
@@ -213,6 +231,26 @@ def test_a_file_whose_classes_are_in_another_order(run, network, files, task, na
     names = network(task).classes[::-1]
     with pytest.raises(UserError, match=files[name].name):
         run(task, files[name], cfg_options={'test_dataloader.dataset.metainfo.classes': names})
+
+
+def test_thresholds_of_a_detector_are_in_its_file(export, network, tmp_path):
+    """That of the masks is the config's."""
+    export('detection', tmp_path / 'a.pt2', '--size', '64x64')
+    config, prefix = str(network('detection').config), 'model.test_cfg.rcnn'
+    for options in ({f'{prefix}.score_thr': 0.3}, {f'{prefix}.nms.iou_threshold': 0.9}, {f'{prefix}.max_per_img': 1}):
+        with pytest.raises(UserError, match=next(iter(options))):
+            inference.load(config, tmp_path / 'a.pt2', cfg_options=options)
+    inference.load(config, tmp_path / 'a.pt2', cfg_options={f'{prefix}.mask_thr_binary': 0.3})
+
+
+def test_damaged_files_are_named(files, tmp_path):
+    pointer = b'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n'
+    half = files['classifier'].read_bytes()[:files['classifier'].stat().st_size // 2]
+    for name, content, runtime in (('a.onnx', half, None), ('b.onnx', half, 'openvino'), ('c.onnx', pointer, None),
+                                   ('d.xml', pointer, None), ('e.pt2', pointer, None), ('f.onnx', b'', None)):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError, match=name):
+            open_exported(tmp_path / name, runtime)
 
 
 def test_files_of_someone_else(tmp_path):
