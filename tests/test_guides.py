@@ -94,9 +94,9 @@ def test_a_detector_from_annotations_in_another_format(shapes, tmp_path):
     sv.DetectionDataset.from_coco(
         str(shapes / 'detection/train'), str(shapes / 'detection/annotations/instances_train.json')).as_yolo(
         str(source / 'images'), str(source / 'labels'), str(source / 'data.yaml'))
-    for i in range(8, 12):  # enough for three parts
-        for path in (source / f'images/{i % 8:05}.png', source / f'labels/{i % 8:05}.txt'):
-            shutil.copy(path, path.with_stem(f'{i:05}'))
+    for i in range(8, 12):  # enough for three parts; equal files would be in one
+        Image.open(source / f'images/{i % 8:05}.png').rotate(180).save(source / f'images/{i:05}.png')
+        shutil.copy(source / f'labels/{i % 8:05}.txt', source / f'labels/{i:05}.txt')
     converted, = checkout.run('docs/guides/converting.md', 'my_yolo')
     checkout.lines = dict(re.findall(r'^ *(classes|data_root|train_ann, train_images|val_ann, val_images) = (.*)$',
                                      converted, re.M))

@@ -2,6 +2,7 @@
 import gc
 import json
 import os
+import shlex
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -148,12 +149,19 @@ def _check_file(file: CocoFile) -> tuple[dict[Any, tuple[str, float]], int, list
     found = find_faults(content, file.classes, file.images)
     found[Fault.MARK] = [dict(id=file.path)] if marked else []
     refused = [fault for fault, entries in found.items() if entries and fault.refused in file.uses]
+    folder = os.path.commonpath([os.path.abspath(file.path), os.path.abspath(file.images)])
+    repair = f'{command("convert_data")} --from coco {shlex.quote(folder)} {shlex.quote(f"{folder}_repaired")}'
     if refused:
-        folder = os.path.commonpath([os.path.abspath(file.path), os.path.abspath(file.images)])
         raise ValueError(f'{"; ".join(_described(fault, found[fault]) for fault in refused)}. It would be learnt or '
-                         f'scored wrongly. Repair a copy, and read that: {command("convert_data")} --from coco '
-                         f'{folder} {folder}_repaired{" --masks" if Fault.NO_MASK in refused else ""}')
-    _check_order(content['categories'], file.classes)
+                         f'scored wrongly. Repair a copy, and read that: {repair}'
+                         f'{" --masks" if Fault.NO_MASK in refused else ""}')
+    listed_names = [category['name'] for category in content['categories']]
+    used_names = [name for name in listed_names if name in file.classes]
+    if used_names != list(file.classes):
+        right = used_names if len(used_names) == len(file.classes) else listed_names
+        raise ValueError(f'metainfo.classes={file.classes!r}, but the file lists {tuple(listed_names)!r}, and '
+                         f'MMDetection numbers classes in that order. Write classes = {tuple(right)!r} (a single class '
+                         f'needs the comma), or give all files the same categories: {repair}')
     names = {category['id']: category['name'] for category in content['categories']}
     without = {id(entry) for entry in found[Fault.UNKNOWN]}
     used = [entry for entry in content['annotations'] if id(entry) not in without]
@@ -165,8 +173,13 @@ def _check_file(file: CocoFile) -> tuple[dict[Any, tuple[str, float]], int, list
         boxes[entry['image_id']] += sum(entry['bbox'])
     images = {image['id']: (image['file_name'], round(boxes[image['id']], 3)) for image in content['images']}
     empty = images.keys() - {entry['image_id'] for entry in used}
-    filtered = [node for node in file.data_sets if (node.get('filter_cfg') or {}).get('filter_empty_gt')]
-    if empty and filtered and 'scored' not in file.uses:
+    filters = (file.data_sets[0].get('filter_cfg') or {}) if file.data_sets and 'scored' not in file.uses else {}
+    least = filters.get('min_size', 0)
+    narrow = [image['id'] for image in content['images'] if min(image['width'], image['height']) < least]
+    if narrow:
+        losses.append(f'{len(narrow)} of {len(images)} images have a side below filter_cfg.min_size={least}, with the '
+                      f'ids {listed(narrow)}, and are left out')
+    if empty and filters.get('filter_empty_gt'):
         losses.append(f'{len(empty)} of {len(images)} images have no object of the classes, with the ids '
                       f'{listed(empty)}, and are left out; with {file.setting}.filter_cfg.filter_empty_gt=False they '
                       'are not')
@@ -179,21 +192,6 @@ def _check_file(file: CocoFile) -> tuple[dict[Any, tuple[str, float]], int, list
 def _described(fault: Fault, entries: Sequence[dict[str, Any]]) -> str:
     first = {key: value for key, value in entries[0].items() if key != 'segmentation'}
     return f'{fault.text} ({len(entries)}, such as {str(first)[:300]})'
-
-
-def _check_order(categories: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
-    """Check that a file lists its categories as ``classes`` does, whose numbers MMDetection takes from the file.
-
-    Raises:
-        ValueError: it does not.
-    """
-    names = [category['name'] for category in categories]
-    used = [name for name in names if name in classes]
-    if used != list(classes):
-        right = used if len(used) == len(classes) else names
-        raise ValueError(f'metainfo.classes={tuple(classes)!r}, but the file lists {tuple(names)!r}, and MMDetection '
-                         f'numbers classes in that order. Write classes = {tuple(right)!r}, or give all files the same '
-                         f'categories with {command("convert_data")} --from coco. A single class needs a comma.')
 
 
 def _subset(images: dict[Any, Any], indices: int | Sequence[int] | None) -> dict[Any, Any]:
