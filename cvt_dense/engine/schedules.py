@@ -26,14 +26,14 @@ class Curve:
         length: place where the run ends.
         end: place where its last schedule ends.
         points: place and rate of the beginning, of each turn, and of the last change.
-        beyond: the rate where the last schedule ends, if it still changes after the run; otherwise None.
+        beyond: place and rate of the last change after the run, as far as it is computed; None without one.
         idle: numbers of the schedules that count epochs in a run that counts iterations, where they never move.
     """
     unit: str
     length: int
     end: float
     points: list[tuple[float, float]]
-    beyond: float | None
+    beyond: tuple[float, float] | None
     idle: list[int]
 
     def place(self, number: float) -> str:
@@ -51,7 +51,8 @@ class Curve:
 def learning_rates(configs: Sequence[dict[str, Any]], lr: float, by_epoch: bool, length: int, batches: int) -> Curve:
     """Return the learning rates of a run, by its schedules on an optimizer of one parameter.
 
-    The schedules go on after the run until the last of them ends, or has reached its last milestone or its ``T_max``.
+    The schedules go on after the run until the last of them ends, or has reached its last milestone or its ``T_max``,
+    unless that is far away.
     Where all count epochs, converted or not, an epoch has fewer iterations here, so that it takes a second at most.
 
     Args:
@@ -86,12 +87,14 @@ def learning_rates(configs: Sequence[dict[str, Any]], lr: float, by_epoch: bool,
     schedules = {number: schedule for number, schedule in schedules.items() if schedule.param_name == 'lr'}
     end = max((schedule.end * (batches if schedule.by_epoch else 1) for schedule in schedules.values()),
               default=iterations)
-    changes = advance(schedules.values(), wrapper.param_groups[0], max(end, iterations), batches if by_epoch else NEVER)
-    inside = [(step / unit, rate) for step, rate in changes if step < iterations]
+    computed = max(iterations, min(end, max(2 * iterations, POINTS)))
+    changes = [(step / unit, rate) for step, rate in advance(
+        schedules.values(), wrapper.param_groups[0], computed, batches if by_epoch else NEVER)]
+    inside = [(place, rate) for place, rate in changes if place < length]
     turns = [point for before, point, after in zip(inside, inside[1:], inside[2:])
              if (point[1] > before[1]) != (after[1] > point[1])]
     return Curve('epoch' if by_epoch else 'iteration', length, end / unit,
-                 [*inside[:1], *turns, *inside[1:][-1:]], changes[-1][1] if len(changes) > len(inside) else None,
+                 [*inside[:1], *turns, *inside[1:][-1:]], changes[-1] if len(changes) > len(inside) else None,
                  [number for number, schedule in schedules.items() if schedule.by_epoch and not by_epoch])
 
 

@@ -30,7 +30,7 @@ FITTING = [
 WASTING = [
     ('epochs', [WARM_UP, cosine(2)]), ('epochs', [cosine(4)]), ('epochs', [cosine(6, convert_to_iter_based=True)]),
     ('epochs', [steps(2, 5)]), ('epochs', [steps(1, end=2)]), ('epochs', [steps(1, 2, by_epoch=False)]),
-    ('epochs', [dict(WARM_UP, end=40)]), ('iterations', [cosine(10, by_epoch=False)]),
+    ('epochs', [dict(WARM_UP, end=10**9)]), ('iterations', [cosine(10, by_epoch=False)]),
     ('iterations', [poly(24)]), ('iterations', [steps(8, 16, by_epoch=False)]),
     ('epochs', [dict(type='CosineAnnealingLR', T_max=1)]), ('iterations', [cosine(1, convert_to_iter_based=True)])]
 WRONG = [

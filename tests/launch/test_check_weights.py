@@ -1,4 +1,4 @@
-"""Published weights are refused under other images than those that they were trained on."""
+"""Published weights are refused under other images than their own; weights that a checkpoint replaces are not read."""
 import pytest
 import timm
 from mmengine.config import Config
@@ -6,6 +6,7 @@ from mmengine.registry import MODELS, DefaultScope
 
 from cvt_dense.errors import UserError
 from cvt_dense.inference.model import check_preprocessing
+from cvt_dense.launch.machine import adapt_to_machine
 from cvt_dense.recipes import recipe
 
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
@@ -38,3 +39,15 @@ def test_images_of_published_weights(source, images):
     if source != 'timm':
         with pytest.raises(UserError, match='data_preprocessor'):
             check_preprocessing(cfg, model, source)
+
+
+@pytest.mark.parametrize('name, checkpoint, load_from, read', [
+    ('maskrcnn_cvt13_coco', None, None, True), ('maskrcnn_cvt13_coco', None, 'a.pth', False),
+    ('maskrcnn_cvt13_coco', 'a.pth', None, False), ('maskrcnn_swint_coco', None, 'a.pth', True),
+    ('maskrcnn_swint_coco', 'a.pth', None, False)])
+def test_pretrained_weights_are_read_unless_a_checkpoint_replaces_all(name, checkpoint, load_from, read):
+    """A checkpoint that a training starts from must hold all weights of CvT, but not of a network of timm."""
+    cfg = Config.fromfile(recipe(f'{name}.py'))
+    cfg.load_from = load_from
+    running, _ = adapt_to_machine(cfg, 'none', checkpoint)
+    assert bool(running.model.backbone.init_cfg) == read and cfg.model.backbone.init_cfg

@@ -37,7 +37,7 @@ def find_mismatch(curve: Curve) -> str:
     settled, last = curve.points[-1]
     highest = max(rates)
     if curve.beyond is not None:
-        after = f'goes on to {curve.beyond:.3g} at {curve.place(curve.end)}'
+        after = f'goes on to {curve.beyond[1]:.3g} at {curve.place(curve.beyond[0])}'
     elif last < highest and (curve.end < curve.length or settled < curve.length / 2):
         after = f'stays there from {curve.place(settled)} on'
     elif last > 1.05 * min(rates[rates.index(highest):]):
