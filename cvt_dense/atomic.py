@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PREFIX = '.partial-'  # of the names of files that are being written
+PREFIX = '.partial-'  # files that are being written have this prefix
 
 
 @contextmanager

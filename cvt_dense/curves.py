@@ -114,7 +114,7 @@ def table(runs: dict[str, Curves]) -> str:
     return '\n'.join('  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
 
-def draw(runs: dict[str, Curves], out: str | Path) -> None:
+def draw_curves(runs: dict[str, Curves], out: str | Path) -> None:
     """Write a picture: losses, learning rate and each of the tasks' metrics in parts, with a line for each run.
 
     Args:

@@ -26,5 +26,6 @@ OPTIM_WRAPPER_CONSTRUCTORS = _child(
 
 # This package has no objects of the other kinds. But MMEngine builds them in a run's default scope too, and without a
 # registry of a kind it warns of each object that this "may cause unexpected failure".
+OWN = ('MODELS', 'DATASETS', 'DATA_SAMPLERS', 'METRICS', 'HOOKS', 'OPTIM_WRAPPERS', 'OPTIM_WRAPPER_CONSTRUCTORS')
 EMPTY = [_child(parent.name, name) for name, parent in vars(mmengine_registry).items()
-         if isinstance(parent, Registry) and name not in globals()]
+         if isinstance(parent, Registry) and name not in OWN]

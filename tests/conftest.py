@@ -11,21 +11,10 @@ from load_tool import forget_runs
 
 from cvt_dense.shapes import generate
 
-# files that take seconds, because they train, export or start processes; `make quick` leaves them out, as it leaves out
-# tests elsewhere that have the marker
-SLOW = """
-    test_export test_distributed test_device test_mm_tools test_demo test_benchmarks test_guides test_exported
-    test_faults test_wheel test_pure_python_configs test_label_maps test_val_loss test_publish
-    test_dumps test_setup test_stop test_compile_setting test_channels test_start test_other_libraries
-    test_predict_large""".split()
-
 
 def pytest_collection_modifyitems(items):
-    for item in items:
-        if item.path.stem in SLOW:
-            item.add_marker('slow')
-    # A file runs in one process of pytest-xdist, so those that take long begin first.
-    items.sort(key=lambda item: SLOW.index(item.path.stem) if item.path.stem in SLOW else len(SLOW))
+    # A file runs in one process of pytest-xdist, so the slow ones begin first.
+    items.sort(key=lambda item: item.get_closest_marker('slow') is None)
 
 
 @pytest.fixture(autouse=True)

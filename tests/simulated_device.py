@@ -1,166 +1,171 @@
-"""Networks, trainings, tools on a simulated accelerator: what the CPU computes, and where the host waits for it."""
-from collections import Counter
-from copy import deepcopy
-from functools import cache, partial
-from pathlib import Path
+"""A simulated accelerator: the device 'sim', whose tensors hold tensors of the CPU.
 
-import mmdet.models  # noqa: F401  each fork would import it again
-import mmseg.models  # noqa: F401
-import pytest
-import timm
+Operators compute real values. A mixture of 'sim' and 'cpu' tensors is an error, as with CUDA, and ``waits`` counts by
+place where the host waits for the device. Not simulated: autocast, streams, NCCL, memory. It rests on PyTorch's
+experimental registration of backends in Python.
+"""
+import collections
+import functools
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
 import torch
-from load_tool import ROOT, run_tool
-from random_batch import random_batch
-from random_weights import randomise
-from sim_device import on_device, waits
-from tiny_training import load
-from torch import nn
+from mmengine.device import utils
+from mmengine.structures import instance_data
+from torch.utils import backend_registration
+from torch.utils._pytree import tree_map_only
+from yapf.yapflib import yapf_api
 
-import cvt_dense.timm  # noqa: F401
-from cvt_dense.cli.get_flops import build_model
-from cvt_dense.models import CvT
-from cvt_dense.pretraining import MaskedImageModel
-
-ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 1], num_heads=[1, 3, 6])
-WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4, rel_pos_cfg=dict(type='cvt_dense.RotaryPositions'))
-LINEAR = dict(type='cvt_dense.LinearAttention', proj_cfg=dict(type='cvt_dense.HybridProjection'))
-BIASED = dict(rel_pos_cfg=dict(type='cvt_dense.RelPosBias'))
-NETWORKS = dict(
-    plain=lambda: CvT(ARCH, drop_path_rate=.2),
-    recomputed=lambda: CvT(ARCH, drop_rate=.1, attn_drop_rate=.1, drop_path_rate=.2, with_cp=True),
-    variants=lambda: CvT(ARCH, attn_cfg=[WINDOWS, LINEAR, BIASED], layer_scale_init_value=1., pos_embed=[4, None, 3]),
-    tokens=lambda: CvT(ARCH, out_type='cls_token', with_dist_token=True),
-    masked=lambda: MaskedImageModel(dict(type='cvt_dense.CvT', arch=ARCH)),
-    timm=lambda: timm.create_model('cvt_nano', drop_path_rate=.1),
-    transformers=lambda: transformers_network())
-HEADS = [*(f'benchmarks/heads/{name}' for name in ('cascade', 'dino', 'fcos', 'gfl', 'mask2former')),
-         'configs/retinanet_cvt13_coco']
+waits: collections.Counter[str] = collections.Counter()  # by 'file:line function' outside of PyTorch
+WAITING = {'_local_scalar_dense', 'nonzero', 'masked_select', '_unique2', 'unique_dim', 'unique_consecutive', 'equal',
+           'is_nonzero', 'repeat_interleave'}
+COPYING = {'copy_', '_to_copy'}
+torch_load = torch.load
+INDEXING = {'index', 'index_put', 'index_put_', '_index_put_impl_'}
+CREATING = ('empty.memory_format', 'empty_strided', 'arange', 'arange.start', 'arange.start_step', 'linspace', 'eye',
+            'eye.m', 'full', 'zeros', 'ones', 'rand', 'randn', 'randint', 'randint.low', 'randperm', 'scalar_tensor',
+            'tril_indices', 'triu_indices')
+OTHERS = ('copy_', '_to_copy', 'fill_.Scalar', 'detach', 'view', 'as_strided', '_local_scalar_dense')
 
 
-def transformers_network() -> nn.Module:
-    from cvt_dense.hf import CvtBackbone, CvtBackboneConfig
-    return CvtBackbone(CvtBackboneConfig(arch='cvt-nano', out_features=['stage2', 'stage3']))
+class Module:
+    """What PyTorch asks of ``torch.<device>``."""
+
+    is_available = is_initialized = staticmethod(lambda: True)
+    _is_in_bad_fork = staticmethod(lambda: False)
+    manual_seed = manual_seed_all = set_device = synchronize = staticmethod(lambda value=None: None)
+    device_count = staticmethod(lambda: 1)
+    current_device = staticmethod(lambda: 0)
+    get_amp_supported_dtype = staticmethod(lambda: [torch.float16, torch.bfloat16])
+    get_rng_state = staticmethod(lambda device=0: torch.get_rng_state())
+    set_rng_state = staticmethod(lambda state, device=0: None)
+    _lazy_init = staticmethod(lambda: None)
 
 
-def stepped(build, device: str) -> list[torch.Tensor]:
-    """Return the outputs, gradients and statistics of one training step."""
-    torch.manual_seed(0)
-    network, images = build().train(), torch.rand(2, 3, 64, 96)
-    network, images = network.to(device), images.to(device)
-    waits.clear()
-    out = network(images)
-    out = getattr(out, 'feature_maps', out)
-    out = [out] if isinstance(out, torch.Tensor) else list(out)
-    sum(value.pow(3).mean() for value in out).backward()
-    return [*out, *(parameter.grad for parameter in network.parameters()), *network.buffers()]
+DEVICE = torch.device('privateuseone', 0)  # PyTorch's name of a device that it does not know
 
 
-@cache
-def heads_on_cpu(config: str) -> nn.Module:
-    return randomise(build_model(str(ROOT / config), drop_path_rate=0.))
+class SimTensor(torch.Tensor):
+    """A tensor of the device; ``raw`` is the CPU's with its values."""
+
+    @staticmethod
+    def wrap(raw: torch.Tensor) -> 'SimTensor':
+        tensor = torch.Tensor._make_wrapper_subclass(
+            SimTensor, raw.size(), strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype,
+            device=DEVICE)
+        tensor.raw = raw
+        return tensor
+
+    def __reduce_ex__(self, protocol: int) -> Any:
+        return self.raw.__reduce_ex__(protocol)
+
+    def tolist(self) -> Any:
+        waits[waiting_line()] += 1
+        return self.raw.tolist()
+
+    def numpy(self, **kwargs) -> None:
+        raise TypeError(f"can't convert {DEVICE} device type tensor to numpy")
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return run(func, args, dict(kwargs or {}))
 
 
-def stepped_heads(config: str, device: str) -> list[torch.Tensor]:
-    """Return the losses, gradients, and largest prediction of a whole model."""
-    model = deepcopy(heads_on_cpu(config)).to(device).train()
-    torch.manual_seed(0)
-    batch = random_batch(model, 2, (64, 64), device)
-    losses = model.parse_losses(model(**batch, mode='loss'))[1]
-    losses['loss'].backward()
-    with torch.no_grad():
-        outs = model.eval()(**batch, mode='predict')
-    assert not waits_of_project()
-    return [*losses.values(), *(parameter.grad for parameter in model.parameters()),
-            *(out.seg_logits.data if 'seg_logits' in out else out.pred_instances.scores for out in outs)]
+def waiting_line() -> str:
+    """Return the innermost line of this stack that is neither PyTorch's nor this file's; '' in its backward pass."""
+    frame = sys._getframe()
+    while frame and (frame.f_code.co_filename == __file__ or f'{os.sep}torch{os.sep}' in frame.f_code.co_filename):
+        frame = frame.f_back
+    return f'{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}' if frame else ''
 
 
-STEPS = {**{name: partial(stepped, build) for name, build in NETWORKS.items()},
-         **{config: partial(stepped_heads, f'{config}.py') for config in HEADS}}
+def mapped(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
+    """Return an argument or a result with ``function`` applied to its tensors."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    return [mapped(function, item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-@pytest.mark.parametrize('name', STEPS)
-@on_device
-def test_a_step_is_that_of_the_cpu(name):
-    expected, got = STEPS[name]('cpu'), STEPS[name]('sim')
-    assert not waits
-    for value, other in zip(expected, got, strict=True):
-        assert (value is None) == (other is None)
-        if value is not None:
-            assert other.device.type == 'sim'
-            torch.testing.assert_close(other.cpu(), value, rtol=1e-5, atol=1e-4 if name in HEADS else 1e-6)
+def raw(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.raw if isinstance(tensor, SimTensor) else tensor
 
 
-CONFIGS = dict(classification='cvt_nano_shapes', detection='maskrcnn_cvt_nano_shapes',
-               segmentation='upernet_cvt_nano_shapes')
-# Two images a batch, so that an evaluation has several.
-TRAINING = dict(classification="""
-train_cfg = dict(max_epochs=1)
-teacher = dict(type='cvt_dense.TimmTeacher', model_name='test_resnet', checkpoint={teacher!r}, input_size=40)
-model = dict(backbone=dict(out_type='cls_token', with_cls_token=True),
-             distillation=dict(teacher=teacher, mode='soft', token=True),
-             data_preprocessor=dict(random_erasing=dict(probability=1., mode='pixel'),
-                                    mixup=dict(mixup_alpha=.8, cutmix_alpha=1., switch_prob=.5)))
-default_hooks = dict(progressive=dict(type='cvt_dense.ProgressiveSizeHook', sizes={{0: 32, 1: None}}))
-train_dataloader = dict(dataset=dict(_delete_=True, type='cvt_dense.BalancedDataset',
-                                     dataset={{{{_base_.train_dataloader.dataset}}}}))
-""", detection="""
-train_cfg = dict(max_iters=2, val_interval=2)
-custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True)]
-""", segmentation="""
-train_cfg = dict(max_iters=2, val_interval=2)
-custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True), dict(type='cvt_dense.ClassWeightsHook')]
-""")
+def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Run an operator as the device would."""
+    name, target = func._schema.name.split('::')[1], kwargs.pop('device', None)
+    kwargs.pop('pin_memory', None)
+    tensors: list[torch.Tensor] = []
+    mapped(tensors.append, [*args, *kwargs.values()])
+    here = {id(tensor.raw): tensor for tensor in tensors if isinstance(tensor, SimTensor)}
+    if name in COPYING:
+        source, non_blocking = args[name == 'copy_'], kwargs.get('non_blocking', args[2:3] == (True, ))
+        target = args[0].device if name == 'copy_' else torch.device(target or source.device)
+        waiting = source.device.type != target.type and not non_blocking
+    else:
+        masks = args[1] if name in INDEXING else ()
+        waiting = here and (name in WAITING or any(getattr(index, 'dtype', None) == torch.bool for index in masks))
+        values = [args[0], *args[2:3]] if name in INDEXING else tensors  # an index may be on the CPU, and a number, too
+        if here and any(isinstance(value, torch.Tensor) and value.is_cpu and value.dim() for value in values):
+            raise RuntimeError(f'Expected all tensors to be on the same device, but got {DEVICE} and cpu: {func}')
+    if waiting:
+        waits[waiting_line()] += 1
+    if target is not None and name not in COPYING:
+        kwargs['device'] = torch.device('cpu')
+    out = func(*mapped(raw, args), **{key: mapped(raw, value) for key, value in kwargs.items()})
+    if name == '_local_scalar_dense' or not (here if target is None else torch.device(target).type == 'sim'):
+        return out
+    return mapped(lambda made: here[id(made)] if id(made) in here else SimTensor.wrap(made), out)
 
 
-def waits_of_project() -> dict[str, int]:
-    """Return by file how often a run has waited in this project, without NMS and RoIAlign, which torchvision has."""
-    files = Counter()
-    for line, number in waits.items():
-        file = Path(line.rpartition(':')[0])
-        if 'cvt_dense' in file.parts and file.parts[-2:] != ('ops', 'boxes.py'):
-            files[file.stem] += number
-    waits.clear()
-    return files
+def index_type(dtype: torch.dtype) -> type:
+    """Return a type whose instances are the device's tensors of a dtype."""
+
+    class Kind(type):
+        def __instancecheck__(cls, value: Any) -> bool:
+            return isinstance(value, SimTensor) and value.dtype == dtype
+
+    return Kind('Index', (), {})
 
 
-@pytest.mark.parametrize('task', CONFIGS)
-@on_device
-def test_a_run_and_its_tools(shapes, tmp_path, task):
-    """In a step this project waits once for the device, in an evaluation's loss once, and in a prediction once."""
-    teacher = timm.create_model('test_resnet', num_classes=8)
-    torch.save(teacher.state_dict(), tmp_path / 'teacher.pth')
-    config, run = tmp_path / 'config.py', tmp_path / 'run'
-    config.write_text(f"_base_ = {str(ROOT / 'configs' / CONFIGS[task])!r} + '.py'\n"
-                      + TRAINING[task].format(teacher=str(tmp_path / 'teacher.pth')))
-    data, image = ('--data-root', shapes / task), next((shapes / task).rglob('*.png'))
-    options = '--cfg-options', *(f'{stage}_dataloader.{key}' for stage in ('train', 'val', 'test')
-                                 for key in ('batch_size=2', 'num_workers=0'))
-    options = *options, f"train_dataloader.batch_size={16 if task == 'classification' else 2}"
-    flags = *data, '--work-dir', run, *options
-    run_tool('train', config, '--val-loss', *flags)
-    saved = load(run / (run / 'last_checkpoint').read_text())
-    steps = saved['meta']['iter']
-    # Of 8 images, with the averaged weights and, by RawWeightsHook, with the others.
-    in_evaluation = Counter(classifier=8, accuracy=8) if task == 'classification' else Counter()
-    start = Counter(model=2)  # mean and std of images are compared with those that the weights were trained with
-    # Once in a run each tensor of a teacher with its mean and std, and in a test of the raw weights, is copied.
-    copied = Counter(distillation=len(teacher.state_dict()) + 2) if task == 'classification' else Counter()
-    raw = Counter(raw_weights=len(saved['state_dict'])) if task == 'classification' else Counter()
-    assert task == 'segmentation' or not any(line.endswith(' cast_data') for line in waits)  # MMSegmentation waits
-    assert waits_of_project() == Counter(non_finite=steps, val_loss=1) + start + in_evaluation + copied
-    longer = 'train_cfg.max_epochs=2' if task == 'classification' else 'train_cfg.max_iters=3'
-    run_tool('train', config, '--resume', *flags, longer)
-    checkpoint = (run / 'last_checkpoint').read_text()
-    more = load(checkpoint)['meta']['iter'] - steps
-    assert more > 0  # and the evaluation is repeated whose result the checkpoint has not
-    assert waits_of_project() == Counter(non_finite=more) + in_evaluation + in_evaluation + copied
-    run_tool('test', config, checkpoint, *data, '--work-dir', tmp_path / 'test', '--fuse', *options)
-    assert waits_of_project() == start + in_evaluation + raw
-    run_tool('diagnose', config, checkpoint, *data, '--out-dir', tmp_path / 'report', *options)
-    run_tool('attention', config, checkpoint, image, '--device', 'sim', '--out-dir', tmp_path / 'attention')
-    network = [config, checkpoint]
-    if task != 'classification':  # a published model does not name a teacher's file
-        run_tool('publish', *network, tmp_path / 'published', '--license', 'MIT', '--no-test', *data)
-        network = [tmp_path / 'published', '--slice', 48]
-    run_tool('predict', *network, image, '--device', 'sim', '--out-dir', tmp_path / 'out')
-    assert any((tmp_path / 'out').iterdir())
+def load(*args: Any, map_location: Any = None, **kwargs: Any) -> Any:
+    """Load a file, and map it to the device as ``torch.load`` does for CUDA."""
+    if not str(map_location).startswith('sim'):
+        return torch_load(*args, map_location=map_location, **kwargs)
+    return tree_map_only(torch.Tensor, SimTensor.wrap, torch_load(*args, map_location='cpu', **kwargs))
+
+
+def become_host(test: Callable[..., None], fixtures: dict[str, Any]) -> None:
+    """Register the device, let MMEngine choose it, and run a test."""
+    torch.set_num_threads(1)  # a fork has no other threads
+    backend_registration._setup_privateuseone_for_python_backend('sim', Module())
+    library = torch.library.Library('aten', 'IMPL')
+    for names, extra in ((CREATING, dict(device=DEVICE)), (OTHERS, {})):
+        for name in names:
+            packet, _, overload = name.partition('.')
+            op = getattr(getattr(torch.ops.aten, packet), overload or 'default')
+            library.impl(name, lambda *args, _op=op, _extra=extra, **kwargs: run(_op, args, {**kwargs, **_extra}),
+                         'PrivateUse1')
+    utils.DEVICE = 'sim'
+    yapf_api.FormatCode = lambda text, **kwargs: (text, True)  # a third of the time of a tool
+    torch.load = load
+    mask, number = index_type(torch.bool), index_type(torch.long)
+    instance_data.BoolTypeTensor |= mask
+    instance_data.LongTypeTensor |= number
+    instance_data.IndexType |= mask | number
+    test(**fixtures)
+
+
+def on_device(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test in a fork of this process, since PyTorch cannot forget a device."""
+
+    @functools.wraps(test)
+    def forked(**fixtures: Any) -> None:
+        process = multiprocessing.get_context('fork').Process(target=become_host, args=(test, fixtures))
+        process.start()
+        process.join()
+        assert process.exitcode == 0, f'{test.__name__} failed on the device; its traceback is above.'
+
+    return forked

@@ -13,6 +13,8 @@ from torch import nn
 
 from cvt_dense.models import CvT
 
+pytestmark = pytest.mark.slow
+
 roofline = load_tool('roofline')
 GPU = roofline.GPU(tensor=1e12, cuda=1e11, bandwidth=1e9)
 

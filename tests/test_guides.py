@@ -24,6 +24,8 @@ from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.registry import MODELS
 from cvt_dense.shapes import CLASSES
 
+pytestmark = pytest.mark.slow
+
 
 class Checkout:
     """A folder with the project's recipes and tools, in which commands of a page run.

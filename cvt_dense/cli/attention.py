@@ -26,7 +26,7 @@ from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_outputs
 from ..pretraining import ImageClassifier, open_image
 from ..report.attention import AttentionRecord, Query, attention_map, find_cvt, record_attention, recordable_blocks
-from ..report.attention_figure import Panel, draw
+from ..report.attention_figure import Panel, draw_panels
 from .predict import find_images, name_pictures
 
 Point = tuple[float, float]
@@ -114,7 +114,7 @@ def draw_attention(model: Model, path: Path, out: Path, points: Sequence[Point])
         rows.insert(0, [Panel('input', points=points), *(
             attention_panel('CLS attention,', record, 'cls') for record in last_of_stages[-1:] if record.num_cls)])
     with atomic_path(out) as partial:
-        draw(image, rows, path.name, partial)
+        draw_panels(image, rows, path.name, partial)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

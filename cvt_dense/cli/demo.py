@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     start, work_dir = time.time(), args.work_dir.resolve()
     with command_line.report_errors(OSError, subprocess.CalledProcessError):
         check_folder(work_dir, force=False)
-        from ..curves import Curves, draw, table
+        from ..curves import Curves, draw_curves, table
         from ..shapes import generate
         print(f'Data: drawing shapes in {work_dir}/data', flush=True)
         generate(work_dir / 'data', args.seed, train=args.train, val=args.val,
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for task in ('detection', 'segmentation'):
             checkpoints[task] = train(task, checkpoints['classification'], work_dir, args)
         runs = {task: Curves(work_dir / task) for task in CONFIGS}
-        draw(runs, work_dir / 'curves.png')
+        draw_curves(runs, work_dir / 'curves.png')
         draw_predictions(work_dir, checkpoints, work_dir / 'predictions.png')
         print(table(runs))
     print(f'training curves: {work_dir}/curves.png\npredictions: {work_dir}/predictions.png')

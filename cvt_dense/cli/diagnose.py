@@ -75,8 +75,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         runner.register_hook(hook)
         runner.test()
         images = f'{len(hook.data_set)} {dict(val="validation", test="test")[args.split]} images'
-        roots = ' and '.join({leaf.data_root: None for leaf in leaves(hook.data_set) if leaf.data_root})
-        report = Report(f'Mistakes of {describe(runner.cfg.model)} on {images}' + f' of {roots}' * bool(roots))
+        roots = {leaf.data_root: None for leaf in leaves(hook.data_set) if leaf.data_root}
+        report = Report(' of '.join([f'Mistakes of {describe(runner.cfg.model)} on {images}', *roots]))
         hook.diagnose(report)
         report.summary.append(f'The weights are those of {args.checkpoint}.')
         page = report.write(args.out_dir)

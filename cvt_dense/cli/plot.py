@@ -8,7 +8,7 @@ All starts of a run that was resumed are one line. Several runs are drawn into t
 import argparse
 from pathlib import Path
 
-from .. import curves
+from ..curves import Curves, draw_curves, table
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_outputs
 
@@ -27,9 +27,9 @@ def main() -> None:
     """Draw the curves of the runs and print their table."""
     args = build_parser().parse_args()
     with command_line.report_errors(OSError, ValueError):
-        runs = {folder: curves.Curves(folder) for folder in args.runs}
+        runs = {folder: Curves(folder) for folder in args.runs}
         out = Path(args.out or (Path(args.runs[0]) / 'curves.png' if len(runs) == 1 else 'curves.png'))
         check_outputs([out], args.force or args.out is None)
-        curves.draw(runs, out)
-        print(curves.table(runs))
+        draw_curves(runs, out)
+        print(table(runs))
         print(f'picture: {out}')

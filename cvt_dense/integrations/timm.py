@@ -52,7 +52,7 @@ class CvTClassifier(nn.Module):
         self.head_drop = nn.Dropout(drop_rate)
         self.global_pool = 'avg' if token is None else 'token'
         self.reset_classifier(num_classes, global_pool)
-        self.register_load_state_dict_pre_hook(translate_names)  # of the authors' and the Hub's files
+        self.register_load_state_dict_pre_hook(translate_names)  # the authors' and the Hub's files have others
 
     def get_classifier(self) -> nn.Module:
         """Return the classifier."""

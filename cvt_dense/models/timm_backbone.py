@@ -17,7 +17,7 @@ from ..weights import Normalisation, StateDict, compare, load_weights_file, sele
 from .attention import keep_statistics
 
 OUTPUTS = dict(featmap=dict(features_only=True), pooled=dict(num_classes=0))  # timm's arguments for each out_type
-TIMM_WEIGHTS = 'timm'  # of init_cfg: the weights that timm publishes for model_name
+TIMM_WEIGHTS = 'timm'  # the checkpoint of init_cfg that means the weights that timm publishes for model_name
 # For images of any size, where a network has these arguments.
 ANY_SIZE = dict(strict_img_size=False, dynamic_img_size=True, dynamic_img_pad=True)
 
@@ -84,7 +84,7 @@ class TimmBackbone(BaseModule):
                 module.dynamic_img_pad = True  # Swin has no argument for it
         if level_norms:
             for i, channels in enumerate(self.out_channels):
-                self.add_module(f'norm{i}', LayerNorm2d(channels, eps=1e-5))  # as CvT's own
+                self.add_module(f'norm{i}', LayerNorm2d(channels, eps=1e-5))  # CvT's norms have this eps
         self.train()
 
     def _bare(self) -> nn.Module:

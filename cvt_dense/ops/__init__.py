@@ -23,7 +23,7 @@ def operator(name: str) -> Callable[..., Any]:
     """
     if name.startswith('__'):
         raise AttributeError(name)
-    if name in ('get_compiler_version', 'get_compiling_cuda_version'):  # for mmcv's report on the environment
+    if name in ('get_compiler_version', 'get_compiling_cuda_version'):  # mmcv's report on the environment asks for them
         return lambda: 'none (cvt_dense.ops)'
 
     def missing(*args: Any, **kwargs: Any) -> Any:

@@ -59,13 +59,13 @@ def deform_conv2d(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | 
         steps = torch.arange(number, device=input.device) * stride[dim] - padding[dim]
         return steps, torch.arange(kernel[dim], device=input.device) * dilation[dim]
 
-    def read(tensor: Tensor, *shape: int) -> Tensor:
-        """Read offsets of a larger map as mmcv does: its first numbers. mmdet's DyHead passes such offsets."""
+    def first(tensor: Tensor, *shape: int) -> Tensor:
+        """Return offsets of a larger map as mmcv does: its first numbers. mmdet's DyHead passes such offsets."""
         return tensor.flatten(1)[:, :deform_groups * math.prod(shape)].reshape(batch * deform_groups, *shape)
 
     (y, y_cell), (x, x_cell) = axis(0, rows), axis(1, columns)
     y_cell, x_cell = y_cell.repeat_interleave(kernel[1]), x_cell.repeat(kernel[0])
-    shift = read(offset, cells, 2, rows, columns)
+    shift = first(offset, cells, 2, rows, columns)
     y = shift[:, :, 0] + (y[:, None] + y_cell[:, None, None])
     x = shift[:, :, 1] + (x + x_cell[:, None, None])
     grid = torch.stack(((2 * x + 1) / width - 1, (2 * y + 1) / height - 1), dim=-1)
@@ -73,7 +73,7 @@ def deform_conv2d(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | 
     taken = F.grid_sample(maps, grid.flatten(1, 2), padding_mode='zeros', align_corners=False)
     taken = taken.unflatten(2, (cells, rows))  # (N * deform_groups, C / deform_groups, cells, rows, columns)
     if mask is not None:
-        taken = taken * read(mask, cells, rows, columns)[:, None]
+        taken = taken * first(mask, cells, rows, columns)[:, None]
     taken = taken.reshape(batch, groups, -1, rows * columns)
     return (weight.reshape(groups, weight.shape[0] // groups, -1) @ taken).view(batch, -1, rows, columns)
 

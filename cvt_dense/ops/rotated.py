@@ -5,8 +5,8 @@ A box is its centre, width, height and angle in radians (x, y, w, h, a); the ang
 import torch
 from torch import Tensor
 
-PAIRS = 2**16  # of boxes that are compared at once
-MARGIN = 1e-5  # by which a corner may lie outside of a box and counts as inside, relative to the box's sides
+PAIRS = 2**16  # pairs of boxes that are compared at once
+MARGIN = 1e-5  # a corner that lies outside of a box by this fraction of its sides counts as inside
 EMPTY = 1e-14  # the overlap of a box with a smaller area is 0, as mmcv's is
 
 

@@ -73,7 +73,7 @@ class ImageClassifier(StrictLoading, BaseModel):
         """
         features = self.backbone(inputs)
         logits = self.head(features[0])
-        learning = logits, logits  # from the labels, from the teacher
+        learning = logits, logits  # the heads that learn from the labels and from the teacher
         if self.head_dist is not None:
             learning = logits, self.head_dist(features[1])
             logits = (learning[0] + learning[1]) / 2

@@ -162,7 +162,7 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
     """
     for path in paths:
         images: dict[str, tuple[str, Image]] = {}
-        numbers: dict[str, int] = {}  # from KEY.cls, by path without the suffix
+        numbers: dict[str, int] = {}  # labels in KEY.cls, by path without the suffix
         try:
             with tarfile.open(path, mode='r:') as tar:
                 for member in tar:

@@ -66,10 +66,10 @@ class MaskedImageModel(StrictLoading, BaseModel):
         """
         if mode == 'tensor':
             return self.reconstruct(inputs)
-        mask = self.draw(inputs)
+        mask = self.hide(inputs)
         return dict(loss=masked_l1(self.reconstruct(inputs, mask).float(), inputs, self._pixels(mask)))
 
-    def draw(self, inputs: Tensor) -> Tensor:
+    def hide(self, inputs: Tensor) -> Tensor:
         """Draw which squares are hidden, bool (B, H / mask_unit, W / mask_unit), equally many in each image."""
         height, width = (side // self.mask_unit for side in inputs.shape[2:])
         units = height * width
@@ -82,7 +82,7 @@ class MaskedImageModel(StrictLoading, BaseModel):
         return (order < number).view(-1, height, width).to(inputs.device)
 
     def reconstruct(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the reconstruction (B, C, H, W) of images whose squares in ``mask`` (see :meth:`draw`) are hidden."""
+        """Return the reconstruction (B, C, H, W) of images whose squares in ``mask`` (see :meth:`hide`) are hidden."""
         if mask is not None:
             inputs = inputs.masked_fill(self._pixels(mask), 0.)
         for i, stage in enumerate(self.backbone.stages):

@@ -10,7 +10,7 @@ from ..config.read import read_config
 from ..registry import MODELS
 from ..weights import StateDict, compare, load_weights_file, select_weights
 
-TIMM_WEIGHTS = 'timm'  # of checkpoint: the weights that timm publishes for model_name
+TIMM_WEIGHTS = 'timm'  # the checkpoint that means the weights that timm publishes for model_name
 
 
 class Teacher(nn.Module):

@@ -24,7 +24,7 @@ class Panel(NamedTuple):
     points: Sequence[tuple[float, float]] = ()
 
 
-def draw(image: np.ndarray, rows: Sequence[Sequence[Panel]], title: str, out: Path) -> None:
+def draw_panels(image: np.ndarray, rows: Sequence[Sequence[Panel]], title: str, out: Path) -> None:
     """Draw the picture and save it.
 
     Args:

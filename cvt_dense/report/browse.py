@@ -49,7 +49,7 @@ class SamplesHook(Hook):
         self.samples: list[dict[str, Any]] = []
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        later = getattr(runner.train_loop, 'dataloader_iterator', None)  # of a training without epochs
+        later = getattr(runner.train_loop, 'dataloader_iterator', None)  # a training without epochs has one
         preprocessor = runner.model.data_preprocessor
         for batch in itertools.chain([data_batch], later or itertools.islice(runner.train_dataloader, 1, None)):
             data = preprocessor(batch, training=True)
@@ -143,7 +143,8 @@ def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[st
                     _fills(instance, height, width) for instance in info['instances']),
                 'one object drawn as two of its class (IoU above 0.9)': (overlaps & same).any(),
                 'one object drawn as two classes (IoU above 0.9)': (overlaps & ~same).any()}.items():
-            suspects[kind] += [number] * bool(suspicious)
+            if suspicious:
+                suspects[kind].append(number)
     labels, sides, numbers = np.array(objects, float).reshape(-1, 3).T
     rows = []
     for k, name in enumerate(classes):
@@ -188,12 +189,12 @@ def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, A
     load = next(step for step in pipeline if type(step).__name__ == 'LoadAnnotations')
     palette, pixels, images = choose_palette(classes), Counter(), defaultdict(list)
 
-    def draw(info: dict[str, Any]) -> Image.Image:
+    def with_label_map(info: dict[str, Any]) -> Image.Image:
         image = picture(info)
         return side_by_side(image, thumbnail(image, load(dict(info, seg_fields=[]))['gt_seg_map'], palette))
 
     for info in tqdm(infos, desc=f'label maps of {split}', unit=' images', leave=False, disable=None):
-        number = report.add_image(info['img_path'], partial(draw, info))
+        number = report.add_image(info['img_path'], partial(with_label_map, info))
         values, counts = np.unique(load(dict(info, seg_fields=[]))['gt_seg_map'], return_counts=True)
         for value, count in zip(values.tolist(), counts.tolist()):
             pixels[value] += count

@@ -37,7 +37,7 @@ def read_infos(data_set: Any) -> list[dict[str, Any]]:
 
 
 def _read_leaf(data_set: Any) -> list[dict[str, Any]]:
-    loader = find_transform(data_set, 'LoadImageFromN')  # of arrays
+    loader = find_transform(data_set, 'LoadImageFromN')  # it reads arrays
     also = dict(backend_args=getattr(data_set, 'backend_args', None), loader=loader)
     infos = [dict(data_set.get_data_info(i), **also) for i in range(len(data_set))]
     if hasattr(data_set, 'cat2label'):
@@ -139,7 +139,7 @@ class CollectHook(Hook):
             gt_masks=truth if with_masks else [], boxes=predicted['bboxes'], labels=predicted['labels'],
             scores=predicted['scores'], masks=masks if with_masks else [])
 
-    def draw(self, number: int) -> Image.Image:
+    def picture_of(self, number: int) -> Image.Image:
         """Return the picture of a record: of a classifier the image; otherwise annotation and prediction."""
         record = self.records[number]
         image = picture(record['info'])
@@ -156,7 +156,7 @@ class CollectHook(Hook):
     def diagnose(self, report: Report) -> None:
         """Add the task's evaluation of the records to a report."""
         for i, record in enumerate(self.records):
-            report.add_image(record['path'], partial(self.draw, i))
+            report.add_image(record['path'], partial(self.picture_of, i))
         if self.task != 'classification':
             report.legend = {name: list(color) for name, color in zip(self.classes, self.palette)}
         name_unreadable(report, self.left_out)

@@ -95,7 +95,7 @@ def best_threshold(detections: np.ndarray, objects: int) -> tuple[float, float, 
     if not detections[:, 3].any():
         return (float('nan'), ) * 4
     precision, recall, scores = precision_recall_curve(detections[:, 3], detections[:, 2])
-    recall = recall * detections[:, 3].sum() / objects  # of all objects, not of those that some detection hits
+    recall = recall * detections[:, 3].sum() / objects  # among all objects, not only those that some detection hits
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
     best = int(f1[:-1].argmax())
     return float(scores[best]), float(precision[best]), float(recall[best]), float(f1[best])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .page import Report
 
-TEMPERATURE = 0.1  # of the softmin over the boxes or pixels of an image
+TEMPERATURE = 0.1  # temperature of the softmin over the boxes or pixels of an image
 IOU_WEIGHT, DISTANCE_FACTOR = 0.9, 0.1  # similarity of two boxes: their IoU, and exp(-factor * pixels between centres)
 LOCATED = 0.5  # least score of a detection that shows where an annotated box should be, ...
 CERTAIN = 0.95  # ... and of one that shows that an object has no annotation, or another class

@@ -18,7 +18,7 @@ from ..inference.slices import RasterImage
 DRAWN_SIDE = 480  # pixels; images with a shorter side below are enlarged by a whole factor, ...
 LARGEST_SIDE = 2000  # ... and no image is enlarged beyond this
 LARGEST_PICTURE = 4000  # pictures of larger images are smaller by a whole factor
-LEAST_FRACTION = 0.0005  # of the pixels, below which a class of a label map is not named
+LEAST_FRACTION = 0.0005  # a class with a smaller fraction of the pixels is not named
 
 
 def draw(model: Model, image: np.ndarray, prediction: Any, score_thr: float) -> tuple[np.ndarray, str]:
@@ -128,7 +128,8 @@ def grid(pictures: Sequence[tuple[str, np.ndarray]], columns: int) -> np.ndarray
     columns = min(columns, len(pictures))
     rows = math.ceil(len(pictures) / columns)
     shapes = [picture.shape[1] / picture.shape[0] for _, picture in pictures]
-    widths = [max(shapes[i::columns]) for i in range(columns)]  # in heights of a row, so that no column has a margin
+    # A column is as wide as its widest picture needs, in heights of a row.
+    widths = [max(shapes[i::columns]) for i in range(columns)]
     height = 4.5 * columns / sum(widths)
     figure = Figure(figsize=(height * sum(widths), (min(height, 9.) + 0.4) * rows), layout='constrained')
     axes = figure.subplots(rows, columns, squeeze=False, width_ratios=widths).flat

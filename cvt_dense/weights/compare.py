@@ -29,7 +29,7 @@ class Comparison:
 
 def _summary(names: Sequence[str], kind: str) -> str:
     modules = sorted({name.removesuffix('.weight').removesuffix('.bias') for name in names})
-    return f'{len(names)} {kind}' + f' ({listed(modules, 4)})' * bool(modules)
+    return f'{len(names)} {kind} ({listed(modules, 4)})' if modules else f'0 {kind}'
 
 
 def compare(wanted: StateDict, tensors: StateDict, source: str, new: Collection[str] = (), unused: Collection[str] = (),

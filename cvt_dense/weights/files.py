@@ -25,7 +25,7 @@ from .pickles import load_pickle
 
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
 UNSAFE_VARIABLE = 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'  # PyTorch's
-WRAPPERS = re.compile(r'^(module\.|_orig_mod\.)+')  # of DistributedDataParallel and torch.compile
+WRAPPERS = re.compile(r'^(module\.|_orig_mod\.)+')  # DistributedDataParallel and torch.compile add these
 OTHER_KEYS = ('state_dict', 'state_dict_ema'), ('model', 'model_ema')  # raw and averaged: timm's, DeiT's
 
 
@@ -73,7 +73,7 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
     checkpoint = read_checkpoint(path, map_location)
     if not isinstance(checkpoint, Mapping):
         raise CheckpointError(f'{source} holds a {type(checkpoint).__name__}: a checkpoint is a dict.')
-    if source.startswith(SCHEME):  # in float16
+    if source.startswith(SCHEME):  # the packaged file is float16
         checkpoint['state_dict'] = {name: value.float() if value.is_floating_point() else value
                                     for name, value in checkpoint['state_dict'].items()}
     if isinstance(checkpoint.get('meta'), dict):
@@ -85,7 +85,7 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
         return dict(state_dict=convert(select_weights(checkpoint, source=source), 'cvt_dense'),
                     meta=dict(dataset_meta=names) if names else {})
     if state_dict is checkpoint and all(isinstance(value, Tensor) for value in checkpoint.values()):
-        return dict(state_dict=checkpoint, meta={})  # of a .safetensors file; MMEngine's EMAHook reads 'state_dict'
+        return dict(state_dict=checkpoint, meta={})  # a .safetensors file; MMEngine's EMAHook reads 'state_dict'
     return checkpoint
 
 
@@ -224,7 +224,7 @@ def from_hub(source: str) -> Path:
             try:
                 path = Path(huggingface_hub.hf_hub_download(
                     repository, candidate, revision=revision, local_files_only=cached))
-                with suppress(OSError, ValueError):  # which names the classes
+                with suppress(OSError, ValueError):  # the config names the classes
                     huggingface_hub.hf_hub_download(repository, 'config.json', revision=revision,
                                                     local_files_only=cached)
                 return path

@@ -39,11 +39,11 @@ class StrictPretrainedInit(PretrainedInit):
         self.in_channels = in_channels
 
     def __call__(self, module: 'StrictLoading') -> None:
-        module.load_strictly(self.read(module), self.checkpoint)
+        module.load_strictly(self.read_tensors(module), self.checkpoint)
         if hasattr(module, '_params_init_info'):
             update_init_info(module, init_info=self._get_init_info())
 
-    def read(self, module: 'StrictLoading') -> StateDict:
+    def read_tensors(self, module: 'StrictLoading') -> StateDict:
         """Return the tensors in the checkpoint, or those under ``prefix``, for a module's ``in_channels``.
 
         Raises:
@@ -93,7 +93,7 @@ class StrictLoading:
         """
         for cfg in self._pretrained_cfgs():
             init = StrictPretrainedInit(**{key: value for key, value in cfg.items() if key != 'type'})
-            self.check_loading(init.read(self), init.checkpoint)
+            self.check_loading(init.read_tensors(self), init.checkpoint)
 
     def trained_with(self) -> dict[str, Normalisation]:
         """Return for each checkpoint of ``init_cfg`` the mean and standard deviation of its images, where known."""

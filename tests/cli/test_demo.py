@@ -9,6 +9,8 @@ from run_folder import unexplained
 
 from cvt_dense.cli.demo import CONFIGS
 
+pytestmark = pytest.mark.slow
+
 TINY = ['--train', '4', '--val', '2', '--train-per-class', '4', '--val-per-class', '1', '--epochs', '1',
         '--iterations', '2']
 

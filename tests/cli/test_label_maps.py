@@ -9,6 +9,8 @@ from load_tool import run_tool
 from PIL import Image
 from templates_edited import write_template
 
+pytestmark = pytest.mark.slow
+
 TOP = dict(arch='cvt-nano', pretrained=None, image_size=64, max_iters=1, batch_size=2)
 BINARY = """
 for _loader in (train_dataloader, val_dataloader, test_dataloader):

@@ -16,6 +16,8 @@ import pytest
 from mmengine.config import Config
 from PIL import Image
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 # Data, recipe that reads them, base of the page's config, the checkpoint of a training, and settings for CvT-nano.
 PACKAGES = dict(

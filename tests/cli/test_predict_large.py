@@ -8,6 +8,8 @@ from PIL import Image
 
 from cvt_dense import inference as api
 
+pytestmark = pytest.mark.slow
+
 predict = partial(run_tool, 'predict')
 
 

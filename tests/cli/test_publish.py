@@ -23,6 +23,8 @@ from cvt_dense.errors import UserError
 from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.weights import convert, load_weights_file
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope='module')
 def image(tmp_path_factory) -> Path:

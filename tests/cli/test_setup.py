@@ -10,6 +10,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from setuptools.config.pyprojecttoml import read_configuration
 
+pytestmark = pytest.mark.slow
+
 PROJECT = read_configuration(ROOT / 'pyproject.toml', expand=False)['project']
 
 

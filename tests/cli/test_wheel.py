@@ -11,6 +11,8 @@ from templates_edited import ROOT, write_template
 
 from cvt_dense.shapes import generate
 
+pytestmark = pytest.mark.slow
+
 SOURCES = ('cvt_dense', 'configs', 'tools', 'pyproject.toml', 'setup.py', 'MANIFEST.in', 'README.md', 'LICENSE',
            'model-index.yml')
 PIP = (sys.executable, '-m', 'pip', '--disable-pip-version-check')

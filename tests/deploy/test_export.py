@@ -21,6 +21,8 @@ from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
 from cvt_dense.pretraining import ImageClassifier
 
+pytestmark = pytest.mark.slow
+
 ABOUT = dict(classes=None, config='mine.py', config_hash='0' * 64)
 
 

@@ -26,6 +26,8 @@ from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
 from cvt_dense.launch.start import start_test
 
+pytestmark = pytest.mark.slow
+
 # -- tools/export.py -------------------------------------------------------------------------------
 
 

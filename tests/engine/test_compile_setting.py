@@ -2,9 +2,12 @@
 
 Here with dict(backend='eager'), which traces the network as True does, but generates no code.
 """
+import pytest
 import torch
 from load_tool import run_tool
 from tiny_training import differences, load, write_config
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_compiled_run_is_resumed_with_the_same_bits(tmp_path):

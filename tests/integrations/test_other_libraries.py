@@ -12,6 +12,8 @@ from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.weights import convert
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).resolve().parents[2] / 'docs/guides/other_libraries.md'
 PACKAGED = 'cvt_dense://cvt-nano'
 

@@ -171,9 +171,9 @@ def test_unreadable_images_are_skipped_and_counted(tmp_path):
     share = 'default_hooks.unreadable_images.max_share=0.5'
     output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--val-loss', '--cfg-options', share)
     for split in ('train', 'val'):
-        assert re.search(rf'{split}/im1.jpg \(', output) and f'1 images for {split} could not be read' in output
+        assert re.search(rf'{split}/im1.jpg \(', output) and re.search(rf'{split} .*read.*: 1\n', output)
     output = run_tool('test', config, tmp_path / 'run/iter_6.pth', '--tta', '--cfg-options', share)
-    assert '1 images for test could not be read' in output and 'mIoU' in output
+    assert re.search(r'test .*read.*: 1\n', output) and 'mIoU' in output
 
 
 def test_test_batches_of_several_sizes(tmp_path):

@@ -18,6 +18,8 @@ from cvt_dense.launch.distributed import setup_distributed
 from cvt_dense.launch.start import start_training
 from cvt_dense.shapes import generate
 
+pytestmark = pytest.mark.slow
+
 NO_GPU = dict(CUDA_VISIBLE_DEVICES='NoDevFiles')  # as Slurm sets it; an empty value asks for the CPU
 TWO = ('--cfg-options', 'train_dataloader.batch_size=6')
 

@@ -1,10 +1,13 @@
 """The config that a run writes into its work directory equals the user's, and training from it repeats the run."""
 import re
 
+import pytest
 from load_tool import run_tool
 from mmengine.config import Config
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_training import differences, load, write_config
+
+pytestmark = pytest.mark.slow
 
 FLAGS = ('--auto-scale-lr', '--amp', 'bf16', '--vis-backend', 'TensorboardVisBackend')
 

@@ -9,6 +9,8 @@ from tiny_training import differences
 
 from cvt_dense.engine.checkpoint import find_checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 def pure_python(cfg):
     """Return the text of the same config with classes in the place of their names, and without a default scope."""

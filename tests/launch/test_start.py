@@ -6,6 +6,8 @@ import sys
 import pytest
 from load_tool import ROOT
 
+pytestmark = pytest.mark.slow
+
 HEAVY = ('torch', 'mmengine', 'mmdet', 'mmseg', 'transformers', 'matplotlib')
 
 

@@ -26,7 +26,7 @@ def build() -> MaskedImageModel:
 
 def test_loss_is_of_hidden_pixels_and_they_alone_are_unseen():
     model, images = build().eval(), torch.randn(2, 3, 96, 64)
-    mask = model.draw(images)
+    mask = model.hide(images)
     assert mask.shape == (2, 3, 2) and (mask.sum((1, 2)) == 4).all()  # 0.6 of 6, rounded
     hidden = mask.repeat_interleave(32, 1).repeat_interleave(32, 2)[:, None].expand_as(images)
     reconstruction = model.reconstruct(images, mask)

@@ -18,6 +18,8 @@ from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.weights import CheckpointError, convert
 
+pytestmark = pytest.mark.slow
+
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
 FIRST = 'stage0.patch_embed.proj.weight'
 

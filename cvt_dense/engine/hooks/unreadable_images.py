@@ -56,8 +56,8 @@ class UnreadableImagesHook(Hook):
         for reasons in all_gather_object(self.reasons[mode]):
             self._add(runner, mode, reasons)
         if self.reasons[mode]:
-            runner.logger.warning(f'{len(self.reasons[mode])} images for {mode} could not be read so far and were '
-                                  'skipped.')
+            runner.logger.warning(f'Images for {mode} that could not be read so far and were skipped: '
+                                  f'{len(self.reasons[mode])}')
 
 
 class SkippingPipeline(Compose):

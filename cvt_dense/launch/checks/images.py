@@ -17,7 +17,7 @@ from ...errors import UserError
 from ...images import ADVICE, Header, find_missing, images_below, load, read_header, reads_raw, shape_as_read, turns
 from .batches import check_pipeline
 
-MAX_HEADERS = 100_000  # of a data set, which take some ten seconds
+MAX_HEADERS = 100_000  # images of a data set; their headers take some ten seconds
 MAX_LABEL_MAPS = 2000  # label maps that are decoded before a run, which takes some seconds
 SAMPLE = 32  # images of one kind that are decoded
 
@@ -98,12 +98,12 @@ def check_images(infos: dict[str, dict[str, Any]], reader: Any, max_share: float
     Raises:
         UserError: too many images cannot be read, or what the reader gives of them is not what they hold.
     """
-    def read(path: str) -> Header | None:
+    def find_header(path: str) -> Header | None:
         with suppress(Exception):  # damaged files raise anything from SyntaxError to struct.error
             return read_header(path)
 
     with ThreadPoolExecutor() as pool:  # network disks answer many at once
-        headers = {path: header for path, header in zip(infos, pool.map(read, infos)) if header}
+        headers = {path: header for path, header in zip(infos, pool.map(find_header, infos)) if header}
     kinds: dict[tuple, list[str]] = defaultdict(list)
     for path in infos:
         header = headers.get(path)

@@ -58,7 +58,7 @@ class FocusedLinearAttention(nn.Module):
         head_dims = embed_dims // num_heads
         self.num_heads = num_heads
         self.focusing_factor = focusing_factor
-        self.temperature = nn.Parameter(torch.zeros(embed_dims))  # of softplus
+        self.temperature = nn.Parameter(torch.zeros(embed_dims))  # the argument of softplus
         self.dwc = nn.Conv2d(head_dims, head_dims, kernel_size, padding=kernel_size // 2, groups=head_dims)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape, hw_kv: Shape) -> Tensor:

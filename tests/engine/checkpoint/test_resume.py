@@ -1,6 +1,6 @@
 """A run that is stopped or crashes at any place ends, resumed, with the bits of a run that was not disturbed.
 
-Here with runs of milliseconds; tests/engine/test_faults.py disturbs the three tasks.
+Here with runs of milliseconds; tests/engine/test_crashes.py disturbs the three tasks.
 """
 import signal
 from math import cos, pi

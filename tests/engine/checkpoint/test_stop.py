@@ -5,11 +5,14 @@ import signal
 from pathlib import Path
 from unittest import mock
 
+import pytest
 import torch.distributed as dist
 from tiny_training import load, start
 
 from cvt_dense.engine.checkpoint.stop import StopHook
 from cvt_dense.shapes import generate
+
+pytestmark = pytest.mark.slow
 
 
 def test_signal_to_all_processes(tmp_path):

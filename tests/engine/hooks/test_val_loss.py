@@ -13,6 +13,8 @@ from tiny_training import load, start_two, write_config
 
 from cvt_dense.engine.hooks.val_loss import loader_with_annotations, losses_without_augmentation
 
+pytestmark = pytest.mark.slow
+
 CONFIGS = dict(detection='maskrcnn_cvt_nano_shapes', segmentation='upernet_cvt_nano_shapes')
 # Only the training's batches are augmented.
 AUGMENTS = dict(segmentation='', detection="model = dict(data_preprocessor=dict(batch_augments=[dict("

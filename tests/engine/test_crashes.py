@@ -20,6 +20,8 @@ from cvt_dense.engine.checkpoint import find_checkpoint
 from cvt_dense.launch.start import start_training
 from cvt_dense.shapes import generate
 
+pytestmark = pytest.mark.slow
+
 COMMON = """
 _base_ = {base!r}
 arch = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
@@ -56,7 +58,7 @@ DENSE = dict(detection=('maskrcnn_cvt_nano_shapes', DETECTION), segmentation=('u
 @pytest.fixture(scope='module')
 def configs(tmp_path_factory) -> dict[str, Path]:
     """A config of each task, and its data."""
-    folder = tmp_path_factory.mktemp('faults')
+    folder = tmp_path_factory.mktemp('crashes')
     configs = dict(classification=write_config(folder))
     generate(folder / 'shapes', train=8, val=1, train_per_class=1, val_per_class=1)
     for task, (base, text) in DENSE.items():

@@ -1,0 +1,166 @@
+"""Networks, trainings, tools on a simulated accelerator: what the CPU computes, and where the host waits for it."""
+from collections import Counter
+from copy import deepcopy
+from functools import cache, partial
+from pathlib import Path
+
+import mmdet.models  # noqa: F401  each fork would import it again
+import mmseg.models  # noqa: F401
+import pytest
+import timm
+import torch
+from load_tool import ROOT, run_tool
+from random_batch import random_batch
+from random_weights import randomise
+from simulated_device import on_device, waits
+from tiny_training import load
+from torch import nn
+
+import cvt_dense.timm  # noqa: F401
+from cvt_dense.cli.get_flops import build_model
+from cvt_dense.models import CvT
+from cvt_dense.pretraining import MaskedImageModel
+
+ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 1], num_heads=[1, 3, 6])
+WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4, rel_pos_cfg=dict(type='cvt_dense.RotaryPositions'))
+LINEAR = dict(type='cvt_dense.LinearAttention', proj_cfg=dict(type='cvt_dense.HybridProjection'))
+BIASED = dict(rel_pos_cfg=dict(type='cvt_dense.RelPosBias'))
+NETWORKS = dict(
+    plain=lambda: CvT(ARCH, drop_path_rate=.2),
+    recomputed=lambda: CvT(ARCH, drop_rate=.1, attn_drop_rate=.1, drop_path_rate=.2, with_cp=True),
+    variants=lambda: CvT(ARCH, attn_cfg=[WINDOWS, LINEAR, BIASED], layer_scale_init_value=1., pos_embed=[4, None, 3]),
+    tokens=lambda: CvT(ARCH, out_type='cls_token', with_dist_token=True),
+    masked=lambda: MaskedImageModel(dict(type='cvt_dense.CvT', arch=ARCH)),
+    timm=lambda: timm.create_model('cvt_nano', drop_path_rate=.1),
+    transformers=lambda: transformers_network())
+HEADS = [*(f'benchmarks/heads/{name}' for name in ('cascade', 'dino', 'fcos', 'gfl', 'mask2former')),
+         'configs/retinanet_cvt13_coco']
+
+
+def transformers_network() -> nn.Module:
+    from cvt_dense.hf import CvtBackbone, CvtBackboneConfig
+    return CvtBackbone(CvtBackboneConfig(arch='cvt-nano', out_features=['stage2', 'stage3']))
+
+
+def stepped(build, device: str) -> list[torch.Tensor]:
+    """Return the outputs, gradients and statistics of one training step."""
+    torch.manual_seed(0)
+    network, images = build().train(), torch.rand(2, 3, 64, 96)
+    network, images = network.to(device), images.to(device)
+    waits.clear()
+    out = network(images)
+    out = getattr(out, 'feature_maps', out)
+    out = [out] if isinstance(out, torch.Tensor) else list(out)
+    sum(value.pow(3).mean() for value in out).backward()
+    return [*out, *(parameter.grad for parameter in network.parameters()), *network.buffers()]
+
+
+@cache
+def heads_on_cpu(config: str) -> nn.Module:
+    return randomise(build_model(str(ROOT / config), drop_path_rate=0.))
+
+
+def stepped_heads(config: str, device: str) -> list[torch.Tensor]:
+    """Return the losses, gradients, and largest prediction of a whole model."""
+    model = deepcopy(heads_on_cpu(config)).to(device).train()
+    torch.manual_seed(0)
+    batch = random_batch(model, 2, (64, 64), device)
+    losses = model.parse_losses(model(**batch, mode='loss'))[1]
+    losses['loss'].backward()
+    with torch.no_grad():
+        outs = model.eval()(**batch, mode='predict')
+    assert not waits_of_project()
+    return [*losses.values(), *(parameter.grad for parameter in model.parameters()),
+            *(out.seg_logits.data if 'seg_logits' in out else out.pred_instances.scores for out in outs)]
+
+
+STEPS = {**{name: partial(stepped, build) for name, build in NETWORKS.items()},
+         **{config: partial(stepped_heads, f'{config}.py') for config in HEADS}}
+
+
+@pytest.mark.parametrize('name', STEPS)
+@on_device
+def test_a_step_is_that_of_the_cpu(name):
+    expected, got = STEPS[name]('cpu'), STEPS[name]('sim')
+    assert not waits
+    for value, other in zip(expected, got, strict=True):
+        assert (value is None) == (other is None)
+        if value is not None:
+            assert other.device.type == 'sim'
+            torch.testing.assert_close(other.cpu(), value, rtol=1e-5, atol=1e-4 if name in HEADS else 1e-6)
+
+
+CONFIGS = dict(classification='cvt_nano_shapes', detection='maskrcnn_cvt_nano_shapes',
+               segmentation='upernet_cvt_nano_shapes')
+# Two images a batch, so that an evaluation has several.
+TRAINING = dict(classification="""
+train_cfg = dict(max_epochs=1)
+teacher = dict(type='cvt_dense.TimmTeacher', model_name='test_resnet', checkpoint={teacher!r}, input_size=40)
+model = dict(backbone=dict(out_type='cls_token', with_cls_token=True),
+             distillation=dict(teacher=teacher, mode='soft', token=True),
+             data_preprocessor=dict(random_erasing=dict(probability=1., mode='pixel'),
+                                    mixup=dict(mixup_alpha=.8, cutmix_alpha=1., switch_prob=.5)))
+default_hooks = dict(progressive=dict(type='cvt_dense.ProgressiveSizeHook', sizes={{0: 32, 1: None}}))
+train_dataloader = dict(dataset=dict(_delete_=True, type='cvt_dense.BalancedDataset',
+                                     dataset={{{{_base_.train_dataloader.dataset}}}}))
+""", detection="""
+train_cfg = dict(max_iters=2, val_interval=2)
+custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True)]
+""", segmentation="""
+train_cfg = dict(max_iters=2, val_interval=2)
+custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True), dict(type='cvt_dense.ClassWeightsHook')]
+""")
+
+
+def waits_of_project() -> dict[str, int]:
+    """Return by file how often a run has waited in this project, without NMS and RoIAlign, which torchvision has."""
+    files = Counter()
+    for line, number in waits.items():
+        file = Path(line.rpartition(':')[0])
+        if 'cvt_dense' in file.parts and file.parts[-2:] != ('ops', 'boxes.py'):
+            files[file.stem] += number
+    waits.clear()
+    return files
+
+
+@pytest.mark.parametrize('task', CONFIGS)
+@on_device
+def test_a_run_and_its_tools(shapes, tmp_path, task):
+    """In a step this project waits once for the device, in an evaluation's loss once, and in a prediction once."""
+    teacher = timm.create_model('test_resnet', num_classes=8)
+    torch.save(teacher.state_dict(), tmp_path / 'teacher.pth')
+    config, run = tmp_path / 'config.py', tmp_path / 'run'
+    config.write_text(f"_base_ = {str(ROOT / 'configs' / CONFIGS[task])!r} + '.py'\n"
+                      + TRAINING[task].format(teacher=str(tmp_path / 'teacher.pth')))
+    data, image = ('--data-root', shapes / task), next((shapes / task).rglob('*.png'))
+    options = '--cfg-options', *(f'{stage}_dataloader.{key}' for stage in ('train', 'val', 'test')
+                                 for key in ('batch_size=2', 'num_workers=0'))
+    options = *options, f"train_dataloader.batch_size={16 if task == 'classification' else 2}"
+    flags = *data, '--work-dir', run, *options
+    run_tool('train', config, '--val-loss', *flags)
+    saved = load(run / (run / 'last_checkpoint').read_text())
+    steps = saved['meta']['iter']
+    # Of 8 images, with the averaged weights and, by RawWeightsHook, with the others.
+    in_evaluation = Counter(classifier=8, accuracy=8) if task == 'classification' else Counter()
+    start = Counter(model=2)  # mean and std of images are compared with those that the weights were trained with
+    # Once in a run each tensor of a teacher with its mean and std, and in a test of the raw weights, is copied.
+    copied = Counter(distillation=len(teacher.state_dict()) + 2) if task == 'classification' else Counter()
+    raw = Counter(raw_weights=len(saved['state_dict'])) if task == 'classification' else Counter()
+    assert task == 'segmentation' or not any(line.endswith(' cast_data') for line in waits)  # MMSegmentation waits
+    assert waits_of_project() == Counter(non_finite=steps, val_loss=1) + start + in_evaluation + copied
+    longer = 'train_cfg.max_epochs=2' if task == 'classification' else 'train_cfg.max_iters=3'
+    run_tool('train', config, '--resume', *flags, longer)
+    checkpoint = (run / 'last_checkpoint').read_text()
+    more = load(checkpoint)['meta']['iter'] - steps
+    assert more > 0  # and the evaluation is repeated whose result the checkpoint has not
+    assert waits_of_project() == Counter(non_finite=more) + in_evaluation + in_evaluation + copied
+    run_tool('test', config, checkpoint, *data, '--work-dir', tmp_path / 'test', '--fuse', *options)
+    assert waits_of_project() == start + in_evaluation + raw
+    run_tool('diagnose', config, checkpoint, *data, '--out-dir', tmp_path / 'report', *options)
+    run_tool('attention', config, checkpoint, image, '--device', 'sim', '--out-dir', tmp_path / 'attention')
+    network = [config, checkpoint]
+    if task != 'classification':  # a published model does not name a teacher's file
+        run_tool('publish', *network, tmp_path / 'published', '--license', 'MIT', '--no-test', *data)
+        network = [tmp_path / 'published', '--slice', 48]
+    run_tool('predict', *network, image, '--device', 'sim', '--out-dir', tmp_path / 'out')
+    assert any((tmp_path / 'out').iterdir())
