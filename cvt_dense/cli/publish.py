@@ -9,6 +9,7 @@ needs (mm_config.json), and a model card (README.md) with the metrics of a test 
 ``test.py``, ``export.py`` and ``diagnose.py`` take it, or ``hf://USER/NAME``, in place of config and checkpoint.
 """
 import argparse
+import re
 import tempfile
 from collections.abc import Sequence
 from numbers import Real
@@ -56,8 +57,8 @@ def of_the_authors(checkpoint: str, published: str) -> str:
     return ''
 
 
-def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence[str],
-               metrics: dict[str, float]) -> str:
+def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence[str], metrics: dict[str, float],
+               data_set: str) -> str:
     """Return the text of README.md, with the metadata that the hub reads.
 
     Args:
@@ -66,10 +67,11 @@ def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence
         task: see :class:`cvt_dense.inference.Model`.
         classes: class names.
         metrics: result of the test; empty without one.
+        data_set: what it was tested on.
     """
     from huggingface_hub import EvalResult, ModelCardData
     pipeline = PIPELINES.get(task)
-    results = [EvalResult(task_type=pipeline or task, dataset_type='custom', dataset_name='test data', metric_type=key,
+    results = [EvalResult(task_type=pipeline or task, dataset_type='custom', dataset_name=data_set, metric_type=key,
                           metric_value=round(value, 4)) for key, value in metrics.items()]
     data = ModelCardData(license=args.license, library_name='cvt_dense', pipeline_tag=pipeline, tags=['cvt'],
                          model_name=name if results else None, eval_results=results or None)
@@ -82,7 +84,7 @@ def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence
     if metrics:
         rows = ''.join(f'\n| {key} | {value:.4g} |' for key, value in metrics.items())
         command = f'python tools/test.py {model} --data-root DIR'
-        lines.append(f'Results of `{command}`:\n\n| metric | value |\n|---|---|{rows}')
+        lines.append(f'Results of `{command}` on the {data_set}:\n\n| metric | value |\n|---|---|{rows}')
     return '\n\n'.join(lines) + '\n'
 
 
@@ -108,8 +110,12 @@ def write_folder(args: argparse.Namespace, folder: Path, name: str) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             flags = argparse.Namespace(work_dir=scratch, data_root=args.data_root or data_root)
             metrics = start_test(test.build_parser().parse_args([str(folder)] * 2, flags)).test()
-    measured = {key: float(value) for key, value in metrics.items() if isinstance(value, Real) and value >= 0}
-    write_atomically(folder / 'README.md', model_card(args, name, model.task, model.classes, measured))
+    # MMDetection calls the AP of a class its precision.
+    measured = {re.sub('(?<=^coco/)(.+)_precision$', r'\1_AP', key): float(value) for key, value in metrics.items()
+                if isinstance(value, Real) and value >= 0}
+    loaders = model.cfg.test_dataloader, model.cfg.get('val_dataloader')
+    data_set = 'validation set' if loaders[0] == loaders[1] else 'test set'
+    write_atomically(folder / 'README.md', model_card(args, name, model.task, model.classes, measured, data_set))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -131,7 +131,8 @@ def grid(pictures: Sequence[tuple[str, np.ndarray]], columns: int) -> np.ndarray
     # A column is as wide as its widest picture needs, in heights of a row.
     widths = [max(shapes[i::columns]) for i in range(columns)]
     height = 4.5 * columns / sum(widths)
-    figure = Figure(figsize=(height * sum(widths), (min(height, 9.) + 0.4) * rows), layout='constrained')
+    size = height * sum(widths), (min(height, 9.) + 0.4) * rows
+    figure = Figure(figsize=size, dpi=200, layout='constrained')  # labels of large photographs are still read
     axes = figure.subplots(rows, columns, squeeze=False, width_ratios=widths).flat
     for axis in axes:
         axis.axis('off')

@@ -96,7 +96,7 @@ def test_card_has_the_metrics_of_the_test(nano, shapes, tmp_path):
              tmp_path / 'report')
     tested = json.loads(next((tmp_path / 'test').glob('*/*.json')).read_text())
     assert tested['accuracy/top1'] == pytest.approx(top1, abs=1e-4)
-    assert card.data.license == 'mit'
+    assert card.data.license == 'mit' and card.data.eval_results[0].dataset_name == 'validation set'
 
 
 HOSTILE = {
