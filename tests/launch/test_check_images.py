@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tifffile
 from load_tool import run_tool
+from mmcv.transforms import LoadImageFromFile
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from PIL import Image
@@ -19,7 +20,7 @@ from templates_edited import write_template
 from tiny_training import write_config
 
 from cvt_dense.errors import UserError
-from cvt_dense.images import open_image, read_header
+from cvt_dense.images import load, open_image, read_header
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.checks.config import check_config
 
@@ -123,6 +124,11 @@ def test_pillow_reads_the_colours_beside_an_alpha_channel(tmp_path):
     step = 'dataloader.dataset.pipeline.0.imdecode_backend'
     data_set = build(tmp_path, {f'train_{step}': 'pillow', f'val_{step}': 'pillow'})['val']
     assert (read(data_set)[..., ::-1] == np.asarray(Image.open(case))[..., :3]).all()
+
+
+def test_images_that_are_too_large_for_pillow_are_read(monkeypatch):
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 100)
+    assert load(CASES / 'accepted/rgb/geotiff.tif', LoadImageFromFile()).shape == (48, 32, 3)
 
 
 def test_a_class_that_all_heads_ignore_needs_no_word_of_the_metric(tmp_path, capsys):
