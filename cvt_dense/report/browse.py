@@ -143,8 +143,7 @@ def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[st
                     _fills(instance, height, width) for instance in info['instances']),
                 'one object drawn as two of its class (IoU above 0.9)': (overlaps & same).any(),
                 'one object drawn as two classes (IoU above 0.9)': (overlaps & ~same).any()}.items():
-            if suspicious:
-                suspects[kind].append(number)
+            suspects[kind] += [number] if suspicious else []
     labels, sides, numbers = np.array(objects, float).reshape(-1, 3).T
     rows = []
     for k, name in enumerate(classes):

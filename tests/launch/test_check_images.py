@@ -62,7 +62,7 @@ def build(root: Path, options: dict[str, Any] | None = None, **lines: Any) -> di
 
 
 LINES = dict(  # of the templates that read a kind of file
-    rgb={}, labels=dict(classes=tuple(map(str, range(100)))),
+    rgb={}, labels=dict(classes=tuple(map(str, range(301)))),
     multichannel=dict(name='upernet_cvt13_multichannel', mean=(100., ) * 4, std=(50., ) * 4))
 
 

@@ -183,7 +183,7 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
     reader, loader = (find_transform(dataset, name) for name in ('LoadImage', 'LoadAnnotations'))
     decoded = {*choose(infos, MAX_LABEL_MAPS)}
 
-    def check(path: str) -> set[float]:
+    def check(path: str) -> set[int]:
         image = images.get(infos[path]['img_path'])
         shape = image and shape_as_read(image, reader)
         values = read_label_map(infos[path], loader if path in decoded else None, shape)
@@ -192,8 +192,7 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
             raise UserError(
                 f'the label map {path!r} holds the values {sorted(wrong)[:10]}; allowed are 0 to {len(names) - 1} '
                 f'({len(names)} classes, after reduce_zero_label) and the ignore_index of all heads and metrics, '
-                f'{sorted(ignored)}, below 256, since MMSegmentation reads 8 bits. Correct the map, the classes, or '
-                'ignore_index.')
+                f'{sorted(ignored)}. Correct the map, the classes, or ignore_index.')
         return values
 
     with ThreadPoolExecutor() as pool:
@@ -209,8 +208,8 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
                         'write 1 for 255.')
 
 
-def read_label_map(info: dict[str, Any], loader: Any, shape: tuple[int, int] | None) -> set[float]:
-    """Return the values of a label map as MMSegmentation reads them, and stored values that 8 bits cannot hold.
+def read_label_map(info: dict[str, Any], loader: Any, shape: tuple[int, int] | None) -> set[int]:
+    """Return the values of a label map as MMSegmentation reads them.
 
     Args:
         info: the data set's entry.
@@ -218,7 +217,7 @@ def read_label_map(info: dict[str, Any], loader: Any, shape: tuple[int, int] | N
         shape: height and width of the image, if known.
 
     Raises:
-        UserError: the file cannot be read, cannot hold class numbers, or has another size.
+        UserError: the file cannot be read, cannot hold class numbers, has another size, or other values are read.
     """
     path = info['seg_map_path']
     try:
@@ -235,4 +234,8 @@ def read_label_map(info: dict[str, Any], loader: Any, shape: tuple[int, int] | N
     if shape and header.shape[:2] != shape:
         raise UserError(f'the label map {path!r} has the height and width {header.shape[:2]}, and its image {shape} '
                         'upright (EXIF applied). Give both one size.')
-    return {*values.tolist(), *stored[stored != stored.astype(np.uint8)].tolist()}
+    lost = stored[stored != stored.astype(np.uint8)]
+    if lost.size:
+        raise UserError(f'the label map {path!r} holds {lost[:10].tolist()}, and MMSegmentation reads whole numbers to '
+                        '255. Number the classes from 0, below 256.')
+    return {*values.tolist()}
