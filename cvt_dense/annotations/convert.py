@@ -95,6 +95,7 @@ class Images:
 
     def __init__(self, src: Path, notes: dict[Fault, list[str]], splits: dict[Path | str, str] | None = None):
         self.src, self.notes, self.splits = src, notes, splits or {}
+        self.bad: list[str] = []
         self.content: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[])
         images = (path for path in map(Path, images_below(src)) if path.parent.name not in LABEL_MAPS)
         self.files: dict[Path, Path | None] = dict.fromkeys(sorted(images))  # their annotations
@@ -147,8 +148,22 @@ class Images:
         if part is None:
             self.notes[Fault.NOT_LISTED].append(str(path))
             return None
-        self.content['images'].append(open_image(path, part, *size))
-        return self.content['images'][-1]
+        image = self.measure(path, part, *size)
+        self.content['images'] += [image] if image else []
+        return image
+
+    def measure(self, path: Path, part: str, *size: str | float | None) -> dict[str, Any] | None:
+        """Return what :func:`open_image` does, or None for an image that :meth:`refuse_bad` will name."""
+        try:
+            return open_image(path, part, *size)
+        except ValueError as error:
+            self.bad.append(str(error))
+            return None
+
+    def refuse_bad(self) -> None:
+        """Raise ``ValueError`` that names each image that cannot be read or has another size than its annotations."""
+        if self.bad:
+            raise ValueError(f'bad images: {len(self.bad)}. {"; ".join(self.bad)}')
 
     def add_object(self, image: dict[str, Any], label: str, location: str, parts: Sequence[Any],
                    polygons: bool = False, iscrowd: int = 0, rotation: float = 0.) -> None:
@@ -190,6 +205,7 @@ class Images:
         for path in self.rest(Fault.NO_OBJECTS):
             self.add_image(path)
         objects = sorted(self.content['annotations'], key=lambda entry: 'segmentation' not in entry)  # masks first
+        self.refuse_bad()
         names = classes or sorted({entry['category_id'] for entry in objects})
         self.content.update(annotations=objects, categories=[dict(id=name, name=name) for name in names])
         coco.check_values(self.content)
@@ -233,7 +249,7 @@ def open_image(path: Path, split: str, *size: str | float | None) -> dict[str, A
         upright = upright_size(image)
     size = tuple(int(side or 0) for side in size)
     if size and all(size) and size != upright:
-        raise ValueError(f'it gives {path.name} the size {size}, but upright (EXIF applied) it has {upright}')
+        raise ValueError(f'the annotations of {path} give the size {size}, but upright (EXIF applied) it has {upright}')
     return dict(id=str(path), file_name=str(path), width=upright[0], height=upright[1],
                 sample=Sample(path, split, *upright))
 
@@ -379,8 +395,11 @@ def read_coco(src: Path, data: Data) -> Content:
                     if not f'/{path}'.endswith(os.path.normpath(f'/{image["file_name"]}')):
                         data.notes[Fault.SPELLING].append(f'{image["file_name"]!r} of {file}')
                     part = split_name(file.relative_to(src) / 'file')
-                    image['sample'] = open_image(path, part, image['width'], image['height'])['sample']
+                    measured = available.measure(path, part, image['width'], image['height'])
+                    if measured:
+                        image['sample'] = measured['sample']
         yield file, content
+    available.refuse_bad()
     available.rest(Fault.NOT_NAMED)
 
 

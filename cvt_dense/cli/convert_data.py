@@ -77,7 +77,7 @@ def main() -> None:
     splits = [name for name in convert.SPLITS if any(sample.split == name for sample in data.samples)]
     for name in splits:
         objects = [len(sample.objects) for sample in data.samples if sample.split == name]
-        print(f'{name}: {len(objects)} images, {sum(objects)} objects')
+        print(f'{name}: {sum(objects)} objects in images: {len(objects)}')
     convert.print_notes(data)
     masks = all(entry.get('segmentation') for sample in data.samples for entry in sample.objects)
     suffix = data.samples[0].path.suffix

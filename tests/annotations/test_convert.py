@@ -150,6 +150,23 @@ def test_what_may_be_a_mistake_is_noted(tmp_path, case):
     assert Fault[case.name] in notes(replaced(case, tmp_path))
 
 
+@pytest.mark.parametrize('source', ['yolo', 'voc', 'labelme', 'coco'])
+def test_all_bad_images_are_named(tmp_path, source):
+    example(source, tmp_path)
+    files = sorted(tmp_path.rglob('*.png'))
+    for file in files:
+        file.write_bytes(b'no image')
+    with pytest.raises(ValueError) as error:
+        convert.read(tmp_path, source)
+    assert len(files) == 2 and all(file.name in str(error.value) for file in files)
+
+
+@pytest.mark.parametrize('orientation', ['0', '65537'])
+def test_an_orientation_that_exif_does_not_know_turns_nothing(orientation):
+    path = EXAMPLES.parent / f'images/accepted/rgb/orientation_{orientation}.jpg'
+    assert convert.open_image(path, 'train', 32, 48)['width'] == 32
+
+
 @pytest.mark.parametrize('folder, part', [
     ('festival', 'train'), ('latest', 'train'), ('val2017', 'val'), ('my_validation', 'val'), ('Testing', 'test')])
 def test_words_that_name_a_split(folder, part):
