@@ -68,6 +68,7 @@ sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
+@pytest.mark.slow
 def test_first_loads_in_threads_and_predictions_after_a_fork(nano):
     """PyTorch has several threads, those of which a forked process would wait for."""
     files = chain(*(nano[task] for task in TASKS))
@@ -176,6 +177,7 @@ def test_predictions_are_saved_while_they_come(models, photos, tmp_path, monkeyp
 # -- the examples -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_server_answers_each_request_for_its_own_image(nano, models, photos):
     env = dict(os.environ, MODEL=' '.join(map(str, nano['classification'])), OMP_NUM_THREADS='1')
     server = subprocess.Popen(
@@ -200,6 +202,7 @@ def test_the_server_answers_each_request_for_its_own_image(nano, models, photos)
         server.communicate()
 
 
+@pytest.mark.slow
 def test_ray_writes_what_predict_saves(nano, shapes, tmp_path):
     """By two actors on this machine."""
     images = tmp_path / 'images'
