@@ -181,15 +181,20 @@ def _load(config: str | Path, checkpoint: str | Path | None, device: str | None,
 def build_pipeline(cfg: Config, task: str) -> tuple[Any, Any]:
     """Return the ``reader`` and the ``pipeline`` of a :class:`Model`.
 
-    Raises:
-        UserError: the config has no test pipeline.
+    Without test data, which an export does not need, the pipeline raises ``UserError``.
     """
-    if task in DENSE:
+    if task in DENSE and cfg.get('test_dataloader'):
         reader, *steps = [step for step in test_pipeline(cfg) if type_name(step) != 'LoadAnnotations']
         return TRANSFORMS.build(reader), Compose(steps)
+    settings = next((node['transform'] for node in dicts(cfg.get('test_dataloader')) if node.get('transform')), None)
+    if settings is None:
+        return None, partial(_refuse, cfg.filename)
     from timm.data import create_transform
-    transform = create_transform(**cfg.test_dataloader.dataset.transform, use_prefetcher=True)  # normalises nothing
-    return None, partial(_transform, transform)
+    return None, partial(_transform, create_transform(**settings, use_prefetcher=True))  # which normalises nothing
+
+
+def _refuse(source: str, loaded: dict[str, Any]) -> dict[str, Any]:
+    raise UserError(f'{source} has no test_dataloader, whose data set prepares the images.')
 
 
 def _transform(transform: Callable[[Image.Image], np.ndarray], loaded: dict[str, Any]) -> dict[str, Any]:
