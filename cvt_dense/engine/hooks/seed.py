@@ -6,7 +6,7 @@ from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop, Runner, set_random_seed
 
-from ...registry import DATA_SAMPLERS, HOOKS
+from ...registry import HOOKS
 from ..checkpoint.loaders import copy_loader
 from ..samplers import SeededInfiniteSampler, SeededSampler, use_seeds
 
@@ -33,18 +33,14 @@ class SeedHook(Hook):
     def before_train(self, runner: Runner) -> None:
         loader = runner.train_dataloader
         old = loader.batch_sampler.sampler
-        settings = None
         if type(old) is DefaultSampler:
-            settings = dict(type='cvt_dense.SeededSampler', round_up=old.round_up)
+            loader.batch_sampler.sampler = SeededSampler(old.dataset, old.shuffle, old.seed, old.round_up)
         elif type(old) is InfiniteSampler:
-            settings = dict(type='cvt_dense.SeededInfiniteSampler')
+            loader.batch_sampler.sampler = SeededInfiniteSampler(old.dataset, old.shuffle, old.seed)
         elif not isinstance(old, SeededSampler | SeededInfiniteSampler):
             runner.logger.warning(f'SeedHook: {type(old).__name__} is kept: a resumed run may see other images, or '
                                   'other augmentations, than with cvt_dense.SeededSampler.')
             return
-        if settings:
-            loader.batch_sampler.sampler = DATA_SAMPLERS.build(
-                dict(settings, dataset=old.dataset, shuffle=old.shuffle, seed=old.seed))
         use_seeds(loader.dataset)
         runner.train_loop.dataloader = copy_loader(loader, loader.batch_sampler)  # its workers have begun without seeds
 

@@ -2,22 +2,19 @@
 import copy
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from mmengine.dist import all_reduce
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
-from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch import Tensor
 
 from ...metrics import LOSSES
 from ...models.wrappers import unwrap
 from ...registry import HOOKS
 from ..checkpoint.loaders import copy_loader
-from ..samplers import leaves
+from ..samplers import transforms_of
 
 MAPS = ('LoadAnnotations', 'LoadPanopticAnnotations')
 
@@ -40,14 +37,21 @@ class ValLossHook(Hook):
         runner.log_processor.mean_pattern = re.compile(f'^(?!val/).*?(?:{pattern})')
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        model = unwrap(runner.model)
+        model = copy.deepcopy(unwrap(runner.model)).train()  # some heads give their losses' inputs in training alone
+        for module in model.modules():
+            if not list(module.children()) or module is getattr(model, 'backbone', None):
+                module.eval()
+        # MMDetection and MMSegmentation pad annotations in training alone; of a classifier, training means Mixup.
+        pads = hasattr(model.data_preprocessor, 'batch_augments')
+        if pads:
+            model.data_preprocessor.batch_augments = None
         images, sums = 0, defaultdict(float)  # sums of the device's numbers, which are read once, after the last batch
         # The sampler repeats images, so that all processes have as many; they count once.
         left = max(len(range(runner.rank, len(runner.val_dataloader.dataset), runner.world_size)), 1)
-        # MMDetection and MMSegmentation pad annotations in training alone; of a classifier, training means Mixup.
-        pads = hasattr(model.data_preprocessor, 'batch_augments')
-        with losses_without_augmentation(model):
-            for batch in loader_with_annotations(runner.val_dataloader):
+        loader = runner.val_dataloader
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.manual_seed(0)
+            for batch in copy_loader(loader, loader.batch_sampler, with_annotations(loader.dataset)):
                 if not left:
                     break
                 batch = {key: values[:left] for key, values in batch.items()}
@@ -70,35 +74,6 @@ class ValLossHook(Hook):
         metrics.update({LOSSES + name: total / images for name, total in zip(names, totals)})
 
 
-@contextmanager
-def losses_without_augmentation(model: nn.Module) -> Iterator[None]:
-    """Let a model compute losses without gradients, augmentation, dropout or drop path, with BatchNorm's statistics."""
-    training = {module: module.training for module in model.modules()}
-    preprocessor = model.data_preprocessor
-    augments = getattr(preprocessor, 'batch_augments', None)
-    try:
-        model.train()  # some heads give their losses' inputs in training alone
-        for module in model.modules():
-            if not list(module.children()) or module is getattr(model, 'backbone', None):
-                module.eval()
-        if augments:
-            preprocessor.batch_augments = None
-        with torch.random.fork_rng(), torch.no_grad():
-            torch.manual_seed(0)
-            yield
-    finally:
-        if augments:
-            preprocessor.batch_augments = augments
-        for module, mode in training.items():
-            module.training = mode
-
-
-def loader_with_annotations(loader: DataLoader) -> DataLoader:
-    """Return a validation loader whose pipelines load annotations before the image is resized."""
-    late = any(type(step).__name__ in MAPS for leaf in leaves(loader.dataset) for step in leaf.pipeline.transforms)
-    return copy_loader(loader, loader.batch_sampler, with_annotations(loader.dataset)) if late else loader
-
-
 def with_annotations(dataset: Any) -> Any:
     """Return a copy of a data set, or of a wrapper with copies inside, that loads annotations before the resize."""
     dataset = copy.copy(dataset)
@@ -106,8 +81,7 @@ def with_annotations(dataset: Any) -> Any:
         dataset.datasets = list(map(with_annotations, dataset.datasets))
     elif hasattr(dataset, 'dataset'):
         dataset.dataset = with_annotations(dataset.dataset)
-    else:
-        steps = list(dataset.pipeline.transforms)
+    elif steps := transforms_of(dataset):
         late = [step for step in steps if type(step).__name__ in MAPS]
         first = next((i for i, step in enumerate(steps) if type(step).__name__.startswith('LoadImage')), -1)
         others = [step for step in steps if step not in late]
