@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from cvt_dense.cli.get_flops import build_model, parse_size
-from cvt_dense.config.settings import dicts, type_name
+from cvt_dense.config.walk import dicts, type_name
 from cvt_dense.launch import command_line
 from cvt_dense.pretraining import ImageClassifier, MaskedImageModel
 

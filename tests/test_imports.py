@@ -41,7 +41,7 @@ ALLOWED = {
     # What writes and opens exported files recognises networks by their attributes, not by their package.
     'deploy': ['torch', 'numpy', 'timm', 'mmengine', 'mmcv.cnn', 'mmcv.ops', 'mmcv._ext', 'onnx', 'onnxscript',
                'onnxruntime', 'openvino', 'nncf', 'cvt_dense.models', 'cvt_dense.deploy', 'cvt_dense.errors',
-               'cvt_dense.config.settings', 'cvt_dense.ops', 'cvt_dense.registry'],
+               'cvt_dense.config.walk', 'cvt_dense.ops', 'cvt_dense.registry'],
     'report/attention.py': ['torch', 'cvt_dense.models.cvt', ATTENTION, 'cvt_dense.models.variants']}
 PARTS = 'pretraining', 'engine'  # which do not import each other
 FORBIDDEN = {part: [f'cvt_dense.{other}' for other in PARTS if other != part] for part in PARTS}

@@ -11,7 +11,7 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from ..config.settings import class_of, dicts, is_remote, is_scored, metainfo, type_name, walk
+from ..config.walk import class_of, dicts, is_remote, metainfo, type_name, walk
 from ..errors import UserError, listed
 from ..recipes import command
 from .coco import LOST, Fault, check_values, find_faults
@@ -130,6 +130,11 @@ def _check_stage(cfg: Config, stage: str) -> None:
             '' if stage == 'train' else f' To write results without scores, set {stage}_evaluator.format_only.'))
     for line in lines:
         print_log(line, logger='current', level=30)
+
+
+def is_scored(cfg: Config, stage: str) -> bool:
+    """Return whether a stage has an evaluator that computes scores, and does not only write results down."""
+    return any(not node.get('format_only') for node in dicts(cfg.get(f'{stage}_evaluator')) if 'type' in node)
 
 
 def _check_file(file: CocoFile) -> tuple[dict[Any, tuple[str, float]], int, list[str]]:

@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..atomic import atomic_path
-from ..config.settings import dicts, type_name
+from ..config.walk import dicts, type_name
 from ..errors import UserError
 from ..inference import Model, load
 from ..launch import command_line
@@ -132,3 +132,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for path, out in zip(images, pictures):
             draw_attention(model, path, out, args.point)
             print(f'{path} -> {out}', flush=True)
+
+
+if __name__ == '__main__':
+    raise SystemExit(main())

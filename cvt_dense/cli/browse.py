@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..classes import Classes
-from ..config.settings import leaf_datasets
+from ..config.walk import leaf_datasets
 from ..errors import UserError
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_report_folder
@@ -103,3 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             report.sections.insert(0, report.sections.pop())
             page = report.write(args.out_dir)
     print(*report.summary, f'The report is {page}.', sep='\n')
+
+
+if __name__ == '__main__':
+    raise SystemExit(main())

@@ -84,3 +84,7 @@ def main() -> None:
     template, lines = template_lines(data.classes, splits, args.dst, args.target, masks, suffix).split('\n', 1)
     print(f'\nTo train, copy the template {template}, put these lines at its top, and run '
           f'{command("train")} COPY:\n{lines}')
+
+
+if __name__ == '__main__':
+    raise SystemExit(main())

@@ -113,3 +113,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(table(runs))
     print(f'training curves: {work_dir}/curves.png\npredictions: {work_dir}/predictions.png')
     print(f'took {(time.time() - start) / 60:.1f} minutes; the next step: docs/get_started/own_photographs.md')
+
+
+if __name__ == '__main__':
+    raise SystemExit(main())

@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..config.published import is_published
-from ..config.read import check_exists
-from ..config.settings import dicts, type_name
+from ..config.read import check_exists, is_published
+from ..config.walk import dicts, type_name
 from ..errors import UserError
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_report_folder
@@ -81,3 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         report.summary.append(f'The weights are those of {args.checkpoint}.')
         page = report.write(args.out_dir)
     print(*report.summary, f'The report is {page}.', sep='\n')
+
+
+if __name__ == '__main__':
+    raise SystemExit(main())

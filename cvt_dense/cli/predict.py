@@ -157,7 +157,7 @@ def prepare_saving(args: argparse.Namespace, model: 'Model', images: Sequence[Pa
 
 def first_label(model: 'Model') -> int:
     """Return the number of a segmentor's first class in the label maps of its data: 1 with ``reduce_zero_label``."""
-    from ..config.settings import reduces_zero_label
+    from ..inference.model import reduces_zero_label
     return int(reduces_zero_label(model.cfg))
 
 
@@ -229,3 +229,7 @@ def draw_one(args: argparse.Namespace, model: 'Model', path: Path, out: Path,
     if writer:
         writer.add(path, image.shape, prediction)
     return picture, summary
+
+
+if __name__ == '__main__':
+    raise SystemExit(main())

@@ -134,3 +134,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             api.create_repo(repository, exist_ok=True)
             api.upload_folder(repo_id=repository, folder_path=folder, commit_message=f'Publish {name}')
         print(f'The model is published: {args.target}')
+
+
+if __name__ == '__main__':
+    raise SystemExit(main())

@@ -13,28 +13,12 @@ from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from ..config.settings import dicts, type_name, values
+from ..config.walk import dicts, values
 from ..errors import UserError
 from ..models.task import task_of
 from ..registry import MODELS
 from .inputs import describe
 from .runtime import Exported, as_json, open_exported
-
-# An exported file has one set of weights, which was chosen when it was exported.
-WEIGHT_HOOKS = ('EMAHook', 'RawWeightsHook')
-
-
-def use_exported_model(cfg: Config, file: str, runtime: str | None = None) -> None:
-    """Replace the model of ``cfg`` by a whole model that was exported; see :func:`exported_model`.
-
-    Args:
-        cfg: changed in place; it loads no checkpoint.
-        file: ``.onnx``, ``.xml`` or ``.pt2``.
-        runtime: 'onnxruntime', 'openvino' or 'torch'. Default: by the file's suffix, in this order.
-    """
-    cfg.load_from = None
-    cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if type_name(hook) not in WEIGHT_HOOKS]
-    cfg.model.update(type='cvt_dense.ExportedModel', replaces=cfg.model.type, file=file, runtime=runtime)
 
 
 @MODELS.register_module(name='ExportedModel')
@@ -47,7 +31,7 @@ def exported_model(file: str, replaces: str | type, runtime: str | None = None, 
     Args:
         file: ``.onnx``, ``.xml`` or ``.pt2``.
         replaces: the config's ``model.type``.
-        runtime: runtime that opens the file, see :func:`use_exported_model`.
+        runtime: 'onnxruntime', 'openvino' or 'torch'. Default: by the file's suffix, in this order.
         model: the rest of the config's ``model``.
 
     Returns:

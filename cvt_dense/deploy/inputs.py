@@ -9,7 +9,7 @@ from mmengine.dataset import default_collate, pseudo_collate
 from mmengine.registry import DATASETS
 from torch import Tensor, nn
 
-from ..config.settings import leaf_datasets
+from ..config.walk import leaf_datasets
 
 
 def data_set(cfg: Config, stage: str) -> dict[str, Any]:

@@ -1,4 +1,5 @@
 """Load a trained model, with its pipeline and class names."""
+import inspect
 import os
 import re
 import tempfile
@@ -16,24 +17,22 @@ from mmengine.dataset import Compose
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, TRANSFORMS, init_default_scope
 from PIL import Image
-from torch import nn
 
 from ..classes import Classes
-from ..config.published import fetch
 from ..config.read import check_exists, read_config
-from ..config.settings import class_of, dicts, test_metainfo, type_name, use_autocast
+from ..config.walk import class_of, datasets_of, dicts, metainfo, type_name
 from ..console import printable, prints_to_log
-from ..deploy.exported import use_exported_model
 from ..deploy.runtime import is_exported, open_exported
 from ..errors import UserError
 from ..images import load as load_image
 from ..images import open_image
 from ..models.task import task_of
 from ..weights import check_model, dataset_meta, load_weights_file, select_weights
-from ..weights.preprocessing import trained_with
+from ..weights.preprocessing import check_preprocessing
 from .palette import choose_palette
 from .slices import RasterImage
 
+WEIGHT_HOOKS = re.compile('EMAHook|RawWeightsHook')  # of weights that an exported file does not have
 DENSE = 'detection', 'segmentation'  # tasks whose images mm's pipelines prepare
 
 
@@ -153,25 +152,25 @@ def _load(config: str | Path, checkpoint: str | Path | None, device: str | None,
           runtime: str | None, amp: str | None, data_root: str | None) -> Model:
     """Load a model in the scope of its config; see :func:`load`."""
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
-    if checkpoint is None:
-        config = checkpoint = fetch(config)
-    check_exists(str(checkpoint))
     cfg = read_config(str(config), cfg_options, data_root)
+    checkpoint = str(checkpoint or cfg.filename)  # a published model holds both
+    check_exists(checkpoint)
     init_default_scope(cfg.get('default_scope') or 'mmengine')
-    task = task_of(class_of(cfg.model, cfg, MODELS))
+    content = prepare_model(cfg, checkpoint, runtime, amp)
+    meta = {key: metainfo(dataset, cfg, key) for dataset in datasets_of(cfg, 'test')[:1]
+            for key in ('classes', 'palette')} | {**dataset_meta(content)}
+    network = revert_sync_batchnorm(MODELS.build(cfg.model))
+    task = dict(panoptic='detection').get(task_of(network), task_of(network))
     if task is None:
         raise UserError(f'{config}: model.type={type_name(cfg.model)!r} is not supported: allowed are the detectors of '
                         'MMDetection, the segmentors of MMSegmentation, and the classifiers of cvt_dense.')
-    content = prepare_model(cfg, str(checkpoint), runtime, amp)
-    meta = {**test_metainfo(cfg), **dataset_meta(content)}
-    network = revert_sync_batchnorm(MODELS.build(cfg.model))
     if not is_exported(checkpoint):
-        weights = select_weights(content, source=str(checkpoint))
-        check_model(network, weights, str(checkpoint), strict=True)
-        check_preprocessing(cfg, network, str(checkpoint))
+        weights = select_weights(content, source=checkpoint)
+        check_model(network, weights, checkpoint, strict=True)
+        check_preprocessing(cfg, network, checkpoint)
         network.load_state_dict(weights)
     network.to(device).eval()
-    classes = Classes.of_file(content, str(checkpoint)).names or meta.get('classes') or ()
+    classes = Classes.of_file(content, checkpoint).names or meta.get('classes') or ()
     palette = meta.get('palette') or ()
     if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
         palette = choose_palette(classes)
@@ -224,42 +223,20 @@ def prepare_model(cfg: Config, source: str, runtime: str | None = None, amp: str
         raise UserError(f'amp={amp!r}: {source} has the precision that it was exported with; leave it out, or export '
                         f'with --precision {amp}.')
     content = open_exported(source, runtime).metadata if whole else load_weights_file(source)
-    if cfg.model.get('num_classes') is None and task_of(class_of(cfg.model, cfg, MODELS)) == 'classification':
-        rows = [len(tensor) for name, tensor in content.get('state_dict', content).items()
-                if name in ('head.weight', 'module.head.weight')]
-        cfg.model.num_classes = next(iter(rows), len(Classes.of_file(content, source)) or None)
+    outputs = [len(tensor) for name, tensor in content.get('state_dict', {}).items()
+               if name in ('head.weight', 'module.head.weight')]  # of classifiers
+    if content.get('task') == 'classification':
+        outputs.append(len(content['classes'] or ()))
+    if any(outputs) and cfg.model.get('num_classes') is None:
+        cfg.model.num_classes = outputs[0]
     if whole:
-        use_exported_model(cfg, source, runtime)
+        cfg.load_from = None
+        cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or []
+                            if not WEIGHT_HOOKS.search(str(hook['type']))]
+        cfg.model.update(type='cvt_dense.ExportedModel', replaces=cfg.model.type, file=source, runtime=runtime)
     if amp:
-        use_autocast(cfg, amp)
+        cfg.model.update(type='cvt_dense.AutocastModel', replaces=cfg.model.type, dtype=amp)
     return content
-
-
-def check_preprocessing(cfg: Config, model: nn.Module, checkpoint: str | None = None) -> None:
-    """Check that images are normalised as those that published weights were trained on.
-
-    Args:
-        cfg: whole config.
-        model: the model that was built from it.
-        checkpoint: whose weights the model gets; None: those of ``init_cfg``.
-
-    Raises:
-        UserError: they are not.
-    """
-    settings, inside = cfg.model.get('data_preprocessor') or {}, model.data_preprocessor
-    if any(type_name(node) == 'Normalize' for node in dicts(cfg.get('train_dataloader'))):  # instead of the model
-        return
-    rgb = task_of(model) not in DENSE or bool(settings.get('bgr_to_rgb') or settings.get('rgb_to_bgr'))
-    used = [getattr(inside, key, torch.full([3], fill)).flatten().tolist() for key, fill in (('mean', 0.), ('std', 1.))]
-    sources = {checkpoint: trained_with(checkpoint)} if checkpoint else {
-        source: known for module in model.modules() for source, known in getattr(module, 'trained_with', dict)().items()
-        if getattr(module, 'backbone', module).in_channels == 3}
-    for source, known in sources.items():
-        if known and len(used[0]) == 3 and not (rgb and np.allclose(used, known, atol=1e-2)):
-            raise UserError(
-                f'{source} was trained on RGB images with mean {known[0]} and standard deviation {known[1]}; '
-                f'model.data_preprocessor makes {"RGB" if rgb else "BGR"} images with {used[0]} and {used[1]}. Set its '
-                'mean, std and bgr_to_rgb=True accordingly.')
 
 
 def test_pipeline(cfg: Config) -> list[dict[str, Any]]:
@@ -269,3 +246,13 @@ def test_pipeline(cfg: Config) -> list[dict[str, Any]]:
     if not pipeline:
         raise UserError(f'{cfg.filename} has no test_dataloader.dataset.pipeline, which prepares the images.')
     return pipeline
+
+
+def reduces_zero_label(cfg: Config) -> bool:
+    """Return whether the label maps of a config's test data count classes from 1, and 0 is ignored."""
+    datasets = datasets_of(cfg, 'test')
+    if not datasets:
+        return False
+    dataset = datasets[0]
+    default = inspect.signature(class_of(dataset, cfg)).parameters.get('reduce_zero_label')
+    return bool(dataset.get('reduce_zero_label', default and default.default))

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from mmengine.config import Config
 from mmengine.dataset import Compose, pseudo_collate
 from mmengine.model import BaseModel, BaseTTAModel
 from mmengine.structures import InstanceData, PixelData
 from pycocotools import mask as coco_mask
 from torch import Tensor
 
-from ..config.settings import leaf_datasets, type_name
 from ..errors import UserError
 from ..images import read_header
 from ..registry import MODELS
@@ -71,28 +69,6 @@ def check_slice(size: int, overlap: float) -> None:
         raise UserError(f'slice={size!r}: allowed is a whole number of pixels from 32.')
     if not 0 <= overlap <= 0.9:  # at 0.9 each pixel is predicted a hundred times
         raise UserError(f'overlap={overlap}: allowed is a number from 0 to 0.9.')
-
-
-def use_slices(cfg: Config, size: int, overlap: float) -> None:
-    """Test ``cfg`` on slices: images are loaded in their own size, and :class:`SlicedModel` cuts them.
-
-    Args:
-        cfg: changed in place. Of several test data sets that are joined, the first one's pipeline prepares the slices.
-        size: side of the slices in pixels.
-        overlap: overlap of neighbouring slices, as a fraction of ``size``.
-
-    Raises:
-        UserError: another task, or a value that is not allowed.
-    """
-    check_slice(size, overlap)
-    if cfg.get('default_scope') not in ('mmdet', 'mmseg'):
-        raise UserError(f'--slice {size}: slices are for detectors and segmentors, and {cfg.filename} has '
-                        f'default_scope={cfg.get("default_scope")!r}: allowed are mmdet and mmseg.')
-    datasets = list(leaf_datasets(cfg.test_dataloader.dataset))
-    pipeline = [step for step in datasets[0].pipeline[1:] if type_name(step) != 'LoadAnnotations']
-    for dataset in datasets:
-        dataset.pipeline = [step for step in dataset.pipeline if type_name(step).startswith(('Load', 'Pack'))]
-    cfg.tta_model = dict(type='cvt_dense.SlicedModel', size=size, overlap=overlap, pipeline=pipeline)
 
 
 def as_loaded(image: np.ndarray) -> dict[str, Any]:

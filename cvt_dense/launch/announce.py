@@ -6,7 +6,7 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 
 from ..classes import Classes
-from ..config.settings import type_name, walk
+from ..config.walk import type_name, walk
 from ..errors import listed
 
 AMP = ('AmpOptimWrapper', 'AutocastOptimWrapper')

@@ -16,7 +16,7 @@ from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
 from ..classes import Classes
-from ..config.settings import class_of, leaf_datasets, type_name
+from ..config.walk import class_of, leaf_datasets, type_name
 from ..console import prints_to_log
 from ..engine import SkippingPipeline
 from ..engine.runner import CvTRunner, RunnerMixin
@@ -53,10 +53,16 @@ def build(cfg: Config, flags: argparse.Namespace, stages: Sequence[str], checkpo
     Raises:
         UserError: a check has found a mistake. In one of several processes it ends the others too.
     """
-    datasets = load_datasets(cfg, stages, not flags.no_check and is_first_process(),
-                             Classes.of_file(content or {}, cfg.get('load_from') or ''))
-    running, changes = adapt_to_machine(cfg, flags.launcher, checkpoint)
-    runner = build_runner(cfg, running, datasets)
+    saved, running = copy.deepcopy(cfg), copy.deepcopy(cfg)
+    if checkpoint:
+        running.resume, running.load_from = True, checkpoint
+    running.launcher = flags.launcher
+    changes = adapt_to_machine(running)
+    datasets = load_datasets(running, stages, not flags.no_check and is_first_process(),
+                             Classes.of_file(content or {}, running.get('load_from') or ''))
+    runner = build_runner(saved, running, datasets)
+    if 'train' in datasets and is_main_process():
+        saved.dump(os.path.join(saved.work_dir, os.path.basename(saved.filename)))
     # All processes build the loop, because its sampler may agree on a seed with those of the others.
     trains = summary and 'train' in datasets and runner.train_loop is not None
     if not flags.no_check:
@@ -81,7 +87,7 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True,
     an output for each.
 
     Args:
-        cfg: whole config; ``model.num_classes`` is set.
+        cfg: the config as it runs here, whose ``model.num_classes`` is set.
         stages: any of 'train', 'val' and 'test'.
         check: whether to check the data sets.
         classes: those of a file that is tested. Without names, those of the first data set.
@@ -122,10 +128,11 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True,
         raise UserError(f'{cfg.filename!r} has no {stages[-1]}_dataloader with a dataset.')
     if cfg.model.get('num_classes') is None and task_of(class_of(cfg.model, cfg, MODELS)) == 'classification':
         if len(classes) == 1:
-            raise UserError(f'{classes.source}: a classifier needs two classes or more, and there is {classes}. '
+            raise UserError(f'{classes.source}: a classifier needs two classes or more, and {classes} is the only one. '
                             'Correct data_root, or give --data-root DIR.')
-        cfg.model.num_classes = len(classes) or None
-        if not classes:
+        if classes:
+            cfg.model.num_classes = len(classes)
+        else:
             print_log('The data name no classes, and model.num_classes is not set: the classifier has 1000 outputs.',
                       logger='current', level=30)
     if check:
@@ -173,12 +180,12 @@ def skip_unreadable_images(dataset: Any, channels: int) -> None:
                 leaf.pipeline, leaf.test_mode, channels, getattr(leaf, 'ignore_index', 255))
 
 
-def build_runner(cfg: Config, running: Config, datasets: dict[str, Any]) -> Runner:
+def build_runner(saved: Config, running: Config, datasets: dict[str, Any]) -> Runner:
     """Build the Runner around data sets that are built.
 
     Args:
-        cfg: the user's config, which is saved.
-        running: the config that runs.
+        saved: the user's config, which the checkpoints keep.
+        running: the config that runs here.
         datasets: by stage, those that the run uses.
     """
     named = running.get('runner_type', 'Runner')
@@ -190,7 +197,4 @@ def build_runner(cfg: Config, running: Config, datasets: dict[str, Any]) -> Runn
         arguments[f'{stage}_dataloader'] = dict(arguments[f'{stage}_dataloader'], dataset=dataset)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # mmseg warns of its own defaults
-        runner = runner_class(**arguments, cfg=cfg)
-    if 'train' in datasets and is_main_process():
-        cfg.dump(os.path.join(runner.work_dir, os.path.basename(cfg.filename)))
-    return runner
+        return runner_class(**arguments, cfg=saved)

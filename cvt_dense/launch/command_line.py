@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ..config.options import OptionsAction
-from ..config.published import fetch, is_published
+from ..config.read import fetch, is_published
 from ..errors import UserError
 
 TRACEBACK = 'CVT_DENSE_TRACEBACK'  # environment variable: '1' shows tracebacks

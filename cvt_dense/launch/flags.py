@@ -7,8 +7,8 @@ from typing import Any
 from mmengine.config import Config
 
 from ..annotations.data_sets import COCO_METRICS
-from ..config import settings
 from ..config.read import check_exists, read_config
+from ..config.walk import datasets_of, dicts, type_name
 from ..errors import UserError
 
 # The packages of PyTorch are imported where they are needed: a wrong flag is an error before that.
@@ -36,24 +36,32 @@ def read(flags: argparse.Namespace, checkpoint: str | None, change: Change | Non
     return cfg
 
 
-def set_training_flags(cfg: Config, flags: argparse.Namespace) -> None:
-    """Set in a config what the flags of a training ask for, so that a training from that config is the same.
+def read_training(flags: argparse.Namespace, change: Change | None = None) -> Config:
+    """Return the config of a training with its flags; a training from that config is the same training.
 
     Args:
-        cfg: changed in place.
-        flags: flags of ``tools/train.py``.
+        flags: flags of ``tools/train.py``. ``amp`` is 'fp16', with a dynamic loss scale; 'bf16', on CPUs too; or
+            'default', which is 'fp16' for detectors, because compiled mmcv has no operators for bfloat16, and 'bf16'
+            for others.
+        change: see :func:`read`.
     """
-    if flags.amp:
-        settings.use_amp(cfg, flags.amp)
+    cfg = read(flags, flags.resume, change)
+    if flags.amp == 'fp16' or flags.amp == 'default' and 'mmdet' in (
+            cfg.get('default_scope'), str(cfg.model.type).split('.')[0]):
+        cfg.optim_wrapper.update(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
+    elif flags.amp:
+        cfg.optim_wrapper.pop('loss_scale', None)
+        cfg.optim_wrapper.update(type='cvt_dense.AutocastOptimWrapper', dtype='bfloat16')
     if flags.auto_scale_lr:
         cfg.auto_scale_lr = dict(cfg.get('auto_scale_lr') or {}, enable=True)
     if flags.val_loss:
-        add_hook(cfg, type='cvt_dense.ValLossHook')
+        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.ValLossHook')]
     if flags.vis_backend:
         cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer')
         backends = cfg.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
-        if flags.vis_backend not in map(settings.type_name, backends):  # as in the dumped config of a run with the flag
+        if flags.vis_backend not in map(type_name, backends):  # as in the dumped config of a run with the flag
             cfg.visualizer.vis_backends = [*backends, dict(type=flags.vis_backend)]
+    return cfg
 
 
 def set_test_flags(cfg: Config, flags: argparse.Namespace) -> dict[str, Any]:
@@ -69,22 +77,16 @@ def set_test_flags(cfg: Config, flags: argparse.Namespace) -> dict[str, Any]:
     Raises:
         UserError: flags do not go together, or are not for this config.
     """
-    if flags.tta and flags.slice is not None:
-        raise UserError('--slice with --tta: both decide what the network sees of an image; leave one of them out.')
+    if flags.out:
+        save_predictions(cfg, flags.out)
+    set_views(cfg, flags.tta, flags.slice, flags.overlap)
     from ..inference.model import is_exported, prepare_model
     if flags.fuse and is_exported(flags.checkpoint):
         raise UserError(f'--fuse: {flags.checkpoint} was fused when it was exported; leave the flag out.')
-    cfg.load_from, cfg.resume = flags.checkpoint, False
-    content = prepare_model(cfg, flags.checkpoint, flags.runtime, flags.amp)
     if flags.fuse:
         add_hook(cfg, type='cvt_dense.FuseHook')
-    if flags.out:
-        save_predictions(cfg, flags.out)
-    if flags.tta:
-        use_tta(cfg)
-    if flags.slice is not None:
-        from ..inference.slices import use_slices
-        use_slices(cfg, flags.slice, flags.overlap)
+    cfg.load_from, cfg.resume = flags.checkpoint, False
+    content = prepare_model(cfg, flags.checkpoint, flags.runtime, flags.amp)
     if flags.tta or flags.slice is not None:  # last, because all before are settings of the model inside
         cfg.model = dict(**cfg.tta_model, module=cfg.model)
     return content
@@ -102,7 +104,7 @@ def save_predictions(cfg: Config, folder: str) -> None:
         UserError: the config has no metric that can.
     """
     evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, list) else [cfg.test_evaluator]
-    types = [settings.type_name(evaluator) for evaluator in evaluators]
+    types = [type_name(evaluator) for evaluator in evaluators]
     for evaluator, name in zip(evaluators, types):
         if name in COCO_METRICS:
             evaluator['outfile_prefix'] = os.path.join(folder, 'predictions')
@@ -113,16 +115,38 @@ def save_predictions(cfg: Config, folder: str) -> None:
                         'can.')
 
 
-def use_tta(cfg: Config) -> None:
-    """Let the test data set load every view of the config's ``tta_pipeline``.
+def set_views(cfg: Config, tta: bool, size: int | None, overlap: float) -> None:
+    """Let the test data sets load the views of the config's test-time augmentation, or whole images to be sliced.
+
+    Args:
+        cfg: changed in place. Of several test data sets that are joined, the first one's pipeline prepares the slices.
+        tta: whether ``tta_pipeline`` is used.
+        size: side in pixels of the slices that larger images are cut into; None: they are not.
+        overlap: overlap of neighbouring slices, as a fraction of ``size``.
 
     Raises:
-        UserError: the config has no test-time augmentation, or none that is right for its head.
+        UserError: both are asked for; the config has no test-time augmentation, or none that is right for its head; or
+            slices are not for this task, or not of this size.
     """
-    if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
-        raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline.')
-    if any(node.get('out_channels') == 1 for node in settings.dicts(cfg.model.get('decode_head'))):
-        raise UserError('--tta: MMSegmentation would apply the sigmoid of decode_head.out_channels=1 twice. Test '
-                        'without --tta, or train two classes with softmax (without out_channels).')
-    for dataset in settings.datasets_of(cfg, 'test'):
-        dataset['pipeline'] = cfg.tta_pipeline
+    if tta and size is not None:
+        raise UserError('--slice with --tta: both decide what the network sees of an image; leave one of them out.')
+    if size is not None:
+        from ..inference.slices import check_slice
+        check_slice(size, overlap)
+    datasets = datasets_of(cfg, 'test')
+    if tta:
+        if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
+            raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline.')
+        if any(node.get('out_channels') == 1 for node in dicts(cfg.model.get('decode_head'))):
+            raise UserError('--tta: MMSegmentation would apply the sigmoid of decode_head.out_channels=1 twice. Test '
+                            'without --tta, or train two classes with softmax (without out_channels).')
+        for dataset in datasets:
+            dataset.pipeline = cfg.tta_pipeline
+    if size is not None:
+        if cfg.get('default_scope') not in ('mmdet', 'mmseg'):
+            raise UserError(f'--slice {size}: slices are for detectors and segmentors, and {cfg.filename} has '
+                            f'default_scope={cfg.get("default_scope")!r}: allowed are mmdet and mmseg.')
+        pipeline = [step for step in datasets[0].pipeline[1:] if type_name(step) != 'LoadAnnotations']
+        for dataset in datasets:
+            dataset.pipeline = [step for step in dataset.pipeline if type_name(step).startswith(('Load', 'Pack'))]
+        cfg.tta_model = dict(type='cvt_dense.SlicedModel', size=size, overlap=overlap, pipeline=pipeline)

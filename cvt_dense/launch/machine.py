@@ -1,29 +1,23 @@
 """Adapt a copy of a config to this machine and its processes."""
-import copy
 import os
 
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS
 
-from ..config.settings import class_of, dicts, type_name
+from ..config.walk import class_of, dicts, type_name
 
 
-def adapt_to_machine(cfg: Config, launcher: str, checkpoint: str | None = None) -> tuple[Config, list[str]]:
+def adapt_to_machine(cfg: Config) -> list[str]:
     """Replace settings that this machine or MMEngine's Runner does not support, such as more workers than cores.
 
     Args:
-        cfg: the user's config, which is not changed.
-        launcher: what started the processes: 'none', 'pytorch' (torchrun) or 'slurm'.
-        checkpoint: file that the run continues from.
+        cfg: a copy of the user's config, changed in place.
 
     Returns:
-        The config that runs here, and its differences in words.
+        The changes in words.
     """
-    cfg, changes = copy.deepcopy(cfg), []
-    cfg.launcher = launcher
-    if checkpoint:
-        cfg.resume, cfg.load_from = True, checkpoint
+    changes = []
     gpu = torch.cuda.is_available()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     for key in [key for key in cfg if key.endswith('_dataloader') and cfg[key]]:
@@ -46,7 +40,7 @@ def adapt_to_machine(cfg: Config, launcher: str, checkpoint: str | None = None) 
             wrapper.pop(key, None)
         changes.append('float32 instead of mixed precision, without a GPU')
     optimizer = wrapper.get('optimizer') or {}
-    if launcher == 'none' and type_name(optimizer) == 'ZeroRedundancyOptimizer':
+    if cfg.get('launcher', 'none') == 'none' and type_name(optimizer) == 'ZeroRedundancyOptimizer':
         optimizer.type = optimizer.pop('optimizer_type')
         changes.append(f'{optimizer.type} instead of ZeroRedundancyOptimizer, which shares its state with processes')
-    return cfg, changes
+    return changes

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .checks.config import check_config
-from .distributed import is_first_process, setup_distributed
-from .flags import Change, read, set_test_flags, set_training_flags
+from .distributed import is_first_process
+from .flags import Change, read, read_training, set_test_flags
 from .work_dir import check_work_dir, lock_work_dir, resumed_checkpoint, test_folder
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ def start_training(flags: argparse.Namespace, change: Change | None = None, stag
     """Return the Runner of a training.
 
     Args:
-        flags: what ``cvt_dense.cli.train.build_parser()`` parses.
+        flags: what ``cvt_dense.cli.train.build_parser()`` parses. Of several processes each has called
+            :func:`.distributed.setup_distributed`.
         change: changes the config, as reports do.
         stages: data loaders that the run uses, of 'train', 'val' and 'test'.
         summary: whether a summary of the run is logged.
@@ -26,17 +27,15 @@ def start_training(flags: argparse.Namespace, change: Change | None = None, stag
     Raises:
         UserError: a mistake in flags, config, data or weights; no checkpoint has been written then.
     """
-    cfg, first = read(flags, flags.resume, change), is_first_process()
+    cfg, first = read_training(flags, change), is_first_process()
     if first:
         check_work_dir(cfg, flags)
         if not flags.no_check:
             check_config(cfg, stages)
-    setup_distributed(flags.launcher)
-    if first:
         lock_work_dir(cfg, flags)
-    set_training_flags(cfg, flags)
+    checkpoint = resumed_checkpoint(cfg, flags.resume)
     from .build import build
-    return build(cfg, flags, stages, checkpoint=resumed_checkpoint(cfg, flags.resume), summary=summary)
+    return build(cfg, flags, stages, checkpoint, summary=summary)
 
 
 def start_test(flags: argparse.Namespace, change: Change | None = None) -> 'Runner':
@@ -44,7 +43,6 @@ def start_test(flags: argparse.Namespace, change: Change | None = None) -> 'Runn
     cfg = read(flags, flags.checkpoint, change)
     if is_first_process() and not flags.no_check:
         check_config(cfg, ['test'])
-    setup_distributed(flags.launcher)
     cfg.work_dir = test_folder(cfg, flags)
     content = set_test_flags(cfg, flags)
     from .build import build

@@ -5,7 +5,6 @@ from typing import Any
 from mmengine.dataset import BaseDataset, Compose
 from PIL import Image
 
-from ..config.settings import read_classes
 from ..images import open_image
 from ..registry import DATASETS
 from .listing import image_name, list_from_file, list_images, open_file
@@ -48,7 +47,6 @@ class ImageDataset(BaseDataset):
     Raises:
         FileNotFoundError: folder, list file or images are missing.
         ValueError: a label is not below ``num_classes``.
-        UserError: the file of ``classes`` does not exist.
 
     Samples:
         dict with ``inputs`` uint8 (3, H, W), ``labels`` int, ``paths`` str and ``unreadable`` str: a line
@@ -58,16 +56,15 @@ class ImageDataset(BaseDataset):
     def __init__(self, data_root: str = '', split: str = '', ann_file: str = '', metainfo: dict[str, Any] | None = None,
                  transform: dict[str, Any] = dict(input_size=224), num_classes: int | None = None, labels: bool = True,
                  backend_args: dict[str, Any] | None = None, max_refetch: int = 10, **kwargs: Any):
-        classes = read_classes((metainfo or {}).get('classes'))
-        metainfo = dict(metainfo or {}, classes=classes) if classes else metainfo
         self.num_classes = num_classes
         self.labels = labels
         self.backend_args = backend_args
-        self.classes = tuple(classes or ())
         super().__init__(ann_file, metainfo, data_root, dict(img_path=split), max_refetch=max_refetch,
                          test_mode=not transform.get('is_training', False), **kwargs)
         self.crop, transforms = build_transform(**transform)
         self.pipeline = Compose(transforms)
+
+    classes: tuple[str, ...] = ()
 
     @property
     def metainfo(self) -> dict[str, Any]:
@@ -76,12 +73,12 @@ class ImageDataset(BaseDataset):
 
     def load_data_list(self) -> list[dict[str, Any]]:
         """List the images with their labels, which are checked against ``num_classes``."""
-        root = self.data_prefix['img_path']
+        root, classes = self.data_prefix['img_path'], super().metainfo.get('classes')
         if self.ann_file:
             images = list_from_file(self.ann_file, root, check_files=not self.backend_args)
         else:
-            images, classes = list_images(root, super().metainfo.get('classes'), self.labels)
-            self.classes = tuple(classes)
+            images, classes = list_images(root, classes, self.labels)
+        self.classes = tuple(classes or ())
         largest = max(images, key=lambda image: image['label'])
         if self.num_classes is not None and largest['label'] >= self.num_classes:
             raise ValueError(f'{largest["img_path"]!r} has the label {largest["label"]}, not below num_classes='

@@ -8,7 +8,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATA_SAMPLERS, MODELS, DefaultScope
 from templates_edited import ROOT, by_name, parsed, recipe
 
-from cvt_dense.config.settings import dicts
+from cvt_dense.config.walk import dicts
 from cvt_dense.engine.schedules import Curve, learning_rates
 from cvt_dense.inference.model import check_preprocessing
 from cvt_dense.launch.checks.schedule import find_mismatch

@@ -1,12 +1,15 @@
 """--amp: which optimizer wrapper trains, and a detector in bfloat16."""
+import copy
+
 import mmcv._ext
 import pytest
 import torch
+from load_tool import flags_of
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from random_batch import random_batch
 
-from cvt_dense.config.settings import use_amp, use_autocast
+from cvt_dense.launch.flags import read_training
 from cvt_dense.launch.machine import adapt_to_machine
 
 BF16 = dict(type='cvt_dense.AutocastOptimWrapper', dtype='bfloat16')
@@ -17,14 +20,15 @@ FP16 = dict(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
 @pytest.mark.parametrize('flag, scope, expected', [
     ('bf16', 'mmseg', BF16), ('default', 'mmseg', BF16), ('bf16', 'mmdet', BF16), ('default', 'mmdet', FP16),
     ('fp16', 'mmseg', FP16)])
-def test_wrapper_and_precision_of_the_flag(flag, scope, expected, monkeypatch):
+def test_wrapper_and_precision_of_the_flag(flag, scope, expected, monkeypatch, tmp_path):
     """bf16 is plain autocast; fp16 has a loss scale, and without a GPU it is float32."""
     for cuda in (True, False):
         monkeypatch.setattr('torch.cuda.is_available', lambda cuda=cuda: cuda)
-        cfg = Config(dict(model=dict(type=MODELS_BY_SCOPE[scope]), default_scope=scope,
-                          optim_wrapper=dict(type='OptimWrapper')))
-        use_amp(cfg, flag)
-        running, changes = adapt_to_machine(cfg, 'none')
+        (tmp_path / 'mine.py').write_text(f'model = dict(type={MODELS_BY_SCOPE[scope]!r})\ndefault_scope = {scope!r}\n'
+                                          "optim_wrapper = dict(type='OptimWrapper')\n")
+        cfg = read_training(flags_of('train', tmp_path / 'mine.py', amp=flag))
+        running = copy.deepcopy(cfg)
+        changes = adapt_to_machine(running)
         assert running.optim_wrapper == (dict(type='OptimWrapper') if expected is FP16 and not cuda else expected)
         assert cfg.optim_wrapper == expected and bool(changes) == (running.optim_wrapper != expected)
 
@@ -34,7 +38,7 @@ def test_a_whole_detector_in_bfloat16(monkeypatch):
     if not mmcv._ext.__file__.endswith('.py'):
         pytest.skip('compiled mmcv has its operators in float32 and float16 only')
     cfg = Config.fromfile('configs/maskrcnn_cvt_nano_shapes.py')
-    use_autocast(cfg, 'bf16')
+    cfg.model.update(type='cvt_dense.AutocastModel', replaces=cfg.model.type, dtype='bf16')
     with DefaultScope.overwrite_default_scope('mmdet'):
         model = MODELS.build(cfg.model)
         batch = random_batch(model, 1, (96, 128))

@@ -8,9 +8,10 @@ from mmengine.config import Config
 from templates_edited import ROOT, recipe
 
 from cvt_dense.config.options import OptionsAction, merge_options
-from cvt_dense.config.settings import values
+from cvt_dense.config.read import read_config
+from cvt_dense.config.walk import values
 from cvt_dense.errors import UserError
-from cvt_dense.launch.checks.config import check_heads
+from cvt_dense.launch.checks.config import check_heads, check_variables
 
 # -- --cfg-options ---------------------------------------------------------------------------------
 
@@ -22,11 +23,12 @@ def parse(option):
 
 
 @pytest.mark.parametrize('text, value', [
-    ('1', 1), ('1e-3', 1e-3), ('-1', -1), ('007', '007'), ('nan', 'nan'), ('true', True), ('False', False),
-    ('None', None), ('1,2', (1, 2)), ('(1,2)', (1, 2)), ('[1]', [1]), ('[a,b]', ['a', 'b']), ('a,b', 'a,b'),
+    ('1', 1), ('1e-3', 1e-3), ('-1', -1), ('007', 7), ("'007'", '007'), ('true', True), ('False', False),
+    ('None', None), ('1,2', [1, 2]), ('(1,2)', (1, 2)), ('[1]', [1]), ('[a,b]', ['a', 'b']), ('a,b', ['a', 'b']),
+    ('(cat,)', ('cat', )), ('[a,b,]', ['a', 'b']), ('[a,"b,c"]', ['a', 'b,c']), ('[(a,),(b,)]', [('a', ), ('b', )]),
     ('[(a,b),[c d,1]]', [('a', 'b'), ['c d', 1]]), ('(a,b)', ('a', 'b')), ('[a (b),c]', ['a (b)', 'c']),
     ('[traffic light, car]', ['traffic light', 'car']), ('cvt-13', 'cvt-13'), ('hf://microsoft/cvt-13',) * 2,
-    ('data/my photos/', 'data/my photos/'), ("'data/a,b'", 'data/a,b'), ("Anna's, x", "Anna's, x"), ('a=b', 'a=b')])
+    ('data/my photos/', 'data/my photos/'), ("'data/a,b'", 'data/a,b'), ("Anna's, x", ["Anna's", 'x']), ('a=b', 'a=b')])
 def test_text_becomes_the_value_that_it_means(text, value):
     parsed = parse(f'data_root={text}')['data_root']
     assert parsed == value and type(parsed) is type(value)
@@ -37,7 +39,8 @@ def test_text_becomes_the_value_that_it_means(text, value):
     ('cvt_nano_shapes', 'max_epochs', 'train_cfg.max_epochs'),
     ('cvt_nano_shapes', 'warmup_epochs', 'computed'),
     ('cvt13_in1k', 'train_dataloder.batch_size', 'train_dataloader.batch_size'),
-    ('cvt13_in1k', 'lode_from', 'load_from'),
+    ('cvt13_in1k', 'lode_from', 'load_from'), ('cvt13_in1k', 'auto_scale_lr.enabled', 'enable'),
+    ('cvt13_in1k', 'env_cfg.cudnn_benchmarks', 'cudnn_benchmark'),
 ])
 def test_an_option_without_effect_is_an_error_with_the_setting_to_give(name, option, meant):
     with pytest.raises(UserError, match=option) as error:
@@ -56,6 +59,17 @@ def test_new_settings_are_taken():
     merge_options(cfg, options)
     merged = dict(values(cfg.to_dict()))
     assert {key: merged[key] for key in options} == options
+
+
+@pytest.mark.parametrize('line', ['max_iters = 3', 'batch_size = 2', 'patience = 1', "data_root = 'mine'"])
+def test_a_child_cannot_set_a_line_from_which_its_base_has_computed_others(tmp_path, line):
+    child = tmp_path / 'child.py'
+    child.write_text(f"_base_ = '{ROOT}/configs/cvt13_custom.py'\n{line}\n")
+    with pytest.raises(UserError, match=line.split()[0]):
+        check_variables(read_config(str(child)), ['train'])
+    child.write_text(f"_base_ = '{ROOT}/configs/cvt13_custom.py'\nmax_iters = 3\n"
+                     'train_cfg = dict(max_iters=max_iters)\n')
+    check_variables(read_config(str(child)), ['train'])
 
 
 # -- checks ----------------------------------------------------------------------------------------

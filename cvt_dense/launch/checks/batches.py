@@ -8,7 +8,7 @@ from mmengine.dataset import Compose
 from mmengine.dist import get_world_size
 from torch import Tensor, nn
 
-from ...config.settings import dicts, type_name
+from ...config.walk import dicts, type_name
 from ...errors import UserError, listed
 from ...images import Header
 from ...models.attention import has_statistics

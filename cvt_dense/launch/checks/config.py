@@ -2,14 +2,17 @@
 
 This module imports no PyTorch, so that a missing folder is reported at once.
 """
+import ast
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from mmengine.config import Config
 
 from ...annotations.data_sets import check_annotations
-from ...config.settings import datasets_of, dicts, is_remote, metainfo, read_classes, walk
+from ...config.options import VARIABLE, read_names
+from ...config.walk import datasets_of, dicts, is_remote, metainfo, walk
 from ...errors import UserError
 
 
@@ -52,7 +55,7 @@ def check_heads(cfg: Config, stages: Sequence[str]) -> None:
     """Compare the heads' numbers of classes with those that the config gives its data sets; reads no data.
 
     Raises:
-        UserError: a head that predicts the data set's classes has another number, or there is no file of their names.
+        UserError: a head that predicts the data set's classes has another number.
     """
     if any('language_model' in node for node in dicts(cfg.model)):
         return  # their heads take words
@@ -64,7 +67,7 @@ def check_heads(cfg: Config, stages: Sequence[str]) -> None:
              and (path == last or not re.match(r'decode_head\.\d', path))}
     for stage in stages:
         for dataset in datasets_of(cfg, stage):
-            classes = read_classes(metainfo(dataset, cfg, 'classes')) or ()
+            classes = metainfo(dataset, cfg, 'classes') or ()
             things = metainfo(dataset, cfg, 'thing_classes') or classes  # boxes of panoptic data are of things only
             for path, node in heads.items():
                 number, expected = node.get('num_classes'), len(classes if 'decode_head' in path else things)
@@ -87,4 +90,18 @@ def check_single_class(cfg: Config, stages: Sequence[str]) -> None:
                             'with loss_decode.use_sigmoid=True for a single output.')
 
 
-CONFIG_CHECKS = [check_single_class, check_heads, check_annotations]  # each takes cfg and stages
+def check_variables(cfg: Config, stages: Sequence[str]) -> None:
+    """Check that a file sets no variable from which the one that it inherits has computed other settings already.
+
+    Raises:
+        UserError: it assigns such a variable, and does not use it itself.
+    """
+    own = Path(cfg.filename).read_text('utf-8') if str(cfg.filename).endswith('.py') else ''
+    names = [node for node in ast.walk(ast.parse(own)) if isinstance(node, ast.Name)]
+    used = {'_base_', *(node.id for node in names if isinstance(node.ctx, ast.Load)), *read_names()}
+    for name in (node.id for node in names if node.id not in used):
+        if re.search(rf'^(\w+, *)*{name}(, *\w+)* = ', cfg.text.removesuffix(own), re.M):
+            raise UserError(f'{cfg.filename}: {name!r} is {VARIABLE}; or copy it, and edit the copy.')
+
+
+CONFIG_CHECKS = [check_variables, check_single_class, check_heads, check_annotations]  # each takes cfg and stages

@@ -11,7 +11,7 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 from PIL import Image
 
-from ...config.settings import dicts, is_remote, type_name
+from ...config.walk import dicts, is_remote, type_name
 from ...engine.samplers import find_transform, leaves
 from ...errors import UserError
 from ...images import ADVICE, Header, find_missing, images_below, load, read_header, reads_raw, shape_as_read, turns

@@ -7,8 +7,8 @@ from torch import nn
 from ...classes import Classes
 from ...config.read import check_exists
 from ...errors import UserError
-from ...inference.model import check_preprocessing
 from ...weights import check_model, load_weights_file, select_weights
+from ...weights.preprocessing import check_preprocessing
 
 
 def check_weights(cfg: Config, model: nn.Module, datasets: dict[str, Any], content: dict[str, Any] | None) -> None:
