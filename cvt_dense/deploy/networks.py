@@ -3,9 +3,7 @@
 Networks are recognised by their attributes (``encode_decode``, ``roi_head``), not by their classes. Exporters get a
 copy of the model, see :func:`make_exportable`; the model itself gives what files are compared with.
 """
-import contextlib
 import copy
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -70,7 +68,6 @@ class Network(nn.Module):
             self.names = ['class_logits', 'mask_logits']
         if task == 'detection':
             self.names = ['boxes', 'scores', 'labels', *(['masks'] if has_masks(model) else [])]
-            self.divisor = divisor(model)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs by ``names``."""
@@ -94,9 +91,10 @@ class Network(nn.Module):
 
     def detect(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return boxes, scores, labels and, with a mask head, masks of one image, as an exported file does."""
-        (height, width), model = image.shape[2:], self.model
-        image = F.pad(image, (0, -width % self.divisor, 0, -height % self.divisor),
-                      value=float(getattr(model.data_preprocessor, 'pad_value', 0)))
+        (height, width), model, preprocessor = image.shape[2:], self.model, self.model.data_preprocessor
+        divisor = getattr(preprocessor, 'pad_size_divisor', 1)
+        image = F.pad(image, (0, -width % divisor, 0, -height % divisor),
+                      value=float(getattr(preprocessor, 'pad_value', 0)))
         padded = tuple(image.shape[2:])
         meta = dict(img_shape=(height, width), ori_shape=(height, width), pad_shape=padded, batch_input_shape=padded,
                     scale_factor=(1., 1.))
@@ -112,23 +110,6 @@ class Network(nn.Module):
             results, = head.predict_bbox(maps, [meta], proposals, head.test_cfg)
             outputs = results.bboxes, results.scores, results.labels
         return (*outputs, mask_regions(head, maps, *outputs)) if head.with_mask else outputs
-
-
-@torch.no_grad()
-def divisor(model: nn.Module) -> int:
-    """Return the number whose multiples a detector's sides are padded to.
-
-    It is the data preprocessor's, or a multiple of it that the neck needs: RTMDet's, for example, enlarges maps by 2,
-    and they do not fit those whose size a stride has rounded up.
-    """
-    smallest, like = getattr(model.data_preprocessor, 'pad_size_divisor', 1), next(model.parameters())
-    for number in (math.lcm(smallest, needed) for needed in (1, 32, 64, 128)):
-        with contextlib.suppress(Exception):  # whatever a module raises
-            for times in range(4):
-                side = number * (128 // number + times)
-                model.extract_feat(like.new_zeros(1, getattr(model.backbone, 'in_channels', 3), side, side))
-            return number
-    return smallest  # a network for images of one size
 
 
 def has_masks(model: nn.Module) -> bool:
@@ -163,10 +144,11 @@ def detect_regions(head: nn.Module, maps: tuple[Tensor, ...], boxes: Tensor,
     logits, deltas = sum(logits) / len(stages), output['bbox_pred'].reshape(-1, part.bbox_coder.encode_size)
     scores = part.loss_cls.get_activation(logits) if part.custom_cls_channels else logits.softmax(dim=-1)
     scores, classes = scores[:, :-1], scores.shape[1] - 1  # without the background
-    boxes = boxes.repeat_interleave(1 if part.reg_class_agnostic else classes, dim=0)
-    boxes = part.bbox_coder.decode(boxes, deltas, max_shape=meta['img_shape']).view(scores.shape[0], -1, 4)
+    each = 1 if part.reg_class_agnostic else classes  # boxes of a proposal
+    boxes = part.bbox_coder.decode(boxes.repeat_interleave(each, dim=0), deltas, max_shape=meta['img_shape'])
     labels = torch.arange(classes, device=boxes.device).expand(scores.shape[0], classes).reshape(-1)
-    boxes, keep = batched_nms(boxes.expand(scores.shape[0], classes, 4).reshape(-1, 4), scores.reshape(-1), labels,
+    boxes = boxes.view(scores.shape[0], each, 4).expand(scores.shape[0], classes, 4).reshape(-1, 4)
+    boxes, keep = batched_nms(boxes, scores.reshape(-1), labels,
                               dict(head.test_cfg.nms, score_threshold=head.test_cfg.score_thr))
     return boxes[:, :4], boxes[:, 4], labels[keep]
 
