@@ -28,7 +28,7 @@ BLOCK = re.compile(r'(<!-- begin ([\w-]+) -->\n)(.*?)(<!-- end \2 -->)', re.S)
 TASKS = {'mmdet': 'Detection', 'mmseg': 'Segmentation'}  # by default_scope
 COMMANDS = {'Train and test': ('train', 'test', 'predict'), 'Data and mistakes': ('browse', 'diagnose', 'convert_data'),
             'Deploy': ('publish', 'export', 'convert_checkpoint'),
-            'Look inside and measure': ('attention', 'plot', 'get_flops')}
+            'Plot and measure': ('plot', 'get_flops')}
 API = {'cvt_dense.inference': 'Predictions', 'cvt_dense.models.timm_backbone': "timm's networks",
        'cvt_dense.engine': 'Hooks and optimizer wrappers'}
 

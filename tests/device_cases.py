@@ -157,7 +157,6 @@ def test_a_run_and_its_tools(shapes, tmp_path, task):
     run_tool('test', config, checkpoint, *data, '--work-dir', tmp_path / 'test', '--fuse', *options)
     assert waits_of_project() == start + in_evaluation + raw
     run_tool('diagnose', config, checkpoint, *data, '--out-dir', tmp_path / 'report', *options)
-    run_tool('attention', config, checkpoint, image, '--device', 'sim', '--out-dir', tmp_path / 'attention')
     network = [config, checkpoint]
     if task != 'classification':  # a published model does not name a teacher's file
         run_tool('publish', *network, tmp_path / 'published', '--license', 'MIT', '--no-test', *data)

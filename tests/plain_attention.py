@@ -3,8 +3,8 @@ import torch
 from torch import Tensor, nn
 
 
-def attention_weights(attn: nn.Module, x: Tensor, hw_shape: tuple[int, int]) -> tuple[Tensor, Tensor, tuple[int, int]]:
-    """Return the softmax over all keys, the values and the size of the keys' map.
+def attention_weights(attn: nn.Module, x: Tensor, hw_shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Return the softmax over all keys and the values.
 
     Scores between windows are minus infinity.
 
@@ -34,4 +34,4 @@ def attention_weights(attn: nn.Module, x: Tensor, hw_shape: tuple[int, int]) -> 
         allowed[num_cls:, num_cls:] = window_of_each(h, w, size)[:, None] == window_of_each(
             *hw_keys, size // attn.stride_kv)
         scores = scores.masked_fill(~allowed, -torch.inf)
-    return scores.softmax(dim=-1), v, hw_keys
+    return scores.softmax(dim=-1), v

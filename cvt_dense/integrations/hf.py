@@ -108,8 +108,7 @@ class CvtBackbone(BackboneMixin, PreTrainedModel):
             ValueError: attention maps are asked for.
         """
         if self.config.output_attentions if output_attentions is None else output_attentions:
-            raise ValueError('output_attentions=True: the fused attention has no maps; cvt_dense.report.attention '
-                             'computes them.')
+            raise ValueError('output_attentions=True: the fused attention has no maps.')
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         maps, hidden = [], []

@@ -75,7 +75,7 @@ def test_linear_attention_is_its_sum_over_keys():
 def test_windows_are_masked_attention(method, cls_tokens, hw_shape):
     attn = WindowedAttention(window_size=4, embed_dims=12, num_heads=3, qkv_proj_method=method).eval()
     x = torch.randn(2, cls_tokens + hw_shape[0] * hw_shape[1], 12, requires_grad=True)
-    weights, values, _ = attention_weights(attn, x, hw_shape)
+    weights, values = attention_weights(attn, x, hw_shape)
     got, expected = attn(x, hw_shape), attn.proj((weights @ values).transpose(1, 2).flatten(2))
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
     weights = torch.randn_like(got)
