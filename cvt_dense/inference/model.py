@@ -227,7 +227,8 @@ def prepare_model(cfg: Config, source: str, runtime: str | None = None, amp: str
                if name in ('head.weight', 'module.head.weight')]  # of classifiers
     if content.get('task') == 'classification':
         outputs.append(len(content['classes'] or ()))
-    if any(outputs) and cfg.model.get('num_classes') is None:
+    heads = [key for key in cfg.model if key.endswith('head')]  # of detectors and segmentors
+    if any(outputs) and not heads and cfg.model.get('num_classes') is None:
         cfg.model.num_classes = outputs[0]
     if whole:
         cfg.load_from = None
