@@ -345,8 +345,8 @@ def hooks(max_iters: int, best: str, patience: int | None, balance: str | None =
 
 
 def _part(max_iters: int) -> int:
-    """Return the iterations between two evaluations: a tenth of all, but at least 100, or a short run has only one."""
-    return -(-max_iters // min(10, max(max_iters // 100, 1)))
+    """Return the iterations between two evaluations: a tenth of all, but at least 100 in a run of 100 or more."""
+    return max(max_iters // 10, 1) if max_iters < 100 else -(-max_iters // min(10, max_iters // 100))
 
 
 def optimizer(arch: str, lr: float, max_norm: float, **options: Any) -> dict[str, Any]:

@@ -40,8 +40,8 @@ def test_head_edited_in_a_copy_elsewhere(template, read):
     model = built(cfg)
     assert model.backbone.out_channels[-1] == 128 and not model.backbone.norm_eval
     assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint='mine.pth')
-    assert cfg.train_cfg == dict(type='IterBasedTrainLoop', max_iters=50, val_interval=50)
-    assert cfg.default_hooks.checkpoint.interval == 50 and not cfg.default_hooks.checkpoint.by_epoch
+    assert cfg.train_cfg == dict(type='IterBasedTrainLoop', max_iters=50, val_interval=5)
+    assert cfg.default_hooks.checkpoint.interval == 5 and not cfg.default_hooks.checkpoint.by_epoch
     assert [(step.begin, step.end) for step in cfg.param_scheduler] == [(0, 2), (2, 50)]
     assert cfg.train_dataloader.batch_size == 3 and cfg.optim_wrapper.optimizer.lr == (1e-3, 6e-3)[template in DENSE]
     loaders = cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader
