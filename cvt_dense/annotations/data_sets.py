@@ -115,7 +115,10 @@ def _check_stage(cfg: Config, stage: str) -> None:
         number += objects if file.data_sets else 0
         for node in file.data_sets:
             read |= _subset(images[file.path], node.get('indices'))
-    for file in (file for file in files if 'scored' in file.uses):
+    scored = [file for file in files if 'scored' in file.uses]
+    if len(scored) > 1 and all(file.data_sets for file in scored):
+        scored = []  # of several data sets, MMDetection's evaluator scores each by its own file
+    for file in scored:
         wrong = [key for key, image in read.items() if images[file.path].get(key) != image]
         if wrong:
             raise UserError(f'{file.setting}.ann_file={file.path!r} has other images or boxes than '
