@@ -25,19 +25,19 @@ from torch.utils._pytree import tree_leaves
 from cvt_dense.cli.get_flops import build_model, parse_size
 from cvt_dense.config.walk import dicts, type_name
 from cvt_dense.launch import command_line
-from cvt_dense.pretraining import ImageClassifier, MaskedImageModel
+from cvt_dense.pretraining import ImageClassifier
 
 # Training images by the last part of data_root; of COCO those with objects, which MMDetection keeps.
 TRAINING_IMAGES = dict(imagenet=1_281_167, imagenet22k=14_197_122, coco=117_266, ADEChallengeData2016=20_210,
                        cityscapes=2_975, cifar10=50_000, cifar100=50_000, flowers=2_040, pets=3_680)
 # Images a second and core: of ImageNet with RandAugment, of ADE20K, and in DETECTION of COCO with masks.
-LOADED, DETECTION = dict(ImageClassifier=290, MaskedImageModel=350, EncoderDecoder=110), 65
+LOADED, DETECTION = dict(ImageClassifier=290, EncoderDecoder=110), 65
 
 
 def outputs(model: nn.Module, images: Tensor) -> Any:
     """Return what a model's losses are computed from, of images (N, C, H, W)."""
-    if isinstance(model, (ImageClassifier, MaskedImageModel)):
-        return model(images, mode='loss' if isinstance(model, MaskedImageModel) else 'tensor')
+    if isinstance(model, ImageClassifier):
+        return model(images)
     maps, n = model.extract_feat(images), len(images)
     if hasattr(model, 'encode_decode'):
         from mmseg.structures import SegDataSample
@@ -101,7 +101,7 @@ def training_size(cfg: Config) -> tuple[int, int]:
     Raises:
         ValueError: they keep their own shape.
     """
-    if type_name(cfg.model) in ('ImageClassifier', 'MaskedImageModel'):
+    if type_name(cfg.model) == 'ImageClassifier':
         side = cfg.train_dataloader.dataset.transform['input_size']
         return (side, side) if isinstance(side, int) else tuple(side[-2:])
     crop = next((node['crop_size'] for node in dicts(cfg.train_dataloader) if node.get('crop_size')), None)

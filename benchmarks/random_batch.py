@@ -5,7 +5,7 @@ import torch
 from mmengine.model import BaseModel
 from mmengine.structures import InstanceData, PixelData
 
-from cvt_dense.pretraining import ImageClassifier, MaskedImageModel
+from cvt_dense.pretraining import ImageClassifier
 
 OBJECTS = 8  # an image of COCO has 7 objects, one of ADE20K 8 classes
 
@@ -14,14 +14,12 @@ def random_batch(model: BaseModel, batch: int, size: tuple[int, int], device: st
     """Return arguments of ``model(..., mode='loss')``: normalised random images and random ground truth.
 
     Args:
-        model: classifier, detector, segmentor or masked image model.
+        model: classifier, detector or segmentor.
         batch: number of images.
         size: (H, W) of the images in pixels.
         device: device of the tensors.
     """
     inputs = torch.randn(batch, getattr(model.backbone, 'in_channels', 3), *size, device=device)
-    if isinstance(model, MaskedImageModel):
-        return dict(inputs=inputs)
     if isinstance(model, ImageClassifier):
         return dict(inputs=inputs, labels=torch.randint(model.num_classes, (batch, ), device=device))
     shapes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), size)

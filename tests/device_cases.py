@@ -19,7 +19,6 @@ from torch import nn
 import cvt_dense.timm  # noqa: F401
 from cvt_dense.cli.get_flops import build_model
 from cvt_dense.models import CvT
-from cvt_dense.pretraining import MaskedImageModel
 
 ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 1], num_heads=[1, 3, 6])
 WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4, rel_pos_cfg=dict(type='cvt_dense.RotaryPositions'))
@@ -30,7 +29,6 @@ NETWORKS = dict(
     recomputed=lambda: CvT(ARCH, drop_rate=.1, attn_drop_rate=.1, drop_path_rate=.2, with_cp=True),
     variants=lambda: CvT(ARCH, attn_cfg=[WINDOWS, LINEAR, BIASED], layer_scale_init_value=1., pos_embed=[4, None, 3]),
     tokens=lambda: CvT(ARCH, out_type='cls_token', with_dist_token=True),
-    masked=lambda: MaskedImageModel(dict(type='cvt_dense.CvT', arch=ARCH)),
     timm=lambda: timm.create_model('cvt_nano', drop_path_rate=.1),
     transformers=lambda: transformers_network())
 HEADS = [*(f'benchmarks/heads/{name}' for name in ('cascade', 'dino', 'fcos', 'gfl', 'mask2former')),

@@ -24,7 +24,7 @@ from ..console import prints_to_log
 from ..deploy.networks import Network
 from ..launch.command_line import report_errors
 from ..models import CvT
-from ..pretraining import ImageClassifier, MaskedImageModel
+from ..pretraining import ImageClassifier
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -72,7 +72,7 @@ def count_parts(model: BaseModel, size: tuple[int, int]) -> dict[str, tuple[int,
     model.eval()
     parts = {f'backbone.{name}': stage for name, stage in model.backbone.named_children()}
     parts.update((name, part) for name, part in model.named_children() if name != 'backbone')
-    network = model if isinstance(model, MaskedImageModel) else Network(model)
+    network = Network(model)
     image = torch.rand(1, getattr(model.backbone, 'in_channels', 3), *size, device=next(model.parameters()).device)
     fastpath = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # one operator that the counter does not count
@@ -81,7 +81,7 @@ def count_parts(model: BaseModel, size: tuple[int, int]) -> dict[str, tuple[int,
             network(image)
     finally:
         torch.backends.mha.set_fastpath_enabled(fastpath)
-    flops = {re.sub(r'^(Network\.model|MaskedImageModel)\.?', '', name): sum(operators.values())
+    flops = {re.sub(r'^Network\.model\.?', '', name): sum(operators.values())
              for name, operators in counter.get_flop_counts().items()}
     macs = {name: flops_of_part(flops, name) // 2 for name in parts} | dict(total=counter.get_total_flops() // 2)
     return {name: (number_of_parameters(part), macs[name]) for name, part in dict(parts, total=model).items()}

@@ -2,7 +2,6 @@ from ..deploy.fuse_hook import FuseHook
 from .amp import AutocastOptimWrapper
 from .balanced import BalancedDataset
 from .checkpoint import ResumeHook, SafeCheckpointHook, StopHook
-from .hooks.batch_norm_statistics import BatchNormStatisticsHook
 from .hooks.class_weights import ClassWeightsHook
 from .hooks.early_stopping import EarlyStoppingHook
 from .hooks.ema import EMAHook
@@ -20,9 +19,8 @@ from .runner import CvTRunner
 from .samplers import SeededInfiniteSampler, SeededSampler
 
 __all__ = [
-    'AutocastOptimWrapper', 'BalancedDataset', 'BatchNormStatisticsHook', 'ClassWeightsHook', 'CvTRunner', 'EMAHook',
-    'EarlyStoppingHook', 'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook',
-    'ProgressiveSizeHook', 'RawWeightsHook', 'ResumeHook', 'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook',
-    'SeededInfiniteSampler', 'SeededSampler', 'SkippingPipeline', 'StopHook', 'SummaryHook', 'UnreadableImagesHook',
-    'ValLossHook'
+    'AutocastOptimWrapper', 'BalancedDataset', 'ClassWeightsHook', 'CvTRunner', 'EMAHook', 'EarlyStoppingHook',
+    'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressiveSizeHook',
+    'RawWeightsHook', 'ResumeHook', 'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook', 'SeededInfiniteSampler',
+    'SeededSampler', 'SkippingPipeline', 'StopHook', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook'
 ]

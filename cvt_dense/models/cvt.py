@@ -131,10 +131,7 @@ class CvTStage(nn.Module):
 
         With a distillation token the second is (B, 2, embed_dims): CLS, then the distillation token.
         """
-        return self.encode(*self.patch_embed(x))
-
-    def encode(self, x: Tensor, hw_shape: Shape) -> tuple[Tensor, Tensor | None, Shape]:
-        """Do the same with the embedded tokens (B, H' * W', embed_dims) and (H', W')."""
+        x, hw_shape = self.patch_embed(x)
         if self.pos_embed is not None:
             resize = hw_shape != tuple(self.pos_embed.shape[2:])
             grid = F.interpolate(self.pos_embed, hw_shape, mode='bicubic') if resize else self.pos_embed

@@ -2,11 +2,10 @@ from ..images import open_image
 from .accuracy import Accuracy
 from .classifier import ImageClassifier
 from .image_dataset import ImageDataset
-from .masked_image_model import MaskedImageModel
 from .preprocessor import ClassificationPreprocessor
 from .teachers import classifier_teacher, timm_teacher
 
 __all__ = [
-    'Accuracy', 'ClassificationPreprocessor', 'ImageClassifier', 'ImageDataset', 'MaskedImageModel',
-    'classifier_teacher', 'open_image', 'timm_teacher',
+    'Accuracy', 'ClassificationPreprocessor', 'ImageClassifier', 'ImageDataset', 'classifier_teacher', 'open_image',
+    'timm_teacher',
 ]

@@ -37,7 +37,6 @@ class ImageDataset(BaseDataset):
             fraction of its size.
         num_classes: outputs of the classifier's head; labels must be below. None: not checked (``tools/train.py`` and
             ``tools/test.py`` fill it in).
-        labels: False takes the images at any depth, with label -1.
         backend_args: arguments of MMEngine's file backend that images, but not the list file, are read through, e.g.
             ``dict(backend='lmdb', db_path='imagenet.lmdb')`` with the keys ``<data_root>/<split>/<path>``. It needs
             ``ann_file``. None: files.
@@ -54,10 +53,9 @@ class ImageDataset(BaseDataset):
     """
 
     def __init__(self, data_root: str = '', split: str = '', ann_file: str = '', metainfo: dict[str, Any] | None = None,
-                 transform: dict[str, Any] = dict(input_size=224), num_classes: int | None = None, labels: bool = True,
+                 transform: dict[str, Any] = dict(input_size=224), num_classes: int | None = None,
                  backend_args: dict[str, Any] | None = None, max_refetch: int = 10, **kwargs: Any):
         self.num_classes = num_classes
-        self.labels = labels
         self.backend_args = backend_args
         super().__init__(ann_file, metainfo, data_root, dict(img_path=split), max_refetch=max_refetch,
                          test_mode=not transform.get('is_training', False), **kwargs)
@@ -77,7 +75,7 @@ class ImageDataset(BaseDataset):
         if self.ann_file:
             images = list_from_file(self.ann_file, root, check_files=not self.backend_args)
         else:
-            images, classes = list_images(root, classes, self.labels)
+            images, classes = list_images(root, classes)
         self.classes = tuple(classes or ())
         largest = max(images, key=lambda image: image['label'])
         if self.num_classes is not None and largest['label'] >= self.num_classes:

@@ -1,4 +1,4 @@
-"""Lists of images with labels: class folders, tar files, list files, or images without labels.
+"""Lists of images with labels: class folders, tar files or list files.
 
 Each image is a dict with ``img_path``, the file that holds it. An image inside a tar file also has its ``name``
 (tar file and member), and the ``offset`` and ``size`` of its bytes: they are read without the tar's own index, so
@@ -26,8 +26,7 @@ def find_classes(root: str) -> list[str]:
     return _class_names({name for name, _ in _images_in_tars(tars)}) if tars else _folders(root)
 
 
-def list_images(root: str, classes: Sequence[str] | None = None,
-                labelled: bool = True) -> tuple[list[Image], list[str]]:
+def list_images(root: str, classes: Sequence[str] | None = None) -> tuple[list[Image], list[str]]:
     """List the images of class folders, of a tar file, or of a folder of tar files.
 
     The class is the folder directly below ``root``; in a tar file it is the innermost folder, or the name of
@@ -39,7 +38,6 @@ def list_images(root: str, classes: Sequence[str] | None = None,
     Args:
         root: a folder, or a file whose name ends with '.tar'.
         classes: all classes by number; ``root`` may have some of them only. None: those that it has.
-        labelled: False lists the images at any depth, with label -1.
 
     Returns:
         The images, each with its ``label``, and the names of the classes by number.
@@ -54,15 +52,14 @@ def list_images(root: str, classes: Sequence[str] | None = None,
     by_class: dict[str | int, list[Image]] = defaultdict(list)
     tars = _tar_files(root)
     for name, image in _images_in_tars(tars):
-        by_class[name if labelled else ''].append(image)
+        by_class[name].append(image)
     others: Counter[str] = Counter()  # files that are no images, by their suffix
     if not tars:
-        folders = _folders(root) if labelled else ['']
-        for name in folders:
+        for name in _folders(root):
             paths = [] if is_hidden(name) else list(files_below(os.path.join(root, name)))  # __MACOSX is refused below
             by_class[name] = [dict(img_path=path) for path in paths if is_image(path)]  # none is an error below
             others.update(os.path.splitext(path)[1].lower() for path in paths if not is_image(path))
-        loose = [name for name in os.listdir(root) if labelled and is_image(name) and not is_hidden(name)]
+        loose = [name for name in os.listdir(root) if is_image(name) and not is_hidden(name)]
         if loose:
             print_log(f'{root!r}: {len(loose)} images beside the class folders were left out, such as {min(loose)!r}.',
                       logger='current', level=30)
@@ -70,19 +67,19 @@ def list_images(root: str, classes: Sequence[str] | None = None,
         print_log(f'{root!r}: {others.total()} files without the suffix of an image were left out: '
                   f'{", ".join(f"{n} *{suffix}" for suffix, n in others.most_common(5))}.', logger='current')
     if not any(by_class.values()):
-        raise FileNotFoundError(f'{root!r} holds no image{" in class folders" if labelled else ""}. The allowed '
-                                f'suffixes are {", ".join(SUFFIXES)}.')
+        raise FileNotFoundError(f'{root!r} holds no image in class folders. The allowed suffixes are '
+                                f'{", ".join(SUFFIXES)}.')
     empty = [name for name in by_class if not by_class[name]]
     if empty:
         raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {listed(empty)}. Remove or fill them.')
-    names = list(classes or _class_names(by_class)) if labelled else ['']
+    names = list(classes or _class_names(by_class))
     numbers: dict[str | int, int] = {key: number for number, name in enumerate(names) for key in (name, number)}
     unknown = sorted(by_class.keys() - numbers)
     if unknown:
         raise ValueError(f'{root!r} holds {len(unknown)} classes that are none of the {len(names)} in '
                          f'metainfo.classes: {listed(unknown)}. The allowed ones are {listed(names)}.')
-    return [dict(image, label=numbers[name] if labelled else -1) for name in sorted(by_class)
-            for image in sorted(by_class[name], key=image_name)], names if labelled else []
+    return [dict(image, label=numbers[name]) for name in sorted(by_class)
+            for image in sorted(by_class[name], key=image_name)], names
 
 
 def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[Image]:

@@ -21,7 +21,7 @@ BACKBONE = dict(type='cvt_dense.CvT', arch=ARCH)
 CLASSIFIER = dict(type='cvt_dense.ImageClassifier', num_classes=2, backbone=dict(BACKBONE, out_type='cls_token'))
 # The arguments of each registered type that loads weights from a file.
 ARGUMENTS = dict(
-    CvT=dict(arch=ARCH), ImageClassifier=CLASSIFIER, MaskedImageModel=dict(backbone=BACKBONE),
+    CvT=dict(arch=ARCH), ImageClassifier=CLASSIFIER,
     TimmBackbone=dict(model_name='resnet10t'), TimmTeacher=dict(model_name='test_resnet'),
     ClassifierTeacher=dict(config=str(ROOT / 'configs/cvt_small_cifar10.py')))
 
