@@ -97,7 +97,6 @@ TOOLS = [
     ['test', '{config}', '{evil}', '--work-dir', '{folder}/new'],
     ['predict', '{config}', '{evil}', '{folder}/data/val/dark', '--out-dir', '{folder}/new'],
     ['export', '{config}', '{evil}', '{folder}/new.onnx'],
-    ['attention', '{config}', '{evil}', '{folder}/data/val/dark', '--out-dir', '{folder}/new'],
     ['convert_checkpoint', '{evil}', '{folder}/new.pth', '--to', 'microsoft'],
 ]
 
