@@ -87,21 +87,6 @@ def deformable(groups: int, deform_groups: int, stride: int, padding: int, dilat
     return case
 
 
-def rotated(number: int, flat: int, random: np.random.RandomState) -> Case:
-    def case(operator: Callable[[str], Operator]) -> list[Tensor]:
-        a, b = (torch.tensor(random.rand(count, 5) * [104, 80, 60, 60 / flat, 2 * np.pi], dtype=torch.float32)
-                for count in (number, 30))
-        scores, results = torch.tensor(random.rand(number), dtype=torch.float32), []
-        for mode in range(2):
-            results += [torch.zeros(number * 30), torch.zeros(min(number, 30))]
-            operator('box_iou_rotated')(a, b, results[-2], mode_flag=mode, aligned=False)
-            operator('box_iou_rotated')(a[:30], b[:number], results[-1], mode_flag=mode, aligned=True)
-        order = scores.sort(0, descending=True)[1]
-        results.append(operator('nms_rotated')(a, scores, order, a[order], torch.empty(0), .2, False).short())
-        return results
-    return case
-
-
 def cases() -> Iterator[tuple[str, tuple, Callable[..., Case]]]:
     """Give the operator, the settings and the function of each case; a case returns outputs and gradients."""
     for kind, aligned, ratio, mode in product(BOXES, (True, False), (0, 1, 2, 3), (1, )):
@@ -110,8 +95,6 @@ def cases() -> Iterator[tuple[str, tuple, Callable[..., Case]]]:
         yield 'nms', (number, offset), suppression
     for groups, stride in product(((1, 1), (2, 2), (1, 4)), ((1, 1, 1), (2, 1, 1), (1, 2, 2))):
         yield 'deform_conv', (*groups, *stride), deformable
-    for number, flat in product((1, 5, 200), (1, 20)):
-        yield 'rotated', (number, flat), rotated
 
 
 def named_cases() -> dict[str, Case]:

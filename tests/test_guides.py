@@ -131,7 +131,7 @@ def blocks(page: str) -> list[str]:
 
 @pytest.mark.parametrize('number', [i for i, block in enumerate(blocks(MM_CONFIGS)) if 'mmrotate' not in block])
 def test_mm_configs_train_all_of_their_parameters(tmp_path, number):
-    """A parameter without a gradient would end a training in several processes; test_mmrotate.py has MMRotate's."""
+    """A parameter without a gradient would end a training in several processes; MMRotate needs compiled mmcv."""
     block = blocks(MM_CONFIGS)[number]
     scope = re.search('mm(pretrain|seg|det)|$', block)[0] or 'mmdet'
     pytest.importorskip(f'{scope}.models')

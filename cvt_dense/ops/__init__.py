@@ -6,9 +6,9 @@ Importing this package imports nothing but PyTorch, and torchvision where its co
 from collections.abc import Callable
 from typing import Any
 
-from . import boxes, deformable, losses, rotated
+from . import boxes, deformable, losses
 
-OPERATORS = {**vars(boxes), **vars(deformable), **vars(losses), **vars(rotated)}
+OPERATORS = {**vars(boxes), **vars(deformable), **vars(losses)}
 
 
 def operator(name: str) -> Callable[..., Any]:

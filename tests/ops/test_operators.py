@@ -13,7 +13,7 @@ CASES = named_cases()
 ALIGN = dict(aligned_height=3, aligned_width=4, spatial_scale=1 / 8, sampling_ratio=2, pool_mode=1, aligned=True)
 
 
-@pytest.mark.parametrize('name', ['roi_align', 'nms', 'deform_conv', 'rotated'])
+@pytest.mark.parametrize('name', ['roi_align', 'nms', 'deform_conv'])
 def test_outputs_and_gradients_of_compiled_mmcv(name):
     for case, compute in CASES.items():
         if case.startswith(f'{name}-'):
@@ -62,15 +62,6 @@ def test_roi_align_in_half_precision(dtype):
     got, expected = roi_align(x, rois), roi_align(x.float(), rois.float())
     assert got.dtype == dtype
     torch.testing.assert_close(got.float(), expected, rtol=1e-2, atol=1e-2)
-
-
-def test_rotated_boxes_that_share_edges_or_labels():
-    box, turned, empty = [40., 30., 20., 10., .3], [40., 30., 10., 20., .3 + np.pi / 2], [40., 30., 20., 0., .3]
-    boxes, ious = torch.tensor([box, turned, empty]), torch.zeros(9)
-    operator('box_iou_rotated')(boxes, boxes, ious, mode_flag=0, aligned=False)
-    torch.testing.assert_close(ious.view(3, 3), torch.tensor([[1., 1., 0.], [1., 1., 0.], [0., 0., 0.]]))
-    scores, labelled = torch.tensor([.5, .7, .6]), torch.tensor([box + [0], turned + [1], box + [1]])
-    assert operator('nms_rotated')(labelled, scores, None, None, None, .5, True).tolist() == [1, 0]
 
 
 def test_shapes_on_the_meta_device():
