@@ -26,7 +26,7 @@ def softmin(scores: np.ndarray) -> float:
     return float(weights @ scores / weights.sum()) if len(scores) else 1.
 
 
-def of_objects(record: dict[str, Any], certain: float = CERTAIN) -> float:
+def of_objects(record: dict[str, Any]) -> float:
     """Return the score of an image's annotated objects, from 0 to 1.
 
     It is the geometric mean of three scores: of certain detections without an annotation, of annotated objects with a
@@ -35,7 +35,6 @@ def of_objects(record: dict[str, Any], certain: float = CERTAIN) -> float:
 
     Args:
         record: of an image, see :func:`cvt_dense.report.detection.diagnose`.
-        certain: least score of a certain detection.
     """
     known = np.equal(record['gt_crowd'], 0)
     truth, labels = record['gt_boxes'][known].reshape(-1, 4), np.asarray(record['gt_labels'])[known]
@@ -50,8 +49,8 @@ def of_objects(record: dict[str, Any], certain: float = CERTAIN) -> float:
     distance = np.linalg.norm(centres[:, None] - others, axis=2)
     similarity = IOU_WEIGHT * iou + (1 - IOU_WEIGHT) * np.exp(-DISTANCE_FACTOR * distance)
     same = labels[:, None] == np.asarray(record['labels'])
-    overlooked = np.where(same, similarity, 0).max(0, initial=0)[(scores >= certain) & ~(iou > 0).any(0)]
-    swapped = 1 - np.where(~same & (scores > certain), similarity, 0).max(1, initial=0)
+    overlooked = np.where(same, similarity, 0).max(0, initial=0)[(scores >= CERTAIN) & ~(iou > 0).any(0)]
+    swapped = 1 - np.where(~same & (scores > CERTAIN), similarity, 0).max(1, initial=0)
     located = np.where(same & (scores > LOCATED) & (iou > 0), similarity, 0).max(1, initial=0)
     located = np.where(located, located, 1)
     return float(np.prod([softmin(kind) for kind in (overlooked, swapped, located)]) ** (1 / 3))

@@ -111,8 +111,6 @@ def draw_labels(picture: np.ndarray, labels: sv.Detections | np.ndarray, name: C
         texts = [name(number) for number in objects.class_id]
         if objects.confidence is not None:
             texts = [f'{text} {score:.2f}' for text, score in zip(texts, objects.confidence)]
-        if objects.tracker_id is not None:
-            texts = [text if number < 0 else f'#{number} {text}' for text, number in zip(texts, objects.tracker_id)]
         dark_or_light = sv.ColorPalette([
             sv.Color.WHITE if np.dot(color, (0.3, 0.59, 0.11)) < 120 else sv.Color.BLACK for color in palette])
         picture = sv.RichLabelAnnotator(
