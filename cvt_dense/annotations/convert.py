@@ -50,26 +50,19 @@ class Sample:
     objects: list[dict[str, Any]] = field(default_factory=list)
     label_map: np.ndarray | None = None
     group: str = ''
-    name: str = ''
 
     def __post_init__(self):
-        self.name = self.name or self.path.name
+        self.name = self.path.name
 
-    def add_detections(self, detections: sv.Detections) -> int:
-        """Add predicted objects, without those that lie outside of the image or have an empty mask.
-
-        Returns:
-            The number of objects with an empty mask.
-        """
-        masks = detections.mask
-        filled = np.array([masks is None or np.any(masks[i]) for i in range(len(detections))], bool)
+    def add_detections(self, detections: sv.Detections) -> None:
+        """Add predicted objects, without those that lie outside of the image or have an empty mask."""
         boxes = sv.xyxy_to_xywh(detections.xyxy.clip(0, [self.width, self.height] * 2))
-        for i in np.flatnonzero((boxes[:, 2:] > 0).all(1) & filled):
-            values = dict(bbox=boxes[i].tolist(), area=float(boxes[i, 2:].prod()), iscrowd=0)
+        for i in np.flatnonzero((boxes[:, 2:] > 0).all(1)):
+            entry = dict(bbox=boxes[i].tolist(), area=float(boxes[i, 2:].prod()), iscrowd=0,
+                         category_id=int(detections.class_id[i]))
             if detections.mask is not None:
-                values.update(area=float(detections.mask[i].sum()), segmentation=encode(detections.mask[i]))
-            self.objects.append(dict(values, category_id=int(detections.class_id[i])))
-        return int((~filled).sum())
+                entry.update(area=float(detections.mask[i].sum()), segmentation=encode(detections.mask[i]))
+            self.objects += [entry] if entry['area'] else []
 
 
 @dataclass
@@ -158,7 +151,6 @@ class Images:
             return open_image(path, part, *size)
         except ValueError as error:
             self.bad.append(str(error))
-            return None
 
     def refuse_bad(self) -> None:
         """Raise ``ValueError`` that names each image that cannot be read or has another size than its annotations."""
@@ -179,10 +171,8 @@ class Images:
             rotation: of a box in degrees.
 
         Raises:
-            ValueError: the label is no text, or there is no point.
+            Exception: the label is no text, or there is no point.
         """
-        if not isinstance(label, str):
-            raise ValueError(f'{location} has the label {label!r}; allowed is text')
         parts = [np.reshape(np.array(part, float), (-1, 2)) for part in parts]
         points = np.concatenate(parts)
         entry = dict(id=f'{location} of {image["id"]}', image_id=image['id'], category_id=label.strip(),
@@ -275,22 +265,20 @@ def read_yolo(src: Path, data: Data) -> Content:
     with naming(files[0]):
         content = yaml.safe_load(files[0].read_text(encoding='utf-8-sig'))
         names = content['names']
-        names = dict(enumerate(names)) if isinstance(names, list) else names
         classes = [names[number] for number in range(len(names))]
-        if not isinstance(names, dict) or {*map(type, classes)} != {str} or len({*classes}) < len(classes):
-            raise ValueError(f'names={names!r}: allowed are different texts, as a list or with the numbers from 0, '
+        if isinstance(names, str) or {*map(type, classes)} != {str} or len({*classes}) != content.get('nc', len(names)):
+            raise ValueError(f'names={names!r}: allowed are nc different texts, as a list or with the numbers from 0, '
                              'such as [car, "7"]')
-        if (content.get('nc') or len(names)) != len(names):
-            raise ValueError(f'nc={content["nc"]!r}, but there are {len(names)} names')
+        if 'kpt_shape' in content:
+            raise ValueError('keypoints (kpt_shape) are not read; write boxes or polygons')
         images = Images(src, data.notes, _yolo_splits(src, content))
-        keypoints = int(np.prod(content.get('kpt_shape', 0)))
     for file in files_of(src, '.txt'):
         before, inside, after = f'/{file.relative_to(src).with_suffix("")}'.rpartition('/labels/')
         with naming(file):
             image = images.add_image(images.take(f'{src}{before}/images/{after}' if inside else str(
                 file.with_suffix('')), file))
             if image is not None:
-                _read_yolo_lines(file, images, image, classes, keypoints)
+                _read_yolo_lines(file, images, image, classes)
     yield src, images.finish(classes)
 
 
@@ -310,16 +298,15 @@ def _yolo_splits(src: Path, content: dict[str, Any]) -> dict[Path | str, str]:
     return splits
 
 
-def _read_yolo_lines(file: Path, images: Images, image: dict[str, Any], classes: list[str], keypoints: int) -> None:
-    allowed = (4, 4 + keypoints) if keypoints else (4, 5, *range(6, 10**5, 2))  # 5: with a confidence
+def _read_yolo_lines(file: Path, images: Images, image: dict[str, Any], classes: list[str]) -> None:
     lines, size = file.read_text(encoding='utf-8-sig').split('\n'), (image['width'], image['height'])
     for number, line in ((number, line) for number, line in enumerate(lines, 1) if line.strip()):
         with naming(f'line {number}, {line!r},'):
             label, *numbers = map(float, line.split())
-            polygon = not keypoints and len(numbers) > 5
-            if (label not in range(len(classes)) or len(numbers) not in allowed or not polygon and min(numbers[2:4]) < 0
-                    or max(numbers[:4] if keypoints else numbers) >= 2):  # pixels, or the visibility of keypoints
-                raise ValueError(f'allowed are one of {len(classes)} classes and {allowed[:4]} numbers from 0 to 1')
+            polygon = len(numbers) > 5  # a box may have a confidence
+            if (label not in range(len(classes)) or len(numbers) < 4 or polygon and len(numbers) % 2
+                    or not polygon and min(numbers[2:4]) < 0 or max(numbers) >= 2):  # pixels
+                raise ValueError(f'allowed are one of {len(classes)} classes and 4, 5, 6, 8, ... numbers from 0 to 1')
             center, half = np.array(numbers[:2]), np.array(numbers[2:4]) / 2
             points = np.reshape(numbers if polygon else [center - half, center + half], (-1, 2)) * size
             images.add_object(image, classes[int(label)], f'line {number}', [points], polygon)
@@ -518,11 +505,8 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
         for sample in members:
             sample.split = SPLITS[part]
     for name, fraction in zip(SPLITS, fractions):
-        parts = [sample.objects for sample in data.samples if sample.split == name]
-        if not parts:
+        if not any(sample.split == name for sample in data.samples):
             raise ValueError(f'{name} gets no image: {fraction:g} of {len(groups)} groups of images is too little.')
-        for label in sorted(total.keys() - {entry['category_id'] for objects in parts for entry in objects}):
-            data.notes[Fault.NO_CLASS].append(f'{data.classes[label]} in {name}')
 
 
 # -- writers ---------------------------------------------------------------------------------------

@@ -93,14 +93,12 @@ def check_annotations(cfg: Config, stages: Sequence[str]) -> None:
         UserError: a file would be learnt or scored wrongly, or nothing in it is; the message names the entry, and the
             command that repairs the file where there is one.
     """
-    collects = gc.isenabled()
     gc.disable()  # looking for cycles in the dicts of COCO's training file would take a third of the time
     try:
         for stage in stages:
             _check_stage(cfg, stage)
     finally:
-        if collects:
-            gc.enable()
+        gc.enable()
 
 
 def _check_stage(cfg: Config, stage: str) -> None:
@@ -128,16 +126,12 @@ def _check_stage(cfg: Config, stage: str) -> None:
             lines.append(f'{file.setting}: of {file.path!r}, {len(missed)} images, with the ids {listed(missed)}, '
                          f'are not read by {stage}_dataloader; {stage}_evaluator counts their objects as missed.')
     # Only a test with format_only, as for COCO's test-dev, needs no objects.
-    if files and not number and (stage == 'train' or is_scored(cfg, stage)):
+    is_scored = any(not node.get('format_only') for node in dicts(cfg.get(f'{stage}_evaluator')) if 'type' in node)
+    if files and not number and (stage == 'train' or is_scored):
         raise UserError(f'{stage}_dataloader: no annotation of the classes is left. {" ".join(lines)}' + (
             '' if stage == 'train' else f' To write results without scores, set {stage}_evaluator.format_only.'))
     for line in lines:
         print_log(line, logger='current', level=30)
-
-
-def is_scored(cfg: Config, stage: str) -> bool:
-    """Return whether a stage has an evaluator that computes scores, and does not only write results down."""
-    return any(not node.get('format_only') for node in dicts(cfg.get(f'{stage}_evaluator')) if 'type' in node)
 
 
 def _check_file(file: CocoFile) -> tuple[dict[Any, tuple[str, float]], int, list[str]]:
@@ -182,15 +176,11 @@ def _check_file(file: CocoFile) -> tuple[dict[Any, tuple[str, float]], int, list
     images = {image['id']: (image['file_name'], round(boxes[image['id']], 3)) for image in content['images']}
     empty = images.keys() - {entry['image_id'] for entry in used}
     filters = (file.data_sets[0].get('filter_cfg') or {}) if file.data_sets and 'scored' not in file.uses else {}
-    least = filters.get('min_size', 0)
-    narrow = [image['id'] for image in content['images'] if min(image['width'], image['height']) < least]
-    if narrow:
-        losses.append(f'{len(narrow)} of {len(images)} images have a side below filter_cfg.min_size={least}, with the '
-                      f'ids {listed(narrow)}, and are left out')
-    if empty and filters.get('filter_empty_gt'):
-        losses.append(f'{len(empty)} of {len(images)} images have no object of the classes, with the ids '
-                      f'{listed(empty)}, and are left out; with {file.setting}.filter_cfg.filter_empty_gt=False they '
-                      'are not')
+    filtered = [image['id'] for image in content['images'] if image['id'] in empty and filters.get('filter_empty_gt')
+                or min(image['width'], image['height']) < filters.get('min_size', 0)]
+    if filtered:
+        losses.append(f'{len(filtered)} of {len(images)} images, with the ids {listed(filtered)}, are left out by '
+                      f'filter_cfg={dict(filters)}: they have no object of the classes, or a side is too short')
     missing = {*file.classes} - {names[entry['category_id']] for entry in left}
     if missing:
         losses.append(f'the classes {listed(sorted(missing))} have no object')

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from . import convert
-from .coco import Fault
 
 SECONDS = 60  # between two files of the objects so far
 
@@ -42,8 +41,7 @@ class PredictionWriter:
         if isinstance(prediction, np.ndarray):
             sample.label_map = prediction
         else:
-            empty = sample.add_detections(prediction)
-            self.data.notes[Fault.EMPTY_MASK] += [str(path)] * empty
+            sample.add_detections(prediction)
         convert.write_sample(self.data, sample, self.folder, self.target)
         sample.label_map = None
         self.data.samples.append(sample)

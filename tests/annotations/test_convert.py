@@ -37,15 +37,6 @@ def text(path: Path, content: str) -> None:
     path.write_text(content, 'utf-8')
 
 
-def edited(path: Path, **changes) -> None:
-    """Change the first image's or object's values in a COCO file."""
-    content = json.loads(path.read_text())
-    for key, value in changes.items():
-        entries, key = key.split('__')
-        content[entries][0][key] = value
-    path.write_text(json.dumps(content))
-
-
 def splits(data: convert.Data) -> dict[str, str]:
     return {sample.path.stem: sample.split for sample in data.samples}
 
@@ -75,12 +66,13 @@ def test_boxes_polygons_names_and_splits_are_kept(tmp_path, source):
 
 def test_objects_become_label_maps_with_background(tmp_path):
     example('coco', tmp_path / 'src')
+    write_image(tmp_path / 'src/train2017/more.png')
     data = convert.read(tmp_path / 'src', 'coco')
     convert.write(data, tmp_path / 'dst', 'masks')
     assert (tmp_path / 'dst/classes.txt').read_text().split() == [*CLASSES, 'background']
     pixels = np.asarray(Image.open(tmp_path / 'dst/labels/train/a.png'))
     assert set(np.unique(pixels)) == {0, 1, 3} and pixels[0, 0] == 3 and pixels[10, 10] == 0  # the smaller one in front
-    assert Fault.BOX_ALONE in notes(data)
+    assert notes(data) >= {Fault.BOX_ALONE, Fault.NOT_NAMED}
 
 
 def test_splits_are_stratified_and_grouped(tmp_path):
@@ -161,12 +153,6 @@ def test_all_bad_images_are_named(tmp_path, source):
     assert len(files) == 2 and all(file.name in str(error.value) for file in files)
 
 
-@pytest.mark.parametrize('orientation', ['0', '65537'])
-def test_an_orientation_that_exif_does_not_know_turns_nothing(orientation):
-    path = EXAMPLES.parent / f'images/accepted/rgb/orientation_{orientation}.jpg'
-    assert convert.open_image(path, 'train', 32, 48)['width'] == 32
-
-
 @pytest.mark.parametrize('folder, part', [
     ('festival', 'train'), ('latest', 'train'), ('val2017', 'val'), ('my_validation', 'val'), ('Testing', 'test')])
 def test_words_that_name_a_split(folder, part):
@@ -177,14 +163,10 @@ def test_words_that_name_a_split(folder, part):
     ('train: images/train\nval: images/val', dict(a='train', b='val')),
     ('train: images/val\nval: images/train', dict(a='val', b='train')),
     ('train: ../images/val\ntest: [images/train]', dict(a='test', b='train')),
-    ('path: images\ntrain: [train, val]', dict(a='train', b='train')),
-    ('path: ../elsewhere\ntrain: images/train/', dict(a='train')),
-    ('train: images\nval: images/val', dict(a='train', b='val')),
+    ('path: images\ntrain: [train, val]', dict(a='train', b='train')), ('train: images/train/', dict(a='train')),
     ('train:\nval:', dict(a='train', b='val')),  # then the folders' names decide
     ('train: ../images/train\nval: ../images/val\ntest: ../images/test', dict(a='train', b='val')),  # Roboflow's
-    ('train: images/train\nval: images/val\ntest: images/val', dict(a='train', b='val')),
-    *((line, None) for line in ('train: images/train\nval: images/train', 'train: images/train\nval: images/missing',
-                                'train: /tmp', 'val: ..', 'val: a.txt'))])
+    ('train: images/train\nval: images/train', None), ('val: images/missing', None), ('val: a.txt', None)])
 def test_splits_of_data_yaml(tmp_path, lines, expected):
     example('yolo', tmp_path)
     (tmp_path / 'data.yaml').write_text(f'names: {CLASSES}\n{lines}\n')
@@ -194,25 +176,16 @@ def test_splits_of_data_yaml(tmp_path, lines, expected):
 
 
 @pytest.mark.parametrize('lists, expected', [
-    (dict(val='b', trainval='a b'), dict(a='train', b='val')), (dict(test='a', train='b'), dict(a='test', b='train')),
-    (dict(train='a', test='a b'), dict(a='train', b='test')),
-    (dict(train='a', val='b', trainval='a b'), dict(a='train', b='val')),
+    (dict(val='b', trainval='a b'), dict(a='train', b='val')), (dict(train='a', test='a b'), dict(a='train', b='test')),
     (dict(train='a b', val='b'), None), (dict(train='a'), dict(a='train')), ({}, dict(a='train', b='train'))])
 def test_splits_of_voc(tmp_path, lists, expected):
     example('voc', tmp_path)
     for path in (tmp_path / 'ImageSets/Main').iterdir():
         path.unlink()
     for part, names in lists.items():
-        text(tmp_path / f'ImageSets/Main/{part}.txt', names.replace(' ', '\n') + '\n\n')
+        text(tmp_path / f'ImageSets/Main/{part}.txt', '\ufeff' + names.replace(' ', ' \n') + '\n\n')
     with nullcontext() if expected else pytest.raises(ValueError, match='val.txt'):
         assert splits(convert.read(tmp_path, 'voc')) == expected
-
-
-def test_names_with_spaces_in_the_lists_of_voc(tmp_path):
-    example('voc', tmp_path)
-    write_image(tmp_path / 'b c.png')
-    text(tmp_path / 'ImageSets/Main/test.txt', '\ufeffb c \n\n')
-    assert splits(convert.read(tmp_path, 'voc')) == {'a': 'train', 'b': 'val', 'b c': 'test'}
 
 
 @pytest.mark.parametrize('source, copied, copy', [
@@ -258,32 +231,11 @@ def test_groups_of_labelme_are_objects(tmp_path):
     assert notes(data) == {Fault.SHAPE} and data.classes == ['dog', 'eel']
 
 
-@pytest.mark.parametrize('line, named', [('0 .5 .5 .2 .2 .1 .1 .2 .2 .3 .3', None), ('0 .5 .5 .2 .2', None),
-                                         ('0 .5 .5 .75 .5 .75 .75 .5 .75', 'line 1')])
-def test_keypoints_of_yolo(tmp_path, line, named):
-    example('yolo', tmp_path)
-    (tmp_path / 'data.yaml').write_text(f'names: {CLASSES}\nkpt_shape: [3, 2]\n')
-    (tmp_path / 'labels/train/a.txt').write_text(line)
-    with pytest.raises(ValueError, match=named) if named else nullcontext():
-        data = convert.read(tmp_path, 'yolo')
-        assert data.samples[0].objects[0]['bbox'] == pytest.approx([16, 12, 8, 6])
-
-
 def test_what_was_left_out_is_named_if_nothing_remains(tmp_path):
     example('coco', tmp_path)
     (tmp_path / 'train2017/a.png').unlink()
     with pytest.raises(FileNotFoundError, match=r'a\.png'):
         convert.read(tmp_path, 'coco')
-
-
-def test_what_is_changed_or_left_out_is_listed(tmp_path):
-    example('coco', tmp_path)
-    write_image(tmp_path / 'train2017/more.png')
-    edited(tmp_path / COCO_FILE, annotations__segmentation=[[1, 1, 2, 2]], annotations__bbox=[8, 6, 90, 10],
-           annotations__iscrowd=0, annotations__ignore=1)
-    data = convert.read(tmp_path, 'coco')
-    assert data.samples[0].objects[0]['iscrowd'] == 1 and data.samples[0].objects[0]['bbox'] == [8, 6, 32, 10]
-    assert notes(data) >= {Fault.SHORT, Fault.NOT_NAMED, Fault.BEYOND, Fault.IGNORED}
 
 
 def test_command_line(tmp_path):
@@ -294,7 +246,5 @@ def test_command_line(tmp_path):
     assert len(written) == 4
     before = [path.read_bytes() for path in written]
     assert '--force' in run_tool(*command, rc=2) and [path.read_bytes() for path in written] == before
-    run_tool('convert_data', tmp_path / 'dst', tmp_path / 'dst/new', '--from', 'coco', '--to', 'coco', '--force', rc=2)
-    for folder in ('src', 'missing'):
-        assert folder in run_tool('convert_data', tmp_path / folder, tmp_path / 'new', '--from', 'coco', '--to', 'coco',
-                                  rc=2)
+    run_tool('convert_data', tmp_path / 'dst', tmp_path / 'dst/new', '--from', 'coco', '--force', rc=2)
+    assert 'missing' in run_tool('convert_data', tmp_path / 'missing', tmp_path / 'new', '--from', 'coco', rc=2)

@@ -207,8 +207,3 @@ def test_each_loss_has_a_line_in_the_log(data, capsys, values):
     build('detection', data, 'train')
     lines = [line for line in capsys.readouterr().out.splitlines() if TRAIN[10:] in line and '(1, ' in line]
     assert len(lines) == 1
-
-
-def test_images_below_the_least_size_have_a_line_in_the_log(data, capsys):
-    checked('detection', data, 'train', train_dataloader__dataset__filter_cfg__min_size=65)
-    assert 'min_size=65' in capsys.readouterr().out

@@ -20,7 +20,7 @@ from templates_edited import write_template
 from tiny_training import write_config
 
 from cvt_dense.errors import UserError
-from cvt_dense.images import load, open_image, read_header
+from cvt_dense.images import load, open_image
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.checks.config import check_config
 
@@ -129,31 +129,6 @@ def test_pillow_reads_the_colours_beside_an_alpha_channel(tmp_path):
 def test_images_that_are_too_large_for_pillow_are_read(monkeypatch):
     monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 100)
     assert load(CASES / 'accepted/rgb/geotiff.tif', LoadImageFromFile()).shape == (48, 32, 3)
-
-
-def test_a_class_that_all_heads_ignore_needs_no_word_of_the_metric(tmp_path, capsys):
-    write(tmp_path)
-    build(tmp_path, {'model.decode_head.ignore_index': 0, 'model.auxiliary_head.ignore_index': 0,
-                     'model.data_preprocessor.seg_pad_val': 0})
-    assert '[0, 255]' in capsys.readouterr().out  # the metric ignores 255 alone
-
-
-def test_classes_without_pixels_and_shifted_label_maps_are_named(tmp_path, capsys):
-    write(tmp_path)
-    for path in tmp_path.glob('labels/*/*'):
-        Image.fromarray(np.asarray(Image.open(path)) + 1).save(path)
-    build(tmp_path, {'train_dataloader.dataset.reduce_zero_label': True}, classes=('road', 'car', 'kerb'))
-    printed = capsys.readouterr().out
-    assert 'reduce_zero_label' in printed and "'kerb'" in printed
-
-
-def test_headers_follow_the_content(tmp_path):
-    array = np.full((8, 8, 3), 200, np.uint8)
-    Image.fromarray(array).save(tmp_path / 'a.png')
-    (tmp_path / 'a.png').rename(tmp_path / 'a.tif')
-    tifffile.imwrite(tmp_path / 'b.png', array.astype(np.float32), photometric='rgb')
-    a, b = (read_header(tmp_path / name) for name in ('a.tif', 'b.png'))
-    assert (a.format, a.shape) == ('PNG', (8, 8, 3)) and (b.format, b.dtype) == ('TIFF', 'float32')
 
 
 def test_hidden_files_are_no_data(tmp_path):

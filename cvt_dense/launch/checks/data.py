@@ -2,7 +2,6 @@
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.logging import print_log
 
 from ...classes import Classes
 from ...errors import UserError
@@ -19,9 +18,6 @@ def check_class_folders(cfg: Config, datasets: dict[str, Any]) -> None:
     outputs = cfg.model.get('num_classes')
     train, val = (Classes.of_data(datasets.get(stage), stage) for stage in ('train', 'val'))
     train.check_order(val)
-    if len({(getattr(data, 'metainfo', None) or {}).get('reduce_zero_label') for data in datasets.values()}) > 1:
-        print_log('reduce_zero_label differs between the data loaders: the label maps of one count classes from 1.',
-                  logger='current', level=30)
     # A run that was started with --no-check may go on.
     if train and outputs is not None and len(train) < outputs and not cfg.get('resume'):
         raise UserError(f'model.num_classes={outputs}, but the training set has {len(train)} class folders, '

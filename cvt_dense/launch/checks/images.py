@@ -65,7 +65,8 @@ def _check_data_set(dataset: Any, cfg: Config, stage: str) -> None:
         _log(others, f'images are left out, since their names do not end with img_suffix={dataset.img_suffix!r}')
     if maps and 'decode_head' in cfg.model and find_transform(dataset, 'LoadAnnotations'):
         parts = cfg.model.decode_head, cfg.model.get('auxiliary_head'), cfg.get(f'{stage}_evaluator')
-        check_label_maps(maps, headers, dataset, 2 if stage == 'train' else 1, {
+        chosen = {path: maps[path] for path in choose(maps, MAX_LABEL_MAPS)}
+        check_label_maps(chosen, headers, dataset, 2 if stage == 'train' else 1, {
             node.get('ignore_index', 255) for node in dicts(parts)
             if 'num_classes' in node or type_name(node) == 'IoUMetric'})
 
@@ -164,10 +165,10 @@ def load_sample(paths: list[str], infos: dict[str, dict[str, Any]], reader: Any,
 
 def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header], dataset: Any, least: int,
                      ignored: set[int]) -> None:
-    """Check the files of label maps, and the values that MMSegmentation reads of :data:`MAX_LABEL_MAPS` of them.
+    """Check the files of label maps, and the values that MMSegmentation reads of them.
 
     Args:
-        infos: the data set's entry for each label map.
+        infos: the data set's entry for each label map that is checked.
         images: headers of images.
         dataset: an mmseg data set.
         least: number of classes that they must hold.
@@ -181,12 +182,10 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
     ignored_by_all = ignored if len(ignored) == 1 else set()
     classes = {*range(len(names))} - ignored_by_all
     reader, loader = (find_transform(dataset, name) for name in ('LoadImage', 'LoadAnnotations'))
-    decoded = {*choose(infos, MAX_LABEL_MAPS)}
 
     def check(path: str) -> set[int]:
         image = images.get(infos[path]['img_path'])
-        shape = image and shape_as_read(image, reader)
-        values = read_label_map(infos[path], loader if path in decoded else None, shape)
+        values = read_label_map(infos[path], loader, image and shape_as_read(image, reader))
         wrong = values - classes - ignored_by_all
         if wrong:
             raise UserError(
@@ -197,11 +196,8 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
 
     with ThreadPoolExecutor() as pool:
         values = set().union(*pool.map(check, infos))
-    if values & ignored - ignored_by_all:
-        _log(infos, 'label maps hold a class that not all of the heads and metrics ignore (ignore_index is '
-             f'{sorted(ignored)})')
     _log([str(names[value]) for value in classes - values],
-         f'of {len(names)} classes are in none of {len(decoded)} label maps')
+         f'of {len(names)} classes are in none of {len(infos)} label maps')
     if len(values & classes) < min(len(classes), least):
         raise UserError(f'{len(infos)} label maps, such as {min(infos)!r}, hold {sorted(values)} alone, and '
                         f'{sorted(ignored)} is ignored: there is nothing to learn or to score. In masks of 0 and 255, '
@@ -213,7 +209,7 @@ def read_label_map(info: dict[str, Any], loader: Any, shape: tuple[int, int] | N
 
     Args:
         info: the data set's entry.
-        loader: transform that loads it; None: the header alone is checked.
+        loader: transform that loads it.
         shape: height and width of the image, if known.
 
     Raises:
@@ -222,8 +218,8 @@ def read_label_map(info: dict[str, Any], loader: Any, shape: tuple[int, int] | N
     path = info['seg_map_path']
     try:
         header = read_header(path)
-        values = np.unique(loader(dict(info))['gt_seg_map']) if loader else np.zeros(0)
-        stored = np.unique(Image.open(path)) if loader and header.wide else values
+        values = np.unique(loader(dict(info))['gt_seg_map'])
+        stored = np.unique(Image.open(path)) if header.wide else values
     except Exception as error:  # a truncated file, for example
         raise UserError(f'the label map {path!r} cannot be read ({error}). Write it again, or remove its image.'
                         ) from error
