@@ -44,7 +44,6 @@ def test_on(cfg: Any, split: str) -> None:
     cfg.test_dataloader = loader
     cfg.test_evaluator = []
     cfg.test_cfg = dict(type='TestLoop')
-    cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if 'RawWeightsHook' not in str(hook['type'])]
 
 
 def describe(model: dict[str, Any]) -> str:
