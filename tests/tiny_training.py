@@ -90,8 +90,8 @@ def assert_same_end(work_dir: Path, expected: Path) -> None:
     assert names[0] == names[1] and not list(work_dir.glob('.partial-*'))
     last, other = (Path(find_checkpoint(str(folder))) for folder in (work_dir, expected))
     assert last.name == other.name and differences(last, other) == []
-    ends = [(saved['meta']['iter'], saved['message_hub']['runtime_info'].get('best_score'))
-            for saved in map(load, (last, other))]
+    ends = [(saved['meta']['iter'], [value for key, value in saved['message_hub']['runtime_info'].items()
+                                     if key.startswith('best_score')]) for saved in map(load, (last, other))]
     assert ends[0] == ends[1]
 
 

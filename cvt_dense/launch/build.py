@@ -53,16 +53,16 @@ def build(cfg: Config, flags: argparse.Namespace, stages: Sequence[str], checkpo
     Raises:
         UserError: a check has found a mistake. In one of several processes it ends the others too.
     """
-    saved, running = copy.deepcopy(cfg), copy.deepcopy(cfg)
+    running = copy.deepcopy(cfg)
     if checkpoint:
         running.resume, running.load_from = True, checkpoint
     running.launcher = flags.launcher
     changes = adapt_to_machine(running)
     datasets = load_datasets(running, stages, not flags.no_check and is_first_process(),
                              Classes.of_file(content or {}, running.get('load_from') or ''))
-    runner = build_runner(saved, running, datasets)
+    runner = build_runner(cfg, running, datasets)
     if 'train' in datasets and is_main_process():
-        saved.dump(os.path.join(saved.work_dir, os.path.basename(saved.filename)))
+        cfg.dump(os.path.join(cfg.work_dir, os.path.basename(cfg.filename)))
     # All processes build the loop, because its sampler may agree on a seed with those of the others.
     trains = summary and 'train' in datasets and runner.train_loop is not None
     if not flags.no_check:

@@ -1,12 +1,12 @@
 """Resume a run at the batch, and at the point of its schedules, where the saved one was."""
-import ast
 from bisect import bisect
-from collections.abc import Iterator
 from typing import Any
 
+from mmengine.config import Config
 from mmengine.hooks import EMAHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
+from ...config.walk import values
 from ...errors import UserError
 from ...registry import HOOKS
 from ..schedules import NEVER, advance, data_shape
@@ -51,6 +51,9 @@ class ResumeHook(Hook):
                        for group in runner.optim_wrapper.param_groups]
         self.schedules = [dict(schedule.state_dict()) for schedule in runner.param_schedulers or ()]
 
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        checkpoint['meta']['settings'] = settings(runner.cfg)
+
     def before_train(self, runner: Runner) -> None:
         if runner.iter == 0:
             return
@@ -64,7 +67,7 @@ class ResumeHook(Hook):
     def follow_config(self, runner: Runner) -> None:
         """Move optimizer and schedules to where a run with this config would be, if another one was saved."""
         saved, new = self.saved_meta, data_shape(runner)
-        changed = differences(saved.get('cfg', ''), runner.cfg.pretty_text)
+        changed = differences(saved.get('settings', {}), settings(runner.cfg))
         if changed:
             runner.logger.warning('This config differs from the one in the checkpoint, and decides from here on: '
                                   f'{"; ".join(changed[:10])}{"; ..." if len(changed) > 10 else ""}')
@@ -93,7 +96,7 @@ def check_state(runner: Runner, checkpoint: dict[str, Any]) -> None:
         UserError: the checkpoint is of another optimizer, of one with other parameters, or has averages that no hook
             of this run continues.
     """
-    changed = differences(checkpoint['meta'].get('cfg', ''), runner.cfg.pretty_text)
+    changed = differences(checkpoint['meta'].get('settings', {}), settings(runner.cfg))
     saved, built = ([len(group['params']) for group in optimizer.get('param_groups', ())] for optimizer in (
         checkpoint.get('optimizer', {}), vars(runner.optim_wrapper.optimizer)))
     if saved != built or any(line.startswith('optim_wrapper.optimizer.type=') for line in changed):
@@ -107,37 +110,18 @@ def check_state(runner: Runner, checkpoint: dict[str, Any]) -> None:
                     'Restore these settings, or start a new run from its weights: --cfg-options load_from=CHECKPOINT.')
 
 
-def differences(saved: str, new: str) -> list[str]:
-    """Return a text for each setting that differs between two configs' texts, without :data:`PLACES`."""
-    old, now = dict(settings(saved)), dict(settings(new))
-    return [f'{path}={now.get(path, "not set")} (saved: {old.get(path, "not set")})' for path in {**now, **old}
-            if now.get(path) != old.get(path) and not path.startswith(PLACES)] if old and now else []
+def differences(old: dict[str, str], new: dict[str, str]) -> list[str]:
+    """Return a text for each of two configs' :func:`settings` that differs, without :data:`PLACES`.
 
-
-def settings(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the dotted path and the value of each setting of a dumped config, which is parsed and not run.
-
-    Lists of values are one setting. There are none where a value has no literal.
+    There is none where one has no settings, as in checkpoints that were saved without :class:`ResumeHook`.
     """
+    return [f'{path}={new.get(path, "not set")} (saved: {old.get(path, "not set")})' for path in {**new, **old}
+            if new.get(path) != old.get(path) and not path.startswith(PLACES)] if old and new else []
 
-    def flat(node: ast.expr, path: str) -> Iterator[tuple[str, str]]:
-        children = dict(enumerate(getattr(node, 'elts', ())))  # of a list or tuple
-        if isinstance(node, ast.Call):
-            children = {keyword.arg: keyword.value for keyword in node.keywords}
-        elif isinstance(node, ast.Dict):
-            children = dict(zip(map(ast.unparse, node.keys), node.values))
-        if all(isinstance(child, ast.Constant) for child in children.values()) and not isinstance(node, ast.Call):
-            yield path, ast.unparse(node)
-        else:
-            for name, child in children.items():
-                yield from flat(child, f'{path}.{name}')
 
-    try:
-        statements = ast.parse(text).body
-    except SyntaxError:
-        return
-    for statement in filter(lambda node: isinstance(node, ast.Assign), statements):
-        yield from flat(statement.value, statement.targets[0].id)
+def settings(cfg: Config) -> dict[str, str]:
+    """Return the value of each setting of a config by its dotted path, as text."""
+    return {path: repr(value) for path, value in values(cfg.to_dict()) if not isinstance(value, (dict, list, tuple))}
 
 
 def note_evaluation(runner: Runner) -> None:

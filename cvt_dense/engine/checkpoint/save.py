@@ -119,15 +119,15 @@ class SafeCheckpointHook(Hook):
         step, best = runner.epoch if self.by_epoch else runner.iter, {}
         for metric in self.metrics:
             score = metric.score(metrics)
-            suffix = f'_{metric.name}' if len(self.metrics) > 1 else ''
+            best_score, best_file = f'best_score_{metric.name}', f'best_ckpt_{metric.name}'
             if score is None:
                 runner.logger.warning(f'The evaluation has no result for {metric.name}: the model finds no object yet, '
                                       'or format_only is set. It does not count for the best checkpoint.')
-            elif score > metric.sign * info.get(f'best_score{suffix}', metric.sign * float('-inf')):
+            elif score > metric.sign * info.get(best_score, metric.sign * float('-inf')):
                 file = self.folder / f'best_{metric.name}_{self.filename_tmpl.format(step)}'.replace('/', '_')
-                best[file] = info.get(f'best_ckpt{suffix}')
-                hub.update_info(f'best_score{suffix}', metric.sign * score)
-                hub.update_info(f'best_ckpt{suffix}', str(file))
+                best[file] = info.get(best_file)
+                hub.update_info(best_score, metric.sign * score)
+                hub.update_info(best_file, str(file))
         for file in best:
             runner.save_checkpoint(str(self.folder), file.name, save_optimizer=False, save_param_scheduler=False,
                                    meta=dict(epoch=runner.epoch, iter=runner.iter), backend_args=ATOMIC)

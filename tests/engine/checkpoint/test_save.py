@@ -49,9 +49,11 @@ def test_a_better_one_replaces_the_best_of_its_own_folder(tmp_path, copied):
 
 
 def test_the_first_metric_and_several_metrics(tmp_path):
-    """``save_best='auto'`` takes the first metric; a metric that is not evaluated is named."""
+    """``save_best='auto'`` takes the first metric; resumed, a run may compare by another one."""
     train(tmp_path / 'auto', [0.1, 0.3, 0.2], epochs=3, save_best='auto')
     assert names(tmp_path / 'auto') == ['best_score_epoch_2.pth', 'epoch_3.pth']
+    train(tmp_path / 'auto', [0.2, 0.4], epochs=4, save_best='loss', rule='greater')  # below the best score
+    assert names(tmp_path / 'auto') == ['best_loss_epoch_4.pth', 'best_score_epoch_2.pth', 'epoch_4.pth']
     train(tmp_path / 'two', [0.1, 0.3, 0.2], epochs=3, save_best=['score', 'loss'], rule=['greater', 'less'])
     assert names(tmp_path / 'two') == ['best_loss_epoch_3.pth', 'best_score_epoch_2.pth', 'epoch_3.pth']
     with pytest.raises(UserError, match='save_best'):
