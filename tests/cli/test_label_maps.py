@@ -1,5 +1,4 @@
 """Label maps whose classes count from 1, a network with a single output, and joined data sets, through the tools."""
-import re
 import shutil
 from pathlib import Path
 
@@ -71,5 +70,4 @@ def test_joined_data_sets(data, tmp_path):
     config = write_template(tmp_path, 'upernet_cvt13_custom', data_root=f'{data}/', balance='loss',
                             classes=('unlabelled', 'background', 'road'), **TOP)
     config.write_text(config.read_text() + JOINED.format(other=tmp_path / 'other'))
-    output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--val-loss')
-    assert re.search(r'val/loss: [\d.]+', output) and 'Weights of the classes' in output
+    assert 'Weights of the classes' in run_tool('train', config, '--work-dir', tmp_path / 'run')
