@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from ..config.read import check_exists, is_published
-from ..config.walk import dicts, type_name
 from ..errors import UserError
 from ..launch import command_line
 from ..launch.outputs import add_force_argument, check_report_folder
@@ -46,16 +45,6 @@ def test_on(cfg: Any, split: str) -> None:
     cfg.test_cfg = dict(type='TestLoop')
 
 
-def describe(model: dict[str, Any]) -> str:
-    """Return a model in words, such as 'MaskRCNN with CvT (cvt-nano)'."""
-    kind = type_name(dict(type=model.get('replaces', model['type'])))  # of a model in mixed precision or a file
-    backbone = next((node['backbone'] for node in dicts(model) if isinstance(node.get('backbone'), dict)), None)
-    if backbone is None:
-        return kind
-    arch = backbone.get('arch', backbone.get('model_name'))
-    return f'{kind} with {type_name(backbone)}' + (f' ({arch})' if isinstance(arch, str) else '')
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Write a report of the mistakes of the checkpoint that the command line names."""
     args = build_parser().parse_args(command_line.expand_published(argv))
@@ -74,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         runner.test()
         images = f'{len(hook.data_set)} {dict(val="validation", test="test")[args.split]} images'
         roots = {leaf.data_root: None for leaf in leaves(hook.data_set) if leaf.data_root}
-        report = Report(' of '.join([f'Mistakes of {describe(runner.cfg.model)} on {images}', *roots]))
+        report = Report(' of '.join([f'Mistakes of {args.config} on {images}', *roots]))
         hook.diagnose(report)
         report.summary.append(f'The weights are those of {args.checkpoint}.')
         page = report.write(args.out_dir)
