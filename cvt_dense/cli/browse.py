@@ -80,7 +80,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Write a report of the data of the config that the command line names."""
     args = build_parser().parse_args(argv)
     with command_line.report_errors(OSError):
-        command_line.check_value('--number', args.number, 1)
+        if args.number < 1:
+            raise UserError(f'--number {args.number}: allowed is a number from 1.')
         check_report_folder(args)
         from ..launch.start import start_training
         from ..report import browse

@@ -17,7 +17,6 @@ import torch
 from mmengine.config import Config
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
-from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..console import prints_to_log
@@ -84,12 +83,8 @@ def count_parts(model: BaseModel, size: tuple[int, int]) -> dict[str, tuple[int,
     flops = {re.sub(r'^Network\.model\.?', '', name): sum(operators.values())
              for name, operators in counter.get_flop_counts().items()}
     macs = {name: flops_of_part(flops, name) // 2 for name in parts} | dict(total=counter.get_total_flops() // 2)
-    return {name: (number_of_parameters(part), macs[name]) for name, part in dict(parts, total=model).items()}
-
-
-def number_of_parameters(module: nn.Module) -> int:
-    """Return the number of parameters of a module."""
-    return sum(parameter.numel() for parameter in module.parameters())
+    return {name: (sum(parameter.numel() for parameter in part.parameters()), macs[name])
+            for name, part in dict(parts, total=model).items()}
 
 
 def flops_of_part(flops: dict[str, int], part: str) -> int:

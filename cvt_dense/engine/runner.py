@@ -16,7 +16,7 @@ from torch import nn
 
 from ..console import ConsoleFilter, add_console_filter, prints_to_log
 from ..models.wrappers import unwrap
-from .schedules import Curve, data_shape, images_of_a_step, learning_rates
+from .schedules import Curve, data_shape, learning_rates
 
 
 class RunnerMixin:
@@ -90,7 +90,8 @@ class RunnerMixin:
                 'type' in config for config in configs):
             return None
         if scaling.get('enable'):
-            lr *= images_of_a_step(data_shape(self)) / scaling['base_batch_size']
+            shape = data_shape(self)
+            lr *= shape['world_size'] * shape['batch_size'] * shape['accumulative_counts'] / scaling['base_batch_size']
         length = self.max_epochs if by_epoch else self.max_iters
         return learning_rates(configs, lr, by_epoch, length, len(self.train_dataloader))
 

@@ -136,8 +136,3 @@ def data_shape(runner: Runner) -> dict[str, int]:
         batch_size=loader.batch_sampler.batch_size,
         accumulative_counts=(runner.cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1),
         batches_per_epoch=len(loader))
-
-
-def images_of_a_step(shape: dict[str, int]) -> int:
-    """Return the images of a step of the optimizer in a :func:`data_shape`."""
-    return shape['world_size'] * shape['batch_size'] * shape['accumulative_counts']

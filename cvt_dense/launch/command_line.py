@@ -31,12 +31,6 @@ def report_errors(*errors: type[Exception]) -> Iterator[None]:
         sys.exit(2)
 
 
-def check_value(flag: str, value: float, least: float) -> None:
-    """Raise ``UserError`` if the value of a flag is less than ``least``."""
-    if value < least:
-        raise UserError(f'{flag}={value}: allowed is a number from {least}.')
-
-
 def expand_published(argv: Sequence[str] | None) -> list[str]:
     """Return a command line in which a published model, its first argument, stands for config and checkpoint.
 
