@@ -231,8 +231,6 @@ def _find_difference(path: str | Path, header: Header, given: np.ndarray, reader
         image = open_image(path, turns(reader)).convert('RGB' if given.ndim == 3 else 'L')
     except Image.DecompressionBombError:  # Pillow decodes no image of more than 179 million pixels
         return ''
-    except Exception as error:  # each decoder raises its own
-        return f'Pillow cannot decode it for a comparison ({error})'
     if bands < min(header.shape[2], 3):
         return f'{bands} of {header.shape[2]} channels would be read'
     pixels = np.atleast_3d(image)[..., ::1 if reader is None else -1]

@@ -64,7 +64,6 @@ class Fault(Enum):
     OTHER_JSON = 'JSON files have no images, annotations and categories', 'left out', ''
     SHAPE = 'shapes are neither rectangles nor polygons', 'left out', ''
     BOX_ALONE = 'objects have a box alone', 'drawn as rectangles', ''
-    SUFFIX = 'images have another suffix than the first, but MMSegmentation reads one (img_suffix)', 'kept', ''
 
 
 # Objects that are not learnt.
@@ -79,10 +78,6 @@ def finite(values: Sequence[Any]) -> bool:
         return False
 
 
-def _is_id(value: Any) -> bool:
-    return type(value) is int or isinstance(value, str) or finite([value]) and value == int(value)
-
-
 def _is_segmentation(value: Any) -> bool:
     """Return whether a value is empty, polygons or run lengths; uncompressed ones are a list."""
     if isinstance(value, list):
@@ -95,7 +90,7 @@ def _is_segmentation(value: Any) -> bool:
 
 
 Test = tuple[Callable[[Any], bool], str]
-ID: Test = _is_id, 'a whole number or text'
+ID: Test = lambda value: isinstance(value, str) or finite([value]) and value == int(value), 'a whole number or text'
 NAME: Test = lambda value: isinstance(value, str) and bool(value), 'text'
 SIDE: Test = lambda value: finite([value]) and value >= 1 and value == int(value), 'a whole number of pixels from 1'
 FLAG: Test = lambda value: value in (0, 1), '0 or 1'
@@ -130,14 +125,11 @@ def check_values(content: Any) -> None:
             raise ValueError(f'several {kind} have the id {ids.most_common(1)[0][0]!r}; ids must be unique')
     files = Counter(os.path.normpath(image['file_name']) for image in content['images'])
     if len(files) < len(content['images']):
-        raise ValueError(f'several images have the file_name {files.most_common(1)[0][0]!r}; give each image its own '
-                         'file, or merge the entries')
+        raise ValueError(f'several images have the file_name {files.most_common(1)[0][0]!r}; merge the entries')
     for entry in content['annotations']:
         attributes = entry.get('attributes')
-        turned = attributes.get('rotation') if isinstance(attributes, dict) else 0
-        if turned and (not finite([turned]) or turned % 180):
-            raise ValueError(f'annotation {entry.get("id")!r} has attributes.rotation={turned!r}, but a bbox is not '
-                             'turned; export polygons, or boxes around the turned ones')
+        if isinstance(attributes, dict) and float(attributes.get('rotation') or 0) % 180:
+            raise ValueError(f'annotation {entry.get("id")!r} has {attributes=}, but no bbox is turned; write polygons')
 
 
 def _check_fields(kind: str, entries: Any, fields: dict[str, Test]) -> None:
@@ -212,8 +204,7 @@ def _find_faulty_boxes(objects: list[Entry], owner: dict[Any, Entry]) -> dict[Fa
     before, far = (start < -1).any(1), (end > 1.05 * sizes + 1).any(1)
     _refuse_many(objects, (np.abs(boxes) < 2).all(1), 'a bbox of numbers from 0 to 1: it is relative')
     if before.sum() <= MANY * far.sum():
-        _refuse_many(objects, far, 'a bbox that ends outside of the image, and few begin there: they are corners, '
-                     'centres, or of another size')
+        _refuse_many(objects, far, 'a bbox that ends outside of the image: corners, centres, or of another size')
     nowhere = (np.minimum(end, sizes) <= np.maximum(start, 0)).any(1)
     areas = np.array([1 if entry.get('area') is None else entry['area'] for entry in objects])
     return {fault: list(compress(objects, wrong.tolist())) for fault, wrong in (
@@ -232,8 +223,8 @@ def _find_faulty_masks(objects: list[Entry], owner: dict[Any, Entry]) -> dict[Fa
             size = [owner[entry['image_id']][side] for side in ('height', 'width')]
             pixels = sum(mask['counts']) if isinstance(mask['counts'], list) else size[0] * size[1]
             if mask.get('size') != size or pixels != size[0] * size[1]:
-                raise ValueError(f'annotation {entry.get("id")!r} has a segmentation of size {mask.get("size")!r} and '
-                                 f'of {pixels} pixels, but [height, width] of its image are {size}')
+                raise ValueError(f'annotation {entry.get("id")!r} has run lengths of {pixels} pixels with the size '
+                                 f'{mask.get("size")!r}, but [height, width] of its image are {size}')
         elif max(lengths, default=0) < 6:
             without.append(entry)
             continue
@@ -243,8 +234,7 @@ def _find_faulty_masks(objects: list[Entry], owner: dict[Any, Entry]) -> dict[Fa
     masks = np.array([_corners(entry) for entry in masked]).reshape(-1, 2, 2)
     shared = np.minimum(boxes[:, 1], masks[:, 1]) - np.maximum(boxes[:, 0], masks[:, 0])
     wrong = shared.clip(0).prod(1) < np.diff(masks, axis=1).prod((1, 2)) / 2
-    _refuse_many(masked, wrong, 'a segmentation outside of the bbox: it is of (y, x), relative, of another size, or in '
-                 'rows')
+    _refuse_many(masked, wrong, 'a segmentation outside of the bbox: of (y, x), relative, of another size, or in rows')
     return {Fault.SHORT: short, Fault.NO_MASK: without}
 
 
@@ -273,6 +263,5 @@ def _refuse_many(objects: list[Entry], wrong: np.ndarray, suspicion: str) -> Non
     if wrong.sum() > max(3, MANY * len(wrong)):
         entry = objects[wrong.argmax()]
         raise ValueError(f'{wrong.sum()} of {len(wrong)} annotations have {suspicion}; e.g. annotation '
-                         f'{entry.get("id")!r} with the bbox {entry["bbox"]}. Write bbox as [x, y, width, height] in '
-                         'pixels, where x and y are the corner at the top left, and polygons as [[x, y, x, y, ...]] in '
-                         'the same pixels')
+                         f'{entry.get("id")!r} with the bbox {entry["bbox"]}. Write bbox as [left, top, width, height] '
+                         'and polygons as [[x, y, x, y, ...]], in pixels')

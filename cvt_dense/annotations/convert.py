@@ -504,9 +504,8 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
         sizes[part] += len(members)
         for sample in members:
             sample.split = SPLITS[part]
-    for name, fraction in zip(SPLITS, fractions):
-        if not any(sample.split == name for sample in data.samples):
-            raise ValueError(f'{name} gets no image: {fraction:g} of {len(groups)} groups of images is too little.')
+    if 0 in sizes:
+        raise ValueError(f'{SPLITS[sizes.index(0)]} gets no image of {len(groups)} groups with {list(fractions)}.')
 
 
 # -- writers ---------------------------------------------------------------------------------------
@@ -521,9 +520,9 @@ def check_target(data: Data, target: str) -> None:
     if target == 'masks' and len(data.classes) >= IGNORED:
         raise ValueError(f'{len(data.classes)} classes and the background are more than {IGNORED}, of label maps.')
     names = Counter((sample.split, os.path.splitext(sample.name)[0]) for sample in data.samples)
-    twice = [str(sample.path) for sample in data.samples if names[sample.split, os.path.splitext(sample.name)[0]] > 1]
+    twice = [name for name, number in names.items() if number > 1]
     if twice:
-        raise ValueError(f'{listed(twice)} would get one name in one split: rename one.')
+        raise ValueError(f'several images would get one name in one split, {listed(twice)}: rename all but one.')
 
 
 def write(data: Data, dst: Path, target: str) -> None:
@@ -558,13 +557,11 @@ def write_sample(data: Data, sample: Sample, dst: Path, target: str) -> None:
 def write_annotations(data: Data, dst: Path, target: str) -> None:
     """Write what all samples have in common: COCO's files, or the names of the classes; see :func:`write`."""
     if target == 'masks':
-        first = data.samples[0].path.suffix
-        data.notes[Fault.SUFFIX] = [str(sample.path) for sample in data.samples if sample.path.suffix != first]
         (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in data.classes), encoding='utf-8')
         return
+    categories = [dict(id=i, name=name) for i, name in enumerate(data.classes, 1)]
     for part in dict.fromkeys(sample.split for sample in data.samples):
-        content = dict(images=[], annotations=[], categories=[
-            dict(id=i, name=name) for i, name in enumerate(data.classes, 1)])
+        content = dict(images=[], annotations=[], categories=categories)
         for i, sample in enumerate((sample for sample in data.samples if sample.split == part), 1):
             content['images'].append(dict(id=i, file_name=sample.name, width=sample.width, height=sample.height))
             content['annotations'] += [dict(entry, id=number, image_id=i, category_id=entry['category_id'] + 1)

@@ -64,15 +64,14 @@ def coco_files(cfg: Config, stage: str) -> list[CocoFile]:
         file.data_sets.append(node)
         file.uses |= {'masks'} if any(step.get('with_mask') for step in dicts(node.get('pipeline'))) else set()
     for setting, node in walk(cfg.get(f'{stage}_evaluator'), f'{stage}_evaluator'):
-        if type_name(node) not in COCO_METRICS or not node.get('ann_file') or is_remote(node) or not files:
+        path = node.get('ann_file')
+        if type_name(node) not in COCO_METRICS or not path or is_remote(node) or not files or node.get('format_only'):
             continue
-        path = node['ann_file']
         same = [file for file in files.values() if os.path.realpath(file.path) == os.path.realpath(path)]
         if not same:
             last = [*files.values()][-1]
             same = [files.setdefault((path, ), CocoFile(setting, path, last.images, last.classes))]
-        uses = {'scored', *(('masks', 'scored masks') if 'segm' in node.get('metric', '') else ())}
-        same[-1].uses |= set() if node.get('format_only') else uses
+        same[-1].uses |= {'scored', *(('masks', 'scored masks') if 'segm' in node.get('metric', '') else ())}
     return [*files.values()]
 
 
@@ -148,8 +147,7 @@ def _check_file(file: CocoFile) -> tuple[dict[Any, tuple[str, float]], int, list
         marked = not opened.peek(1).lstrip().startswith(b'{')
         content = json.load(opened)  # finds out about UTF-16 and byte order marks
     check_values(content)
-    found = find_faults(content, file.classes, file.images)
-    found[Fault.MARK] = [dict(id=file.path)] if marked else []
+    found = find_faults(content, file.classes, file.images) | {Fault.MARK: [dict(id=file.path)] * marked}
     refused = [fault for fault, entries in found.items() if entries and fault.refused in file.uses]
     folder = os.path.commonpath([os.path.abspath(file.path), os.path.abspath(file.images)])
     repair = f'{command("convert_data")} --from coco {shlex.quote(folder)} {shlex.quote(f"{folder}_repaired")}'
@@ -194,7 +192,7 @@ def _described(fault: Fault, entries: Sequence[dict[str, Any]]) -> str:
 
 def _subset(images: dict[Any, Any], indices: int | Sequence[int] | None) -> dict[Any, Any]:
     """Return the images that MMEngine reads with a data set's ``indices``: the first ones, the last ones, or a list."""
-    items = [*images.items()]
+    keys = [*images]
     if isinstance(indices, int):
-        return dict(items[:indices] if indices >= 0 else items[indices:])
-    return images if indices is None else dict(items[i] for i in indices)
+        indices = range(len(keys))[:indices] if indices >= 0 else range(len(keys))[indices:]
+    return images if indices is None else {keys[i]: images[keys[i]] for i in indices}

@@ -43,7 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def template_lines(classes: list[str], splits: list[str], dst: Path, target: str, masks: bool, suffix: str) -> str:
-    """Return the name of the template for the result, followed by the lines for the top of its copy.
+    """Return how to train on the result: which template to copy, and the lines for the top of the copy.
 
     Args:
         classes: names.
@@ -54,7 +54,8 @@ def template_lines(classes: list[str], splits: list[str], dst: Path, target: str
         suffix: suffix of the image files.
     """
     name = 'upernet' if target == 'masks' else 'maskrcnn' if masks else 'fasterrcnn'
-    lines = [f'{name}_cvt13_custom.py', f'classes = {tuple(classes)!r}', f'data_root = {f"{dst}/"!r}']
+    lines = [f'To train, copy the template {name}_cvt13_custom.py, put these lines at its top, and run '
+             f'{command("train")} COPY:', f'classes = {tuple(classes)!r}', f'data_root = {f"{dst}/"!r}']
     for split in splits:
         places = (f'labels/{split}', f'images/{split}') if target == 'masks' else (
             f'annotations/{split}.json', f'{split}/')
@@ -80,10 +81,7 @@ def main() -> None:
         print(f'{name}: {sum(objects)} objects in images: {len(objects)}')
     convert.print_notes(data)
     masks = all(entry.get('segmentation') for sample in data.samples for entry in sample.objects)
-    suffix = data.samples[0].path.suffix
-    template, lines = template_lines(data.classes, splits, args.dst, args.target, masks, suffix).split('\n', 1)
-    print(f'\nTo train, copy the template {template}, put these lines at its top, and run '
-          f'{command("train")} COPY:\n{lines}')
+    print('\n' + template_lines(data.classes, splits, args.dst, args.target, masks, data.samples[0].path.suffix))
 
 
 if __name__ == '__main__':

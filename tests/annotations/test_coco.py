@@ -28,8 +28,8 @@ DATA = Path(__file__).parents[1] / 'data/annotations'
 CLASSES = ('cat', 'dog')
 
 
-def files(folder: str, pattern: str = '*.json') -> list[Any]:
-    found = sorted((DATA / folder).glob(pattern))
+def files(folder: str) -> list[Any]:
+    found = sorted((DATA / folder).glob('*.json'))
     assert found
     return [pytest.param(path, id=f'{folder}-{path.stem}') for path in found]
 
@@ -80,8 +80,8 @@ def score(file: Path, predicted: Predictions, classes=CLASSES, metrics=('bbox', 
     """Return the metrics, also of each class, that MMDetection computes of predictions by pycocotools."""
     metric = CocoMetric(str(file), metric=[*metrics], classwise=True)
     metric.dataset_meta = dict(classes=classes)
-    number = 0
-    for image in read(file)['images']:
+    images = read(file)['images']
+    for image in images:
         name, size = Path(image['file_name']).name, (image['height'], image['width'])
         found = [one for one in predicted[name] if one[0] in classes]
         masks = torch.zeros((len(found), *size), dtype=torch.bool)
@@ -91,8 +91,7 @@ def score(file: Path, predicted: Predictions, classes=CLASSES, metrics=('bbox', 
             bboxes=torch.tensor([box for _, box, _ in found]).reshape(-1, 4), masks=masks,
             scores=torch.tensor([value for *_, value in found]),
             labels=torch.tensor([classes.index(label) for label, *_ in found], dtype=torch.long)))])
-        number += 1
-    return metric.evaluate(number)
+    return metric.evaluate(len(images))
 
 
 def perfect(file: Path) -> Predictions:
@@ -198,18 +197,12 @@ def leave_out(content: dict[str, Any]) -> None:
         del one['iscrowd'], one['area']
 
 
-def spell(content: dict[str, Any]) -> None:
-    for one in content['images']:
-        one['file_name'] = f'.\\{one["file_name"]}'
-
-
 FREE = dict(
     order=shuffle, image_ids_of_text=give_ids, unused_category=add_category,
     other_ids=lambda content: give_ids(content, lambda i: 90 - i, lambda i: 10 * i, lambda i: 700 - i),
     decimal_ids=lambda content: give_ids(content, float, annotations=float))
 SHOP = dict(
-    category_order=lambda content: content['categories'].reverse(), no_iscrowd_and_area=leave_out, spelling=spell,
-    ids_from_zero=lambda content: give_ids(content, annotations=lambda i: i - 1),
+    category_order=lambda content: content['categories'].reverse(), no_iscrowd_and_area=leave_out,
     ids_of_text=lambda content: give_ids(content, str, lambda i: 'ab'[i - 1], str))
 ORIGINAL = DATA / 'two_objects_an_image.json'
 
@@ -289,9 +282,7 @@ def test_images_of_one_name_in_two_folders_are_repaired_too(tmp_path):
     for image in content['images']:
         image['file_name'] = f'camera{image["id"]}/1.jpg'
     (tmp_path / 'cameras.json').write_text(json.dumps(content))
-    file = folder_of(tmp_path / 'cameras.json', tmp_path / 'data')
-    with pytest.raises(UserError):
-        check(file)
+    folder_of(tmp_path / 'cameras.json', tmp_path / 'data')
     run_tool('convert_data', tmp_path / 'data', tmp_path / 'new', '--from', 'coco')
     file = tmp_path / 'new/annotations/train.json'
     check(file)

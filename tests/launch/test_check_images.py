@@ -133,11 +133,9 @@ def test_images_that_are_too_large_for_pillow_are_read(monkeypatch):
 
 def test_hidden_files_are_no_data(tmp_path):
     write(tmp_path)
-    for kind, suffix in (('images', '.jpg'), ('labels', '.png')):
+    for kind in ('images', 'labels'):
         for folder in ('.ipynb_checkpoints', '__MACOSX'):
-            hidden = tmp_path / kind / 'train' / folder
-            hidden.mkdir()
-            (hidden / f'im0{suffix}').write_bytes((tmp_path / kind / f'train/im0{suffix}').read_bytes())
+            shutil.copytree(tmp_path / kind / 'val', tmp_path / kind / 'train' / folder)
     assert len(build(tmp_path)['train']) == 3
 
 

@@ -122,12 +122,11 @@ def check_images(infos: dict[str, dict[str, Any]], reader: Any, max_share: float
         shape, noted = shape_as_read(header, reader), (infos[path].get('height'), infos[path].get('width'))
         if None not in noted and noted != shape:
             raise UserError(f'the annotation file gives {path!r} the height and width {noted}, but upright (EXIF '
-                            f'applied) it has {shape}. Correct the file, or restore the annotated image.')
+                            f'applied) it has {shape}.')
     # A quarter turn shows itself in the sizes, unless they are square.
     turned = [path for path, header in headers.items() if reader is not None and turns(reader)
               and header.orientation > 1 and (header.orientation < 5 or header.shape[0] == header.shape[1])]
-    _log(turned, f'of {len(infos)} images are rotated by their EXIF orientation. Boxes and label maps must fit the '
-         "rotated image; if they fit the stored pixels, set color_type='color_ignore_orientation' of LoadImageFromFile")
+    _log(turned, "images are rotated by EXIF (not with color_type='color_ignore_orientation'); annotations must fit")
     return headers
 
 
@@ -190,8 +189,7 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
         if wrong:
             raise UserError(
                 f'the label map {path!r} holds the values {sorted(wrong)[:10]}; allowed are 0 to {len(names) - 1} '
-                f'({len(names)} classes, after reduce_zero_label) and the ignore_index of all heads and metrics, '
-                f'{sorted(ignored)}. Correct the map, the classes, or ignore_index.')
+                f'(after reduce_zero_label) and the ignore_index of all heads and metrics, {sorted(ignored)}.')
         return values
 
     with ThreadPoolExecutor() as pool:
@@ -200,8 +198,7 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
          f'of {len(names)} classes are in none of {len(infos)} label maps')
     if len(values & classes) < min(len(classes), least):
         raise UserError(f'{len(infos)} label maps, such as {min(infos)!r}, hold {sorted(values)} alone, and '
-                        f'{sorted(ignored)} is ignored: there is nothing to learn or to score. In masks of 0 and 255, '
-                        'write 1 for 255.')
+                        f'{sorted(ignored)} is ignored. In masks of 0 and 255, write 1 for 255.')
 
 
 def read_label_map(info: dict[str, Any], loader: Any, shape: tuple[int, int] | None) -> set[int]:
@@ -221,15 +218,12 @@ def read_label_map(info: dict[str, Any], loader: Any, shape: tuple[int, int] | N
         values = np.unique(loader(dict(info))['gt_seg_map'])
         stored = np.unique(Image.open(path)) if header.wide else values
     except Exception as error:  # a truncated file, for example
-        raise UserError(f'the label map {path!r} cannot be read ({error}). Write it again, or remove its image.'
-                        ) from error
+        raise UserError(f'the label map {path!r} cannot be read ({error}).') from error
     if header.shape[2] > 1 or header.format in ('JPEG', 'MPO') or header.dtype in ('uint2', 'uint4'):
         raise UserError(f'the label map {path!r} is a {header.format} file with {header.shape[2]} channels of '
-                        f'{header.dtype}; save class numbers as an 8-bit grey or palette PNG with one channel. JPEG '
-                        'would change them, and fewer bits would be stretched.')
+                        f'{header.dtype}; save class numbers as an 8-bit grey or palette PNG with one channel.')
     if shape and header.shape[:2] != shape:
-        raise UserError(f'the label map {path!r} has the height and width {header.shape[:2]}, and its image {shape} '
-                        'upright (EXIF applied). Give both one size.')
+        raise UserError(f'the label map {path!r} has the shape {header.shape[:2]}, but its image {shape}, upright.')
     lost = stored[stored != stored.astype(np.uint8)]
     if lost.size:
         raise UserError(f'the label map {path!r} holds {lost[:10].tolist()}, and MMSegmentation reads whole numbers to '
