@@ -1,14 +1,9 @@
 """benchmarks/plan.py and speed.py, and the estimates of benchmarks/roofline.py against what can be computed by hand."""
 import json
-import signal
-import subprocess
-import sys
-import time
 
-import psutil
 import pytest
 import torch
-from load_tool import ROOT, load_tool, run_tool
+from load_tool import load_tool, run_tool
 from torch import nn
 
 from cvt_dense.models import CvT
@@ -23,19 +18,6 @@ def traced(build, inputs, **kwargs):
     with torch.device('meta'):
         network = build()
     return roofline.trace(network, lambda network: network(torch.randn(inputs)).mean(), GPU, **kwargs)
-
-
-@pytest.mark.parametrize('groups', [1, 64])
-@pytest.mark.parametrize('transposed', [False, True])
-def test_a_convolution_costs_thrice_its_forward_pass(groups, transposed):
-    kind = nn.ConvTranspose2d if transposed else nn.Conv2d
-
-    def network():
-        return nn.Sequential(*(kind(64, 64, 3, padding=1, groups=groups) for _ in range(2)))
-
-    forward = traced(network, (2, 64, 8, 8), train=False).flops
-    assert forward == 2 * 2 * 2 * 64 * 64 * 9 * 64 / groups
-    assert traced(network, (2, 64, 8, 8)).flops == 2.5 * forward  # the images need no gradient
 
 
 @pytest.mark.parametrize('dtype, rate', [(torch.bfloat16, 1e12), (torch.float32, 1e11)])
@@ -73,9 +55,8 @@ def test_more_gpus_train_in_larger_steps():
     assert cells(*detector, '--auto-scale-lr')['learning rate'] == '0.0002'
 
 
-@pytest.mark.parametrize('config', ['dino_cvt13_coco', 'mask2former_cvt13_ade20k'])
-def test_deformable_attention_is_estimated(config):
-    assert float(cells(f'configs/{config}.py', '--size', '256x256')['GFLOPs an image']) > 1
+def test_deformable_attention_is_estimated():
+    assert float(cells('configs/dino_cvt13_coco.py', '--size', '256x256')['GFLOPs an image']) > 1
 
 
 @pytest.mark.parametrize('allowed', [1, 0])
@@ -103,20 +84,6 @@ def test_a_check_that_hangs_or_crashes_loses_only_itself(tmp_path, monkeypatch):
     run_tool('selfcheck', '--device', 'cpu', '--minutes', 5, '--out', tmp_path, rc=1)
     states = {entry['name']: entry['state'] for entry in json.loads((tmp_path / 'selfcheck.json').read_text())}
     assert states == {'environment': 'ok', 'hang': 'failed', '1': 'ok', 'crash': 'failed', '2': 'ok'}
-
-
-@pytest.mark.slow
-def test_an_interrupted_self_check_leaves_its_results_and_no_process(tmp_path):
-    run = subprocess.Popen([sys.executable, ROOT / 'benchmarks/selfcheck.py', '--device', 'cpu', '--out', tmp_path])
-    file = tmp_path / 'selfcheck.json'
-    while not file.exists() or len(json.loads(file.read_text())) < 3:
-        time.sleep(0.1)
-        assert run.poll() is None
-    started = psutil.Process(run.pid).children(recursive=True)
-    run.terminate()
-    assert run.wait() == 128 + signal.SIGTERM and len(started) >= 2
-    assert not psutil.wait_procs(started, timeout=10)[1]
-    assert {entry['state'] for entry in json.loads(file.read_text())[:3]} == {'ok'}
 
 
 def test_speed_replaces_the_row_of_the_same_network_and_machine(tmp_path):

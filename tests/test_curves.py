@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from load_tool import ROOT, run_tool
 from PIL import Image
-from tiny_training import write_config
 
 from cvt_dense.curves import Curves, table
 
@@ -62,14 +61,3 @@ def test_plot_prints_the_last_and_best_values(run, tmp_path):
     assert len(np.unique(np.asarray(Image.open(tmp_path / 'new/two.png')).reshape(-1, 4), axis=0)) > 20
     for args, word in (((tmp_path / 'new', ), 'new'), ((run, '--out', tmp_path / 'new/two.png'), 'two.png')):
         assert word in run_tool('plot', *args, rc=2)
-
-
-def test_a_training_without_a_record_ends_in_order(tmp_path):
-    """It has neither an evaluation nor a logger, so there are no curves."""
-    config = write_config(tmp_path)
-    nothing = [f'{key}=None' for key in ('val_dataloader', 'val_evaluator', 'val_cfg', 'default_hooks.logger',
-                                         'default_hooks.checkpoint.save_best')]
-    output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--cfg-options', *nothing,
-                      'train_cfg.max_epochs=1')
-    assert 'epoch_1.pth' in output and not list((tmp_path / 'run').glob('*/vis_data/scalars.json'))
-    assert 'scalars.json' in run_tool('plot', tmp_path / 'run', rc=2)

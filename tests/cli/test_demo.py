@@ -7,8 +7,6 @@ from load_tool import run_tool
 from PIL import Image
 from run_folder import unexplained
 
-from cvt_dense.cli.demo import CONFIGS
-
 pytestmark = pytest.mark.slow
 
 TINY = ['--train', '4', '--val', '2', '--train-per-class', '4', '--val-per-class', '1', '--epochs', '1',
@@ -47,9 +45,3 @@ def test_a_folder_with_files_is_left_alone(demo):
     work_dir, _ = demo
     files = sorted(work_dir.rglob('*'))
     assert 'my run' in run_tool('demo', '--work-dir', work_dir, *TINY, rc=2) and sorted(work_dir.rglob('*')) == files
-
-
-def test_a_training_that_fails_ends_the_demo(tmp_path, monkeypatch):
-    monkeypatch.setitem(CONFIGS, 'classification', 'configs/none.py')
-    run_tool('demo', '--work-dir', tmp_path / 'run', *TINY, rc=2)
-    assert not (tmp_path / 'run/detection').exists()

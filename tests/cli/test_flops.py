@@ -30,8 +30,8 @@ def closed_form(arch, size):
     return macs
 
 
-@pytest.mark.parametrize('name, size', [('cvt-13', (224, 224)), ('cvt-13', (255, 337)), ('cvt-13', (800, 1280)),
-                                        ('cvt-21', (224, 224)), ('cvt-w24', (384, 384))])
+@pytest.mark.parametrize('name, size', [('cvt-13', (224, 224)), ('cvt-13', (255, 337)), ('cvt-21', (224, 224)),
+                                        ('cvt-w24', (384, 384))])
 def test_every_stage_is_counted_as_the_closed_form_says(name, size):
     with torch.device('meta'):
         model = get_flops.build_model(name)

@@ -1,5 +1,4 @@
-"""Label maps whose classes count from 1, a network with a single output, and joined data sets, through the tools."""
-import shutil
+"""Label maps whose classes count from 1, and a network with a single output, through the tools."""
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,6 @@ for _loader in (train_dataloader, val_dataloader, test_dataloader):
     _loader['dataset']['reduce_zero_label'] = True
 for _head in (model['decode_head'], model['auxiliary_head']):
     _head.update(out_channels=1, loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=True, loss_weight=1.0))
-"""
-JOINED = """
-for _loader in (train_dataloader, val_dataloader, test_dataloader):
-    _evaluates = _loader is not train_dataloader
-    _data = dict(_loader['dataset'], type='BaseSegDataset', test_mode=_evaluates)
-    _both = [_data, dict(_data, data_root='{other}/')]
-    _loader['dataset'] = dict(_delete_=True, type='ConcatDataset', datasets=_both)
 """
 
 
@@ -63,11 +55,3 @@ def test_single_output_and_classes_from_1(data, tmp_path):
     assert set().union(*tested.values()) <= {1, 2}
     assert 'out_channels' in run_tool('test', *files, '--tta', rc=2)
     run_tool('diagnose', *files, '--out-dir', tmp_path / 'report')
-
-
-def test_joined_data_sets(data, tmp_path):
-    shutil.copytree(data, tmp_path / 'other')
-    config = write_template(tmp_path, 'upernet_cvt13_custom', data_root=f'{data}/', balance='loss',
-                            classes=('unlabelled', 'background', 'road'), **TOP)
-    config.write_text(config.read_text() + JOINED.format(other=tmp_path / 'other'))
-    assert 'Weights of the classes' in run_tool('train', config, '--work-dir', tmp_path / 'run')

@@ -1,8 +1,6 @@
 """The environment's files agree with each other, and set-up names what is missing."""
 import os
 import subprocess
-import sys
-from importlib.metadata import entry_points
 
 import pytest
 from load_tool import ROOT
@@ -41,17 +39,6 @@ def test_declared_ranges_hold_the_tested_versions(extra, name):
     for line in PROJECT['dependencies'] + PROJECT['optional-dependencies'][extra]:
         declared = Requirement(line)
         assert pins[canonicalize_name(declared.name)] in declared.specifier, line
-
-
-def test_torchvision_shim():
-    """PyTorch calls it where set-up has installed it, and torchvision can be imported then."""
-    if not entry_points(group='torch.backends', name='torchvision_shim'):
-        pytest.skip('the installed torchvision needs no shim')
-    code = 'import torchvision'
-    subprocess.run([sys.executable, '-c', code], check=True)
-    without = subprocess.run([sys.executable, '-c', code], stderr=subprocess.PIPE, text=True,
-                             env=dict(os.environ, TORCH_DEVICE_BACKEND_AUTOLOAD='0'))
-    assert 'torchvision::nms' in without.stderr
 
 
 def test_a_folder_of_something_else_is_not_emptied(tmp_path):

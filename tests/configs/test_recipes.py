@@ -82,18 +82,6 @@ IN1K = ['cvt13_in1k', 'cvt21_in1k']
 
 
 @pytest.mark.parametrize('name', IN1K)
-def test_drop_path_and_decay_are_of_the_last_stage_and_of_all_layers(name):
-    """tests/engine/test_layer_decay.py tests the parameters that do not decay."""
-    cfg = recipe(name)
-    with torch.device('meta'):
-        stages = MODELS.build(cfg.model).backbone.stages
-    rates = [[getattr(block.drop_path, 'drop_prob', 0.) for block in stage.blocks] for stage in stages]
-    assert not any(rates[0] + rates[1]) and rates[2] == sorted(rates[2]) and rates[2][-1] > 0
-    assert cfg.optim_wrapper.constructor == 'cvt_dense.LayerDecayOptimWrapperConstructor'
-    assert cfg.optim_wrapper.paramwise_cfg == dict(decay_rate=1.) and cfg.optim_wrapper.optimizer.weight_decay > 0
-
-
-@pytest.mark.parametrize('name', IN1K)
 def test_learning_rate_at_the_batch_of_its_comment(name):
     """It rises to the comment's value within the warm-up and falls along a cosine."""
     cfg = recipe(name)
@@ -163,21 +151,3 @@ def test_baselines_differ_from_cvt_in_the_model_alone(name):
     ours, theirs = parsed(f'{method}_cvt13_{data}'), parsed(name)
     settings = {key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)}
     assert settings <= {'model', 'backbone', 'channels', 'pretrained'}  # the last three: variables of the files
-
-
-@pytest.mark.parametrize('name', RECIPES)
-def test_training_and_test_images_have_one_size(name):
-    cfg = parsed(name)
-    train, test = ({step['type']: step for step in dicts(cfg[f'{stage}_dataloader'].dataset.pipeline)
-                    if 'type' in step} for stage in ('train', 'test'))
-    assert 'RandomFlip' not in test and 'RandomCrop' not in test
-    if cfg.default_scope == 'mmseg':
-        crop = train['RandomCrop']
-        assert tuple(crop.crop_size) == tuple(cfg.model.data_preprocessor.size) and crop.cat_max_ratio < 1
-        if name.endswith('_multichannel'):  # crops, without resizing
-            return
-        assert train['RandomResize'].scale == test['Resize'].scale and min(test['Resize'].scale) >= min(crop.crop_size)
-    else:
-        size = train['Resize'].scale if 'Resize' in train else max(
-            train['RandomChoice'].transforms[0][0].scales)
-        assert test['Resize'].scale == size and test['Resize'].keep_ratio

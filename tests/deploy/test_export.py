@@ -194,7 +194,7 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
         assert exporter.export(tmp_path / 'a.pt2'), exporter.lines
 
 
-@pytest.mark.parametrize('task', ['detection', 'cascade', 'retinanet'])
+@pytest.mark.parametrize('task', ['detection', 'retinanet'])
 def test_a_detector_that_detects_nothing(network, tmp_path, task):
     """Its file is compared on a plain image, and gives no boxes and no masks."""
     made = copy.copy(network(task))

@@ -130,13 +130,10 @@ CHANNELS = [8, 16, 32]
 BACKBONE = dict(type='cvt_dense.CvT', arch=dict(embed_dims=CHANNELS, depths=[1, 1, 1], num_heads=[1, 2, 4]))
 # Heads with deformable convolutions, groups, attention, points, masks, convolutions of boxes and shared layers
 DETECTORS = [
-    'autoassign/autoassign_r50-caffe_fpn_1x_coco', 'deformable_detr/deformable-detr_r50_16xb2-50e_coco',
-    'dyhead/atss_r50_fpn_dyhead_1x_coco',
-    'fcos/fcos_r50-dcn-caffe_fpn_gn-head-center-normbbox-centeronreg-giou_1x_coco',
-    'grid_rcnn/grid-rcnn_r50_fpn_gn-head_2x_coco', 'mask_rcnn/mask-rcnn_r50_fpn_1x_coco',
-    'point_rend/point-rend_r50-caffe_fpn_ms-1x_coco', 'reppoints/reppoints-moment_r50_fpn_1x_coco',
-    'solov2/solov2_r50_fpn_1x_coco', 'tood/tood_r50_fpn_1x_coco', 'vfnet/vfnet_r50-mdconv-c3-c5_fpn_ms-2x_coco']
-SEGMENTORS = ['ann_r50-d8', 'ccnet_r50-d8', 'dnl_r50-d8', 'encnet_r50-d8', 'pspnet_r50-d8', 'segformer_mit-b0']
+    'deformable_detr/deformable-detr_r50_16xb2-50e_coco', 'dyhead/atss_r50_fpn_dyhead_1x_coco',
+    'mask_rcnn/mask-rcnn_r50_fpn_1x_coco', 'point_rend/point-rend_r50-caffe_fpn_ms-1x_coco',
+    'reppoints/reppoints-moment_r50_fpn_1x_coco', 'solov2/solov2_r50_fpn_1x_coco']
+SEGMENTORS = ['ccnet_r50-d8', 'encnet_r50-d8', 'segformer_mit-b0']
 
 
 def detector(name: str) -> Config:

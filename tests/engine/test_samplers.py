@@ -1,14 +1,13 @@
-"""Samplers that seed each sample of any data set, and the hook that puts them in place of MMEngine's."""
+"""Samplers that seed each sample of any data set."""
 import random
 from itertools import islice
-from types import SimpleNamespace
 
 import numpy as np
 import torch
 from mmengine.dataset import BaseDataset, DefaultSampler, InfiniteSampler
 from torch.utils.data import DataLoader
 
-from cvt_dense.engine import SeededInfiniteSampler, SeededSampler, SeedHook
+from cvt_dense.engine import SeededInfiniteSampler, SeededSampler
 from cvt_dense.engine.samplers import use_seeds
 
 
@@ -81,12 +80,3 @@ def test_processes_share_the_images(monkeypatch):
         assert len(part) == len(sampler) == 4
         epoch += part
     assert set(epoch) == set(range(10)) and len({index.seed for index in epoch}) == 12
-
-
-def test_a_sampler_that_cannot_be_seeded_is_reported():
-    """MMEngine's are replaced, without which the runs of tests/engine/checkpoint/test_resume.py would not be exact."""
-    warnings = []
-    runner = SimpleNamespace(train_dataloader=DataLoader(range(10), shuffle=True),
-                             logger=SimpleNamespace(warning=warnings.append))
-    SeedHook().before_train(runner)
-    assert len(warnings) == 1 and 'RandomSampler' in warnings[0]

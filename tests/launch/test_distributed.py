@@ -8,14 +8,10 @@ from unittest import mock
 
 import pytest
 import torch
-import torch.distributed as dist
-from load_tool import ROOT, flags_of, run_tool
+from load_tool import ROOT, run_tool
 from tiny_training import EPOCHS, ITERATIONS, differences, load, start, start_two, write_config
-from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from cvt_dense.launch.distributed import setup_distributed
-from cvt_dense.launch.start import start_training
 from cvt_dense.shapes import generate
 
 pytestmark = pytest.mark.slow
@@ -197,46 +193,6 @@ def test_zero_trains_as_adamw_and_continues_with_one_process(folder, alone, two,
     assert_close(alone, tmp_path)
 
 
-CLUSTER = f"""
-_base_ = '{ROOT}/configs/cvt13_in1k.py'
-arch = dict(_delete_=True, embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
-model = dict(num_classes=8, backbone=dict(arch=arch))
-train_cfg = dict(max_epochs=1)
-val_dataloader = val_evaluator = val_cfg = test_dataloader = test_evaluator = test_cfg = None
-train_dataloader = dict(num_workers=0, dataset=dict(transform=dict(input_size=64)))
-default_hooks = dict(checkpoint=dict(save_best=None))
-"""
-
-
-@pytest.mark.parametrize('gpus', [8, 64])
-def test_the_first_two_steps_of_every_rank_of_a_cluster(tmp_path, monkeypatch, gpus):
-    """By PyTorch's fake process group, whose communication does nothing; the first and the last rank are trained."""
-    data = generate(tmp_path / 'data', size=32, train=1, val=1, train_per_class=16, val_per_class=1) / 'classification'
-    monkeypatch.setenv('LOCAL_RANK', '0')
-    (tmp_path / 'config.py').write_text(CLUSTER)
-    drawn = []
-    for rank in range(gpus):
-        dist.init_process_group('fake', store=FakeStore(), rank=rank, world_size=gpus)
-        try:
-            if rank in (0, gpus - 1):
-                runner = start_training(flags_of(
-                    'train', tmp_path / 'config.py', work_dir=str(tmp_path / f'rank{rank}'), data_root=str(data),
-                    launcher='pytorch', cfg_options={'train_dataloader.batch_size': 64 // gpus}), stages=['train'])
-                runner.model.register_comm_hook(None, noop_hook)  # the fake group gives DDP no gradients
-                runner.train()
-                # 2e-3 for 2,048 images. The warm-up from 1e-6 has 5 epochs of 2 steps, which are 9 intervals.
-                share = 5e-4 + (1 - 5e-4) * 2 / 9
-                assert runner.iter == 2
-                assert runner.optim_wrapper.get_lr()['lr'][0] == pytest.approx(2e-3 * 64 / 2048 * share)
-            loader = runner.build_dataloader(dict(
-                batch_size=64 // gpus, dataset=runner.train_dataloader.dataset, drop_last=True,
-                sampler=dict(type='cvt_dense.SeededSampler', shuffle=True)), seed=runner.seed)
-            drawn.append([image for batch in loader.batch_sampler for image in batch])
-        finally:
-            dist.destroy_process_group()
-    assert sorted(sum(drawn, [])) == list(range(128)) and {len(images) for images in drawn} == {128 // gpus}
-
-
 # Everything that the untrained detector sees counts as a detection: its files must not be empty. One image a batch as
 # for COCO: others in the batch would change the rounding.
 SHORT = ['train_cfg.max_iters=2', 'train_cfg.val_interval=2']
@@ -267,16 +223,6 @@ def test_evaluation_does_not_depend_on_the_number_of_processes(tmp_path, task):
     for kind in ('bbox', 'segm') if task == 'detection' else ():
         detections = (tmp_path / f'one.{kind}.json').read_bytes()
         assert len(detections) > 10000 and detections == (tmp_path / f'two.{kind}.json').read_bytes()
-
-
-@pytest.mark.parametrize('command, env, named', [
-    ('dist_train.sh tiny.py two', {}, 'GPUS'), ('dist_train.sh tiny.py 1', dict(NNODES='2'), 'RDZV'),
-    ('dist_train.sh tiny.py 1 --resume a.pth', dict(RDZV='a:1'), '--resume'),
-    ('slurm_test.sh gpus cvt tiny.py', {}, 'CHECKPOINT')])
-def test_a_wrong_launcher_call_names_the_variable(command, env, named):
-    result = subprocess.run(f'tools/{command}'.split(), cwd=ROOT, text=True, capture_output=True,
-                            env={**os.environ, **env})
-    assert result.returncode == 2 and named in result.stderr and not result.stdout
 
 
 @pytest.mark.parametrize('env, flags', [

@@ -64,20 +64,6 @@ def test_summary_its_commands_and_the_files_of_a_run(run):
 # -- what counts as another run ----------------------------------------------------------------------
 
 
-def test_traces_of_an_earlier_training(tmp_path):
-    assert work_dir.traces_of_training(tmp_path) == []
-    (tmp_path / 'pretrained.pth').touch()
-    (tmp_path / '2026' / 'vis_data').mkdir(parents=True)
-    (tmp_path / '2026' / 'vis_data' / 'scalars.json').touch()  # ended before its first line
-    (tmp_path / 'test' / '2026' / 'vis_data').mkdir(parents=True)
-    (tmp_path / 'test' / '2026' / 'vis_data' / 'scalars.json').write_text('{}')
-    assert work_dir.traces_of_training(tmp_path) == []
-    work_dir.check_work_dir(Config(dict(work_dir=str(tmp_path))), train_flags())
-    (tmp_path / '2026' / 'vis_data' / 'scalars.json').write_text('{"loss": 1}')
-    (tmp_path / 'iter_10.pth').touch()
-    assert work_dir.traces_of_training(tmp_path) == ['iter_10.pth', '2026/vis_data/scalars.json']
-
-
 def test_overwrite_moves_the_other_run_aside(run, tmp_path):
     folder, _ = run
     shutil.copytree(folder / 'my run', tmp_path / 'twice')

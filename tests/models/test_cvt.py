@@ -204,25 +204,3 @@ def test_drop_path_is_on_both_branches():
     x = torch.rand(3, 16, 8)
     torch.testing.assert_close(block.train()(x, (4, 4)), x, rtol=0, atol=0)
     assert not torch.equal(block.eval()(x, (4, 4)), x)
-
-
-def test_traced_with_gradients_as_without():
-    """Converters trace outside of no_grad, and check the graph inside."""
-    network, x = cvt().eval(), torch.rand(1, 3, 32, 32)
-    for output, expected in zip(torch.jit.trace(network, x)(x), network(x), strict=True):
-        torch.testing.assert_close(output, expected)
-
-
-@pytest.mark.slow
-def test_compiled_for_each_size_of_images():
-    graphs = []
-
-    def keep(graph, inputs):
-        graphs.append([value for value in inputs if not isinstance(value, torch.Tensor)])
-        return graph.forward
-
-    network = CvT(dict(embed_dims=[8], depths=[1], num_heads=[1])).train()
-    network.compile(backend=keep)
-    for size in ((32, 32), (32, 48), (48, 64)):
-        network(torch.rand(2, 3, *size))
-    assert len(graphs) >= 3 and not any(graphs)

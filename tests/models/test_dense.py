@@ -7,8 +7,9 @@ from random_batch import random_batch
 from templates_edited import recipe
 
 ARCH = dict(embed_dims=(64, 192, 384), depths=(1, 1, 1), num_heads=(1, 3, 6))  # CvT-13 with few blocks
-DETECTORS = ['maskrcnn_cvt13_coco', 'retinanet_cvt13_coco', 'dino_cvt13_coco']
-SEGMENTORS = ['upernet_cvt13_ade20k', 'semfpn_cvt13_ade20k', 'mask2former_cvt13_ade20k']
+# Mask R-CNN and UperNet train in two processes in tests/launch/test_distributed.py.
+DETECTORS = ['retinanet_cvt13_coco', 'dino_cvt13_coco']
+SEGMENTORS = ['semfpn_cvt13_ade20k', 'mask2former_cvt13_ade20k']
 
 
 def build(name: str) -> torch.nn.Module:
@@ -39,9 +40,7 @@ def test_loss_gradients_and_prediction(name):
     with torch.no_grad():
         result = model.eval()(**random_batch(model, 1, (63, 97)), mode='predict')[0]
     if name in DETECTORS:
-        instances = result.pred_instances
-        assert (instances.bboxes <= torch.tensor([97, 63, 97, 63])).all()
-        assert 'masks' not in instances or instances.masks.shape[1:] == (63, 97)
+        assert (result.pred_instances.bboxes <= torch.tensor([97, 63, 97, 63])).all()
     else:
         labels = result.pred_sem_seg.data
         assert labels.shape == (1, 63, 97) and 0 <= labels.min() and labels.max() < 150

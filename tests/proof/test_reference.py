@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from random_weights import randomise
 
-from cvt_dense.models.attention import ConvAttention, QuickGELU
+from cvt_dense.models.attention import ConvAttention
 
 
 def batch_norm(x, bn):
@@ -48,10 +48,3 @@ def test_attention(method, stride_kv, num_cls, training):
         x = torch.randn(2, num_cls + height * width, 12, dtype=torch.float64)
         expected = attention(module, x, height, width, method, stride_kv)
         torch.testing.assert_close(module(x, (height, width)), expected, rtol=0, atol=1e-12)
-
-
-def test_quick_gelu_is_its_formula():
-    x = torch.linspace(-8, 8, 101, dtype=torch.float64)
-    expected = x / (1 + torch.exp(-1.702 * x))
-    torch.testing.assert_close(QuickGELU()(x), expected, rtol=0, atol=1e-14)
-    torch.testing.assert_close(QuickGELU(inplace=True)(x.clone()), expected, rtol=0, atol=1e-14)

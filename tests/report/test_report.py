@@ -222,12 +222,6 @@ def test_a_detector_that_finds_nothing_has_a_report():
 
 
 def test_one_class_has_a_report():
-    report = images(20)
-    classification.diagnose(report, [dict(label=0, probabilities=np.ones(1))] * 20, ['cat'])
-    assert '100.00 %' in report.summary[0]
-    report = images(20)
-    classification.diagnose(report, [dict(label=0, probabilities=np.array([0.2, 0.5, 0.3]))] * 20, ['cat'])
-    assert [row[0]['text'] for row in table(report, 'Confusion')['rows']] == ['cat', '1', '2'], 'outputs without a name'
     report = images(1)
     detection.diagnose(report, [detected([HERE], [0], [HERE], [0], [.9])], ['cat'])
     assert '100.0 %' in report.summary[0]
