@@ -214,7 +214,7 @@ def classifier() -> dict:
     return dict(network=model.eval(), data=dict(inputs=torch.zeros(1, 3, 224, 336, dtype=torch.uint8)))
 
 
-BLOCKS = {'docs/guides/python.md': small_detector, 'docs/guides/finding_mistakes.md': classifier,
+BLOCKS = {'docs/guides/python.md': small_detector,
           'docs/guides/large_images_and_video.md': detector_and_video, 'docs/guides/exporting.md': classifier,
           'docs/guides/choosing.md': dict, 'docs/model_card_cvt_nano.md': dict}
 ELSEWHERE = {MM_CONFIGS, 'README.md', 'docs/guides/extending.md', 'docs/guides/other_libraries.md',

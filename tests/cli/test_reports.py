@@ -98,21 +98,9 @@ def test_a_click_on_a_confusion_cell_lists_pictures_that_the_browser_can_show(re
     assert 'id="shown" style="display: block' in result.stdout
 
 
-@pytest.fixture
-def detection_data(shapes, tmp_path) -> Path:
-    return Path(shutil.copytree(shapes / 'detection', tmp_path / 'data'))
-
-
-def test_unreadable_images_are_named_and_the_others_reported(nano, detection_data, tmp_path):
-    for split in ('train', 'val'):
-        (detection_data / split / '00000.png').write_bytes(b'no image')
-    run_tool('browse', nano['detection'][0], '--data-root', detection_data, '--out-dir', tmp_path / 'browse')
-    summary = json.loads((tmp_path / 'browse/report.json').read_text())['summary']
-    assert sum(line.count('00000.png') for line in summary) == 2
-
-
-def test_wrong_arguments_and_data_end_before_anything_is_written(nano, detection_data, tmp_path):
+def test_wrong_arguments_and_data_end_before_anything_is_written(nano, shapes, tmp_path):
     config, checkpoint = nano['detection']
+    detection_data = Path(shutil.copytree(shapes / 'detection', tmp_path / 'data'))
     out = tmp_path / 'report'
     args = config, checkpoint, '--data-root', detection_data, '--out-dir', out, '--work-dir', tmp_path / 'run'
     assert '--out-dir' in run_tool('diagnose', *args, '--out-dir', detection_data, rc=2) and not out.exists()

@@ -67,22 +67,12 @@ def int8_layers(model, names: Collection[str]) -> set[str]:
 
 
 def test_int8_operators_are_in_the_file(exporter, tmp_path):
-    """All layers but those of --keep; weights symmetric with a scale per output channel, activations with one."""
+    """All layers but those of --keep are quantised, and the products inside attention are not."""
     import onnx
     exporter.export(tmp_path / 'a.onnx', 'int8')
     model = onnx.load(tmp_path / 'a.onnx')
     kept = {name for name in exporter.layers if name.startswith(('backbone.stage1.patch_embed', *int8.KEPT))}
     assert kept and int8_layers(model, exporter.layers) == exporter.layers - kept
-    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    weights = [node for node in model.graph.node if node.op_type == 'DequantizeLinear' and node.input[0] in constants
-               and constants[node.input[0]].ndim >= 2]
-    assert len(weights) == len(exporter.layers) - len(kept)
-    for node in weights:
-        values, scale = (constants[name] for name in node.input[:2])
-        assert values.dtype == np.int8 and scale.size == values.shape[[a.i for a in node.attribute][0]] > 1
-        assert len(node.input) < 3 or not constants[node.input[2]].any()
-    activations = [node for node in model.graph.node if node.op_type == 'QuantizeLinear']
-    assert activations and all(constants[node.input[1]].size == 1 for node in activations)
     assert not [node for node in model.graph.node if node.op_type == 'Attention'
                 and any('Dequantize' in name for name in node.input)]
 

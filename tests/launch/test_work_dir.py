@@ -98,19 +98,3 @@ def test_restarts_go_on_with_what_the_first_start_began(tmp_path, monkeypatch):
     monkeypatch.setenv('TORCHELASTIC_RUN_ID', 'second')  # whose first start refused the folder
     with pytest.raises(UserError):
         work_dir.check_work_dir(cfg, train_flags())
-
-
-def test_where_tests_write(tmp_path):
-    run = tmp_path / 'run'
-    run.mkdir()
-    (run / 'epoch_1.pth').touch()
-    cfg = Config(dict(work_dir='work_dirs/mine'))
-
-    def folder(checkpoint, **flags):
-        return work_dir.test_folder(cfg, flags_of('test', 'mine.py', checkpoint, **flags))
-
-    assert folder(run / 'epoch_1.pth') == str(run / 'test')
-    for elsewhere in (tmp_path / 'downloaded.pth', 'https://x/epoch_1.pth'):
-        assert folder(elsewhere) == 'work_dirs/mine/test'
-    for cfg.work_dir in ('work_dirs/mine', 'work_dirs/mine/test'):
-        assert folder(run / 'epoch_1.pth', work_dir='work_dirs/mine') == 'work_dirs/mine/test'

@@ -48,15 +48,6 @@ def test_class_names_are_kept(tmp_path, model, name):
     assert load_weights_file(str(tmp_path / 'new.safetensors'))['meta']['dataset_meta']['classes'] == list('abcde')
 
 
-@pytest.mark.parametrize('flags, offset', [((), 0), (('--weights', 'raw'), 1)])
-def test_averaged_or_raw_weights(tmp_path, model, flags, offset):
-    weights = model.state_dict()
-    torch.save(dict(state_dict=weights, ema_state_dict={f'module.{key}': value + 1 for key, value in weights.items()}),
-               tmp_path / 'epoch_1.pth')
-    run(tmp_path / 'epoch_1.pth', tmp_path / 'out.pth', '--to', 'cvt_dense', *flags)
-    assert torch.equal(torch.load(tmp_path / 'out.pth')['state_dict']['head.weight'], weights['head.weight'] + offset)
-
-
 def test_files_are_not_overwritten_and_those_of_other_networks_refused(tmp_path, model):
     torch.save(model.state_dict(), tmp_path / 'ours.pth')
     args = tmp_path / 'ours.pth', tmp_path / 'hub', '--to', 'huggingface', '--num-heads', 1, 3, 6
