@@ -128,7 +128,7 @@ def test_a_run_and_its_tools(shapes, tmp_path, task):
     saved = load(run / (run / 'last_checkpoint').read_text())
     steps = saved['meta']['iter']
     in_evaluation = Counter(classifier=4, accuracy=4) if task == 'classification' else Counter()
-    start = Counter(model=2)  # mean and std of images are compared with those that the weights were trained with
+    start = Counter(preprocessing=2)  # mean and std are compared with those of the weights
     # Once in a run each tensor of a teacher is copied, with its mean and std.
     copied = Counter(distillation=len(teacher.state_dict()) + 2) if task == 'classification' else Counter()
     assert task == 'segmentation' or not any(line.endswith(' cast_data') for line in waits)  # MMSegmentation waits
