@@ -124,7 +124,7 @@ def test_a_run_and_its_tools(shapes, tmp_path, task):
                                  for key in ('batch_size=2', 'num_workers=0'))
     options = *options, f"train_dataloader.batch_size={16 if task == 'classification' else 2}"
     flags = *data, '--work-dir', run, *options
-    run_tool('train', config, *flags)
+    run_tool('train', config, '--val-loss', *flags)
     saved = load(run / (run / 'last_checkpoint').read_text())
     steps = saved['meta']['iter']
     in_evaluation = Counter(classifier=4, accuracy=4) if task == 'classification' else Counter()
@@ -132,7 +132,7 @@ def test_a_run_and_its_tools(shapes, tmp_path, task):
     # Once in a run each tensor of a teacher is copied, with its mean and std.
     copied = Counter(distillation=len(teacher.state_dict()) + 2) if task == 'classification' else Counter()
     assert task == 'segmentation' or not any(line.endswith(' cast_data') for line in waits)  # MMSegmentation waits
-    assert waits_of_project() == Counter(non_finite=steps) + start + in_evaluation + copied
+    assert waits_of_project() == Counter(non_finite=steps, val_loss=1) + start + in_evaluation + copied
     run_tool('train', config, '--resume', *flags,
              'train_cfg.max_epochs=2' if task == 'classification' else 'train_cfg.max_iters=3')
     checkpoint = (run / 'last_checkpoint').read_text()

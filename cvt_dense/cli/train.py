@@ -27,6 +27,8 @@ def build_parser() -> argparse.ArgumentParser:
                         help='mixed precision (default: fp16 for detectors, bf16 for others)')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate to the number of images per step (some configs do so anyway)')
+    parser.add_argument('--val-loss', action='store_true', help='compute the loss of the validation images too, at '
+                        'each evaluation')
     parser.add_argument('--vis-backend', choices=[f'{name}VisBackend' for name in (
         'Aim', 'ClearML', 'DVCLive', 'MLflow', 'Neptune', 'Tensorboard', 'Wandb')], help='send the training curves to '
         'this tracker too, besides vis_data/scalars.json; it needs its own package')

@@ -12,6 +12,7 @@ from .hooks.progressive_size import ProgressiveSizeHook
 from .hooks.seed import SeedHook
 from .hooks.summary import SummaryHook
 from .hooks.unreadable_images import SkippingPipeline, UnreadableImagesHook
+from .hooks.val_loss import ValLossHook
 from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import CvTRunner
 from .samplers import SeededInfiniteSampler, SeededSampler
@@ -20,5 +21,5 @@ __all__ = [
     'AutocastOptimWrapper', 'BalancedDataset', 'ClassWeightsHook', 'CvTRunner', 'EMAHook', 'EarlyStoppingHook',
     'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressiveSizeHook',
     'ResumeHook', 'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook', 'SeededInfiniteSampler', 'SeededSampler',
-    'SkippingPipeline', 'StopHook', 'SummaryHook', 'UnreadableImagesHook'
+    'SkippingPipeline', 'StopHook', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook'
 ]

@@ -54,6 +54,8 @@ def read_training(flags: argparse.Namespace, change: Change | None = None) -> Co
         cfg.optim_wrapper.update(type='cvt_dense.AutocastOptimWrapper', dtype='bfloat16')
     if flags.auto_scale_lr:
         cfg.auto_scale_lr = dict(cfg.get('auto_scale_lr') or {}, enable=True)
+    if flags.val_loss:
+        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.ValLossHook')]
     if flags.vis_backend:
         cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer')
         backends = cfg.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]

@@ -1,4 +1,6 @@
-"""Label maps whose classes count from 1, and a network with a single output, through the tools."""
+"""Label maps whose classes count from 1, a network with a single output, and joined data sets, through the tools."""
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -55,3 +57,12 @@ def test_single_output_and_classes_from_1(data, tmp_path):
     assert set().union(*tested.values()) <= {1, 2}
     assert 'out_channels' in run_tool('test', *files, '--tta', rc=2)
     run_tool('diagnose', *files, '--out-dir', tmp_path / 'report')
+
+
+def test_joined_data_sets(data, tmp_path):
+    shutil.copytree(data, tmp_path / 'other')
+    config = write_template(tmp_path, 'upernet_cvt13_custom', data_root=f'{data}/', balance='loss',
+                            classes=('unlabelled', 'background', 'road'), **TOP)
+    config.write_text(config.read_text() + JOINED.format(other=tmp_path / 'other'))
+    output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--val-loss')
+    assert re.search(r'val/loss: [\d.]+', output) and 'Weights of the classes' in output
