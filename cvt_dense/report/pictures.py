@@ -13,6 +13,7 @@ from PIL import Image
 from ..atomic import atomic_path
 from ..inference import Model
 from ..inference.palette import find_font
+from ..inference.slices import RasterImage
 
 DRAWN_SIDE = 480  # pixels; images with a shorter side below are enlarged by a whole factor, ...
 LARGEST_SIDE = 2000  # ... and no image is enlarged beyond this
@@ -48,7 +49,7 @@ def draw(model: Model, image: np.ndarray, prediction: Any, score_thr: float) -> 
     return annotate(model, image, prediction), summary
 
 
-def annotate(model: Model, image: np.ndarray, labels: sv.Detections | np.ndarray) -> np.ndarray:
+def annotate(model: Model, image: np.ndarray | RasterImage, labels: sv.Detections | np.ndarray) -> np.ndarray:
     """Return an image in RGB with its objects or its label map, enlarged if it is small and reduced if it is large.
 
     Args:
@@ -61,7 +62,9 @@ def annotate(model: Model, image: np.ndarray, labels: sv.Detections | np.ndarray
     if max(height, width) > LARGEST_PICTURE:
         factor = 1 / math.ceil(max(height, width) / LARGEST_PICTURE)
     size = math.ceil(width * factor), math.ceil(height * factor)
-    if factor < 1:
+    if isinstance(image, RasterImage):
+        image = image.read(out_shape=(3, *size[::-1])).transpose(1, 2, 0)
+    elif factor < 1:
         image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     picture = np.asarray(Image.fromarray(visible(image)).resize(size, Image.Resampling.BICUBIC))
     return draw_labels(picture, scale_labels(labels, (width, height), size), model.name, model.palette)
