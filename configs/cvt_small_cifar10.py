@@ -55,5 +55,6 @@ param_scheduler = [
 # The average reaches back about 1 / momentum = 200 iterations, two and a half epochs of 5000 images.
 custom_hooks = [
     dict(type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=5e-3, gamma=10, update_buffers=True),
+    dict(type='cvt_dense.RawWeightsHook'),
 ]
 default_hooks = dict(checkpoint=dict(interval=5))

@@ -7,7 +7,7 @@ from .errors import UserError
 
 # The usual metrics of each task, which summaries, tables and pictures show; several data sets put a prefix before them.
 MAIN = ('accuracy/top1', 'coco/bbox_mAP', 'coco/segm_mAP', 'mIoU')
-LOSSES = 'val/'  # before the names of what ValLossHook adds to an evaluation
+RAW, LOSSES = 'raw/', 'val/'  # before the names of what RawWeightsHook and ValLossHook add to an evaluation
 NOT_METRICS = ('step', 'time', 'data_time')
 LESS = re.compile(r'loss|error|(?i:(?<![a-z])(mae|mse|rmse|rmse_log|abs_rel|sq_rel|silog|log10|fid|mmr|ece|nll)$)')
 GREATER = re.compile('acc|Acc|top|AR|AP|IoU|Dice|auc|AUC|[Pp]recision|[Rr]ecall|[Ss]core|F1|PQ')
@@ -19,8 +19,8 @@ def rule_of(name: str) -> str | None:
 
 
 def evaluated(names: Iterable[str]) -> list[str]:
-    """Return the names of the evaluators' metrics, without what ValLossHook adds to them."""
-    return [name for name in dict.fromkeys(names) if not name.startswith(LOSSES) and name not in NOT_METRICS]
+    """Return the names of the evaluators' metrics, without what hooks add to them."""
+    return [name for name in dict.fromkeys(names) if not name.startswith((RAW, LOSSES)) and name not in NOT_METRICS]
 
 
 def main_metrics(names: Iterable[str]) -> list[str]:

@@ -127,10 +127,12 @@ def test_a_run_and_its_tools(shapes, tmp_path, task):
     run_tool('train', config, '--val-loss', *flags)
     saved = load(run / (run / 'last_checkpoint').read_text())
     steps = saved['meta']['iter']
-    in_evaluation = Counter(classifier=4, accuracy=4) if task == 'classification' else Counter()
+    # Of 8 images, with the averaged weights and, by RawWeightsHook, with the others.
+    in_evaluation = Counter(classifier=8, accuracy=8) if task == 'classification' else Counter()
     start = Counter(preprocessing=2)  # mean and std are compared with those of the weights
-    # Once in a run each tensor of a teacher is copied, with its mean and std.
+    # Once in a run each tensor of a teacher with its mean and std, and in a test of the raw weights, is copied.
     copied = Counter(distillation=len(teacher.state_dict()) + 2) if task == 'classification' else Counter()
+    raw = Counter(raw_weights=len(saved['state_dict'])) if task == 'classification' else Counter()
     assert task == 'segmentation' or not any(line.endswith(' cast_data') for line in waits)  # MMSegmentation waits
     assert waits_of_project() == Counter(non_finite=steps, val_loss=1) + start + in_evaluation + copied
     run_tool('train', config, '--resume', *flags,
@@ -138,7 +140,7 @@ def test_a_run_and_its_tools(shapes, tmp_path, task):
     checkpoint = (run / 'last_checkpoint').read_text()
     waits.clear()
     run_tool('test', config, checkpoint, *data, '--work-dir', tmp_path / 'test', '--fuse', *options)
-    assert waits_of_project() == start + in_evaluation
+    assert waits_of_project() == start + in_evaluation + raw
     run_tool('diagnose', config, checkpoint, *data, '--out-dir', tmp_path / 'report', *options)
     network = [config, checkpoint]
     if task != 'classification':  # a published model does not name a teacher's file

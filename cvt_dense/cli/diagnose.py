@@ -43,6 +43,7 @@ def test_on(cfg: Any, split: str) -> None:
     cfg.test_dataloader = loader
     cfg.test_evaluator = []
     cfg.test_cfg = dict(type='TestLoop')
+    cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if 'RawWeightsHook' not in str(hook['type'])]
 
 
 def main(argv: Sequence[str] | None = None) -> None:

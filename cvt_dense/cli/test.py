@@ -3,7 +3,8 @@
     python tools/test.py configs/cvt13_in1k.py work_dirs/cvt13_in1k/epoch_300.pth --data-root /data/imagenet
     python tools/test.py configs/cvt13_in1k.py cvt13.onnx --data-root /data/imagenet
 
-Of a checkpoint with averaged weights, these are evaluated.
+A checkpoint with averaged weights is evaluated twice: ``accuracy/...`` is the result of the averaged weights and
+``raw/...`` that of the others.
 """
 import argparse
 from collections.abc import Sequence

@@ -32,6 +32,7 @@ from ..weights.preprocessing import check_preprocessing
 from .palette import choose_palette
 from .slices import RasterImage
 
+WEIGHT_HOOKS = re.compile('EMAHook|RawWeightsHook')  # of weights that an exported file does not have
 DENSE = 'detection', 'segmentation'  # tasks whose images mm's pipelines prepare
 
 
@@ -226,7 +227,7 @@ def prepare_model(cfg: Config, source: str, runtime: str | None = None, amp: str
     if whole:
         cfg.load_from = None
         cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or []
-                            if 'EMAHook' not in str(hook['type'])]  # a file has no averaged weights beside its own
+                            if not WEIGHT_HOOKS.search(str(hook['type']))]
         cfg.model.update(type='cvt_dense.ExportedModel', replaces=cfg.model.type, file=source, runtime=runtime)
     if amp:
         cfg.model.update(type='cvt_dense.AutocastModel', replaces=cfg.model.type, dtype=amp)

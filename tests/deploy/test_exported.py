@@ -151,7 +151,7 @@ def test_predict_draws_from_a_file(shapes, tmp_path, files, network):
 
 
 def test_fused_weights_have_the_same_metrics(run, network, tmp_path):
-    """The averaged weights of a checkpoint with both are tested."""
+    """tools/test.py --fuse on a checkpoint with averaged and raw weights."""
     made = network('classification')
     averaged = made.model.state_dict()
     raw = {f'module.{key}': 1.1 * value if value.is_floating_point() else value for key, value in averaged.items()}
@@ -161,6 +161,7 @@ def test_fused_weights_have_the_same_metrics(run, network, tmp_path):
     with mock.patch('cvt_dense.deploy.fuse_hook.fuse', wraps=fuse) as fusing:
         fused = run('classification', tmp_path / 'both.pth', fuse=True).test()
     assert fusing.call_count == 1 and fused == pytest.approx(expected, abs=1e-4)
+    assert expected['raw/accuracy/loss'] != expected['accuracy/loss']
 
 
 # -- threads and processes ------------------------------------------------------------------------------------

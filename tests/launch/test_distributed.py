@@ -197,7 +197,7 @@ def test_zero_trains_as_adamw_and_continues_with_one_process(folder, alone, two,
 # for COCO: others in the batch would change the rounding.
 SHORT = ['train_cfg.max_iters=2', 'train_cfg.val_interval=2']
 TASKS = dict(
-    classification=('cvt', 'epoch_1.pth', r'accuracy/top1: [\d.]+ .*accuracy/loss: [\d.]+', [
+    classification=('cvt', 'epoch_1.pth', r'accuracy/top1: [\d.]+ .*raw/accuracy/loss: [\d.]+', [
         'train_cfg.max_epochs=1', 'val_dataloader.batch_size=4', 'test_dataloader.batch_size=4']),
     segmentation=('upernet_cvt', 'iter_2.pth', r'aAcc: [\d.]+ +mIoU: [\d.]+ +mAcc: [\d.]+', [
         *SHORT, 'model.decode_head.norm_cfg.type=SyncBN']),
