@@ -18,6 +18,13 @@ for _loader in (train_dataloader, val_dataloader, test_dataloader):
 for _head in (model['decode_head'], model['auxiliary_head']):
     _head.update(out_channels=1, loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=True, loss_weight=1.0))
 """
+JOINED = """
+for _loader in (train_dataloader, val_dataloader, test_dataloader):
+    _evaluates = _loader is not train_dataloader
+    _data = dict(_loader['dataset'], type='BaseSegDataset', test_mode=_evaluates)
+    _both = [_data, dict(_data, data_root='{other}/')]
+    _loader['dataset'] = dict(_delete_=True, type='ConcatDataset', datasets=_both)
+"""
 
 
 @pytest.fixture
