@@ -58,6 +58,12 @@ class Model:
     reader: Callable[[dict[str, Any]], dict[str, Any]] | None
     pipeline: Callable[[dict[str, Any]], dict[str, Any]]
 
+    @property
+    def reads_rgb(self) -> bool:
+        """Return whether the model takes arrays (H, W, 3), uint8, and not what another reader makes of a file."""
+        loader = test_pipeline(self.cfg)[0] if self.task in DENSE else {}
+        return type_name(loader) in ('', 'LoadImageFromFile') and set(loader) <= {'type', 'backend_args'}
+
     def name(self, number: int) -> str:
         """Return the name of a class, or its number where the network has more outputs than there are names.
 

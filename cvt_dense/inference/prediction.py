@@ -12,9 +12,8 @@ from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
-from ..config.walk import type_name
 from ..errors import UserError
-from .model import DENSE, Model, test_pipeline
+from .model import DENSE, Model
 from .slices import RasterImage, as_loaded, check_slice, predict_slices, slice_starts
 
 if TYPE_CHECKING:
@@ -113,9 +112,7 @@ def _check_type(model: Model, image: Any) -> None:
     if not isinstance(image, (str, os.PathLike, np.ndarray, RasterImage, Image.Image, bytes)):
         raise UserError(f'an image of type {type(image).__name__}: allowed are a path, an array (H, W, 3), uint8, BGR, '
                         'a PIL image, the bytes of an image file, or a list of these.')
-    reader = test_pipeline(model.cfg)[0] if model.task in DENSE else {}
-    usual = type_name(reader) in ('', 'LoadImageFromFile') and set(reader) <= {'type', 'backend_args'}
-    if isinstance(image, np.ndarray) and usual and (image.shape[2:] != (3, ) or image.dtype != np.uint8):
+    if isinstance(image, np.ndarray) and model.reads_rgb and (image.shape[2:] != (3, ) or image.dtype != np.uint8):
         raise UserError(f'an array of shape {image.shape} and type {image.dtype} is not an image of this model: '
                         'allowed is (H, W, 3), uint8, BGR.')
 
