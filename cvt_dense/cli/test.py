@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 
 from ..launch import command_line
-from ..launch.distributed import destroy_process_group_at_exit, setup_distributed
+from ..launch.distributed import destroy_process_group_at_exit
 from ..launch.start import start_test
 
 
@@ -37,7 +37,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Test the checkpoint that the command line names."""
     args = build_parser().parse_args(command_line.expand_published(argv))
     with command_line.report_errors():
-        setup_distributed(args.launcher)
         start_test(args).test()
 
 

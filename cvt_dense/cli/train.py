@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 
 from ..launch import command_line
-from ..launch.distributed import destroy_process_group_at_exit, setup_distributed
+from ..launch.distributed import destroy_process_group_at_exit
 from ..launch.start import start_training
 
 
@@ -40,7 +40,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train the network of the config that the command line names."""
     args = build_parser().parse_args(argv)
     with command_line.report_errors(ImportError):  # of a tracker's package, or one that the config names
-        setup_distributed(args.launcher)
         start_training(args).train()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .checks.config import check_config
-from .distributed import is_first_process
+from .distributed import is_first_process, setup_distributed
 from .flags import Change, read, read_training, set_test_flags
 from .work_dir import check_work_dir, lock_work_dir, resumed_checkpoint, test_folder
 
@@ -18,8 +18,7 @@ def start_training(flags: argparse.Namespace, change: Change | None = None, stag
     """Return the Runner of a training.
 
     Args:
-        flags: what ``cvt_dense.cli.train.build_parser()`` parses. Of several processes each has called
-            :func:`.distributed.setup_distributed`.
+        flags: what ``cvt_dense.cli.train.build_parser()`` parses.
         change: changes the config, as reports do.
         stages: data loaders that the run uses, of 'train', 'val' and 'test'.
         summary: whether a summary of the run is logged.
@@ -32,6 +31,8 @@ def start_training(flags: argparse.Namespace, change: Change | None = None, stag
         check_work_dir(cfg, flags)
         if not flags.no_check:
             check_config(cfg, stages)
+    setup_distributed(flags.launcher)  # modules imported with a process group would keep it, and its threads
+    if first:
         lock_work_dir(cfg, flags)
     checkpoint = resumed_checkpoint(cfg, flags.resume)
     from .build import build
@@ -43,6 +44,7 @@ def start_test(flags: argparse.Namespace, change: Change | None = None) -> 'Runn
     cfg = read(flags, flags.checkpoint, change)
     if is_first_process() and not flags.no_check:
         check_config(cfg, ['test'])
+    setup_distributed(flags.launcher)
     cfg.work_dir = test_folder(cfg, flags)
     content = set_test_flags(cfg, flags)
     from .build import build
