@@ -1,10 +1,10 @@
-"""Run the whole pipeline on drawn data: train a classifier from this package's weights, then detect and segment.
+"""Detect objects in photographs by this package's detector, then train a classifier, a detector and a segmentor.
 
     python tools/demo.py
 
-Draws pictures of shapes, trains a classifier on them from the weights in this package, and then Mask R-CNN and UperNet
-from the classifier's. Prints one table and leaves training curves and predictions as pictures, with those of the
-package's own classifier for two photographs. Every training is a command of this project, printed as it runs.
+Draws the detections in three photographs of scikit-image. Then draws pictures of shapes, trains a classifier on them
+from the weights in this package, and Mask R-CNN and UperNet from the classifier's. Prints one table and leaves training
+curves and predictions as pictures. Every step is a command of this project, printed as it runs.
 """
 import argparse
 import shlex
@@ -21,7 +21,8 @@ from ..recipes import folder as project_folder
 ROOT = project_folder()  # of configs/ and tools/
 CONFIGS = dict(classification='configs/cvt_nano_shapes.py', detection='configs/maskrcnn_cvt_nano_shapes.py',
                segmentation='configs/upernet_cvt_nano_shapes.py')
-PACKAGED = 'cvt_dense://cvt-nano'
+WEIGHTS, DETECTOR = 'cvt_dense://cvt-nano', 'cvt_dense://cvt-nano-voc'
+PHOTOGRAPHS = 'astronaut.png', 'chelsea.png', 'motorcycle_left.png'  # of scikit-image
 IMAGES = dict(classification='val/*/*.png', detection='val/*.png', segmentation='images/validation/*.png')
 SCORE_THR = 0.65  # of detections that are drawn: about the score of the best F1, which tools/diagnose.py computes
 ROWS = 2  # of predictions.png
@@ -43,6 +44,16 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def run(*command: str | Path) -> None:
+    """Print the command of one of the tools, and run it.
+
+    Raises:
+        subprocess.CalledProcessError: it failed; it has printed why.
+    """
+    print(f'  $ python {shlex.join(map(str, command))}', flush=True)
+    subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
+
+
 def train(task: str, weights: str, work_dir: Path, args: argparse.Namespace) -> str:
     """Train the network of a task by tools/train.py, and return its last checkpoint.
 
@@ -61,36 +72,28 @@ def train(task: str, weights: str, work_dir: Path, args: argparse.Namespace) -> 
     length, unit = (args.epochs, 'epochs') if task == 'classification' else (args.iterations, 'iters')
     if length is not None:
         options += [f'train_cfg.max_{unit}={length}', f'train_cfg.val_interval={length}']
-    command = ['tools/train.py', CONFIGS[task], '--data-root', f'{work_dir}/data/{task}', '--work-dir',
-               f'{work_dir}/{task}', '--cfg-options', *options]
-    print(f'  $ python {shlex.join(command)}', flush=True)
-    subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
+    run('tools/train.py', CONFIGS[task], '--data-root', f'{work_dir}/data/{task}', '--work-dir', f'{work_dir}/{task}',
+        '--cfg-options', *options)
     return find_checkpoint(work_dir / task)
 
 
 def draw_predictions(work_dir: Path, checkpoints: dict[str, str], out: Path) -> None:
-    """Draw a column of predictions for each network, and for the package's classifier on photographs of scikit-image.
+    """Draw a column of predictions for each network.
 
     Args:
         work_dir: folder of the demo.
         checkpoints: by task.
         out: picture to write.
     """
-    from skimage import data
-
     from ..inference import load, predict
     from ..report.pictures import draw, grid, save
-    networks = {f'photographs: {PACKAGED}': ('configs/cvt_nano_tiny_imagenet_whole.py', PACKAGED,
-                                             [data.chelsea()[..., ::-1], data.coffee()[..., ::-1]])}
-    for task, checkpoint in checkpoints.items():
-        images = sorted((work_dir / 'data' / task).glob(IMAGES[task]))
-        networks[task] = CONFIGS[task], checkpoint, images[::max(1, len(images) // ROWS)][:ROWS]
     pictures = []
-    for title, (config, checkpoint, images) in networks.items():
-        model = load(ROOT / config, checkpoint, device='cpu')
-        images = [model.read(image) if isinstance(image, Path) else image for image in images]
-        pictures.append([(title, draw(model, image, predict(model, image), SCORE_THR)[0]) for image in images])
-    save(grid([panel for row in zip(*pictures) for panel in row], len(networks)), out)
+    for task, checkpoint in checkpoints.items():
+        model = load(ROOT / CONFIGS[task], checkpoint, device='cpu')
+        files = sorted((work_dir / 'data' / task).glob(IMAGES[task]))
+        images = [model.read(file) for file in files[::max(1, len(files) // ROWS)][:ROWS]]
+        pictures.append([(task, draw(model, image, predict(model, image), SCORE_THR)[0]) for image in images])
+    save(grid([panel for row in zip(*pictures) for panel in row], len(checkpoints)), out)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -99,19 +102,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     start, work_dir = time.time(), args.work_dir.resolve()
     with command_line.report_errors(OSError, subprocess.CalledProcessError):
         check_folder(work_dir, force=False)
+        import skimage.data
+        photographs = [Path(skimage.data.__file__).with_name(name) for name in PHOTOGRAPHS]
+        run('tools/predict.py', DETECTOR, *photographs, '--out-dir', work_dir / 'photographs')
         from ..curves import Curves, draw_curves, table
         from ..shapes import generate
         print(f'Data: drawing shapes in {work_dir}/data', flush=True)
         generate(work_dir / 'data', args.seed, train=args.train, val=args.val,
                  train_per_class=args.train_per_class, val_per_class=args.val_per_class)
-        checkpoints = dict(classification=train('classification', PACKAGED, work_dir, args))
+        checkpoints = dict(classification=train('classification', WEIGHTS, work_dir, args))
         for task in ('detection', 'segmentation'):
             checkpoints[task] = train(task, checkpoints['classification'], work_dir, args)
         runs = {task: Curves(work_dir / task) for task in CONFIGS}
         draw_curves(runs, work_dir / 'curves.png')
         draw_predictions(work_dir, checkpoints, work_dir / 'predictions.png')
         print(table(runs))
-    print(f'training curves: {work_dir}/curves.png\npredictions: {work_dir}/predictions.png')
+    print(f'photographs: {work_dir}/photographs/overview.png\ntraining curves: {work_dir}/curves.png\n'
+          f'predictions: {work_dir}/predictions.png')
     print(f'took {(time.time() - start) / 60:.1f} minutes; the next step: docs/get_started/own_photographs.md')
 
 

@@ -28,7 +28,7 @@ def read_config(file: str, options: dict[str, Any] | None = None, data_root: str
     """Return the config in a file, with some settings overridden.
 
     Args:
-        file: config file, or a published model: a folder, or ``hf://OWNER/NAME``.
+        file: config file, or a published model: a folder, ``cvt_dense://NAME``, or ``hf://OWNER/NAME``.
         options: settings to override, by their dotted names.
         data_root: folder that takes the place of the config's data root; None keeps it.
 
@@ -64,15 +64,15 @@ def check_exists(checkpoint: str) -> None:
 
 
 def is_published(source: str | Path) -> bool:
-    """Return whether ``source`` names a published model: ``hf://OWNER/NAME``, or a folder with ``mm_config.json``."""
-    return str(source).startswith('hf://') or (Path(source) / CONFIG).is_file()
+    """Return whether ``source`` names a published model; see :func:`read_config`."""
+    return str(source).startswith(('hf://', 'cvt_dense://')) or (Path(source) / CONFIG).is_file()
 
 
 def fetch(source: str | Path) -> Path:
     """Return the folder of a published model; one on the Hugging Face hub is downloaded into its cache.
 
     Args:
-        source: folder, or ``hf://OWNER/NAME[@REVISION]``.
+        source: folder, ``cvt_dense://NAME`` for one of this package, or ``hf://OWNER/NAME[@REVISION]``.
 
     Raises:
         UserError: the files are not there, cannot be downloaded, or are links to files outside of the folder.
@@ -81,6 +81,9 @@ def fetch(source: str | Path) -> Path:
         from ..weights.files import from_hub  # imports PyTorch
         name, at, revision = str(source).partition('@')
         return [from_hub(f'{name}/{file}{at}{revision}') for file in (CONFIG, WEIGHTS)][0].parent
+    if str(source).startswith('cvt_dense://'):
+        from ..weights.packaged import packaged_folder
+        return packaged_folder(str(source))
     from huggingface_hub.constants import HF_HUB_CACHE
     folder = Path(source)
     allowed = [folder.resolve(), Path(HF_HUB_CACHE).resolve()]

@@ -115,7 +115,8 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
     """Load a trained classifier, detector or segmentor.
 
     Args:
-        config: config file, or a published model: a folder of ``tools/publish.py``, or ``hf://OWNER/NAME``.
+        config: config file, or a published model: a folder of ``tools/publish.py``, ``cvt_dense://NAME`` for one of
+            this package, or ``hf://OWNER/NAME``.
         checkpoint: checkpoint file or URL, or a whole model of ``tools/export.py`` (.onnx, .xml, .pt2). Default: the
             weights of the published model.
         device: device of the network. Default: 'cuda' if there is a GPU, or else 'cpu'.

@@ -113,14 +113,14 @@ def two_stage(classes: Sequence[str], arch: str, pretrained: str | None, masks: 
 
 
 def one_stage(classes: Sequence[str], arch: str, pretrained: str | None) -> dict[str, Any]:
-    """Return the changes to mmdet's RetinaNet for a backbone.
+    """Return the changes to mmdet's GFL for a backbone; with 'cvt-nano' it is the network of ``cvt-nano-voc``.
 
     Args:
         classes: names.
         arch, pretrained: as in :func:`network`.
     """
     backbone, channels, width = network(arch, pretrained)
-    if 'out_indices' in backbone:  # RetinaNet has no map of stride 4
+    if 'out_indices' in backbone:  # GFL has no map of stride 4
         backbone['out_indices'] = backbone['out_indices'][1:]
     else:
         backbone['drop_path_rate'] = min(backbone['drop_path_rate'], 0.1)
@@ -128,10 +128,18 @@ def one_stage(classes: Sequence[str], arch: str, pretrained: str | None) -> dict
         backbone=backbone,
         neck=dict(in_channels=channels[1:], out_channels=width),
         bbox_head=dict(in_channels=width, feat_channels=width, num_classes=_count(classes)))
-    if arch == 'cvt-nano':
-        model['neck']['norm_cfg'] = dict(type='BN')
-        model['bbox_head'].update(stacked_convs=2, anchor_generator=dict(octave_base_scale=2))
+    if arch == 'cvt-nano':  # windows, fewer levels and a shallow head are fast on a CPU
+        window = dict(type='cvt_dense.WindowedAttention', window_size=16)
+        model['backbone']['attn_cfg'] = [window, window, [window, window, None, window, window, None]]
+        model['neck'].update(num_outs=4, norm_cfg=dict(type='BN'))
+        model['bbox_head'].update(
+            stacked_convs=2, anchor_generator=dict(octave_base_scale=5, strides=[8, 16, 32, 64]))
     return model
+
+
+def published_detector(arch: str, pretrained: str | None) -> str | None:
+    """Return the ``load_from`` of :func:`one_stage`'s detector: for 'cvt-nano' the published one of this package."""
+    return 'cvt_dense://cvt-nano-voc' if (arch, pretrained) == ('cvt-nano', 'published') else None
 
 
 def upernet(classes: Sequence[str], arch: str, pretrained: str | None, image_size: int,

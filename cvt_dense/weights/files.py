@@ -20,7 +20,7 @@ from torch import Tensor
 from ..errors import CheckpointError, listed
 from .class_names import add_class_names, dataset_meta
 from .formats import StateDict, convert, recognise
-from .packaged import SCHEME, packaged_file
+from .packaged import SCHEME, packaged_folder
 from .pickles import load_pickle
 
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
@@ -56,7 +56,7 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
 
     Args:
         source: a path as :func:`read_checkpoint` takes it, ``hf://OWNER/REPOSITORY[/FILE][@REVISION]``,
-            ``cvt_dense://NAME`` for weights of this package, or ``http(s)://``.
+            ``cvt_dense://NAME`` for a model of this package, or ``http(s)://``.
         map_location: as for :func:`read_checkpoint`.
         rename: gives a CvT of the authors or of Hugging Face this project's names.
 
@@ -65,7 +65,7 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
     """
     path: str | Path = source
     if source.startswith(SCHEME):
-        path = packaged_file(source)
+        path = packaged_folder(source)
     elif source.startswith('hf://'):
         path = from_hub(source)
     elif source.startswith(('http://', 'https://')):
@@ -73,9 +73,6 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
     checkpoint = read_checkpoint(path, map_location)
     if not isinstance(checkpoint, Mapping):
         raise CheckpointError(f'{source} holds a {type(checkpoint).__name__}: a checkpoint is a dict.')
-    if source.startswith(SCHEME):  # the packaged file is float16
-        checkpoint['state_dict'] = {name: value.float() if value.is_floating_point() else value
-                                    for name, value in checkpoint['state_dict'].items()}
     if isinstance(checkpoint.get('meta'), dict):
         checkpoint['meta'].pop('config', None)  # Runner.resume would run this text as Python
     state_dict = checkpoint.get('state_dict', checkpoint)

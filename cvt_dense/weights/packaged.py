@@ -1,23 +1,23 @@
-"""Weights that are files of this package, under URLs ``cvt_dense://NAME``."""
+"""Published models that are folders of this package, under URLs ``cvt_dense://NAME``."""
 from pathlib import Path
 
 from ..errors import CheckpointError
 
 SCHEME = 'cvt_dense://'
 FOLDER = Path(__file__).parent / 'files'
-NAMES = ('cvt-nano', )
 
 
-def packaged_file(url: str) -> Path:
-    """Return the file of weights of this package.
+def packaged_folder(url: str) -> Path:
+    """Return the folder of a published model of this package, whose weights are float16.
 
     Args:
-        url: ``cvt_dense://cvt-nano``.
+        url: ``cvt_dense://cvt-nano``, a classifier, or ``cvt_dense://cvt-nano-voc``, a detector.
 
     Raises:
-        CheckpointError: there are no such weights.
+        CheckpointError: there is no such model.
     """
+    names = sorted(path.name for path in FOLDER.iterdir())
     name = url.removeprefix(SCHEME)
-    if name not in NAMES:
-        raise CheckpointError(f'{url}: the weights in this package are {", ".join(NAMES)}.')
-    return FOLDER / f'{name.replace("-", "_")}.safetensors'
+    if name not in names:
+        raise CheckpointError(f'{url}: the models in this package are {", ".join(names)}.')
+    return FOLDER / name

@@ -1,15 +1,20 @@
 """The lines at the top of configs/*_custom.py are all one edits: what follows from each."""
+import json
+
 import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import DATASETS, HOOKS, MODELS, DefaultScope
 from templates_edited import write_template
 
+from cvt_dense.cli import train
 from cvt_dense.errors import UserError
+from cvt_dense.launch.start import start_training
 from cvt_dense.pretraining.transforms import build_transform
 from cvt_dense.shapes import CLASSES
+from cvt_dense.weights import load_weights_file
 
-COCO = tuple(f'{name}_cvt13_custom' for name in ('maskrcnn', 'fasterrcnn', 'retinanet'))
+COCO = tuple(f'{name}_cvt13_custom' for name in ('maskrcnn', 'fasterrcnn', 'gfl'))
 DENSE = (*COCO, 'upernet_cvt13_custom')
 TEMPLATES = (*DENSE, 'cvt13_custom')
 
@@ -62,7 +67,7 @@ def test_head_edited_in_a_copy_elsewhere(template, read):
         assert steps(loaders[0], 'RandomCrop')[0].crop_size == cfg.model.data_preprocessor.size == (96, 96)
         assert cfg.default_hooks.checkpoint.save_best == 'mIoU'
     else:
-        head = cfg.model.bbox_head if template.startswith('retina') else cfg.model.roi_head.bbox_head
+        head = cfg.model.bbox_head if template.startswith('gfl') else cfg.model.roi_head.bbox_head
         assert head.num_classes == 3 and [loader.dataset.data_prefix.img for loader in loaders] == ['t/', 'val/', 'x/']
         assert [evaluator.ann_file for evaluator in (cfg.val_evaluator, cfg.test_evaluator)] == [
             '/my/data/annotations/val.json', '/my/data/x.json']
@@ -84,6 +89,35 @@ def test_arch_and_pretrained(read, template, arch, weights):
     assert head(model.extract_feat(torch.zeros(2, 3, 64, 64, device='meta'))) is not None
     cfg = read(template, arch=arch, pretrained=None)
     assert cfg.model.backbone.init_cfg is None and not cfg.model.backbone.norm_eval
+
+
+def test_a_small_detector_starts_from_the_published_one_and_keeps_the_classes_with_equal_names(tmp_path, shapes):
+    """All of its tensors are loaded but the rows of new classes; a weight file for the backbone turns it off."""
+    annotations = json.loads((shapes / 'detection/annotations/instances_train.json').read_text())
+    annotations['categories'][2]['name'] = 'person'
+    (tmp_path / 'train.json').write_text(json.dumps(annotations))
+    classes = (*CLASSES[:2], 'person', *CLASSES[3:])
+    template = write_template(
+        tmp_path, 'gfl_cvt13_custom', classes=classes, data_root=str(shapes / 'detection/'), arch='cvt-nano',
+        train_ann__train_images=(str(tmp_path / 'train.json'), 'train/'), max_iters=1)
+    runner = start_training(train.build_parser().parse_args([str(template), '--work-dir', str(tmp_path / 'run')]),
+                            stages=['train'])
+    runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
+    runner.param_schedulers = runner.build_param_scheduler(runner.param_schedulers)
+    new = runner.model.bbox_head.gfl_cls.weight.detach().clone()
+    runner.load_or_resume()
+    published = load_weights_file('cvt_dense://cvt-nano-voc')
+    person = published['meta']['dataset_meta']['classes'].index('person')
+    for name, value in runner.model.state_dict().items():
+        saved = published['state_dict'][name]
+        if 'gfl_cls' in name:
+            assert torch.equal(value[2], saved[person].float())
+        else:
+            assert torch.equal(value, saved.to(value)), name
+    others = [0, 1, *range(3, 8)]
+    assert torch.equal(runner.model.bbox_head.gfl_cls.weight[others], new[others])
+    assert Config.fromfile(write_template(tmp_path, 'gfl_cvt13_custom', arch='cvt-nano',
+                                          pretrained='cvt_dense://cvt-nano')).get('load_from') is None
 
 
 def test_a_classifier_of_timm(read):
@@ -151,8 +185,8 @@ def test_ignored_label(read):
 @pytest.mark.parametrize('template, line', [
     ('upernet_cvt13_custom', dict(arch='cvt13')), ('fasterrcnn_cvt13_custom', dict(arch='timm:vit_tiny_patch16_224')),
     ('cvt13_custom', dict(arch='timm:resnet')), ('cvt13_custom', dict(image_size=0)),
-    ('maskrcnn_cvt13_custom', dict(balance='loss')), ('retinanet_cvt13_custom', dict(augment='more')),
-    ('upernet_cvt13_custom', dict(classes='cell')), ('retinanet_cvt13_custom', dict(classes=('cell', 'cell')))])
+    ('maskrcnn_cvt13_custom', dict(balance='loss')), ('gfl_cvt13_custom', dict(augment='more')),
+    ('upernet_cvt13_custom', dict(classes='cell')), ('gfl_cvt13_custom', dict(classes=('cell', 'cell')))])
 def test_values_that_cannot_be(read, template, line):
     with pytest.raises(UserError, match=next(iter(line))):
         read(template, **line)

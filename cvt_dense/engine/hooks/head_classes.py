@@ -15,7 +15,7 @@ from ...registry import HOOKS
 # Rows of a class in layers whose first axis is of classes, maybe with a background or outputs without a name behind
 # them: those of ImageClassifier, then of MMDetection and MMSegmentation.
 ROWS = dict(head=1, head_dist=1, conv_logits=1, conv_seg=1, cls_branches=1, label_embedding=1, fc_cls=1, cls_embed=1,
-            fc_reg=4)
+            gfl_cls=1, fc_reg=4)
 
 
 WORDNET = re.compile(r'n\d{8}')
@@ -60,8 +60,8 @@ class HeadClassesHook(Hook):
 
     Equal names in equal order keep the heads. Otherwise each class that both have keeps its rows at its new position,
     and the rows of other classes are initialised. The log lists both. This works for ``ImageClassifier``, for the heads
-    of Mask R-CNN and related detectors, RetinaNet, DINO, Mask2Former and MMSegmentation's ``conv_seg``. Other heads are
-    loaded unchanged, with a warning.
+    of Mask R-CNN and related detectors, RetinaNet, GFL, DINO, Mask2Former and MMSegmentation's ``conv_seg``. Other
+    heads are loaded unchanged, with a warning.
 
     Does nothing when a run is resumed or tested, or where names are not known on both sides.
     """

@@ -1,11 +1,13 @@
-# RetinaNet, on your own data in COCO format: boxes, in one stage. Edit these lines; the rest follows.
+# GFL, on your own data in COCO format: boxes, in one stage. Edit these lines; the rest follows.
 classes = ('cat', 'dog')  # names of the annotation files' "categories"; one class: ('cat', )
 data_root = 'data/mine/'
 train_ann, train_images = 'annotations/train.json', 'train/'
 val_ann, val_images = 'annotations/val.json', 'val/'
 test_ann, test_images = val_ann, val_images  # or files of their own
 arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24', 'timm:NAME'; 'cvt-nano': a small network for a CPU and small data
-pretrained = 'published'  # the published weights of this arch, None (random weights), or the path of a weight file
+# The published weights of this arch, None (random weights), or the path of a weight file. For 'cvt-nano' they are those
+# of a whole detector, cvt_dense://cvt-nano-voc; 'cvt_dense://cvt-nano' has the weights of the backbone alone.
+pretrained = 'published'
 image_size = 224 if arch == 'cvt-nano' else 800  # short side in pixels; the long one may be 5/3 of it
 batch_size = 8 if arch == 'cvt-nano' else 2  # images a GPU
 max_iters = 1000 if arch == 'cvt-nano' else 20000  # steps of batch_size images; cvt-nano: 31 minutes on a CPU core
@@ -16,13 +18,14 @@ augment = 'standard'  # of the training images; or 'none', 'strong'
 # ------------------------------------------------------------------------------------------------------
 # The learning rate is 1e-4 for 16 images a step ('cvt-nano': 6e-3 for 8, of Muon), and scales with GPUs * batch_size.
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
-    'models/retinanet_cvt', 'datasets/coco_detection', 'schedules/det_1x', 'det_runtime')]
+    'models/gfl_cvt', 'datasets/coco_detection', 'schedules/det_1x', 'det_runtime')]
 # below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
 import os
 
 import cvt_dense.recipes.templates as templates
 
 model = templates.one_stage(classes, arch, pretrained)
+load_from = templates.published_detector(arch, pretrained)
 test_pipeline = templates.resized(_base_.test_pipeline, image_size, 'detection')
 tta_pipeline = templates.resized(_base_.tta_pipeline, image_size, 'detection')
 train_dataloader = dict(
