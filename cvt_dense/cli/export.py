@@ -72,13 +72,15 @@ def choose_size(args: argparse.Namespace, cfg: Config, task: str | None,
         otherwise, detectors take any size, and other networks that of the test images if it is one.
 
     Raises:
-        UserError: neither flags nor test images name a size.
+        UserError: neither flags, nor test images, nor a detector's test pipeline name a size.
     """
     test_cfg = cfg.model.get('test_cfg') or {}
     if args.size is not None:
         return args.size, args.dynamic
     if test_cfg.get('mode') == 'slide':
         return tuple(test_cfg['crop_size']), args.dynamic
+    if not sizes and task == 'detection' and (scale := inputs.describe(cfg).get('scale')):
+        sizes = {(min(scale), max(scale))}  # the largest that the test pipeline makes
     if not sizes:
         raise UserError('Without test images the size of the images is not known: give --size HxW.')
     return tuple(map(max, zip(*sizes))), args.dynamic or (None if task == 'detection' or len(sizes) > 1 else False)

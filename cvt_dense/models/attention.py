@@ -90,13 +90,13 @@ class SoftmaxAttention(nn.Module):
         Args:
             q: (B, [1 +] Nq, C).
             k, v: (B, [1 +] Nk, C).
-            bias: (heads, Nq, Nk), added to the scores; the CLS token's scores get none.
+            bias: ([B,] heads, Nq, Nk), added to the scores; the CLS token's scores get none.
 
         Returns:
             The shape of ``q``.
         """
         if bias is not None:
-            bias = F.pad(bias, (k.shape[1] - bias.shape[2], 0, q.shape[1] - bias.shape[1], 0))[None].to(q.dtype)
+            bias = F.pad(bias, (k.shape[1] - bias.shape[-1], 0, q.shape[1] - bias.shape[-2], 0)).to(q.dtype)
         q, k, v = (y.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for y in (q, k, v))
         dropout = self.dropout if self.training else 0.
         x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=self.scale)
@@ -234,7 +234,8 @@ class ConvAttention(nn.Module):
 
     def kv_shape(self, hw_shape: Shape) -> Shape:
         """Return the shape of k's and v's map for a map of queries."""
-        return -(-hw_shape[0] // self.stride_kv), -(-hw_shape[1] // self.stride_kv)
+        # Exported files round the division of negative numbers, as in -(-side // stride), towards zero.
+        return tuple((side + self.stride_kv - 1) // self.stride_kv for side in hw_shape)
 
     def check_aligned_keys(self) -> None:
         """Raise a ValueError if k's map is not exactly ``stride_kv`` times smaller than q's."""

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from load_tool import ROOT
 from mmengine.registry import MODELS
 from PIL import Image
+from random_weights import randomise
 
 from cvt_dense.deploy import int8, runtime
 from cvt_dense.deploy.check import random_images
@@ -224,19 +225,6 @@ def run_documented_program(folder):
 # -- what cannot be exported -----------------------------------------------------------------------------------
 
 
-def test_windows_have_one_size(tmp_path):
-    """The file takes one image at a time; several are run one after the other."""
-    windows = ImageClassifier(dict(
-        type='cvt_dense.CvT', arch=dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2)), out_type='cls_token',
-        attn_cfg=[dict(type='cvt_dense.WindowedAttention', window_size=4), None]), 3)
-    exporter = Exporter(windows, (48, 64), ABOUT, dynamic=None)
-    assert exporter.export(tmp_path / 'a.pt2')
-    opened, x = open_exported(tmp_path / 'a.pt2'), torch.rand(2, 3, 48, 64)
-    assert opened.metadata['input_size'] == [48, 64]
-    with torch.no_grad():
-        torch.testing.assert_close(opened(x)['logits'], windows(x), rtol=1e-4, atol=1e-4)
-
-
 def test_what_cannot_be_exported(network, monkeypatch, tmp_path):
     monkeypatch.setattr('cvt_dense.deploy.formats.trace', mock.Mock(side_effect=RuntimeError))
     with pytest.raises(UserError, match='--dynamic'):
@@ -245,6 +233,20 @@ def test_what_cannot_be_exported(network, monkeypatch, tmp_path):
     detector.bbox_head.test_cfg.nms.type = 'soft_nms'
     with pytest.raises(UserError, match='--part backbone'):
         Exporter(detector, (48, 64), ABOUT)
+
+
+def test_windows_for_any_size(tmp_path):
+    """Whole windows, cut ones, and maps smaller than a window, with a CLS token and relative positions."""
+    window = dict(type='cvt_dense.WindowedAttention', window_size=4)
+    windows = randomise(ImageClassifier(dict(
+        type='cvt_dense.CvT', arch=dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2)), out_type='cls_token',
+        attn_cfg=[dict(window, rel_pos_cfg=dict(type='cvt_dense.RelPosBias')), window]), 3))
+    assert Exporter(windows, (48, 64), ABOUT, dynamic=None).export(tmp_path / 'a.onnx')
+    opened = open_exported(tmp_path / 'a.onnx')
+    for size in ((48, 64), (70, 33), (19, 90)):
+        x = torch.rand(2, 3, *size)
+        with torch.no_grad():
+            torch.testing.assert_close(opened(x)['logits'], windows(x), rtol=1e-4, atol=1e-4)
 
 
 def test_backbone_for_any_size(network, tmp_path):

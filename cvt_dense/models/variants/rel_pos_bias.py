@@ -32,7 +32,7 @@ class RelPosBias(RelativePositions):
 
     def bias(self, hw_shape: Shape) -> Tensor:
         """Return the bias of each query and key on a map or window: (heads, H * W, H' * W')."""
-        (h, w), (hk, wk) = hw_shape, (-(-side // self.stride) for side in hw_shape)
+        (h, w), (hk, wk) = hw_shape, ((side + self.stride - 1) // self.stride for side in hw_shape)
         like = dict(device=self.weight.device, dtype=torch.promote_types(self.weight.dtype, torch.float32))
         dy = torch.arange(-self.stride * (hk - 1), h, **like)
         dx = torch.arange(-self.stride * (wk - 1), w, **like)

@@ -26,7 +26,7 @@ class RotaryPositions(RelativePositions):
         self.freqs = nn.Parameter(torch.zeros(2, self.num_heads, self.head_dims // 2))
 
     def rotate(self, q: Tensor, k: Tensor, hw_shape: Shape) -> tuple[Tensor, Tensor]:
-        hw_kv = tuple(-(-side // self.stride) for side in hw_shape)
+        hw_kv = tuple((side + self.stride - 1) // self.stride for side in hw_shape)
         return self._rotate(q, hw_shape, 1), self._rotate(k, hw_kv, self.stride)
 
     def _rotate(self, x: Tensor, hw_shape: Shape, stride: int) -> Tensor:

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...registry import MODELS
@@ -38,9 +39,39 @@ class WindowedAttention(ConvAttention):
         self.window_size = window_size
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape | None) -> Tensor:
+        if any(isinstance(side, torch.SymInt) for side in hw_shape):
+            return self.attend_padded(q, k, v, hw_shape)
         if max(hw_shape) <= self.window_size:
             return super().attend(q, k, v, hw_shape)
         return window_attention(super().attend, q, k, v, hw_shape, self.window_size, self.stride_kv)
+
+    def attend_padded(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape) -> Tensor:
+        """Compute the same as :func:`window_attention` by one graph for maps of any size, which an export needs.
+
+        The map is padded to whole windows, and the padded keys get no weight.
+        """
+        window, window_kv, hw_kv = self.window_size, self.window_size // self.stride_kv, self.kv_shape(hw_shape)
+        rows, columns = ((side + window - 1) // window for side in hw_shape)
+        num_cls = q.shape[1] - hw_shape[0] * hw_shape[1]
+
+        def cut(x: Tensor, shape: Shape, side: int, value: float = 0.) -> Tensor:
+            padding = (0, 0, 0, columns * side - shape[1], 0, rows * side - shape[0])
+            return _split(F.pad(x.unflatten(1, shape), padding, value=value), (0, side, rows), (0, side, columns))
+
+        def with_cls(x: Tensor) -> Tensor:
+            windows = cut(x[:, num_cls:], hw_kv, window_kv)
+            if not num_cls:
+                return windows
+            cls_token = x[:, None, :num_cls].expand(-1, rows * columns, -1, -1).flatten(0, 1)
+            return torch.cat((cls_token, windows), dim=1)
+
+        padded = cut(torch.zeros_like(k[:, num_cls:, :1]), hw_kv, window_kv, -torch.inf)
+        bias = None if self.rel_pos is None else self.rel_pos.bias((window, window))
+        bias = padded.mT[:, None] + (padded.new_zeros(window**2, 1) if bias is None else bias)
+        x = self.attention(cut(q[:, num_cls:], hw_shape, window), with_cls(k), with_cls(v), bias)
+        x = x.unflatten(1, (window, window)).unflatten(0, (q.shape[0], rows, columns)).transpose(2, 3)
+        x = x.flatten(3, 4).flatten(1, 2)[:, :hw_shape[0], :hw_shape[1]].flatten(1, 2)
+        return torch.cat((super().attend(q[:, :num_cls], k, v, None), x), dim=1) if num_cls else x
 
 
 def window_attention(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape, window: int,
