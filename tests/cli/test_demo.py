@@ -24,13 +24,15 @@ def test_table_commands_and_pictures(demo):
     rows = re.findall(r'^(?:classification|detection|segmentation) +(?:accuracy/top1|coco/\w+_mAP|mIoU) +(\S+) .*$',
                       output, re.M)
     assert len(rows) == 4 and all(0 <= float(value) <= 100 for value in rows)
+    for photograph, name in (('astronaut', 'person'), ('chelsea', 'cat'), ('motorcycle_left', 'motorbike')):
+        assert re.search(rf'{photograph}.png -> .*: .*{name}', output)
     commands = re.findall(r'^  \$ python tools/train.py (\S+) (.*)$', output, re.M)
     assert [config for config, _ in commands] == [
         f'configs/{name}_nano_shapes.py' for name in ('cvt', 'maskrcnn_cvt', 'upernet_cvt')]
     weights = ['cvt_dense://cvt-nano', *[f'{work_dir}/classification/epoch_1.pth'] * 2]
     for (_, options), start in zip(commands, weights, strict=True):
         assert f'model.backbone.init_cfg.checkpoint={start}' in ' '.join(shlex.split(options))
-    for name in ('curves.png', 'predictions.png'):
+    for name in ('photographs/overview.png', 'curves.png', 'predictions.png'):
         assert f'{work_dir}/{name}' in output and min(Image.open(work_dir / name).size) > 400
 
 

@@ -45,16 +45,18 @@ def installed(tmp_path_factory):
 
 
 def test_packaged_weights(installed, tmp_path):
-    """Without a network: the classifier names a photograph's class, and a template trains from the weights."""
+    """Without a network: the models name what is in a photograph, and a template trains from the weights."""
     offline = dict.fromkeys(('HTTP_PROXY', 'HTTPS_PROXY', 'http_proxy', 'https_proxy'), 'http://127.0.0.1:9')
     skimage = pytest.importorskip('skimage.data')
     Image.fromarray(skimage.coffee()).save(tmp_path / 'coffee.png')
+    Image.fromarray(skimage.astronaut()).save(tmp_path / 'astronaut.png')
+    predict = installed / 'bin/cvt-predict'
+    for name, photograph, content in (('cvt-nano', 'coffee', 'espresso'), ('cvt-nano-voc', 'astronaut', 'person')):
+        output = run(predict, f'cvt_dense://{name}', f'{photograph}.png', cwd=tmp_path, site=installed, **offline)
+        assert content in output
     recipe = run(sys.executable, '-c', "import cvt_dense; print(cvt_dense.recipe('cvt_nano_tiny_imagenet.py'))",
                  cwd=tmp_path, site=installed).split()[-1]
     assert Path(recipe).is_relative_to(installed)
-    output = run(installed / 'bin/cvt-predict', recipe, 'cvt_dense://cvt-nano', 'coffee.png', cwd=tmp_path,
-                 site=installed, **offline)
-    assert 'espresso' in output
     data = generate(tmp_path / 'shapes', train=2, val=2, train_per_class=4, val_per_class=1) / 'classification'
     mine = write_template(tmp_path, 'cvt13_custom', arch='cvt-nano', data_root=str(data), max_iters=2, batch_size=4)
     output = run(installed / 'bin/cvt-train', mine, cwd=tmp_path, site=installed, **offline)
