@@ -176,6 +176,24 @@ def test_evaluators_file_may_have_more_images(data, capsys):
     assert 'val_evaluator' in capsys.readouterr().out
 
 
+def test_several_data_sets_are_scored_each_by_its_own_file(data):
+    """One metric for both would take the images of one file for those of the other, whose ids are the same."""
+    def number_of_images(files: int) -> int:
+        """Return how many images a validation with two data sets and so many metrics reads."""
+        cfg = recipe('maskrcnn_cvt_nano_shapes')
+        first, metric = cfg.val_dataloader.dataset, cfg.val_evaluator
+        second = dict(first, ann_file=cfg.train_dataloader.dataset.ann_file, data_prefix=dict(img='train/'))
+        metrics = [metric, dict(metric, ann_file=f'{data}/{TRAIN}')][:files]
+        return len(build('detection', data, 'val', **{
+            'val_dataloader__dataset': dict(_delete_=True, type='ConcatDataset', datasets=[first, second]),
+            'val_evaluator': dict(_delete_=True, type='MultiDatasetsEvaluator', metrics=metrics,
+                                  dataset_prefixes=['a', 'b'])})['val'])
+
+    assert number_of_images(2) == 12
+    with pytest.raises(UserError, match='datasets.0.ann_file'):
+        number_of_images(1)
+
+
 @pytest.mark.parametrize('indices', [2, -2, [0, 1]])
 def test_evaluators_file_has_the_images_outside_indices(data, capsys, indices):
     assert len(build('detection', data, 'val', val_dataloader__dataset__indices=indices)['val']) == 2
