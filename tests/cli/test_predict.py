@@ -104,15 +104,6 @@ def test_pictures_are_tinted_in_the_colours_of_the_classes(nano, shapes, tmp_pat
         assert (np.abs(picture - tinted).max(2) <= 2).mean() > 0.5, name
 
 
-def test_images_that_fail_are_named_and_the_others_drawn(nano, shapes, tmp_path):
-    (tmp_path / 'a.png').touch()
-    (tmp_path / 'b.png').write_bytes(b'no image')
-    predict(*nano['segmentation'], tmp_path, '--out-dir', tmp_path / 'none', '--save', 'masks', rc=1)
-    good = next((shapes / VAL['segmentation']).glob('*.png'))
-    output = predict(*nano['segmentation'], tmp_path, good, '--out-dir', tmp_path / 'out', rc=1)
-    assert re.findall(r'/([ab]).png -> .*: failed', output) == ['a', 'b'] and (tmp_path / 'out' / good.name).is_file()
-
-
 # -- predictions as annotations ------------------------------------------------------------------------
 
 
