@@ -44,7 +44,9 @@ val_evaluator = dict(type='CocoMetric', ann_file=data_root + 'annotations/val.js
 test_evaluator = val_evaluator
 
 train_cfg = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=1000)
-param_scheduler = [dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=200)]
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=200),
+    dict(type='ConstantLR', factor=1., by_epoch=False, begin=200, end=max_iters)]
 optim_wrapper = dict(
     _delete_=True, type='OptimWrapper', clip_grad=dict(max_norm=10.),
     optimizer=dict(type='timm.optim.Muon', lr=6e-3, nesterov=True, weight_decay=0.01))
