@@ -191,6 +191,7 @@ class SlicedModel(BaseTTAModel):
     """
 
     def __init__(self, module: Any, size: int, overlap: float, pipeline: Sequence[dict[str, Any]]):
+        check_slice(size, overlap)
         super().__init__(module)
         self.size, self.overlap, self.pipeline = size, overlap, Compose(pipeline)
 

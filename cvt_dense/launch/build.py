@@ -11,7 +11,6 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.dist import is_main_process
 from mmengine.logging import print_log
-from mmengine.model import BaseTTAModel
 from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
@@ -24,14 +23,11 @@ from ..engine.samplers import find_transform, leaves
 from ..errors import UserError
 from ..images import is_hidden
 from ..models.task import task_of
-from ..models.wrappers import unwrap
 from ..pretraining.listing import find_classes
 from ..weights import register_safe_loading
 from .announce import announce
-from .checks.batches import check_batch_norm
 from .checks.data import DATASET_CHECKS
-from .checks.schedule import check_schedule
-from .checks.weights import check_weights
+from .checks.weights import RUN_CHECKS
 from .distributed import is_first_process
 from .machine import adapt_to_machine
 
@@ -63,17 +59,10 @@ def build(cfg: Config, flags: argparse.Namespace, stages: Sequence[str], checkpo
     runner = build_runner(cfg, running, datasets)
     if 'train' in datasets and is_main_process():
         cfg.dump(os.path.join(cfg.work_dir, os.path.basename(cfg.filename)))
-    # All processes build the loop, because its sampler may agree on a seed with those of the others.
-    trains = summary and 'train' in datasets and runner.train_loop is not None
     if not flags.no_check:
-        model = unwrap(runner.model)
-        if isinstance(model, BaseTTAModel):
-            model = model.module
-        check_weights(running, model, datasets, content)
-        check_batch_norm(running, model, datasets)
-        if trains and is_first_process():
-            check_schedule(runner)
-    if summary and is_first_process():
+        for check_run in RUN_CHECKS:
+            check_run(runner, running, datasets, content)
+    if summary:
         announce(runner, running, changes, datasets)
     return runner
 

@@ -126,13 +126,10 @@ def set_views(cfg: Config, tta: bool, size: int | None, overlap: float) -> None:
 
     Raises:
         UserError: both are asked for; the config has no test-time augmentation, or none that is right for its head; or
-            slices are not for this task, or not of this size.
+            slices are not for this task.
     """
     if tta and size is not None:
         raise UserError('--slice with --tta: both decide what the network sees of an image; leave one of them out.')
-    if size is not None:
-        from ..inference.slices import check_slice
-        check_slice(size, overlap)
     datasets = datasets_of(cfg, 'test')
     if tta:
         if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):

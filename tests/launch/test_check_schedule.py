@@ -7,6 +7,11 @@ from cvt_dense.engine.schedules import learning_rates
 from cvt_dense.errors import UserError
 from cvt_dense.launch.checks.schedule import check_schedule
 
+
+def check(runner):
+    check_schedule(runner, runner.cfg, dict(train=runner.train_dataloader.dataset), None)
+
+
 WARM_UP = dict(type='LinearLR', start_factor=0.1, by_epoch=False, end=3)
 
 
@@ -41,19 +46,19 @@ WRONG = [
 @pytest.mark.parametrize('loop, schedules, told', [
     *((*item, False) for item in FITTING), *((*item, True) for item in WASTING)])
 def test_a_schedule_that_ends_before_or_after_the_training_is_told(tmp_path, capsys, loop, schedules, told):
-    check_schedule(build(tmp_path, loop, param_scheduler=schedules))
+    check(build(tmp_path, loop, param_scheduler=schedules))
     assert ('param_scheduler' in capsys.readouterr().out) == told
 
 
 @pytest.mark.parametrize('loop, schedules', WRONG)
 def test_schedules_by_which_nothing_is_learnt(tmp_path, loop, schedules):
     with pytest.raises(UserError, match='param_scheduler'):
-        check_schedule(build(tmp_path, loop, param_scheduler=schedules))
+        check(build(tmp_path, loop, param_scheduler=schedules))
 
 
 def test_an_epoch_that_never_ends(tmp_path):
     with pytest.raises(UserError, match='sampler'):
-        check_schedule(build(tmp_path, **{'train_dataloader.sampler.type': 'InfiniteSampler'}))
+        check(build(tmp_path, **{'train_dataloader.sampler.type': 'InfiniteSampler'}))
 
 
 class Rates(Hook):

@@ -6,6 +6,7 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.dist import get_world_size
+from mmengine.runner import Runner
 from torch import Tensor, nn
 
 from ...config.walk import dicts, type_name
@@ -13,6 +14,7 @@ from ...errors import UserError, listed
 from ...images import Header
 from ...models.attention import has_statistics
 from ...models.cvt import MIN_INPUT_SIZE
+from ...models.wrappers import unwrap
 
 TRIED = 8  # images that go through a pipeline before the run
 
@@ -76,7 +78,7 @@ def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers:
                         f'{listed(sorted(set(shapes.values())), 3)}. Set batch_size to 1.')
 
 
-def check_batch_norm(cfg: Config, model: nn.Module, datasets: dict[str, Any]) -> None:
+def check_batch_norm(runner: Runner, cfg: Config, datasets: dict[str, Any], content: dict[str, Any] | None) -> None:
     """Check that no BatchNorm normalises a single value, as in the pooled map of a batch of one image.
 
     Raises:
@@ -89,7 +91,7 @@ def check_batch_norm(cfg: Config, model: nn.Module, datasets: dict[str, Any]) ->
     whole = loader.get('drop_last') or 'Infinite' in type_name(loader.get('sampler'))
     if size > 1 and (whole or images % size != 1):
         return
-    for name, module in model.named_modules():
+    for name, module in unwrap(runner.model).named_modules():
         pools = isinstance(module, nn.Sequential) and any(
             isinstance(child, nn.AdaptiveAvgPool2d) and child.output_size in (1, (1, 1)) for child in module)
         if pools and any(has_statistics(part) and not (processes > 1 and 'Sync' in type(part).__name__)

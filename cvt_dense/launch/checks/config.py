@@ -17,7 +17,7 @@ from ...errors import UserError
 
 
 def check_config(cfg: Config, stages: Sequence[str]) -> None:
-    """Run :func:`check_paths` and all of :data:`CONFIG_CHECKS`, which change nothing.
+    """Run :data:`CONFIG_CHECKS`, which change nothing.
 
     Args:
         cfg: the whole config, with all flags applied.
@@ -26,7 +26,6 @@ def check_config(cfg: Config, stages: Sequence[str]) -> None:
     Raises:
         UserError: a check finds a mistake.
     """
-    check_paths(cfg, stages)  # before PyTorch is imported
     for check_setting in CONFIG_CHECKS:
         check_setting(cfg, stages)
 
@@ -104,4 +103,5 @@ def check_variables(cfg: Config, stages: Sequence[str]) -> None:
             raise UserError(f'{cfg.filename}: {name!r} is {VARIABLE}; or copy it, and edit the copy.')
 
 
-CONFIG_CHECKS = [check_variables, check_single_class, check_heads, check_annotations]  # each takes cfg and stages
+# Each takes cfg and stages; check_paths is the first, because others import PyTorch.
+CONFIG_CHECKS = [check_paths, check_variables, check_single_class, check_heads, check_annotations]

@@ -1,4 +1,7 @@
 """Check that a training's epochs end, and that its learning rate follows the schedules to their end."""
+from typing import Any
+
+from mmengine.config import Config
 from mmengine.runner import EpochBasedTrainLoop
 
 from ...engine.runner import RunnerMixin
@@ -8,12 +11,15 @@ from ...errors import UserError
 NOTHING = 1e-6  # of the highest learning rate, by which nothing is learnt
 
 
-def check_schedule(runner: RunnerMixin) -> None:
+def check_schedule(
+        runner: RunnerMixin, cfg: Config, datasets: dict[str, Any], content: dict[str, Any] | None) -> None:
     """Compare the schedules of a training that has not started with its length; a warning tells of a difference.
 
     Raises:
         UserError: an epoch never ends, a schedule never moves, or nothing is learnt after the end of the schedules.
     """
+    if 'train' not in datasets:
+        return
     sampler = runner.train_dataloader.batch_sampler.sampler
     if isinstance(runner.train_loop, EpochBasedTrainLoop) and hasattr(sampler, '_infinite_indices'):
         raise UserError(f'train_dataloader.sampler: {type(sampler).__name__} is endless, and train_cfg counts epochs: '
