@@ -1,6 +1,6 @@
 """Runs training steps on a GPU that is not there: which kernels, data types and devices they use, and their memory.
 
-    python benchmarks/fake_cuda.py configs/maskrcnn_cvt13_coco.py --size 800x1280 --options windowed,cpb,dropout
+    python benchmarks/fake_cuda.py configs/maskrcnn_cvt13_coco.py --size 800x1280 --options windowed,dropout
 
 Needs PyTorch's CUDA build, gcc and the headers of a CUDA toolkit ($CUDA_HOME), but no driver, for which ``fake_cuda.c``
 answers, and this package, installed by ``pip install -e .`` or named by PYTHONPATH. Fake tensors are on 'cuda': the
@@ -28,10 +28,6 @@ WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=28)
 OPTIONS = dict(
     dropout=dict(attn_drop_rate=0.1),
     windowed=dict(attn_cfg=[WINDOWS, WINDOWS, None]),
-    hybrid=dict(attn_cfg=dict(proj_cfg=dict(type='cvt_dense.HybridProjection'))),
-    linear=dict(attn_cfg=[*[dict(type='cvt_dense.LinearAttention')] * 2, None]),
-    cpb=dict(attn_cfg=[None, None, dict(rel_pos_cfg=dict(type='cvt_dense.RelPosBias'))]),
-    rope=dict(attn_cfg=dict(rel_pos_cfg=dict(type='cvt_dense.RotaryPositions'))),
     with_cp=dict(with_cp=True))
 
 

@@ -196,8 +196,7 @@ def backbone() -> str:
 
 def attention() -> str:
     """Return the description of every type of attention and its arguments."""
-    names = {'attention': ['ConvAttention'], 'variants': [
-        'WindowedAttention', 'LinearAttention', 'HybridProjection', 'RelPosBias', 'RotaryPositions']}
+    names = {'attention': ['ConvAttention'], 'variants': ['WindowedAttention']}
     return ''.join(described(f'cvt_dense.{name}', getattr(import_module(f'cvt_dense.models.{module}'), name))
                    for module in names for name in names[module])
 

@@ -20,13 +20,11 @@ from cvt_dense.cli.get_flops import build_model
 from cvt_dense.models import CvT
 
 ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 1], num_heads=[1, 3, 6])
-WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4, rel_pos_cfg=dict(type='cvt_dense.RotaryPositions'))
-LINEAR = dict(type='cvt_dense.LinearAttention', proj_cfg=dict(type='cvt_dense.HybridProjection'))
-BIASED = dict(rel_pos_cfg=dict(type='cvt_dense.RelPosBias'))
+WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4)
 NETWORKS = dict(
     plain=lambda: CvT(ARCH, drop_path_rate=.2),
     recomputed=lambda: CvT(ARCH, drop_rate=.1, attn_drop_rate=.1, drop_path_rate=.2, with_cp=True),
-    variants=lambda: CvT(ARCH, attn_cfg=[WINDOWS, LINEAR, BIASED], layer_scale_init_value=1., pos_embed=[4, None, 3]),
+    variants=lambda: CvT(ARCH, attn_cfg=[WINDOWS, WINDOWS, None], layer_scale_init_value=1., pos_embed=[4, None, 3]),
     tokens=lambda: CvT(ARCH, out_type='cls_token', with_dist_token=True))
 HEADS = [f'benchmarks/heads/{name}' for name in ('cascade', 'dino', 'gfl', 'mask2former')]
 

@@ -1,7 +1,6 @@
 """Attention with convolutional projections, and the Transformer block around it (paper, section 3.2)."""
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -125,12 +124,9 @@ class ConvAttention(nn.Module):
         attn_drop_rate: dropout of the attention weights.
         proj_drop_rate: dropout of the output.
         norm_layer: ``channels -> module``, the norm of ``'dw_bn'``.
-        proj_cfg: type of module in place of ``'dw_bn'``'s convolution and norm, e.g. ``cvt_dense.HybridProjection``.
-        rel_pos_cfg: type of relative positions, e.g. ``cvt_dense.RotaryPositions``; see :class:`RelativePositions`.
 
     Raises:
-        ValueError: ``num_heads`` does not divide ``embed_dims``, q's projection changes the map's size, or
-            ``rel_pos_cfg`` is given with keys that lie on no grid.
+        ValueError: ``num_heads`` does not divide ``embed_dims``, or q's projection changes the map's size.
     """
 
     def __init__(self,
@@ -145,9 +141,7 @@ class ConvAttention(nn.Module):
                  padding_kv: int = 1,
                  attn_drop_rate: float = 0.,
                  proj_drop_rate: float = 0.,
-                 norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d,
-                 proj_cfg: dict[str, Any] | None = None,
-                 rel_pos_cfg: dict[str, Any] | None = None):
+                 norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d):
         super().__init__()
         if embed_dims % num_heads:
             raise ValueError(f'embed_dims={embed_dims} is not divisible by num_heads={num_heads}.')
@@ -160,7 +154,7 @@ class ConvAttention(nn.Module):
         self.scale = embed_dims**-0.5
         self.attn_drop_rate = attn_drop_rate
         self.stride_kv = 1 if qkv_proj_method == 'linear' else stride_kv
-        # Whether k's map is exactly stride_kv times smaller than q's, rounded up, as positions and windows need it.
+        # Whether k's map is exactly stride_kv times smaller than q's, rounded up, as windows need it.
         self.has_aligned_keys = qkv_proj_method == 'linear' or (
             qkv_proj_method == 'dw_bn' and 2 * padding_kv + 1 == kernel_qkv)
 
@@ -169,9 +163,6 @@ class ConvAttention(nn.Module):
                 return None
             if qkv_proj_method == 'avg':
                 return nn.AvgPool2d(kernel_qkv, stride, padding, ceil_mode=True)
-            if proj_cfg is not None:
-                return MODELS.build(dict(proj_cfg, embed_dims=embed_dims, kernel_size=kernel_qkv, stride=stride,
-                                         padding=padding, norm_layer=norm_layer))
             conv = nn.Conv2d(embed_dims, embed_dims, kernel_qkv, stride, padding, groups=embed_dims, bias=False)
             return nn.Sequential(OrderedDict(conv=conv, bn=norm_layer(embed_dims)))
 
@@ -185,19 +176,10 @@ class ConvAttention(nn.Module):
         self.proj_drop = nn.Dropout(proj_drop_rate)
         self.attention = SoftmaxAttention(num_heads, self.scale, attn_drop_rate)
 
-        self.rel_pos = None
-        if rel_pos_cfg is not None:
-            self.check_aligned_keys()
-            self.rel_pos = MODELS.build(dict(rel_pos_cfg, num_heads=num_heads, head_dims=embed_dims // num_heads,
-                                             stride=self.stride_kv))
-
     def forward(self, x: Tensor, hw_shape: Shape) -> Tensor:
         """Map tokens (B, [1 +] H * W, C) to tokens of the same shape; an additional first one is the CLS token."""
         q, k, v = self.convolve(x, hw_shape)
-        q, k, v = self.proj_q(q), self.proj_k(k), self.proj_v(v)
-        if self.rel_pos is not None:
-            q, k = self.rel_pos.rotate(q, k, hw_shape)
-        return self.proj_drop(self.proj(self.attend(q, k, v, hw_shape)))
+        return self.proj_drop(self.proj(self.attend(self.proj_q(q), self.proj_k(k), self.proj_v(v), hw_shape)))
 
     def convolve(self, x: Tensor, hw_shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
         """Map tokens (B, [1 +] H * W, C) to those of q (the same shape), k and v (B, [1 +] H' * W', C)."""
@@ -227,57 +209,7 @@ class ConvAttention(nn.Module):
         Returns:
             The shape of ``q``.
         """
-        bias = None
-        if self.rel_pos is not None and hw_shape is not None:
-            bias = self.rel_pos.bias(hw_shape)
-        return self.attention(q, k, v, bias)
-
-    def kv_shape(self, hw_shape: Shape) -> Shape:
-        """Return the shape of k's and v's map for a map of queries."""
-        # Exported files round the division of negative numbers, as in -(-side // stride), towards zero.
-        return tuple((side + self.stride_kv - 1) // self.stride_kv for side in hw_shape)
-
-    def check_aligned_keys(self) -> None:
-        """Raise a ValueError if k's map is not exactly ``stride_kv`` times smaller than q's."""
-        if not self.has_aligned_keys:
-            raise ValueError("windows, relative positions and linear attention need a k/v map that is exactly "
-                             "stride_kv times smaller than q's: qkv_proj_method='linear', or 'dw_bn' with padding_kv "
-                             '(kernel_qkv - 1) / 2.')
-
-
-class RelativePositions(nn.Module):
-    """Base class of relative position encodings, the types of ``rel_pos_cfg``.
-
-    A subclass overrides :meth:`rotate` or :meth:`bias`.
-    Distances are in tokens of the map, ``p_q - stride * p_k``, so that they hold for any size, in windows and for
-    strided keys. The CLS token has no place and takes no part.
-
-    Args:
-        num_heads: heads of the attention.
-        head_dims: channels of a head.
-        stride: distance of neighbouring keys, in tokens of the queries' map.
-    """
-
-    def __init__(self, num_heads: int, head_dims: int, stride: int):
-        super().__init__()
-        self.num_heads, self.head_dims, self.stride = num_heads, head_dims, stride
-
-    def rotate(self, q: Tensor, k: Tensor, hw_shape: Shape) -> tuple[Tensor, Tensor]:
-        """Change queries and keys of a whole map before attention.
-
-        Args:
-            q: (B, [1 +] H * W, C).
-            k: (B, [1 +] H' * W', C).
-            hw_shape: (H, W).
-
-        Returns:
-            Tensors of the same shapes.
-        """
-        return q, k
-
-    def bias(self, hw_shape: Shape) -> Tensor | None:
-        """Return what is added to the scores of a map or window, (heads, H * W, H' * W'), or None."""
-        return None
+        return self.attention(q, k, v)
 
 
 class Block(nn.Module):

@@ -330,7 +330,7 @@ class CvT(StrictLoading, BaseModule):
     def no_weight_decay(self) -> set[str]:
         """Return the names of parameters of several dimensions that do not decay: tokens and positions."""
         return {name for name, _ in self.named_parameters()
-                if re.search(r'(cls_token|dist_token|pos_embed)$|\.rel_pos\.', name)}
+                if re.search(r'(cls_token|dist_token|pos_embed)$', name)}
 
     def compile(self, *args, **kwargs) -> None:
         """Compile each size of images by itself, unless ``dynamic`` is given.

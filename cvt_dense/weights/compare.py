@@ -80,7 +80,7 @@ def compare_cvt(wanted: StateDict, tensors: StateDict, source: str, unused: Iter
 
     These differences are allowed:
 
-    - the tensors of options that the file was trained without (LayerScale, positions, hybrid and linear attention) are
+    - the tensors of options that the file was trained without (LayerScale, positions, another type of attention) are
       new, except a LayerScale that does not start at 1, which would make the file's weights almost ineffective;
     - a dense network's per-level norms (``norm0``...) are new, the final ``norm`` is unused;
     - a backbone does not use the ``head``; a classifier gets a new one where the number of classes

@@ -10,17 +10,10 @@ from cvt_dense.errors import CheckpointError
 from cvt_dense.models import CvT
 
 ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 1], num_heads=[1, 3, 6])
-HYBRID = dict(proj_cfg=dict(type='cvt_dense.HybridProjection'))
-ROPE = dict(rel_pos_cfg=dict(type='cvt_dense.RotaryPositions'))
-CPB = dict(rel_pos_cfg=dict(type='cvt_dense.RelPosBias'))
 WINDOWS = dict(type='cvt_dense.WindowedAttention', window_size=4)
-LINEAR = dict(type='cvt_dense.LinearAttention')
-# Options that leave published weights their function at the start, and others.
-NEUTRAL = dict(
-    layer_scale=dict(layer_scale_init_value=1., pos_embed=[4, None, 3]),
-    windows=dict(attn_cfg=[ROPE | WINDOWS, CPB | WINDOWS | HYBRID, CPB]),
-    together=dict(layer_scale_init_value=1., pos_embed=5, attn_cfg=[ROPE | HYBRID, ROPE, CPB | HYBRID]))
-OPTIONS = dict(NEUTRAL, linear=dict(attn_cfg=[LINEAR | ROPE, LINEAR | HYBRID, None]))
+ADDED = dict(layer_scale_init_value=1., pos_embed=[4, None, 3])  # leaves published weights their function at the start
+OPTIONS = dict(added=ADDED, windows=dict(attn_cfg=[WINDOWS, WINDOWS, None]),
+               together=dict(ADDED, attn_cfg=[WINDOWS, [None, WINDOWS], None]))
 
 
 def types_of(model: CvT) -> list[list[str]]:
@@ -29,9 +22,9 @@ def types_of(model: CvT) -> list[list[str]]:
 
 @pytest.mark.parametrize('attn_cfg, expected', [
     (None, [['Conv'], ['Conv', 'Conv'], ['Conv']]),
-    (LINEAR, [['Linear'], ['Linear', 'Linear'], ['Linear']]),
-    ((LINEAR, WINDOWS, None), [['Linear'], ['Windowed', 'Windowed'], ['Conv']]),
-    ([LINEAR, [WINDOWS, None], HYBRID], [['Linear'], ['Windowed', 'Conv'], ['Conv']])], ids=str)
+    (WINDOWS, [['Windowed'], ['Windowed', 'Windowed'], ['Windowed']]),
+    ((WINDOWS, WINDOWS, None), [['Windowed'], ['Windowed', 'Windowed'], ['Conv']]),
+    ([None, [WINDOWS, None], WINDOWS], [['Conv'], ['Windowed', 'Conv'], ['Windowed']])], ids=str)
 def test_types_of_stages_and_blocks(attn_cfg, expected):
     before = copy.deepcopy(attn_cfg)
     assert types_of(CvT(ARCH, attn_cfg=attn_cfg)) == expected and attn_cfg == before
@@ -40,16 +33,14 @@ def test_types_of_stages_and_blocks(attn_cfg, expected):
 @pytest.mark.parametrize('attn_cfg, setting', [
     ([WINDOWS, None], 'attn_cfg'), ([None, [WINDOWS], None], 'attn_cfg of a stage'),
     (dict(type='cvt_dense.Nothing'), 'cvt_dense.Nothing'), (WINDOWS | dict(window_size=7), 'window_size=7'),
-    (LINEAR | CPB, 'rel_pos_cfg'), (dict(num_heads=1), 'num_heads')], ids=str)  # a key of arch has one place
+    (dict(num_heads=1), 'num_heads')], ids=str)  # a key of arch has one place
 def test_wrong_settings_are_named(attn_cfg, setting):
     with pytest.raises((ValueError, KeyError, TypeError), match=setting):
         CvT(ARCH, attn_cfg=attn_cfg)
 
 
-@pytest.mark.parametrize('options', NEUTRAL.values(), ids=NEUTRAL)
-def test_neutral_at_the_start(options):
-    windows = [WINDOWS, WINDOWS, None] if options is NEUTRAL['windows'] else None
-    plain, model = randomise(CvT(ARCH, attn_cfg=windows)), CvT(ARCH, **options).eval()
+def test_neutral_at_the_start():
+    plain, model = randomise(CvT(ARCH)), CvT(ARCH, **ADDED).eval()
     model.load_state_dict(plain.state_dict(), strict=False)
     assert set(model.state_dict()) > set(plain.state_dict())
     with torch.no_grad():
@@ -94,16 +85,13 @@ def test_runs_in_lower_precisions(options, dtype):
 
 
 def test_what_does_not_decay():
-    model = CvT(ARCH, pos_embed=5, attn_cfg=[ROPE, LINEAR, CPB | HYBRID])
-    assert {'stage1.pos_embed', 'stage2.cls_token', 'stage0.blocks.0.attn.rel_pos.freqs',
-            'stage2.blocks.0.attn.rel_pos.fc.weight', 'stage2.blocks.0.attn.rel_pos.weight'} <= model.no_weight_decay()
-    assert not any('conv_proj' in name or 'mlp' in name or '.proj' in name for name in model.no_weight_decay())
+    model = CvT(ARCH, pos_embed=5)
+    assert model.no_weight_decay() == {*(f'stage{i}.pos_embed' for i in range(3)), 'stage2.cls_token'}
     assert model.get_layer_depth('stage0.pos_embed') == (0, 6) and model.get_layer_depth('stage1.pos_embed') == (2, 6)
 
 
-@pytest.mark.parametrize('options', [OPTIONS['together'], OPTIONS['linear']], ids=['together', 'linear'])
-def test_published_weights_load_and_the_new_is_listed(options):
-    plain, model = CvT(ARCH), CvT(ARCH, **options)
+def test_published_weights_load_and_the_new_is_listed():
+    plain, model = CvT(ARCH), CvT(ARCH, **OPTIONS['together'])
     result = model.load_strictly(plain.state_dict(), 'the file')
     assert set(result.new) == set(model.state_dict()) - set(plain.state_dict()) and result.new
     assert torch.equal(model.stage1.blocks[0].attn.proj_q.weight, plain.stage1.blocks[0].attn.proj_q.weight)

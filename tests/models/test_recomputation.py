@@ -86,7 +86,7 @@ def process_group():
 def test_ddp_without_unused_parameters(process_group):
     """It raises at the second step if a parameter had no gradient in the first; the gradients are the plain ones."""
     torch.manual_seed(1)
-    attn_cfg = dict(type='cvt_dense.WindowedAttention', window_size=4, rel_pos_cfg=dict(type='cvt_dense.RelPosBias'))
+    attn_cfg = dict(type='cvt_dense.WindowedAttention', window_size=4)
     plain, wrapped = (CvT(ARCH, attn_cfg=attn_cfg, norm_eval=True, with_cp=with_cp) for with_cp in (False, True))
     wrapped.load_state_dict(plain.state_dict())
     for model in (plain, torch.nn.parallel.DistributedDataParallel(wrapped)):

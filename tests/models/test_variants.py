@@ -1,70 +1,9 @@
-"""Relative positions, linear and windowed attention against their definitions."""
+"""Windowed attention against its definition."""
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from cvt_dense.models.attention import SoftmaxAttention
-from cvt_dense.models.variants.linear import FocusedLinearAttention
-from cvt_dense.models.variants.rel_pos_bias import RelPosBias
-from cvt_dense.models.variants.rotary import RotaryPositions
 from cvt_dense.models.variants.windowed import WindowedAttention
-
-
-def test_bias_is_a_function_of_distances():
-    """For strided keys, with CLS."""
-    bias = RelPosBias(num_heads=3, head_dims=4, stride=2)
-    nn.init.normal_(bias.weight)
-    h, w, hk, wk = 5, 7, 3, 4
-    places = torch.cartesian_prod(torch.arange(h), torch.arange(w))
-    keys = 2 * torch.cartesian_prod(torch.arange(hk), torch.arange(wk))
-    distances = (places[:, None] - keys).float()
-    scores = F.relu(bias.fc(distances.sign() * (1 + distances.abs()).log())) @ bias.weight.T
-    scores = F.pad(scores.permute(2, 0, 1), (1, 0, 1, 0))  # CLS: no bias
-    q, k, v = torch.randn(2, 1 + h * w, 12), torch.randn(2, 1 + hk * wk, 12), torch.randn(2, 1 + hk * wk, 12)
-    heads = [y.unflatten(2, (3, 4)).transpose(1, 2) for y in (q, k, v)]
-    expected = ((heads[0] @ heads[1].mT * 0.3 + scores).softmax(-1) @ heads[2]).transpose(1, 2).flatten(2)
-    gradient, = torch.autograd.grad(expected.square().sum(), bias.weight, retain_graph=True)
-    got = SoftmaxAttention(3, 0.3)(q, k, v, bias.bias((h, w)))
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
-    again, = torch.autograd.grad(got.square().sum(), bias.weight)
-    torch.testing.assert_close(again, gradient, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize('stride', [1, 2])
-def test_rotated_scores_depend_on_distances_only(stride):
-    """The scores of a map are those of a larger one's lower right part, whatever is to its left."""
-    rope = RotaryPositions(num_heads=2, head_dims=6, stride=stride)
-    nn.init.normal_(rope.freqs)
-    q, k = torch.randn(1, 12), torch.randn(1, 12)
-
-    def score(hw_shape, query, key):  # of the same vectors at two places, in tokens of the map and of the keys
-        hw_kv = tuple(-(-side // stride) for side in hw_shape)
-        queries, keys = rope.rotate(
-            q.expand(1, hw_shape[0] * hw_shape[1], 12), k.expand(1, hw_kv[0] * hw_kv[1], 12), hw_shape)
-        return queries[0, query[0] * hw_shape[1] + query[1]] @ keys[0, key[0] * hw_kv[1] + key[1]]
-
-    near = score((6, 8), (0, 1), (1, 2))
-    torch.testing.assert_close(score((12, 20), (4, 9), (1 + 4 // stride, 2 + 8 // stride)), near)
-    assert not torch.allclose(score((6, 8), (0, 1), (0, 2)), near)
-
-
-def test_linear_attention_is_its_sum_over_keys():
-    attn = FocusedLinearAttention(12, 3)
-    nn.init.zeros_(attn.dwc.weight), nn.init.zeros_(attn.dwc.bias)
-    q, k, v = torch.randn(2, 1 + 20, 12), torch.randn(2, 1 + 6, 12), torch.randn(2, 1 + 6, 12)
-    focused = [(F.relu(x / F.softplus(attn.temperature)) + 1e-6) for x in (q, k)]
-    focused = [(x**3 / (x**3).norm(dim=-1, keepdim=True) * x.norm(dim=-1, keepdim=True)).unflatten(2, (3, 4))
-               for x in focused]
-    weights = torch.einsum('bqhc,bkhc->bhqk', *focused)
-    weights = weights / (weights.sum(-1, keepdim=True) + 1e-6)
-    expected = torch.einsum('bhqk,bkhc->bqhc', weights, v.unflatten(2, (3, 4))).flatten(2)
-    torch.testing.assert_close(attn(q, k, v, (4, 5), (2, 3)), expected, rtol=0, atol=1e-5)
-    nn.init.ones_(attn.dwc.weight)
-    local = attn(q, k, v, (4, 5), (2, 3)) - expected  # of the corner: nine neighbours of v at the queries' resolution
-    large = F.interpolate(v[:, 1:].unflatten(1, (2, 3)).permute(0, 3, 1, 2), (4, 5))
-    torch.testing.assert_close(local[:, 1], large[:, :, :3, :3].sum((2, 3)), rtol=0, atol=1e-4)
-    torch.testing.assert_close(local[:, 0], torch.zeros(2, 12), rtol=0, atol=1e-5)
 
 
 def masked_attention(attn: WindowedAttention, x: torch.Tensor, hw_shape: tuple[int, int]) -> torch.Tensor:

@@ -32,7 +32,9 @@ class WindowedAttention(ConvAttention):
 
     def __init__(self, window_size: int, **kwargs: Any):
         super().__init__(**kwargs)
-        self.check_aligned_keys()
+        if not self.has_aligned_keys:
+            raise ValueError("windows need a k/v map that is exactly stride_kv times smaller than q's: "
+                             "qkv_proj_method='linear', or 'dw_bn' with padding_kv (kernel_qkv - 1) / 2.")
         if window_size < 1 or window_size % self.stride_kv:
             raise ValueError(f'window_size={window_size!r}: allowed are positive multiples of stride_kv='
                              f'{self.stride_kv}.')
@@ -50,7 +52,9 @@ class WindowedAttention(ConvAttention):
 
         The map is padded to whole windows, and the padded keys get no weight.
         """
-        window, window_kv, hw_kv = self.window_size, self.window_size // self.stride_kv, self.kv_shape(hw_shape)
+        window, window_kv = self.window_size, self.window_size // self.stride_kv
+        # Exported files round the division of negative numbers, as in -(-side // stride), towards zero.
+        hw_kv = tuple((side + self.stride_kv - 1) // self.stride_kv for side in hw_shape)
         rows, columns = ((side + window - 1) // window for side in hw_shape)
         num_cls = q.shape[1] - hw_shape[0] * hw_shape[1]
 
@@ -66,8 +70,7 @@ class WindowedAttention(ConvAttention):
             return torch.cat((cls_token, windows), dim=1)
 
         padded = cut(torch.zeros_like(k[:, num_cls:, :1]), hw_kv, window_kv, -torch.inf)
-        bias = None if self.rel_pos is None else self.rel_pos.bias((window, window))
-        bias = padded.mT[:, None] + (padded.new_zeros(window**2, 1) if bias is None else bias)
+        bias = padded.mT[:, None] + padded.new_zeros(window**2, 1)
         x = self.attention(cut(q[:, num_cls:], hw_shape, window), with_cls(k), with_cls(v), bias)
         x = x.unflatten(1, (window, window)).unflatten(0, (q.shape[0], rows, columns)).transpose(2, 3)
         x = x.flatten(3, 4).flatten(1, 2)[:, :hw_shape[0], :hw_shape[1]].flatten(1, 2)
