@@ -236,7 +236,7 @@ def test_what_cannot_be_exported(network, monkeypatch, tmp_path):
 
 
 def test_windows_for_any_size(tmp_path):
-    """Whole windows, cut ones, and maps smaller than a window, with a CLS token and relative positions."""
+    """Whole windows, cut ones, and maps smaller than a window, with a CLS token."""
     window = dict(type='cvt_dense.WindowedAttention', window_size=4)
     windows = randomise(ImageClassifier(dict(
         type='cvt_dense.CvT', arch=dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2)), out_type='cls_token',
