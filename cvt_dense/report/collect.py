@@ -22,7 +22,6 @@ from ..inference.palette import choose_palette
 from ..models.task import task_of
 from ..pretraining.listing import image_name, open_file
 from . import classification, detection, segmentation
-from .label_quality import of_label_map
 from .page import SIDE, Report, side_by_side
 from .pictures import draw_labels, scale_labels, visible
 
@@ -111,14 +110,9 @@ class CollectHook(Hook):
         prediction, annotation = (
             sample.get(key).data[0].long().cpu().numpy() for key in ('pred_sem_seg', 'gt_sem_seg'))
         ignored = leaves(self.data_set)[0].ignore_index
-        record = dict(matrix=segmentation.count(prediction, annotation, len(self.classes), ignored))
-        logits, labels = sample.get('seg_logits'), sample.gt_sem_seg.data[0].long()
-        if logits is not None and len(logits.data) == len(self.classes):
-            known = (labels != ignored) & (labels < len(self.classes))
-            record['quality'] = of_label_map(logits.data, labels, known)
         # Compressed, because the label maps of thousands of images do not fit into memory.
         maps = [cv2.imencode('.png', label_map.astype(np.uint16))[1] for label_map in (annotation, prediction)]
-        return dict(record, maps=maps)
+        return dict(matrix=segmentation.count(prediction, annotation, len(self.classes), ignored), maps=maps)
 
     def _detection(self, sample: Any) -> dict[str, Any]:
         height, width = sample.ori_shape

@@ -11,7 +11,6 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from sklearn.metrics import precision_recall_curve
 
-from .label_quality import CERTAIN, add_suspects, of_objects
 from .page import Cell, Report, largest
 
 
@@ -102,7 +101,7 @@ def best_threshold(detections: np.ndarray, objects: int) -> tuple[float, float, 
 
 
 def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
-    """Add AP, confusion, worst images and suspect annotations to a report.
+    """Add AP, confusion and worst images to a report.
 
     Args:
         report: image ``i`` of it is record ``i``.
@@ -124,9 +123,6 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     errors = _add_classes(report, len(records), detections, objects, threshold, classes)
     _add_confusion(report, records, threshold, classes)
     _add_worst(report, errors)
-    add_suspects(report, [of_objects(record) for record in records], (
-        f' {np.count_nonzero(objects[:, 2] >= CERTAIN)} of {len(objects)} objects have a detection with a score of '
-        f'{CERTAIN} or more. If fewer than half of them have one, do not trust this order.'))
 
 
 def _add_summary(report: Report, records: Sequence[dict[str, Any]], evaluations: dict[str, COCOeval],

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from .label_quality import add_suspects
 from .page import Cell, Report, largest
 
 
@@ -38,12 +37,11 @@ def count_classes(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
-    """Add IoU, confusion, worst images and suspect label maps to a report.
+    """Add IoU, confusion and worst images to a report.
 
     Args:
         report: image ``i`` of it is record ``i``.
-        records: one dict per image with ``matrix``, the result of :func:`count`, and ``quality``, the score of its
-            label map by :func:`.label_quality.of_label_map`, unless the network gives no scores.
+        records: one dict per image with ``matrix``, the result of :func:`count`.
         classes: class names.
     """
     matrices = np.stack([record['matrix'] for record in records])
@@ -70,6 +68,3 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     report.add_confusion(total, classes, lambda row, column: largest(matrices[:, row, column]), percent=True)
     report.add_section('Worst images')
     report.add_pictures(largest(np.nan_to_num(loss)), 'Annotation and prediction of images that cost the most mIoU.')
-    qualities = [record['quality'] for record in records if 'quality' in record]
-    if len(qualities) == len(records):
-        add_suspects(report, qualities)

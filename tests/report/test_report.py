@@ -9,10 +9,8 @@ from mmseg.evaluation import IoUMetric
 from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
-from cvt_dense.annotations.convert import encode
 from cvt_dense.inference.palette import DEUTERANOPIA, choose_palette
 from cvt_dense.report import browse, classification, detection, segmentation
-from cvt_dense.report.label_quality import of_label_map
 from cvt_dense.report.page import Report
 
 CLASSES = ('cat', '<script>alert(1)</script>', 'dog')
@@ -166,52 +164,6 @@ def test_page_escapes_names(tmp_path):
     classification.diagnose(report, records, CLASSES)
     html = report.write(tmp_path / 'report').read_text()
     assert '<script>alert' not in html and 'report.json' not in html
-
-
-# -- labels that may be wrong ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize('fault', ('class', 'box', 'missing', 'mask'))
-def test_images_with_wrong_objects_are_the_first_suspects(fault):
-    """Of 20 images, four have one wrong annotation each; the network finds all objects to one pixel."""
-    rng, records, wrong = np.random.default_rng(0), [], {3, 8, 11, 19}
-    for i in range(20):
-        truth = boxes((5, 5, 25, 25), (40, 40, 60, 70)) + rng.integers(0, 10)
-        predicted, labels = truth + rng.normal(0, 1, truth.shape), [0, 2]
-        if i in wrong:
-            truth[0] += 12 if fault == 'box' else 0
-            labels = [1, 2] if fault == 'class' else labels
-        kept = slice(1, None) if fault == 'missing' and i in wrong else slice(None)
-        record = detected(truth[kept], labels[kept], predicted, [0, 2], [0.97, 0.99])
-        if fault == 'mask':
-            record['masks'] = [encode(pixels) for pixels in drawn(predicted.round())]
-            record['gt_masks'] = [encode(pixels) for pixels in drawn(truth.round() + (12 if i in wrong else 0))]
-        records.append(record)
-    report = images(20)
-    detection.diagnose(report, records, CLASSES)
-    assert set(blocks(report, 'Labels that may be wrong', 'pictures')[0]['images'][:4]) == wrong
-
-
-def drawn(corners: np.ndarray) -> np.ndarray:
-    """Rectangles as masks (N, 200, 200)."""
-    masks = np.zeros((len(corners), 200, 200), bool)
-    for mask, (left, top, right, bottom) in zip(masks, corners.astype(int)):
-        mask[top:bottom, left:right] = True
-    return masks
-
-
-def test_label_map_quality_is_the_softmin_of_the_annotated_classes():
-    """Of an image with the same probability everywhere it is this one; ignored pixels do not count."""
-    logits = torch.zeros(2, 4, 5)
-    logits[0] = np.log(3)  # 0.75 and 0.25
-    labels = torch.zeros(4, 5, dtype=torch.long)
-    assert of_label_map(logits, labels, labels == 0) == pytest.approx(0.75)
-    labels[0, 0] = 1
-    weights = np.exp([-2.5, -7.5])
-    expected = (weights * (1, 19) * (0.25, 0.75)).sum() / (weights * (1, 19)).sum()
-    assert of_label_map(logits, labels, labels < 2) == pytest.approx(expected)
-    labels[0, 0] = 255
-    assert of_label_map(logits, labels, labels != 255) == pytest.approx(0.75)
 
 
 def test_a_detector_that_finds_nothing_has_a_report():
