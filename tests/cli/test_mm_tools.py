@@ -47,11 +47,10 @@ else:
 
 # Each step in a process of its own, forked before anything of this project is imported.
 STEPS = """
-import importlib, json, os, runpy, sys
-package, steps = sys.argv[1], json.loads(sys.argv[2])
-importlib.import_module(f'{package}.apis')
+import json, os, runpy, sys
+import mmdet.apis, mmseg.apis
 assert 'cvt_dense.models' not in sys.modules
-for sys.argv in steps:
+for sys.argv in json.loads(sys.argv[1]):
     if not os.fork():
         sys.path[0] = os.path.dirname(sys.argv[0])
         runpy.run_path(sys.argv[0], run_name='__main__')
@@ -74,24 +73,25 @@ def write_config(path: Path, package: str, data: Path) -> None:
     path.write_text(cfg.pretty_text.replace(f'work_dirs/demo/data/{task}', str(data / task)))
 
 
-@pytest.mark.parametrize('package', PACKAGES)
-def test_own_tools_and_inferencers(shapes, tmp_path, package):
-    mim = Path(importlib.util.find_spec(package).origin).parent / '.mim'
-    config, checkpoint = tmp_path / 'config.py', tmp_path / 'work' / PACKAGES[package][3]
-    write_config(config, package, shapes)
-    image = tmp_path / 'image.png'
+def test_own_tools_and_inferencers(shapes, tmp_path):
+    image, steps = tmp_path / 'image.png', []
     Image.fromarray(np.full((50, 70, 3), 90, np.uint8)).save(image)
-    for name, text in (('infer.py', INFER), ('steps.py', STEPS)):
-        (tmp_path / name).write_text(text)
-    steps = [[mim / 'tools/train.py', config, '--work-dir', tmp_path / 'work'],
-             [mim / 'tools/test.py', tmp_path / 'work/config.py', checkpoint, '--work-dir', tmp_path / 'test'],
-             [tmp_path / 'infer.py', package, tmp_path / 'work/config.py', checkpoint, image]]
+    (tmp_path / 'infer.py').write_text(INFER)
+    for package in PACKAGES:
+        mim, config = Path(importlib.util.find_spec(package).origin).parent / '.mim', tmp_path / f'{package}.py'
+        write_config(config, package, shapes)
+        trained = [tmp_path / f'{package}/{config.name}', tmp_path / package / PACKAGES[package][3]]
+        steps += [[mim / 'tools/train.py', config, '--work-dir', tmp_path / package],
+                  [mim / 'tools/test.py', *trained, '--work-dir', tmp_path / f'{package}_test'],
+                  [tmp_path / 'infer.py', package, *trained, image]]
     env = {**os.environ, 'PYTHONPATH': str(ROOT)}
     if mmengine.__version__ == '0.10.7':  # cannot read its own checkpoints under torch 2.6 and later without this
         env['TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'] = '1'
-    out = subprocess.run([sys.executable, tmp_path / 'steps.py', package, json.dumps(steps, default=str)], text=True,
+    out = subprocess.run([sys.executable, '-c', STEPS, json.dumps(steps, default=str)], text=True,
                          stdout=subprocess.PIPE, check=True, env=env).stdout
-    assert 'learning rate times' in out
-    scores, = (tmp_path / 'test').glob('*/*.json')
-    assert ('coco/bbox_mAP' if package == 'mmdet' else 'mIoU') in json.loads(scores.read_text().splitlines()[-1])
-    assert ('backbone cvt_dense.models.cvt' if package == 'mmdet' else 'inferencer (50, 70)') in out
+    assert 'backbone cvt_dense.models.cvt' in out and 'inferencer (50, 70)' in out
+    for package, metric in (('mmdet', 'coco/bbox_mAP'), ('mmseg', 'mIoU')):
+        log, = (tmp_path / package).glob('*/*.log')
+        assert 'learning rate times' in log.read_text()
+        scores, = (tmp_path / f'{package}_test').glob('*/*.json')
+        assert metric in json.loads(scores.read_text().splitlines()[-1])

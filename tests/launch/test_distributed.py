@@ -35,13 +35,10 @@ def write_threads():
 
 @HOOKS.register_module()
 class FailingHook(Hook):
-    def __init__(self, killed=False):
-        self.killed = killed
-
     def before_train_iter(self, runner, batch_idx, data_batch=None):
-        if runner.rank == 1 and runner.iter == 11 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':
-            if self.killed:
-                os.kill(os.getpid(), signal.SIGKILL)
+        if runner.rank == 1 and (os.environ['TORCHELASTIC_RESTART_COUNT'], runner.iter) == ('0', 11):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if runner.rank == 1 and runner.iter == 17:
             raise RuntimeError('the second process fails')
 """
 
@@ -114,24 +111,20 @@ def test_a_missing_gpu_is_an_error_unless_the_cpu_is_asked_for(folder, tmp_path,
     assert not (tmp_path / 'run').exists()
 
 
-def test_torchrun_restarts_and_resumes_after_the_loss_of_a_process(command, two, tmp_path):
+def test_torchrun_resumes_after_the_loss_of_a_process_and_ends_in_order_after_the_last_restart(command, two, tmp_path):
+    """The second process is killed, and fails after the only restart; two other processes complete the run."""
     config, *flags = command
     with start('tools/dist_train.sh', config, 2, *flags, 'default_hooks.failing.type=FailingHook',
-               'default_hooks.failing.killed=True', output=tmp_path / 'output.txt', MAX_RESTARTS='1',
-               PYTHONPATH=str(tmp_path)) as process:
-        output = process.finish()
-    assert len(re.findall(r'resumed epoch: [23], iter: ', output)) == 1
-    assert differences(two / f'epoch_{EPOCHS}.pth', tmp_path / f'work/epoch_{EPOCHS}.pth') == []
-
-
-def test_a_failing_process_ends_all_in_order(command, tmp_path):
-    config, *flags = command
-    with start('tools/dist_train.sh', config, 2, *flags, 'default_hooks.failing.type=FailingHook',
-               output=tmp_path / 'output.txt', PYTHONPATH=str(tmp_path)) as process:
+               output=tmp_path / 'output.txt', MAX_RESTARTS='1', PYTHONPATH=str(tmp_path)) as process:
         output = process.finish(rc=1)
         assert not process.group_is_alive()
     assert_no_threads(tmp_path)
+    assert len(re.findall(r'resumed epoch: [23], iter: ', output)) == 1
     assert 'exitcode  : 1 ' in output and '  RuntimeError: the second process fails' in output  # torchrun's report
+    with start_two('tools/train.py', *command, '--resume', output=tmp_path / 'output') as ranks:
+        for rank in ranks:
+            rank.finish()
+    assert differences(two / f'epoch_{EPOCHS}.pth', tmp_path / f'work/epoch_{EPOCHS}.pth') == []
 
 
 @pytest.mark.parametrize('launcher, env, codes', [
