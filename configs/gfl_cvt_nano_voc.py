@@ -52,6 +52,8 @@ optim_wrapper = dict(
     optimizer=dict(type='timm.optim.Muon', lr=6e-3, nesterov=True, weight_decay=0.01))
 custom_hooks = [dict(
     type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=2e-3, gamma=10, update_buffers=True)]
-default_hooks = dict(checkpoint=dict(by_epoch=False, interval=500, save_best='coco/bbox_mAP_50', max_keep_ckpts=1))
+default_hooks = dict(
+    logger=dict(log_metric_by_epoch=False),
+    checkpoint=dict(by_epoch=False, interval=500, save_best='coco/bbox_mAP_50', max_keep_ckpts=1))
 auto_scale_lr = dict(base_batch_size=8)
 log_processor = dict(by_epoch=False)
