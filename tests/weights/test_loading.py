@@ -9,6 +9,7 @@ from mmengine.model import BaseModule, ExponentialMovingAverage
 from mmengine.runner import load_checkpoint
 from torch import nn
 
+from cvt_dense import inference
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.weights import CheckpointError, check_model, convert, load_weights_file, read_checkpoint, select_weights
@@ -187,6 +188,15 @@ def test_packaged_weights_start_a_backbone_and_a_classifier_that_knows_its_class
     assert len(classes) == 200 and list(classes) == sorted(classes) and 'n01443537_goldfish' in classes
     with pytest.raises(CheckpointError, match='cvt-nano'):
         load_weights_file('cvt_dense://cvt-13')
+
+
+def test_the_packaged_detector_finds_what_photographs_show():
+    data = pytest.importorskip('skimage.data')
+    model = inference.load('cvt_dense://cvt-nano-voc', device='cpu')
+    photographs = dict(person=data.astronaut(), cat=data.chelsea(), motorbike=data.stereo_motorcycle()[0])
+    for name, photograph in photographs.items():
+        found = inference.predict(model, photograph[..., ::-1], score_thr=0.3)
+        assert name in found['class_name']
 
 
 # -- what does not fit -------------------------------------------------------------------------------
