@@ -7,7 +7,7 @@ classes = (
     'aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow', 'diningtable', 'dog',
     'horse', 'motorbike', 'person', 'pottedplant', 'sheep', 'sofa', 'train', 'tvmonitor')
 data_root = 'data/voc2007/'
-max_iters = 4000
+max_iters = 3500
 
 model = templates.one_stage(classes, 'cvt-nano', 'cvt_dense://cvt-nano')
 model['backbone']['drop_path_rate'] = 0.05

@@ -1,5 +1,5 @@
 # The second training behind cvt_dense://cvt-nano-voc: larger crops and a falling learning rate, from the averaged
-# weights of iteration 3500 of gfl_cvt_nano_voc.py.
+# weights of gfl_cvt_nano_voc.py.
 _base_ = 'gfl_cvt_nano_voc.py'
 max_iters = 1900
 train_dataloader = dict(dataset=dict(pipeline=[
