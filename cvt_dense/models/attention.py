@@ -89,13 +89,11 @@ class SoftmaxAttention(nn.Module):
         Args:
             q: (B, [1 +] Nq, C).
             k, v: (B, [1 +] Nk, C).
-            bias: ([B,] heads, Nq, Nk), added to the scores; the CLS token's scores get none.
+            bias: (B, 1, Nq, [1 +] Nk), added to the scores.
 
         Returns:
             The shape of ``q``.
         """
-        if bias is not None:
-            bias = F.pad(bias, (k.shape[1] - bias.shape[-1], 0, q.shape[1] - bias.shape[-2], 0)).to(q.dtype)
         q, k, v = (y.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for y in (q, k, v))
         dropout = self.dropout if self.training else 0.
         x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=self.scale)

@@ -70,7 +70,8 @@ class WindowedAttention(ConvAttention):
             return torch.cat((cls_token, windows), dim=1)
 
         padded = cut(torch.zeros_like(k[:, num_cls:, :1]), hw_kv, window_kv, -torch.inf)
-        bias = padded.mT[:, None] + padded.new_zeros(window**2, 1)
+        # ONNX Runtime takes no bias with one row for all queries.
+        bias = F.pad(padded.mT[:, None], (num_cls, 0)) + padded.new_zeros(window**2, 1)
         x = self.attention(cut(q[:, num_cls:], hw_shape, window), with_cls(k), with_cls(v), bias)
         x = x.unflatten(1, (window, window)).unflatten(0, (q.shape[0], rows, columns)).transpose(2, 3)
         x = x.flatten(3, 4).flatten(1, 2)[:, :hw_shape[0], :hw_shape[1]].flatten(1, 2)
