@@ -36,7 +36,6 @@ train_dataloader = dict(
                  filter_cfg=dict(filter_empty_gt=True), pipeline=train_pipeline))
 val_dataloader = dict(
     batch_size=1,
-    num_workers=0,
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(dataset, ann_file='annotations/val.json', data_prefix=dict(img='val/'), test_mode=True,
                  pipeline=test_pipeline))

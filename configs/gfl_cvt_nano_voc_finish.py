@@ -2,14 +2,9 @@
 # weights of gfl_cvt_nano_voc.py.
 _base_ = 'gfl_cvt_nano_voc.py'
 max_iters = 1900
-train_dataloader = dict(dataset=dict(pipeline=[
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', with_bbox=True),
-    dict(type='RandomResize', scale=(320, 320), ratio_range=(0.6, 1.6), keep_ratio=True),
-    dict(type='RandomCrop', crop_size=(256, 256), allow_negative_crop=True),
-    dict(type='RandomFlip', prob=0.5),
-    dict(type='PhotoMetricDistortion'),
-    dict(type='PackDetInputs')]))
+_base_.train_pipeline[2].update(scale=(320, 320))  # RandomResize
+_base_.train_pipeline[3].update(crop_size=(256, 256))  # RandomCrop
+train_dataloader = dict(dataset=dict(pipeline=_base_.train_pipeline))
 train_cfg = dict(max_iters=max_iters, val_interval=max_iters)
 optim_wrapper = dict(optimizer=dict(lr=4e-3))
 param_scheduler = [
