@@ -37,18 +37,20 @@ def register_safe_loading() -> None:
     it is a path, ``cvt_dense://``, ``hf://`` or ``http(s)://``. Not covered are ``s3://`` and the names of MMEngine's
     own collections (``torchvision://``, ``open-mmlab://``...), whose URLs MMEngine chooses.
 
-    Tools of other projects do not call it, because importing this package changes nothing in MMEngine. There,
-    :func:`load_weights_file` still reads ``init_cfg`` of the modules that this project registers; ``load_from``,
-    ``load_checkpoint`` and the ``init_cfg`` of other modules follow MMEngine's rules, which may run a pickle's code.
-    Such a tool can call this function itself.
+    Tools of other projects do not call it, because importing this package changes nothing that MMEngine could read
+    before. There, :func:`load_weights_file` still reads ``cvt_dense://``, and the ``init_cfg`` of the modules that this
+    project registers; other paths and URLs in ``load_from``, ``load_checkpoint`` and the ``init_cfg`` of other modules
+    follow MMEngine's rules, which may run a pickle's code. Such a tool can call this function itself.
     """
-    schemes = ['', 'http://', 'https://', 'hf://', SCHEME]
-    CheckpointLoader.register_scheme(schemes, load_from_cvt_dense, force=True)
+    CheckpointLoader.register_scheme(['', 'http://', 'https://', 'hf://'], load_from_cvt_dense, force=True)
 
 
 def load_from_cvt_dense(filename: str, map_location: Any = None) -> dict[str, Any]:
     """Return :func:`load_weights_file`'s result; MMEngine logs what follows ``load_from_`` in this name."""
     return load_weights_file(filename, map_location)
+
+
+CheckpointLoader.register_scheme(SCHEME, load_from_cvt_dense, force=True)
 
 
 def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = True) -> dict[str, Any]:

@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = dict(
     mmdet=('detection', 'maskrcnn_cvt_nano_shapes', 'faster-rcnn', 'epoch_1.pth', {
         'train_cfg.max_epochs': 1, 'model.neck.in_channels': [32, 64, 128],
-        'model.roi_head.bbox_head.num_classes': 8, 'val_evaluator.metric': 'bbox', 'test_evaluator.metric': 'bbox'}),
+        'model.roi_head.bbox_head.num_classes': 8, 'val_evaluator.metric': 'bbox', 'test_evaluator.metric': 'bbox',
+        'load_from': 'cvt_dense://cvt-nano-voc'}),
     mmseg=('segmentation', 'upernet_cvt_nano_shapes', 'upernet', 'iter_2.pth', {
         'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2, 'model.data_preprocessor.size': (64, 64),
         'model.decode_head.in_channels': [32, 64, 128], 'model.auxiliary_head.in_channels': 128, **{
@@ -93,5 +94,6 @@ def test_own_tools_and_inferencers(shapes, tmp_path):
     for package, metric in (('mmdet', 'coco/bbox_mAP'), ('mmseg', 'mIoU')):
         log, = (tmp_path / package).glob('*/*.log')
         assert 'learning rate times' in log.read_text()
+        assert package == 'mmseg' or 'Load checkpoint from cvt_dense://' in log.read_text()
         scores, = (tmp_path / f'{package}_test').glob('*/*.json')
         assert metric in json.loads(scores.read_text().splitlines()[-1])

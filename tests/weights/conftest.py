@@ -2,14 +2,14 @@ import huggingface_hub
 import pytest
 from mmengine.runner import CheckpointLoader
 
-from cvt_dense.weights import register_safe_loading
+from cvt_dense.weights.files import SCHEME, load_from_cvt_dense, register_safe_loading
 
 
 @pytest.fixture
 def others_tool(monkeypatch):
-    """MMEngine's loaders as in a tool that never heard of this project."""
+    """MMEngine's loaders as in another project's tool, which has imported this package."""
     from mmengine.runner import checkpoint
-    monkeypatch.setattr(CheckpointLoader, '_schemes', {})
+    monkeypatch.setattr(CheckpointLoader, '_schemes', {SCHEME: load_from_cvt_dense})
     CheckpointLoader.register_scheme('', checkpoint.load_from_local)
     CheckpointLoader.register_scheme(('http://', 'https://'), checkpoint.load_from_http)
 
