@@ -140,16 +140,6 @@ def equal_minutes() -> str:
                   'ms, 224x298, 1 thread'], rows)
 
 
-def equal_iterations() -> str:
-    """Return the iterations that fitted into the minutes of benchmarks/equal_minutes.json."""
-    rows = json.loads((ROOT / 'benchmarks/equal_minutes.json').read_text())['rows']
-    numbers = {(row['network'], row['task']): row['iterations'] for row in rows}
-    tasks = {'blood_cells': 'blood cells', 'camvid_small': 'CamVid', 'cifar10_small': 'CIFAR-10'}
-    networks = {network: title for network, title in NETWORKS.items() if (network, 'blood_cells') in numbers}
-    return table(['iterations', *networks.values()], [
-        [title, *(numbers.get((network, task), '–') for network in networks)] for task, title in tasks.items()])
-
-
 def argument(name: str, meaning: str) -> str:
     """Return a line of a Markdown list."""
     return f'- `{name}`' + (f': {meaning}' if meaning else '').replace('<', '\\<')
@@ -254,8 +244,7 @@ def commands() -> str:
 # -- pages ----------------------------------------------------------------------------------------------------
 
 PARTS = {'sizes': sizes, 'mm-config': mm_config, 'recipes': recipes, 'speed': speed, 'equal-minutes': equal_minutes,
-         'equal-iterations': equal_iterations, 'backbone': backbone, 'attention': attention, 'api': api,
-         'commands': commands}
+         'backbone': backbone, 'attention': attention, 'api': api, 'commands': commands}
 
 
 def filled(text: str) -> str:
