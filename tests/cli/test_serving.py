@@ -219,7 +219,7 @@ def test_the_server_answers_each_request_for_its_own_image(nano, models, photos,
 def run_ray(output: Path, *args: str) -> None:
     """Run the example with one actor, beside a second that waits for a core."""
     import ray
-    os.environ.update(RAY_USAGE_STATS_ENABLED='0', PYTHONPATH=str(ROOT))
+    os.environ.update(RAY_USAGE_STATS_ENABLED='0', RAY_worker_niceness='0', PYTHONPATH=str(ROOT))
     sys.argv[1:] = args
     with (open(output, 'w') as file, redirect_stdout(file),
           ray.init(num_cpus=1, include_dashboard=False, object_store_memory=10**8)):
