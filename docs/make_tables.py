@@ -233,7 +233,7 @@ def commands() -> str:
         lines += ['', f'## {title}', '']
         for command in names:
             own = {name: text for name, text in by_command[command].items()
-                   if name not in common or name.startswith('--') and text != common[name]}
+                   if text != common.get(name)}
             also = ', '.join(f'`{name.split()[0]}`' for name in by_command[command] if name not in own)
             about = plain(inspect.getdoc(import_module(f'cvt_dense.cli.{command}')).split('\n\n')[0])
             lines.append(f'- **{command}.py** {about}' + (f' Arguments: {also}' if also else ''))
