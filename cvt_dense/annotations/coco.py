@@ -10,7 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum
-from itertools import compress
+from itertools import chain, compress
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote
@@ -90,7 +90,8 @@ def _is_segmentation(value: Any) -> bool:
 
 
 Test = tuple[Callable[[Any], bool], str]
-ID: Test = lambda value: isinstance(value, str) or finite([value]) and value == int(value), 'a whole number or text'
+ID: Test = (lambda value: isinstance(value, (int, str)) or finite([value]) and value == int(value),
+            'a whole number or text')
 NAME: Test = lambda value: isinstance(value, str) and bool(value), 'text'
 SIDE: Test = lambda value: finite([value]) and value >= 1 and value == int(value), 'a whole number of pixels from 1'
 FLAG: Test = lambda value: value in (0, 1), '0 or 1'
@@ -196,7 +197,7 @@ def _spelled_otherwise(images: list[Entry], folder: str) -> list[Entry]:
 
 
 def _find_faulty_boxes(objects: list[Entry], owner: dict[Any, Entry]) -> dict[Fault, list[Entry]]:
-    boxes = np.array([entry['bbox'] for entry in objects], float).reshape(-1, 4)
+    boxes = np.fromiter(chain.from_iterable(entry['bbox'] for entry in objects), float).reshape(-1, 4)
     number = {key: i for i, key in enumerate(owner)}
     sizes = np.array([(image['width'], image['height']) for image in owner.values()], float).reshape(-1, 2)
     sizes = sizes[[number[entry['image_id']] for entry in objects]]
