@@ -1,5 +1,5 @@
-# The second training behind cvt_dense://cvt-nano-voc: larger crops and a falling learning rate, from the averaged
-# weights of gfl_cvt_nano_voc.py.
+# The second and the fourth training behind cvt_dense://cvt-nano-voc: larger crops and a falling learning rate, from the
+# averaged weights of gfl_cvt_nano_voc.py.
 _base_ = 'gfl_cvt_nano_voc.py'
 max_iters = 1900
 _base_.train_pipeline[2].update(scale=(320, 320))  # RandomResize
