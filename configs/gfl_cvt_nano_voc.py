@@ -11,7 +11,7 @@ max_iters = 3500
 
 model = templates.one_stage(classes, 'cvt-nano', 'cvt_dense://cvt-nano')
 model['backbone']['drop_path_rate'] = 0.05
-model['test_cfg'] = dict(nms=dict(iou_threshold=0.5))  # after 12 epochs, 0.6 keeps several boxes of one object
+model['test_cfg'] = dict(nms=dict(iou_threshold=0.5))  # GFL's 0.6 keeps several of the loose boxes
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),

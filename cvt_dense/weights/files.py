@@ -38,11 +38,11 @@ def register_safe_loading() -> None:
     own collections (``torchvision://``, ``open-mmlab://``...), whose URLs MMEngine chooses.
 
     Tools of other projects do not call it, because importing this package changes nothing that MMEngine could read
-    before. There, :func:`load_weights_file` still reads ``cvt_dense://``, and the ``init_cfg`` of the modules that this
-    project registers; other paths and URLs in ``load_from``, ``load_checkpoint`` and the ``init_cfg`` of other modules
-    follow MMEngine's rules, which may run a pickle's code. Such a tool can call this function itself.
+    before. There, :func:`load_weights_file` still reads ``cvt_dense://``, ``hf://`` and the ``init_cfg`` of the modules
+    that this project registers; other paths and URLs in ``load_from``, ``load_checkpoint`` and the ``init_cfg`` of
+    other modules follow MMEngine's rules, which may run a pickle's code. Such a tool can call this function itself.
     """
-    CheckpointLoader.register_scheme(['', 'http://', 'https://', 'hf://'], load_from_cvt_dense, force=True)
+    CheckpointLoader.register_scheme(['', 'http://', 'https://'], load_from_cvt_dense, force=True)
 
 
 def load_from_cvt_dense(filename: str, map_location: Any = None) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def load_from_cvt_dense(filename: str, map_location: Any = None) -> dict[str, An
     return load_weights_file(filename, map_location)
 
 
-CheckpointLoader.register_scheme(SCHEME, load_from_cvt_dense, force=True)
+CheckpointLoader.register_scheme([SCHEME, 'hf://'], load_from_cvt_dense, force=True)  # MMEngine has neither
 
 
 def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = True) -> dict[str, Any]:

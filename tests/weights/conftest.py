@@ -9,7 +9,7 @@ from cvt_dense.weights.files import SCHEME, load_from_cvt_dense, register_safe_l
 def others_tool(monkeypatch):
     """MMEngine's loaders as in another project's tool, which has imported this package."""
     from mmengine.runner import checkpoint
-    monkeypatch.setattr(CheckpointLoader, '_schemes', {SCHEME: load_from_cvt_dense})
+    monkeypatch.setattr(CheckpointLoader, '_schemes', {SCHEME: load_from_cvt_dense, 'hf://': load_from_cvt_dense})
     CheckpointLoader.register_scheme('', checkpoint.load_from_local)
     CheckpointLoader.register_scheme(('http://', 'https://'), checkpoint.load_from_http)
 
