@@ -161,9 +161,8 @@ def test_mm_configs_train_all_of_their_parameters(tmp_path, number):
 
 
 def test_own_classes_train_predict_and_publish(tmp_path, shapes, monkeypatch):
-    """The blocks of the page are files in a folder of the user: the classes, the config, and the program."""
-    for name, block in zip(('my_extensions', 'my_config', 'my_train'), blocks('docs/guides/extending.md'), strict=True):
-        (tmp_path / f'{name}.py').write_text(block)
+    """The files of the page lie in a folder of the user: the classes, the config, and the program."""
+    shutil.copytree(ROOT / 'docs/examples/extending', tmp_path, dirs_exist_ok=True)
     for path in (shapes / 'classification').glob('*/*/*.png'):
         split = tmp_path / 'data' / path.parts[-3]
         split.mkdir(parents=True, exist_ok=True)
@@ -219,7 +218,7 @@ def classifier() -> dict:
 BLOCKS = {'docs/guides/python.md': small_detector,
           'docs/guides/large_images_and_video.md': detector_and_video, 'docs/guides/exporting.md': classifier,
           'docs/guides/choosing.md': dict, 'docs/model_card_cvt_nano.md': dict}
-ELSEWHERE = {MM_CONFIGS, 'README.md', 'docs/guides/extending.md', 'docs/guides/other_libraries.md',
+ELSEWHERE = {MM_CONFIGS, 'README.md', 'docs/guides/other_libraries.md',
              'docs/get_started/own_photographs.md'}
 
 

@@ -2,7 +2,6 @@
 
 This module imports no PyTorch, so that a missing folder is reported at once.
 """
-import ast
 import os
 import re
 from collections.abc import Sequence
@@ -14,6 +13,8 @@ from ...annotations.data_sets import check_annotations
 from ...config.options import VARIABLE, read_names
 from ...config.walk import datasets_of, dicts, is_remote, metainfo, walk
 from ...errors import UserError
+
+ASSIGNED = re.compile(r'^(\w+(?:, *\w+)*) = ', re.M)  # the names of a line of a config file
 
 
 def check_config(cfg: Config, stages: Sequence[str]) -> None:
@@ -96,10 +97,10 @@ def check_variables(cfg: Config, stages: Sequence[str]) -> None:
         UserError: it assigns such a variable, and does not use it itself.
     """
     own = Path(cfg.filename).read_text('utf-8') if str(cfg.filename).endswith('.py') else ''
-    names = [node for node in ast.walk(ast.parse(own)) if isinstance(node, ast.Name)]
-    used = {'_base_', *(node.id for node in names if isinstance(node.ctx, ast.Load)), *read_names()}
-    for name in (node.id for node in names if node.id not in used):
-        if re.search(rf'^(\w+, *)*{name}(, *\w+)* = ', cfg.text.removesuffix(own), re.M):
+    assigned, inherited = ({name for names in ASSIGNED.findall(text) for name in re.split(', *', names)}
+                           for text in (own, cfg.text.removesuffix(own)))
+    for name in sorted(assigned & inherited - {'_base_', *read_names()}):
+        if len(re.findall(rf'\b{name}\b', own)) == 1:
             raise UserError(f'{cfg.filename}: {name!r} is {VARIABLE}; or copy it, and edit the copy.')
 
 
