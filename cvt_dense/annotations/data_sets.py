@@ -105,7 +105,7 @@ def _check_stage(cfg: Config, stage: str) -> None:
     images, read = {}, {}  # of each file and of all data sets: the images by id
     for file in files:
         try:
-            images[file.path], objects, losses = _check_file(file)
+            images[file.path], objects, losses = _check_file(file, compared=len(files) > 1)
         except (OSError, ValueError) as error:
             raise UserError(f'{file.setting}.ann_file={file.path!r}: {error}') from error
         lines += [f'{file.setting}: of {file.path!r}, {loss}.' for loss in losses]
@@ -133,12 +133,16 @@ def _check_stage(cfg: Config, stage: str) -> None:
         print_log(line, logger='current', level=30)
 
 
-def _check_file(file: CocoFile) -> tuple[dict[Any, tuple[str, float]], int, list[str]]:
+def _check_file(file: CocoFile, compared: bool) -> tuple[dict[Any, tuple[str, float]], int, list[str]]:
     """Check a file.
 
+    Args:
+        file: what reads it.
+        compared: whether its boxes are compared with those of another file.
+
     Returns:
-        By an image's id its name and the sum of its boxes' numbers; how many objects are learnt or scored; and what is
-        not, a text for each reason.
+        By an image's id its name and the sum of its boxes' numbers (0 if not compared); how many objects are learnt or
+        scored; and what is not, a text for each reason.
 
     Raises:
         ValueError: it would be learnt or scored wrongly.
@@ -169,7 +173,7 @@ def _check_file(file: CocoFile) -> tuple[dict[Any, tuple[str, float]], int, list
     left = [entry for entry in used if id(entry) not in lost]
     losses = [_described(fault, found[fault]) for fault in LOST if found[fault]]
     boxes: dict[Any, float] = defaultdict(float)
-    for entry in used:
+    for entry in used if compared else ():
         boxes[entry['image_id']] += sum(entry['bbox'])
     images = {image['id']: (image['file_name'], round(boxes[image['id']], 3)) for image in content['images']}
     empty = images.keys() - {entry['image_id'] for entry in used}

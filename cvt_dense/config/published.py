@@ -7,8 +7,7 @@ from typing import Any
 from mmengine.config import Config
 
 from ..atomic import atomic_path, write_atomically
-from .data_root import redirect_data_root
-from .read import CONFIG, KEPT, WEIGHTS, read_published, registered_types
+from .read import CONFIG, KEPT, WEIGHTS, read_published, redirect_data_root, registered_types
 from .walk import dicts
 
 

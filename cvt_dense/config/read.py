@@ -4,24 +4,37 @@ A published model is a folder of ``mm_config.json``, the parts of the config tha
 ``model.safetensors``, the weights and the class names. Both are data, which is opened without trust: a config in Python
 could run any code when it is opened.
 """
+import difflib
+import inspect
 import json
 import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from mmengine import fileio
 from mmengine.config import Config
+from mmengine.fileio.backends import backends
 from mmengine.registry import Registry
 
 from ..errors import UserError
-from .data_root import read_class_names, redirect_data_root, set_file_backend
-from .options import merge_options
-from .walk import values, walk
+from .walk import dicts, type_name, values, walk
 
 CONFIG, WEIGHTS = 'mm_config.json', 'model.safetensors'
 KEPT = ('default_scope', 'model', 'test_dataloader', 'test_evaluator', 'test_cfg', 'tta_model', 'tta_pipeline')
 SCOPES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'cvt_dense')
 LARGEST = 5_000_000  # bytes of mm_config.json; the largest config of this project has 30,000
+# Keys that MMEngine and this package read from a config besides the arguments of MMEngine's Runner.
+READ_FROM_CONFIG = {
+    'activation_checkpointing', 'backend_args', 'compile', 'custom_imports', 'efficient_conv_bn_eval',
+    'find_unused_parameters', 'model_wrapper_cfg', 'runner_type', 'strategy', 'sync_bn', 'tta_model', 'tta_pipeline'}
+# Keys of the dicts in which MMEngine ignores others without an error; of paramwise_cfg without a constructor.
+READ_BELOW = {
+    'auto_scale_lr': {'enable', 'base_batch_size'},
+    'env_cfg': {'cudnn_benchmark', 'dist_cfg', 'mp_cfg', 'resource_limit'},
+    'paramwise_cfg': {'bias_decay_mult', 'bias_lr_mult', 'bypass_duplicate', 'custom_keys', 'dcn_offset_lr_mult',
+                      'dwconv_decay_mult', 'flat_decay_mult', 'norm_decay_mult'}}
+VARIABLE = 'a variable, from which other settings are computed already: edit the file that computes them'
 
 
 def read_config(file: str, options: dict[str, Any] | None = None, data_root: str | None = None) -> Config:
@@ -55,6 +68,121 @@ def read_config(file: str, options: dict[str, Any] | None = None, data_root: str
     if cfg.get('backend_args'):
         set_file_backend(cfg, cfg.backend_args)
     return cfg
+
+
+def merge_options(cfg: Config, options: dict[str, Any]) -> None:
+    """Merge options into ``cfg`` as ``Config.merge_from_dict`` does.
+
+    Raises:
+        UserError: an option, or a setting of the file, has no effect, because its name is misspelt, or because it is a
+            variable from which the config file has already computed other settings.
+    """
+    settings = cfg.to_dict()
+    for option in options:
+        _check_option(settings, option)
+    cfg.merge_from_dict(options)
+    wrapper = cfg.get('optim_wrapper') or {}
+    for name, known in READ_BELOW.items():
+        node = cfg.get(name) or (not wrapper.get('constructor') and wrapper.get(name)) or {}
+        if unknown := sorted(node.keys() - known):
+            raise UserError(f'nothing reads {name}.{unknown[0]}; allowed are {sorted(known)}.')
+
+
+def read_names() -> set[str]:
+    """Return the names of the settings that something reads from a config."""
+    from mmengine.runner import Runner  # imports PyTorch
+    return READ_FROM_CONFIG | set(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'}
+
+
+def _check_option(cfg: dict[str, Any], option: str) -> None:
+    top, *rest = option.split('.')
+    read = read_names()
+    if top not in read:
+        settings = values({key: value for key, value in cfg.items() if key in read})
+        near = difflib.get_close_matches(top, read, 1, 0.7) or [
+            path for path, _ in settings if path.split('.')[-1] == top][:5]
+        meant = ' or '.join('.'.join([name, *rest]) for name in near)
+        text = f'{top!r} is {VARIABLE}' if top in cfg else f'nothing reads {top!r}'
+        raise UserError(f'--cfg-options {option}: {text}.{f" Did you mean {meant}?" * bool(near)}')
+
+
+def redirect_data_root(cfg: Config, data_root: str) -> str:
+    """Make every data set and evaluator of ``cfg`` read from ``data_root``, at any depth of wrappers.
+
+    Each ``data_root`` in ``cfg`` is replaced, and so is every other string of a ``*_dataloader`` or
+    ``*_evaluator`` that starts with one of the old ones (such as an evaluator's ``ann_file``). Of several roots, such
+    as 'd/train' and 'd/valid', the folder of all of them is replaced, 'd'; of 'd' and 'e' the current folder.
+
+    Returns:
+        The folder that was replaced.
+
+    Raises:
+        UserError: ``cfg`` names no data root, or several, some of them absolute, without a folder of all of them.
+    """
+    parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator')) and cfg[key] is not None]
+    top = (cfg.get('data_root') or '').rstrip('/')  # a variable of the file; a data set may have another root
+    old = sorted({node['data_root'].rstrip('/') for node in dicts(parts) if node.get('data_root')} or {top} - {''})
+    common = os.path.dirname(os.path.commonprefix([f'{root}/' for root in old]))
+    moved = {root: data_root.rstrip('/') for root in (common, top) if root.strip('/')}
+    if not common.strip('/'):
+        if not old or any(map(os.path.isabs, old)):
+            raise UserError(f'{cfg.filename!r} has the data roots {old}, which are in no folder that {data_root!r} '
+                            'could replace; give the paths with --cfg-options.')
+        moved |= {root: os.path.join(data_root, root) for root in old}  # the current folder is replaced
+
+    def redirect(value: Any, names: bool = False) -> Any:
+        """Return ``value`` with its paths redirected. With ``names``, the strings of lists are names of classes."""
+        if isinstance(value, dict):
+            for key, child in value.items():
+                if key != 'type':  # of a pure-Python config: once it is set, MMEngine cannot dump it
+                    value[key] = redirect(child, names or key in ('metainfo', 'classes'))
+            return value
+        if isinstance(value, (list, tuple)):
+            return type(value)(child if names and isinstance(child, str) else redirect(child, names) for child in value)
+        if isinstance(value, str):
+            for prefix, target in moved.items():
+                if f'{value}/'.startswith(f'{prefix}/'):
+                    return target + value[len(prefix):]
+        return value
+
+    redirect(parts)
+    if cfg.get('data_root'):
+        cfg.data_root = redirect(cfg.data_root)
+    return common or '.'
+
+
+def read_class_names(cfg: Config) -> None:
+    """Put the class names into ``cfg`` where a data set names a file of them, so that the config can go elsewhere.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    loaders = [cfg[key] for key in cfg if key.endswith('_dataloader')]
+    for node in dicts(loaders):
+        file = (node.get('metainfo') or {}).get('classes')
+        if isinstance(file, str):
+            if not os.path.isfile(file):
+                raise UserError(f'metainfo.classes={file!r} is no file; give names, or a file with one a line.')
+            lines = fileio.list_from_file(file, encoding='utf-8-sig')  # without a byte order mark
+            node['metainfo']['classes'] = [line.strip() for line in lines if line.strip()]
+
+
+def set_file_backend(cfg: Config, backend_args: dict[str, Any]) -> None:
+    """Make every data set of ``cfg`` read images and label maps through one of MMEngine's file backends.
+
+    Annotation files too, of MMDetection and MMSegmentation, unless the backend only looks up keys, as LMDB does.
+
+    Args:
+        cfg: changed in place, except where a data set or transform has ``backend_args`` of its own.
+        backend_args: arguments of ``mmengine.fileio.get_file_backend``.
+    """
+    backend = backends.get(backend_args.get('backend', 'local'))  # MMEngine reports one that it does not have
+    keys = ('data_prefix', 'ann_file') if hasattr(backend, 'get_local_path') else ()
+    parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator', '_pipeline'))]
+    for node in dicts(parts):
+        reads = type_name(node) in ('LoadImageFromFile', 'LoadAnnotations', 'ImageDataset')
+        if (reads or any(key in node for key in keys)) and node.get('backend_args') is None:
+            node['backend_args'] = backend_args
 
 
 def check_exists(checkpoint: str) -> None:

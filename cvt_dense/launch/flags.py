@@ -64,32 +64,24 @@ def read_training(flags: argparse.Namespace, change: Change | None = None) -> Co
     return cfg
 
 
-def set_test_flags(cfg: Config, flags: argparse.Namespace) -> dict[str, Any]:
-    """Set in a config what the flags of a test ask for.
+def read_test(flags: argparse.Namespace, change: Change | None = None) -> Config:
+    """Return the config of a test with its flags, but for those of :func:`cvt_dense.inference.model.prepare_model`.
 
     Args:
-        cfg: changed in place.
         flags: flags of ``tools/test.py``.
-
-    Returns:
-        See :func:`cvt_dense.inference.model.prepare_model`.
+        change: see :func:`read`.
 
     Raises:
         UserError: flags do not go together, or are not for this config.
     """
+    cfg = read(flags, flags.checkpoint, change)
+    cfg.load_from, cfg.resume = flags.checkpoint, False
     if flags.out:
         save_predictions(cfg, flags.out)
     set_views(cfg, flags.tta, flags.slice, flags.overlap)
-    from ..inference.model import is_exported, prepare_model
-    if flags.fuse and is_exported(flags.checkpoint):
-        raise UserError(f'--fuse: {flags.checkpoint} was fused when it was exported; leave the flag out.')
     if flags.fuse:
         add_hook(cfg, type='cvt_dense.FuseHook')
-    cfg.load_from, cfg.resume = flags.checkpoint, False
-    content = prepare_model(cfg, flags.checkpoint, flags.runtime, flags.amp)
-    if flags.tta or flags.slice is not None:  # last, because all before are settings of the model inside
-        cfg.model = dict(**cfg.tta_model, module=cfg.model)
-    return content
+    return cfg
 
 
 def add_hook(cfg: Config, **hook: Any) -> None:

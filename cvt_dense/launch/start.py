@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from .checks.config import check_config
 from .distributed import is_first_process, setup_distributed
-from .flags import Change, read, read_training, set_test_flags
+from .flags import Change, read_test, read_training
 from .work_dir import check_work_dir, lock_work_dir, resumed_checkpoint, test_folder
 
 if TYPE_CHECKING:
@@ -41,11 +41,14 @@ def start_training(flags: argparse.Namespace, change: Change | None = None, stag
 
 def start_test(flags: argparse.Namespace, change: Change | None = None) -> 'Runner':
     """Return the Runner of a test; ``flags`` are those of ``cvt_dense.cli.test``. See :func:`start_training`."""
-    cfg = read(flags, flags.checkpoint, change)
+    cfg = read_test(flags, change)
     if is_first_process() and not flags.no_check:
         check_config(cfg, ['test'])
     setup_distributed(flags.launcher)
     cfg.work_dir = test_folder(cfg, flags)
-    content = set_test_flags(cfg, flags)
+    from ..inference.model import prepare_model
+    content = prepare_model(cfg, flags.checkpoint, flags.runtime, flags.amp)
+    if flags.tta or flags.slice is not None:  # last, because the settings above are those of the model inside
+        cfg.model = dict(**cfg.tta_model, module=cfg.model)
     from .build import build
     return build(cfg, flags, ['test'], content=content)

@@ -13,9 +13,8 @@ from mmengine.config import Config
 from PIL import Image
 
 from cvt_dense import inference
-from cvt_dense.config.data_root import redirect_data_root
 from cvt_dense.config.published import publish
-from cvt_dense.config.read import CONFIG, LARGEST, WEIGHTS, read_config
+from cvt_dense.config.read import CONFIG, LARGEST, WEIGHTS, read_config, redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.weights import convert, load_weights_file

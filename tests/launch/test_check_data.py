@@ -15,7 +15,7 @@ from templates_edited import recipe
 
 import cvt_dense  # noqa: F401
 from cvt_dense.annotations.data_sets import check_annotations, coco_files
-from cvt_dense.config.data_root import redirect_data_root
+from cvt_dense.config.read import redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.checks.config import check_config

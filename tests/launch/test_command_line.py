@@ -1,11 +1,11 @@
 """How errors are reported, flags that do not go together, and files that no tool overwrites without --force."""
 import pytest
-from load_tool import flags_of
 from mmengine.config import Config
 
 from cvt_dense.errors import UserError
+from cvt_dense.inference.model import prepare_model
 from cvt_dense.launch import command_line
-from cvt_dense.launch.flags import set_test_flags
+from cvt_dense.launch.flags import set_views
 from cvt_dense.launch.outputs import check_outputs
 
 
@@ -23,11 +23,11 @@ def test_a_mistake_of_the_code_keeps_its_traceback():
         None.missing
 
 
-@pytest.mark.parametrize('flags, named', [
-    (dict(slice=64, tta=True), '--tta'), (dict(fuse=True), '--fuse'), (dict(amp='bf16'), 'amp')])
-def test_flags_that_do_not_go_together(flags, named):
-    with pytest.raises(UserError, match=named):
-        set_test_flags(Config(), flags_of('test', 'mine.py', 'a.onnx', **flags))
+def test_flags_that_do_not_go_together():
+    with pytest.raises(UserError, match='--tta'):
+        set_views(Config(), True, 64, 0.2)
+    with pytest.raises(UserError, match='amp'):
+        prepare_model(Config(), 'a.onnx', amp='bf16')
 
 
 # -- files -----------------------------------------------------------------------------------------

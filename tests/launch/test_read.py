@@ -4,8 +4,7 @@ from load_tool import ROOT, flags_of
 from mmengine.config import Config
 from templates_edited import recipe
 
-from cvt_dense.config.data_root import redirect_data_root
-from cvt_dense.config.read import read_config
+from cvt_dense.config.read import read_config, redirect_data_root
 from cvt_dense.config.walk import dicts, values
 from cvt_dense.errors import UserError
 from cvt_dense.launch.flags import read_training, set_views

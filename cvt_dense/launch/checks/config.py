@@ -10,7 +10,7 @@ from pathlib import Path
 from mmengine.config import Config
 
 from ...annotations.data_sets import check_annotations
-from ...config.options import VARIABLE, read_names
+from ...config.read import VARIABLE, read_names
 from ...config.walk import datasets_of, dicts, is_remote, metainfo, walk
 from ...errors import UserError
 
