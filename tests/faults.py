@@ -36,7 +36,8 @@ def fails(copy: Path, test: str, mistake: str = '') -> bool:
         os.dup2(output, 1), os.dup2(output, 2)
         os._exit(pytest.main(['-q', '-x', '-p', 'no:cacheprovider', str(copy / test)]))
     code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    return code == pytest.ExitCode.TESTS_FAILED and '\nFAILED ' in (copy / 'output.txt').read_text()
+    # A negative code is the signal that has ended the process, such as one that no hook waits for any more.
+    return code < 0 or code == pytest.ExitCode.TESTS_FAILED and '\nFAILED ' in (copy / 'output.txt').read_text()
 
 
 def is_caught(copy: Path, fault: dict[str, str]) -> bool:
