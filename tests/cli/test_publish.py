@@ -13,6 +13,7 @@ from mmengine.config import Config
 from PIL import Image
 
 from cvt_dense import inference
+from cvt_dense.cli.publish import of_the_authors
 from cvt_dense.config.published import publish
 from cvt_dense.config.read import CONFIG, LARGEST, WEIGHTS, read_config, redirect_data_root
 from cvt_dense.errors import UserError
@@ -51,7 +52,7 @@ def test_the_card_of_the_authors_weights_names_their_accuracy_and_the_command_th
     torch.save(convert(model.state_dict(), 'microsoft'), weights)
     run_tool('publish', 'configs/cvt13_in1k.py', weights, tmp_path / 'cvt-13', '--license', 'other', '--no-test')
     card = (tmp_path / 'cvt-13/README.md').read_text()
-    assert '81.6' in card
+    assert '81.6' in card and '81.6' in of_the_authors('hf://microsoft/cvt-13', 'cvt-13')
     command, = re.findall(r'python tools/test.py (\S+) --data-root IMAGENET', card)
     assert inference.load(tmp_path / command, device='cpu').task == 'classification'  # as the card names the folder
 

@@ -1,4 +1,5 @@
 """A classifier without a number of classes has as many as there are class folders."""
+import re
 import shutil
 
 import pytest
@@ -117,4 +118,5 @@ def test_a_training_refuses_another_order(third, data, changes):
     for name in ('hail', 'rain'):
         shutil.copytree(data / 'val/sun', data / 'val' / name)
     options = [change.format(config=config, checkpoint=checkpoint) for change in changes]
-    assert 'mine.pth' in run_tool('train', config, '--data-root', data, '--work-dir', data / 'work', *options, rc=2)
+    said = run_tool('train', config, '--data-root', data, '--work-dir', data / 'work', *options, rc=2)
+    assert re.search("error: .*mine.pth.*'snow'", said)

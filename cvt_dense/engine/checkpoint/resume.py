@@ -105,9 +105,10 @@ def check_state(runner: Runner, checkpoint: dict[str, Any]) -> None:
         held = 'averaged weights'
     else:
         return
-    named = [line for line in changed if line.startswith(('model', 'optim_wrapper', 'custom_hooks'))]
-    raise UserError(f'--resume: the checkpoint holds {held} which this run cannot continue: {"; ".join(named[:5])}. '
-                    'Restore these settings, or start a new run from its weights: --cfg-options load_from=CHECKPOINT.')
+    named = [line for line in changed if line.startswith(('model', 'optim_wrapper', 'custom_hooks'))][:5]
+    raise UserError(f'--resume: the checkpoint holds {held} which this run cannot continue. Restore its settings '
+                    f'({"; ".join(named) or "it does not hold them"}), or start a new run from its weights: '
+                    '--cfg-options load_from=CHECKPOINT.')
 
 
 def differences(old: dict[str, str], new: dict[str, str]) -> list[str]:
