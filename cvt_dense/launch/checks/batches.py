@@ -1,10 +1,9 @@
 """Check that the images of a data set can be put into batches, and that a model can learn from them."""
-import copy
 import random
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.dataset import Compose
+from mmengine.dataset import BaseDataset
 from mmengine.dist import get_world_size
 from mmengine.runner import Runner
 from torch import Tensor, nn
@@ -33,13 +32,13 @@ def check_loaders(cfg: Config, datasets: dict[str, Any]) -> None:
                             f'for a process: not one batch. Set batch_size to {images} or less.')
 
 
-def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers: dict[str, Header], cfg: Config,
+def check_pipeline(dataset: BaseDataset, infos: dict[str, dict[str, Any]], headers: dict[str, Header], cfg: Config,
                    stage: str) -> None:
     """Send the smallest, the thinnest and some other images of a data set through its pipeline.
 
     Args:
-        pipeline: of MMDetection's or MMSegmentation's transforms.
-        infos: the data set's entry for each image file.
+        dataset: of MMDetection or MMSegmentation.
+        infos: its entry for each image file, without the objects.
         headers: of image files.
         cfg: whole config.
         stage: 'train', 'val' or 'test'.
@@ -52,7 +51,7 @@ def check_pipeline(pipeline: Compose, infos: dict[str, dict[str, Any]], headers:
     thinnest = sorted(paths, key=lambda path: min(headers[path].shape[:2]) / max(headers[path].shape[:2]))
     for path in dict.fromkeys([*paths[:1], *thinnest[:1], *random.Random(0).sample(paths, min(TRIED, len(paths)))]):
         try:
-            sample = pipeline(copy.deepcopy(infos[path])) or {}
+            sample = dataset.pipeline(dataset.get_data_info(infos[path]['sample_idx'])) or {}
         except Exception as error:  # whatever a transform raises would end the run later
             raise UserError(f'the pipeline cannot prepare {path!r}, {headers[path].dtype} of shape '
                             f'{headers[path].shape}: {type(error).__name__}: {error}') from error

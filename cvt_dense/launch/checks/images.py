@@ -43,7 +43,8 @@ def _check_data_set(dataset: Any, cfg: Config, stage: str) -> None:
     classifies = type(dataset).__name__ == 'ImageDataset'  # it has checked that its files exist
     numbers = range(len(dataset))
     infos = map(dataset.get_data_info, choose(numbers, MAX_HEADERS) if classifies else numbers)
-    images = {info['img_path']: info for info in infos
+    # Millions of objects that stay in memory would keep Python's garbage collector busy for many seconds.
+    images = {info['img_path']: {key: value for key, value in info.items() if key != 'instances'} for info in infos
               if isinstance(info.get('img_path'), str) and 'offset' not in info}
     maps = {info['seg_map_path']: info for info in images.values() if isinstance(info.get('seg_map_path'), str)}
     for paths in () if classifies else (images, maps):
@@ -58,7 +59,7 @@ def _check_data_set(dataset: Any, cfg: Config, stage: str) -> None:
     share = ((cfg.get('default_hooks') or {}).get('unreadable_images') or {}).get('max_share', 0.05)
     headers = check_images(images, reader, share)
     if not classifies:
-        check_pipeline(dataset.pipeline, images, headers, cfg, stage)
+        check_pipeline(dataset, images, headers, cfg, stage)
     if getattr(dataset, 'img_suffix', None) and not dataset.ann_file:
         others = {path for path in images_below(dataset.data_prefix['img_path'])
                   if not path.endswith(dataset.img_suffix)} - maps.keys()
@@ -89,7 +90,7 @@ def check_images(infos: dict[str, dict[str, Any]], reader: Any, max_share: float
     """Compare a sample of each kind of image file with Pillow's decoding, and all sizes with the annotations.
 
     Args:
-        infos: a data set's entry for each image file.
+        infos: a data set's entry for each image file, without the objects.
         reader: see :func:`cvt_dense.images.load`.
         max_share: fraction of the images that may be unreadable.
 
