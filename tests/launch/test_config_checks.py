@@ -7,11 +7,11 @@ import pytest
 from mmengine.config import Config
 from templates_edited import ROOT, recipe
 
+from cvt_dense.config.options import OptionsAction
 from cvt_dense.config.read import merge_options, read_config
 from cvt_dense.config.walk import values
 from cvt_dense.errors import UserError
 from cvt_dense.launch.checks.config import check_heads, check_variables
-from cvt_dense.launch.command_line import OptionsAction
 
 # -- --cfg-options ---------------------------------------------------------------------------------
 
