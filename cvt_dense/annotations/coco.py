@@ -177,15 +177,15 @@ def find_faults(content: Entry, classes: Sequence[str] | None = None, folder: st
     # Sets tell that nothing is wrong in a fraction of the time of a test of each entry.
     if {entry['image_id'] for entry in objects} - owner.keys() or {entry['category_id'] for entry in objects} - used:
         objects = [entry for entry in objects if entry['image_id'] in owner and entry['category_id'] in used]
-    several = {} if len({*numbers}) == len(numbers) else {number for number, n in Counter(numbers).items() if n > 1}
-    integers = {*map(type, numbers)} <= {int} and 0 not in numbers
+    counts = Counter(numbers if len({*numbers}) < len(numbers) else ())
+    all_right = {*map(type, numbers)} <= {int} and 0 not in numbers
     return {
         Fault.SPELLING: [] if folder is None else _spelled_otherwise(images, folder),
         Fault.DECIMAL: [image for image in images if {type(image['width']), type(image['height'])} != {int}],
         Fault.NAME_TWICE: [category for category in categories if names.count(category['name']) > 1],
         Fault.ORDER: [] if {*map(type, ids)} <= {int} and ids == sorted(ids) else categories,
-        Fault.OWN_ID: [entry for entry, number in zip(annotations, numbers) if number is None or number in several],
-        Fault.NUMBER: [] if integers else [
+        Fault.OWN_ID: [entry for entry, number in zip(annotations, numbers) if number is None or counts[number] > 1],
+        Fault.NUMBER: [] if all_right else [
             entry for entry in objects if entry.get('id') == 0 or isinstance(entry.get('id'), str)],
         Fault.UNKNOWN: [] if len(objects) == len(annotations) else [
             entry for entry in annotations if entry['image_id'] not in owner or entry['category_id'] not in used],
@@ -235,11 +235,8 @@ def _find_faulty_masks(objects: list[Entry], owner: dict[Any, Entry]) -> dict[Fa
     short, without, masked = [], [], []
     for entry in objects:
         mask = entry.get('segmentation')
-        if mask and isinstance(mask, list) and min(map(len, mask)) >= 6:
-            masked.append(entry)
-            continue
         lengths = [*map(len, mask)] if isinstance(mask, list) else []
-        if lengths:
+        if lengths and min(lengths) < 6:
             short.append(entry)
         if isinstance(mask, dict) and mask:
             size = [owner[entry['image_id']][side] for side in ('height', 'width')]

@@ -3,6 +3,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..errors import UserError
 from .checks.config import check_config
 from .distributed import is_first_process, setup_distributed
 from .flags import Change, read_test, read_training
@@ -46,7 +47,9 @@ def start_test(flags: argparse.Namespace, change: Change | None = None) -> 'Runn
         check_config(cfg, ['test'])
     setup_distributed(flags.launcher)
     cfg.work_dir = test_folder(cfg, flags)
-    from ..inference.model import prepare_model
+    from ..inference.model import is_exported, prepare_model
+    if flags.fuse and is_exported(flags.checkpoint):
+        raise UserError(f'--fuse: {flags.checkpoint} was fused when it was exported; leave the flag out.')
     content = prepare_model(cfg, flags.checkpoint, flags.runtime, flags.amp)
     if flags.tta or flags.slice is not None:  # last, because the settings above are those of the model inside
         cfg.model = dict(**cfg.tta_model, module=cfg.model)

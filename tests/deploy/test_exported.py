@@ -150,8 +150,10 @@ def test_predict_draws_from_a_file(shapes, tmp_path, files, network):
     assert lines[0] == lines[1]
 
 
-def test_fused_weights_have_the_same_metrics(run, network, tmp_path):
-    """tools/test.py --fuse on a checkpoint with averaged and raw weights."""
+def test_fused_weights_have_the_same_metrics(run, network, files, tmp_path):
+    """tools/test.py --fuse on a checkpoint with averaged and raw weights; an exported file refuses it."""
+    with pytest.raises(UserError, match='--fuse'):
+        run('classification', files['classifier'], fuse=True)
     made = network('classification')
     averaged = made.model.state_dict()
     raw = {f'module.{key}': 1.1 * value if value.is_floating_point() else value for key, value in averaged.items()}

@@ -107,7 +107,7 @@ def check_state(runner: Runner, checkpoint: dict[str, Any]) -> None:
         return
     named = [line for line in changed if line.startswith(('model', 'optim_wrapper', 'custom_hooks'))][:5]
     raise UserError(f'--resume: the checkpoint holds {held} which this run cannot continue. Restore its settings '
-                    f'({"; ".join(named) or "it does not hold them"}), or start a new run from its weights: '
+                    f'({"; ".join(named) or "unknown"}), or start a new run from its weights: '
                     '--cfg-options load_from=CHECKPOINT.')
 
 
