@@ -46,9 +46,9 @@ def files_below(folder: str | Path) -> Iterator[str]:
     here = Path(folder).resolve()
     visited = {here, *here.parents}  # a link upwards would make a loop
     for inside, folders, files in os.walk(folder, followlinks=True):
-        targets = {name: Path(inside, name).resolve() for name in sorted(folders) if not is_hidden(name)}
-        folders[:] = [name for name, target in targets.items() if target not in visited]
-        visited |= set(targets.values())
+        targets = {Path(inside, name).resolve(): name for name in sorted(folders, reverse=True) if not is_hidden(name)}
+        folders[:] = sorted(name for target, name in targets.items() if target not in visited)
+        visited |= set(targets)
         yield from (os.path.join(inside, name) for name in files if not is_hidden(name))
 
 

@@ -257,7 +257,7 @@ Content = Iterator[tuple[Path, dict[str, list[dict[str, Any]]]]]
 def read_yolo(src: Path, data: Data) -> Content:
     """Read ``data.yaml``, and one text file per image, in ``labels`` for images in ``images``.
 
-    ``data.yaml`` has ``names``, and may have folders or lists of images as ``train``, ``val`` and ``test``.
+    ``data.yaml`` has ``names``, and may have a folder or a list of folders as ``train``, ``val`` and ``test``.
     """
     files = [path for path in files_of(src, '.yaml', '.yml') if path.parent == src]
     if len(files) != 1:
@@ -519,7 +519,8 @@ def check_target(data: Data, target: str) -> None:
     """
     if target == 'masks' and len(data.classes) >= IGNORED:
         raise ValueError(f'{len(data.classes)} classes and the background are more than {IGNORED}, of label maps.')
-    names = Counter((sample.split, os.path.splitext(sample.name)[0]) for sample in data.samples)
+    names = Counter((sample.split, os.path.splitext(sample.name)[0] if target == 'masks' else sample.name)
+                    for sample in data.samples)
     twice = [name for name, number in names.items() if number > 1]
     if twice:
         raise ValueError(f'several images would get one name in one split, {listed(twice)}: rename all but one.')
@@ -534,9 +535,15 @@ def write(data: Data, dst: Path, target: str) -> None:
         target: 'coco' for ``annotations/<split>.json``, or 'masks' for ``labels/<split>/*.png`` and ``classes.txt``.
 
     Raises:
-        ValueError: see :func:`check_target`.
+        ValueError: see :func:`check_target`; or ``dst`` holds other images or label maps, which would be trained on.
     """
     check_target(data, target)
+    written = {Path(sample.split, sample.name).with_suffix('') for sample in data.samples}
+    others = [file for kind in ('images', 'labels') for file in (dst / kind).rglob('*')
+              if file.is_file() and file.relative_to(dst / kind).with_suffix('') not in written]
+    if target == 'masks' and others:
+        raise ValueError(f'{dst} holds files of another conversion, which a training would read: '
+                         f'{listed(sorted(others), 3)}. Remove them, or give another folder.')
     for sample in data.samples:
         write_sample(data, sample, dst, target)
     write_annotations(data, dst, target)

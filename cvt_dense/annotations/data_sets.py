@@ -50,10 +50,10 @@ def coco_files(cfg: Config, stage: str) -> list[CocoFile]:
     """
     files: dict[tuple[str, ...], CocoFile] = {}
     for setting, node in walk(cfg.get(f'{stage}_dataloader'), f'{stage}_dataloader'):
-        kinds = class_of(node, cfg).__mro__ if 'type' in node and node.get('ann_file') else ()
+        kinds = getattr(class_of(node, cfg), '__mro__', ()) if 'type' in node and node.get('ann_file') else ()
         if not any(kind.__name__ == 'BaseDetDataset' for kind in kinds):
             continue
-        if is_remote(node) or not _reads_coco(kinds):
+        if is_remote(node) or not reads_coco(kinds):
             print_log(f'{setting}: the annotations of {type_name(node)}, {node["ann_file"]!r}, are not checked.',
                       logger='current', level=30)
             continue
@@ -75,7 +75,7 @@ def coco_files(cfg: Config, stage: str) -> list[CocoFile]:
     return [*files.values()]
 
 
-def _reads_coco(kinds: Sequence[type]) -> bool:
+def reads_coco(kinds: Sequence[type]) -> bool:
     """Return whether the first class is ``CocoDataset`` or a subclass that reads its file in the same way."""
     return any(base.__name__ == 'CocoDataset' and base.load_data_list is kinds[0].load_data_list
                and base.COCOAPI is kinds[0].COCOAPI for base in kinds)

@@ -110,6 +110,8 @@ def run(args: argparse.Namespace) -> int:
     trained = inference.load(args.config, args.checkpoint, device='cpu', cfg_options=args.cfg_options,
                              data_root=args.data_root)
     cfg, model, task = trained.cfg, trained.network, trained.task
+    if args.precision == 'int8' and not cfg.get('train_dataloader'):
+        raise UserError('--precision int8 reads training images: give the config of the training, and its checkpoint.')
     classes = [*trained.classes, *map(str, range(len(trained.classes), getattr(model, 'num_classes', 0)))]
     padded = args.part == 'backbone' or task != 'detection'
     tests = read_test_images(cfg, model, padded)
@@ -130,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
 def main(argv: Sequence[str] | None = None) -> None:
     """Export the checkpoint that the command line names."""
     args = build_parser().parse_args(command_line.expand_published(argv))
-    with command_line.report_errors():
+    with command_line.report_errors(OSError):  # of images that cannot be found
         sys.exit(run(args))
 
 

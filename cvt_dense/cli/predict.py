@@ -194,7 +194,7 @@ def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path], p
             if i in shown:
                 overview.append((printable(out.stem), picture))
         except Exception as error:  # whatever a decoder or a network raises: the others are drawn
-            if os.environ.get(command_line.TRACEBACK):
+            if os.environ.get(command_line.TRACEBACK, '0') != '0':
                 raise
             failed.append(printable(path))
             summary = f'failed, {" ".join(str(error).split())[:300]}'

@@ -15,9 +15,6 @@ from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
 
-import yaml
-
-from .. import recipes
 from ..atomic import write_atomically
 from ..config.published import publish
 from ..errors import UserError, listed
@@ -43,20 +40,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def of_the_authors(checkpoint: str, published: str) -> str:
-    """Return what the card says about a file of CvT's authors, by model-index.yml; an empty text for other files."""
-    for model in yaml.safe_load((recipes.folder() / 'model-index.yml').read_text())['Models']:
-        if checkpoint == model['Hub'] or Path(checkpoint).name == model['File']:
-            result, = model['Results']
-            top1 = result['Metrics']['Top 1 Accuracy']
-            return (f'The authors of [CvT](https://arxiv.org/abs/2103.15808) trained and published these weights as '
-                    f'{model["File"]} ({model["Hub"]}); this file gives the tensors the names of cvt_dense. The '
-                    f'authors report {top1} % top-1 on {result["Dataset"]}. This command measures it on a copy of '
-                    f'ImageNet, and expects {top1}:\n\n```bash\npython tools/test.py {published} --data-root '
-                    'IMAGENET\n```')
-    return ''
-
-
 def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence[str], metrics: dict[str, float],
                data_set: str) -> str:
     """Return the text of README.md, with the metadata that the hub reads.
@@ -78,7 +61,7 @@ def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence
     model = args.target if args.target.startswith('hf://') else name
     names = listed(classes, 50)
     lines = [f'---\n{data.to_yaml()}\n---', f'# {name}',
-             of_the_authors(args.checkpoint, model) or f'A CvT for {task}, trained with cvt_dense.',
+             f'A CvT for {task}, published with cvt_dense.',
              'This command predicts an image:',
              f'```bash\npython tools/predict.py {model} image.jpg\n```', f'It has {len(classes)} classes: {names}.']
     if metrics:
@@ -121,18 +104,22 @@ def write_folder(args: argparse.Namespace, folder: Path, name: str) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Publish the model that the command line names."""
     args = build_parser().parse_args(argv)
-    with command_line.report_errors(), tempfile.TemporaryDirectory() as scratch:
-        remote = args.target.startswith('hf://')
-        name = args.target.rstrip('/').rpartition('/')[2]
-        folder = Path(scratch, name) if remote else Path(args.target)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UserError(f'{folder} exists. Give the name of a new folder.')
-        write_folder(args, folder, name)
-        if remote:
-            from huggingface_hub import HfApi
-            repository, api = args.target.removeprefix('hf://'), HfApi()
-            api.create_repo(repository, exist_ok=True)
-            api.upload_folder(repo_id=repository, folder_path=folder, commit_message=f'Publish {name}')
+    remote, target = args.target.startswith('hf://'), Path(args.target)
+    with command_line.report_errors():
+        if not remote and target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise UserError(f'{target} exists. Give the name of a new folder.')
+        if not remote:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=None if remote else target.parent) as scratch:
+            folder = Path(scratch, target.name)
+            write_folder(args, folder, target.name)
+            if remote:
+                from huggingface_hub import HfApi
+                repository, api = args.target.removeprefix('hf://'), HfApi()
+                api.create_repo(repository, exist_ok=True)
+                api.upload_folder(repo_id=repository, folder_path=folder, commit_message=f'Publish {target.name}')
+            else:
+                folder.replace(target)
         print(f'The model is published: {args.target}')
 
 

@@ -20,6 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     command_line.add_arguments(parser)
+    command_line.add_launcher_argument(parser)
     command_line.add_inference_arguments(parser)
     parser.add_argument('--tta', action='store_true',
                         help="test-time augmentation: the config's tta_model and tta_pipeline")

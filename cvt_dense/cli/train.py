@@ -18,12 +18,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('config', help='config file')
     command_line.add_arguments(parser)
+    command_line.add_launcher_argument(parser)
     known = parser.add_mutually_exclusive_group()
     known.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
                        help='continue a run: from CHECKPOINT, or from the last one in the work dir')
     known.add_argument('--overwrite', action='store_true',
                        help='if the work dir holds another run, move that one aside, to WORK_DIR.old1 and so on')
-    parser.add_argument('--amp', nargs='?', const='default', choices=('bf16', 'fp16'),
+    parser.add_argument('--amp', nargs='?', const='default', choices=('bf16', 'fp16', 'default'), metavar='{bf16,fp16}',
                         help='mixed precision (default: fp16 for detectors, bf16 for others)')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate to the number of images per step (some configs do so anyway)')

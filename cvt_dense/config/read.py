@@ -247,7 +247,8 @@ def read_published(folder: Path) -> Config:
         if prefix not in ('', *SCOPES) or name not in registered:
             raise UserError(f'{path}: {setting}.type={node["type"]!r} is no registered type of {", ".join(SCOPES)}.')
     for setting, text in values(content):
-        if isinstance(text, str) and (Path(text).is_absolute() or '..' in Path(text).parts):
+        path_like = isinstance(text, str) and '.classes.' not in setting  # OpenImages has names such as '/m/01g317'
+        if path_like and (Path(text).is_absolute() or '..' in Path(text).parts):
             raise UserError(f'{path}: {setting}={text!r} is a path out of the current folder.')
     return Config(content, path.read_text(), str(folder))
 

@@ -19,7 +19,7 @@ from mmengine.registry import MODELS, TRANSFORMS, init_default_scope
 from PIL import Image
 
 from ..classes import Classes
-from ..config.read import check_exists, read_config
+from ..config.read import check_exists, is_published, read_config
 from ..config.walk import class_of, datasets_of, dicts, metainfo, type_name
 from ..console import printable, prints_to_log
 from ..deploy.runtime import is_exported, open_exported
@@ -154,7 +154,9 @@ def _load(config: str | Path, checkpoint: str | Path | None, device: str | None,
     """Load a model in the scope of its config; see :func:`load`."""
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
     cfg = read_config(str(config), cfg_options, data_root)
-    checkpoint = str(checkpoint or cfg.filename)  # a published model holds both
+    if checkpoint is None and not is_published(config):
+        raise UserError(f'{config}: give its checkpoint, too; a published model holds both.')
+    checkpoint = str(checkpoint or cfg.filename)
     check_exists(checkpoint)
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     content = prepare_model(cfg, checkpoint, runtime, amp)
@@ -221,8 +223,7 @@ def prepare_model(cfg: Config, source: str, runtime: str | None = None, amp: str
     """
     whole = is_exported(source)
     if whole and amp:
-        raise UserError(f'amp={amp!r}: {source} has the precision that it was exported with; leave it out, or export '
-                        f'with --precision {amp}.')
+        raise UserError(f'amp={amp!r}: {source} has the precision of its export: leave amp out, or export it again.')
     content = open_exported(source, runtime).metadata if whole else load_weights_file(source)
     outputs = [len(tensor) for name, tensor in content.get('state_dict', {}).items()
                if name in ('head.weight', 'module.head.weight')]  # of classifiers
@@ -243,8 +244,7 @@ def prepare_model(cfg: Config, source: str, runtime: str | None = None, amp: str
 
 def test_pipeline(cfg: Config) -> list[dict[str, Any]]:
     """Return the transforms of the test data; raise ``UserError`` if the config has none."""
-    dataset = (cfg.get('test_dataloader') or {}).get('dataset') or {}
-    pipeline = next((node['pipeline'] for node in dicts(dataset) if node.get('pipeline')), None)
+    pipeline = next((dataset['pipeline'] for dataset in datasets_of(cfg, 'test') if dataset.get('pipeline')), None)
     if not pipeline:
         raise UserError(f'{cfg.filename} has no test_dataloader.dataset.pipeline, which prepares the images.')
     return pipeline
@@ -252,9 +252,7 @@ def test_pipeline(cfg: Config) -> list[dict[str, Any]]:
 
 def reduces_zero_label(cfg: Config) -> bool:
     """Return whether the label maps of a config's test data count classes from 1, and 0 is ignored."""
-    datasets = datasets_of(cfg, 'test')
-    if not datasets:
-        return False
-    dataset = datasets[0]
-    default = inspect.signature(class_of(dataset, cfg)).parameters.get('reduce_zero_label')
-    return bool(dataset.get('reduce_zero_label', default and default.default))
+    for dataset in datasets_of(cfg, 'test')[:1]:
+        default = inspect.signature(class_of(dataset, cfg)).parameters.get('reduce_zero_label')
+        return bool(dataset.get('reduce_zero_label', default and default.default))
+    return False

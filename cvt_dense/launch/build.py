@@ -54,11 +54,12 @@ def build(cfg: Config, flags: argparse.Namespace, stages: Sequence[str], checkpo
         running.resume, running.load_from = True, checkpoint
     running.launcher = flags.launcher
     changes = adapt_to_machine(running)
-    datasets = load_datasets(running, stages, not flags.no_check and is_first_process(),
+    datasets = load_datasets(running, stages, not flags.no_check and is_first_process(flags.launcher),
                              Classes.of_file(content or {}, running.get('load_from') or ''))
     runner = build_runner(cfg, running, datasets)
-    if 'train' in datasets and is_main_process():
-        cfg.dump(os.path.join(cfg.work_dir, os.path.basename(cfg.filename)))
+    saved = Path(cfg.work_dir, os.path.basename(cfg.filename))
+    if 'train' in datasets and is_main_process() and not (saved.exists() and saved.samefile(cfg.filename)):
+        cfg.dump(saved)
     if not flags.no_check:
         for check_run in RUN_CHECKS:
             check_run(runner, running, datasets, content)

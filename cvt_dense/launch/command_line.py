@@ -53,7 +53,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that training and testing have in common."""
+    """Add the flags that training, testing and their reports have in common."""
     parser.add_argument('--work-dir', help='folder of logs and checkpoints (default: work_dirs/<config '
                                            'name>)')
     parser.add_argument('--data-root', metavar='DIR', help='folder that replaces the data_root of all data '
@@ -61,6 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     parser.add_argument('--no-check', action='store_true',
                         help='start without the checks of settings, data and weights that can be skipped')
+
+
+def add_launcher_argument(parser: argparse.ArgumentParser) -> None:
+    """Add ``--launcher``, of the tools that run in several processes."""
     parser.add_argument('--launcher', choices=('none', 'pytorch', 'slurm'), default='none',
                         help='what started the processes of a distributed run (tools/dist_*.sh pass pytorch)')
 

@@ -55,9 +55,13 @@ def _process_group() -> Any:
     return dist if dist and dist.is_initialized() else None
 
 
-def is_first_process() -> bool:
-    """Return whether this process is the first of a run; works before there is a process group."""
-    return os.environ.get('RANK', os.environ.get('SLURM_PROCID', '0')) == '0'
+def is_first_process(launcher: str) -> bool:
+    """Return whether this process is the first of a run; works before there is a process group.
+
+    Args:
+        launcher: see :func:`setup_distributed`.
+    """
+    return os.environ.get(dict(pytorch='RANK', slurm='SLURM_PROCID').get(launcher, ''), '0') == '0'
 
 
 def setup_distributed(launcher: str) -> None:
@@ -71,9 +75,12 @@ def setup_distributed(launcher: str) -> None:
         launcher: ``'none'``, ``'pytorch'`` (torchrun) or ``'slurm'`` (one task of srun per process).
 
     Raises:
-        UserError: PyTorch finds no GPU, and nothing says that the processes are to run on CPUs.
+        UserError: PyTorch finds no GPU, and nothing says that the processes are to run on CPUs; or torchrun
+            has started several processes without a launcher.
     """
     if launcher == 'none':
+        if 'TORCHELASTIC_RUN_ID' in os.environ and os.environ.get('WORLD_SIZE', '1') != '1':
+            raise UserError('torchrun started several processes, and each would train alone: give --launcher pytorch.')
         return
     if os.environ.get('DEVICE') == 'cpu':
         os.environ['CUDA_VISIBLE_DEVICES'] = ''
@@ -83,9 +90,8 @@ def setup_distributed(launcher: str) -> None:
     if torch.cuda.is_available():
         return
     if os.environ.get('CUDA_VISIBLE_DEVICES') != '':
-        raise UserError(
-            f'--launcher {launcher}: PyTorch {torch.__version__} finds no GPU on this host. Check that nvidia-smi '
-            'lists one, and that its driver takes the CUDA of this PyTorch; or set DEVICE=cpu to run on CPUs.')
+        raise UserError(f'--launcher {launcher}: PyTorch {torch.__version__} finds no GPU. Compare nvidia-smi with the '
+                        'CUDA of this PyTorch, or set DEVICE=cpu to run on CPUs.')
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group('gloo')
 
@@ -94,8 +100,8 @@ def _environment_from_slurm(gpus: int) -> None:
     """Set torch.distributed's variables from srun's.
 
     A task takes the GPU of its number on the host where every task sees the host's GPUs (``--gres=gpu:8``), and the
-    first where srun shows it a GPU of its own, as with ``--gpus-per-task=1``. The port depends on the job, because
-    MMEngine's fixed 29500 makes two jobs on one host collide.
+    first where srun shows it a GPU of its own, as with ``--gpus-per-task=1``. The port depends on the job and its step,
+    because MMEngine's fixed 29500 makes two of them on one host collide.
 
     Args:
         gpus: number of GPUs that the task can see.
@@ -104,7 +110,8 @@ def _environment_from_slurm(gpus: int) -> None:
     local_rank = str(local_rank % gpus if gpus else local_rank)
     os.environ.update(RANK=os.environ['SLURM_PROCID'], WORLD_SIZE=os.environ['SLURM_NTASKS'], LOCAL_RANK=local_rank,
                       SLURM_LOCALID=local_rank)  # which MMEngine reads
-    os.environ.setdefault('MASTER_PORT', str(20000 + int(os.environ['SLURM_JOB_ID']) % 20000))
+    job, step = int(os.environ['SLURM_JOB_ID']), int(os.environ.get('SLURM_STEP_ID', 0))
+    os.environ.setdefault('MASTER_PORT', str(20000 + (job + 1000 * step) % 20000))
     if 'MASTER_ADDR' not in os.environ:
         hosts = subprocess.run(['scontrol', 'show', 'hostnames', os.environ['SLURM_NODELIST']], text=True,
                                capture_output=True, check=True)

@@ -54,12 +54,12 @@ def read_training(flags: argparse.Namespace, change: Change | None = None) -> Co
         cfg.optim_wrapper.update(type='cvt_dense.AutocastOptimWrapper', dtype='bfloat16')
     if flags.auto_scale_lr:
         cfg.auto_scale_lr = dict(cfg.get('auto_scale_lr') or {}, enable=True)
-    if flags.val_loss:
-        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.ValLossHook')]
+    if flags.val_loss and 'ValLossHook' not in map(type_name, cfg.get('custom_hooks') or []):
+        add_hook(cfg, type='cvt_dense.ValLossHook')
     if flags.vis_backend:
         cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer')
         backends = cfg.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
-        if flags.vis_backend not in map(type_name, backends):  # as in the dumped config of a run with the flag
+        if flags.vis_backend not in map(type_name, backends):  # a dumped config has both already
             cfg.visualizer.vis_backends = [*backends, dict(type=flags.vis_backend)]
     return cfg
 
@@ -131,7 +131,7 @@ def set_views(cfg: Config, tta: bool, size: int | None, overlap: float) -> None:
                             'without --tta, or train two classes with softmax (without out_channels).')
         for dataset in datasets:
             dataset.pipeline = cfg.tta_pipeline
-    if size is not None:
+    if size is not None and datasets:
         if cfg.get('default_scope') not in ('mmdet', 'mmseg'):
             raise UserError(f'--slice {size}: slices are for detectors and segmentors, and {cfg.filename} has '
                             f'default_scope={cfg.get("default_scope")!r}: allowed are mmdet and mmseg.')

@@ -27,7 +27,7 @@ def start_training(flags: argparse.Namespace, change: Change | None = None, stag
     Raises:
         UserError: a mistake in flags, config, data or weights; no checkpoint has been written then.
     """
-    cfg, first = read_training(flags, change), is_first_process()
+    cfg, first = read_training(flags, change), is_first_process(flags.launcher)
     if first:
         check_work_dir(cfg, flags)
         if not flags.no_check:
@@ -43,7 +43,7 @@ def start_training(flags: argparse.Namespace, change: Change | None = None, stag
 def start_test(flags: argparse.Namespace, change: Change | None = None) -> 'Runner':
     """Return the Runner of a test; ``flags`` are those of ``cvt_dense.cli.test``. See :func:`start_training`."""
     cfg = read_test(flags, change)
-    if is_first_process() and not flags.no_check:
+    if is_first_process(flags.launcher) and not flags.no_check:
         check_config(cfg, ['test'])
     setup_distributed(flags.launcher)
     cfg.work_dir = test_folder(cfg, flags)

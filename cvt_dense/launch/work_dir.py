@@ -13,6 +13,7 @@ from ..errors import UserError, listed
 TEST = 'test'
 CHECKPOINTS = ('last_checkpoint', 'epoch_*.pth', 'iter_*.pth', 'best_*.pth')
 LOCK = 'training.lock'
+LAUNCH = 'training.launch'  # beside the lock, whose content is filelock's
 PATIENCE = 20.  # seconds that a start waits for the processes of a training that is just ending
 _locks: dict[Path, FileLock] = {}  # by folder; held until this process ends
 
@@ -60,8 +61,9 @@ def lock_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
     try:
         _locks.setdefault(folder, FileLock(folder / LOCK)).acquire(timeout=PATIENCE)
     except Timeout:
-        raise UserError(f'another training is running in {cfg.work_dir!r}: choose another --work-dir, or wait until '
-                        'it ends.') from None
+        raise UserError(f'another training runs in {cfg.work_dir!r}: choose another --work-dir, or wait.') from None
+    except OSError as error:
+        print_log(f'{cfg.work_dir!r} is not locked against a second training: {error}.', logger='current', level=30)
     if flags.overwrite and not has_begun and traces_of_training(folder):
         older = next(path for path in (Path(f'{folder}.old{number}') for number in count(1)) if not path.exists())
         older.mkdir()
@@ -69,7 +71,7 @@ def lock_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
             if path.name != LOCK:
                 path.rename(older / path.name)
         print_log(f'--overwrite: the earlier run was moved to {str(older)!r}.', logger='current', level=30)
-    (folder / LOCK).write_text(_launch())
+    (folder / LAUNCH).write_text(_launch())
 
 
 def resumed_checkpoint(cfg: Config, checkpoint: str | None) -> str | None:
@@ -97,8 +99,8 @@ def _has_begun(folder: str | Path) -> bool:
 
     torchrun also restarts a process that refused to start, which must not resume the run that made it refuse.
     """
-    lock = Path(folder, LOCK)
-    return _restarts() > 0 and lock.exists() and lock.read_text() == _launch()
+    launch = Path(folder, LAUNCH)
+    return _restarts() > 0 and launch.exists() and launch.read_text() == _launch()
 
 
 def _launch() -> str:

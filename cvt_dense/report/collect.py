@@ -1,6 +1,4 @@
 """Collect the predictions of a model for each image of a data set while it is tested."""
-import contextlib
-import io
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -15,6 +13,8 @@ from pycocotools import mask as mask_utils
 from pycocotools.coco import COCO
 
 from ..annotations.coco import run_lengths
+from ..annotations.data_sets import reads_coco
+from ..console import prints_to_log
 from ..engine.samplers import find_transform, leaves
 from ..errors import UserError, listed
 from ..images import open_image
@@ -39,8 +39,8 @@ def _read_leaf(data_set: Any) -> list[dict[str, Any]]:
     loader = find_transform(data_set, 'LoadImageFromN')  # it reads arrays
     also = dict(backend_args=getattr(data_set, 'backend_args', None), loader=loader)
     infos = [dict(data_set.get_data_info(i), **also) for i in range(len(data_set))]
-    if hasattr(data_set, 'cat2label'):
-        with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
+    if reads_coco(type(data_set).__mro__):
+        with prints_to_log():  # pycocotools prints its progress
             objects = COCO(data_set.ann_file).imgToAnns
         for info in infos:
             info['instances'] = [

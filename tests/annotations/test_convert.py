@@ -73,6 +73,10 @@ def test_objects_become_label_maps_with_background(tmp_path):
     pixels = np.asarray(Image.open(tmp_path / 'dst/labels/train/a.png'))
     assert set(np.unique(pixels)) == {0, 1, 3} and pixels[0, 0] == 3 and pixels[10, 10] == 0  # the smaller one in front
     assert notes(data) >= {Fault.BOX_ALONE, Fault.NOT_NAMED}
+    convert.write(data, tmp_path / 'dst', 'masks')
+    write_image(tmp_path / 'dst/images/val/a.png')  # of another division into splits
+    with pytest.raises(ValueError, match='another conversion'):
+        convert.write(data, tmp_path / 'dst', 'masks')
 
 
 def test_splits_are_stratified_and_grouped(tmp_path):

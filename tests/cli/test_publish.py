@@ -1,6 +1,5 @@
 """A published model predicts the same elsewhere, through a hub too; a hostile folder is refused."""
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -13,12 +12,10 @@ from mmengine.config import Config
 from PIL import Image
 
 from cvt_dense import inference
-from cvt_dense.cli.publish import of_the_authors
 from cvt_dense.config.published import publish
 from cvt_dense.config.read import CONFIG, LARGEST, WEIGHTS, read_config, redirect_data_root
 from cvt_dense.errors import UserError
-from cvt_dense.pretraining import ImageClassifier
-from cvt_dense.weights import convert, load_weights_file
+from cvt_dense.weights import load_weights_file
 
 pytestmark = pytest.mark.slow
 
@@ -46,17 +43,6 @@ def test_the_averaged_weights_are_published(tmp_path):
     assert all(map(torch.equal, safetensors.torch.load_file(tmp_path / WEIGHTS).values(), averaged.values()))
 
 
-def test_the_card_of_the_authors_weights_names_their_accuracy_and_the_command_that_measures_it(tmp_path):
-    weights = tmp_path / 'CvT-13-224x224-IN-1k.pth'
-    model = ImageClassifier(dict(type='cvt_dense.CvT', arch='cvt-13', out_type='cls_token'), num_classes=1000)
-    torch.save(convert(model.state_dict(), 'microsoft'), weights)
-    run_tool('publish', 'configs/cvt13_in1k.py', weights, tmp_path / 'cvt-13', '--license', 'other', '--no-test')
-    card = (tmp_path / 'cvt-13/README.md').read_text()
-    assert '81.6' in card and '81.6' in of_the_authors('hf://microsoft/cvt-13', 'cvt-13')
-    command, = re.findall(r'python tools/test.py (\S+) --data-root IMAGENET', card)
-    assert inference.load(tmp_path / command, device='cpu').task == 'classification'  # as the card names the folder
-
-
 @pytest.mark.parametrize('task', ['classification', 'detection', 'segmentation'])
 def test_predictions_are_equal_elsewhere(published, nano, image, task, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -76,7 +62,9 @@ def test_card_has_the_metrics_of_the_test(nano, shapes, tmp_path):
     dumped = Config.fromfile(config)
     redirect_data_root(dumped, data)  # the data root of the config is tested without --data-root
     dumped.dump(tmp_path / 'dumped.py')
-    run_tool('publish', tmp_path / 'dumped.py', checkpoint, tmp_path / 'mine', '--license', 'mit')
+    command = 'publish', tmp_path / 'dumped.py', checkpoint, tmp_path / 'mine', '--license', 'mit'
+    run_tool(*command, '--data-root', tmp_path, rc=2)  # a test cannot start, and the same name may be tried again
+    run_tool(*command)
     card = ModelCard.load(tmp_path / 'mine' / 'README.md')
     top1 = {result.metric_type: result.metric_value for result in card.data.eval_results}['accuracy/top1']
     run_tool('test', tmp_path / 'mine', '--data-root', data, '--work-dir', tmp_path / 'test')

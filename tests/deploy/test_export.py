@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from load_tool import ROOT
+from load_tool import ROOT, run_tool
 from mmengine.registry import MODELS
 from PIL import Image
 from random_weights import randomise
@@ -233,6 +233,8 @@ def test_what_cannot_be_exported(network, monkeypatch, tmp_path):
     detector.bbox_head.test_cfg.nms.type = 'soft_nms'
     with pytest.raises(UserError, match='--part backbone'):
         Exporter(detector, (48, 64), ABOUT)
+    assert 'training images' in run_tool(
+        'export', 'cvt_dense://cvt-nano-voc', tmp_path / 'a.onnx', '--precision', 'int8', rc=2)
 
 
 def test_windows_for_any_size(tmp_path):

@@ -17,16 +17,16 @@ MODELS_BY_SCOPE = dict(mmdet='MaskRCNN', mmseg='EncoderDecoder')
 FP16 = dict(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
 
 
-@pytest.mark.parametrize('flag, scope, expected', [
-    ('bf16', 'mmseg', BF16), ('default', 'mmseg', BF16), ('bf16', 'mmdet', BF16), ('default', 'mmdet', FP16),
-    ('fp16', 'mmseg', FP16)])
-def test_wrapper_and_precision_of_the_flag(flag, scope, expected, monkeypatch, tmp_path):
+@pytest.mark.parametrize('value, scope, expected', [
+    (['bf16'], 'mmseg', BF16), ([], 'mmseg', BF16), (['bf16'], 'mmdet', BF16), ([], 'mmdet', FP16),
+    (['fp16'], 'mmseg', FP16)])
+def test_wrapper_and_precision_of_the_flag(value, scope, expected, monkeypatch, tmp_path):
     """bf16 is plain autocast; fp16 has a loss scale, and without a GPU it is float32."""
     for cuda in (True, False):
         monkeypatch.setattr('torch.cuda.is_available', lambda cuda=cuda: cuda)
         (tmp_path / 'mine.py').write_text(f'model = dict(type={MODELS_BY_SCOPE[scope]!r})\ndefault_scope = {scope!r}\n'
                                           "optim_wrapper = dict(type='OptimWrapper')\n")
-        cfg = read_training(flags_of('train', tmp_path / 'mine.py', amp=flag))
+        cfg = read_training(flags_of('train', tmp_path / 'mine.py', '--amp', *value))
         running = copy.deepcopy(cfg)
         changes = adapt_to_machine(running)
         assert running.optim_wrapper == (dict(type='OptimWrapper') if expected is FP16 and not cuda else expected)

@@ -104,10 +104,11 @@ def test_two_processes_train_as_one(alone, two):
 
 @pytest.mark.parametrize('launcher', ['pytorch', 'slurm'])
 @mock.patch.dict('os.environ', NO_GPU, SLURM_LOCALID='0', SLURM_PROCID='0', SLURM_NTASKS='1', SLURM_JOB_ID='1',
-                 MASTER_ADDR='127.0.0.1')
+                 MASTER_ADDR='127.0.0.1', WORLD_SIZE='2', TORCHELASTIC_RUN_ID='1')
 def test_a_missing_gpu_is_an_error_unless_the_cpu_is_asked_for(folder, tmp_path, launcher):
-    command = 'train', folder / 'tiny.py', '--work-dir', tmp_path / 'run', '--launcher', launcher
-    assert 'DEVICE=cpu' in run_tool(*command, rc=2)
+    command = 'train', folder / 'tiny.py', '--work-dir', tmp_path / 'run'
+    assert 'DEVICE=cpu' in run_tool(*command, '--launcher', launcher, rc=2)
+    assert '--launcher pytorch' in run_tool(*command, rc=2)
     assert not (tmp_path / 'run').exists()
 
 
@@ -237,8 +238,8 @@ def test_variables_from_slurm(gpus, expected, monkeypatch):
     monkeypatch.setattr(torch.cuda, 'device_count', lambda: gpus)
     for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_PORT'):
         os.environ.pop(name, None)
-    slurm = dict(JOB_ID=20007, PROCID=13, NTASKS=16, NODELIST='localhost', LOCALID=5)
+    slurm = dict(JOB_ID=20007, STEP_ID=2, PROCID=13, NTASKS=16, NODELIST='localhost', LOCALID=5)
     os.environ.update({f'SLURM_{name}': str(value) for name, value in slurm.items()}, MASTER_ADDR='127.0.0.1')
     setup_distributed('slurm')
     names = ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'SLURM_LOCALID', 'MASTER_PORT')
-    assert [os.environ[name] for name in names] == ['13', '16', expected, expected, '20007']
+    assert [os.environ[name] for name in names] == ['13', '16', expected, expected, '22007']

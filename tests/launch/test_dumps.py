@@ -9,7 +9,7 @@ from tiny_training import differences, load, write_config
 
 pytestmark = pytest.mark.slow
 
-FLAGS = ('--auto-scale-lr', '--amp', 'bf16', '--vis-backend', 'TensorboardVisBackend')
+FLAGS = ('--auto-scale-lr', '--amp', 'bf16', '--vis-backend', 'TensorboardVisBackend', '--val-loss')
 
 
 def test_three_generations_of_a_dump_are_the_same_run(tmp_path):
@@ -35,6 +35,10 @@ def test_three_generations_of_a_dump_are_the_same_run(tmp_path):
         assert len(EventAccumulator(str(curves.parent)).Reload().Tensors('config/text_summary')) == 1
         written = Config.fromstring(load(work_dir / 'epoch_2.pth')['meta']['cfg'], '.py')
         assert written.optim_wrapper.type == 'cvt_dense.AutocastOptimWrapper'
+
+    before = (tmp_path / 'tiny.py').read_text()  # lies in the work directory, and is not replaced by its dump
+    run_tool('train', tmp_path / 'tiny.py', '--work-dir', tmp_path, '--cfg-options', 'train_cfg.max_epochs=1')
+    assert (tmp_path / 'tiny.py').read_text() == before
 
     # Testing and resuming leave the dump alone.
     work_dir, dump = runs[0][0], runs[0][0] / 'tiny.py'

@@ -1,13 +1,13 @@
 """What tools/train.py and tools/test.py do to a config."""
 import pytest
-from load_tool import ROOT, flags_of
+from load_tool import ROOT
 from mmengine.config import Config
 from templates_edited import recipe
 
 from cvt_dense.config.read import read_config, redirect_data_root
 from cvt_dense.config.walk import dicts, values
 from cvt_dense.errors import UserError
-from cvt_dense.launch.flags import read_training, set_views
+from cvt_dense.launch.flags import set_views
 
 
 def paths_below(cfg: Config, roots: tuple[str, ...]) -> list[str]:
@@ -78,15 +78,6 @@ def test_data_root_renames_no_class(tmp_path):
     dataset = cfg.test_dataloader.dataset
     assert dataset.data_root == str(tmp_path) and dataset.metainfo == meta
     assert dataset.others.metainfo.classes == f'{tmp_path}/classes.txt'
-
-
-@pytest.mark.parametrize('visualizer', [None, dict(type='Visualizer'), dict(type='Visualizer', vis_backends=[
-    dict(type='LocalVisBackend'), dict(type='MLflowVisBackend')])])
-def test_vis_backend_is_added_once(tmp_path, visualizer):
-    (tmp_path / 'mine.py').write_text(f'visualizer = {visualizer!r}\n')
-    flags = flags_of('train', tmp_path / 'mine.py', vis_backend='MLflowVisBackend')
-    cfg = read_training(flags)
-    assert [backend['type'] for backend in cfg.visualizer.vis_backends] == ['LocalVisBackend', 'MLflowVisBackend']
 
 
 def test_files_of_names_become_names(tmp_path):

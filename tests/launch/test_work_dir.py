@@ -64,11 +64,12 @@ def test_summary_its_commands_and_the_files_of_a_run(run):
 # -- what counts as another run ----------------------------------------------------------------------
 
 
-def test_overwrite_moves_the_other_run_aside(run, tmp_path):
+def test_overwrite_moves_the_other_run_aside(run, tmp_path, monkeypatch):
     folder, _ = run
     shutil.copytree(folder / 'my run', tmp_path / 'twice')
     (tmp_path / 'twice.old1').mkdir()
     args = 'train', folder / 'tiny.py', '--work-dir', tmp_path / 'twice', '--cfg-options', 'train_cfg.max_epochs=1'
+    monkeypatch.setenv('RANK', '1')  # of a job whose tasks are runs of their own
     assert '--resume' in run_tool(*args, rc=2)
     run_tool(*args[:4], '--overwrite', *args[4:])
     assert (tmp_path / 'twice.old2/epoch_2.pth').read_bytes() == (folder / 'my run/epoch_2.pth').read_bytes()

@@ -5,12 +5,14 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from mmdet.datasets import XMLDataset
 from mmseg.evaluation import IoUMetric
 from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from cvt_dense.inference.palette import DEUTERANOPIA, choose_palette
 from cvt_dense.report import browse, classification, detection, segmentation
+from cvt_dense.report.collect import read_infos
 from cvt_dense.report.page import Report
 
 CLASSES = ('cat', '<script>alert(1)</script>', 'dog')
@@ -141,6 +143,16 @@ def test_each_suspect_among_boxes_is_found(tmp_path):
     assert rows[2][3]['value'] == 0, 'sides of 8 pixels are 16 after resizing from 100 to 200'
     browse.add_detection_statistics(report, 'val', infos, CLASSES, None)
     assert table(report, 'Data: val')['rows'][2][3]['images'] == [len(infos)]
+
+
+def test_objects_of_voc_files_are_read(tmp_path):
+    (tmp_path / 'list.txt').write_text('a')
+    box = ''.join(f'<{name}>{i}</{name}>' for i, name in enumerate(('xmin', 'ymin', 'xmax', 'ymax'), 1))
+    (tmp_path / 'a.xml').write_text('<a><size><width>9</width><height>9</height></size><object><name>dog</name>'
+                                    f'<bndbox>{box}</bndbox></object></a>')
+    dataset = XMLDataset('', '', data_root=str(tmp_path), ann_file='list.txt', metainfo=dict(classes=('cat', 'dog')),
+                         pipeline=[dict(type='mmdet.LoadImageFromFile')], data_prefix=dict(sub_data_root=''))
+    assert [(box['bbox'], box['bbox_label']) for box in read_infos(dataset)[0]['instances']] == [([0, 1, 2, 3], 1)]
 
 
 def test_duplicates_and_unreadable_images_are_named(tmp_path):

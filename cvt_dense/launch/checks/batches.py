@@ -18,7 +18,7 @@ from ...models.wrappers import unwrap
 TRIED = 8  # images that go through a pipeline before the run
 
 
-def check_loaders(cfg: Config, datasets: dict[str, Any]) -> None:
+def check_loaders(runner: Runner, cfg: Config, datasets: dict[str, Any], content: dict[str, Any] | None) -> None:
     """Check that each data loader has a batch.
 
     Raises:
@@ -28,8 +28,8 @@ def check_loaders(cfg: Config, datasets: dict[str, Any]) -> None:
         loader = cfg[f'{stage}_dataloader']
         size, images = loader.get('batch_size', 1), -(-len(dataset) // get_world_size())
         if loader.get('drop_last') and images < size and 'Infinite' not in type_name(loader.get('sampler')):
-            raise UserError(f'{stage}_dataloader: batch_size={size} with drop_last=True, but there are {images} images '
-                            f'for a process: not one batch. Set batch_size to {images} or less.')
+            raise UserError(f'{stage}_dataloader: batch_size={size} with drop_last=True, but a process has {images} '
+                            f'images. Set batch_size to {images} or less.')
 
 
 def check_pipeline(dataset: BaseDataset, infos: dict[str, dict[str, Any]], headers: dict[str, Header], cfg: Config,

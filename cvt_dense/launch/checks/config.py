@@ -85,9 +85,8 @@ def check_single_class(cfg: Config, stages: Sequence[str]) -> None:
     for path, node in walk({key: cfg.model.get(key) for key in ('decode_head', 'auxiliary_head')}):
         single = node.get('num_classes') == 1 and 'loss_cls' not in node
         if single and not any(loss.get('use_sigmoid') for loss in dicts(node.get('loss_decode'))):
-            raise UserError(f'model.{path}.num_classes is 1: softmax over a single class is always 1, and nothing is '
-                            "learnt. Give two classes, such as ('background', 'road'); or those and out_channels=1 "
-                            'with loss_decode.use_sigmoid=True for a single output.')
+            raise UserError(f'model.{path}.num_classes is 1: softmax over one class is always 1. Give two classes, '
+                            "such as ('background', 'road'); for one output also out_channels=1 and use_sigmoid=True.")
 
 
 def check_variables(cfg: Config, stages: Sequence[str]) -> None:

@@ -5,7 +5,6 @@ from mmengine.config import Config
 
 from ...classes import Classes
 from ...errors import UserError
-from .batches import check_loaders
 from .images import check_files
 
 
@@ -24,4 +23,4 @@ def check_class_folders(cfg: Config, datasets: dict[str, Any]) -> None:
                         f'{train}: set it to {len(train)}, correct data_root, or train anyway with --no-check.')
 
 
-DATASET_CHECKS = [check_class_folders, check_files, check_loaders]  # each takes cfg and the data sets by stage
+DATASET_CHECKS = [check_class_folders, check_files]  # each takes cfg and the data sets by stage

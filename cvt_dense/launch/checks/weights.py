@@ -12,7 +12,7 @@ from ...errors import UserError
 from ...models.wrappers import unwrap
 from ...weights import check_model, load_weights_file, select_weights
 from ...weights.preprocessing import check_preprocessing
-from .batches import check_batch_norm
+from .batches import check_batch_norm, check_loaders
 from .schedule import check_schedule
 
 
@@ -68,4 +68,4 @@ def _check_init_weights(model: nn.Module) -> None:
 
 
 # Each takes the Runner, the config as it runs here, the data sets by stage, and what a tested file holds.
-RUN_CHECKS = [check_weights, check_batch_norm, check_schedule]
+RUN_CHECKS = [check_loaders, check_weights, check_batch_norm, check_schedule]
