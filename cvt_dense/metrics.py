@@ -34,7 +34,8 @@ def best_file(folder: str | Path, name: str) -> tuple[Path, int] | None:
     pattern = re.compile(rf'best_{re.escape(name.replace("/", "_"))}_(?:epoch|iter)_(\d+)\.pth')
     matches = [(path, pattern.fullmatch(path.name)) for path in Path(folder).glob('best_*.pth')]
     found = [(path, int(match[1])) for path, match in matches if match]
-    return max(found, key=lambda file: file[1], default=None)
+    # A run that was resumed from an earlier checkpoint may have left the best file of the later ones.
+    return max(found, key=lambda file: file[0].stat().st_mtime, default=None)
 
 
 class Metric:

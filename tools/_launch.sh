@@ -46,13 +46,14 @@ launch() {
 
 # launch_slurm PARTITION JOB_NAME SCRIPT ARGS...: GPUS tasks through srun; REQUEUE=1 queues a stopped job again
 launch_slurm() {
-    local partition=$1 job_name=$2 gpus=${GPUS:-8} per_node=${GPUS_PER_NODE:-8} srun_args=() command
+    local partition=$1 job_name=$2 gpus=${GPUS:-8} per_node=${GPUS_PER_NODE:-8} srun_args=() gres=() command i
     shift 2
     check_count GPUS "$gpus"
     check_count GPUS_PER_NODE "$per_node"
     per_node=$((gpus < per_node ? gpus : per_node))
     read -ra srun_args <<< "${SRUN_ARGS:-}"
-    command=(srun --partition="$partition" --job-name="$job_name" --gres="gpu:$per_node"
+    [ "${DEVICE:-}" = cpu ] || gres=(--gres="gpu:$per_node")
+    command=(srun --partition="$partition" --job-name="$job_name" "${gres[@]}"
         --ntasks="$gpus" --ntasks-per-node="$per_node" --cpus-per-task="${CPUS_PER_TASK:-5}"
         --kill-on-bad-exit=1 "${srun_args[@]}" "${PYTHON:-python}" -u "$@")
     [ "${REQUEUE:-0}" = 1 ] || exec "${command[@]}"
@@ -60,7 +61,12 @@ launch_slurm() {
         echo "REQUEUE=1 queues the job of an sbatch script again: call this script in one, and submit it by sbatch." >&2
         exit 2
     fi
-    [ -z "${SLURM_RESTART_COUNT:-}" ] || command+=(--resume)
+    if [ -n "${SLURM_RESTART_COUNT:-}" ]; then  # the first start has moved an older run aside
+        for i in "${!command[@]}"; do
+            [ "${command[i]}" != --overwrite ] || command[i]=--resume
+        done
+        [[ " ${command[*]} " == *' --resume '* ]] || command+=(--resume)
+    fi
     "${command[@]}"  # a failure ends this script too
     # The last checkpoint of a run that a signal has stopped is preempted.pth, that of a complete run is another.
     if grep -qs 'preempted\.pth$' "$WORK_DIR/last_checkpoint"; then

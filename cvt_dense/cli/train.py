@@ -30,9 +30,6 @@ def build_parser() -> argparse.ArgumentParser:
                         help='scale the learning rate to the number of images per step (some configs do so anyway)')
     parser.add_argument('--val-loss', action='store_true', help='compute the loss of the validation images too, at '
                         'each evaluation')
-    parser.add_argument('--vis-backend', choices=[f'{name}VisBackend' for name in (
-        'Aim', 'ClearML', 'DVCLive', 'MLflow', 'Neptune', 'Tensorboard', 'Wandb')], help='send the training curves to '
-        'this tracker too, besides vis_data/scalars.json; it needs its own package')
     return parser
 
 

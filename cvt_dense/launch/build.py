@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.dist import is_main_process
+from mmengine.dist import broadcast_object_list, is_main_process
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
@@ -57,6 +57,9 @@ def build(cfg: Config, flags: argparse.Namespace, stages: Sequence[str], checkpo
     datasets = load_datasets(running, stages, not flags.no_check and is_first_process(flags.launcher),
                              Classes.of_file(content or {}, running.get('load_from') or ''))
     runner = build_runner(cfg, running, datasets)
+    continued = [(runner._resume, runner._load_from)]
+    broadcast_object_list(continued)  # another process may have looked before a run that was ending had saved
+    runner._resume, runner._load_from = continued[0]
     saved = Path(cfg.work_dir, os.path.basename(cfg.filename))
     if 'train' in datasets and is_main_process() and not (saved.exists() and saved.samefile(cfg.filename)):
         cfg.dump(saved)

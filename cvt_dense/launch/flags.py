@@ -54,13 +54,8 @@ def read_training(flags: argparse.Namespace, change: Change | None = None) -> Co
         cfg.optim_wrapper.update(type='cvt_dense.AutocastOptimWrapper', dtype='bfloat16')
     if flags.auto_scale_lr:
         cfg.auto_scale_lr = dict(cfg.get('auto_scale_lr') or {}, enable=True)
-    if flags.val_loss and 'ValLossHook' not in map(type_name, cfg.get('custom_hooks') or []):
+    if flags.val_loss and 'ValLossHook' not in map(type_name, cfg.get('custom_hooks') or []):  # a dump has it
         add_hook(cfg, type='cvt_dense.ValLossHook')
-    if flags.vis_backend:
-        cfg.visualizer = cfg.get('visualizer') or dict(type='Visualizer')
-        backends = cfg.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
-        if flags.vis_backend not in map(type_name, backends):  # a dumped config has both already
-            cfg.visualizer.vis_backends = [*backends, dict(type=flags.vis_backend)]
     return cfg
 
 

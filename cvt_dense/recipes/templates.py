@@ -209,7 +209,7 @@ def balanced(base: dict[str, Any], balance: str | None, **changes: Any) -> dict[
         **changes: settings that replace those of ``base``.
 
     Raises:
-        UserError: ``balance`` is neither.
+        UserError: ``balance`` is neither, or ``patience`` is below 1.
     """
     _choose('balance', balance, None, 'images')
     dataset = {**base, **changes}
@@ -339,13 +339,14 @@ def hooks(max_iters: int, best: str, patience: int | None, balance: str | None =
             pixels weigh the same.
 
     Raises:
-        UserError: ``balance`` is neither.
+        UserError: ``balance`` is neither, or ``patience`` is below 1.
     """
     _choose('balance', balance, None, 'loss')
     settings = dict(
         logger=dict(interval=min(50, max(max_iters // 10, 1)), log_metric_by_epoch=False),
         checkpoint=dict(by_epoch=False, interval=_part(max_iters), save_best=best))
     if patience is not None:
+        _check_number('patience', patience, 1)
         settings['early_stopping'] = dict(type='cvt_dense.EarlyStoppingHook', monitor=best, patience=patience)
     if balance:
         settings['class_weights'] = dict(type='cvt_dense.ClassWeightsHook')

@@ -233,8 +233,7 @@ def test_what_cannot_be_exported(network, monkeypatch, tmp_path):
     detector.bbox_head.test_cfg.nms.type = 'soft_nms'
     with pytest.raises(UserError, match='--part backbone'):
         Exporter(detector, (48, 64), ABOUT)
-    assert 'training images' in run_tool(
-        'export', 'cvt_dense://cvt-nano-voc', tmp_path / 'a.onnx', '--precision', 'int8', rc=2)
+    assert 'images' in run_tool('export', 'cvt_dense://cvt-nano-voc', tmp_path / 'a.xml', '--precision', 'int8', rc=2)
 
 
 def test_windows_for_any_size(tmp_path):

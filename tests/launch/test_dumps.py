@@ -9,11 +9,13 @@ from tiny_training import differences, load, write_config
 
 pytestmark = pytest.mark.slow
 
-FLAGS = ('--auto-scale-lr', '--amp', 'bf16', '--vis-backend', 'TensorboardVisBackend', '--val-loss')
+FLAGS = ('--auto-scale-lr', '--amp', 'bf16', '--val-loss')
+TRACKERS = [dict(type='LocalVisBackend'), dict(type='TensorboardVisBackend')]
 
 
 def test_three_generations_of_a_dump_are_the_same_run(tmp_path):
     config, runs = write_config(tmp_path), []
+    config.write_text(f"{config.read_text()}\nvisualizer = dict(type='Visualizer', vis_backends={TRACKERS})\n")
     options = ('--cfg-options', 'optim_wrapper.accumulative_counts=2', 'train_cfg.max_epochs=2',
                'auto_scale_lr.base_batch_size=96')
     for name in ('first', 'second', 'third'):

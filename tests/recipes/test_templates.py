@@ -175,6 +175,13 @@ def test_balance_wraps_the_training_set_or_weighs_classes(read):
         assert read(template, balance='loss').default_hooks.class_weights.type == 'cvt_dense.ClassWeightsHook'
 
 
+def test_patience_ends_a_training_early(read):
+    for hooks in (read(template, patience=3).default_hooks for template in TEMPLATES):
+        assert (hooks.early_stopping.monitor, hooks.early_stopping.patience) == (hooks.checkpoint.save_best, 3)
+    with pytest.raises(UserError, match='patience'):
+        read('cvt13_custom', patience=0)
+
+
 def test_ignored_label(read):
     cfg = read('upernet_cvt13_custom', ignore_index=7)
     assert [head.ignore_index for head in (cfg.model.decode_head, cfg.model.auxiliary_head)] == [7, 7]

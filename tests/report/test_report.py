@@ -213,8 +213,3 @@ def test_colours_can_be_told_apart(number):
                 cv2.cvtColor(without_green[None], cv2.COLOR_LRGB2LAB)[0]):
         distances = np.linalg.norm(lab[:, None] - lab, axis=-1)[~np.eye(number, dtype=bool)]
         assert distances.min() > (30 if number <= 8 else 16)
-
-
-def test_more_classes_do_not_change_the_first_colours():
-    assert choose_palette('abcd')[:2] == choose_palette('ab')
-    assert choose_palette(['background', 'a'])[1:] == choose_palette('a')

@@ -99,7 +99,9 @@ def check_state(runner: Runner, checkpoint: dict[str, Any]) -> None:
     changed = differences(checkpoint['meta'].get('settings', {}), settings(runner.cfg))
     saved, built = ([len(group['params']) for group in optimizer.get('param_groups', ())] for optimizer in (
         checkpoint.get('optimizer', {}), vars(runner.optim_wrapper.optimizer)))
-    if saved != built or any(line.startswith('optim_wrapper.optimizer.type=') for line in changed):
+    if 'optimizer' not in checkpoint:
+        held = 'weights alone, as the best one of a run,'
+    elif saved != built or any(line.startswith('optim_wrapper.optimizer.type=') for line in changed):
         held = 'the state of another optimizer, or of other parameters,'
     elif 'ema_state_dict' in checkpoint and not any(isinstance(hook, EMAHook) for hook in runner.hooks):
         held = 'averaged weights'

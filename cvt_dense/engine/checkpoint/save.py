@@ -76,15 +76,19 @@ class SafeCheckpointHook(Hook):
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: dict[str, Any] | None = None) -> None:
         if not self.by_epoch and (self.every_n_train_iters(runner, self.interval, self.save_begin)
-                                  or self.save_last and self.is_last_train_iter(runner)):
+                                  or self._ends(runner, self.is_last_train_iter(runner))):
             self.due = runner.iter + 1
         self._save_due(runner, runner.epoch, runner.iter + 1)
 
     def after_train_epoch(self, runner: Runner) -> None:
         if self.by_epoch and (self.every_n_epochs(runner, self.interval, self.save_begin)
-                              or self.save_last and self.is_last_train_epoch(runner)):
+                              or self._ends(runner, self.is_last_train_epoch(runner))):
             self.due = runner.epoch + 1
             self._save_due(runner, runner.epoch + 1, runner.iter)
+
+    def _ends(self, runner: Runner, last: bool = False) -> bool:
+        """Return whether the training ends and is to be saved, here at its ``last`` step or by EarlyStoppingHook."""
+        return self.save_last and (last or getattr(runner.train_loop, 'stop_training', False))
 
     def _save_due(self, runner: Runner, epoch: int, iteration: int) -> None:
         """Write the checkpoint that is due, unless gradients are being accumulated.
@@ -132,7 +136,7 @@ class SafeCheckpointHook(Hook):
             runner.save_checkpoint(str(self.folder), file.name, save_optimizer=False, save_param_scheduler=False,
                                    meta=dict(epoch=runner.epoch, iter=runner.iter), backend_args=ATOMIC)
             runner.logger.info(f'The best checkpoint is now {file.name}.')
-        if best and info.get('keep_ckpt_ids', [])[-1:] == [step]:
+        if self._ends(runner) or best and info.get('keep_ckpt_ids', [])[-1:] == [step]:
             self.due = step  # saved again, because a resumed run needs the best score and the file's name
             self._save_due(runner, runner.epoch, runner.iter)
         for file, outdated in best.items():
