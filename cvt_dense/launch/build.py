@@ -121,8 +121,7 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True,
         raise UserError(f'{cfg.filename!r} has no {stages[-1]}_dataloader with a dataset.')
     if cfg.model.get('num_classes') is None and task_of(class_of(cfg.model, cfg, MODELS)) == 'classification':
         if len(classes) == 1:
-            raise UserError(f'{classes.source}: a classifier needs two classes or more, and {classes} is the only one. '
-                            'Correct data_root, or give --data-root DIR.')
+            raise UserError(f'{classes.source} has one class, {classes}; a classifier needs two. Correct data_root.')
         if classes:
             cfg.model.num_classes = len(classes)
         else:

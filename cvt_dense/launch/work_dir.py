@@ -44,9 +44,8 @@ def check_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
     """
     traces = traces_of_training(cfg.work_dir)
     if traces and not (flags.overwrite or flags.resume or cfg.get('resume') or _has_begun(cfg.work_dir)):
-        raise UserError(f'{cfg.work_dir!r} holds another run ({listed(traces, 3)}), with which this one would be '
-                        'mixed. Continue that run with --resume, choose another folder with --work-dir, or move that '
-                        'run aside with --overwrite.')
+        raise UserError(f'{cfg.work_dir!r} holds another run ({listed(traces, 3)}). Continue it with --resume, choose '
+                        'another folder with --work-dir, or move it aside with --overwrite.')
 
 
 def lock_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
