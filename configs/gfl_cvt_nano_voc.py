@@ -1,4 +1,4 @@
-# The first, third and fifth training behind cvt_dense://cvt-nano-voc, see its model card: GFL, CvT-nano with windows,
+# The first training of each pair behind cvt_dense://cvt-nano-voc, see its model card: GFL, CvT-nano with windows,
 # small images of Pascal VOC 2007, on one CPU core.
 _base_ = ['_base_/models/gfl_cvt.py', '_base_/schedules/det_1x.py', '_base_/det_runtime.py']
 import cvt_dense.recipes.templates as templates

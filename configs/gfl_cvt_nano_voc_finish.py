@@ -1,4 +1,4 @@
-# The second, fourth and sixth training behind cvt_dense://cvt-nano-voc: larger crops, a falling learning rate, from the
+# The second training of each pair behind cvt_dense://cvt-nano-voc: larger crops, a falling learning rate, from the
 # averaged weights of gfl_cvt_nano_voc.py.
 _base_ = 'gfl_cvt_nano_voc.py'
 max_iters = 1900
