@@ -63,9 +63,9 @@ launch_slurm() {
     fi
     if [ -n "${SLURM_RESTART_COUNT:-}" ]; then  # the first start has moved an older run aside
         for i in "${!command[@]}"; do
-            [ "${command[i]}" != --overwrite ] || command[i]=--resume
+            [ "${command[i]}" != --overwrite ] || unset "command[i]"
         done
-        [[ " ${command[*]} " == *' --resume '* ]] || command+=(--resume)
+        command+=(--resume)  # the last one counts
     fi
     "${command[@]}"  # a failure ends this script too
     # The last checkpoint of a run that a signal has stopped is preempted.pth, that of a complete run is another.

@@ -538,12 +538,12 @@ def write(data: Data, dst: Path, target: str) -> None:
         ValueError: see :func:`check_target`; or ``dst`` holds other images or label maps, which would be trained on.
     """
     check_target(data, target)
-    written = {Path(sample.split, sample.name).with_suffix('') for sample in data.samples}
-    others = [file for kind in ('images', 'labels') for file in (dst / kind).rglob('*')
-              if file.is_file() and file.relative_to(dst / kind).with_suffix('') not in written]
-    if target == 'masks' and others:
-        raise ValueError(f'{dst} holds files of another conversion, which a training would read: '
-                         f'{listed(sorted(others), 3)}. Remove them, or give another folder.')
+    if target == 'masks':
+        written = {Path(sample.split, sample.name).with_suffix('') for sample in data.samples}
+        others = [file for kind in ('images', 'labels') for file in (dst / kind).rglob('*')
+                  if file.is_file() and file.relative_to(dst / kind).with_suffix('') not in written]
+        if others:
+            raise ValueError(f'{dst} holds files of another conversion, remove them: {listed(sorted(others), 3)}.')
     for sample in data.samples:
         write_sample(data, sample, dst, target)
     write_annotations(data, dst, target)

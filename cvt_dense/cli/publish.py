@@ -106,9 +106,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     remote, target = args.target.startswith('hf://'), Path(args.target)
     with command_line.report_errors():
-        if not remote and target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise UserError(f'{target} exists. Give the name of a new folder.')
         if not remote:
+            if target.exists() and (not target.is_dir() or any(target.iterdir())):
+                raise UserError(f'{target} exists. Give the name of a new folder.')
             target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=None if remote else target.parent) as scratch:
             folder = Path(scratch, target.name)

@@ -58,7 +58,7 @@ def build(cfg: Config, flags: argparse.Namespace, stages: Sequence[str], checkpo
                              Classes.of_file(content or {}, running.get('load_from') or ''))
     runner = build_runner(cfg, running, datasets)
     continued = [(runner._resume, runner._load_from)]
-    broadcast_object_list(continued)  # another process may have looked before a run that was ending had saved
+    broadcast_object_list(continued)  # the first process has waited for a run that was ending to save
     runner._resume, runner._load_from = continued[0]
     saved = Path(cfg.work_dir, os.path.basename(cfg.filename))
     if 'train' in datasets and is_main_process() and not (saved.exists() and saved.samefile(cfg.filename)):

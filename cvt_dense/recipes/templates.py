@@ -209,7 +209,7 @@ def balanced(base: dict[str, Any], balance: str | None, **changes: Any) -> dict[
         **changes: settings that replace those of ``base``.
 
     Raises:
-        UserError: ``balance`` is neither, or ``patience`` is below 1.
+        UserError: ``balance`` is neither.
     """
     _choose('balance', balance, None, 'images')
     dataset = {**base, **changes}
