@@ -1,8 +1,8 @@
-# The tenth and eleventh trainings behind cvt_dense://cvt-nano-voc: larger crops, a falling learning rate. The eleventh
-# has prob=[0.7, 0.3] in RandomChoice and seed 5.
+# The tenth and, with 30 % of mosaics, the eleventh training behind cvt_dense://cvt-nano-voc: larger crops, a falling
+# learning rate.
 _base_ = 'gfl_cvt_nano_voc_distil.py'
 max_iters = 3500
-load_from = 'work_dirs/small/iter_7500.pth'
+load_from = 'work_dirs/ninth/iter_7500.pth'
 side = 320
 jitter, mosaic = _base_.train_pipeline[2].transforms
 jitter[0].update(scale=(side, side), ratio_range=(0.6, 1.7))

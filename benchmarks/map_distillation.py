@@ -1,10 +1,14 @@
-"""Trains GFL to reproduce the maps of EfficientNet-Lite2, which was trained on all of ImageNet, beside its own losses.
+r"""Trains GFL to reproduce the maps of EfficientNet-Lite2, which was trained on all of ImageNet, beside its own losses.
 
-    PYTHONPATH=benchmarks python tools/train.py benchmarks/gfl_cvt_nano_voc_distil.py --work-dir work_dirs/small
-    PYTHONPATH=benchmarks python tools/train.py benchmarks/gfl_cvt_nano_voc_distil_finish.py --work-dir work_dirs/large
-    python benchmarks/map_distillation.py OUT.pth work_dirs/*/iter_3500.pth
+    export PYTHONPATH=benchmarks
+    python tools/train.py benchmarks/gfl_cvt_nano_voc_distil.py --work-dir work_dirs/ninth
+    python tools/train.py benchmarks/gfl_cvt_nano_voc_distil_finish.py --work-dir work_dirs/tenth
+    python tools/train.py benchmarks/gfl_cvt_nano_voc_distil_finish.py --work-dir work_dirs/eleventh \
+        --cfg-options randomness.seed=5 train_dataloader.dataset.pipeline.2.prob=[0.7,0.3]
+    python benchmarks/map_distillation.py mean.pth work_dirs/tenth/iter_3500.pth work_dirs/eleventh/iter_3500.pth
 
-The last command writes the mean of several detectors without what the distillation added to them.
+The wheel of ``distil_nano.py``, unpacked in the current folder, has the teacher (Apache-2.0). The last command writes
+the mean of detectors without the layers that the distillation added to them.
 """
 import argparse
 
