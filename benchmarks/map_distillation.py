@@ -12,16 +12,16 @@ the mean of detectors without the layers that the distillation added to them.
 """
 import argparse
 
-import timm
 import torch
 import torch.nn.functional as F
+from distil_nano import load_teacher
 from mmdet.models import GFL
 from mmdet.registry import MODELS
 from torch import Tensor, nn
 
 from cvt_dense.weights import load_weights_file, select_weights
 
-LEVELS = {2: 48, 4: 120, 6: 352}  # groups of the teacher's blocks that end with stride 8, 16 and 32: channels
+LEVELS = {8: 48, 16: 120, 32: 352}  # strides of the teacher's maps: channels
 
 
 class Teacher:
@@ -32,25 +32,19 @@ class Teacher:
     """
 
     def __init__(self, weights: str):
-        self.network = timm.create_model('tf_efficientnet_lite2').eval().to(memory_format=torch.channels_last)
-        tensors = torch.load(weights, weights_only=True).values()  # in the order of timm's
-        self.network.load_state_dict(dict(zip(self.network.state_dict(), tensors, strict=True)))
+        self.network = load_teacher(weights).to(memory_format=torch.channels_last)
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> list[Tensor]:
         """Return the maps of :data:`LEVELS` for images (B, 3, H, W) in [-1, 1]."""
-        maps = []
+        images = images.to(memory_format=torch.channels_last)
         with torch.autocast('cpu', torch.bfloat16):
-            x = self.network.bn1(self.network.conv_stem(images.to(memory_format=torch.channels_last)))
-            for i, blocks in enumerate(self.network.blocks):
-                x = blocks(x)
-                if i in LEVELS:
-                    maps.append(x.float())
-        return maps
+            maps = self.network.forward_intermediates(images, indices=len(LEVELS), intermediates_only=True)
+        return [features.float() for features in maps]
 
 
 class MapLosses(nn.Module):
-    """Compare a backbone's maps with the teacher's, whose channels are normalised, through one Linear for each.
+    """Compare a backbone's maps with the teacher's, whose channels are normalised, through a 1x1 convolution each.
 
     Args:
         channels: of the backbone's maps of stride 8, 16 and, for the teacher's of stride 32, 16 again.
@@ -65,7 +59,7 @@ class MapLosses(nn.Module):
         """Return the mean cosine distances over the places of each of the teacher's maps."""
         losses = {}
         for stride, conv, norm, own, target in zip(
-                (8, 16, 32), self.convs, self.norms, (*maps, maps[-1]), targets, strict=True):
+                LEVELS, self.convs, self.norms, (*maps, maps[-1]), targets, strict=True):
             own = conv(F.adaptive_avg_pool2d(own, target.shape[2:]))
             losses[f'loss_map{stride}'] = (1 - F.cosine_similarity(own, norm(target), dim=1)).mean()
         return losses
@@ -83,7 +77,7 @@ class DistilledGFL(GFL):
     def __init__(self, *args, teacher: str, **kwargs):
         super().__init__(*args, **kwargs)
         self.adapters = MapLosses()
-        self.teachers = [Teacher(teacher)]
+        self.teacher = Teacher(teacher)
 
     def loss(self, batch_inputs: Tensor, batch_data_samples: list) -> dict[str, Tensor]:
         """Compute the losses of a batch, as mmdet's detectors do."""
@@ -91,7 +85,7 @@ class DistilledGFL(GFL):
         images = (batch_inputs * prepared.std + prepared.mean) / 127.5 - 1
         maps = self.backbone(batch_inputs)
         return dict(self.bbox_head.loss(self.neck(maps), batch_data_samples),
-                    **self.adapters(maps, self.teachers[0](images)))
+                    **self.adapters(maps, self.teacher(images)))
 
 
 def main() -> None:
