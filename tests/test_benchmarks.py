@@ -59,7 +59,6 @@ def test_the_self_check_fails_beyond_its_tolerances(check, allowed, monkeypatch)
         assert getattr(checks, check)(name, 'cpu')['state'] == ('ok' if allowed else 'failed')
 
 
-@pytest.mark.slow
 def test_a_check_that_hangs_or_crashes_loses_only_itself(tmp_path, monkeypatch):
     selfcheck = load_tool('selfcheck')
     todo = ('hang', 'time:sleep', 60), ('1', 'builtins:dict', {}), ('crash', 'os:abort'), ('2', 'builtins:dict', {})

@@ -46,10 +46,9 @@ PARTS = 'pretraining', 'engine'  # which do not import each other
 FORBIDDEN = {part: [f'cvt_dense.{other}' for other in PARTS if other != part] for part in PARTS}
 FORBIDDEN['config'] = ['cvt_dense.models', 'cvt_dense.pretraining', 'cvt_dense.engine']
 FORBIDDEN['models'] = ['cvt_dense.inference', 'cvt_dense.pretraining', 'cvt_dense.engine', 'pycocotools']
-for path in PACKAGE.iterdir():  # of the package, only the commands name mmdet and mmseg, and import launch
-    if path.name not in ('cli', '__pycache__') and (path.is_dir() or path.suffix == '.py'):
-        launch = [] if path.name == 'launch' else ['cvt_dense.launch']
-        FORBIDDEN[path.name] = ['mmdet', 'mmseg', 'cvt_dense.cli', *launch, *FORBIDDEN.get(path.name, [])]
+for name in {file.relative_to(PACKAGE).parts[0] for file in FILES} - {'cli'}:
+    launch = [] if name == 'launch' else ['cvt_dense.launch']  # which only commands import, as they do mmdet and mmseg
+    FORBIDDEN[name] = ['mmdet', 'mmseg', 'cvt_dense.cli', *launch, *FORBIDDEN.get(name, [])]
 
 
 @pytest.mark.parametrize('part, packages, allowed', [*((*item, True) for item in ALLOWED.items()),
@@ -80,6 +79,9 @@ def test_private_names_of_dependencies_stand_in_the_table():
     table = (PACKAGE.parent / 'CONTRIBUTING.md').read_text()
     used = {name for file in FILES for name in private_names(file) if re.match('_[a-z]', name)}
     assert used and not sorted(name for name in used if not re.search(rf'\b{name}\b', table))
+    sources = ''.join(file.read_text() for file in PACKAGE.parent.glob('[bct]*/**/*.py'))
+    named = {name for row in re.findall(r'^\| (`.*?) \|', table, re.M) for name in re.findall(r'\b_[a-z]\w*', row)}
+    assert named and not sorted(name for name in named if name not in sources)
 
 
 # What a process has that an import could replace: functions, classes and their methods, of modules that are loaded.

@@ -16,8 +16,7 @@ class LayerNorm(nn.LayerNorm):
     """LayerNorm over the last axis, computed in float32 or wider, with the result in the input's type.
 
     Autocast on CUDA casts the input to float32 and leaves the result there. Here the residual stream stays in the
-    lower precision: in bfloat16 the CLS token then has a relative error of 0.0126 instead of 0.0093, for half the
-    memory. ``eps`` is PyTorch's 1e-5.
+    lower precision, for half the memory. ``eps`` is PyTorch's 1e-5.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,7 +58,7 @@ def keep_statistics(model: nn.Module) -> None:
 
 
 def for_convolution(feature_map: Tensor) -> Tensor:
-    """Return the map itself, or under ``torch.compile`` a copy of it for inference and of a single image's map.
+    """Return the map; under ``torch.compile`` a copy, if there are no gradients or one image.
 
     Of tokens seen as a map with dynamic sizes the compiler (torch 2.13) cannot always infer that they are
     channels-last: a single image gets a batch stride of 0, which oneDNN's convolution does not recognise, and in
@@ -87,9 +86,9 @@ class SoftmaxAttention(nn.Module):
         """Compute the attention of each query to all keys.
 
         Args:
-            q: (B, [1 +] Nq, C).
-            k, v: (B, [1 +] Nk, C).
-            bias: (B, 1, Nq, [1 +] Nk), added to the scores.
+            q: (B, Nq, C).
+            k, v: (B, Nk, C).
+            bias: (B, 1, Nq, Nk), added to the scores.
 
         Returns:
             The shape of ``q``.
@@ -104,8 +103,8 @@ class SoftmaxAttention(nn.Module):
 class ConvAttention(nn.Module):
     """Multi-head attention whose q, k and v are convolved over the map before their linear layers.
 
-    A CLS token in front of the map's tokens bypasses the convolutions and joins q, k and v before the linear layers
-    (the authors' behaviour). The scale is ``embed_dims ** -0.5``, not ``head_dims ** -0.5``.
+    T tokens (CLS, distillation) in front of the map's bypass the convolutions and join q, k and v before the linear
+    layers (the authors' behaviour). The scale is ``embed_dims ** -0.5``, not ``head_dims ** -0.5``.
 
     This is the default type of ``attn_cfg``. A variant is a subclass in a file of its own in ``variants/``, registered
     like this one; usually it takes its own arguments and ``**kwargs`` for this class, and overrides :meth:`attend`.
@@ -119,12 +118,13 @@ class ConvAttention(nn.Module):
         kernel_qkv: kernel of the convolutions or of the pooling.
         stride_q, padding_q: stride and padding of q's convolution, which must keep the map's size.
         stride_kv, padding_kv: stride and padding of k's and v's convolution or pooling.
-        attn_drop_rate: dropout of the attention weights.
-        proj_drop_rate: dropout of the output.
+        attn_drop_rate: dropout of the attention weights; CvT's argument of this name sets it.
+        proj_drop_rate: dropout of the output; CvT's ``drop_rate`` sets it.
         norm_layer: ``channels -> module``, the norm of ``'dw_bn'``.
 
     Raises:
-        ValueError: ``num_heads`` does not divide ``embed_dims``, or q's projection changes the map's size.
+        ValueError: ``num_heads`` does not divide ``embed_dims``, ``qkv_proj_method`` is another one, or q's projection
+            changes the map's size.
     """
 
     def __init__(self,
@@ -175,12 +175,12 @@ class ConvAttention(nn.Module):
         self.attention = SoftmaxAttention(num_heads, self.scale, attn_drop_rate)
 
     def forward(self, x: Tensor, hw_shape: Shape) -> Tensor:
-        """Map tokens (B, [1 +] H * W, C) to tokens of the same shape; an additional first one is the CLS token."""
+        """Map tokens (B, T + H * W, C) to tokens of the same shape."""
         q, k, v = self.convolve(x, hw_shape)
         return self.proj_drop(self.proj(self.attend(self.proj_q(q), self.proj_k(k), self.proj_v(v), hw_shape)))
 
     def convolve(self, x: Tensor, hw_shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
-        """Map tokens (B, [1 +] H * W, C) to those of q (the same shape), k and v (B, [1 +] H' * W', C)."""
+        """Map tokens (B, T + H * W, C) to those of q (the same shape), k and v (B, T + H' * W', C)."""
         b, n, c = x.shape
         h, w = hw_shape
         cls_token, tokens = x.split([n - h * w, h * w], dim=1)
@@ -200,8 +200,8 @@ class ConvAttention(nn.Module):
         """Compute the attention of each query to all keys.
 
         Args:
-            q: (B, [1 +] H * W, C).
-            k, v: (B, [1 +] H' * W', C).
+            q: (B, T + H * W, C).
+            k, v: (B, T + H' * W', C).
             hw_shape: (H, W) of q's map; None where q is the CLS token alone.
 
         Returns:
@@ -237,6 +237,6 @@ class Block(nn.Module):
         self.drop_path = DropPath(drop_path_rate) if drop_path_rate > 0. else nn.Identity()
 
     def forward(self, x: Tensor, hw_shape: Shape) -> Tensor:
-        """Map tokens (B, [1 +] H * W, embed_dims) on a map of shape (H, W) to tokens of the same shape."""
-        x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), hw_shape)))
-        return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
+        """Map tokens (B, T + H * W, embed_dims), of T tokens and a map of shape (H, W) to tokens of the same shape."""
+        x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), hw_shape)).to(x.dtype))
+        return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))).to(x.dtype))

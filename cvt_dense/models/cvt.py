@@ -159,7 +159,7 @@ class CvT(StrictLoading, BaseModule):
     Args:
         arch: ``'cvt-13'``, ``'cvt-21'``, ``'cvt-w24'``, ``'cvt-nano'``, or a dict with ``embed_dims``, ``depths`` and
             ``num_heads`` (lists with one value per stage). The dict may also have the following keys, each with a list
-            or one value for all stages. The defaults are the authors' values:
+            or one value for all stages. The defaults are the authors', without drop path:
 
             - ``patch_sizes`` (7, 3, 3), ``patch_strides`` (4, 2, 2), ``patch_paddings`` (2, 1, 1): the convolutions of
               the token embeddings.
@@ -211,7 +211,7 @@ class CvT(StrictLoading, BaseModule):
 
     Raises:
         ValueError: an option's value is not allowed; the message names the option and its allowed values.
-        TypeError: ``arch`` lacks a key or has an unknown one.
+        KeyError, TypeError: ``arch`` lacks a key or has an unknown one.
 
     Shapes:
         The input is (B, in_channels, H, W) with H and W of at least 16. The map of stage 0 is
@@ -429,7 +429,7 @@ def resolve_stages(arch: str | Mapping[str, Any], with_cls_token: bool | None, w
         for i in range(number)]
     stages[-1].cls_token = stages[-1].cls_token or bool(with_cls_token)
     stages[-1].dist_token = with_dist_token
-    if isinstance(drop_path_rate, (int, float)):  # grows through the whole network
+    if drop_path_rate is not None and not isinstance(drop_path_rate, (list, tuple)):  # grows through the whole network
         rates = torch.linspace(0, drop_path_rate, sum(stage.depth for stage in stages), device='cpu')
         block_rates = rates.split([stage.depth for stage in stages])
     else:

@@ -41,8 +41,9 @@ class TimmBackbone(BaseModule):
         level_norms: gives each level a LayerNorm of its own, ``norm0``..., as MMDetection's Swin and ConvNeXt have.
         init_cfg: None: timm's initialisation. ``dict(type='Pretrained', checkpoint='timm')``: the weights that timm
             publishes, from its hub; a file or URL in place of ``'timm'``: timm's names, or a checkpoint of this
-            project whose ``backbone`` is the same network. Further tensors of the file are unused;
-            a tensor of the network that the file lacks is an error.
+            project whose ``backbone`` is the same network, and its averaged weights unless ``weights='raw'``. Further
+            tensors of the file are unused; a tensor of the network that the file lacks is an error. Norms of levels
+            are loaded where the file has them.
         timm_args: further arguments of ``timm.create_model``, e.g. ``drop_path_rate``.
 
     Attributes:
@@ -142,7 +143,7 @@ class TimmBackbone(BaseModule):
         """Load the weights of ``init_cfg``; timm has initialised everything else while it was built."""
         if self.init_cfg:
             tensors = self._read()
-            self.network.load_state_dict(tensors)
+            self.load_state_dict(tensors, strict=False)
             print_log(f'TimmBackbone {self.model_name}: {len(tensors)} tensors loaded; from '
                       f'{self.init_cfg["checkpoint"]}', logger='current')
         self._is_init = True
@@ -164,22 +165,23 @@ class TimmBackbone(BaseModule):
         return {self.model_name: tuple(tuple(255. * value for value in about[key]) for key in ('mean', 'std'))}
 
     def _read(self) -> StateDict:
-        """Return the tensors that ``init_cfg`` names under the names of this network's."""
-        source = self.init_cfg['checkpoint']
+        """Return the tensors that ``init_cfg`` names under the names of this backbone's."""
+        source, weights = self.init_cfg['checkpoint'], self.init_cfg.get('weights', 'ema')
         if source == TIMM_WEIGHTS:
             tensors = timm.create_model(self.model_name, pretrained=True, **self._timm_args).state_dict()
         else:
-            tensors = select_weights(load_weights_file(source, rename=False), source=source)
-        wanted = self.network.state_dict()
-        names = {_key(name): name for name in wanted}
+            tensors = select_weights(load_weights_file(source, rename=False), weights, source)
+        wanted = self.state_dict()
+        names = {_key(f'backbone.{name}'): name for name in wanted}
         tensors = {names.get(_key(name), name): value for name, value in tensors.items()}
-        compare(wanted, tensors, source, unused=tensors)
-        return {name: tensors[name] for name in wanted}
+        norms = [name for name in wanted if name.startswith('norm')]  # a file may have none, or those of other levels
+        new = [name for name in norms if name not in tensors or tensors[name].shape != wanted[name].shape]
+        return {name: tensors[name] for name in compare(wanted, tensors, source, new, unused=tensors).loaded}
 
 
 def _key(name: str) -> str:
-    """Return a parameter's name, the same in timm's classifiers, its networks of maps, and this project's checkpoints.
+    """Return a name that is the same in timm's classifiers and ``features_only`` networks and in our checkpoints.
 
-    Networks of maps flatten modules.
+    Names of ``features_only`` networks have underscores in place of dots.
     """
     return name.removeprefix('backbone.network.').removeprefix('model.').replace('.', '_')

@@ -27,6 +27,6 @@ def operator(name: str) -> Callable[..., Any]:
         return lambda: 'none (cvt_dense.ops)'
 
     def missing(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f'The operator {name!r} needs compiled mmcv: run "make setup OPS=compiled".')
+        raise NotImplementedError(f'The operator {name!r} needs mmcv with compiled operators.')
 
     return OPERATORS.get(name, missing)

@@ -119,7 +119,7 @@ def roi_align_forward(input: Tensor, rois: Tensor, output: Tensor, argmax_y: Ten
         NotImplementedError: ``pool_mode`` is 0, the maximum.
     """
     if pool_mode == 0:
-        raise NotImplementedError('pool_mode=\'max\' of RoIAlign needs compiled mmcv: run "make setup OPS=compiled".')
+        raise NotImplementedError("pool_mode='max' of RoIAlign needs mmcv with compiled operators.")
     if input.device.type != 'meta':
         output.copy_(_average(_exact(input), rois, aligned_height, aligned_width, spatial_scale, sampling_ratio,
                               aligned))
@@ -155,15 +155,14 @@ def _average(input: Tensor, rois: Tensor, rows: int, columns: int, scale: float,
         return roi_align(input, rois.to(input.dtype), (rows, columns), scale, ratio, aligned)
     height, width = input.shape[2:]
     vectors = input.permute(0, 2, 3, 1).flatten(0, 2)
-    corners = rois[:, 1:].to(input.dtype) * scale - (.5 if aligned else 0)
+    corners = rois[:, 1:].to(input.dtype).nan_to_num(0., 0., 0.) * scale - (.5 if aligned else 0)
     start, size = corners[:, :2], corners[:, 2:] - corners[:, :2]
-    if not aligned:
-        size = size.clamp(min=1)
+    size = size if aligned else size.clamp(min=1)
     spans = (size / size.new_tensor([columns, rows])).ceil().clamp(min=0).long()  # cells that a bin may cover, x and y
     parts, places = [], []
     for span in spans.unique(dim=0):  # boxes of one span have index arrays of one shape
         x_span, y_span = span.tolist()
-        entries = rows * columns * (x_span + 2) * (y_span + 2)
+        entries = rows * columns * min(x_span + 2, width) * min(y_span + 2, height)
         for some in (spans == span).all(1).nonzero()[:, 0].split(max(1, ENTRIES // entries)):
             x, x_weight = _cells(start[some, 0], size[some, 0], columns, width, x_span, ratio)
             y, y_weight = _cells(start[some, 1], size[some, 1], rows, height, y_span, ratio)
@@ -199,6 +198,6 @@ def _cells(start: Tensor, size: Tensor, bins: int, length: int, span: int, ratio
     sample = start[:, None, None] + torch.arange(bins, device=start.device)[:, None] * side + inner
     inside = (sample >= -1) & (sample <= length) & (span + ratio > 0)  # no samples of an empty box
     sample = sample.clamp(0, length - 1)
-    cell = sample.amin(-1, keepdim=True).floor() + torch.arange(span + 2, device=start.device)
+    cell = sample.amin(-1, keepdim=True).floor() + torch.arange(min(span + 2, length), device=start.device)
     weight = (1 - (sample[:, :, None] - cell[..., None]).abs()).clamp(min=0) * inside[:, :, None]
     return cell.clamp(max=length - 1).long(), weight.mean(-1)

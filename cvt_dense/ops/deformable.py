@@ -60,7 +60,7 @@ def deform_conv2d(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | 
         return steps, torch.arange(kernel[dim], device=input.device) * dilation[dim]
 
     def first(tensor: Tensor, *shape: int) -> Tensor:
-        """Return offsets of a larger map as mmcv does: its first numbers. mmdet's DyHead passes such offsets."""
+        """Return the first numbers of offsets of a larger map, as mmcv does. mmdet's DyHead passes such offsets."""
         return tensor.flatten(1)[:, :deform_groups * math.prod(shape)].reshape(batch * deform_groups, *shape)
 
     (y, y_cell), (x, x_cell) = axis(0, rows), axis(1, columns)

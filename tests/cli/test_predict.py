@@ -83,7 +83,6 @@ def test_a_list_gives_what_each_image_gives(models, shapes, task):
         elif task == 'detection':
             np.testing.assert_allclose(predicted.xyxy, alone.xyxy, atol=1e-3)
         else:
-            assert predicted.shape == image.shape[:2] if image is not path else array.shape[:2]
             assert (predicted == alone).mean() > 0.999
 
 

@@ -1,6 +1,5 @@
 """tools/predict.py and tools/test.py with --slice."""
 import json
-from functools import partial
 
 import pytest
 from load_tool import run_tool
@@ -10,8 +9,6 @@ from cvt_dense import inference as api
 
 pytestmark = pytest.mark.slow
 
-predict = partial(run_tool, 'predict')
-
 
 def test_large_image(nano, shapes, tmp_path, monkeypatch):
     """The label map has the image's size, the picture less."""
@@ -20,12 +17,13 @@ def test_large_image(nano, shapes, tmp_path, monkeypatch):
     scene.resize((201, 160)).save(tmp_path / 'large.tif')
     scene.resize((60, 60)).save(tmp_path / 'small.png')
     files = tmp_path / 'large.tif', tmp_path / 'small.png'
-    predict(*nano['segmentation'], *files, '--slice', 128, '--out-dir', tmp_path / 'out')
+    run_tool('predict', *nano['segmentation'], *files, '--slice', 128, '--out-dir', tmp_path / 'out')
     names = ['large.png', 'large_labels.png', 'overview.png', 'small.png', 'small_labels.png']
     assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == names
     labels, picture = (Image.open(tmp_path / 'out' / name) for name in names[1::-1])
     assert labels.size == (201, 160) and labels.mode == 'L' and picture.width / picture.height == pytest.approx(67 / 54)
-    predict(*nano['detection'], files[0], '--slice', 128, '--score-thr', 0.05, '--out-dir', tmp_path / 'detection')
+    run_tool('predict', *nano['detection'], files[0], '--slice', 128, '--score-thr', 0.05, '--out-dir',
+             tmp_path / 'detection')
     assert [path.name for path in (tmp_path / 'detection').iterdir()] == ['large.png']
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from load_tool import run_tool
+from load_tool import ROOT, run_tool
 from mmengine.config import Config
 from PIL import Image
 
@@ -38,7 +38,7 @@ def published(nano, tmp_path_factory) -> dict[str, Path]:
 
 def test_the_averaged_weights_are_published(tmp_path):
     averaged = dict.fromkeys('ab', torch.zeros(2))  # RTMDet shares tensors
-    publish(read_config('configs/cvt_nano_shapes.py'), dict(
+    publish(read_config(f'{ROOT}/configs/cvt_nano_shapes.py'), dict(
         state_dict=averaged, ema_state_dict={'module.a': torch.ones(2)}), tmp_path)
     assert all(map(torch.equal, safetensors.torch.load_file(tmp_path / WEIGHTS).values(), averaged.values()))
 
@@ -65,6 +65,7 @@ def test_card_has_the_metrics_of_the_test(nano, shapes, tmp_path):
     command = 'publish', tmp_path / 'dumped.py', checkpoint, tmp_path / 'mine', '--license', 'mit'
     run_tool(*command, '--data-root', tmp_path, rc=2)  # a test cannot start, and the same name may be tried again
     run_tool(*command)
+    assert not any(str(tmp_path).encode() in file.read_bytes() for file in (tmp_path / 'mine').iterdir())
     card = ModelCard.load(tmp_path / 'mine' / 'README.md')
     top1 = {result.metric_type: result.metric_value for result in card.data.eval_results}['accuracy/top1']
     run_tool('test', tmp_path / 'mine', '--data-root', data, '--work-dir', tmp_path / 'test')

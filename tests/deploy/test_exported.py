@@ -99,8 +99,10 @@ def test_the_metadata_say_how_images_are_resized():
 # -- the whole tool --------------------------------------------------------------------------------------------
 
 
-def test_the_tool_writes_and_says_so(export, network, tmp_path):
-    out = export('classification', tmp_path / 'new/a.xml', '--precision', 'bf16', '--raw-input')
+def test_the_tool_writes_and_says_so(export, network, tmp_path, monkeypatch):
+    monkeypatch.setattr('cvt_dense.deploy.check.TOLERANCES', dict(int8=1.))  # the weights are random
+    out = export('classification', tmp_path / 'new/a.xml', '--precision', 'int8', '--calibrate', 4, '--keep',
+                 'backbone.stage1.patch_embed', '--raw-input')
     assert sorted(path.name for path in (tmp_path / 'new').iterdir()) == ['a.bin', 'a.xml']
     assert re.search(r'a.xml: done, \d+\.\d\d MB', out) and '64x64, batch 2, logits' in out
     about = open_exported(tmp_path / 'new/a.xml').metadata
@@ -163,6 +165,8 @@ def test_fused_weights_have_the_same_metrics(run, network, files, tmp_path):
     with mock.patch('cvt_dense.deploy.fuse_hook.fuse', wraps=fuse) as fusing:
         fused = run('classification', tmp_path / 'both.pth', fuse=True).test()
     assert fusing.call_count == 1 and fused == pytest.approx(expected, abs=1e-4)
+    rounded = run('classification', tmp_path / 'both.pth', fuse=True, amp='bf16').test()['accuracy/loss']
+    assert rounded == pytest.approx(expected['accuracy/loss'], rel=0.02) and rounded != fused['accuracy/loss']
     assert expected['raw/accuracy/loss'] != expected['accuracy/loss']
 
 

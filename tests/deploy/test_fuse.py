@@ -30,7 +30,8 @@ def trained(arch: dict = ARCH, **kwargs) -> CvT:
 
 @pytest.mark.parametrize('kwargs', [
     dict(), dict(attn_cfg=WINDOWS), dict(out_type='cls_token'), dict(norm_cfg=dict(type='SyncBN')),
-    dict(norm_cfg=dict(type='GN', num_groups=4)), dict(act_cfg=dict(type='GELU')), dict(layer_scale_init_value=.3),
+    dict(norm_cfg=dict(type='GN', num_groups=4)), dict(act_cfg=dict(type='GELU')),
+    dict(layer_scale_init_value=.3, pos_embed=[4, None, 3]),
     dict(arch=dict(ARCH, qkv_proj_method=['avg', 'linear', 'dw_bn']))], ids=str)
 def test_same_output(kwargs):
     model, x = trained(**kwargs), torch.randn(2, 3, 49, 90)

@@ -4,7 +4,7 @@ import copy
 import mmcv._ext
 import pytest
 import torch
-from load_tool import flags_of
+from load_tool import ROOT, flags_of
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from random_batch import random_batch
@@ -37,7 +37,7 @@ def test_a_whole_detector_in_bfloat16(monkeypatch):
     """Losses have gradients; boxes are decoded and returned in float32; on the CPU of any machine."""
     if not mmcv._ext.__file__.endswith('.py'):
         pytest.skip('compiled mmcv has its operators in float32 and float16 only')
-    cfg = Config.fromfile('configs/maskrcnn_cvt_nano_shapes.py')
+    cfg = Config.fromfile(ROOT / 'configs/maskrcnn_cvt_nano_shapes.py')
     cfg.model.update(type='cvt_dense.AutocastModel', replaces=cfg.model.type, dtype='bf16')
     with DefaultScope.overwrite_default_scope('mmdet'):
         model = MODELS.build(cfg.model)

@@ -5,6 +5,7 @@ from pathlib import Path
 import lmdb
 import pytest
 import torch
+from load_tool import ROOT
 from mmengine.runner import Runner
 
 import cvt_dense  # noqa: F401
@@ -17,7 +18,7 @@ CONFIGS = dict(classification='cvt_nano_shapes', segmentation='upernet_cvt_nano_
 def load(task: str, data: Path, **options):
     """The config and data set as ``tools/train.py`` loads them."""
     options['val_dataloader.dataset.ann_file'] = 'val.txt'
-    cfg = read_config(f'configs/{CONFIGS[task]}.py', options, str(data))
+    cfg = read_config(f'{ROOT}/configs/{CONFIGS[task]}.py', options, str(data))
     return cfg, load_datasets(cfg, ['val'])['val']
 
 

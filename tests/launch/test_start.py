@@ -23,7 +23,6 @@ def test_the_package_imports_nothing_heavy_until_it_is_needed():
 @pytest.mark.parametrize('command, named', [
     ('train.py CONFIG --amp int8', '--amp'), ('train.py nowhere.py', 'nowhere.py'),
     ('train.py CONFIG --data-root /nowhere', '--data-root'), ('train.py CONFIG --data-root tests', 'data_prefix'),
-    ('train.py configs/cvt13_in1k.py', 'data/imagenet'),
     ('train.py CONFIG --data-root tests --no-check --resume a.pth', 'a.pth'),
     ('test.py CONFIG nowhere.pth', 'nowhere.pth'), ('predict.py CONFIG nowhere.pth nowhere.jpg', 'nowhere.jpg')])
 def test_wrong_command_lines_and_paths_need_no_torch(command, named, tmp_path):

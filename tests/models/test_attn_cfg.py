@@ -5,7 +5,6 @@ import pytest
 import torch
 from random_weights import randomise
 
-from cvt_dense.deploy.fuse import fuse
 from cvt_dense.errors import CheckpointError
 from cvt_dense.models import CvT
 
@@ -50,33 +49,23 @@ def test_neutral_at_the_start():
 
 
 @pytest.mark.parametrize('options', OPTIONS.values(), ids=OPTIONS)
-def test_learned_recomputed_and_fused(options):
-    """Gradients reach every parameter; recomputed in the backward pass they are the same; fused equals plain."""
+def test_gradients_reach_every_parameter(options):
     model = randomise(CvT(ARCH, **options, norm_eval=True)).train()
-    again = CvT(ARCH, **options, norm_eval=True, with_cp=True)
-    again.load_state_dict(model.state_dict())
-    x = torch.rand(2, 3, 49, 90)
-    for network in (model, again):
-        sum(y.square().mean() for y in network(x)).backward()
-    for (name, parameter), other in zip(model.named_parameters(), again.parameters(), strict=True):
+    sum(y.square().mean() for y in model(torch.rand(2, 3, 49, 90))).backward()
+    for name, parameter in model.named_parameters():
         assert parameter.grad is not None and (parameter.grad.any() or 'proj_k.bias' in name), name
-        torch.testing.assert_close(other.grad, parameter.grad, rtol=0, atol=1e-4)
-    with torch.no_grad():
-        expected = model.eval()(x)
-        fuse(model)
-        for a, b in zip(model(x), expected):
-            torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
-    assert not {type(module).__name__ for module in model.modules()} & {'LayerScale', 'BatchNorm2d', 'QuickGELU'}
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize('options', OPTIONS.values(), ids=OPTIONS)
 def test_runs_in_lower_precisions(options, dtype):
-    """As a whole, not only under autocast."""
+    """As a whole, and under autocast, where the residual stream stays in the lower precision."""
     model, x = randomise(CvT(ARCH, **options)), torch.rand(1, 3, 49, 64)
     with torch.no_grad():
         expected = model(x)
         got = model.to(dtype)(x.to(dtype))
+    with torch.autocast('cpu', dtype):
+        assert {y.dtype for y in CvT(ARCH, **options)(x)} == {dtype}
     for a, b in zip(got, expected):
         assert a.dtype == dtype and (a.float() - b).abs().mean() < 0.05
 

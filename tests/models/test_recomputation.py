@@ -23,7 +23,8 @@ def assert_equal(got, expected, atol=1e-6):
 
 
 @pytest.mark.parametrize('norm, kwargs', [
-    ('BN', dict()), ('SyncBN', dict()), ('BN', dict(drop_rate=.1, drop_path_rate=.3)),
+    ('BN', dict(layer_scale_init_value=1., pos_embed=[4, None])), ('SyncBN', dict()),
+    ('BN', dict(drop_rate=.1, drop_path_rate=.3)),
     ('BN', dict(attn_cfg=dict(type='cvt_dense.WindowedAttention', window_size=4)))], ids=str)
 def test_equals_plain_and_counts_once(norm, kwargs):
     got = trained_once(True, norm, **kwargs)

@@ -100,6 +100,18 @@ def test_weights_from_a_file(network, tmp_path):
     check_model(ours, select_weights(torch.load(tmp_path / 'ours.pth')), 'ours.pth', strict=True)
 
 
+def test_norms_of_levels_come_from_a_file_that_has_them(tmp_path):
+    model = TimmBackbone(**CONVNEXT, level_norms=True)
+    for name, value in model.state_dict().items():
+        value.fill_(3. if name.startswith('norm') else 2.)
+    torch.save({f'backbone.{name}': value for name, value in model.state_dict().items()}, tmp_path / 'detector.pth')
+    torch.save(timm.create_model(**CONVNEXT).state_dict(), tmp_path / 'timm.pth')
+    for file, norms in (('detector.pth', {3.}), ('timm.pth', {0., 1.})):
+        model = TimmBackbone(**CONVNEXT, level_norms=True, **pretrained(tmp_path / file))
+        model.init_weights()
+        assert {x for i in range(4) for p in getattr(model, f'norm{i}').parameters() for x in p.tolist()} == norms
+
+
 def test_weights_that_do_not_fit(tmp_path):
     shorter = dict(VIT, depth=2)
     torch.save(timm.create_model(**shorter).state_dict(), tmp_path / 'timm.pth')

@@ -64,6 +64,12 @@ def test_roi_align_in_half_precision(dtype):
     torch.testing.assert_close(got.float(), expected, rtol=1e-2, atol=1e-2)
 
 
+def test_roi_align_of_boxes_beyond_all_sizes():
+    """A box of a million pixels costs no more than the map has cells, and one of no numbers does not end a run."""
+    rois = torch.tensor([[0, -5e5, -5e5, 5e5, 5e5], [0, 0, 0, torch.nan, torch.inf]])
+    assert roi_align(torch.ones(1, 2, 10, 13), rois, sampling_ratio=2).isfinite().all()
+
+
 def test_shapes_on_the_meta_device():
     with torch.device('meta'):
         x, rois = torch.zeros(1, 2, 10, 13), torch.zeros(6, 5)
@@ -72,10 +78,9 @@ def test_shapes_on_the_meta_device():
 
 
 def test_other_operators_name_the_remedy_when_they_are_called():
-    with pytest.raises(NotImplementedError, match='carafe_forward.*OPS=compiled'):
+    with pytest.raises(NotImplementedError, match='carafe_forward.*compiled'):
         operator('carafe_forward')()
     with pytest.raises(NotImplementedError):
         roi_align(torch.zeros(1, 2, 10, 13), torch.zeros(6, 5), pool_mode=0)
     with pytest.raises(AttributeError):
         operator('__path__')
-    assert operator('get_compiler_version')() == operator('get_compiling_cuda_version')()

@@ -34,16 +34,14 @@ def save(state_dict, extra, path: Path, **options) -> None:
     torch.save(dict(extra=extra, state_dict=state_dict), path, **options)
 
 
-def _save_with_prelude(state_dict, prelude: bytes, path: Path) -> None:
-    """Write a good file whose pickle does something before."""
+def _save_changed(state_dict, path: Path, change: Callable[[bytes], bytes], compression=zipfile.ZIP_STORED) -> None:
+    """Write a good file with a changed pickle."""
     good = io.BytesIO()
     torch.save(state_dict, good)
-    with zipfile.ZipFile(good) as source, zipfile.ZipFile(path, 'w') as target:
+    with zipfile.ZipFile(good) as source, zipfile.ZipFile(path, 'w', compression) as target:
         for item in source.infolist():
             data = source.read(item)
-            if item.filename.endswith('/data.pkl'):
-                data = data[:2] + prelude + data[2:]
-            target.writestr(item.filename, data)
+            target.writestr(item.filename, change(data) if item.filename.endswith('/data.pkl') else data)
 
 
 def builtin_call_in_an_old_file(state_dict, path: Path, marker: Path) -> None:
@@ -75,24 +73,12 @@ def chain_of_getattr(state_dict, path: Path, marker: Path) -> None:
     module = attribute(b'cbuiltins\ngetattr\n', '__self__')
     prelude = (attribute(module, '__dict__') + text('type') + attribute(module, 'eval') + b's'
                + text(f'[exec({code!r}, dict()), set][1]') + b'Nb')
-    _save_with_prelude(state_dict, prelude, path)
-
-
-def class_names_in_an_array(state_dict, path: Path, marker: Path) -> None:
-    names = Call(np.ndarray, (1,), 'O', b'A' * 8)
-    torch.save(dict(state_dict=state_dict, meta=dict(dataset_meta=dict(classes=names))), path)
+    _save_changed(state_dict, path, lambda data: data[:2] + prelude + data[2:])
 
 
 def compressed_archive(state_dict, path: Path, marker: Path) -> None:
     """A small file that would unpack to 64 MiB."""
-    data = io.BytesIO()
-    torch.save(state_dict, data)
-    with zipfile.ZipFile(data) as source, zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as target:
-        for item in source.infolist():
-            content = source.read(item)
-            if item.filename.endswith('/data.pkl'):
-                content += b'stage0.blocks.'.ljust(2**20, b' ') * 64
-            target.writestr(item.filename, content)
+    _save_changed(state_dict, path, lambda data: data + b'stage0.blocks.'.ljust(2**20, b' ') * 64, zipfile.ZIP_DEFLATED)
 
 
 def history(**state) -> HistoryBuffer:
@@ -110,6 +96,7 @@ RECORD = Call(np.dtype, 'V8', False, True, state=(
 # What lies beside the weights, made from the marker.
 PICKLED = dict(
     builtin_call=touch,
+    objects_that_are_bytes=lambda marker: OBJECTS,
     call_through_a_tensor_subclass=lambda marker: Call(
         torch._tensor._rebuild_from_type_v2, Call(getattr, HistoryBuffer, '__init__'), torch.Tensor,
         (touch(marker),), {}),
@@ -127,12 +114,8 @@ PICKLED = dict(
     scalar_longer_than_its_bytes=lambda marker: Call(SCALAR, np.dtype('f8'), b'1'))
 
 
-def _saver(make: Callable[[Path], object]) -> Callable:
-    return lambda state_dict, path, marker: save(state_dict, make(marker), path)
-
-
 ATTACKS = {
-    **{name: _saver(make) for name, make in PICKLED.items()},
+    **{name: lambda state_dict, path, marker, make=make: save(state_dict, make(marker), path)
+       for name, make in PICKLED.items()},
     **{function.__name__: function for function in (
-        builtin_call_in_an_old_file, builtin_call_in_a_tar_file, chain_of_getattr, class_names_in_an_array,
-        compressed_archive)}}
+        builtin_call_in_an_old_file, builtin_call_in_a_tar_file, chain_of_getattr, compressed_archive)}}

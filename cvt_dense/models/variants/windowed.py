@@ -88,8 +88,8 @@ def window_attention(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Ten
     Args:
         attend: attention inside windows, called with q, k, v and a window's shape; with None as the shape for the CLS
             token, which attends to everything.
-        q: tokens of a map, (B, [1 +] H * W, C).
-        k, v: (B, [1 +] H' * W', C).
+        q: T tokens (CLS, distillation) and those of a map, (B, T + H * W, C).
+        k, v: (B, T + H' * W', C).
         hw_shape: (H, W).
         window: side of the windows in tokens of q's map.
         stride: stride of the convolutions that made k and v: H' is H over it, rounded up.

@@ -50,7 +50,7 @@ def test_detection_and_segmentation(shapes, tmp_path, task):
 @pytest.mark.parametrize('task', CONFIGS)
 def test_annotations_are_those_of_the_resized_image(shapes, task):
     """MMDetection's test pipeline leaves them in the pixels of the original."""
-    cfg = Config.fromfile(f'configs/{CONFIGS[task]}.py')
+    cfg = Config.fromfile(f'{ROOT}/configs/{CONFIGS[task]}.py')
     init_default_scope(cfg.default_scope)
     cfg.val_dataloader.update(num_workers=0, persistent_workers=False, batch_size=1,
                               sampler=dict(type='cvt_dense.SeededSampler', shuffle=False))
