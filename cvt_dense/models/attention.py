@@ -115,16 +115,15 @@ class ConvAttention(nn.Module):
         qkv_bias: whether the q, k and v linear layers have a bias.
         qkv_proj_method: ``'dw_bn'``: depth-wise convolution and BatchNorm for q, k and v; ``'avg'``: average pooling
             (``ceil_mode``) for k and v, nothing for q; ``'linear'``: nothing for all three.
-        kernel_qkv: kernel of the convolutions or of the pooling.
-        stride_q, padding_q: stride and padding of q's convolution, which must keep the map's size.
+        kernel_qkv: kernel of the convolutions, which is odd, or of the pooling. q's convolution keeps the map's size.
         stride_kv, padding_kv: stride and padding of k's and v's convolution or pooling.
         attn_drop_rate: dropout of the attention weights; CvT's argument of this name sets it.
         proj_drop_rate: dropout of the output; CvT's ``drop_rate`` sets it.
         norm_layer: ``channels -> module``, the norm of ``'dw_bn'``.
 
     Raises:
-        ValueError: ``num_heads`` does not divide ``embed_dims``, ``qkv_proj_method`` is another one, or q's projection
-            changes the map's size.
+        ValueError: ``num_heads`` does not divide ``embed_dims``, ``qkv_proj_method`` is another one, or
+            ``kernel_qkv`` of ``'dw_bn'`` is even.
     """
 
     def __init__(self,
@@ -133,8 +132,6 @@ class ConvAttention(nn.Module):
                  qkv_bias: bool = True,
                  qkv_proj_method: str = 'dw_bn',
                  kernel_qkv: int = 3,
-                 stride_q: int = 1,
-                 padding_q: int = 1,
                  stride_kv: int = 2,
                  padding_kv: int = 1,
                  attn_drop_rate: float = 0.,
@@ -145,9 +142,8 @@ class ConvAttention(nn.Module):
             raise ValueError(f'embed_dims={embed_dims} is not divisible by num_heads={num_heads}.')
         if qkv_proj_method not in ('dw_bn', 'avg', 'linear'):
             raise ValueError(f"qkv_proj_method={qkv_proj_method!r}: allowed are 'dw_bn', 'avg' and 'linear'.")
-        if qkv_proj_method == 'dw_bn' and (stride_q != 1 or 2 * padding_q + 1 != kernel_qkv):
-            raise ValueError(f'stride_q={stride_q}, padding_q={padding_q}, kernel_qkv={kernel_qkv}: q must keep the '
-                             'size of the map, with stride_q 1 and padding_q (kernel_qkv - 1) / 2.')
+        if qkv_proj_method == 'dw_bn' and kernel_qkv % 2 == 0:
+            raise ValueError(f'kernel_qkv={kernel_qkv}: q keeps the size of the map with an odd kernel only.')
         self.num_heads = num_heads
         self.scale = embed_dims**-0.5
         self.attn_drop_rate = attn_drop_rate
@@ -164,7 +160,7 @@ class ConvAttention(nn.Module):
             conv = nn.Conv2d(embed_dims, embed_dims, kernel_qkv, stride, padding, groups=embed_dims, bias=False)
             return nn.Sequential(OrderedDict(conv=conv, bn=norm_layer(embed_dims)))
 
-        self.conv_proj_q = None if qkv_proj_method == 'avg' else conv_proj(stride_q, padding_q)
+        self.conv_proj_q = None if qkv_proj_method == 'avg' else conv_proj(1, kernel_qkv // 2)
         self.conv_proj_k = conv_proj(stride_kv, padding_kv)
         self.conv_proj_v = conv_proj(stride_kv, padding_kv)
         self.proj_q = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)

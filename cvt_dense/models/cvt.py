@@ -164,8 +164,8 @@ class CvT(StrictLoading, BaseModule):
             - ``patch_sizes`` (7, 3, 3), ``patch_strides`` (4, 2, 2), ``patch_paddings`` (2, 1, 1): the convolutions of
               the token embeddings.
             - ``mlp_ratios`` (4): hidden channels of the MLPs over ``embed_dims``.
-            - ``qkv_bias`` (True), ``qkv_proj_method`` ('dw_bn'), ``kernel_qkv`` (3), ``stride_q`` (1), ``padding_q``
-              (1), ``stride_kv`` (2), ``padding_kv`` (1): the projections, see :class:`ConvAttention`.
+            - ``qkv_bias`` (True), ``qkv_proj_method`` ('dw_bn'), ``kernel_qkv`` (3), ``stride_kv`` (2),
+              ``padding_kv`` (1): the projections, see :class:`ConvAttention`.
             - ``cls_token`` (True for the last stage): whether the stage has a CLS token.
             - ``drop_rates`` (0), ``attn_drop_rates`` (0), ``drop_path_rates`` (0): a stage's drop path grows linearly
               from 0 at its first block to this value at its last.

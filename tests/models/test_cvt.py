@@ -163,7 +163,7 @@ def test_norm_eval():
     (dict(arch='cvt-14'), 'cvt-14'), (dict(arch=dict(embed_dims=[8], depths=[1])), 'num_heads'),
     (dict(arch=arch(mlp_ratio=4)), 'mlp_ratio'), (dict(arch=arch(depths=[1, 2])), 'depths'),
     (dict(arch=arch(num_heads=[1, 5, 6])), 'num_heads=5'), (dict(arch=arch(qkv_proj_method='conv')), 'qkv_proj_method'),
-    (dict(arch=arch(stride_q=2)), 'stride_q=2'), (dict(out_type='tokens'), 'out_type'),
+    (dict(arch=arch(kernel_qkv=4)), 'kernel_qkv=4'), (dict(out_type='tokens'), 'out_type'),
     (dict(out_indices=[0, 4]), 'out_indices'), (dict(out_indices=[1, 0]), 'out_indices'),
     (dict(out_indices=[0], out_type='cls_token'), 'out_indices'),
     (dict(with_cls_token=False, out_type='cls_token'), 'with_cls_token'), (dict(frozen_stages=3), 'frozen_stages'),
