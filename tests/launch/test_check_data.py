@@ -117,11 +117,17 @@ def test_good_data_pass(data, capsys):
     assert {stage: len(dataset) for stage, dataset in build('segmentation', data).items()} == dict(train=8, val=4)
     edit(remove, data), edit(remove, data, VAL)
     assert {stage: len(dataset) for stage, dataset in build('detection', data).items()} == dict(train=7, val=4)
-    said = r'(?s)x\.JPG.*777777.*filter_empty_gt'
-    assert re.search(said, capsys.readouterr().out)
+    assert re.search(r'(?s)x\.JPG.*777777.*filter_empty_gt', capsys.readouterr().out)
     assert len(build('detection', data, 'val', val_dataloader__dataset__metainfo__classes=CLASSES[:3],
                      model__roi_head__bbox_head__num_classes=3, model__roi_head__mask_head__num_classes=3)['val']) == 4
     assert 'category_id' in capsys.readouterr().out  # objects of the other classes
+
+
+def test_a_detector_skips_images_that_cannot_be_read(data):
+    """In training another image takes the place, in an evaluation a black one."""
+    [next((data / 'detection' / split).glob('*.png')).write_bytes(b'') for split in ('train', 'val')]
+    built = build('detection', data, default_hooks__unreadable_images__max_share=.5).values()
+    assert [sum(not sample['inputs'].any() for sample in samples) for samples in built] == [0, 1]
 
 
 def test_zero_label_reduced(data):

@@ -2,7 +2,6 @@
 import copy
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -183,7 +182,7 @@ def test_images_that_are_too_small():
 
 def test_drop_path_is_on_both_branches():
     """An image whose paths are dropped leaves a block as it came."""
-    model = CvT(dict(embed_dims=[8], depths=[2], num_heads=[1]), drop_path_rate=np.float32(.5))
+    model = CvT(dict(embed_dims=[8], depths=[2], num_heads=[1]), drop_path_rate=torch.tensor(.5).numpy()[()])
     block = model.stage0.blocks[1]
     block.drop_path.drop_prob = 1 - 1e-9
     x = torch.rand(3, 16, 8)

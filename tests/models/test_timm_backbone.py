@@ -101,10 +101,8 @@ def test_weights_from_a_file(network, tmp_path):
 
 
 def test_norms_of_levels_come_from_a_file_that_has_them(tmp_path):
-    model = TimmBackbone(**CONVNEXT, level_norms=True)
-    for name, value in model.state_dict().items():
-        value.fill_(3. if name.startswith('norm') else 2.)
-    torch.save({f'backbone.{name}': value for name, value in model.state_dict().items()}, tmp_path / 'detector.pth')
+    state = TimmBackbone(**CONVNEXT, level_norms=True).state_dict().items()
+    torch.save({f'backbone.{name}': torch.full_like(value, 3.) for name, value in state}, tmp_path / 'detector.pth')
     torch.save(timm.create_model(**CONVNEXT).state_dict(), tmp_path / 'timm.pth')
     for file, norms in (('detector.pth', {3.}), ('timm.pth', {0., 1.})):
         model = TimmBackbone(**CONVNEXT, level_norms=True, **pretrained(tmp_path / file))
