@@ -46,7 +46,7 @@ PARTS = 'pretraining', 'engine'  # which do not import each other
 FORBIDDEN = {part: [f'cvt_dense.{other}' for other in PARTS if other != part] for part in PARTS}
 FORBIDDEN['config'] = ['cvt_dense.models', 'cvt_dense.pretraining', 'cvt_dense.engine']
 FORBIDDEN['models'] = ['cvt_dense.inference', 'cvt_dense.pretraining', 'cvt_dense.engine', 'pycocotools']
-for name in {file.relative_to(PACKAGE).parts[0] for file in FILES} - {'cli'}:
+for name in sorted({file.relative_to(PACKAGE).parts[0] for file in FILES} - {'cli'}):
     launch = [] if name == 'launch' else ['cvt_dense.launch']  # which only commands import, as they do mmdet and mmseg
     FORBIDDEN[name] = ['mmdet', 'mmseg', 'cvt_dense.cli', *launch, *FORBIDDEN.get(name, [])]
 
