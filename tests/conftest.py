@@ -1,13 +1,12 @@
 """Shared fixtures: everything runs offline, seeded, on the CPU."""
 import gc
 import os
-import re
 from pathlib import Path
 
 os.environ.update(HF_HUB_OFFLINE='1', WANDB_MODE='offline', MPLBACKEND='Agg', CUDA_VISIBLE_DEVICES='',
                   NO_PROXY='127.0.0.1', no_proxy='127.0.0.1')
-LAUNCHERS = re.compile('SLURM_|TORCHELASTIC_|PET_|(GPUS_PER_NODE|CPUS_PER_TASK|DEVICE|PORT|MAX_RESTARTS)$')
-for name in filter(LAUNCHERS.match, [*os.environ]):  # of a job around the tests
+JOB = 'SLURM_', 'TORCHELASTIC_', 'PET_', 'GPUS_PER_NODE', 'CPUS_PER_TASK', 'DEVICE', 'MAX_RESTARTS'
+for name in [name for name in os.environ if name.startswith(JOB)]:  # of a job around the tests
     del os.environ[name]
 
 import pytest

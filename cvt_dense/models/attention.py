@@ -58,7 +58,7 @@ def keep_statistics(model: nn.Module) -> None:
 
 
 def for_convolution(feature_map: Tensor) -> Tensor:
-    """Return the map; under ``torch.compile`` a copy, if there are no gradients or one image.
+    """Return the map, or under ``torch.compile`` a copy of it, if gradients are off or the map is of one image.
 
     Of tokens seen as a map with dynamic sizes the compiler (torch 2.13) cannot always infer that they are
     channels-last: a single image gets a batch stride of 0, which oneDNN's convolution does not recognise, and in
@@ -103,8 +103,8 @@ class SoftmaxAttention(nn.Module):
 class ConvAttention(nn.Module):
     """Multi-head attention whose q, k and v are convolved over the map before their linear layers.
 
-    T tokens (CLS, distillation) in front of the map's bypass the convolutions and join q, k and v before the linear
-    layers (the authors' behaviour). The scale is ``embed_dims ** -0.5``, not ``head_dims ** -0.5``.
+    The T tokens (CLS, distillation) in front of the map's tokens bypass the convolutions and join q, k and v before the
+    linear layers (the authors' behaviour). The scale is ``embed_dims ** -0.5``, not ``head_dims ** -0.5``.
 
     This is the default type of ``attn_cfg``. A variant is a subclass in a file of its own in ``variants/``, registered
     like this one; usually it takes its own arguments and ``**kwargs`` for this class, and overrides :meth:`attend`.
@@ -122,7 +122,7 @@ class ConvAttention(nn.Module):
         norm_layer: ``channels -> module``, the norm of ``'dw_bn'``.
 
     Raises:
-        ValueError: ``num_heads`` does not divide ``embed_dims``, ``qkv_proj_method`` is another one, or
+        ValueError: ``num_heads`` does not divide ``embed_dims``, ``qkv_proj_method`` has another value, or
             ``kernel_qkv`` of ``'dw_bn'`` is even.
     """
 
@@ -198,7 +198,7 @@ class ConvAttention(nn.Module):
         Args:
             q: (B, T + H * W, C).
             k, v: (B, T + H' * W', C).
-            hw_shape: (H, W) of q's map; None where q is the CLS token alone.
+            hw_shape: (H, W) of q's map; None where q is the T tokens alone.
 
         Returns:
             The shape of ``q``.
@@ -234,5 +234,6 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, hw_shape: Shape) -> Tensor:
         """Map tokens (B, T + H * W, embed_dims), of T tokens and a map of shape (H, W) to tokens of the same shape."""
+        # Under autocast timm's LayerScale returns float32.
         x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), hw_shape)).to(x.dtype))
         return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))).to(x.dtype))

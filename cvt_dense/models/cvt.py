@@ -159,7 +159,7 @@ class CvT(StrictLoading, BaseModule):
     Args:
         arch: ``'cvt-13'``, ``'cvt-21'``, ``'cvt-w24'``, ``'cvt-nano'``, or a dict with ``embed_dims``, ``depths`` and
             ``num_heads`` (lists with one value per stage). The dict may also have the following keys, each with a list
-            or one value for all stages. The defaults are the authors', without drop path:
+            or one value for all stages. The defaults are the authors' values, except for the drop path:
 
             - ``patch_sizes`` (7, 3, 3), ``patch_strides`` (4, 2, 2), ``patch_paddings`` (2, 1, 1): the convolutions of
               the token embeddings.

@@ -180,7 +180,7 @@ class TimmBackbone(BaseModule):
 
 
 def _key(name: str) -> str:
-    """Return a name that is the same in timm's classifiers and ``features_only`` networks and in our checkpoints.
+    """Return a name that timm's classifiers, its ``features_only`` networks and this project's checkpoints share.
 
     Names of ``features_only`` networks have underscores in place of dots.
     """

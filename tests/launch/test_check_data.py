@@ -125,7 +125,8 @@ def test_good_data_pass(data, capsys):
 
 def test_a_detector_skips_images_that_cannot_be_read(data):
     """In training another image takes the place, in an evaluation a black one."""
-    [next((data / 'detection' / split).glob('*.png')).write_bytes(b'') for split in ('train', 'val')]
+    for split in ('train', 'val'):
+        next((data / 'detection' / split).glob('*.png')).write_bytes(b'')
     built = build('detection', data, default_hooks__unreadable_images__max_share=.5).values()
     assert [sum(not sample['inputs'].any() for sample in samples) for samples in built] == [0, 1]
 

@@ -65,7 +65,7 @@ def test_roi_align_in_half_precision(dtype):
 
 
 def test_roi_align_of_boxes_beyond_all_sizes():
-    """A box of a million pixels costs no more than the map has cells, and one of no numbers does not end a run."""
+    """A box of a million pixels reads no more cells than the map has, and one with NaN and infinity raises no error."""
     rois = torch.tensor([[0, -5e5, -5e5, 5e5, 5e5], [0, 0, 0, torch.nan, torch.inf]])
     assert roi_align(torch.ones(1, 2, 10, 13), rois, sampling_ratio=2).isfinite().all()
 
