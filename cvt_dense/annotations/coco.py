@@ -66,7 +66,7 @@ class Fault(Enum):
     BOX_ALONE = 'objects have a box alone', 'drawn as rectangles', ''
 
 
-# Objects that are not learnt.
+# Objects that are not learnt, or learnt twice; the log counts them.
 LOST = Fault.UNKNOWN, Fault.NOWHERE, Fault.REPEATED, Fault.IGNORED, Fault.CROWD, Fault.SMALL
 
 
@@ -137,8 +137,10 @@ def check_values(content: Any) -> None:
         raise ValueError(f'several images have the file_name {files.most_common(1)[0][0]!r}; merge the entries')
     for entry in content['annotations']:
         attributes = entry.get('attributes')
-        if isinstance(attributes, dict) and float(attributes.get('rotation') or 0) % 180:
-            raise ValueError(f'annotation {entry.get("id")!r} has {attributes=}, but no bbox is turned; write polygons')
+        rotation = attributes.get('rotation') if isinstance(attributes, dict) else None
+        if isinstance(rotation, (int, float)) and rotation % 180:
+            raise ValueError(f'annotation {entry.get("id")!r} is rotated by {rotation} degrees, which a bbox cannot '
+                             'express; write polygons')
 
 
 def _check_fields(kind: str, entries: Any, fields: dict[str, Test]) -> None:
@@ -221,9 +223,12 @@ def _find_faulty_boxes(objects: list[Entry], owner: dict[Any, Entry]) -> dict[Fa
         _refuse_many(objects, far, 'a bbox that ends outside of the image: corners, centres, or of another size')
     # Only rows whose weighted sum occurs twice are compared: a tuple for each of a million boxes takes a second.
     _, row, count = np.unique((boxes * np.sqrt([2, 3, 5, 7])).sum(1), return_inverse=True, return_counts=True)
-    seen: set[Any] = set()  # set.add returns None
-    repeated = [entry for entry in compress(objects, count[row] > 1) if (
-        key := (entry['image_id'], entry['category_id'], *entry['bbox'])) in seen or seen.add(key)]
+    seen, repeated = set(), []
+    for entry in sorted(compress(objects, count[row] > 1), key=lambda entry: not entry.get('segmentation')):
+        key = (entry['image_id'], entry['category_id'], bool(entry.get('iscrowd')), *entry['bbox'])
+        mask = str(entry.get('segmentation') or '')  # a box alone repeats the object with a mask
+        repeated += [entry] if (*key, mask) in seen else []
+        seen |= {(*key, mask), (*key, '')}
     nowhere = (np.minimum(end, sizes) <= np.maximum(start, 0)).any(1)
     areas = np.array([1 if entry.get('area') is None else entry['area'] for entry in objects])
     return {Fault.REPEATED: repeated} | {fault: list(compress(objects, wrong.tolist())) for fault, wrong in (
@@ -273,7 +278,8 @@ def run_lengths(mask: Entry | list[list[float]], height: int, width: int) -> Ent
     """Return COCO's polygons or run lengths as compressed run lengths."""
     from pycocotools import mask as coco_mask
     if isinstance(mask, list):
-        return coco_mask.merge(coco_mask.frPyObjects(mask, height, width))
+        polygons = [polygon for polygon in mask if len(polygon) >= 6]  # as MMDetection does
+        return coco_mask.merge(coco_mask.frPyObjects(polygons or [[0] * 6], height, width))
     return coco_mask.frPyObjects(mask, height, width) if isinstance(mask['counts'], list) else mask
 
 

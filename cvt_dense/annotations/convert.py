@@ -121,8 +121,10 @@ class Images:
             self.notes[Fault.NO_IMAGE].append(f'{file} {name}')
             return None
         image, *others = sorted(images, key=distance)
-        if self.files[image] not in (None, file) or distance(image) in map(distance, others):
-            raise ValueError(f'it may mean one of {list(map(str, images))}, or {self.files[image]} describes it')
+        if distance(image) in map(distance, others):
+            raise ValueError(f'{name!r} may be any of {list(map(str, images))}')
+        if self.files[image] not in (None, file):
+            raise ValueError(f'{self.files[image]} describes the image {image} too; keep one of both files')
         self.files[image] = file
         return image
 
@@ -155,7 +157,7 @@ class Images:
     def refuse_bad(self) -> None:
         """Raise ``ValueError`` that names each image that cannot be read or has another size than its annotations."""
         if self.bad:
-            raise ValueError(f'bad images: {len(self.bad)}. {"; ".join(self.bad)}')
+            raise ValueError(f'{len(self.bad)} images are refused: {"; ".join(self.bad)}')
 
     def add_object(self, image: dict[str, Any], label: str, location: str, parts: Sequence[Any],
                    polygons: bool = False, iscrowd: int = 0, rotation: float = 0.) -> None:
@@ -194,10 +196,9 @@ class Images:
         """
         for path in self.rest(Fault.NO_OBJECTS):
             self.add_image(path)
-        objects = sorted(self.content['annotations'], key=lambda entry: 'segmentation' not in entry)  # masks first
         self.refuse_bad()
-        names = classes or sorted({entry['category_id'] for entry in objects})
-        self.content.update(annotations=objects, categories=[dict(id=name, name=name) for name in names])
+        names = classes or sorted({entry['category_id'] for entry in self.content['annotations']})
+        self.content['categories'] = [dict(id=name, name=name) for name in names]
         coco.check_values(self.content)
         return self.content
 
@@ -287,7 +288,7 @@ def _yolo_splits(src: Path, content: dict[str, Any]) -> dict[Path | str, str]:
     splits: dict[Path | str, str] = {}
     for part, entry in ((part, str(entry)) for part in SPLITS for entry in np.atleast_1d(content.get(part) or [])):
         # As for Ultralytics, folders may be written as from a folder beside the file's.
-        paths = [Path(os.path.normpath(src / path)) for path in (
+        paths = [Path(os.path.normpath(src / os.path.relpath(src / path, src))) for path in (
             f'{content.get("path") or "."}/{entry}', entry, re.sub(r'^(\.\./)+', '', entry))]
         folder = next((path for path in paths if path.is_dir() and path.is_relative_to(src)), None)
         if part != 'test' and (not folder or folder in splits):  # Roboflow always names a folder for the test
@@ -318,8 +319,8 @@ def read_voc(src: Path, data: Data) -> Content:
     for part in (*SPLITS, 'trainval'):
         for path in src.rglob(f'ImageSets/Main/{part}.txt'):
             for name in filter(None, map(str.strip, path.read_text('utf-8-sig').splitlines())):
-                if splits.setdefault(name, 'train' if part == 'trainval' else part) == 'train' and part == 'val':
-                    raise ValueError(f'{path} has {name!r}, which is in the list for training too')
+                if splits.setdefault(name, 'train' if part == 'trainval' else part) != part != 'trainval':
+                    raise ValueError(f'{path} has {name!r}, which is in the list {splits[name]}.txt too')
     images = Images(src, data.notes, splits)
     for file in files_of(src, '.xml'):
         with naming(file):
@@ -350,6 +351,7 @@ def read_labelme(src: Path, data: Data) -> Content:
                                      content.get('imageWidth'), content.get('imageHeight'))
             groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
             for number, shape in enumerate(content['shapes'] if image else (), 1):
+                shape = {'shape_type': 'polygon', **shape}  # as LabelMe reads its older files
                 points, group = shape['points'], shape.get('group_id')
                 if shape['shape_type'] == 'rectangle' and len(points) == 2:  # otherwise all corners
                     (x, y), (right, bottom) = points
@@ -484,7 +486,7 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
 
     for sample in data.samples:
         match = group and re.search(group, sample.path.name)
-        sample.group = match[min(match.re.groups, 1)] if match else str(sample.path)
+        sample.group = match and match[min(match.re.groups, 1)] or str(sample.path)
         joined[last(hashlib.sha256(sample.path.read_bytes()).digest())] = last(sample.group)
     named: dict[str | bytes, list[Sample]] = defaultdict(list)
     for sample in data.samples:
@@ -511,19 +513,30 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
 # -- writers ---------------------------------------------------------------------------------------
 
 
-def check_target(data: Data, target: str) -> None:
-    """Check that data can be written in the format ``target``, one of ``TARGETS``.
+def check_target(data: Data, dst: Path, target: str) -> None:
+    """Check that data can be written into the folder ``dst`` in the format ``target``, one of ``TARGETS``.
 
     Raises:
-        ValueError: two images of a split would get the same name, or label maps cannot hold as many classes.
+        ValueError: two images of a split would get the same name; or, of label maps, there are too many classes, the
+            images have several suffixes, or ``dst`` holds other images or label maps, which would be trained on.
     """
     if target == 'masks' and len(data.classes) >= IGNORED:
-        raise ValueError(f'{len(data.classes)} classes and the background are more than {IGNORED}, of label maps.')
+        raise ValueError(f'Label maps hold {IGNORED} classes with the background, and there are {len(data.classes)}.')
+    suffixes = sorted({sample.path.suffix for sample in data.samples})
+    if target == 'masks' and len(suffixes) > 1:
+        raise ValueError(f'The images have the suffixes {listed(suffixes)}, and MMSegmentation reads those of one: '
+                         'convert the others.')
     names = Counter((sample.split, os.path.splitext(sample.name)[0] if target == 'masks' else sample.name)
                     for sample in data.samples)
     twice = [name for name, number in names.items() if number > 1]
     if twice:
         raise ValueError(f'several images would get one name in one split, {listed(twice)}: rename all but one.')
+    if target == 'masks':
+        written = {Path(sample.split, sample.name).with_suffix('') for sample in data.samples}
+        others = [file for kind in ('images', 'labels') for file in (dst / kind).rglob('*')
+                  if file.is_file() and file.relative_to(dst / kind).with_suffix('') not in written]
+        if others:
+            raise ValueError(f'{dst} holds files of another conversion, remove them: {listed(sorted(others), 3)}.')
 
 
 def write(data: Data, dst: Path, target: str) -> None:
@@ -535,15 +548,9 @@ def write(data: Data, dst: Path, target: str) -> None:
         target: 'coco' for ``annotations/<split>.json``, or 'masks' for ``labels/<split>/*.png`` and ``classes.txt``.
 
     Raises:
-        ValueError: see :func:`check_target`; or ``dst`` holds other images or label maps, which would be trained on.
+        ValueError: see :func:`check_target`.
     """
-    check_target(data, target)
-    if target == 'masks':
-        written = {Path(sample.split, sample.name).with_suffix('') for sample in data.samples}
-        others = [file for kind in ('images', 'labels') for file in (dst / kind).rglob('*')
-                  if file.is_file() and file.relative_to(dst / kind).with_suffix('') not in written]
-        if others:
-            raise ValueError(f'{dst} holds files of another conversion, remove them: {listed(sorted(others), 3)}.')
+    check_target(data, dst, target)
     for sample in data.samples:
         write_sample(data, sample, dst, target)
     write_annotations(data, dst, target)

@@ -26,7 +26,7 @@ class PredictionWriter:
 
     def __init__(self, folder: Path, target: str, classes: Sequence[str], images: Sequence[Path]):
         self.folder, self.target, self.due = folder, target, time.monotonic() + SECONDS
-        convert.check_target(convert.Data([*classes], [convert.Sample(path) for path in images]), target)
+        convert.check_target(convert.Data([*classes], [convert.Sample(path) for path in images]), folder, target)
         self.data = convert.Data([*classes])
 
     def add(self, path: Path, shape: Sequence[int], prediction: Any) -> None:

@@ -44,8 +44,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
                         help='detections below this score are not drawn (default: %(default)s)')
     parser.add_argument('--save', choices=('coco', 'masks'), metavar='FORMAT',
-                        help='also write images and predictions as annotated data into the folder DIR/FORMAT, which '
-                        'tools/convert_data.py reads: coco for detectors, masks (label maps) for segmentors too')
+                        help='also write images and predictions as annotated data into the folder DIR/FORMAT: coco '
+                        'for detectors, which tools/convert_data.py reads, masks (label maps) for segmentors too')
     command_line.add_slice_arguments(parser)
     parser.add_argument('--device', help='where to run (default: cuda if there is a GPU, otherwise cpu)')
     command_line.add_config_arguments(parser)
@@ -93,9 +93,9 @@ def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
     taken, pictures, unique = {Path(OVERVIEW).stem}, [], len({image.stem for image in images}) == len(images)
     for image in images:
         stem = image.stem if unique else f'{image.resolve().parent.name}_{image.stem}'
-        while stem in taken:
+        while taken & {stem, f'{stem}_labels'}:
             stem += '_2'
-        taken.add(stem)
+        taken |= {stem, f'{stem}_labels'}
         pictures.append(out_dir / f'{stem}.png')
     return pictures
 
@@ -229,7 +229,3 @@ def draw_one(args: argparse.Namespace, model: 'Model', path: Path, out: Path,
     if writer:
         writer.add(path, image.shape, prediction)
     return picture, summary
-
-
-if __name__ == '__main__':
-    raise SystemExit(main())

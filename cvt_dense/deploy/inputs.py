@@ -12,16 +12,11 @@ from torch import Tensor, nn
 from ..config.walk import leaf_datasets
 
 
-def data_set(cfg: Config, stage: str) -> dict[str, Any]:
-    """Return the config of a stage's data set ('train' or 'test'), of several that are joined the first."""
-    return next(leaf_datasets((cfg.get(f'{stage}_dataloader') or cfg.val_dataloader).dataset))
-
-
 def describe(cfg: Config) -> dict[str, Any]:
     """Return ``bgr_to_rgb`` and how images are cropped or resized: see the metadata."""
     preprocessor = cfg.model.get('data_preprocessor') or {}
     about = dict(bgr_to_rgb=bool(preprocessor.get('bgr_to_rgb') or preprocessor.get('rgb_to_bgr')))
-    test = data_set(cfg, 'test') if cfg.get('test_dataloader') else {}
+    test = next(leaf_datasets(cfg.test_dataloader.dataset)) if cfg.get('test_dataloader') else {}
     if (transform := test.get('transform')) is not None:  # the defaults are those of timm.data.create_transform
         about.update(crop_pct=transform.get('crop_pct') or 0.875, crop_mode=transform.get('crop_mode') or 'center',
                      interpolation=transform.get('interpolation', 'bilinear'))
@@ -44,8 +39,9 @@ def network_inputs(cfg: Config, model: nn.Module, stage: str, most: int, padded:
     Returns:
         What the network gets for each image: float32 (1, C, H, W), normalised.
     """
-    test = data_set(cfg, 'test')
-    settings = dict(data_set(cfg, stage), **{key: test[key] for key in ('pipeline', 'transform') if key in test})
+    own, test = (next(leaf_datasets((cfg.get(f'{name}_dataloader') or cfg.val_dataloader).dataset))
+                 for name in (stage, 'test'))  # of several that are joined the first
+    settings = dict(own, **{key: test[key] for key in ('pipeline', 'transform') if key in test})
     dataset, inputs = DATASETS.build(copy.deepcopy(settings)), []
     for i in torch.linspace(0, len(dataset) - 1, min(most, len(dataset))).round().long().tolist():
         item = dataset[i]

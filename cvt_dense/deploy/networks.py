@@ -37,7 +37,7 @@ class Network(nn.Module):
     Args:
         model: classifier, segmentor or detector.
         part: 'model' or 'backbone'.
-        normalise: function that normalises raw images (B, H, W, 3); None: the image comes normalised.
+        normalise: function that normalises raw images (B, 3, H, W); None: the image comes normalised.
 
     Attributes:
         names: names of the outputs.

@@ -41,12 +41,14 @@ def open_exported(path: str | Path, runtime: str | None = None) -> 'Exported':
     path = Path(path)
     allowed = RUNTIMES.get(path.suffix, ())
     if not path.is_file() or not allowed:
-        raise UserError(f'{path} is not an exported file ({", ".join(RUNTIMES)}), or does not exist.')
+        raise UserError(f'{path} is no file with the suffix {", ".join(RUNTIMES)}.')
     runtime = runtime or allowed[0]
     if runtime not in allowed:
         raise UserError(f'runtime={runtime!r} does not open {path}: {" and ".join(allowed)} do.')
     try:
         text, run = dict(onnxruntime=_onnxruntime, openvino=_openvino, torch=_torch)[runtime](path)
+    except ImportError as error:
+        raise UserError(f"{path} needs {runtime}: pip install 'cvt_dense[deploy]' ({error}).") from error
     except Exception as error:  # each runtime raises its own exceptions for a damaged file
         with path.open('rb') as file:
             raise UserError(f'{path} ({path.stat().st_size:,} bytes, starting with {file.read(16)!r}) cannot be opened '

@@ -67,6 +67,8 @@ def restore(image: torch.Tensor, preprocessor: Any) -> Image.Image:
     """Return a preprocessed image (C, H, W) in its original colours; of other than three channels the first."""
     if getattr(preprocessor, 'mean', None) is not None:
         image = image * preprocessor.std + preprocessor.mean
+        if len(image) == 3 and not getattr(preprocessor, '_channel_conversion', True):
+            image = image.flip(0)  # MMEngine's preprocessor has left it in BGR
     elif image.min() < 0 or image.max() <= 1:
         image = (image - image.min()) / (image.max() - image.min()).clamp(min=1e-6) * 255
     pixels = image.clamp(0, 255).byte().permute(1, 2, 0).cpu().numpy()

@@ -158,6 +158,7 @@ def test_what_a_training_of_boxes_accepts(tmp_path, path):
     learnt = [one for i in range(len(data_set)) for one in data_set.get_data_info(i)['instances']]
     lost = path.stem == 'ignored' or path.stem.startswith('box')
     assert [CLASSES[one['bbox_label']] for one in learnt] == ['cat', 'dog', 'cat', 'dog'][lost:]
+    assert all(run_lengths(one['mask'], 30, 40)['size'] == [30, 40] for one in learnt if one.get('mask'))
 
 
 @pytest.mark.parametrize('path', files('other_classes'))

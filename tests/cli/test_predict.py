@@ -171,6 +171,7 @@ def test_folders_and_names(tmp_path, capsys):
     names = [path.name for path in tool.name_pictures(images, tmp_path / 'out')]
     assert names == ['a_x.png', 'a_y.png', 'b_x.png', f'{tmp_path.name}_x_2.png']
     assert tool.name_pictures(images[:1] * 2, tmp_path / 'out')[1].name == 'a_x_2.png'
+    assert tool.name_pictures([Path('x.jpg'), Path('x_labels.png')], Path())[1].name == 'x_labels_2.png'
     (tmp_path / 'x_2.png').unlink()
     assert len(tool.find_images([str(tmp_path)])) == 3  # class folders
     for name in ('c.jfif', 'c.gif', 'c.npy'):

@@ -32,6 +32,7 @@ def _an_image_without_objects(cfg, data: Path) -> None:
     def change(content) -> None:
         first = content['images'][0]['id']
         content['annotations'] = [item for item in content['annotations'] if item['image_id'] != first]
+        content['annotations'][0]['segmentation'] = [[1, 1, 9, 9]]  # of two points, which MMDetection leaves out
 
     edit(data / 'annotations/instances_val.json', change)
 

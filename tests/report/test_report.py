@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from mmdet.datasets import XMLDataset
+from mmdet.models import DetDataPreprocessor
 from mmseg.evaluation import IoUMetric
 from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, f1_score
@@ -213,3 +214,11 @@ def test_colours_can_be_told_apart(number):
                 cv2.cvtColor(without_green[None], cv2.COLOR_LRGB2LAB)[0]):
         distances = np.linalg.norm(lab[:, None] - lab, axis=-1)[~np.eye(number, dtype=bool)]
         assert distances.min() > (30 if number <= 8 else 16)
+
+
+@pytest.mark.parametrize('bgr_to_rgb', [True, False])
+def test_the_input_is_shown_in_the_colours_of_the_image(bgr_to_rgb):
+    preprocessor = DetDataPreprocessor(mean=[3.] * 3, std=[2.] * 3, bgr_to_rgb=bgr_to_rgb)
+    red = torch.tensor([0, 0, 201], dtype=torch.uint8).view(3, 1, 1)  # in BGR, as images are loaded
+    image, = preprocessor(dict(inputs=[red], data_samples=None))['inputs']
+    assert browse.restore(image, preprocessor).getpixel((0, 0)) == (201, 0, 0)
