@@ -1,6 +1,6 @@
 """Serve a model over HTTP with FastAPI: docs/guides/serving.md explains it.
 
-    MODEL='mine.py work_dirs/mine/iter_2000.pth' PYTHONPATH=docs/examples uvicorn serve:app
+    MODEL='mine.py work_dirs/mine/iter_1000.pth' PYTHONPATH=docs/examples uvicorn serve:app
 """
 import os
 from threading import Semaphore

@@ -1,7 +1,6 @@
 """A loaded model in a server: threads, processes, types of images, memory, and the examples of the page."""
 import io
 import json
-import multiprocessing
 import os
 import pickle
 import re
@@ -10,8 +9,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stdout
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,11 +135,6 @@ def test_other_images_are_refused_briefly(models, task, image):
     assert len(str(refused.value)) < 1000
 
 
-def test_an_image_of_which_nothing_is_left_is_refused(models):
-    with pytest.raises(UserError, match='9000'):
-        api.predict(models['detection'], np.zeros((2, 9000, 3), np.uint8))
-
-
 def test_a_long_list_is_predicted_in_batches(models, photos):
     model, sizes = models['segmentation'], []
     hook = model.network.backbone.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
@@ -214,32 +206,3 @@ def test_the_server_answers_each_request_for_its_own_image(nano, models, photos,
             assert requests.post(f'{url}/predict', files=dict(image=b'no image')).status_code == 422
         finally:
             server.should_exit = True
-
-
-def run_ray(output: Path, *args: str) -> None:
-    """Run the example with one actor, beside a second that waits for a core."""
-    import ray
-    os.environ.update(RAY_USAGE_STATS_ENABLED='0', RAY_worker_niceness='0', PYTHONPATH=str(ROOT))
-    sys.argv[1:] = args
-    with (open(output, 'w') as file, redirect_stdout(file),
-          ray.init(num_cpus=1, include_dashboard=False, object_store_memory=10**8)):
-        runpy.run_path(str(ROOT / 'docs/examples/predict_ray.py'), run_name='__main__')
-
-
-@pytest.mark.slow
-def test_ray_writes_what_predict_saves(nano, shapes, tmp_path):
-    """A fork of this process starts Ray, which saves an import of PyTorch and leaves nothing of Ray here."""
-    images = tmp_path / 'images'
-    images.mkdir()
-    for path in (shapes / 'detection').glob('*/*.png'):
-        (images / f'{path.parent.name}_{path.name}').write_bytes(path.read_bytes())
-    (images / 'broken.png').write_bytes(b'no image')
-    args = tmp_path / 'ray.txt', *map(str, (*nano['detection'], images, tmp_path / 'ray'))
-    process = multiprocessing.get_context('fork').Process(target=run_ray, args=args, daemon=True)
-    process.start()
-    process.join(timeout=300)
-    assert process.exitcode == 0 and 'broken.png' in (tmp_path / 'ray.txt').read_text()
-    run_tool('predict', *nano['detection'], images, '--out-dir', tmp_path / 'out', '--save', 'coco', rc=1)
-    by_ray, by_tool = (json.loads((tmp_path / f'{folder}/annotations/train.json').read_text())
-                       for folder in ('ray', 'out/coco'))
-    assert by_ray == by_tool and len(by_ray['images']) == 6
