@@ -196,7 +196,7 @@ def small_detector() -> dict:
     lines = dict(arch='cvt-nano', pretrained=None, classes=('cat', ), image_size=64)
     write_template(Path(), 'fasterrcnn_cvt13_custom', **lines).rename('mine.py')
     Path('work_dirs/mine').mkdir(parents=True)
-    for name in ('iter_2000', 'best_coco_bbox_mAP_iter_2000'):
+    for name in ('iter_1000', 'best_coco_bbox_mAP_iter_1000'):
         save_untrained(Path('mine.py'), Path(f'work_dirs/mine/{name}.pth'), ('cat', ))
     for name in ('photo.jpg', 'a.jpg', 'b.jpg', 'large.tif'):
         Image.new('RGB', (1100, 60) if name == 'large.tif' else (80, 60)).save(name)

@@ -191,12 +191,12 @@ class Process:
     def text(self) -> str:
         return self.output.read_text()
 
-    def wait_for(self, ready: Callable[[], bool], timeout: float = 300., pause: float = 0.002) -> None:
+    def wait_for(self, ready: Callable[[], bool], timeout: float = 300.) -> None:
         """Returns as soon as ``ready()``; fails if the command ends before."""
         end = time.monotonic() + timeout
         while not ready():
             assert self.popen.poll() is None and time.monotonic() < end, self.text()[-6000:]
-            time.sleep(pause)
+            time.sleep(0.002)
 
     def wait_for_text(self, text: str) -> None:
         self.wait_for(lambda: text in self.text())

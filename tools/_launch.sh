@@ -26,7 +26,7 @@ launch() {
             echo "NNODES is '$nnodes', but must be a number of hosts (2), or the fewest and the most of them (1:4)." >&2
             exit 2
         fi
-        export PET_RDZV_BACKEND=c10d  # torchrun's option, as a variable, which SafeCheckpointHook reads
+        export PET_RDZV_BACKEND=c10d  # torchrun's option, as a variable, which StopHook reads
         rendezvous=(--nnodes "$nnodes" --rdzv-endpoint "$RDZV" --rdzv-id "$RDZV")
         restarts=${MAX_RESTARTS:-3}
     elif check_count NNODES "$nnodes" && [ "$nnodes" -gt 1 ] || [ -n "${PORT:-}" ]; then

@@ -137,7 +137,7 @@ pip install -r "$requirements"
 pip install --no-deps --no-build-isolation --editable .
 pip check
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-rm -rf "$site"/cvt_dense_torchvision.pth "$site"/_torchvision_shim*
+rm -rf "$site"/_torchvision_shim*
 if [[ $("$python" -c 'import torchvision' 2>&1) == *'operator torchvision::nms does not exist'* ]]; then
     cp tools/_torchvision_shim.py "$site"
     about="$site/_torchvision_shim-1.dist-info"

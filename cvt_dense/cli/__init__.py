@@ -1,5 +1,5 @@
 """The commands: one module each, with ``main(argv)``.
 
-    cvt-train mine.py                                                          as python tools/train.py mine.py
-    torchrun --nproc-per-node 8 -m cvt_dense.cli.train mine.py --launcher pytorch
+    cvt-train mine.py                                                             as python tools/train.py mine.py
+    torchrun --nproc-per-node 8 $(command -v cvt-train) mine.py --launcher pytorch
 """

@@ -104,7 +104,3 @@ def main(argv: Sequence[str] | None = None) -> None:
             report.sections.insert(0, report.sections.pop())
             page = report.write(args.out_dir)
     print(*report.summary, f'The report is {page}.', sep='\n')
-
-
-if __name__ == '__main__':
-    raise SystemExit(main())

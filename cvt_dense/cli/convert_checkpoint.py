@@ -84,7 +84,3 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f'{dst} has no class names, unlike a .safetensors file: tests number class folders in sorted order.')
     if args.to == 'huggingface':
         print('transformers runs CvT with the exact GELU; this project and the authors with QuickGELU: logits differ.')
-
-
-if __name__ == '__main__':
-    raise SystemExit(main())

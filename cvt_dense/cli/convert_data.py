@@ -82,7 +82,3 @@ def main() -> None:
     convert.print_notes(data)
     masks = all(entry.get('segmentation') for sample in data.samples for entry in sample.objects)
     print('\n' + template_lines(data.classes, splits, args.dst, args.target, masks, data.samples[0].path.suffix))
-
-
-if __name__ == '__main__':
-    raise SystemExit(main())

@@ -120,7 +120,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f'photographs: {work_dir}/photographs/overview.png\ntraining curves: {work_dir}/curves.png\n'
           f'predictions: {work_dir}/predictions.png')
     print(f'took {(time.time() - start) / 60:.1f} minutes; the next step: docs/get_started/own_photographs.md')
-
-
-if __name__ == '__main__':
-    raise SystemExit(main())

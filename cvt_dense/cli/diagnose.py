@@ -69,7 +69,3 @@ def main(argv: Sequence[str] | None = None) -> None:
         report.summary.append(f'The weights are those of {args.checkpoint}.')
         page = report.write(args.out_dir)
     print(*report.summary, f'The report is {page}.', sep='\n')
-
-
-if __name__ == '__main__':
-    raise SystemExit(main())

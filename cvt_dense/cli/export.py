@@ -134,7 +134,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(command_line.expand_published(argv))
     with command_line.report_errors(OSError):  # of images that cannot be found
         sys.exit(run(args))
-
-
-if __name__ == '__main__':
-    raise SystemExit(main())

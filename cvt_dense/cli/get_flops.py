@@ -113,7 +113,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name, (parameters, macs) in parts.items():
         if parameters or macs:
             print(f'{name:<20}{parameters:>14,}{macs / 1e9:>12.3f}')
-
-
-if __name__ == '__main__':
-    raise SystemExit(main())

@@ -33,7 +33,3 @@ def main() -> None:
         draw_curves(runs, out)
         print(table(runs))
         print(f'picture: {out}')
-
-
-if __name__ == '__main__':
-    raise SystemExit(main())

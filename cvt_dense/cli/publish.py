@@ -1,7 +1,7 @@
 """Publishes a trained model: a folder that runs elsewhere, or a repository on the Hugging Face hub.
 
-    python tools/publish.py mine.py work_dirs/mine/iter_2000.pth published/mine --license apache-2.0
-    python tools/publish.py mine.py work_dirs/mine/iter_2000.pth hf://USER/NAME --license apache-2.0
+    python tools/publish.py mine.py work_dirs/mine/iter_1000.pth published/mine --license apache-2.0
+    python tools/publish.py mine.py work_dirs/mine/iter_1000.pth hf://USER/NAME --license apache-2.0
     python tools/predict.py published/mine a.jpg
 
 The folder holds the averaged weights with the class names (model.safetensors), the parts of the config that testing
@@ -121,7 +121,3 @@ def main(argv: Sequence[str] | None = None) -> None:
             else:
                 folder.replace(target)
         print(f'The model is published: {args.target}')
-
-
-if __name__ == '__main__':
-    raise SystemExit(main())

@@ -3,8 +3,7 @@
     python tools/test.py configs/cvt13_in1k.py work_dirs/cvt13_in1k/epoch_300.pth --data-root /data/imagenet
     python tools/test.py configs/cvt13_in1k.py cvt13.onnx --data-root /data/imagenet
 
-A checkpoint with averaged weights is evaluated twice: ``accuracy/...`` is the result of the averaged weights and
-``raw/...`` that of the others.
+Averaged weights are evaluated, and with ``cvt_dense.RawWeightsHook`` in the config also the others, as ``raw/...``.
 """
 import argparse
 from collections.abc import Sequence
@@ -39,7 +38,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(command_line.expand_published(argv))
     with command_line.report_errors():
         start_test(args).test()
-
-
-if __name__ == '__main__':
-    raise SystemExit(main())

@@ -39,7 +39,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     with command_line.report_errors(ImportError):  # of a tracker's package, or one that the config names
         start_training(args).train()
-
-
-if __name__ == '__main__':
-    raise SystemExit(main())

@@ -15,11 +15,13 @@ class BalancedDataset(ClassBalancedDataset):
     images occur once.
 
     Args:
-        dataset: data set with ``metainfo['classes']`` and ``get_cat_ids``, such as MMDetection's and
-            :class:`cvt_dense.ImageDataset`, or its config.
+        dataset: data set with ``get_cat_ids``, such as MMDetection's and :class:`cvt_dense.ImageDataset`, or its
+            config. Without ``metainfo['classes']`` the classes are those that occur.
     """
 
     def __init__(self, dataset: BaseDataset | dict[str, Any]):
         super().__init__(dataset, oversample_thr=1., lazy_init=True)
-        self.oversample_thr = 1 / max(len(self.metainfo['classes']), 1)
+        classes = self.metainfo.get('classes') or {
+            number for i in range(len(self.dataset)) for number in self.dataset.get_cat_ids(i)}
+        self.oversample_thr = 1 / max(len(classes), 1)
         self.full_init()

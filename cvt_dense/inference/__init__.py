@@ -4,7 +4,7 @@ For example::
 
     from cvt_dense.inference import load, predict
 
-    model = load('mine.py', 'work_dirs/mine/iter_2000.pth')   # or load('mine.py', 'mine.onnx')
+    model = load('mine.py', 'work_dirs/mine/iter_1000.pth')   # or load('mine.py', 'mine.onnx')
     result = predict(model, 'photo.jpg')                      # a path, an array, or a list of these
     result = predict(model, 'large.tif', slice=1024)          # in overlapping slices
 

@@ -9,7 +9,7 @@ from ..classes import Classes
 from ..config.walk import type_name, walk
 from ..errors import listed
 
-AMP = ('AmpOptimWrapper', 'AutocastOptimWrapper')
+AMP = dict(AmpOptimWrapper='float16', AutocastOptimWrapper='bfloat16')  # with their default precision
 PARTS = ('backbone', 'neck', 'decode_head', 'bbox_head')  # of a model, those that are named
 
 
@@ -31,7 +31,7 @@ def announce(runner: Runner, cfg: Config, changes: list[str], datasets: dict[str
     files = [node['file'] for _, node in nodes if type_name(node) == 'ExportedModel']
     files += [node['init_cfg'].get('checkpoint') or '' for _, node in nodes if isinstance(node.get('init_cfg'), dict)]
     wrapper = cfg.get('optim_wrapper') or {}
-    precision = wrapper.get('dtype', 'float16') if type_name(wrapper) in AMP else 'float32'
+    precision = wrapper.get('dtype', AMP[type_name(wrapper)]) if type_name(wrapper) in AMP else 'float32'
     lines = {
         'model': f'{type_name(cfg.model)} with {", ".join(parts)}, {millions:.2f} million parameters',
         'data': f'{images}; {len(classes)} classes: {listed(classes, 10)}',
@@ -45,7 +45,7 @@ def announce(runner: Runner, cfg: Config, changes: list[str], datasets: dict[str
         scaling = cfg.get('auto_scale_lr') or {}
         base = f' for {scaling.base_batch_size} images a step' if 'base_batch_size' in scaling else ''
         lines['optimizer'] = f'{type_name(wrapper.optimizer)}, learning rate {wrapper.optimizer.get("lr")}{base}' + (
-            ', scaled to those of this run' if scaling.get('enable') else '; --auto-scale-lr scales it')
+            ', scaled to those of this run' if scaling.get('enable') else '; --auto-scale-lr scales it' * bool(base))
         lines['schedule'] = f'learning rate {runner.learning_rates or "unknown"}'
     if changes:
         lines['adapted'] = '; '.join(changes)

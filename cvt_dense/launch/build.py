@@ -17,9 +17,9 @@ from mmengine.runner import Runner
 from ..classes import Classes
 from ..config.walk import class_of, leaf_datasets, type_name
 from ..console import prints_to_log
-from ..engine import SkippingPipeline
+from ..engine.hooks.unreadable_images import skip_unreadable_images
 from ..engine.runner import CvTRunner, RunnerMixin
-from ..engine.samplers import find_transform, leaves
+from ..engine.samplers import leaves
 from ..errors import UserError
 from ..images import is_hidden
 from ..models.task import task_of
@@ -100,11 +100,11 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True,
         if not loader or not isinstance(loader.get('dataset'), dict):
             continue
         settings = copy.deepcopy(loader.dataset)
-        for leaf in leaf_datasets(settings):
-            if type_name(leaf) == 'ImageDataset':
-                number_folders(leaf, classes)
-                leaf.setdefault('num_classes', cfg.model.get('num_classes'))  # labels that are larger are refused
         try:
+            for leaf in leaf_datasets(settings):
+                if type_name(leaf) == 'ImageDataset':
+                    number_folders(leaf, classes)
+                    leaf.setdefault('num_classes', cfg.model.get('num_classes'))  # labels that are larger are refused
             dataset = DATASETS.build(settings)
             if not len(dataset):
                 raise ValueError('it is empty')
@@ -157,19 +157,6 @@ def leave_hidden_files_out(dataset: Any) -> None:
             leaf.get_subset_(shown)
     if hasattr(dataset, 'cumulative_sizes'):  # of ConcatDataset
         dataset.cumulative_sizes = dataset.cumsum(dataset.datasets)
-
-
-def skip_unreadable_images(dataset: Any, channels: int) -> None:
-    """Let the pipelines of MMDetection and MMSegmentation skip images that cannot be read.
-
-    Args:
-        dataset: changed in place.
-        channels: of an image.
-    """
-    for leaf in leaves(dataset):
-        if find_transform(leaf, 'LoadImage') is not None:
-            leaf.pipeline = SkippingPipeline(
-                leaf.pipeline, leaf.test_mode, channels, getattr(leaf, 'ignore_index', 255))
 
 
 def build_runner(saved: Config, running: Config, datasets: dict[str, Any]) -> Runner:

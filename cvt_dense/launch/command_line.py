@@ -54,8 +54,8 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags that training, testing and their reports have in common."""
-    parser.add_argument('--work-dir', help='folder of logs and checkpoints (default: work_dirs/<config '
-                                           'name>)')
+    parser.add_argument('--work-dir', help="folder of logs and checkpoints (default: the config's work_dir, "
+                                           'or work_dirs/<config name>)')
     parser.add_argument('--data-root', metavar='DIR', help='folder that replaces the data_root of all data '
                         'sets and evaluators (or the common parent of several)')
     add_config_arguments(parser)

@@ -44,6 +44,9 @@ def read_training(flags: argparse.Namespace, change: Change | None = None) -> Co
             'default', which is 'fp16' for detectors, because compiled mmcv has no operators for bfloat16, and 'bf16'
             for others.
         change: see :func:`read`.
+
+    Raises:
+        UserError: see :func:`read`; or the config lacks what a flag needs.
     """
     cfg = read(flags, flags.resume, change)
     if flags.amp == 'fp16' or flags.amp == 'default' and 'mmdet' in (
@@ -54,6 +57,9 @@ def read_training(flags: argparse.Namespace, change: Change | None = None) -> Co
         cfg.optim_wrapper.update(type='cvt_dense.AutocastOptimWrapper', dtype='bfloat16')
     if flags.auto_scale_lr:
         cfg.auto_scale_lr = dict(cfg.get('auto_scale_lr') or {}, enable=True)
+        if not cfg.auto_scale_lr.get('base_batch_size'):
+            raise UserError('--auto-scale-lr: set auto_scale_lr.base_batch_size, the images per step that the learning '
+                            'rate of the config is for.')
     if flags.val_loss and 'ValLossHook' not in map(type_name, cfg.get('custom_hooks') or []):  # a dump has it
         add_hook(cfg, type='cvt_dense.ValLossHook')
     return cfg

@@ -1,4 +1,3 @@
-from ..images import open_image
 from .accuracy import Accuracy
 from .classifier import ImageClassifier
 from .image_dataset import ImageDataset
@@ -6,6 +5,5 @@ from .preprocessor import ClassificationPreprocessor
 from .teachers import classifier_teacher, timm_teacher
 
 __all__ = [
-    'Accuracy', 'ClassificationPreprocessor', 'ImageClassifier', 'ImageDataset', 'classifier_teacher', 'open_image',
-    'timm_teacher',
+    'Accuracy', 'ClassificationPreprocessor', 'ImageClassifier', 'ImageDataset', 'classifier_teacher', 'timm_teacher',
 ]

@@ -24,7 +24,9 @@ PACKAGES = dict(
     mmdet=('detection', 'maskrcnn_cvt_nano_shapes', 'faster-rcnn', 'epoch_1.pth', {
         'train_cfg.max_epochs': 1, 'model.neck.in_channels': [32, 64, 128],
         'model.roi_head.bbox_head.num_classes': 8, 'val_evaluator.metric': 'bbox', 'test_evaluator.metric': 'bbox',
-        'load_from': 'cvt_dense://cvt-nano-voc'}),
+        'load_from': 'cvt_dense://cvt-nano-voc', 'default_hooks.checkpoint.type': 'cvt_dense.SafeCheckpointHook',
+        'default_hooks.stop': dict(type='cvt_dense.StopHook'), 'custom_hooks': [dict(type='cvt_dense.SeedHook')],
+        'default_hooks.resume': dict(type='cvt_dense.ResumeHook')}),
     mmseg=('segmentation', 'upernet_cvt_nano_shapes', 'upernet', 'iter_2.pth', {
         'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2, 'model.data_preprocessor.size': (64, 64),
         'model.decode_head.in_channels': [32, 64, 128], 'model.auxiliary_head.in_channels': 128, **{

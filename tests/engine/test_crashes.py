@@ -105,11 +105,14 @@ def test_disturbed_inside_an_epoch(configs, whole, tmp_path, task, action):
 
 def test_killed_while_writing_a_checkpoint(configs, whole, tmp_path):
     """The old checkpoint is deleted after the new one is complete, although only one is kept."""
-    command = 'tools/train.py', configs['classification'], '--work-dir', tmp_path / 'run', '--resume'
+    command = 'tools/train.py', configs['classification'], '--work-dir', tmp_path / 'run'
     with start(*command, output=tmp_path / 'output.txt') as process:
-        process.wait_for(lambda: (tmp_path / 'run/last_checkpoint').exists())
-        process.wait_for(lambda: any((tmp_path / 'run').glob('.partial-epoch_*')), pause=0.)
+        process.wait_for_text('Checkpoints will be saved')
+        os.mkfifo(tmp_path / 'run/.partial-epoch_8.pth')  # takes 64 KB of the last checkpoint
+        pipe = os.open(tmp_path / 'run/.partial-epoch_8.pth', os.O_RDONLY | os.O_NONBLOCK)
+        process.wait_for(lambda: os.read(pipe, 1))
         os.killpg(process.popen.pid, signal.SIGKILL)
-    assert load(find_checkpoint(str(tmp_path / 'run')))['meta']['epoch'] >= 1
+        os.close(pipe)
+    assert load(find_checkpoint(str(tmp_path / 'run')))['meta']['epoch'] == 7
     train(configs['classification'], tmp_path / 'run')
     assert_same_end(tmp_path / 'run', whole('classification'))

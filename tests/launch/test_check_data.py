@@ -4,11 +4,13 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from mmengine.config import Config
+from mmengine.dataset import Compose
 from mmengine.registry import init_default_scope
 from PIL import Image
 from templates_edited import recipe
@@ -16,6 +18,7 @@ from templates_edited import recipe
 import cvt_dense  # noqa: F401
 from cvt_dense.annotations.data_sets import check_annotations, coco_files
 from cvt_dense.config.read import redirect_data_root
+from cvt_dense.engine import UnreadableImagesHook
 from cvt_dense.errors import UserError
 from cvt_dense.launch.build import load_datasets
 from cvt_dense.launch.checks.config import check_config
@@ -127,8 +130,11 @@ def test_a_detector_skips_images_that_cannot_be_read(data):
     """In training another image takes the place, in an evaluation a black one."""
     for split in ('train', 'val'):
         next((data / 'detection' / split).glob('*.png')).write_bytes(b'')
-    built = build('detection', data, default_hooks__unreadable_images__max_share=.5).values()
-    assert [sum(not sample['inputs'].any() for sample in samples) for samples in built] == [0, 1]
+    built = build('detection', data, default_hooks__unreadable_images__max_share=.5)
+    train = built['train']
+    train.pipeline = Compose(train.pipeline.transforms)  # as mmdet's PipelineSwitchHook replaces it
+    UnreadableImagesHook().before_train_epoch(SimpleNamespace(train_dataloader=SimpleNamespace(dataset=train)))
+    assert [sum(not sample['inputs'].any() for sample in samples) for samples in built.values()] == [0, 1]
 
 
 def test_zero_label_reduced(data):

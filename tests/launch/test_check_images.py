@@ -118,14 +118,6 @@ def test_settings_that_do_not_fit_the_files_are_refused(tmp_path, name):
         build(tmp_path, options, **lines)
 
 
-def test_pillow_reads_the_colours_beside_an_alpha_channel(tmp_path):
-    case = CASES / 'refused/rgb/near_infrared_as_alpha.tif'
-    write(tmp_path, case)
-    step = 'dataloader.dataset.pipeline.0.imdecode_backend'
-    data_set = build(tmp_path, {f'train_{step}': 'pillow', f'val_{step}': 'pillow'})['val']
-    assert (read(data_set)[..., ::-1] == np.asarray(Image.open(case))[..., :3]).all()
-
-
 def test_images_that_are_too_large_for_pillow_are_read(monkeypatch):
     monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 100)
     assert load(CASES / 'accepted/rgb/geotiff.tif', LoadImageFromFile()).shape == (48, 32, 3)

@@ -58,13 +58,6 @@ def test_training_and_validation_must_have_the_same_classes(data, load):
         load(data)
 
 
-def test_lists_name_no_classes(data, load, capsys):
-    for split in ('train', 'val'):
-        (data / f'{split}.txt').write_text('rain/0.png 0\nsnow/0.png 1\n')
-    cfg = load(data, **{f'{split}_dataloader.dataset.ann_file': f'{split}.txt' for split in ('train', 'val')})
-    assert cfg.model.get('num_classes') is None and 'num_classes' in capsys.readouterr().out
-
-
 def test_a_validation_folder_may_lack_classes(data, load):
     shutil.rmtree(data / 'val/rain')
     val = load_datasets(load(data), ['train', 'val'])['val']

@@ -1,11 +1,12 @@
 """How errors are reported, flags that do not go together, and files that no tool overwrites without --force."""
 import pytest
+from load_tool import flags_of
 from mmengine.config import Config
 
 from cvt_dense.errors import UserError
 from cvt_dense.inference.model import prepare_model
 from cvt_dense.launch import command_line
-from cvt_dense.launch.flags import set_views
+from cvt_dense.launch.flags import read_training, set_views
 from cvt_dense.launch.outputs import check_outputs
 
 
@@ -28,6 +29,9 @@ def test_flags_that_do_not_go_together():
         set_views(Config(), True, 64, 0.2)
     with pytest.raises(UserError, match='amp'):
         prepare_model(Config(), 'a.onnx', amp='bf16')
+    with pytest.raises(UserError, match='base_batch_size'):
+        read_training(flags_of('train', 'configs/cvt13_in1k.py', '--auto-scale-lr',
+                               cfg_options={'auto_scale_lr': None}))
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -70,6 +70,9 @@ def test_a_child_cannot_set_a_line_from_which_its_base_has_computed_others(tmp_p
     child.write_text(f"_base_ = '{ROOT}/configs/cvt13_custom.py'\nmax_iters = 3\n"
                      'train_cfg = dict(max_iters=max_iters)\n')
     check_variables(read_config(str(child)), ['train'])
+    same, = re.findall('^patience = .*', (ROOT / 'configs/cvt13_custom.py').read_text(), re.M)
+    child.write_text(f"_base_ = '{ROOT}/configs/cvt13_custom.py'\n{same}\n")
+    check_variables(read_config(str(child)), ['train'])
 
 
 # -- checks ----------------------------------------------------------------------------------------

@@ -16,8 +16,9 @@ from torch.utils.data import DataLoader
 from cvt_dense.annotations import convert
 from cvt_dense.engine import SeededSampler
 from cvt_dense.engine.samplers import SeededIndex, seeded_samples, use_seeds
+from cvt_dense.images import open_image
 from cvt_dense.inference.slices import RasterImage
-from cvt_dense.pretraining import ImageDataset, open_image
+from cvt_dense.pretraining import ImageDataset
 
 TRAIN = dict(input_size=24, is_training=True, auto_augment='rand-m9-mstd0.5-inc1', interpolation='bicubic')
 CLASSES = ('Bengal', 'Siamese', 'beagle')  # sorted without case, or naturally, beagle would be first
@@ -275,6 +276,9 @@ def test_images_of_rare_classes_are_drawn_more_often(tmp_path):
     dataset = DATASETS.build(dict(type='cvt_dense.BalancedDataset', dataset=plain))
     assert [dataset[i]['labels'] for i in range(len(dataset))] == [0] * 8 + [1] * 2 + [2] * 2
     assert dataset.metainfo['classes'] == ('many', 'one', 'other')
+    (tmp_path / 'all.txt').write_text(''.join(f'many/{i}.png 0\n' for i in range(8)) + 'one/0.png 1\nother/0.png 2\n')
+    listed = DATASETS.build(dict(type='cvt_dense.BalancedDataset', dataset=dict(plain, ann_file='all.txt')))
+    assert len(listed) == len(dataset) and not listed.metainfo['classes']
     use_seeds(dataset)
     images, again = (torch.cat([batch['inputs'] for batch in DataLoader(
         dataset, 4, sampler=SeededSampler(dataset, seed=3), num_workers=workers,

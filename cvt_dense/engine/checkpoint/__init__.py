@@ -1,7 +1,7 @@
 """Save, stop and resume a training by three hooks."""
-from .files import PREEMPTED, find_checkpoint
+from .files import find_checkpoint
 from .resume import ResumeHook
 from .save import SafeCheckpointHook
 from .stop import StopHook
 
-__all__ = ['PREEMPTED', 'ResumeHook', 'SafeCheckpointHook', 'StopHook', 'find_checkpoint']
+__all__ = ['ResumeHook', 'SafeCheckpointHook', 'StopHook', 'find_checkpoint']

@@ -73,13 +73,15 @@ class ResumeHook(Hook):
                                   f'{"; ".join(changed[:10])}{"; ..." if len(changed) > 10 else ""}')
         other_data = 'world_size' in saved and any(saved[key] != value for key, value in new.items())
         if other_data:
-            shapes = ['{world_size} x {batch_size} x {accumulative_counts}'.format(**shape) for shape in (new, saved)]
+            shapes = ['{world_size} x {batch_size} x {accumulative_counts} images, {batches_per_epoch} batches an '
+                      'epoch'.format(**shape) for shape in (new, saved)]
             runner.logger.warning(
-                f'Continued with {shapes[0]} images (processes x images x accumulated steps), saved with {shapes[1]}. '
+                f'Continued with {shapes[0]} (processes x images x accumulated steps), saved with {shapes[1]}. '
                 f'Iteration {saved["iter"]} became {runner.iter} of {runner.max_iters}. --auto-scale-lr scales the '
                 'learning rate to the total batch; the momentum of EMAHook is still per step.')
-        if not other_data and not any(line.startswith(RATES) for line in changed):
-            return
+        if not other_data and not any(line.startswith(RATES) for line in changed) or any(
+                hasattr(schedule, 'monitor') for schedule in runner.param_schedulers or ()):
+            return  # the metrics that ReduceOnPlateau has seen are in its saved state alone
         for group, fresh in zip(runner.optim_wrapper.param_groups, self.groups):
             group.update(fresh)
         for schedule, fresh in zip(runner.param_schedulers or (), self.schedules):
@@ -162,8 +164,8 @@ def move_to_same_data(runner: Runner, meta: dict[str, Any]) -> None:
     if 'world_size' not in meta or not isinstance(runner.train_loop, EpochBasedTrainLoop):
         return
     new = data_shape(runner)
-    images = (meta['iter'] - meta['epoch'] * meta['batches_per_epoch']) * meta['world_size'] * meta['batch_size']
-    batches = images // (new['world_size'] * new['batch_size'])
+    seen = meta['iter'] - meta['epoch'] * meta['batches_per_epoch']
+    batches = seen * new['batches_per_epoch'] // meta['batches_per_epoch']
     meta['iter'] = meta['epoch'] * new['batches_per_epoch'] + batches
 
 

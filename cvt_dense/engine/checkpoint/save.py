@@ -34,15 +34,10 @@ class SafeCheckpointHook(Hook):
     Args:
         interval: epochs or iterations between two checkpoints; -1: there is only the last one.
         by_epoch: whether ``interval`` counts epochs.
-        save_begin: epoch or iteration before which no checkpoint is saved.
-        save_last: whether the end of the training is saved, whatever ``interval`` is.
         max_keep_ckpts: number of checkpoints that are kept; -1: all.
         save_best: metric, or metrics, whose best checkpoint is kept too; 'auto': the usual metric of the task.
         rule: 'less' or 'greater', whichever value of ``save_best`` is better, or one for each metric. Default: as the
             metric's name tells.
-        save_optimizer, save_param_scheduler: whether checkpoints contain these states, which resuming needs.
-        out_dir: folder in which the checkpoints get a folder named like the work dir. Default: the work dir.
-        filename_tmpl: name of checkpoints. Default: 'epoch_{}.pth' or 'iter_{}.pth'.
 
     Raises:
         UserError: the rule of a metric is not known, or an evaluation lacks a metric of ``save_best``.
@@ -50,23 +45,19 @@ class SafeCheckpointHook(Hook):
 
     priority = 'VERY_LOW'
 
-    def __init__(self, interval: int = -1, by_epoch: bool = True, save_begin: int = 0, save_last: bool = True,
-                 max_keep_ckpts: int = -1, save_best: str | Sequence[str] | None = None,
-                 rule: str | Sequence[str | None] | None = None, save_optimizer: bool = True,
-                 save_param_scheduler: bool = True, out_dir: str | None = None, filename_tmpl: str | None = None):
-        self.interval, self.by_epoch, self.save_begin, self.save_last = interval, by_epoch, save_begin, save_last
-        self.max_keep_ckpts, self.out_dir = max_keep_ckpts, out_dir
-        self.filename_tmpl = filename_tmpl or ('epoch_{}.pth' if by_epoch else 'iter_{}.pth')
-        self.states = dict(save_optimizer=save_optimizer, save_param_scheduler=save_param_scheduler)
+    def __init__(self, interval: int = -1, by_epoch: bool = True, max_keep_ckpts: int = -1,
+                 save_best: str | Sequence[str] | None = None, rule: str | Sequence[str | None] | None = None):
+        self.interval, self.by_epoch = interval, by_epoch
+        self.max_keep_ckpts, self.filename = max_keep_ckpts, 'epoch_{}.pth' if by_epoch else 'iter_{}.pth'
         names = [save_best] if isinstance(save_best, str) else list(save_best or ())
         rules = [rule] * len(names) if rule is None or isinstance(rule, str) else rule
         self.metrics = [Metric('save_best', *pair) for pair in zip(names, rules, strict=True)]
         self.due: int | None = None  # epoch or iteration of a checkpoint that waits for the optimizer's step
-        self.saved = True  # whether there is nothing that a failing evaluation could lose
+        # Whether there is nothing that a failing evaluation could lose, and whether the newest checkpoint is PREEMPTED.
+        self.saved, self.preempted = True, False
 
     def before_train(self, runner: Runner) -> None:
-        folder = Path(runner.work_dir)
-        self.folder = folder if self.out_dir is None else Path(self.out_dir, folder.name)
+        self.folder = Path(runner.work_dir)
         self.saved = False
         if is_main_process():
             for path in self.folder.glob(f'{PREFIX}*'):
@@ -75,20 +66,20 @@ class SafeCheckpointHook(Hook):
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: dict[str, Any] | None = None) -> None:
-        if not self.by_epoch and (self.every_n_train_iters(runner, self.interval, self.save_begin)
+        if not self.by_epoch and (self.every_n_train_iters(runner, self.interval)
                                   or self._ends(runner, self.is_last_train_iter(runner))):
             self.due = runner.iter + 1
         self._save_due(runner, runner.epoch, runner.iter + 1)
 
     def after_train_epoch(self, runner: Runner) -> None:
-        if self.by_epoch and (self.every_n_epochs(runner, self.interval, self.save_begin)
+        if self.by_epoch and (self.every_n_epochs(runner, self.interval)
                               or self._ends(runner, self.is_last_train_epoch(runner))):
             self.due = runner.epoch + 1
             self._save_due(runner, runner.epoch + 1, runner.iter)
 
     def _ends(self, runner: Runner, last: bool = False) -> bool:
-        """Return whether the training ends and is to be saved, here at its ``last`` step or by EarlyStoppingHook."""
-        return self.save_last and (last or getattr(runner.train_loop, 'stop_training', False))
+        """Return whether the training ends, here at its ``last`` step or by EarlyStoppingHook."""
+        return last or getattr(runner.train_loop, 'stop_training', False)
 
     def _save_due(self, runner: Runner, epoch: int, iteration: int) -> None:
         """Write the checkpoint that is due, unless gradients are being accumulated.
@@ -98,20 +89,20 @@ class SafeCheckpointHook(Hook):
         """
         if self.due is None or not runner.optim_wrapper.should_update():
             return
-        step, self.due, self.saved = self.due, None, True
+        step, self.due, self.saved, self.preempted = self.due, None, True, False
         kept = [old for old in runner.message_hub.runtime_info.get('keep_ckpt_ids', []) if old != step] + [step]
         # The new checkpoint still lists the outdated ones, which a resumed run deletes if this one is killed now.
         runner.message_hub.update_info('keep_ckpt_ids', kept)
-        save_run(runner, self.filename_tmpl.format(step), epoch, iteration, self.folder, **self.states)
-        _delete(Path(runner.work_dir, PREEMPTED))
+        save_run(runner, self.filename.format(step), epoch, iteration)
+        _delete(self.folder / PREEMPTED)
         if self.max_keep_ckpts > 0:
             for step in kept[:-self.max_keep_ckpts]:
-                _delete(self.folder / self.filename_tmpl.format(step))
+                _delete(self.folder / self.filename.format(step))
             runner.message_hub.update_info('keep_ckpt_ids', kept[-self.max_keep_ckpts:])
 
     def before_val(self, runner: Runner) -> None:
         if not self.saved and runner.optim_wrapper.should_update():
-            self.saved = True
+            self.saved = self.preempted = True
             save_run(runner, PREEMPTED, runner.epoch, runner.iter)
 
     def before_val_epoch(self, runner: Runner) -> None:
@@ -128,7 +119,7 @@ class SafeCheckpointHook(Hook):
                 runner.logger.warning(f'The evaluation has no result for {metric.name}: the model finds no object yet, '
                                       'or format_only is set. It does not count for the best checkpoint.')
             elif score > metric.sign * info.get(best_score, metric.sign * float('-inf')):
-                file = self.folder / f'best_{metric.name}_{self.filename_tmpl.format(step)}'.replace('/', '_')
+                file = self.folder / f'best_{metric.name}_{self.filename.format(step)}'.replace('/', '_')
                 best[file] = info.get(best_file)
                 hub.update_info(best_score, metric.sign * score)
                 hub.update_info(best_file, str(file))
@@ -136,7 +127,8 @@ class SafeCheckpointHook(Hook):
             runner.save_checkpoint(str(self.folder), file.name, save_optimizer=False, save_param_scheduler=False,
                                    meta=dict(epoch=runner.epoch, iter=runner.iter), backend_args=ATOMIC)
             runner.logger.info(f'The best checkpoint is now {file.name}.')
-        if self._ends(runner) or best and info.get('keep_ckpt_ids', [])[-1:] == [step]:
+        complete = self.preempted and runner.iter >= runner.max_iters  # resumed to repeat its last evaluation
+        if self._ends(runner, complete) or best and info.get('keep_ckpt_ids', [])[-1:] == [step]:
             self.due = step  # saved again, because a resumed run needs the best score and the file's name
             self._save_due(runner, runner.epoch, runner.iter)
         for file, outdated in best.items():
@@ -144,25 +136,21 @@ class SafeCheckpointHook(Hook):
                 _delete(self.folder / Path(outdated).name)  # a copy of a run's folder still names the original's file
 
 
-def save_run(runner: Runner, filename: str, epoch: int, iteration: int, folder: Path | None = None,
-             **states: bool) -> None:
+def save_run(runner: Runner, filename: str, epoch: int, iteration: int) -> None:
     """Write a checkpoint of the whole run; from then on ``last_checkpoint`` names it.
 
     Args:
         runner: the runner, which has done ``epoch`` whole epochs and ``iteration`` iterations.
         filename: name of the checkpoint.
-        folder: its folder. Default: the work dir.
-        **states: ``save_optimizer`` and ``save_param_scheduler``, as for ``Runner.save_checkpoint``.
     """
-    folder = folder or Path(runner.work_dir)
     share_buffers(runner)
-    if states.get('save_optimizer', True) and not is_main_process():
+    if not is_main_process():
         # The Runner saves in the main process alone, where ZeroRedundancyOptimizer waits for all others.
         runner.optim_wrapper.state_dict()
-    runner.save_checkpoint(str(folder), filename, backend_args=ATOMIC,
-                           meta=dict(data_shape(runner), epoch=epoch, iter=iteration), **states)
+    runner.save_checkpoint(runner.work_dir, filename, backend_args=ATOMIC,
+                           meta=dict(data_shape(runner), epoch=epoch, iter=iteration))
     if is_main_process():
-        write_atomically(Path(runner.work_dir, 'last_checkpoint'), str(folder / filename))
+        write_atomically(Path(runner.work_dir, 'last_checkpoint'), str(Path(runner.work_dir, filename)))
 
 
 def share_buffers(runner: Runner) -> None:

@@ -38,7 +38,7 @@ class EarlyStoppingHook(Hook):
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         score = self.metric.score(metrics)
-        if score is None:  # SafeCheckpointHook says so
+        if score is None:  # the model finds no object yet, or format_only is set
             return
         best, waited = runner.message_hub.runtime_info.get('early_stopping', (float('-inf'), 0))
         runner.message_hub.update_info('early_stopping', (score, 0) if score > best else (best, waited + 1))

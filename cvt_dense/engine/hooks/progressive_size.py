@@ -4,7 +4,6 @@ from typing import Any
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop, Runner
 
-from ...errors import UserError
 from ...models.wrappers import unwrap
 from ...registry import HOOKS
 
@@ -21,20 +20,15 @@ class ProgressiveSizeHook(Hook):
 
     Args:
         sizes: the side of the images in pixels by the epoch, counted from 0, from which on it holds: ``{0: 32, 10: 48,
-            20: None}``. None keeps the size of the training pipeline. With an ``IterBasedTrainLoop`` the keys are
-            iterations.
-
-    Raises:
-        UserError: ``sizes`` does not begin with 0.
+            20: None}``. None keeps the size of the training pipeline, which also holds before the first key. With an
+            ``IterBasedTrainLoop`` the keys are iterations.
     """
 
     def __init__(self, sizes: dict[int, int | None]):
-        if 0 not in sizes:
-            raise UserError(f'ProgressiveSizeHook.sizes={sizes} has no size for the beginning, 0.')
         self.sizes = sizes
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         model = unwrap(runner.model)
         now = runner.iter if isinstance(runner.train_loop, IterBasedTrainLoop) else runner.epoch
-        first = max(start for start in self.sizes if start <= now)
-        model.data_preprocessor.image_size = self.sizes[first]
+        first = max((start for start in self.sizes if start <= now), default=None)
+        model.data_preprocessor.image_size = self.sizes.get(first)

@@ -51,6 +51,8 @@ class RawWeightsHook(Hook):
             model.eval()
             self.loop = loop
             self.evaluator = deepcopy(loop.evaluator)
+            for metric in self.evaluator.metrics:
+                metric.outfile_prefix = metric.output_dir = None  # the saved predictions are the averaged weights'
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         if self.model is not None:

@@ -6,12 +6,14 @@ import numpy as np
 from mmengine.dataset import Compose
 from mmengine.dist import all_gather_object
 from mmengine.hooks import Hook
+from mmengine.logging import print_log
 from mmengine.runner import Runner
 from torch import Tensor
 
 from ...errors import UserError
 from ...images import read_header
 from ...registry import HOOKS
+from ..samplers import find_transform, leaves
 
 
 @HOOKS.register_module()
@@ -27,6 +29,8 @@ class UnreadableImagesHook(Hook):
     Raises:
         UserError: the run stops.
     """
+
+    priority = 'LOW'  # after mmdet's PipelineSwitchHook
 
     def __init__(self, max_share: float = 0.05):
         self.max_share = max_share
@@ -45,6 +49,9 @@ class UnreadableImagesHook(Hook):
                 f'{len(known)} of the {total} images for {stage} cannot be read. Repair or remove the files named in '
                 f'the warnings above, or raise default_hooks.unreadable_images.max_share={self.max_share:g}.')
 
+    def before_train_epoch(self, runner: Runner) -> None:
+        skip_unreadable_images(runner.train_dataloader.dataset)
+
     def _before_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, mode: str = 'train') -> None:
         texts = (data_batch.get('unreadable') if isinstance(data_batch, dict) else None) or ['']
         texts = texts if isinstance(texts[0], str) else texts[0]  # the same for each view of test-time augmentation
@@ -58,6 +65,19 @@ class UnreadableImagesHook(Hook):
         if self.reasons[mode]:
             runner.logger.warning(f'Images for {mode} that could not be read so far and were skipped: '
                                   f'{len(self.reasons[mode])}')
+
+
+def skip_unreadable_images(dataset: Any, channels: int = 3) -> None:
+    """Let the pipelines of MMDetection and MMSegmentation skip images that cannot be read.
+
+    Args:
+        dataset: changed in place.
+        channels: of an image.
+    """
+    for leaf in leaves(dataset):
+        if find_transform(leaf, 'LoadImage') is not None and not isinstance(leaf.pipeline, SkippingPipeline):
+            leaf.pipeline = SkippingPipeline(
+                leaf.pipeline, leaf.test_mode, channels, getattr(leaf, 'ignore_index', 255))
 
 
 class SkippingPipeline(Compose):
@@ -99,9 +119,11 @@ class SkippingPipeline(Compose):
             if data is None:
                 return None
         inputs, samples = data.get('inputs'), data.get('data_samples')
+        text, self.unreadable = '\n'.join(self.unreadable), []
         if isinstance(inputs, Tensor | list):  # packed for MMDetection's and MMSegmentation's preprocessors
-            text, self.unreadable = '\n'.join(self.unreadable), []
             data['unreadable'] = [text] * len(inputs) if isinstance(inputs, list) else text
+        elif text:  # MultiImageMixDataset packs the sample later, without it
+            print_log(f'skipped images that cannot be read: {text}', logger='current', level=30)
         if not readable:
             for sample in samples if isinstance(samples, list) else [samples]:
                 if 'gt_sem_seg' in sample:
@@ -117,4 +139,4 @@ class SkippingPipeline(Compose):
             data.update(img=np.zeros((*shape, self.channels), np.uint8), img_shape=shape, ori_shape=shape)
         else:
             data['gt_seg_map'] = np.zeros(shape, np.uint8)
-            data['seg_fields'].append('gt_seg_map')
+            data.setdefault('seg_fields', []).append('gt_seg_map')

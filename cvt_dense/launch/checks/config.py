@@ -96,11 +96,14 @@ def check_variables(cfg: Config, stages: Sequence[str]) -> None:
         UserError: it assigns such a variable, and does not use it itself.
     """
     own = Path(cfg.filename).read_text('utf-8') if str(cfg.filename).endswith('.py') else ''
+    others = cfg.text.removesuffix(own)
     assigned, inherited = ({name for names in ASSIGNED.findall(text) for name in re.split(', *', names)}
-                           for text in (own, cfg.text.removesuffix(own)))
+                           for text in (own, others))
     for name in sorted(assigned & inherited - {'_base_', *read_names()}):
-        if len(re.findall(rf'\b{name}\b', own)) == 1:
-            raise UserError(f'{cfg.filename}: {name!r} is {VARIABLE}; or copy it, and edit the copy.')
+        line = re.search(rf'^{name} = .*(?<![\[({{,])$', own, re.M)
+        repeated = line and line[0] in others.splitlines()
+        if not repeated and len(re.findall(rf'\b{name}\b', own)) == 1:
+            raise UserError(f'{cfg.filename}: the line {name!r} changes nothing, since it is {VARIABLE}.')
 
 
 # Each takes cfg and stages; check_paths is the first, because others import PyTorch.

@@ -45,13 +45,13 @@ def find_mismatch(curve: Curve) -> str:
     if curve.beyond is not None:
         after = f'goes on to {curve.beyond[1]:.3g} at {curve.place(curve.beyond[0])}'
     elif last < highest and (curve.end < curve.length or settled < curve.length / 2):
-        after = f'stays there from {curve.place(settled)} on'
+        after = f'changes nothing after {curve.place(settled)}'
     elif last > 1.05 * min(rates[rates.index(highest):]):
         after = f'rises again: {curve}'
     else:
         return ''
     text = (f'The training ends at {curve.place(curve.length)} with a learning rate of {last:.3g}, and param_scheduler '
-            f'{after}. Give both one length, in a template by max_iters.')
+            f'{after}. Set its end to the length of the training, in a template by max_iters.')
     if curve.end < curve.length and last < NOTHING * highest:
         raise UserError(text)
     return text

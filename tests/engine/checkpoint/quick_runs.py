@@ -22,11 +22,11 @@ RUNS = itertools.count()
 class NoisyVectors(torch.utils.data.Dataset):
     """Eight vectors with noise, as an augmentation would add."""
 
-    def __init__(self, noise: float = 1.):
-        self.noise = noise
+    def __init__(self, noise: float = 1., length: int = 8):
+        self.noise, self.length = noise, length
 
     def __len__(self) -> int:
-        return 8
+        return self.length
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         return dict(inputs=torch.full((4, ), float(index)) + self.noise * torch.rand(4))

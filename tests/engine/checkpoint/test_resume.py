@@ -64,6 +64,28 @@ def test_another_batch_size(tmp_path, schedule, capsys):
     assert 'optim_wrapper.optimizer.lr' in capsys.readouterr().out
 
 
+def test_a_run_that_was_stopped_in_its_last_evaluation_ends(tmp_path):
+    settings = {'default_hooks.checkpoint.save_best': None}
+    with pytest.raises(SystemExit):
+        run(tmp_path, disturb=Disturb(stop, ITERATIONS, 'val'), **settings)
+    run(tmp_path, **settings)
+    assert not (tmp_path / 'preempted.pth').exists()  # with which Slurm would queue the job again and again
+
+
+def test_fewer_images(tmp_path):
+    with pytest.raises(SystemExit):
+        run(tmp_path, disturb=Disturb(stop, 2, 'train'))
+    assert run(tmp_path, **{'train_dataloader.dataset.length': 4}).iter == 6  # three epochs of two
+
+
+def test_a_reduced_rate_is_kept(tmp_path):
+    scheduler = dict(type='ReduceOnPlateauLR', monitor='score', rule='greater', threshold=1e9, threshold_rule='abs',
+                     patience=1)
+    rates = [run(tmp_path, param_scheduler=[scheduler], **{'train_cfg.max_epochs': epochs}).optim_wrapper.get_lr()['lr']
+             for epochs in (3, 4)]
+    assert rates[1] <= rates[0] < [0.01]
+
+
 def steps(*milestones):
     return [dict(type='MultiStepLR', by_epoch=False, milestones=list(milestones), end=ITERATIONS)]
 

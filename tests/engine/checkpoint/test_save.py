@@ -1,5 +1,4 @@
 """Which files SafeCheckpointHook writes and deletes; test_resume.py stops and resumes runs."""
-import os
 import shutil
 
 import pytest
@@ -9,7 +8,6 @@ from mmengine.registry import METRICS
 
 from cvt_dense.engine.checkpoint import find_checkpoint
 from cvt_dense.errors import UserError
-from cvt_dense.metrics import best_file
 
 
 @METRICS.register_module()
@@ -87,14 +85,6 @@ def test_early_stopping_saves_where_it_ends(tmp_path, accumulated, interval, las
         dict(type='cvt_dense.EarlyStoppingHook', monitor='score', patience=1)], **{
             'train_cfg.val_interval': interval, 'default_hooks.checkpoint.interval': 100})
     assert names(tmp_path) == [f'best_score_iter_{interval}.pth', f'iter_{last}.pth']
-
-
-def test_the_best_file_is_that_of_the_resumed_run(tmp_path):
-    """It was resumed from a checkpoint before the sixth epoch, whose file is still there."""
-    for time, epoch in enumerate((6, 4)):
-        (tmp_path / f'best_score_epoch_{epoch}.pth').touch()
-        os.utime(tmp_path / f'best_score_epoch_{epoch}.pth', (time, time))
-    assert best_file(tmp_path, 'score')[1] == 4
 
 
 @pytest.mark.parametrize('stops', [(), (1, ), (2, 4), (5, )])

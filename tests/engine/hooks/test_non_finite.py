@@ -16,8 +16,8 @@ def test_a_run_stops_and_keeps_its_last_checkpoint(tmp_path):
     before = (tmp_path / 'work/epoch_1.pth').read_bytes()
     state = load(tmp_path / 'work/epoch_1.pth')
     state['ema_state_dict']['module.head.bias'][0] = float('inf')  # raw weights: training goes on with them
-    torch.save(state, tmp_path / 'broken.pth')
-    assert 'iteration 4' in run_tool(*args, '--resume', tmp_path / 'broken.pth', rc=2)
+    torch.save(state, tmp_path / 'work/broken.pth')
+    assert 'iteration 4' in run_tool(*args, '--resume', tmp_path / 'work/broken.pth', rc=2)
     assert (tmp_path / 'work/epoch_1.pth').read_bytes() == before and not (tmp_path / 'work/epoch_2.pth').exists()
     saved = load(tmp_path / 'work/nonfinite_iter4_rank0.pth')
     assert saved['iter'] == 3 and saved['data_batch']['inputs'].shape == (12, 3, 32, 32)

@@ -6,7 +6,6 @@ import torch
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from cvt_dense.engine import ProgressiveSizeHook
-from cvt_dense.errors import UserError
 from cvt_dense.pretraining import ClassificationPreprocessor
 
 BATCH = dict(inputs=torch.zeros(2, 3, 64, 64, dtype=torch.uint8), labels=torch.tensor([0, 1]))
@@ -21,8 +20,3 @@ def test_size_follows_from_what_the_loop_counts(loop, count):
         hook.before_train_iter(SimpleNamespace(model=model, train_loop=loop.__new__(loop), **counts), 0)
         assert model.data_preprocessor(BATCH, training=True)['inputs'].shape[-2:] == (side, side)
         assert model.data_preprocessor(BATCH)['inputs'].shape[-2:] == (64, 64)
-
-
-def test_the_beginning_has_a_size():
-    with pytest.raises(UserError, match='sizes'):
-        ProgressiveSizeHook({2: 48})
