@@ -34,7 +34,7 @@ READ_BELOW = {
     'env_cfg': {'cudnn_benchmark', 'dist_cfg', 'mp_cfg', 'resource_limit'},
     'paramwise_cfg': {'bias_decay_mult', 'bias_lr_mult', 'bypass_duplicate', 'custom_keys', 'dcn_offset_lr_mult',
                       'dwconv_decay_mult', 'flat_decay_mult', 'norm_decay_mult'}}
-VARIABLE = 'a variable, from which its file has computed other settings already: edit a copy of that file, or give those'
+VARIABLE = 'a variable, from which its file has computed other settings already: edit a copy of it, or give those'
 
 
 def read_config(file: str, options: dict[str, Any] | None = None, data_root: str | None = None) -> Config:

@@ -116,8 +116,8 @@ class Exporter:
                 failure = error
             self.report(f'The network cannot be exported for images of any {"size" if self.dynamic else "number"}: '
                         f'{" ".join(str(failure).split())[:200]}')
-        raise UserError('This network cannot be exported so; its backbone may be (--part backbone), or the whole for '
-                        'one size of images (--size, without --dynamic).') from failure
+        raise UserError('This network cannot be exported for these sizes. Give one (--size, without --dynamic), or '
+                        'export the backbone alone (--part backbone).') from failure
 
     @cached_property
     def onnx(self) -> Any:

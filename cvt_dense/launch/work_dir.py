@@ -43,7 +43,7 @@ def check_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
         UserError: the folder holds another run, or --overwrite would move the weights that the run starts from.
     """
     traces, folder = traces_of_training(cfg.work_dir), os.path.realpath(cfg.work_dir)
-    if flags.overwrite and os.path.realpath(cfg.get('load_from') or '').startswith(os.path.join(folder, '')):
+    if flags.overwrite and os.path.realpath(cfg.get('load_from') or '/').startswith(os.path.join(folder, '')):
         raise UserError(f'--overwrite would move load_from={cfg.load_from!r} away: choose another --work-dir.')
     continued = flags.resume and (flags.resume == 'auto' or os.path.dirname(os.path.realpath(flags.resume)) == folder)
     if traces and not (flags.overwrite or continued or cfg.get('resume') or _has_begun(cfg.work_dir)):
