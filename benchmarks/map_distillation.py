@@ -14,9 +14,8 @@ the mean of detectors without the layers that the distillation added to them.
 The segmentor of docs/results/accuracy.md is a copy of configs/upernet_cvt13_custom.py with these lines behind its own:
 
     custom_imports = dict(imports=['map_distillation'], allow_failed_imports=False)
-    window = dict(type='cvt_dense.WindowedAttention', window_size=16)
     model.update(type='DistilledEncoderDecoder', teacher=...)  # the wheel's file
-    model['backbone'].update(drop_path_rate=0.05, attn_cfg=[window, window, [window, window, None] * 2])
+    model['backbone']['drop_path_rate'] = 0.05
     model['decode_head']['loss_decode'] = [
         dict(type='CrossEntropyLoss', loss_weight=1.), dict(type='LovaszLoss', reduction='none', loss_weight=1.)]
 """

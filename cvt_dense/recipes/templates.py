@@ -41,8 +41,8 @@ def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int
             that ``init_cfg=dict(type='Pretrained', checkpoint=...)`` takes.
 
     Returns:
-        The backbone's settings; the channels of its maps of stride 4, 8, 16 and, of timm's, 32; channels of necks and
-        heads.
+        The backbone's settings, for 'cvt-nano' with windows; the channels of its maps of stride 4, 8, 16 and, of
+        timm's, 32; channels of necks and heads.
 
     Raises:
         UserError: no such ``arch``.
@@ -52,6 +52,8 @@ def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int
     _choose('arch', arch, *SIZES, 'timm:NAME')
     size = Config.fromfile(recipe(f'_base_/backbones/{SIZES[arch]}.py'))
     backbone = size.backbone.to_dict()
+    window = dict(type='cvt_dense.WindowedAttention', window_size=16)  # fast on a CPU, and as accurate
+    backbone['attn_cfg'] = [window, window, [window, window, None] * 2] if arch == 'cvt-nano' else None
     if pretrained != 'published':
         backbone['init_cfg'] = None if pretrained is None else dict(type='Pretrained', checkpoint=pretrained)
     if not backbone['init_cfg']:
@@ -128,9 +130,7 @@ def one_stage(classes: Sequence[str], arch: str, pretrained: str | None) -> dict
         backbone=backbone,
         neck=dict(in_channels=channels[1:], out_channels=width),
         bbox_head=dict(in_channels=width, feat_channels=width, num_classes=_count(classes)))
-    if arch == 'cvt-nano':  # windows, fewer levels and a shallow head are fast on a CPU
-        window = dict(type='cvt_dense.WindowedAttention', window_size=16)
-        model['backbone']['attn_cfg'] = [window, window, [window, window, None, window, window, None]]
+    if arch == 'cvt-nano':  # fewer levels and a shallow head are fast on a CPU
         model['neck'].update(num_outs=4, norm_cfg=dict(type='BN'))
         model['bbox_head'].update(
             stacked_convs=2, anchor_generator=dict(octave_base_scale=5, strides=[8, 16, 32, 64]))
@@ -171,7 +171,7 @@ def classifier(arch: str, pretrained: str | None) -> dict[str, Any]:
     if 'model_name' in backbone:  # timm's, which needs no maps here
         return dict(type=backbone['type'], model_name=backbone['model_name'], out_type='pooled',
                     init_cfg=backbone['init_cfg'])
-    return dict(backbone, out_type='avg_featmap' if arch == 'cvt-nano' else 'cls_token')
+    return dict(backbone, attn_cfg=None, out_type='avg_featmap' if arch == 'cvt-nano' else 'cls_token')
 
 
 def _count(classes: Sequence[str]) -> int:
