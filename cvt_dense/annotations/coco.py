@@ -136,11 +136,9 @@ def check_values(content: Any) -> None:
     if len(files) < len(content['images']):
         raise ValueError(f'several images have the file_name {files.most_common(1)[0][0]!r}; merge the entries')
     for entry in content['annotations']:
-        attributes = entry.get('attributes')
-        rotation = attributes.get('rotation') if isinstance(attributes, dict) else None
-        if isinstance(rotation, (int, float)) and rotation % 180:
-            raise ValueError(f'annotation {entry.get("id")!r} is rotated by {rotation} degrees, which a bbox cannot '
-                             'express; write polygons')
+        match entry.get('attributes'):
+            case {'rotation': int() | float() as rotation} if rotation % 180:
+                raise ValueError(f'annotation {entry.get("id")!r} is a box rotated by {rotation}°; write polygons')
 
 
 def _check_fields(kind: str, entries: Any, fields: dict[str, Test]) -> None:

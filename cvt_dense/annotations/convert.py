@@ -319,7 +319,7 @@ def read_voc(src: Path, data: Data) -> Content:
     for part in (*SPLITS, 'trainval'):
         for path in src.rglob(f'ImageSets/Main/{part}.txt'):
             for name in filter(None, map(str.strip, path.read_text('utf-8-sig').splitlines())):
-                if splits.setdefault(name, 'train' if part == 'trainval' else part) != part != 'trainval':
+                if part not in (splits.setdefault(name, 'train' if part == 'trainval' else part), 'trainval'):
                     raise ValueError(f'{path} has {name!r}, which is in the list {splits[name]}.txt too')
     images = Images(src, data.notes, splits)
     for file in files_of(src, '.xml'):
@@ -486,7 +486,8 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
 
     for sample in data.samples:
         match = group and re.search(group, sample.path.name)
-        sample.group = match and match[min(match.re.groups, 1)] or str(sample.path)
+        same = match and match[min(match.re.groups, 1)]
+        sample.group = str(sample.path) if same is None else same
         joined[last(hashlib.sha256(sample.path.read_bytes()).digest())] = last(sample.group)
     named: dict[str | bytes, list[Sample]] = defaultdict(list)
     for sample in data.samples:
@@ -520,23 +521,24 @@ def check_target(data: Data, dst: Path, target: str) -> None:
         ValueError: two images of a split would get the same name; or, of label maps, there are too many classes, the
             images have several suffixes, or ``dst`` holds other images or label maps, which would be trained on.
     """
-    if target == 'masks' and len(data.classes) >= IGNORED:
-        raise ValueError(f'Label maps hold {IGNORED} classes with the background, and there are {len(data.classes)}.')
-    suffixes = sorted({sample.path.suffix for sample in data.samples})
-    if target == 'masks' and len(suffixes) > 1:
-        raise ValueError(f'The images have the suffixes {listed(suffixes)}, and MMSegmentation reads those of one: '
-                         'convert the others.')
     names = Counter((sample.split, os.path.splitext(sample.name)[0] if target == 'masks' else sample.name)
                     for sample in data.samples)
     twice = [name for name, number in names.items() if number > 1]
     if twice:
         raise ValueError(f'several images would get one name in one split, {listed(twice)}: rename all but one.')
-    if target == 'masks':
-        written = {Path(sample.split, sample.name).with_suffix('') for sample in data.samples}
-        others = [file for kind in ('images', 'labels') for file in (dst / kind).rglob('*')
-                  if file.is_file() and file.relative_to(dst / kind).with_suffix('') not in written]
-        if others:
-            raise ValueError(f'{dst} holds files of another conversion, remove them: {listed(sorted(others), 3)}.')
+    if target != 'masks':
+        return
+    if len(data.classes) >= IGNORED:
+        raise ValueError(f'Label maps hold {IGNORED} classes with the background, and there are {len(data.classes)}.')
+    suffixes = sorted({sample.path.suffix for sample in data.samples})
+    if len(suffixes) > 1:
+        raise ValueError(f'The images have the suffixes {listed(suffixes)}, and MMSegmentation reads those of one: '
+                         'convert the others.')
+    written = {Path(sample.split, sample.name).with_suffix('') for sample in data.samples}
+    others = [file for kind in ('images', 'labels') for file in (dst / kind).rglob('*')
+              if file.is_file() and file.relative_to(dst / kind).with_suffix('') not in written]
+    if others:
+        raise ValueError(f'{dst} holds files of another conversion, remove them: {listed(sorted(others), 3)}.')
 
 
 def write(data: Data, dst: Path, target: str) -> None:

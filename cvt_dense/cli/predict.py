@@ -88,7 +88,7 @@ def _images_in(folder: Path) -> list[Path]:
 def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
     """Return a file in ``out_dir`` for each image: ``<stem>.png``, or ``<folder>_<stem>.png`` for all if two are equal.
 
-    ``_2`` follows the stem where that is taken too.
+    ``_2`` follows the stem where a picture, or the label map beside one, has that name too.
     """
     taken, pictures, unique = {Path(OVERVIEW).stem}, [], len({image.stem for image in images}) == len(images)
     for image in images:

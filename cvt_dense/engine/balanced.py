@@ -21,7 +21,6 @@ class BalancedDataset(ClassBalancedDataset):
 
     def __init__(self, dataset: BaseDataset | dict[str, Any]):
         super().__init__(dataset, oversample_thr=1., lazy_init=True)
-        classes = self.metainfo.get('classes') or {
-            number for i in range(len(self.dataset)) for number in self.dataset.get_cat_ids(i)}
+        classes = self.metainfo.get('classes') or set().union(*map(self.dataset.get_cat_ids, range(len(self.dataset))))
         self.oversample_thr = 1 / max(len(classes), 1)
         self.full_init()

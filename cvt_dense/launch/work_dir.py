@@ -45,8 +45,9 @@ def check_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
     traces, folder = traces_of_training(cfg.work_dir), os.path.realpath(cfg.work_dir)
     if flags.overwrite and os.path.realpath(cfg.get('load_from') or '/').startswith(os.path.join(folder, '')):
         raise UserError(f'--overwrite would move load_from={cfg.load_from!r} away: choose another --work-dir.')
-    continued = flags.resume and (flags.resume == 'auto' or os.path.dirname(os.path.realpath(flags.resume)) == folder)
-    if traces and not (flags.overwrite or continued or cfg.get('resume') or _has_begun(cfg.work_dir)):
+    saved = flags.resume or cfg.get('resume') and (cfg.get('load_from') or 'auto')
+    continued = saved and (saved == 'auto' or os.path.dirname(os.path.realpath(saved)) == folder)
+    if traces and not (flags.overwrite or continued or _has_begun(cfg.work_dir)):
         raise UserError(f'{cfg.work_dir!r} holds another run ({listed(traces, 3)}). Continue it with --resume, choose '
                         'another folder with --work-dir, or move it aside with --overwrite.')
 

@@ -131,9 +131,8 @@ def test_a_detector_skips_images_that_cannot_be_read(data):
     for split in ('train', 'val'):
         next((data / 'detection' / split).glob('*.png')).write_bytes(b'')
     built = build('detection', data, default_hooks__unreadable_images__max_share=.5)
-    train = built['train']
-    train.pipeline = Compose(train.pipeline.transforms)  # as mmdet's PipelineSwitchHook replaces it
-    UnreadableImagesHook().before_train_epoch(SimpleNamespace(train_dataloader=SimpleNamespace(dataset=train)))
+    built['train'].pipeline = Compose(built['train'].pipeline.transforms)  # as mmdet's PipelineSwitchHook replaces it
+    UnreadableImagesHook().before_train_epoch(SimpleNamespace(train_dataloader=SimpleNamespace(dataset=built['train'])))
     assert [sum(not sample['inputs'].any() for sample in samples) for samples in built.values()] == [0, 1]
 
 

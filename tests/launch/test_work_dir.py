@@ -71,8 +71,9 @@ def test_overwrite_moves_the_other_run_aside(run, tmp_path, monkeypatch):
     args = 'train', folder / 'tiny.py', '--work-dir', tmp_path / 'twice', '--cfg-options', 'train_cfg.max_epochs=1'
     monkeypatch.setenv('RANK', '1')  # of a job whose tasks are runs of their own
     assert '--resume' in run_tool(*args, rc=2)
-    for flags in (('--resume', folder / 'my run/epoch_2.pth'), (
-            '--overwrite', '--cfg-options', f'load_from={tmp_path}/twice/epoch_2.pth')):  # of another run, of this one
+    other, own = folder / 'my run/epoch_2.pth', tmp_path / 'twice/epoch_2.pth'
+    for flags in (('--resume', other), ('--cfg-options', 'resume=True', f'load_from={other}'),
+                  ('--overwrite', '--cfg-options', f'load_from={own}')):
         assert '--work-dir' in run_tool(*args[:4], *flags, rc=2)
     run_tool(*args[:4], '--overwrite', *args[4:])
     assert (tmp_path / 'twice.old2/epoch_2.pth').read_bytes() == (folder / 'my run/epoch_2.pth').read_bytes()

@@ -76,8 +76,8 @@ def skip_unreadable_images(dataset: Any, channels: int = 3) -> None:
     """
     for leaf in leaves(dataset):
         if find_transform(leaf, 'LoadImage') is not None and not isinstance(leaf.pipeline, SkippingPipeline):
-            leaf.pipeline = SkippingPipeline(
-                leaf.pipeline, leaf.test_mode, channels, getattr(leaf, 'ignore_index', 255))
+            ignored = getattr(leaf, 'ignore_index', 255)
+            leaf.pipeline = SkippingPipeline(leaf.pipeline, leaf.test_mode, channels, ignored)
 
 
 class SkippingPipeline(Compose):

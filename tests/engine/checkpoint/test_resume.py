@@ -64,11 +64,11 @@ def test_another_batch_size(tmp_path, schedule, capsys):
     assert 'optim_wrapper.optimizer.lr' in capsys.readouterr().out
 
 
-def test_a_run_that_was_stopped_in_its_last_evaluation_ends(tmp_path):
+def test_a_run_that_was_stopped_in_its_last_evaluation_ends(undisturbed, tmp_path):
     settings = {'default_hooks.checkpoint.save_best': None}
     with pytest.raises(SystemExit):
-        run(tmp_path, disturb=Disturb(stop, ITERATIONS, 'val'), **settings)
-    run(tmp_path, **settings)
+        run(tmp_path, *undisturbed[:2], Disturb(stop, ITERATIONS, 'val'), **settings)
+    run(tmp_path, *undisturbed[:2], **settings)
     assert not (tmp_path / 'preempted.pth').exists()  # with which Slurm would queue the job again and again
 
 
