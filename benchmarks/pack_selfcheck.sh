@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Packs benchmarks/selfcheck.py for a machine without a network that has torch, torchvision, timm, OpenCV and SciPy:
+# Packs benchmarks/selfcheck.py for a machine without a network that has torch, torchvision, timm, OpenCV, SciPy and
+# Matplotlib:
 #
 #   bash benchmarks/pack_selfcheck.sh FOLDER [PYTHON_VERSION]     # 3.12
 #   cd FOLDER && bash run.sh --device cuda                        # there: writes selfcheck/selfcheck.json

@@ -3,7 +3,7 @@
 #
 # 9,991 steps of 512 images, the nearest to the authors' 10,000: 103 epochs of the 50,000 training images in 97
 # batches (another 336 images are left out each time); in folders data/cifar10/{train,val}/<class>/.
-# For the other two: --cfg-options model.backbone.arch=cvt-21 load_from=checkpoints/CvT-21-384x384-IN-22k.pth
+# For CvT-21: --cfg-options model.backbone.arch=cvt-21 load_from=hf://microsoft/cvt-21-384-22k; for CvT-W24 likewise.
 _base_ = [
     '_base_/models/cvt_classifier_plain.py', '_base_/datasets/imagenet_384.py',
     '_base_/schedules/sgd_finetune.py', '_base_/cls_runtime.py'

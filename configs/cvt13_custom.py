@@ -7,9 +7,9 @@ test_images = val_images  # or a folder of its own
 arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24', 'timm:NAME'; 'cvt-nano': a small network for a CPU and small data
 pretrained = 'published'  # the published weights of this arch, None (random weights), or the path of a weight file
 image_size = 64 if arch == 'cvt-nano' else 224  # side in pixels
-batch_size = 32 if arch == 'cvt-nano' else 64  # images a GPU
+batch_size = 32 if arch == 'cvt-nano' else 64  # images per GPU
 max_iters = 800 if arch == 'cvt-nano' else 5000  # steps of batch_size images; cvt-nano: 3 minutes on a CPU core
-patience = None  # evaluations without a better result after which the training ends; None: after max_iters
+patience = None  # ends after this many evaluations without improvement; None: after max_iters
 balance = None  # or 'images': images of rare classes are drawn more often
 augment = 'standard'  # of the training images; or 'none', 'strong'
 

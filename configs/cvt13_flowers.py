@@ -3,7 +3,7 @@
 #
 # 500 steps, 125 epochs of the 2,040 training images in 4 batches (the last lacks 8 images of 512);
 # in folders data/flowers/{train,val}/<class>/.
-# For the other two: --cfg-options model.backbone.arch=cvt-21 load_from=checkpoints/CvT-21-384x384-IN-22k.pth
+# For CvT-21: --cfg-options model.backbone.arch=cvt-21 load_from=hf://microsoft/cvt-21-384-22k; for CvT-W24 likewise.
 _base_ = [
     '_base_/models/cvt_classifier_plain.py', '_base_/datasets/imagenet_384.py',
     '_base_/schedules/sgd_finetune.py', '_base_/cls_runtime.py'

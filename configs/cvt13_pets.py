@@ -3,7 +3,7 @@
 #
 # 497 steps of 512 images, the nearest to the authors' 500: 71 epochs of the 3,680 training images in 7 batches
 # (another 96 images are left out each time); in folders data/pets/{train,val}/<class>/.
-# For the other two: --cfg-options model.backbone.arch=cvt-21 load_from=checkpoints/CvT-21-384x384-IN-22k.pth
+# For CvT-21: --cfg-options model.backbone.arch=cvt-21 load_from=hf://microsoft/cvt-21-384-22k; for CvT-W24 likewise.
 _base_ = 'cvt13_flowers.py'
 max_epochs = 71
 

@@ -9,9 +9,9 @@ arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24', 'timm:NAME'; 'cvt-nano': a small netw
 # of a whole detector, cvt_dense://cvt-nano-voc; 'cvt_dense://cvt-nano' has the weights of the backbone alone.
 pretrained = 'published'
 image_size = 224 if arch == 'cvt-nano' else 800  # short side in pixels; the long one may be 5/3 of it
-batch_size = 8 if arch == 'cvt-nano' else 2  # images a GPU
+batch_size = 8 if arch == 'cvt-nano' else 2  # images per GPU
 max_iters = 1000 if arch == 'cvt-nano' else 20000  # steps of batch_size images; cvt-nano: 23 minutes on a CPU core
-patience = None  # evaluations without a better result after which the training ends; None: after max_iters
+patience = None  # ends after this many evaluations without improvement; None: after max_iters
 balance = None  # or 'images': images of rare classes are drawn more often
 augment = 'standard'  # of the training images; or 'none', 'strong'
 

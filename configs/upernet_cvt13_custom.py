@@ -9,10 +9,10 @@ test_ann, test_images = val_ann, val_images  # or folders of their own
 img_suffix, seg_map_suffix = '.jpg', '.png'
 arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24', 'timm:NAME'; 'cvt-nano': a small network for a CPU and small data
 pretrained = 'published'  # the published weights of this arch, None (random weights), or the path of a weight file
-image_size = 224 if arch == 'cvt-nano' else 512  # short side in pixels, and of the square crops trained on
-batch_size = 8 if arch == 'cvt-nano' else 2  # images a GPU
+image_size = 224 if arch == 'cvt-nano' else 512  # pixels: short side of images, side of training crops
+batch_size = 8 if arch == 'cvt-nano' else 2  # images per GPU
 max_iters = 1000 if arch == 'cvt-nano' else 40000  # steps of batch_size images; cvt-nano: 19 minutes on a CPU core
-patience = None  # evaluations without a better result after which the training ends; None: after max_iters
+patience = None  # ends after this many evaluations without improvement; None: after max_iters
 balance = None  # or 'loss': rare classes weigh more in the loss
 augment = 'standard'  # of the training images; or 'none', 'strong'
 

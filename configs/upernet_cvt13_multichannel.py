@@ -11,9 +11,9 @@ img_suffix, seg_map_suffix = '.tif', '.png'  # '.npy': NumPy arrays; both (heigh
 arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24', 'timm:NAME'; 'cvt-nano': a small network for a CPU and small data
 pretrained = 'published'  # the published weights of this arch, None (random weights), or the path of a weight file
 image_size = 224 if arch == 'cvt-nano' else 512  # side of the square crops trained on; images keep their size
-batch_size = 8 if arch == 'cvt-nano' else 2  # images a GPU
+batch_size = 8 if arch == 'cvt-nano' else 2  # images per GPU
 max_iters = 1000 if arch == 'cvt-nano' else 40000  # steps of batch_size images; cvt-nano: minutes
-patience = None  # evaluations without a better result after which the training ends; None: after max_iters
+patience = None  # ends after this many evaluations without improvement; None: after max_iters
 balance = None  # or 'loss': rare classes weigh more in the loss
 
 # ------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('dst', type=Path, help='file (or, for huggingface, folder) to write')
     parser.add_argument('--to', required=True, choices=FORMATS, help='naming to write')
     parser.add_argument('--weights', choices=('ema', 'raw'), default='ema',
-                        help="of this project's checkpoints: averaged (default) or as the optimizer left them")
+                        help="weights of this project's checkpoint: averaged (default), or as the optimizer left them")
     parser.add_argument('--num-heads', type=int, nargs='+', metavar='N',
                         help="attention heads per stage, for a Hugging Face folder's config.json (default: known for "
                         'cvt-13, cvt-21, cvt-w24)')

@@ -53,7 +53,7 @@ def template_lines(classes: list[str], splits: list[str], dst: Path, target: str
         masks: whether every object has a mask.
         suffix: suffix of the image files.
     """
-    name = 'upernet' if target == 'masks' else 'maskrcnn' if masks else 'fasterrcnn'
+    name = 'upernet' if target == 'masks' else 'maskrcnn' if masks else 'gfl'
     lines = [f'To train, copy the template {name}_cvt13_custom.py, put these lines at its top, and run '
              f'{command("train")} COPY:', f'classes = {tuple(classes)!r}', f'data_root = {f"{dst}/"!r}']
     for split in splits:

@@ -22,8 +22,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description='Shows the errors of a trained network, in one page.')
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
-    parser.add_argument('--split', choices=('val', 'test'), help='data to test (default: val; of a published model, '
-                        'which names no other, test)')
+    parser.add_argument('--split', choices=('val', 'test'), help='data to test (default: val, or test for a '
+                        'published model, which has no val)')
     parser.add_argument('--out-dir', type=Path, default=Path('report'), help='folder of the report (default: report)')
     command_line.add_arguments(parser)
     command_line.add_inference_arguments(parser)

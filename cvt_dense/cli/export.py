@@ -3,7 +3,7 @@
     python tools/export.py configs/cvt13_in1k.py epoch_300.pth cvt13.onnx --raw-input
     python tools/export.py configs/maskrcnn_cvt13_coco.py epoch_12.pth cvt13.xml --part backbone --precision bf16
 
-The suffix chooses the format: .onnx (ONNX Runtime, TensorRT, OpenVINO), .xml (OpenVINO), .pt2 (torch.export). The
+The suffix chooses the format: .onnx (ONNX Runtime, OpenVINO), .xml (OpenVINO), .pt2 (torch.export). The
 file is run before it gets its name: if it differs from PyTorch by more than its precision explains, it is kept under
 another name and the exit code is 3.
 """
@@ -35,15 +35,15 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('file', type=Path, metavar='OUT', help='file to write: .onnx, .xml or .pt2')
-    parser.add_argument('--size', type=parse_size, metavar='HxW', help='the one height and width of images in pixels '
-                        '(default: that of the test images if they all have the same; detectors take images of any '
+    parser.add_argument('--size', type=parse_size, metavar='HxW', help='fixed height and width of images in pixels '
+                        '(default: the size of the test images if they have only one; detectors take images of any '
                         'size)')
     parser.add_argument('--dynamic', action='store_true', help='allow any height and width (any number of images is '
                         'always allowed, except for a whole detector)')
     parser.add_argument('--precision', choices=INFERENCE_PRECISION, default='fp32',
                         help='precision of the network (default: %(default)s)')
     parser.add_argument('--calibrate', type=int, default=128, metavar='N',
-                        help='training images that int8 takes its ranges from (default: %(default)s)')
+                        help='number of training images to calibrate int8 with (default: %(default)s)')
     parser.add_argument('--keep', nargs='+', default=[], metavar='LAYER',
                         help='layers, or modules with all of their layers, that int8 leaves in floating point')
     parser.add_argument('--part', choices=('model', 'backbone'), default='model', help='what to export (default: '

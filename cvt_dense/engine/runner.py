@@ -128,4 +128,4 @@ class RunnerMixin:
 
 
 class CvTRunner(RunnerMixin, Runner):
-    """MMEngine's ``Runner`` with :class:`RunnerMixin`."""
+    """Run MMEngine's ``Runner`` with the changes of :class:`RunnerMixin`."""

@@ -74,7 +74,7 @@ def add_inference_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--runtime', choices=('onnxruntime', 'openvino', 'torch'),
                         help='what runs exported files (default: by suffix; an .onnx file runs in OpenVINO too)')
     parser.add_argument('--amp', choices=('bf16', 'fp16'),
-                        help="PyTorch's mixed precision, on a CPU bf16 only")
+                        help="PyTorch's mixed precision (on a CPU: bf16 only)")
 
 
 def add_slice_arguments(parser: argparse.ArgumentParser) -> None:

@@ -56,7 +56,7 @@ def rows_by_name(name: str, current: Tensor, saved: Tensor, old: Sequence[str], 
 
 @HOOKS.register_module()
 class HeadClassesHook(Hook):
-    """Compare a checkpoint's class names with the training set's where a training starts from its weights.
+    """Keep the head's outputs of classes that a checkpoint and the training set share, when its weights are loaded.
 
     Equal names in equal order keep the heads. Otherwise each class that both have keeps its rows at its new position,
     and the rows of other classes are initialised. The log lists both. This works for ``ImageClassifier``, for the heads
