@@ -43,7 +43,7 @@ class Classes:
         return [str(name).casefold().replace('_', ' ') for name in self.names]
 
     def check_order(self, data: 'Classes') -> None:
-        """Check that classes which these share with those of data have the same numbers, since outputs have no names.
+        """Check that every class of both lists has the same number in both, because a network's outputs have no names.
 
         Nothing is checked where either has no names.
 

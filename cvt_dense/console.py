@@ -25,12 +25,12 @@ class ConsoleFilter(logging.Filter):
 
     Args:
         name: name of the logger; records of others pass.
-        level: the lowest level of records of this logger that pass; may be changed at any time.
+
+    Attributes:
+        level: the lowest level of records of this logger that pass.
     """
 
-    def __init__(self, name: str, level: int = logging.WARNING):
-        super().__init__(name)
-        self.level = level
+    level = logging.WARNING
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not super().filter(record):
@@ -41,14 +41,9 @@ class ConsoleFilter(logging.Filter):
         return record.levelno >= self.level and not file_only
 
 
-def add_console_filter(logger: logging.Logger, level: int = logging.WARNING) -> ConsoleFilter:
-    """Add a :class:`ConsoleFilter` to the handlers of ``logger`` that write to no file, and return it.
-
-    Args:
-        logger: a logger with its handlers.
-        level: the lowest level of records that the console shows.
-    """
-    console = ConsoleFilter(logger.name, level)
+def add_console_filter(logger: logging.Logger) -> ConsoleFilter:
+    """Add a :class:`ConsoleFilter` to the handlers of ``logger`` that write to no file, and return it."""
+    console = ConsoleFilter(logger.name)
     for handler in logger.handlers:
         if not isinstance(handler, logging.FileHandler):
             handler.addFilter(console)

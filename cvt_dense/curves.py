@@ -16,10 +16,10 @@ class Point(NamedTuple):
     """A record of a run.
 
     Attributes:
-        iteration: up to which it is; of an evaluation, the last one that was logged before it.
-        epoch: up to which it is; None where a run counts iterations only.
+        iteration: the iteration at which it was logged; for an evaluation, the last logged one before it.
+        epoch: likewise; None in a run that counts iterations.
         values: what was logged.
-        evaluation: whether it is one, or losses of training.
+        evaluation: True for an evaluation, False for a training record.
     """
     iteration: int
     epoch: int | None

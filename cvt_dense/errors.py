@@ -4,7 +4,8 @@ A ``UserError`` is a mistake in a command line, a config or a file: tools print 
 constructor or function that is called with a value that it does not allow raises ``ValueError``, as usual in
 Python. ``CheckpointError`` is a ``ValueError`` too, for callers of the functions on weights.
 """
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -14,6 +15,20 @@ class UserError(Exception):
 
 class CheckpointError(UserError, ValueError):
     """A checkpoint that cannot be read, or that is not this network's."""
+
+
+@contextmanager
+def refusals_of(setting: str) -> Iterator[None]:
+    """Raise a ``UserError`` that names a setting of a config if what is built from it refuses a value.
+
+    Args:
+        setting: its dotted name.
+    """
+    try:
+        yield
+    except (AssertionError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f'{setting} is refused: {type(error).__name__}: {error} (CVT_DENSE_TRACEBACK=1 shows '
+                        'where.)') from error
 
 
 def listed(values: Iterable[Any], number: int = 5) -> str:

@@ -22,7 +22,6 @@ from PIL import Image, ImageDraw
 from pycocotools import mask as coco_mask
 
 CLASSES = ('arrow', 'circle', 'crescent', 'cross', 'ring', 'square', 'star', 'triangle')
-SETTINGS_FILE = 'shapes.json'
 SUPERSAMPLING = 4  # shapes are drawn this much larger, then averaged
 MIN_VISIBLE = 0.7  # fraction of a shape that others may not hide
 RADIUS = (12., 28.)  # pixels from a shape's centre to its farthest point
@@ -241,10 +240,10 @@ def write_scenes(out: Path, rng: np.random.Generator, split: str, size: int, cou
 
 def generate(out: str | Path, seed: int = 0, size: int = 128, train: int = 400, val: int = 100,
              train_per_class: int = 500, val_per_class: int = 50) -> Path:
-    """Write the data set in all three formats, unless it is there already with the same settings.
+    """Write the data set in all three formats.
 
     Args:
-        out: folder to write: new, empty, or written by this function before.
+        out: folder to write, new or empty.
         seed: seed of every random choice.
         size: width and height of a scene in pixels, at least 64. A classification image, whose shapes have the
             same size, is half as large.
@@ -257,25 +256,16 @@ def generate(out: str | Path, seed: int = 0, size: int = 128, train: int = 400, 
     Raises:
         FileExistsError: ``out`` holds something else.
     """
-    settings = dict(seed=seed, size=size, train=train, val=val, train_per_class=train_per_class,
-                    val_per_class=val_per_class)
     out = Path(out)
-    record = out / SETTINGS_FILE
-    if record.is_file():
-        if json.loads(record.read_text()) == settings:
-            return out
-    elif out.exists() and any(out.iterdir()):
-        raise FileExistsError(f'{out} is not empty and has no {SETTINGS_FILE}: name a new or an empty folder.')
+    if out.exists() and any(out.iterdir()):
+        raise FileExistsError(f'{out} is not empty: name a new or an empty folder.')
     unfinished = out.with_name(out.name + '.part')
     shutil.rmtree(unfinished, ignore_errors=True)
-    for s, split in enumerate(('train', 'val')):
+    for s, (split, scenes, per_class) in enumerate((('train', train, train_per_class), ('val', val, val_per_class))):
         # A stream for each set of files, so that the number of images of one does not change another.
         write_classification(unfinished / 'classification' / split, np.random.default_rng((seed, s, 0)), size // 2,
-                             settings[f'{split}_per_class'])
-        write_scenes(unfinished, np.random.default_rng((seed, s, 1)), split, size, settings[split])
-    (unfinished / SETTINGS_FILE).write_text(json.dumps(settings))
-    if out.exists():
-        shutil.rmtree(out)
+                             per_class)
+        write_scenes(unfinished, np.random.default_rng((seed, s, 1)), split, size, scenes)
     return unfinished.rename(out)
 
 

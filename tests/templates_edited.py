@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from load_tool import ROOT
 from mmengine.config import Config
 from mmengine.optim import OptimWrapper
 
 from cvt_dense.recipes import edit_head
 
-ROOT = Path(__file__).resolve().parents[1]
 WITHOUT_WORKERS = """
 for _loader in (train_dataloader, val_dataloader, test_dataloader):
     _loader.update(num_workers=0, persistent_workers=False)

@@ -1,4 +1,4 @@
-"""benchmarks/plan.py and speed.py, and the estimates of benchmarks/roofline.py against what can be computed by hand."""
+"""The scripts of benchmarks/; the estimates of roofline.py against what can be computed by hand."""
 import json
 
 import pytest
@@ -18,12 +18,12 @@ def traced(build, inputs, **kwargs):
     return roofline.trace(network, lambda network: network(torch.randn(inputs)).mean(), GPU, **kwargs)
 
 
-@pytest.mark.parametrize('dtype, rate', [(torch.bfloat16, 1e12), (torch.float32, 1e11)])
-def test_the_slower_of_arithmetic_and_memory_decides(dtype, rate):
+@pytest.mark.parametrize('dtype, rate, casts', [(torch.bfloat16, 1e12, 6 + 2), (torch.float32, 1e11, 4)])
+def test_the_slower_of_arithmetic_and_memory_decides(dtype, rate, casts):
     estimate = traced(lambda: nn.Linear(4096, 4096), (65536, 4096), dtype=dtype, train=False)
     linear = 2 * 65536 * 4096**2 / rate / roofline.TENSOR
     moved = 65536 * 4096 / 1e9 / roofline.BANDWIDTH  # elements, over the bandwidth
-    casts = dict([(torch.bfloat16, 6 + 2), (torch.float32, 4)])[dtype]  # the images and the result of mean()
+    # The casts are those of the images and of the result of mean().
     assert estimate.seconds == pytest.approx(linear + (4 + casts) * moved, rel=0.03)
 
 

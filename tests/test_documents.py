@@ -44,9 +44,13 @@ def test_files_links_and_targets_exist(document):
     names = [name for span in code(document)
              for name in re.findall(r'(?<![\w/.])(?:configs|tools|tests|benchmarks|cvt_dense|\.ci)/[\w./-]+', span)]
     names = [name for name in names if not re.search(r'NAME|/test_$', name)]  # placeholders: NAME, test_<file>
-    links = re.findall(r'\]\((?!\.\./\.\./actions/)([^)#:]+)\)', text)
+    links = re.findall(r'\]\((?!\.\./\.\./actions/)([^)#:]+)[)#]', text)
     missing = [name for name in names if not (ROOT / name).exists()]
     missing += [link for link in links if not (ROOT / document).parent.joinpath(link).exists()]
+    for file, anchor in re.findall(r'\]\(([^)#:]*)#([\w-]+)\)', text):
+        page = (ROOT / document).parent / file if file else ROOT / document
+        headings = re.findall(r'^#+ (.*)', page.read_text() if page.exists() else '', re.M)
+        missing += {anchor} - {re.sub(r'[^\w\- ]', '', line.lower()).replace(' ', '-') for line in headings}
     targets = re.findall(r'^(\w+):', (ROOT / 'Makefile').read_text(), re.M)
     missing += [target for span in code(document) for target in re.findall(r'^make (\w+)', span)
                 if target not in targets]

@@ -1,1 +1,1 @@
-"""Annotations of other tools: reading, converting and drawing from them."""
+"""Check COCO files, convert the annotations of other tools, and write predictions as annotations."""

@@ -148,9 +148,9 @@ class Images:
         return image
 
     def measure(self, path: Path, part: str, *size: str | float | None) -> dict[str, Any] | None:
-        """Return what :func:`open_image` does, or None for an image that :meth:`refuse_bad` will name."""
+        """Return what :func:`image_entry` does, or None for an image that :meth:`refuse_bad` will name."""
         try:
-            return open_image(path, part, *size)
+            return image_entry(path, part, *size)
         except ValueError as error:
             self.bad.append(str(error))
 
@@ -234,7 +234,7 @@ def decode(entry: dict[str, Any], sample: Sample) -> np.ndarray:
     return coco_mask.decode(coco.run_lengths(mask, sample.height, sample.width))
 
 
-def open_image(path: Path, split: str, *size: str | float | None) -> dict[str, Any]:
+def image_entry(path: Path, split: str, *size: str | float | None) -> dict[str, Any]:
     """Return an image in COCO's format; ``size`` is that of the annotation file, where 0 and None are unknown."""
     with naming(path), Image.open(path) as image:
         upright = upright_size(image)
@@ -440,7 +440,7 @@ def _repair(entry: dict[str, Any], sample: Sample | None, masks: bool) -> dict[s
 
     Args:
         entry: see :func:`.coco.find_faults`.
-        sample: to whose image the box is cut, or None.
+        sample: the image whose borders the box is cut at; None: it is not cut.
         masks: see :func:`read`.
     """
     x, y, w, h = entry['bbox']

@@ -110,8 +110,7 @@ def _check_stage(cfg: Config, stage: str) -> None:
             raise UserError(f'{file.setting}.ann_file={file.path!r}: {error}') from error
         lines += [f'{file.setting}: of {file.path!r}, {loss}.' for loss in losses]
         number += objects if file.data_sets else 0
-        for node in file.data_sets:
-            read |= _subset(images[file.path], node.get('indices'))
+        read |= images[file.path] if file.data_sets else {}
     scored = [file for file in files if 'scored' in file.uses]
     if len(scored) > 1 and all(file.data_sets for file in scored):
         scored = []  # of several data sets, MMDetection's evaluator scores each by its own file
@@ -192,11 +191,3 @@ def _check_file(file: CocoFile, compared: bool) -> tuple[dict[Any, tuple[str, fl
 def _described(fault: Fault, entries: Sequence[dict[str, Any]]) -> str:
     first = {key: value for key, value in entries[0].items() if key != 'segmentation'}
     return f'{fault.text} ({len(entries)}, such as {str(first)[:300]})'
-
-
-def _subset(images: dict[Any, Any], indices: int | Sequence[int] | None) -> dict[Any, Any]:
-    """Return the images that MMEngine reads with a data set's ``indices``: the first ones, the last ones, or a list."""
-    keys = [*images]
-    if isinstance(indices, int):
-        indices = range(len(keys))[:indices] if indices >= 0 else range(len(keys))[indices:]
-    return images if indices is None else {keys[i]: images[keys[i]] for i in indices}

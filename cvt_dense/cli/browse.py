@@ -37,7 +37,7 @@ def leave_out_weights(cfg: Any) -> None:
         UserError: it has no training data.
     """
     if cfg.get('train_dataloader') is None:
-        raise UserError(f'{cfg.filename} has no train_dataloader.')
+        raise UserError(f'{cfg.filename} has no train_dataloader. Give the config of a training.')
     cfg.load_from = None
     if cfg.model.get('backbone'):
         cfg.model.backbone.init_cfg = None
@@ -48,7 +48,7 @@ def leave_out_weights(cfg: Any) -> None:
 
 
 def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]) -> None:
-    """Add statistics, classes that only some splits have, duplicates and unreadable images to a report.
+    """Add statistics, duplicates and unreadable images to a report.
 
     Args:
         report: gets the sections.
@@ -58,21 +58,20 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
     from ..engine.samplers import leaves, transforms_of
     from ..report import browse
     from ..report.collect import read_infos
-    files, occurring = {}, {}
+    files = {}
     for split, data_set in splits.items():
         classes = Classes.of_data(data_set, split).names
         files[split] = infos = read_infos(data_set)
         if 'label' in infos[0]:
-            occurring[split] = browse.add_class_statistics(report, split, infos, classes)
+            browse.add_class_statistics(report, split, infos, classes)
         elif 'instances' in infos[0]:
             scale = next((step['scale'] for step in pipeline if 'Resize' in str(step['type']) and 'scale' in step),
                          None)
-            occurring[split] = browse.add_detection_statistics(report, split, infos, classes, scale)
+            browse.add_detection_statistics(report, split, infos, classes, scale)
         elif 'seg_map_path' in infos[0]:
             leaf = leaves(data_set)[0]
-            occurring[split] = browse.add_pixel_statistics(
+            browse.add_pixel_statistics(
                 report, split, infos, classes, transforms_of(leaf), getattr(leaf, 'ignore_index', 255))
-    browse.add_missing_classes(report, occurring)
     browse.add_duplicates(report, files)
 
 

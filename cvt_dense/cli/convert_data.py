@@ -9,6 +9,7 @@ result. A mistake ends with one paragraph on stderr and exit code 2.
 """
 import argparse
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..launch.command_line import report_errors
@@ -18,7 +19,10 @@ from ..recipes import command
 
 def fractions(text: str) -> list[float]:
     """Parse '0.8,0.2' as [0.8, 0.2]."""
-    return [float(part) for part in text.split(',')]
+    try:
+        return [float(part) for part in text.split(',')]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f'{text!r}: allowed are numbers with commas, such as 0.8,0.2') from error
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -65,9 +69,9 @@ def template_lines(classes: list[str], splits: list[str], dst: Path, target: str
     return '\n'.join(lines)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Convert the data set that the command line names."""
-    args = build_parser().parse_args()
+    args = build_parser().parse_args(argv)
     from ..annotations import convert
     with report_errors(ValueError, OSError, re.error):
         check_folder(args.dst, args.force, args.src)

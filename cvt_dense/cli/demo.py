@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     start, work_dir = time.time(), args.work_dir.resolve()
     with command_line.report_errors(OSError, subprocess.CalledProcessError):
-        check_folder(work_dir, force=False)
+        check_folder(work_dir)
         import skimage.data
         photographs = [Path(skimage.data.__file__).with_name(name) for name in PHOTOGRAPHS]
         run('tools/predict.py', DETECTOR, *photographs, '--out-dir', work_dir / 'photographs')

@@ -25,6 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--split', choices=('val', 'test'), help='data to test (default: val, or test for a '
                         'published model, which has no val)')
     parser.add_argument('--out-dir', type=Path, default=Path('report'), help='folder of the report (default: report)')
+    command_line.add_work_dir_argument(parser)
     command_line.add_arguments(parser)
     command_line.add_inference_arguments(parser)
     add_force_argument(parser)

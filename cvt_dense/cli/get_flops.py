@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from mmengine.config import Config
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from torch.utils.flop_counter import FlopCounterMode
 
+from ..config.read import read_config
 from ..console import prints_to_log
 from ..deploy.networks import Network
 from ..launch.command_line import report_errors
@@ -29,10 +29,9 @@ from ..pretraining import ImageClassifier
 def parse_size(text: str) -> tuple[int, int]:
     """Parse '800x1280' as (800, 1280), height first, and '224' as (224, 224)."""
     height, _, width = text.partition('x')
-    size = int(height), int(width or height)
-    if min(size) < 16:
-        raise argparse.ArgumentTypeError(f'{text}: CvT needs at least 16x16 pixels')
-    return size
+    if not height.isdecimal() or not (width or height).isdecimal() or min(int(height), int(width or height)) < 16:
+        raise argparse.ArgumentTypeError(f'{text!r}: allowed is HEIGHTxWIDTH, such as 800x1280, of at least 16 pixels')
+    return int(height), int(width or height)
 
 
 def build_model(network: str, **backbone: Any) -> BaseModel:
@@ -46,7 +45,7 @@ def build_model(network: str, **backbone: Any) -> BaseModel:
         pooled = CvT.arch_zoo[network].get('cls_token') is False
         return ImageClassifier(dict(type='cvt_dense.CvT', arch=network,
                                     out_type='avg_featmap' if pooled else 'cls_token'))
-    cfg = Config.fromfile(network)
+    cfg = read_config(network)
     cfg.model.get('backbone', {}).update(init_cfg=None, **backbone)
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'), prints_to_log():
         return revert_sync_batchnorm(MODELS.build(cfg.model))

@@ -6,6 +6,7 @@
 All starts of a run that was resumed are one line. Several runs are drawn into the same picture.
 """
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..curves import Curves, draw_curves, table
@@ -23,9 +24,9 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Draw the curves of the runs and print their table."""
-    args = build_parser().parse_args()
+    args = build_parser().parse_args(argv)
     with command_line.report_errors(OSError, ValueError):
         runs = {folder: Curves(folder) for folder in args.runs}
         out = Path(args.out or (Path(args.runs[0]) / 'curves.png' if len(runs) == 1 else 'curves.png'))

@@ -9,7 +9,6 @@ drawn, and the exit code is 1. cvt_dense.inference has the same predictions for 
 videos; tools/diagnose.py draws annotations beside predictions.
 """
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -162,11 +161,9 @@ def first_label(model: 'Model') -> int:
 
 
 def report_saved(args: argparse.Namespace, writer: 'PredictionWriter') -> None:
-    """Say what ``--save`` has written, of which model, and what comes next."""
+    """Print what ``--save`` has written, and what comes next."""
     from ..annotations import convert
     from ..recipes import command
-    about = f'Predictions of {args.checkpoint} with --score-thr {args.score_thr}\n'
-    (writer.folder / 'README.txt').write_text(about, 'utf-8')
     convert.print_notes(writer.data)
     print(f'{len(writer.data.samples)} images -> {writer.folder}')
     if args.save != 'masks':
@@ -194,8 +191,7 @@ def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path], p
             if i in shown:
                 overview.append((printable(out.stem), picture))
         except Exception as error:  # whatever a decoder or a network raises: the others are drawn
-            if os.environ.get(command_line.TRACEBACK, '0') != '0':
-                raise
+            command_line.show_traceback()
             failed.append(printable(path))
             summary = f'failed, {" ".join(str(error).split())[:300]}'
         print(printable(f'{path} -> {out}: {summary}'), flush=True)

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from ..atomic import write_atomically
 from ..config.published import publish
-from ..errors import UserError, listed
+from ..errors import listed
 from ..launch import command_line
+from ..launch.outputs import check_folder
 from ..launch.start import start_test
 from . import test
 
@@ -107,8 +108,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     remote, target = args.target.startswith('hf://'), Path(args.target)
     with command_line.report_errors():
         if not remote:
-            if target.exists() and (not target.is_dir() or any(target.iterdir())):
-                raise UserError(f'{target} exists. Give the name of a new folder.')
+            check_folder(target)
             target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=None if remote else target.parent) as scratch:
             folder = Path(scratch, target.name)

@@ -18,6 +18,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description='Evaluates a checkpoint with the test data set of a config.')
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
+    command_line.add_work_dir_argument(parser)
     command_line.add_arguments(parser)
     command_line.add_launcher_argument(parser)
     command_line.add_inference_arguments(parser)

@@ -17,6 +17,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('config', help='config file')
+    command_line.add_work_dir_argument(parser)
     command_line.add_arguments(parser)
     command_line.add_launcher_argument(parser)
     known = parser.add_mutually_exclusive_group()

@@ -46,13 +46,16 @@ def read_config(file: str, options: dict[str, Any] | None = None, data_root: str
         data_root: folder that takes the place of the config's data root; None keeps it.
 
     Raises:
-        UserError: the file, or a file of class names, does not exist; a setting or an option has no effect; or
-            ``data_root`` is no folder.
+        UserError: the file, or a file of class names, does not exist or is none of this kind; a setting or an option
+            has no effect; or ``data_root`` is no folder.
     """
     if is_published(file):
         cfg = read_published(fetch(file))
     elif os.path.isfile(file):
-        cfg = Config.fromfile(file)
+        try:
+            cfg = Config.fromfile(file)
+        except (OSError, SyntaxError) as error:  # of a file that it inherits, too
+            raise UserError(f'{file!r} cannot be read as a config: {error}') from error
     else:
         raise UserError(f'config file {file!r} does not exist. Give a file of configs/ or one of your own.')
     kind = (cfg.get('model') or {}).get('type')

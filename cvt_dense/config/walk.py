@@ -57,8 +57,8 @@ def datasets_of(cfg: Config, stage: str) -> list[dict[str, Any]]:
     return list(leaf_datasets(dataset)) if dataset else []
 
 
-def class_of(node: dict[str, Any], cfg: Config, registry: Registry = DATASETS) -> type:
-    """Return the class that a node of ``cfg`` names, in the scope of ``cfg``; of a data set or of ``registry``."""
+def class_of(node: dict[str, Any], cfg: Config, registry: Registry = DATASETS) -> type | None:
+    """Return the class that ``node['type']`` names in the scope of ``cfg``, or None if ``registry`` lacks it."""
     if not isinstance(node['type'], str):  # a pure-Python config
         return node['type']
     with prints_to_log(), registry.switch_scope_and_registry(cfg.get('default_scope')) as scoped:

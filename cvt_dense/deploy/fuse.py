@@ -29,7 +29,7 @@ def fuse(model: nn.Module) -> None:
     """
     backbones = [module for module in model.modules() if isinstance(module, CvT)]
     if not backbones:
-        raise UserError(f'{type(model).__name__} has no cvt_dense.CvT, which is what can be fused.')
+        raise UserError(f'{type(model).__name__} has no cvt_dense.CvT, which is what can be fused: leave --fuse out.')
     for backbone in backbones:
         if backbone.training:
             raise RuntimeError('fuse() folds the stored BatchNorm statistics: load the weights and call eval() first.')

@@ -18,15 +18,20 @@ class AutocastOptimWrapper(OptimWrapper):
     In bfloat16 gradients need no loss scale. It pays on CPUs with AMX or AVX-512 BF16; others are many times slower.
 
     Args:
-        dtype: name of the lower precision.
+        dtype: 'bfloat16'; float16 needs the loss scale of ``AmpOptimWrapper``.
         kwargs: arguments of ``OptimWrapper``: ``optimizer``, ``clip_grad``, ``accumulative_counts``.
+
+    Raises:
+        ValueError: another ``dtype``.
     """
 
     def __init__(self, dtype: str = 'bfloat16', **kwargs: Any):
         super().__init__(**kwargs)
-        self.dtype = getattr(torch, dtype)
+        if dtype != 'bfloat16':
+            raise ValueError(f"AutocastOptimWrapper: dtype={dtype!r}: allowed is 'bfloat16'; float16 needs the loss "
+                             'scale of AmpOptimWrapper.')
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
-        with super().optim_context(model), torch.autocast(get_device(), self.dtype):
+        with super().optim_context(model), torch.autocast(get_device(), torch.bfloat16):
             yield

@@ -34,7 +34,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             weight decay either, for example a head's ``['query_embed']``.
 
     Raises:
-        ValueError: ``paramwise_cfg`` has no allowed ``decay_rate``, or other keys.
+        ValueError: ``paramwise_cfg`` has no allowed ``decay_rate``, or other keys; or the optimizer has no ``lr``.
         AttributeError: the model has no ``backbone`` with ``get_layer_depth``.
     """
 
@@ -45,6 +45,8 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         if settings or not 0 < (self.decay_rate or 0) <= 1:
             raise ValueError(f'paramwise_cfg={self.paramwise_cfg!r}: allowed are decay_rate, above 0 and at most 1, '
                              'and no_decay_keys.')
+        if self.base_lr is None:
+            raise ValueError('The optimizer has no lr, from which the learning rates of the layers follow: set it.')
 
     def add_params(self, params: list[dict[str, Any]], module: nn.Module, **kwargs) -> None:
         """Append a model's parameter groups: lowest learning rate first, without weight decay before with."""
@@ -58,7 +60,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             lr = self.base_lr * self.decay_rate**(num_layers - 1 - layer)
             free_name = name.endswith(('cls_token', 'dist_token')) or name in free
             decays = param.ndim > 1 and not free_name and not any(key in name for key in self.no_decay_keys)
-            weight_decay = self.base_wd if decays else 0.
+            weight_decay = decays and self.base_wd or 0.
             group = groups.setdefault((lr, weight_decay), dict(params=[], lr=lr, weight_decay=weight_decay))
             group['params'].append(param)
         params += [groups[key] for key in sorted(groups)]

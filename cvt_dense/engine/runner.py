@@ -15,6 +15,7 @@ from mmengine.visualization import Visualizer
 from torch import nn
 
 from ..console import ConsoleFilter, add_console_filter, prints_to_log
+from ..errors import refusals_of
 from ..models.wrappers import unwrap
 from .schedules import Curve, data_shape, learning_rates
 
@@ -95,6 +96,16 @@ class RunnerMixin:
         length = self.max_epochs if by_epoch else self.max_iters
         return learning_rates(configs, lr, by_epoch, length, len(self.train_dataloader))
 
+    def build_model(self, model: Any) -> nn.Module:
+        """Build the model, whose settings are the user's."""
+        with refusals_of('model'):
+            return super().build_model(model)
+
+    def build_optim_wrapper(self, optim_wrapper: Any) -> Any:
+        """Build the optimizer wrapper, whose settings are the user's."""
+        with refusals_of('optim_wrapper'):
+            return super().build_optim_wrapper(optim_wrapper)
+
     def build_evaluator(self, *args, **kwargs) -> Any:
         """Build an evaluator; pycocotools and mmdet print meanwhile."""
         with prints_to_log():
@@ -110,7 +121,8 @@ class RunnerMixin:
         """Register the hooks of a config, and those that configs of MMDetection or of version 0.4.0 do not name."""
         ours = dict(unreadable_images=dict(type='cvt_dense.UnreadableImagesHook'),
                     stop=dict(type='cvt_dense.StopHook'), resume=dict(type='cvt_dense.ResumeHook'))
-        super().register_default_hooks({**ours, **(hooks or {})})
+        with refusals_of('default_hooks'):
+            super().register_default_hooks({**ours, **(hooks or {})})
 
     def train(self) -> Any:
         """Compile the backbone if the config has ``compile``, then train."""

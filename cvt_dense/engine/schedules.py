@@ -11,7 +11,7 @@ from mmengine.optim import OptimWrapper
 from mmengine.registry import PARAM_SCHEDULERS
 from mmengine.runner import Runner
 
-from ..errors import UserError
+from ..errors import refusals_of
 
 POINTS = 100_000  # of the curve of a run that counts epochs, unless a schedule counts iterations
 NEVER = 10**9
@@ -79,11 +79,9 @@ def learning_rates(configs: Sequence[dict[str, Any]], lr: float, by_epoch: bool,
         if begin < end >= own:  # what it does after the run is of interest
             end = max([end, begin + (config.get('T_max') or 0), *(begin + step + 1 for step in config.get(
                 'milestones', ()))])
-        try:
+        with refusals_of(f'param_scheduler.{number}={dict(config)}'):
             schedules[number] = PARAM_SCHEDULERS.build(
                 dict(config, end=end), default_args=dict(optimizer=wrapper, epoch_length=batches))
-        except (AssertionError, KeyError, TypeError, ValueError) as error:
-            raise UserError(f'param_scheduler.{number}: {error}') from error
     schedules = {number: schedule for number, schedule in schedules.items() if schedule.param_name == 'lr'}
     end = max((schedule.end * (batches if schedule.by_epoch else 1) for schedule in schedules.values()),
               default=iterations)

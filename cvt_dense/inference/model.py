@@ -23,7 +23,7 @@ from ..config.read import check_exists, is_published, read_config
 from ..config.walk import class_of, datasets_of, dicts, metainfo, type_name
 from ..console import printable, prints_to_log
 from ..deploy.runtime import is_exported, open_exported
-from ..errors import UserError
+from ..errors import UserError, refusals_of
 from ..images import load as load_image
 from ..images import open_image
 from ..models.task import task_of
@@ -131,27 +131,9 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
 
     Raises:
         UserError: the config or the checkpoint does not exist or cannot be read, they do not fit each other, or the
-            task is unknown; or published weights need other images than the config prepares; or a package needs a
-            folder for its cache, and there is none.
+            task is unknown; or published weights need other images than the config prepares.
     """
     use_one_thread_after_fork()
-    try:
-        return _load(config, checkpoint, device, cfg_options, runtime, amp, data_root)
-    except Exception as error:
-        if re.search('home directory|no locator', str(error)):  # OpenVINO's and numba's imports
-            raise UserError(f'{error} Set HOME to a folder that can be written to, such as /tmp.') from error
-        raise
-
-
-@cache
-def use_one_thread_after_fork() -> None:
-    """Let PyTorch use one thread in processes that fork from this one, where it would wait for others for ever."""
-    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
-
-
-def _load(config: str | Path, checkpoint: str | Path | None, device: str | None, cfg_options: dict[str, Any] | None,
-          runtime: str | None, amp: str | None, data_root: str | None) -> Model:
-    """Load a model in the scope of its config; see :func:`load`."""
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
     cfg = read_config(str(config), cfg_options, data_root)
     if checkpoint is None and not is_published(config):
@@ -162,7 +144,8 @@ def _load(config: str | Path, checkpoint: str | Path | None, device: str | None,
     content = prepare_model(cfg, checkpoint, runtime, amp)
     meta = {key: metainfo(dataset, cfg, key) for dataset in datasets_of(cfg, 'test')[:1]
             for key in ('classes', 'palette')} | {**dataset_meta(content)}
-    network = revert_sync_batchnorm(MODELS.build(cfg.model))
+    with refusals_of('model'):
+        network = revert_sync_batchnorm(MODELS.build(cfg.model))
     task = dict(panoptic='detection').get(task_of(network), task_of(network))
     if task is None:
         raise UserError(f'{config}: model.type={type_name(cfg.model)!r} is not supported: allowed are the detectors of '
@@ -178,6 +161,12 @@ def _load(config: str | Path, checkpoint: str | Path | None, device: str | None,
     if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
         palette = choose_palette(classes)
     return Model(network, cfg, task, classes, palette, *build_pipeline(cfg, task))
+
+
+@cache
+def use_one_thread_after_fork() -> None:
+    """Let PyTorch use one thread in processes that fork from this one, where it would wait for others for ever."""
+    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def build_pipeline(cfg: Config, task: str) -> tuple[Any, Any]:

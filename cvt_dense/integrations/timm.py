@@ -142,8 +142,9 @@ class CvTClassifier(nn.Module):
     @torch.jit.ignore
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Return patterns that give a parameter its layer, for timm's layer-wise learning rate decay."""
-        blocks = (r'^backbone\.stage(\d+)', None) if coarse else (r'^backbone\.stage(\d+)\.blocks\.(\d+)', None)
-        return dict(stem=r'^backbone\.stage0\.patch_embed', blocks=[blocks, (r'^backbone\.norm', (99999, ))])
+        blocks = [(r'^backbone\.stage(\d+)', None)] if coarse else [
+            (r'^backbone\.stage(\d+)\.(?!blocks)', (0, )), (r'^backbone\.stage(\d+)\.blocks\.(\d+)', None)]
+        return dict(stem=r'^backbone\.stage0\.(?!blocks)', blocks=[*blocks, (r'^backbone\.norm', (99999, ))])
 
     @torch.jit.ignore
     def set_grad_checkpointing(self, enable: bool = True) -> None:

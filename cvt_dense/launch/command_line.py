@@ -10,8 +10,6 @@ from ..config.options import OptionsAction
 from ..config.read import fetch, is_published
 from ..errors import UserError
 
-TRACEBACK = 'CVT_DENSE_TRACEBACK'  # environment variable: '1' shows tracebacks
-
 
 @contextmanager
 def report_errors(*errors: type[Exception]) -> Iterator[None]:
@@ -23,12 +21,17 @@ def report_errors(*errors: type[Exception]) -> Iterator[None]:
     try:
         yield
     except (UserError, *errors) as error:
-        if os.environ.get(TRACEBACK, '0') not in ('', '0'):
-            traceback.print_exc()
+        show_traceback()
         sys.stdout.flush()
         from tqdm import tqdm
         tqdm.write('error: ' + ' '.join(str(error).split()), file=sys.stderr)  # above a progress bar, if there is one
         sys.exit(2)
+
+
+def show_traceback() -> None:
+    """Print the traceback of the exception that is handled, if ``CVT_DENSE_TRACEBACK`` asks for it."""
+    if os.environ.get('CVT_DENSE_TRACEBACK', '0') not in ('', '0'):
+        traceback.print_exc()
 
 
 def expand_published(argv: Sequence[str] | None) -> list[str]:
@@ -53,14 +56,18 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that training, testing and their reports have in common."""
-    parser.add_argument('--work-dir', help="folder of logs and checkpoints (default: the config's work_dir, "
-                                           'or work_dirs/<config name>)')
+    """Add the flags that training, testing and their reports have in common, but for the folder."""
     parser.add_argument('--data-root', metavar='DIR', help='folder that replaces the data_root of all data '
                         'sets and evaluators (or the common parent of several)')
     add_config_arguments(parser)
     parser.add_argument('--no-check', action='store_true',
                         help='start without the checks of settings, data and weights that can be skipped')
+
+
+def add_work_dir_argument(parser: argparse.ArgumentParser) -> None:
+    """Add ``--work-dir``, of the tools that write a log."""
+    parser.add_argument('--work-dir', help="folder of logs and checkpoints (default: the config's work_dir, "
+                                           'or work_dirs/<config name>)')
 
 
 def add_launcher_argument(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 from ..errors import UserError
 
+RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID')  # the variable in which each launcher gives a process its number
+
 # torch is imported where it is used: a wrong command line is an error before that.
 
 
@@ -61,7 +63,7 @@ def is_first_process(launcher: str) -> bool:
     Args:
         launcher: see :func:`setup_distributed`.
     """
-    return os.environ.get(dict(pytorch='RANK', slurm='SLURM_PROCID').get(launcher, ''), '0') == '0'
+    return os.environ.get(RANKS.get(launcher, ''), '0') == '0'
 
 
 def setup_distributed(launcher: str) -> None:
@@ -76,12 +78,15 @@ def setup_distributed(launcher: str) -> None:
 
     Raises:
         UserError: PyTorch finds no GPU, and nothing says that the processes are to run on CPUs; or torchrun
-            has started several processes without a launcher.
+            has started several processes without a launcher; or the launcher has not started this process.
     """
     if launcher == 'none':
         if 'TORCHELASTIC_RUN_ID' in os.environ and os.environ.get('WORLD_SIZE', '1') != '1':
             raise UserError('torchrun started several processes, and each would train alone: give --launcher pytorch.')
         return
+    if RANKS[launcher] not in os.environ:
+        raise UserError(f'--launcher {launcher}: {RANKS[launcher]} is not set. Start the processes by tools/dist_*.sh '
+                        '(pytorch) or srun (slurm), or leave --launcher out.')
     if os.environ.get('DEVICE') == 'cpu':
         os.environ['CUDA_VISIBLE_DEVICES'] = ''
     import torch

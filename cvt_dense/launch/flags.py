@@ -20,7 +20,7 @@ def read(flags: argparse.Namespace, checkpoint: str | None, change: Change | Non
 
     Args:
         flags: flags of the command line.
-        checkpoint: the one of them that names a checkpoint, which must exist.
+        checkpoint: the checkpoint that one of the flags names; it must exist.
         change: changes the config, as reports do.
 
     Raises:
@@ -126,7 +126,7 @@ def set_views(cfg: Config, tta: bool, size: int | None, overlap: float) -> None:
     datasets = datasets_of(cfg, 'test')
     if tta:
         if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
-            raise UserError(f'--tta: {cfg.filename!r} sets no tta_model and tta_pipeline.')
+            raise UserError(f'--tta: {cfg.filename!r} lacks tta_model or tta_pipeline: set both, or leave --tta out.')
         if any(node.get('out_channels') == 1 for node in dicts(cfg.model.get('decode_head'))):
             raise UserError('--tta: MMSegmentation would apply the sigmoid of decode_head.out_channels=1 twice. Test '
                             'without --tta, or train two classes with softmax (without out_channels).')

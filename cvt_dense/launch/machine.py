@@ -40,8 +40,4 @@ def adapt_to_machine(cfg: Config) -> list[str]:
         for key in ('dtype', 'loss_scale', 'use_fsdp'):
             wrapper.pop(key, None)
         changes.append('float32 instead of mixed precision, without a GPU')
-    optimizer = wrapper.get('optimizer') or {}
-    if cfg.get('launcher', 'none') == 'none' and type_name(optimizer) == 'ZeroRedundancyOptimizer':
-        optimizer.type = optimizer.pop('optimizer_type')
-        changes.append(f'{optimizer.type} instead of ZeroRedundancyOptimizer, which shares its state with processes')
     return changes

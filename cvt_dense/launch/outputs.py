@@ -32,8 +32,10 @@ def check_outputs(paths: Iterable[str | Path], force: bool = False, inputs: Iter
             raise UserError(f'The output file {path} exists already. Give another name, or --force to overwrite it.')
 
 
-def check_folder(folder: Path, force: bool, source: Path | None = None) -> None:
+def check_folder(folder: Path, force: bool | None = None, source: Path | None = None) -> None:
     """Check that a tool may write into a folder: there are no files in it, or ``force`` allows to overwrite them.
+
+    Without ``force`` the tool has no such flag.
 
     Raises:
         UserError: it may not, or the folder and ``source``, which the tool reads, lie in each other.
@@ -42,9 +44,9 @@ def check_folder(folder: Path, force: bool, source: Path | None = None) -> None:
     if read is not None and (written.is_relative_to(read) or read.is_relative_to(written)):
         raise UserError(f'{folder} and {source} lie in each other, and files would overwrite an input. Give another '
                         'folder.')
-    if folder.exists() and any(folder.iterdir()) and not force:
-        raise UserError(f'The folder {folder} exists already and holds files. Give another one, or --force to '
-                        'overwrite them.')
+    if folder.exists() and (not folder.is_dir() or not force and any(folder.iterdir())):
+        advice = ', or --force to overwrite its files' if force is False else ''
+        raise UserError(f'The folder {folder} exists already. Give the name of a new one{advice}.')
 
 
 def check_report_folder(args: argparse.Namespace) -> None:
@@ -54,8 +56,4 @@ def check_report_folder(args: argparse.Namespace) -> None:
         UserError: there is a file of that name, or a folder that is not empty, unless it is an older report, which
             ``args.force`` replaces.
     """
-    folder = args.out_dir
-    replaced = args.force and (folder / 'report.json').is_file()
-    if folder.exists() and not replaced and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f'--out-dir {folder} exists already. Give the name of a new folder, or --force if it holds an '
-                        'older report.')
+    check_folder(args.out_dir, args.force if (args.out_dir / 'report.json').is_file() else None)

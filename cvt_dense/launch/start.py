@@ -1,6 +1,5 @@
 """Start a training or a test: read the config, check it, build the Runner. The tool then runs it."""
 import argparse
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
@@ -14,14 +13,12 @@ if TYPE_CHECKING:
 # PyTorch and the packages of the data sets take seconds to import: only after mistakes that need none of them.
 
 
-def start_training(flags: argparse.Namespace, change: Change | None = None, stages: Sequence[str] = ('train', 'val'),
-                   summary: bool = True) -> 'Runner':
+def start_training(flags: argparse.Namespace, change: Change | None = None, summary: bool = True) -> 'Runner':
     """Return the Runner of a training.
 
     Args:
         flags: what ``cvt_dense.cli.train.build_parser()`` parses.
         change: changes the config, as reports do.
-        stages: data loaders that the run uses, of 'train', 'val' and 'test'.
         summary: whether a summary of the run is logged.
 
     Raises:
@@ -31,13 +28,13 @@ def start_training(flags: argparse.Namespace, change: Change | None = None, stag
     if first:
         check_work_dir(cfg, flags)
         if not flags.no_check:
-            check_config(cfg, stages)
+            check_config(cfg, ['train', 'val'])
     setup_distributed(flags.launcher)  # modules imported with a process group would keep it, and its threads
     if first:
         lock_work_dir(cfg, flags)
     checkpoint = resumed_checkpoint(cfg, flags.resume)
     from .build import build
-    return build(cfg, flags, stages, checkpoint, summary=summary)
+    return build(cfg, flags, ['train', 'val'], checkpoint, summary=summary)
 
 
 def start_test(flags: argparse.Namespace, change: Change | None = None) -> 'Runner':

@@ -40,7 +40,8 @@ def check_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
     """Refuse to train in a folder that holds another run, which is neither continued nor moved aside.
 
     Raises:
-        UserError: the folder holds another run, or --overwrite would move the weights that the run starts from.
+        UserError: the folder holds another run, or a config of no run under the same name, or --overwrite would move
+            the weights that the run starts from.
     """
     traces, folder = traces_of_training(cfg.work_dir), os.path.realpath(cfg.work_dir)
     if flags.overwrite and os.path.realpath(cfg.get('load_from') or '/').startswith(os.path.join(folder, '')):
@@ -50,6 +51,9 @@ def check_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
     if traces and not (flags.overwrite or continued or _has_begun(cfg.work_dir)):
         raise UserError(f'{cfg.work_dir!r} holds another run ({listed(traces, 3)}). Continue it with --resume, choose '
                         'another folder with --work-dir, or move it aside with --overwrite.')
+    dump = Path(cfg.work_dir, os.path.basename(cfg.filename))
+    if dump.exists() and not dump.samefile(cfg.filename) and not (traces or (dump.parent / LAUNCH).exists()):
+        raise UserError(f'The saved config of this run would replace {str(dump)!r}: choose another --work-dir.')
 
 
 def lock_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
@@ -88,7 +92,8 @@ def resumed_checkpoint(cfg: Config, checkpoint: str | None) -> str | None:
         from ..engine.checkpoint import find_checkpoint  # imports PyTorch
         path = find_checkpoint(cfg.work_dir) or path
         if path is None:
-            print_log(f'{cfg.work_dir!r} holds no complete checkpoint: training from the beginning.', logger='current')
+            print_log(f'{cfg.work_dir!r} holds no complete checkpoint: training from the beginning.', logger='current',
+                      level=30)
     return path
 
 

@@ -92,7 +92,7 @@ class StageOptions:
 
 
 class CvTStage(nn.Module):
-    """Token embedding, an optional CLS token, and blocks.
+    """Token embedding, optional CLS and distillation tokens, and blocks.
 
     Args:
         in_channels: channels of the map that comes in.
@@ -184,7 +184,7 @@ class CvT(StrictLoading, BaseModule):
         attn_drop_rate: dropout probability of attention weights, one value or one per stage. Default: as in ``arch``.
         drop_path_rate: stochastic depth. One value is that of the last block, and the rate grows linearly from 0 at the
             network's first block, as in mmpretrain. A list has the value of each stage's last block, and the rate grows
-            from 0 inside each stage, as in the authors' code. Default: as in ``arch``.
+            from 0 inside each stage, as in the authors' code; a stage of one block has 0. Default: as in ``arch``.
         attn_cfg: type of attention and its arguments: one config for the whole network, or a list with one entry per
             stage. An entry is a config, None for the paper's attention, or a list with one config per block. Example:
             ``[dict(type='cvt_dense.WindowedAttention', window_size=28), None, None]``. The types are
@@ -404,13 +404,15 @@ def resolve_stages(arch: str | Mapping[str, Any], with_cls_token: bool | None, w
             a list with one per stage.
 
     Raises:
-        ValueError: ``arch`` is unknown, or a list is not one value per stage.
+        ValueError: ``arch`` is unknown or lacks a key, or a list is not one value per stage.
     """
     if isinstance(arch, str):
         if arch.lower() not in ARCH_ZOO:
             raise ValueError(f'arch={arch!r}: allowed are {", ".join(ARCH_ZOO)}, or a dict with embed_dims, depths and '
                              'num_heads.')
         arch = ARCH_ZOO[arch.lower()]
+    if missing := {'embed_dims', 'depths', 'num_heads'} - arch.keys():
+        raise ValueError(f'arch={dict(arch)!r} lacks {", ".join(sorted(missing))}.')
     number = len(arch['embed_dims'])
     later = number - 1
     values = dict(patch_sizes=[7] + [3] * later, patch_strides=[4] + [2] * later, patch_paddings=[2] + [1] * later,

@@ -32,7 +32,8 @@ class TimmBackbone(BaseModule):
         model_name: as ``timm.create_model`` takes it, e.g. ``'swin_tiny_patch4_window7_224.ms_in1k'``; the part
             behind the dot chooses the published weights.
         out_indices: levels to return with ``'featmap'``, as timm counts them: ResNet's 0 is its stem of stride 2,
-            Swin's, PVT's and ConvNeXt's 0 has stride 4, a ViT's count its blocks, all of stride 16. Default: timm's.
+            Swin's, PVT's and ConvNeXt's 0 has stride 4, a ViT's count its blocks, whose stride is the patches'.
+            Default: timm's.
         out_type: ``'featmap'``: maps (B, C_i, H_i, W_i); ``'pooled'``: (B, C), what timm's own head gives to its last
             linear layer.
         in_channels: channels of the image; published weights are adapted to it, as timm does.
@@ -51,7 +52,7 @@ class TimmBackbone(BaseModule):
         out_strides: the stride of each map in pixels.
 
     Raises:
-        KeyError: ``out_type`` is not allowed. Other arguments' errors are timm's.
+        ValueError: ``out_type`` is not allowed. Other arguments' errors are timm's.
         CheckpointError: on ``init_weights()``: a file that cannot be read or does not fit.
 
     Shapes:
@@ -61,6 +62,8 @@ class TimmBackbone(BaseModule):
     def __init__(self, model_name: str, out_indices: Sequence[int] | None = None, out_type: str = 'featmap',
                  in_channels: int = 3, norm_eval: bool = False, level_norms: bool = False,
                  init_cfg: dict[str, Any] | None = None, **timm_args: Any):
+        if out_type not in OUTPUTS:
+            raise ValueError(f'out_type={out_type!r}: allowed are {", ".join(OUTPUTS)}.')
         super().__init__(init_cfg)
         self.model_name = model_name
         self.in_channels = in_channels

@@ -57,38 +57,6 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
     return order[torch.cat(kept)]
 
 
-def softnms(boxes: Tensor, scores: Tensor, dets: Tensor, iou_threshold: float, sigma: float, min_score: float,
-            method: int, offset: int) -> Tensor:
-    """Lower the scores of overlapping boxes (Bodla et al. 2017) and return the indices of those that stay.
-
-    Args:
-        boxes: (N, 4), on the CPU.
-        scores: (N, ).
-        dets: (N, 5); the boxes that stay and their new scores are written to its first rows.
-        iou_threshold: overlap from which on methods 0 and 1 apply.
-        sigma: width of the Gaussian of method 2.
-        min_score: boxes whose score falls below are dropped.
-        method: 0 drops overlapping boxes, 1 lowers linearly, 2 by a Gaussian.
-        offset: see :func:`nms`.
-    """
-    rest, scores = torch.arange(len(boxes)), scores.detach().clone()
-    boxes, chosen = boxes.detach(), []
-    while len(rest):
-        best = scores[rest].argmax()
-        index = rest[best]
-        dets[len(chosen)] = torch.cat((boxes[index], scores[index, None]))
-        chosen.append(int(index))
-        rest = torch.cat((rest[:best], rest[best + 1:]))
-        iou = overlap(boxes[index, None], boxes[rest], offset)[0]
-        if method == 2:
-            factor = torch.exp(-iou**2 / sigma)
-        else:
-            factor = torch.where(iou >= iou_threshold, 1 - iou if method == 1 else 0., 1.)
-        scores[rest] *= factor
-        rest = rest[scores[rest] >= min_score]
-    return torch.tensor(chosen, dtype=torch.long)
-
-
 def overlap(a: Tensor, b: Tensor, offset: int) -> Tensor:
     """Return the intersection over union of boxes (N, 4) and (M, 4): (N, M)."""
     size = (torch.minimum(a[:, None, 2:], b[:, 2:]) - torch.maximum(a[:, None, :2], b[:, :2]) + offset).clamp(min=0)

@@ -7,10 +7,9 @@ from torch import Tensor, nn
 
 from ..classes import Classes
 from ..config.read import read_config
+from ..models.timm_backbone import TIMM_WEIGHTS
 from ..registry import MODELS
 from ..weights import StateDict, compare, load_weights_file, select_weights
-
-TIMM_WEIGHTS = 'timm'  # the checkpoint that means the weights that timm publishes for model_name
 
 
 class Teacher(nn.Module):

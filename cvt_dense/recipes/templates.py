@@ -1,7 +1,6 @@
 """Compute settings from the lines at the top of ``configs/*_custom.py``, which call these functions.
 
-All return dicts and numbers that change a template's ``_base_`` files; what is of MMDetection or
-MMSegmentation is named there.
+They return settings that change a template's ``_base_`` files, which name what is of MMDetection or MMSegmentation.
 """
 from collections.abc import Sequence
 from typing import Any
@@ -364,7 +363,7 @@ def optimizer(arch: str, lr: float, max_norm: float, **options: Any) -> dict[str
     'cvt-nano' trains with Muon, because in a few hundred steps AdamW learns only the frequent classes and coarse boxes.
 
     Args:
-        arch: a key of :data:`SIZES`.
+        arch: as in :func:`network`.
         lr: learning rate of AdamW, for 16 images a step; that of Muon is 6e-3 for 8.
         max_norm: norm to which Muon's gradients are clipped.
         **options: further arguments of either optimizer.

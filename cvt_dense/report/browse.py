@@ -116,8 +116,8 @@ def _draw(image: Image.Image, sample: Any, classes: Sequence[str], palette: Sequ
 
 
 def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[str, Any]], classes: Sequence[str],
-                             scale: tuple[int, int] | None) -> set[str]:
-    """Add objects per class, their sizes and suspect annotations to a report; return the classes that occur.
+                             scale: tuple[int, int] | None) -> None:
+    """Add objects per class, their sizes and suspect annotations to a report.
 
     Args:
         report: gets one section.
@@ -139,8 +139,6 @@ def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[st
         same = labels[:, None] == labels
         for kind, suspicious in {
                 'no object': not len(boxes),
-                'a box without area': (sizes <= 0).any(),
-                'a box that leaves the image': (boxes < -1).any() or (boxes[:, 2:] > [width + 1, height + 1]).any(),
                 'a mask that does not fill its box (IoU below 0.7)': not all(
                     _fills(instance, height, width) for instance in info['instances']),
                 'one object drawn as two of its class (IoU above 0.9)': (overlaps & same).any(),
@@ -159,7 +157,6 @@ def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[st
     report.add_table(['class', 'images', 'objects', f'below {SMALL} pixels', '%'], rows)
     report.add_table(['images with', 'number'], [
         [kind, Cell(len(images), images)] for kind, images in suspects.items()])
-    return {classes[int(k)] for k in labels}
 
 
 def _fills(instance: dict[str, Any], height: int, width: int) -> bool:
@@ -176,8 +173,8 @@ def _draw_objects(info: dict[str, Any], boxes: np.ndarray, labels: np.ndarray, c
 
 
 def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, Any]], classes: Sequence[str],
-                         pipeline: Iterable[Any], ignored: int = 255) -> set[str]:
-    """Add pixels per class of all label maps to a report; return the classes that occur.
+                         pipeline: Iterable[Any], ignored: int = 255) -> None:
+    """Add pixels per class of all label maps to a report.
 
     Args:
         report: gets one section.
@@ -207,12 +204,10 @@ def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, A
     report.add_section(f'Data: {split}', f'{len(infos)} images.')
     report.add_table(['class', 'images', 'pixels, %'], [
         [name, Cell(len(images[value]), images[value]), 100 * pixels[value] / total] for value, name in names.items()])
-    return {classes[value] for value in pixels if 0 <= value < len(classes)}
 
 
-def add_class_statistics(report: Report, split: str, infos: Sequence[dict[str, Any]],
-                         classes: Sequence[str]) -> set[str]:
-    """Add the number of images of each class to a report; return the classes that occur.
+def add_class_statistics(report: Report, split: str, infos: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
+    """Add the number of images of each class to a report.
 
     Args:
         report: gets one section.
@@ -223,7 +218,6 @@ def add_class_statistics(report: Report, split: str, infos: Sequence[dict[str, A
     counts = Counter(info['label'] for info in infos)
     report.add_section(f'Data: {split}', f'{len(infos)} images.')
     report.add_table(['class', 'images'], [[name, counts[k]] for k, name in enumerate(classes)])
-    return {name for k, name in enumerate(classes) if counts[k]}
 
 
 def _digest(info: dict[str, Any]) -> bytes | None:
@@ -263,16 +257,3 @@ def add_duplicates(report: Report, splits: dict[str, Sequence[dict[str, Any]]]) 
 
 def _draw_pair(*infos: dict[str, Any]) -> Image.Image:
     return side_by_side(*map(picture, infos))
-
-
-def add_missing_classes(report: Report, occurring: dict[str, set[str]]) -> None:
-    """Add to a report's summary the classes that occur in one split only.
-
-    Args:
-        report: the report.
-        occurring: names of the classes that occur, by split.
-    """
-    for first, second in itertools.permutations(occurring, 2):
-        missing = sorted(occurring[first] - occurring[second])
-        if missing:
-            report.summary.append(f'{len(missing)} classes of {first} do not occur in {second}: {", ".join(missing)}.')

@@ -24,12 +24,12 @@ def evaluate(records: Sequence[dict[str, Any]], classes: Sequence[str], iou_type
     """
     annotations, results = [], []
     for number, record in enumerate(records, 1):
-        for i, (box, label) in enumerate(zip(record['gt_boxes'], record['gt_labels'])):
-            entry = dict(id=len(annotations) + 1, image_id=number, category_id=int(label) + 1, bbox=_xywh(box),
+        for i, (box, label) in enumerate(zip(_xywh(record['gt_boxes']), record['gt_labels'])):
+            entry = dict(id=len(annotations) + 1, image_id=number, category_id=int(label) + 1, bbox=box,
                          iscrowd=int(record['gt_crowd'][i]), area=float(record['gt_areas'][i]))
             annotations.append(entry | (dict(segmentation=record['gt_masks'][i]) if record['gt_masks'] else {}))
-        for i, (box, label, score) in enumerate(zip(record['boxes'], record['labels'], record['scores'])):
-            shape = dict(segmentation=record['masks'][i]) if iou_type == 'segm' else dict(bbox=_xywh(box))
+        for i, (box, label, score) in enumerate(zip(_xywh(record['boxes']), record['labels'], record['scores'])):
+            shape = dict(segmentation=record['masks'][i]) if iou_type == 'segm' else dict(bbox=box)
             results.append(dict(image_id=number, category_id=int(label) + 1, score=float(score), **shape))
     truth = COCO()
     truth.dataset = dict(images=[dict(id=n, height=r['size'][0], width=r['size'][1]) for n, r in enumerate(records, 1)],
@@ -44,9 +44,8 @@ def evaluate(records: Sequence[dict[str, Any]], classes: Sequence[str], iou_type
     return evaluation
 
 
-def _xywh(box: Sequence[float]) -> list[float]:
-    left, top, right, bottom = map(float, box)
-    return [left, top, right - left, bottom - top]
+def _xywh(boxes: Any) -> list[list[float]]:
+    return sv.xyxy_to_xywh(np.reshape(boxes, (-1, 4)).astype(float)).tolist()
 
 
 def mean_precision(evaluation: COCOeval, iou: float | None = None, k: int | None = None, area: int = 0) -> float:

@@ -201,7 +201,7 @@ def _download(url: str) -> Path:
     with FileLock(f'{path}.lock'):  # several processes may need it
         if not path.exists():
             try:
-                torch.hub.download_url_to_file(url, str(path), progress=os.isatty(0))
+                torch.hub.download_url_to_file(url, str(path), progress=os.isatty(2))
             except OSError as error:
                 raise CheckpointError(f'{url} cannot be downloaded: {error}.') from error
     return path

@@ -20,7 +20,8 @@ def trained_with(source: str) -> Normalisation | None:
     """Return the mean and standard deviation of the RGB images that weights were trained on, or None if unknown.
 
     Args:
-        source: a checkpoint: published weights, or of transformers with its ``preprocessor_config.json``.
+        source: path or URL of a checkpoint: CvT's published weights, or a transformers model whose folder has a
+            ``preprocessor_config.json``.
     """
     if CVT_FILES.fullmatch(source):
         return IMAGENET

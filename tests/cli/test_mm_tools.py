@@ -13,12 +13,12 @@ from pathlib import Path
 import mmengine
 import numpy as np
 import pytest
+from load_tool import ROOT
 from mmengine.config import Config
 from PIL import Image
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 # Data, recipe that reads them, base of the page's config, the checkpoint of a training, and settings for CvT-nano.
 PACKAGES = dict(
     mmdet=('detection', 'maskrcnn_cvt_nano_shapes', 'faster-rcnn', 'epoch_1.pth', {

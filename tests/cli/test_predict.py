@@ -1,5 +1,6 @@
 """Predictions are those of the test data sets and of mm's functions; tools/predict.py draws and names mistakes."""
 import re
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -112,7 +113,6 @@ def test_saved_predictions_are_read_back_as_annotations(models, nano, shapes, tm
     output = predict(*nano['detection'], *images, '--out-dir', tmp_path, '--save', 'coco', '--score-thr', 0.15)
     data = convert.read(folder, 'coco')
     assert f'2 images -> {folder}' in output and '--from coco' in output
-    assert '0.15' in (folder / 'README.txt').read_text()
     assert [sample.split for sample in data.samples] == ['train', 'train']
     for sample, path in zip(data.samples, images, strict=True):
         assert sample.path.read_bytes() == path.read_bytes()
@@ -126,6 +126,10 @@ def test_saved_predictions_are_read_back_as_annotations(models, nano, shapes, tm
         masks = [convert.decode(annotation, sample) for annotation in sample.objects]
         np.testing.assert_array_equal(masks, predicted.mask)
     assert total > 2
+    predict(*nano['detection'], *images, '--out-dir', tmp_path, '--save', 'masks', '--force', '--score-thr', 0.15)
+    assert (tmp_path / 'masks/classes.txt').read_text().split() == [*CLASSES, 'background']
+    label_map = np.asarray(Image.open(tmp_path / f'masks/labels/train/{path.stem}.png'))  # an object or the rest
+    np.testing.assert_array_equal(label_map < len(CLASSES), predicted.mask.any(0))
 
 
 def test_label_maps_are_saved_once(models, nano, shapes, tmp_path):
@@ -156,6 +160,16 @@ def test_a_refused_call_names_the_flag_or_file(nano, shapes, tmp_path, changes, 
     output = predict(args['config'], args['checkpoint'], args['image'], *args['flags'], '--out-dir', tmp_path / 'out',
                      rc=2)
     assert words in output and 'Traceback' not in output and not (tmp_path / 'out').exists()
+
+
+def test_neither_a_picture_nor_an_image_is_overwritten(nano, shapes, tmp_path):
+    """The image not even with --force."""
+    image = Path(shutil.copy(shapes / VAL['classification'] / '00000.png', tmp_path))
+    before, command = image.read_bytes(), (*nano['classification'], image, '--out-dir')
+    assert '00000.png' in predict(*command, tmp_path, '--force', rc=2) and image.read_bytes() == before
+    predict(*command, tmp_path / 'out')
+    assert '--force' in predict(*command, tmp_path / 'out', rc=2)
+    predict(*command, tmp_path / 'out', '--force')
 
 
 def test_folders_and_names(tmp_path, capsys):

@@ -79,7 +79,7 @@ def test_card_has_the_metrics_of_the_test(nano, shapes, tmp_path):
 HOSTILE = {
     'a function of a module': dict(model=dict(type='os.system', command='true')),
     'a function of MMEngine': dict(model=dict(type='mmengine.load', file='a.pkl')),
-    'text that mmcv evaluates': dict(model=dict(type='RetinaNet', test_cfg=dict(nms=dict(type='print(1)')))),
+    'text that mmcv evaluates': dict(model=dict(type='CvT', test_cfg=dict(nms=dict(type='print(1)')))),
     'an import': dict(model=dict(type='CvT'), custom_imports=dict(imports=['antigravity'])),
     'another file': dict(model=dict(type='CvT'), _base_='other.py'),
     'a path': dict(model=dict(type='CvT'), test_evaluator=dict(type='Accuracy', prefix='/etc/passwd')),

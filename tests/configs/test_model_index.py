@@ -3,10 +3,10 @@ import re
 from pathlib import Path
 
 import yaml
+from load_tool import ROOT
 
 from cvt_dense.weights import HUB_FILES
 
-ROOT = Path(__file__).parents[2]
 INDEX = yaml.safe_load((ROOT / 'model-index.yml').read_text())
 MODELS = {model['Name']: model for model in INDEX['Models']}
 

@@ -2,9 +2,11 @@
 import json
 import threading
 
+import pytest
 from engine.checkpoint.quick_runs import ITERATIONS, run
 
 from cvt_dense.engine.checkpoint import find_checkpoint
+from cvt_dense.errors import UserError
 
 
 def test_trainings_one_after_the_other_have_their_own_curves(tmp_path):
@@ -17,6 +19,12 @@ def test_trainings_one_after_the_other_have_their_own_curves(tmp_path):
         file, = (tmp_path / name).glob('*/vis_data/scalars.json')
         losses = [record for record in map(json.loads, file.read_text().splitlines()) if 'loss' in record]
         assert len(losses) == ITERATIONS
+
+
+@pytest.mark.parametrize('setting, value', [('model.depth', 3), ('optim_wrapper.optimizer.lr', -1.)])
+def test_the_setting_that_is_refused_is_named(tmp_path, setting, value):
+    with pytest.raises(UserError, match=f'{setting.split(".")[0]} is refused'):
+        run(tmp_path, **{setting: value})
 
 
 def test_a_training_in_a_thread(tmp_path):

@@ -204,9 +204,3 @@ def test_several_data_sets_are_scored_each_by_its_own_file(data):
     assert number_of_images(2) == 12
     with pytest.raises(UserError, match='datasets.0.ann_file'):
         number_of_images(1)
-
-
-@pytest.mark.parametrize('indices', [2, -2, [0, 1]])
-def test_evaluators_file_has_the_images_outside_indices(data, capsys, indices):
-    assert len(build('detection', data, 'val', val_dataloader__dataset__indices=indices)['val']) == 2
-    assert 'val_evaluator' in capsys.readouterr().out

@@ -103,10 +103,10 @@ def test_files_that_are_reduced_are_named(tmp_path, case, capsys):
 
 
 OTHERS = dict(
-    single_class=(dict(), dict(classes=('road', )), {}),
-    thin=(dict(size=(400, 12)), {}, {}),
-    padding=(dict(size=(160, 24)), dict(augment='none'), {'model.decode_head.ignore_index': 0}),
-    one_head_ignores=(dict(label_map=CASES / 'accepted/labels/ignored_rows.png'), {},
+    num_classes=(dict(), dict(classes=('road', )), {}),  # a single one
+    image_size=(dict(size=(400, 12)), {}, {}),  # too thin
+    seg_pad_val=(dict(size=(160, 24)), dict(augment='none'), {'model.decode_head.ignore_index': 0}),
+    ignore_index=(dict(label_map=CASES / 'accepted/labels/ignored_rows.png'), {},
                       {'model.decode_head.ignore_index': 250}))
 
 
@@ -114,7 +114,7 @@ OTHERS = dict(
 def test_settings_that_do_not_fit_the_files_are_refused(tmp_path, name):
     files, lines, options = OTHERS[name]
     write(tmp_path, **files)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=name):
         build(tmp_path, options, **lines)
 
 

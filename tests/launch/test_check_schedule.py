@@ -61,6 +61,11 @@ def test_an_epoch_that_never_ends(tmp_path):
         check(build(tmp_path, **{'train_dataloader.sampler.type': 'InfiniteSampler'}))
 
 
+def test_a_run_by_iterations_that_would_be_saved_by_epochs(tmp_path):
+    with pytest.raises(UserError, match='default_hooks.checkpoint.by_epoch'):
+        check(build(tmp_path, 'iterations', **{'default_hooks.checkpoint.by_epoch': True}))
+
+
 class Rates(Hook):
     """Note the learning rate of each iteration."""
 

@@ -12,7 +12,7 @@ from cvt_dense.launch.outputs import check_outputs
 
 @pytest.mark.parametrize('traceback', ['0', '1'])
 def test_a_mistake_of_the_user_is_one_line(traceback, capsys, monkeypatch):
-    monkeypatch.setenv(command_line.TRACEBACK, traceback)
+    monkeypatch.setenv('CVT_DENSE_TRACEBACK', traceback)
     with pytest.raises(SystemExit) as stop, command_line.report_errors():
         raise UserError('no such thing.')
     *before, last = capsys.readouterr().err.splitlines()

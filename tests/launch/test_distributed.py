@@ -102,6 +102,14 @@ def test_two_processes_train_as_one(alone, two):
     assert_close(alone, two)
 
 
+def test_two_processes_of_torchrun_test_as_one(two, folder, tmp_path):
+    run = folder / 'tiny.py', two / f'epoch_{EPOCHS}.pth'
+    with start('tools/dist_test.sh', *run, 2, '--work-dir', tmp_path / 'two', output=tmp_path / 'output') as process:
+        outputs = process.finish(), run_tool('test', *run, '--work-dir', tmp_path / 'one')
+    metrics = [re.findall(r'accuracy/top1: [\d.]+ .*raw/accuracy/loss: [\d.]+', output) for output in outputs]
+    assert len(metrics[0]) == 1 and metrics[0] == metrics[1] and '2 x CPU' in outputs[0]
+
+
 @pytest.mark.parametrize('launcher', ['pytorch', 'slurm'])
 @mock.patch.dict('os.environ', NO_GPU, SLURM_LOCALID='0', SLURM_PROCID='0', SLURM_NTASKS='1', SLURM_JOB_ID='1',
                  MASTER_ADDR='127.0.0.1', WORLD_SIZE='2', TORCHELASTIC_RUN_ID='1')
@@ -153,7 +161,7 @@ def test_a_run_stops_in_order_and_continues_with_another_number_of_processes(
     ({}, 'preempted.pth', 2, []),  # not in an sbatch script
     (dict(SLURM_JOB_ID='7'), 'preempted.pth', 0, ['srun', 'scontrol requeue 7']),
     (dict(SLURM_JOB_ID='7', SLURM_RESTART_COUNT='1'), 'preempted.pth', 0, ['srun --resume']),
-    (dict(SLURM_JOB_ID='7'), 'preempted.pth', 3, ['srun'])])
+    (dict(SLURM_JOB_ID='7'), 'epoch_8.pth', 0, ['srun']), (dict(SLURM_JOB_ID='7'), 'preempted.pth', 3, ['srun'])])
 def test_slurm_queues_again_what_a_signal_has_stopped_and_nothing_else(tmp_path, env, last, code, calls):
     """In place of the tasks, srun names the last checkpoint as SafeCheckpointHook does; --resume completes the run."""
     srun = (f'cd {tmp_path}; echo "$*" > flags\n'
@@ -163,28 +171,15 @@ def test_slurm_queues_again_what_a_signal_has_stopped_and_nothing_else(tmp_path,
         (tmp_path / name).write_text('#!/usr/bin/env bash\n' + lines)
         (tmp_path / name).chmod(0o755)
     result = subprocess.run(
-        ['tools/slurm_train.sh', 'gpus', 'cvt', 'tiny.py', tmp_path], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+        ['tools/slurm_train.sh', 'gpus', 'cvt', 'tiny.py', tmp_path, '--overwrite'], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE,
         env={**os.environ, 'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'GPUS': '2', 'REQUEUE': '1',
              'SRUN_ARGS': '--signal=USR1@60 --exclusive', **env})
     assert result.stdout.splitlines() == calls and result.returncode == code
     assert not calls or (tmp_path / 'flags').read_text().startswith(
         '--partition=gpus --job-name=cvt --gres=gpu:2 --ntasks=2 --ntasks-per-node=2 --cpus-per-task=5 '
         '--kill-on-bad-exit=1 --signal=USR1@60 --exclusive ')
-
-
-def test_zero_trains_as_adamw_and_continues_with_one_process(folder, alone, two, tmp_path):
-    """The optimizer's state is spread over two processes; one process continues from a checkpoint of them."""
-    config, work_dir = tmp_path / 'zero.py', tmp_path / 'work'
-    config.write_text(f'_base_ = {str(folder / "tiny.py")!r}\n'
-                      "default_hooks = dict(checkpoint=dict(max_keep_ckpts=2))\n"
-                      "optim_wrapper = dict(optimizer=dict(type='ZeroRedundancyOptimizer', optimizer_type='AdamW'))\n")
-    with start_two('tools/train.py', config, '--work-dir', work_dir, *TWO, output=tmp_path / 'two') as ranks:
-        for rank in ranks:
-            rank.finish()
-    different = differences(two / f'epoch_{EPOCHS}.pth', work_dir / f'epoch_{EPOCHS}.pth')
-    assert all(name.startswith('optimizer.base_param_settings.') for name in different)
-    run_tool('train', config, '--work-dir', tmp_path, '--resume', work_dir / f'epoch_{EPOCHS - 1}.pth')
-    assert_close(alone, tmp_path)
+    assert not calls or ('--overwrite' in (tmp_path / 'flags').read_text()) == ('SLURM_RESTART_COUNT' not in env)
 
 
 # Everything that the untrained detector sees counts as a detection: its files must not be empty. One image a batch as
@@ -229,6 +224,18 @@ def test_torchrun_gets_the_flags_of_several_hosts(env, flags):
     printed = subprocess.run(command, cwd=ROOT, env={**os.environ, 'PYTHON': 'echo', **env}, text=True,
                              stdout=subprocess.PIPE).stdout
     assert printed.strip() == f'-m torch.distributed.run {flags} tools/train.py tiny.py --launcher pytorch --resume'
+
+
+@pytest.mark.parametrize('script, args, launcher', [
+    ('dist_test', ('tiny.py', 'a.pth', '2'), 'pytorch'), ('slurm_test', ('gpus', 'cvt', 'tiny.py', 'a.pth'), 'slurm')])
+def test_the_scripts_for_tests_pass_everything_on(tmp_path, script, args, launcher):
+    """REQUEUE is meant for trainings alone."""
+    (tmp_path / 'srun').symlink_to('/bin/echo')
+    env = {**os.environ, 'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'PYTHON': 'echo', 'GPUS': '2', 'REQUEUE': '1'}
+    result = subprocess.run([f'tools/{script}.sh', *args, '--tta'], cwd=ROOT, env=env, text=True,
+                            stdout=subprocess.PIPE, check=True)
+    assert re.search(r'--n(proc-per-node|tasks=)[ =]?2 ', result.stdout)
+    assert result.stdout.endswith(f' tools/test.py tiny.py a.pth --launcher {launcher} --tta\n')
 
 
 @pytest.mark.parametrize('gpus, expected', [(8, '5'), (1, '0'), (0, '5')])  # of the host, of the task alone, CPUs

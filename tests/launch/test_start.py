@@ -24,7 +24,8 @@ def test_the_package_imports_nothing_heavy_until_it_is_needed():
     ('train.py CONFIG --amp int8', '--amp'), ('train.py nowhere.py', 'nowhere.py'),
     ('train.py CONFIG --data-root /nowhere', '--data-root'), ('train.py CONFIG --data-root tests', 'data_prefix'),
     ('train.py CONFIG --data-root tests --no-check --resume a.pth', 'a.pth'),
-    ('test.py CONFIG nowhere.pth', 'nowhere.pth'), ('predict.py CONFIG nowhere.pth nowhere.jpg', 'nowhere.jpg')])
+    ('test.py CONFIG nowhere.pth', 'nowhere.pth'), ('predict.py CONFIG nowhere.pth nowhere.jpg', 'nowhere.jpg'),
+    ('train.py README.md', 'README.md'), ('train.py CONFIG --no-check --launcher slurm', 'SLURM_PROCID')])
 def test_wrong_command_lines_and_paths_need_no_torch(command, named, tmp_path):
     for package in ('torch', 'transformers', 'matplotlib'):
         (tmp_path / f'{package}.py').write_text(f"raise SystemExit('{package} is imported')")

@@ -80,6 +80,13 @@ def test_overwrite_moves_the_other_run_aside(run, tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / 'twice').glob('epoch_*')] == ['epoch_1.pth']
 
 
+def test_a_config_of_no_run_is_not_replaced(tmp_path):
+    (tmp_path / 'work').mkdir()
+    (tmp_path / 'work/tiny.py').write_text('mine')
+    assert 'work/tiny.py' in run_tool('train', write_config(tmp_path), '--work-dir', tmp_path / 'work', rc=2)
+    assert (tmp_path / 'work/tiny.py').read_text() == 'mine'
+
+
 def test_a_work_dir_belongs_to_one_training(tmp_path, monkeypatch):
     monkeypatch.setattr(work_dir, 'PATIENCE', 0.1)
     with open(tmp_path / work_dir.LOCK, 'w') as file:
@@ -90,7 +97,7 @@ def test_a_work_dir_belongs_to_one_training(tmp_path, monkeypatch):
 
 def test_restarts_go_on_with_what_the_first_start_began(tmp_path, monkeypatch):
     (tmp_path / 'run').mkdir()
-    cfg = Config(dict(work_dir=str(tmp_path / 'run')))
+    cfg = Config(dict(work_dir=str(tmp_path / 'run')), 'text', 'mine.py')
     monkeypatch.setenv('TORCHELASTIC_RUN_ID', 'first')
     monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', '0')
     work_dir.check_work_dir(cfg, train_flags())

@@ -1,4 +1,5 @@
 """The operators of cvt_dense.ops against compiled mmcv's outputs, other implementations, autograd and devices."""
+
 import numpy as np
 import pytest
 import torch

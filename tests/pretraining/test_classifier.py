@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cvt_dense.pretraining import Accuracy, ClassificationPreprocessor, ImageClassifier  # before timm
+from cvt_dense.pretraining import Accuracy, ClassificationPreprocessor, ImageClassifier
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
 BATCH = dict(labels=torch.tensor([0, 1, 2, 3]), paths=['a', 'b', 'c', 'd'])

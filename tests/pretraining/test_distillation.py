@@ -3,6 +3,7 @@ import copy
 import math
 
 import pytest
+import timm
 import torch
 from load_tool import flags_of, run_tool
 from mmengine.config import Config
@@ -14,8 +15,6 @@ from cvt_dense.launch.start import start_training
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.pretraining.distillation import hard_loss, soft_loss
-
-import timm  # isort: skip  after cvt_dense
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 2), num_heads=(1, 3, 6))
 CLASSES = 5

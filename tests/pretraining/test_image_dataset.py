@@ -198,7 +198,7 @@ def test_a_photo_is_the_same_for_every_task(tmp_path, orientation, suffix):
     from mmcv.transforms import LoadImageFromFile
     path = save_turned(tmp_path / 'turned/a', orientation, suffix)
     dense = LoadImageFromFile()(dict(img_path=str(path)))['img']
-    sample = convert.open_image(path, 'train')
+    sample = convert.image_entry(path, 'train')
     assert (sample['height'], sample['width']) == dense.shape[:2]
     if suffix == 'tif' and orientation > 1:
         with pytest.raises(ValueError, match='photo.tif'):

@@ -99,9 +99,9 @@ def test_a_small_detector_starts_from_the_published_one_and_keeps_the_classes_wi
     classes = (*CLASSES[:2], 'person', *CLASSES[3:])
     template = write_template(
         tmp_path, 'gfl_cvt13_custom', classes=classes, data_root=str(shapes / 'detection/'), arch='cvt-nano',
-        train_ann__train_images=(str(tmp_path / 'train.json'), 'train/'), max_iters=1)
-    runner = start_training(train.build_parser().parse_args([str(template), '--work-dir', str(tmp_path / 'run')]),
-                            stages=['train'])
+        train_ann__train_images=(str(tmp_path / 'train.json'), 'train/'), max_iters=1,
+        val_ann__val_images=(str(tmp_path / 'train.json'), 'train/'))
+    runner = start_training(train.build_parser().parse_args([str(template), '--work-dir', str(tmp_path / 'run')]))
     runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     runner.param_schedulers = runner.build_param_scheduler(runner.param_schedulers)
     new = runner.model.bbox_head.gfl_cls.weight.detach().clone()
@@ -141,6 +141,7 @@ def test_augment_changes_the_training_pipeline_alone(read, shapes, template):
         lines = dict(classes=CLASSES, data_root=f'{shapes}/detection/',
                      train_ann__train_images=('annotations/instances_train.json', 'train/'))
     cfgs = {name: read(template, arch='cvt-nano', augment=name, **lines) for name in ('none', 'standard', 'strong')}
+    assert len({f'{cfg.val_dataloader}{cfg.test_dataloader}' for cfg in cfgs.values()}) == 1
     if template == 'cvt13_custom':
         transforms = {name: cfg.train_dataloader.dataset.transform for name, cfg in cfgs.items()}
         assert transforms['standard'] == dict(input_size=64, is_training=True, scale=(0.4, 1.0), hflip=0.5,

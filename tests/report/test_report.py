@@ -1,7 +1,6 @@
 """Reports: their numbers against pycocotools, scikit-learn and errors that are known by construction; colours."""
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -11,7 +10,6 @@ from mmseg.evaluation import IoUMetric
 from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
-from cvt_dense.inference.palette import DEUTERANOPIA, choose_palette
 from cvt_dense.report import browse, classification, detection, segmentation
 from cvt_dense.report.collect import read_infos
 from cvt_dense.report.page import Report
@@ -127,20 +125,19 @@ def image_files(folder: Path, *arrays: np.ndarray) -> list[dict]:
 
 
 def test_each_suspect_among_boxes_is_found(tmp_path):
-    infos = image_files(tmp_path, *np.random.default_rng(0).integers(0, 255, (7, 100, 100, 3), np.uint8))
+    infos = image_files(tmp_path, *np.random.default_rng(0).integers(0, 255, (5, 100, 100, 3), np.uint8))
     square = dict(bbox=[10, 10, 50, 50], bbox_label=0, ignore_flag=0, area=1600, mask=None)
     small = dict(square, bbox=[20, 20, 28, 28], bbox_label=2)
     for info, instances in zip(infos, (
-            [small], [dict(square, bbox=[10, 10, 10, 50])], [dict(square, bbox=[80, 80, 120, 90])],
-            [dict(square, mask=[[10, 10, 20, 10, 20, 20, 10, 20]])], [square, square],
+            [small], [dict(square, mask=[[10, 10, 20, 10, 20, 20, 10, 20]])], [square, square],
             [square, dict(square, bbox_label=2)], [])):
         info['instances'] = instances
     report = Report('')
     browse.add_detection_statistics(report, 'train', infos, CLASSES, (200, 200))
     suspects = {row[0]['text']: row[1]['images'] for row in table(report, 'Data: train', 1)['rows']}
-    assert list(suspects.values()) == [[6], [1], [2], [3], [4], [5]], suspects
+    assert list(suspects.values()) == [[4], [1], [2], [3]], suspects
     rows = table(report, 'Data: train')['rows']
-    assert [row[2]['value'] for row in rows] == [6, 0, 2]
+    assert [row[2]['value'] for row in rows] == [4, 0, 2]
     assert rows[2][3]['value'] == 0, 'sides of 8 pixels are 16 after resizing from 100 to 200'
     browse.add_detection_statistics(report, 'val', infos, CLASSES, None)
     assert table(report, 'Data: val')['rows'][2][3]['images'] == [len(infos)]
@@ -168,8 +165,6 @@ def test_duplicates_and_unreadable_images_are_named(tmp_path):
     assert str(val / '0.png') in report.summary[0]
     pairs = {row[0]['text']: row[1]['value'] for row in table(report, 'Duplicates')['rows']}
     assert pairs == {'within train': 1, 'between train and val': 1}
-    browse.add_missing_classes(report, dict(train={'cat', 'dog'}, val={'cat'}))
-    assert 'dog' in report.summary[-1]
 
 
 def test_page_escapes_names(tmp_path):
@@ -202,18 +197,6 @@ def test_a_crowd_is_neither_missed_nor_found():
 
 
 # -- colours ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize('number', range(2, 21))
-def test_colours_can_be_told_apart(number):
-    """By most people, and without the cones for green: distances in CIELAB, of which 2.3 can just be seen."""
-    palette = np.array(choose_palette([str(i) for i in range(number)]), np.float32)
-    linear = np.where(palette <= 10, palette / 3294.6, ((palette / 255 + 0.055) / 1.055)**2.4)
-    without_green = (linear @ DEUTERANOPIA.T).clip(0, 1).astype(np.float32)
-    for lab in (cv2.cvtColor(palette[None] / 255, cv2.COLOR_RGB2LAB)[0],
-                cv2.cvtColor(without_green[None], cv2.COLOR_LRGB2LAB)[0]):
-        distances = np.linalg.norm(lab[:, None] - lab, axis=-1)[~np.eye(number, dtype=bool)]
-        assert distances.min() > (30 if number <= 8 else 16)
 
 
 @pytest.mark.parametrize('bgr_to_rgb', [True, False])

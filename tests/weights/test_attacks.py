@@ -117,7 +117,7 @@ def test_our_tools(folder, others_tool, command):
     names = dict(config=folder / 'tiny.py', evil=folder / 'evil.pth', folder=folder)
     assert '.pth' in run_tool(*(word.format(**names) for word in command), rc=2)
     assert not (folder / 'PWNED').exists() and not list(folder.glob('new*.*'))
-    assert not list(folder.glob('new/*.pth')) and not list(folder.glob('new/*.jpg'))
+    assert not list(folder.glob('new/*.pth')) and not list(folder.glob('new/*.png'))
 
 
 def test_a_poisoned_history_is_a_history(good, tmp_path):

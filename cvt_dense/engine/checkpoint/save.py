@@ -144,9 +144,6 @@ def save_run(runner: Runner, filename: str, epoch: int, iteration: int) -> None:
         filename: name of the checkpoint.
     """
     share_buffers(runner)
-    if not is_main_process():
-        # The Runner saves in the main process alone, where ZeroRedundancyOptimizer waits for all others.
-        runner.optim_wrapper.state_dict()
     runner.save_checkpoint(runner.work_dir, filename, backend_args=ATOMIC,
                            meta=dict(data_shape(runner), epoch=epoch, iter=iteration))
     if is_main_process():

@@ -22,12 +22,15 @@ class EarlyStoppingHook(Hook):
         rule: 'less' or 'greater', whichever value is better. Default: as the metric's name tells.
 
     Raises:
+        ValueError: ``patience`` is below 1.
         UserError: the rule is not known, or an evaluation has no such metric.
     """
 
     priority = 'HIGH'  # before SafeCheckpointHook saves the state
 
     def __init__(self, monitor: str, patience: int, rule: str | None = None):
+        if patience < 1:
+            raise ValueError(f'patience={patience!r}: allowed is a whole number from 1.')
         self.metric, self.patience = Metric('monitor', monitor, rule), patience
 
     def before_train(self, runner: Runner) -> None:

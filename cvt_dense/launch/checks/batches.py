@@ -44,8 +44,8 @@ def check_pipeline(dataset: BaseDataset, infos: dict[str, dict[str, Any]], heade
         stage: 'train', 'val' or 'test'.
 
     Raises:
-        UserError: the pipeline fails, or makes an image that the network or a batch of the loader cannot take; or the
-            label beside a small image is no class.
+        UserError: the pipeline fails, or makes an image that the network or a batch of the loader cannot take; or
+            small images would be padded with a label that is neither a class nor ignored.
     """
     paths, shapes = sorted(headers, key=lambda path: min(headers[path].shape[:2])), {}
     thinnest = sorted(paths, key=lambda path: min(headers[path].shape[:2]) / max(headers[path].shape[:2]))

@@ -1,9 +1,11 @@
-"""Check that a training's epochs end, and that its learning rate follows the schedules to their end."""
+"""Check that a training's epochs end, that it saves, and that its learning rate follows the schedules to their end."""
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.runner import EpochBasedTrainLoop
+from mmengine.hooks import CheckpointHook
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
+from ...engine.checkpoint import SafeCheckpointHook
 from ...engine.runner import RunnerMixin
 from ...engine.schedules import Curve
 from ...errors import UserError
@@ -16,7 +18,8 @@ def check_schedule(
     """Compare the schedules of a training that has not started with its length; a warning tells of a difference.
 
     Raises:
-        UserError: an epoch never ends, a schedule never moves, or nothing is learnt after the end of the schedules.
+        UserError: an epoch never ends, a schedule never moves, nothing is saved before the end, or nothing is learnt
+            after the end of the schedules.
     """
     if 'train' not in datasets:
         return
@@ -25,6 +28,11 @@ def check_schedule(
         raise UserError(f'train_dataloader.sampler: {type(sampler).__name__} is endless, and train_cfg counts epochs: '
                         "the first would never end. Set sampler=dict(_delete_=True, type='DefaultSampler', "
                         "shuffle=True), or count iterations with train_cfg.type='IterBasedTrainLoop' and max_iters.")
+    saving = [hook for hook in runner.hooks if isinstance(hook, (CheckpointHook, SafeCheckpointHook))]
+    if isinstance(runner.train_loop, IterBasedTrainLoop) and any(
+            hook.by_epoch and hook.interval > 0 for hook in saving):
+        raise UserError('default_hooks.checkpoint counts epochs, and train_cfg iterations: nothing would be saved '
+                        'before the end. Set default_hooks.checkpoint.by_epoch=False, and interval in iterations.')
     warning = runner.learning_rates and find_mismatch(runner.learning_rates)
     if warning:
         runner.logger.warning(warning)
