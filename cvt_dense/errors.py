@@ -26,6 +26,8 @@ def refusals_of(setting: str) -> Iterator[None]:
     """
     try:
         yield
+    except UserError:
+        raise
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise UserError(f'{setting} is refused: {type(error).__name__}: {error} (CVT_DENSE_TRACEBACK=1 shows '
                         'where.)') from error

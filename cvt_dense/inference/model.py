@@ -208,9 +208,11 @@ def prepare_model(cfg: Config, source: str, runtime: str | None = None, amp: str
         The content of the checkpoint, or the metadata of the exported file.
 
     Raises:
-        UserError: the file cannot be read, or is exported and has a precision of its own.
+        UserError: the file cannot be read, or is exported and has a precision of its own; or ``amp`` is unknown.
     """
     whole = is_exported(source)
+    if amp not in (None, 'bf16', 'fp16'):
+        raise UserError(f"amp={amp!r}: allowed are 'bf16' and 'fp16'.")
     if whole and amp:
         raise UserError(f'amp={amp!r}: {source} has the precision of its export: leave amp out, or export it again.')
     content = open_exported(source, runtime).metadata if whole else load_weights_file(source)

@@ -112,7 +112,7 @@ def test_two_processes_of_torchrun_test_as_one(two, folder, tmp_path):
 
 @pytest.mark.parametrize('launcher', ['pytorch', 'slurm'])
 @mock.patch.dict('os.environ', NO_GPU, SLURM_LOCALID='0', SLURM_PROCID='0', SLURM_NTASKS='1', SLURM_JOB_ID='1',
-                 MASTER_ADDR='127.0.0.1', WORLD_SIZE='2', TORCHELASTIC_RUN_ID='1')
+                 MASTER_ADDR='127.0.0.1', RANK='0', WORLD_SIZE='2', TORCHELASTIC_RUN_ID='1')
 def test_a_missing_gpu_is_an_error_unless_the_cpu_is_asked_for(folder, tmp_path, launcher):
     command = 'train', folder / 'tiny.py', '--work-dir', tmp_path / 'run'
     assert 'DEVICE=cpu' in run_tool(*command, '--launcher', launcher, rc=2)
