@@ -30,7 +30,7 @@ def code(document: str) -> list[str]:
 
 
 @cache
-def flags_of(tool: str) -> set[str]:
+def flags_in_help(tool: str) -> set[str]:
     """Return what its --help and those of its subcommands name."""
     parser = load_tool(tool).build_parser()
     subcommands = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
@@ -67,7 +67,7 @@ def test_examples_for_clusters_call_scripts_that_exist(example):
     assert {Path(name).suffix for name in names} >= {'.py', '.sh'}
     assert not [name for name in names if not (ROOT / name).exists()]
     training = re.split(r'tools/\w+_train\.sh', re.sub('^#.*', '', text, flags=re.M))[-1]
-    assert set(re.findall(r'(?<=\s)--[a-z][a-z-]*(?=[\s=])', training)) <= flags_of('train')
+    assert set(re.findall(r'(?<=\s)--[a-z][a-z-]*(?=[\s=])', training)) <= flags_in_help('train')
     if example.suffix == '.yaml':
         assert isinstance(yaml.safe_load(text), dict)
 
@@ -98,7 +98,7 @@ def test_flags_exist():
             if script:
                 assert all(f"'{flag}'" in (ROOT / script[0]).read_text() for flag in flags), (document, span)
                 continue
-            known = flags_of(tool[1]) if tool and tool[1] in TOOLS else set().union(*map(flags_of, TOOLS))
+            known = flags_in_help(tool[1]) if tool and tool[1] in TOOLS else set().union(*map(flags_in_help, TOOLS))
             assert flags <= known, (document, span)
             named += len(flags)
     assert named > 30

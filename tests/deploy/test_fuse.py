@@ -60,7 +60,7 @@ def test_a_fused_network_neither_trains_nor_loads():
         detector.train()['backbone'](torch.rand(1, 3, 32, 32))
 
 
-def test_weights_that_are_computed():
+def test_layers_whose_weights_are_computed_are_refused():
     model = trained()
     nn.utils.parametrizations.weight_norm(model.stage0.blocks[0].mlp.fc1)
     before = str(model)

@@ -147,7 +147,7 @@ def test_unreadable_images_are_skipped_and_counted(tmp_path):
     assert re.search(r'test .*read.*: 1\n', output) and 'mIoU' in output
 
 
-def test_test_batches_of_several_sizes(tmp_path):
+def test_batches_of_several_sizes_are_refused_in_a_test(tmp_path):
     write(tmp_path)
     for path in (tmp_path / 'images/val/im0.jpg', tmp_path / 'labels/val/im0.png'):
         Image.open(path).rotate(90, expand=True).save(path)
@@ -165,7 +165,7 @@ def test_class_folders_of_few_images_and_of_sixteen_bits(tmp_path):
     assert 'uint16' in run_tool(*command, rc=2)
 
 
-def test_batch_norm_over_one_value(tmp_path):
+def test_batch_norm_over_one_value_is_refused(tmp_path):
     write(tmp_path)
     assert 'batch_size' in run_tool('train', template(tmp_path, batch_size=1), '--work-dir', tmp_path / 'run', rc=2)
     assert not list(tmp_path.glob('run/*.pth'))

@@ -94,7 +94,7 @@ def test_a_test_numbers_the_folders_by_the_names_that_come_with_weights(third, d
 
 
 @pytest.mark.parametrize('names, rc', [('[sun,rain,snow]', 2), ('[hail,snow,sun]', 0)])
-def test_a_test_refuses_another_order(third, data, names, rc):
+def test_a_test_refuses_another_order_and_tells_other_names(third, data, names, rc):
     option = f'test_dataloader.dataset.metainfo.classes={names}'
     assert 'metainfo.classes' in run_tool('test', *third, '--data-root', data, '--work-dir', data / 'work',
                                           '--cfg-options', option, rc=rc)

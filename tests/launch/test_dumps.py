@@ -30,8 +30,8 @@ def test_three_generations_of_a_dump_are_the_same_run(tmp_path):
     rates = [re.findall(r'lr: ([\d.e+-]+)', output) for _, output in runs]
     assert len(rates[0]) == 2 * 6 and rates[0] == rates[1] == rates[2]
     assert differences(runs[0][0] / 'epoch_2.pth', runs[2][0] / 'epoch_2.pth') == []
-    for work_dir, output in runs:
-        assert '5.0000e-04' in rates[0]  # of 2e-3, for 12 images * 2 accumulated of 96
+    assert '5.0000e-04' in rates[0]  # of 2e-3, for 12 images * 2 accumulated of 96
+    for work_dir, _ in runs:
         curves, = work_dir.glob('*/vis_data/config.py')
         assert Config.fromfile(curves).to_dict() == Config.fromfile(work_dir / 'tiny.py').to_dict()
         assert len(EventAccumulator(str(curves.parent)).Reload().Tensors('config/text_summary')) == 1

@@ -89,7 +89,7 @@ def test_erasing_and_smoothing_where_nothing_is_mixed():
     assert erased.any(1).all() and not erased.all(1).any()
 
 
-def test_a_backbone_that_returns_maps():
+def test_a_backbone_that_returns_maps_is_refused():
     with pytest.raises(ValueError, match='out_type'):
         build('featmap')
 

@@ -183,7 +183,7 @@ def test_patience_ends_a_training_early(read):
         read('cvt13_custom', patience=0)
 
 
-def test_ignored_label(read):
+def test_the_ignored_label_reaches_heads_metric_padding_and_crop(read):
     cfg = read('upernet_cvt13_custom', ignore_index=7)
     assert [head.ignore_index for head in (cfg.model.decode_head, cfg.model.auxiliary_head)] == [7, 7]
     assert cfg.test_evaluator.ignore_index == 7 and cfg.model.data_preprocessor.seg_pad_val == 7

@@ -113,7 +113,7 @@ def folder(good, tmp_path_factory):
 
 
 @pytest.mark.parametrize('command', TOOLS, ids=lambda command: command[0])
-def test_our_tools(folder, others_tool, command):
+def test_our_tools_refuse_a_hostile_checkpoint(folder, others_tool, command):
     names = dict(config=folder / 'tiny.py', evil=folder / 'evil.pth', folder=folder)
     assert '.pth' in run_tool(*(word.format(**names) for word in command), rc=2)
     assert not (folder / 'PWNED').exists() and not list(folder.glob('new*.*'))
