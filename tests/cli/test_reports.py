@@ -104,7 +104,7 @@ def test_wrong_arguments_and_data_end_before_anything_is_written(nano, shapes, t
     detection_data = Path(shutil.copytree(shapes / 'detection', tmp_path / 'data'))
     out = tmp_path / 'report'
     args = config, checkpoint, '--data-root', detection_data, '--out-dir', out, '--work-dir', tmp_path / 'run'
-    assert '--out-dir' in run_tool('diagnose', *args, '--out-dir', detection_data, rc=2) and not out.exists()
+    assert 'exists already' in run_tool('diagnose', *args, '--out-dir', detection_data, rc=2) and not out.exists()
     edit(detection_data / 'annotations/instances_val.json', lambda content: content.update(images=[]))
     assert 'test_dataloader' in run_tool('diagnose', *args, rc=2) and not out.exists()
     out.mkdir()
