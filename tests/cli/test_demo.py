@@ -44,4 +44,5 @@ def test_what_its_runs_leave(demo):
 def test_a_folder_with_files_is_left_alone(demo):
     work_dir, _ = demo
     files = sorted(work_dir.rglob('*'))
-    assert 'my run' in run_tool('demo', '--work-dir', work_dir, *TINY, rc=2) and sorted(work_dir.rglob('*')) == files
+    output = run_tool('demo', '--work-dir', work_dir, *TINY, rc=2)
+    assert 'my run exists already' in output and sorted(work_dir.rglob('*')) == files
