@@ -254,7 +254,7 @@ def generate(out: str | Path, seed: int = 0, size: int = 128, train: int = 400, 
         ``out``.
 
     Raises:
-        FileExistsError: ``out`` holds something else.
+        FileExistsError: ``out`` holds files.
     """
     out = Path(out)
     if out.exists() and any(out.iterdir()):

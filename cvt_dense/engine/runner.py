@@ -97,12 +97,12 @@ class RunnerMixin:
         return learning_rates(configs, lr, by_epoch, length, len(self.train_dataloader))
 
     def build_model(self, model: Any) -> nn.Module:
-        """Build the model, whose settings are the user's."""
+        """Build the model; a ``UserError`` names it if its class refuses a setting."""
         with refusals_of('model'):
             return super().build_model(model)
 
     def build_optim_wrapper(self, optim_wrapper: Any) -> Any:
-        """Build the optimizer wrapper, whose settings are the user's."""
+        """Build the optimizer wrapper; a ``UserError`` names it if a class refuses a setting."""
         with refusals_of('optim_wrapper'):
             return super().build_optim_wrapper(optim_wrapper)
 

@@ -56,7 +56,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that training, testing and their reports have in common, but for the folder."""
+    """Add the flags that training, testing and their reports have in common, except ``--work-dir``."""
     parser.add_argument('--data-root', metavar='DIR', help='folder that replaces the data_root of all data '
                         'sets and evaluators (or the common parent of several)')
     add_config_arguments(parser)

@@ -35,7 +35,7 @@ def check_outputs(paths: Iterable[str | Path], force: bool = False, inputs: Iter
 def check_folder(folder: Path, force: bool | None = None, source: Path | None = None) -> None:
     """Check that a tool may write into a folder: there are no files in it, or ``force`` allows to overwrite them.
 
-    Without ``force`` the tool has no such flag.
+    ``force`` is None where the tool has no such flag.
 
     Raises:
         UserError: it may not, or the folder and ``source``, which the tool reads, lie in each other.
