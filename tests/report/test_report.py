@@ -149,7 +149,7 @@ def test_objects_of_voc_files_are_read(tmp_path):
     (tmp_path / 'a.xml').write_text('<a><size><width>9</width><height>9</height></size><object><name>dog</name>'
                                     f'<bndbox>{box}</bndbox></object></a>')
     dataset = XMLDataset('', '', data_root=str(tmp_path), ann_file='list.txt', metainfo=dict(classes=('cat', 'dog')),
-                         pipeline=[dict(type='mmdet.LoadImageFromFile')], data_prefix=dict(sub_data_root=''))
+                         pipeline=[], data_prefix=dict(sub_data_root=''))
     assert [(box['bbox'], box['bbox_label']) for box in read_infos(dataset)[0]['instances']] == [([0, 1, 2, 3], 1)]
 
 
