@@ -24,6 +24,8 @@ CONFIG, WEIGHTS = 'mm_config.json', 'model.safetensors'
 KEPT = ('default_scope', 'model', 'test_dataloader', 'test_evaluator', 'test_cfg', 'tta_model', 'tta_pipeline')
 SCOPES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'cvt_dense')
 LARGEST = 5_000_000  # bytes of mm_config.json; the largest config of this project has 30,000
+# What MMEngine, MMDetection and MMSegmentation evaluate, download or unpickle: parts and ends of texts, and a type.
+UNSAFE, UNSAFE_ENDS, UNSAFE_TYPE = ('(', '://'), ('pickle', 'pkl', 'yaml', 'yml'), 'OpenImagesChallengeDataset'
 # Keys that MMEngine and this package read from a config besides the arguments of MMEngine's Runner.
 READ_FROM_CONFIG = {
     'activation_checkpointing', 'backend_args', 'compile', 'custom_imports', 'efficient_conv_bn_eval',
@@ -54,11 +56,15 @@ def read_config(file: str, options: dict[str, Any] | None = None, data_root: str
     elif os.path.isfile(file):
         try:
             cfg = Config.fromfile(file)
-        except (OSError, SyntaxError) as error:  # of a file that it inherits, too
-            raise UserError(f'{file!r} cannot be read as a config: {error}') from error
+        except UserError:
+            raise
+        except Exception as error:  # of its code, and of the files that it inherits
+            raise UserError(f'{file!r} cannot be read as a config: {type(error).__name__}: {error}') from error
     else:
         raise UserError(f'config file {file!r} does not exist. Give a file of configs/ or one of your own.')
-    kind = (cfg.get('model') or {}).get('type')
+    if not cfg.get('model'):
+        raise UserError(f'{file!r} has no model. Give the config of a whole run.')
+    kind = cfg.model.get('type')
     package = getattr(kind, '__module__', '').split('.')[0]
     if cfg.get('default_scope') is None and package in SCOPES:  # pure Python: MMEngine's classes build others by name
         cfg.default_scope = package
@@ -231,7 +237,7 @@ def read_published(folder: Path) -> Config:
 
     Raises:
         UserError: the file is too large or no JSON; a type is not registered by MMEngine, MMCV, MMDetection,
-            MMSegmentation or this package; or a text is a path out of the current folder.
+            MMSegmentation or this package; or a text is a path out of the current folder, or could run code.
     """
     path = folder / CONFIG
     try:
@@ -247,12 +253,15 @@ def read_published(folder: Path) -> Config:
         if 'type' not in node:
             continue
         prefix, _, name = str(node['type']).rpartition('.')
-        if prefix not in ('', *SCOPES) or name not in registered:
+        if prefix not in ('', *SCOPES) or name not in registered or name == UNSAFE_TYPE:
             raise UserError(f'{path}: {setting}.type={node["type"]!r} is no registered type of {", ".join(SCOPES)}.')
     for setting, text in values(content):
-        path_like = isinstance(text, str) and '.classes.' not in setting  # OpenImages has names such as '/m/01g317'
-        if path_like and (Path(text).is_absolute() or '..' in Path(text).parts):
+        if not isinstance(text, str) or 'classes.' in setting:  # OpenImages has names such as '/m/01g317'
+            continue
+        if Path(text).is_absolute() or '..' in Path(text).parts:
             raise UserError(f'{path}: {setting}={text!r} is a path out of the current folder.')
+        if any(part in text for part in UNSAFE) or text.lower().endswith(UNSAFE_ENDS):
+            raise UserError(f'{path}: {setting}={text!r} could run code.')
     return Config(content, path.read_text(), str(folder))
 
 

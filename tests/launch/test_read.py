@@ -1,13 +1,13 @@
 """What tools/train.py and tools/test.py do to a config."""
 import pytest
-from load_tool import ROOT
+from load_tool import ROOT, flags_of
 from mmengine.config import Config
 from templates_edited import recipe
 
 from cvt_dense.config.read import read_config, redirect_data_root
 from cvt_dense.config.walk import dicts, values
 from cvt_dense.errors import UserError
-from cvt_dense.launch.flags import set_views
+from cvt_dense.launch.flags import read_training, set_views
 
 
 def paths_below(cfg: Config, roots: tuple[str, ...]) -> list[str]:
@@ -88,3 +88,10 @@ def test_files_of_names_become_names(tmp_path):
     assert cfg.test_dataloader.dataset.metainfo.classes == ['cat', 'traffic light']
     with pytest.raises(UserError, match='names.txt'):
         read_config(str(ROOT / 'configs/upernet_cvt_nano_shapes.py'), {option: 'names.txt'})
+
+
+@pytest.mark.parametrize('line, error', [('classes = (cat, )', "NameError.*'cat'"), ('x = 1', 'has no model')])
+def test_a_config_that_is_none(tmp_path, line, error):
+    (tmp_path / 'mine.py').write_text(line)
+    with pytest.raises(UserError, match=rf'mine\.py.*{error}'):
+        read_training(flags_of('train', str(tmp_path / 'mine.py')))
