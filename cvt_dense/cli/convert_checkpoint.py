@@ -1,11 +1,10 @@
 """Renames CvT weights between this project's, the authors' and Hugging Face's formats, bit for bit.
 
     python tools/convert_checkpoint.py CvT-13-224x224-IN-1k.pth cvt13.pth --to cvt_dense
-    python tools/convert_checkpoint.py work_dirs/cvt13_in1k/epoch_300.pth cvt13_hf --to huggingface
+    python tools/convert_checkpoint.py work_dirs/cvt13_in1k/epoch_300.pth cvt13.safetensors --to huggingface
 
-DST ending in .safetensors is written in that format; with --to huggingface DST may be a folder (no
-suffix), which transformers' from_pretrained reads. A user's mistake ends with one paragraph on stderr
-and exit code 2.
+DST ending in .safetensors is written in that format. A user's mistake ends with one paragraph on stderr and exit
+code 2.
 """
 import argparse
 import json
@@ -13,7 +12,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..atomic import atomic_path, write_atomically
+from ..atomic import atomic_path
 from ..launch.command_line import report_errors
 from ..launch.outputs import add_force_argument, check_outputs
 
@@ -24,25 +23,12 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('src', help='checkpoint in any of the formats, or folder from the Hugging Face hub')
-    parser.add_argument('dst', type=Path, help='file (or, for huggingface, folder) to write')
+    parser.add_argument('dst', type=Path, help='file to write')
     parser.add_argument('--to', required=True, choices=FORMATS, help='naming to write')
     parser.add_argument('--weights', choices=('ema', 'raw'), default='ema',
                         help="weights of this project's checkpoint: averaged (default), or as the optimizer left them")
-    parser.add_argument('--num-heads', type=int, nargs='+', metavar='N',
-                        help="attention heads per stage, for a Hugging Face folder's config.json (default: known for "
-                        'cvt-13, cvt-21, cvt-w24)')
     add_force_argument(parser)
     return parser
-
-
-def find_num_heads(measured: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the attention heads of the known architecture with these ``embed_dims`` and ``depths``."""
-    from ..models import CvT
-    for arch in CvT.arch_zoo.values():
-        if all(tuple(arch[key]) == value for key, value in measured.items()):
-            return arch['num_heads']
-    raise ValueError(f'{measured} is none of {", ".join(CvT.arch_zoo)}, and weights do not show the number of '
-                     'attention heads: give --num-heads, one per stage.')
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -61,26 +47,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         if others and args.to != 'cvt_dense':
             raise ValueError(f'{args.to} has no name for {others[0]} of {args.src}: use --to cvt_dense.')
         converted = weights.convert(state_dict, args.to)
-        dst, config = args.dst, {}
-        if args.to == 'huggingface':
-            num_heads = args.num_heads or (() if dst.suffix else find_num_heads(weights.measure_arch(authors)))
-            about = weights.huggingface_config(state_dict, num_heads, names.get('classes'))
-            if not dst.suffix:
-                config[dst / 'config.json'] = json.dumps(about, indent=2) + '\n'
-                dst = dst / weights.HUB_FILES[0]
-        check_outputs([dst, *config], args.force, inputs=[args.src, *Path(args.src).glob('*')])
-        with atomic_path(dst) as partial:
-            if dst.suffix == '.safetensors':
+        check_outputs([args.dst], args.force, inputs=[args.src, *Path(args.src).glob('*')])
+        with atomic_path(args.dst) as partial:
+            if args.dst.suffix == '.safetensors':
                 converted = {key: value.contiguous() for key, value in converted.items()}
                 about = dict(dataset_meta=json.dumps(names)) if names else {}
                 safetensors.torch.save_file(converted, partial, metadata=dict(about, format='pt'))
+                partial.chmod(0o644)  # safetensors lets no one else read it
             else:
                 meta = dict(dataset_meta=names) if names else {}
                 torch.save(dict(state_dict=converted, meta=meta) if args.to == 'cvt_dense' else converted, partial)
-        for path, text in config.items():
-            write_atomically(path, text)
-    print(f'{len(converted)} of {len(state_dict)} tensors from {args.src} to {dst} ({args.to})')
-    if names.get('classes') and args.to != 'cvt_dense' and dst.suffix != '.safetensors':
-        print(f'{dst} has no class names, unlike a .safetensors file: tests number class folders in sorted order.')
+    print(f'{len(converted)} of {len(state_dict)} tensors from {args.src} to {args.dst} ({args.to})')
+    if names.get('classes') and args.to != 'cvt_dense' and args.dst.suffix != '.safetensors':
+        print(f'{args.dst} has no class names, unlike a .safetensors file: tests number class folders in sorted order.')
     if args.to == 'huggingface':
         print('transformers runs CvT with the exact GELU; this project and the authors with QuickGELU: logits differ.')

@@ -13,9 +13,9 @@ Only names change: tensors are passed through untouched, in the order given.
 """
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -130,56 +130,3 @@ def measure_arch(state_dict: StateDict) -> dict[str, tuple[int, ...]]:
     blocks = {match.groups() for key in state_dict if (match := re.match(r'stage(\d+)\.blocks\.(\d+)\.', key))}
     return dict(embed_dims=tuple(0 if weight is None else weight.shape[0] for weight in embeddings),
                 depths=tuple(sum(stage == str(i) for stage, _ in blocks) for i in stages))
-
-
-def huggingface_config(state_dict: StateDict, num_heads: Iterable[int],
-                       classes: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the ``config.json`` with which transformers' ``from_pretrained`` builds the network.
-
-    Settings that the tensors do not show (strides and paddings) are the authors' for all their models.
-
-    Args:
-        state_dict: in any of :data:`FORMATS`, with a head and ``dw_bn`` projections (transformers
-            cannot run the others).
-        num_heads: attention heads of each stage, which the tensors do not show.
-        classes: names of the classes by number.
-
-    Raises:
-        ValueError: transformers' network lacks an option, or needs a tensor that is missing.
-    """
-    weights = convert(state_dict, 'microsoft')
-    arch = measure_arch(weights)
-    n = len(arch['depths'])
-    options = [key for key in weights if OPTIONS.match(key) or key.endswith('dist_token')]
-    if options:
-        raise ValueError(f"transformers' network lacks {options[0]}, and {len(options) - 1} more tensors of options of "
-                         'this backbone. Use another format.')
-    needed = ['head.weight', *(f'stage{i}.blocks.0.attn.conv_proj_k.conv.weight' for i in range(n))]
-    if missing := [key for key in needed if key not in weights]:
-        raise ValueError(f"transformers' network needs {missing[0]}, which these weights lack: it has convolutional "
-                         'projections and a head. Use another format.')
-    rows = len(weights['head.weight'])
-    classes = [*classes, *map(str, range(len(classes), rows))] if classes else map('LABEL_{}'.format, range(rows))
-    names = dict(enumerate(classes))
-    return dict(
-        architectures=['CvtForImageClassification'],
-        model_type='cvt',
-        num_channels=weights['stage0.patch_embed.proj.weight'].shape[1],
-        id2label=names,
-        label2id={name: number for number, name in names.items()},
-        embed_dim=list(arch['embed_dims']),
-        depth=list(arch['depths']),
-        num_heads=list(num_heads),
-        mlp_ratio=[weights[f'stage{i}.blocks.0.mlp.fc1.weight'].shape[0] / dims
-                   for i, dims in enumerate(arch['embed_dims'])],
-        patch_sizes=[weights[f'stage{i}.patch_embed.proj.weight'].shape[-1] for i in range(n)],
-        patch_stride=[4] + [2] * (n - 1),
-        patch_padding=[2] + [1] * (n - 1),
-        qkv_bias=[f'stage{i}.blocks.0.attn.proj_q.bias' in weights for i in range(n)],
-        kernel_qkv=[weights[f'stage{i}.blocks.0.attn.conv_proj_k.conv.weight'].shape[-1] for i in range(n)],
-        cls_token=[f'stage{i}.cls_token' in weights for i in range(n)],
-        # Without a CLS token transformers' classifier reads a second output, which there is only with this setting.
-        output_hidden_states=f'stage{n - 1}.cls_token' not in weights,
-        **{name: [value] * n for name, value in dict(
-            qkv_projection_method='dw_bn', padding_q=1, padding_kv=1, stride_q=1, stride_kv=2, drop_rate=0.,
-            attention_drop_rate=0., drop_path_rate=0.).items()})

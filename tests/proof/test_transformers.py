@@ -5,7 +5,7 @@ from random_weights import randomise
 
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
-from cvt_dense.weights import convert, huggingface_config
+from cvt_dense.weights import convert
 
 transformers = pytest.importorskip('transformers')
 
@@ -19,7 +19,8 @@ def test_logits_are_those_of_transformers(arch, size):
     with torch.device('meta'):
         ours = build(arch, 'GELU')
     ours = randomise(ours.to_empty(device='cpu'))
-    config = transformers.CvtConfig(**huggingface_config(ours.state_dict(), CvT.arch_zoo[arch]['num_heads']))
+    embed_dim, depth, heads = (CvT.arch_zoo[arch][key] for key in ('embed_dims', 'depths', 'num_heads'))
+    config = transformers.CvtConfig(embed_dim=embed_dim, depth=depth, num_heads=heads, num_labels=1000)
     with torch.device('meta'):
         theirs = transformers.CvtForImageClassification(config).eval()
     theirs.load_state_dict(convert(ours.state_dict(), 'huggingface'), strict=True, assign=True)
