@@ -111,6 +111,8 @@ def test_threads_and_pickled_models_predict_alike(nano, photos, task):
         assert all(map(same, pool.map(lambda photo: api.predict(model, photo), photos * 3), alone * 3))
     for other in (fresh, pickle.loads(pickle.dumps(model))):
         assert same(api.predict(other, photos[0]), alone[0])
+    half = api.load(*nano[task], device='cpu', amp='bf16')
+    assert same(api.predict(pickle.loads(pickle.dumps(half)), photos[0]), api.predict(half, photos[0]))
 
 
 # -- what predict takes -----------------------------------------------------------------------------------------
