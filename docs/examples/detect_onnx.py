@@ -15,10 +15,13 @@ if about['input_size']:  # a file for one size: the image is fitted into it
 else:  # a file for any size: the image is resized as the network's config does
     longest, shortest = about['scale'] or (max(image.size), min(image.size))
     scale = min(longest / max(image.size), shortest / min(image.size))
-    height, width = round(image.height * scale), round(image.width * scale)
-canvas = Image.new('RGB', (width, height), tuple(map(round, about['mean'])))
-canvas.paste(image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.BILINEAR))
-pixels = ((np.asarray(canvas) - about['mean']) / about['std']).transpose(2, 0, 1)[None].astype(np.float32)
+    height, width = int(image.height * scale + 0.5), int(image.width * scale + 0.5)
+order = 1 if about['bgr_to_rgb'] else -1  # of the network's channels: RGB or BGR
+canvas = Image.new('RGB', (width, height), tuple(map(round, about['mean'][::order])))
+sides = int(image.width * scale + 0.5), int(image.height * scale + 0.5)  # resized without smoothing, as OpenCV does
+canvas.paste(image.transform(sides, Image.Transform.EXTENT, (0, 0, *image.size), Image.Resampling.BILINEAR))
+pixels = (np.asarray(canvas)[..., ::order] - about['mean']) / about['std']
+pixels = pixels.transpose(2, 0, 1)[None].astype(np.float32)
 boxes, scores, labels = session.run(['boxes', 'scores', 'labels'], {'image': pixels})
 draw = ImageDraw.Draw(image)
 for box, score, label in zip(boxes / scale, scores, labels):

@@ -3,6 +3,7 @@
     MODEL='mine.py work_dirs/mine/iter_1000.pth' PYTHONPATH=docs/examples uvicorn serve:app
 """
 import os
+import shlex
 from threading import Semaphore
 from typing import Any
 
@@ -12,7 +13,7 @@ from fastapi import FastAPI, HTTPException, UploadFile
 from cvt_dense.errors import UserError
 from cvt_dense.inference import load, predict
 
-model = load(*os.environ['MODEL'].split())  # once in each process, before the first request
+model = load(*shlex.split(os.environ['MODEL']))  # once in each process, before the first request
 free = Semaphore(int(os.environ.get('AT_ONCE', os.cpu_count() or 1)))  # more at once would only take more memory
 app = FastAPI()
 
