@@ -21,3 +21,4 @@ param_scheduler = [
     dict(_base_.param_scheduler[0], end=50),
     dict(_base_.param_scheduler[1], end=max_epochs, T_max=max_epochs)
 ]
+default_hooks = dict(checkpoint=dict(interval=5))  # an epoch has four steps

@@ -22,8 +22,6 @@ model = dict(
     num_classes=8,
     data_preprocessor=dict(
         type='cvt_dense.ClassificationPreprocessor',
-        mean=[123.675, 116.28, 103.53],
-        std=[58.395, 57.12, 57.375],
         label_smoothing=0.1))
 
 data_root = 'work_dirs/demo/data/classification'

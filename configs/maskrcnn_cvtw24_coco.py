@@ -5,6 +5,6 @@ _base_ = [
     '_base_/schedules/det_1x.py', '_base_/det_runtime.py'
 ]
 model = dict(backbone=dict(_base_.backbone, with_cp=True), neck=dict(in_channels=_base_.channels))
-# As ConvNeXt's largest models (0.8 a layer, 12 layers) over the 25 steps from the head to the stem:
-# 0.8 ** (12 / 25).
+# ConvNeXt's largest models decay by 0.8 in each of 13 steps from the head to the stem. CvT-W24 has 25 steps:
+# 0.8 ** (13 / 25).
 optim_wrapper = dict(paramwise_cfg=dict(decay_rate=0.9))

@@ -210,8 +210,8 @@ class CvT(StrictLoading, BaseModule):
         out_strides: the stride of each map in pixels.
 
     Raises:
-        ValueError: an option's value is not allowed; the message names the option and its allowed values.
-        KeyError, TypeError: ``arch`` lacks a key or has an unknown one.
+        ValueError: an option's value is not allowed, or ``arch`` lacks a key; the message names it.
+        TypeError: ``arch`` has an unknown key.
 
     Shapes:
         The input is (B, in_channels, H, W) with H and W of at least 16. The map of stage 0 is

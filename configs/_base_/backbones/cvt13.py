@@ -1,7 +1,7 @@
 # CvT-13 for detection and segmentation. A recipe takes it with model = dict(backbone=_base_.backbone).
 #
 # The authors' ImageNet weights; --cfg-options model.backbone.init_cfg.checkpoint=FILE takes others, and
-# model.backbone.init_cfg=None trains from scratch.
+# model.backbone.init_cfg=None model.backbone.norm_eval=False trains from scratch.
 pretrained = 'hf://microsoft/cvt-13'
 channels = [64, 192, 384]  # of the maps of stride 4, 8 and 16
 backbone = dict(

@@ -3,7 +3,7 @@
 # Learning rate: 2e-3 for a total batch of 2048 images (GPUs * batch per GPU * accumulative_counts).
 # It is scaled linearly to the real total batch, e.g. 8 GPUs * 256 = 2048: 2e-3; 1 GPU * 256: 2.5e-4.
 # Warm-up starts at 1e-6 and the cosine ends at 1e-5, both at 2048 and scaled alike. The schedule moves
-# every iteration (the authors' every epoch).
+# every iteration (the authors' every epoch), and the cosine begins after the warm-up (the authors' with it).
 _base_ = './adamw.py'
 
 max_epochs = 300

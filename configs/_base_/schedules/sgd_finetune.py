@@ -1,8 +1,7 @@
 # Fine-tuning at 384x384 as in the paper, section 4.1: SGD with momentum 0.9, total batch 512, 20,000
 # steps on ImageNet-1k, which is 8 epochs. The paper gives no learning rate and follows ViT, which chose
 # among 0.003, 0.01, 0.03 and 0.06 with cosine decay, no weight decay and gradients clipped to 1: 0.01 here. The
-# authors' files have 0.003, and random crops of images resized to the crop and 32 pixels more, where the recipes here
-# keep timm's crops.
+# authors' files for 384 pixels have the settings of 224 pixels instead: AdamW, 300 epochs, Mixup and RandAugment.
 #
 # Learning rate: 0.01 for a total batch of 512 (GPUs * batch per GPU * accumulative_counts), scaled
 # linearly to the real one, e.g. 8 GPUs * 64 = 512: 0.01; 1 GPU * 64: 0.00125.
