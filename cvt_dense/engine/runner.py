@@ -107,8 +107,8 @@ class RunnerMixin:
             return super().build_optim_wrapper(optim_wrapper)
 
     def build_evaluator(self, *args, **kwargs) -> Any:
-        """Build an evaluator; pycocotools and mmdet print meanwhile."""
-        with prints_to_log():
+        """Build an evaluator; pycocotools and mmdet print meanwhile. A ``UserError`` names it if it is refused."""
+        with refusals_of('an evaluator'), prints_to_log():
             return super().build_evaluator(*args, **kwargs)
 
     def build_visualizer(self, visualizer: Any = None) -> Visualizer:

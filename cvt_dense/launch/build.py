@@ -14,14 +14,13 @@ from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS, RUNNERS, init_default_scope
 from mmengine.runner import Runner
 
+from ..atomic import atomic_path
 from ..classes import Classes
 from ..config.walk import class_of, leaf_datasets, type_name
 from ..console import prints_to_log
 from ..engine.hooks.unreadable_images import skip_unreadable_images
 from ..engine.runner import CvTRunner, RunnerMixin
-from ..engine.samplers import leaves
-from ..errors import UserError
-from ..images import is_hidden
+from ..errors import UserError, refusals_of
 from ..models.task import task_of
 from ..pretraining.listing import find_classes
 from ..weights import register_safe_loading
@@ -62,7 +61,8 @@ def build(cfg: Config, flags: argparse.Namespace, stages: Sequence[str], checkpo
     runner._resume, runner._load_from = continued[0]
     saved = Path(cfg.work_dir, os.path.basename(cfg.filename))
     if 'train' in datasets and is_main_process() and not (saved.exists() and saved.samefile(cfg.filename)):
-        cfg.dump(saved)
+        with atomic_path(saved) as partial:
+            cfg.dump(partial)
     if not flags.no_check:
         for check_run in RUN_CHECKS:
             check_run(runner, running, datasets, content)
@@ -108,12 +108,11 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True,
             dataset = DATASETS.build(settings)
             if not len(dataset):
                 raise ValueError('it is empty')
-        except (ValueError, OSError, TypeError) as error:  # MMEngine's raise ValueError if empty, TypeError for a key
+        except (KeyError, OSError, TypeError, ValueError) as error:  # MMEngine raises ValueError if it is empty
             given = {key: value for key, value in loader.dataset.items() if key != 'pipeline'}
-            reason = str(error).rstrip('.')
+            reason = str(error.args[0] if isinstance(error, KeyError) else error).rstrip('.')
             raise UserError(f'{stage}_dataloader: the data set cannot be built: {reason}. If it finds no file, correct '
                             f'data_root, data_prefix, ann_file or img_suffix. Its settings are {given}.') from error
-        leave_hidden_files_out(dataset)
         skip_unreadable_images(dataset, (cfg.model.get('backbone') or {}).get('in_channels', 3))
         datasets[stage] = dataset
         classes = classes or Classes.of_data(dataset, stage)
@@ -146,19 +145,6 @@ def number_folders(dataset: dict[str, Any], classes: Classes) -> None:
         dataset['metainfo'] = dict(about, classes=classes.names)
 
 
-def leave_hidden_files_out(dataset: Any) -> None:
-    """Leave hidden files and folders out of MMSegmentation's data sets, which list all below a folder."""
-    for leaf in leaves(dataset):
-        if not hasattr(leaf, 'img_suffix') or leaf.ann_file:
-            continue
-        inside = [leaf.get_data_info(i)['img_path'][len(leaf.data_prefix['img_path']):] for i in range(len(leaf))]
-        shown = [i for i, path in enumerate(inside) if not any(map(is_hidden, path.split(os.sep)))]
-        if len(shown) < len(inside):
-            leaf.get_subset_(shown)
-    if hasattr(dataset, 'cumulative_sizes'):  # of ConcatDataset
-        dataset.cumulative_sizes = dataset.cumsum(dataset.datasets)
-
-
 def build_runner(saved: Config, running: Config, datasets: dict[str, Any]) -> Runner:
     """Build the Runner around data sets that are built.
 
@@ -174,6 +160,6 @@ def build_runner(saved: Config, running: Config, datasets: dict[str, Any]) -> Ru
     arguments = {name: copy.deepcopy(running[name]) for name in names}
     for stage, dataset in datasets.items():  # a scan of ImageNet or of COCO's JSON is not done twice
         arguments[f'{stage}_dataloader'] = dict(arguments[f'{stage}_dataloader'], dataset=dataset)
-    with warnings.catch_warnings():
+    with refusals_of('a setting of the run'), warnings.catch_warnings():
         warnings.simplefilter('ignore')  # mmseg warns of its own defaults
         return runner_class(**arguments, cfg=saved)

@@ -66,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_work_dir_argument(parser: argparse.ArgumentParser) -> None:
     """Add ``--work-dir``, of the tools that write a log."""
-    parser.add_argument('--work-dir', help="folder of logs and checkpoints (default: the config's work_dir, "
-                                           'or work_dirs/<config name>)')
+    parser.add_argument('--work-dir', help="folder of a run, in which a test writes into test/ (default: a test's "
+                                           "checkpoint's, or the config's work_dir, or work_dirs/<config name>)")
 
 
 def add_launcher_argument(parser: argparse.ArgumentParser) -> None:

@@ -26,8 +26,8 @@ def adapt_to_machine(cfg: Config) -> list[str]:
             changes.append(f'{key}.num_workers is {cores}, as there are cores')
             loader.num_workers = cores
         if not loader.get('num_workers'):
-            for key in ('persistent_workers', 'prefetch_factor'):  # which PyTorch refuses without workers
-                loader.pop(key, None)
+            for setting in ('persistent_workers', 'prefetch_factor'):  # which PyTorch refuses without workers
+                loader.pop(setting, None)
         loader.pin_memory = gpu and loader.get('pin_memory', False)
     if cfg.get('load_from'):  # replaces all pretrained weights, whose file may be on another machine
         for node in dicts(cfg.model):

@@ -1,11 +1,13 @@
 """Start a training or a test: read the config, check it, build the Runner. The tool then runs it."""
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from .checks.config import check_config
 from .distributed import is_first_process, setup_distributed
 from .flags import Change, read_test, read_training
+from .outputs import check_folder
 from .work_dir import check_work_dir, lock_work_dir, resumed_checkpoint, test_folder
 
 if TYPE_CHECKING:
@@ -40,8 +42,11 @@ def start_training(flags: argparse.Namespace, change: Change | None = None, summ
 def start_test(flags: argparse.Namespace, change: Change | None = None) -> 'Runner':
     """Return the Runner of a test; ``flags`` are those of ``cvt_dense.cli.test``. See :func:`start_training`."""
     cfg = read_test(flags, change)
-    if is_first_process(flags.launcher) and not flags.no_check:
-        check_config(cfg, ['test'])
+    if is_first_process(flags.launcher):
+        if flags.out:
+            check_folder(Path(flags.out))
+        if not flags.no_check:
+            check_config(cfg, ['test'])
     setup_distributed(flags.launcher)
     cfg.work_dir = test_folder(cfg, flags)
     from ..inference.model import is_exported, prepare_model

@@ -8,6 +8,7 @@ from filelock import FileLock, Timeout
 from mmengine.config import Config
 from mmengine.logging import print_log
 
+from ..config.walk import values
 from ..errors import UserError, listed
 
 TEST = 'test'
@@ -41,11 +42,13 @@ def check_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
 
     Raises:
         UserError: the folder holds another run, or a config of no run under the same name, or --overwrite would move
-            the weights that the run starts from.
+            weights or data that the config names.
     """
     traces, folder = traces_of_training(cfg.work_dir), os.path.realpath(cfg.work_dir)
-    if flags.overwrite and os.path.realpath(cfg.get('load_from') or '/').startswith(os.path.join(folder, '')):
-        raise UserError(f'--overwrite would move load_from={cfg.load_from!r} away: choose another --work-dir.')
+    inside = [f'{key}={text!r}' for key, text in values(cfg.to_dict()) if isinstance(text, str) and
+              os.path.exists(text) and os.path.realpath(text).startswith(os.path.join(folder, ''))]
+    if flags.overwrite and inside:
+        raise UserError(f'--overwrite would move {inside[0]} away: choose another --work-dir.')
     saved = flags.resume or cfg.get('resume') and (cfg.get('load_from') or 'auto')
     continued = saved and (saved == 'auto' or os.path.dirname(os.path.realpath(saved)) == folder)
     if traces and not (flags.overwrite or continued or _has_begun(cfg.work_dir)):
@@ -60,7 +63,7 @@ def lock_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
     """Lock the folder of a training until this process ends, and with ``--overwrite`` move an older run aside.
 
     Raises:
-        UserError: another training has locked the folder.
+        UserError: another training has locked the folder; or see :func:`check_work_dir`.
     """
     folder = Path(cfg.work_dir).resolve()  # a link to a folder on another disk is kept
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,6 +74,7 @@ def lock_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
         raise UserError(f'another training runs in {cfg.work_dir!r}: choose another --work-dir, or wait.') from None
     except OSError as error:
         print_log(f'{cfg.work_dir!r} is not locked against a second training: {error}.', logger='current', level=30)
+    check_work_dir(cfg, flags)  # again, because a run that was ending may have saved meanwhile
     if flags.overwrite and not has_begun and traces_of_training(folder):
         older = next(path for path in (Path(f'{folder}.old{number}') for number in count(1)) if not path.exists())
         older.mkdir()

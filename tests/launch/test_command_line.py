@@ -19,11 +19,6 @@ def test_a_mistake_of_the_user_is_one_line(traceback, capsys, monkeypatch):
     assert stop.value.code == 2 and last == 'error: no such thing.' and bool(before) == (traceback == '1')
 
 
-def test_a_mistake_of_the_code_keeps_its_traceback():
-    with pytest.raises(AttributeError), command_line.report_errors():
-        None.missing
-
-
 def test_flags_that_do_not_go_together():
     with pytest.raises(UserError, match='--tta'):
         set_views(Config(), True, 64, 0.2)

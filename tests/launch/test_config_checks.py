@@ -36,8 +36,7 @@ def test_text_becomes_the_value_that_it_means(text, value):
 
 @pytest.mark.parametrize('name, option, meant', [
     ('cvt13_in1k', 'num_workers', 'train_dataloader.num_workers'),
-    ('cvt_nano_shapes', 'max_epochs', 'train_cfg.max_epochs'),
-    ('cvt_nano_shapes', 'warmup_epochs', 'computed'),
+    ('cvt_nano_shapes', 'max_epochs', 'train_cfg.max_epochs'), ('cvt_nano_shapes', 'warmup_epochs', 'computed'),
     ('cvt13_in1k', 'train_dataloder.batch_size', 'train_dataloader.batch_size'),
     ('cvt13_in1k', 'lode_from', 'load_from'), ('cvt13_in1k', 'auto_scale_lr.enabled', 'enable'),
     ('cvt13_in1k', 'env_cfg.cudnn_benchmarks', 'cudnn_benchmark'),
