@@ -133,6 +133,8 @@ def draw_curves(runs: dict[str, Curves], out: str | Path) -> None:
                     axis.plot([p.iteration for p in points], [p.values[value] for p in points], linestyle=line,
                               marker=marker, markersize=4, color=f'C{number}', label=label)
         axis.set(xlabel='iteration', ylabel=panel[0])
-        axis.legend()
+        lines, labels = axis.lines, [line.get_label() for line in axis.lines]
+        for text in axis.legend(lines, labels).get_texts():  # which leaves names out that begin with _ otherwise
+            text.set_parse_math(False)
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=110)

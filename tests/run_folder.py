@@ -14,8 +14,7 @@ def explained() -> dict[str, re.Pattern]:
     names = [line.split()[0] for line in block.splitlines() if not line.startswith(' ')]
     words = re.compile('epoch_N|CONFIG|TIME|METRIC|(?<=[a-z])[NR]')
     patterns = [words.sub(lambda word: MEANT[word[0]], name.replace('.', r'\.')) for name in names]
-    return {name: re.compile(pattern + ('.+' if name.endswith('/') else ''))
-            for name, pattern in zip(names, patterns)}
+    return {name: re.compile(pattern + ('.+' if name.endswith('/') else '')) for name, pattern in zip(names, patterns)}
 
 
 def left(run: Path) -> list[str]:

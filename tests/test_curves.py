@@ -42,8 +42,7 @@ def test_runs_that_count_iterations(tmp_path):
     write(tmp_path, 'a', {'mine': 3., 'step': 40}, trained(50, 1.), {'mine': 2., 'step': 80}, trained(100, 1.),
           {'mine': 7., 'step': 80})  # evaluated again
     curves = Curves(tmp_path)
-    assert [(p.iteration, p.epoch, p.values['mine']) for p in curves.find('mine')] == [
-        (40, None, 3.), (80, None, 7.)]
+    assert [(p.iteration, p.epoch, p.values['mine']) for p in curves.find('mine')] == [(40, None, 3.), (80, None, 7.)]
     assert curves.main_metrics() == ['mine']
     assert table({'x': curves}).splitlines()[2].split() == ['x', 'mine', '7', 'iteration', '80']
     (tmp_path / 'best_mine_iter_40.pth').touch()  # the run knows that less of it is better

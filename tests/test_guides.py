@@ -211,8 +211,7 @@ def classifier() -> dict:
 BLOCKS = {'docs/guides/python.md': small_detector,
           'docs/guides/large_images_and_video.md': detector_and_video, 'docs/guides/exporting.md': classifier,
           'docs/guides/choosing.md': dict, 'docs/model_card_cvt_nano.md': dict}
-ELSEWHERE = {MM_CONFIGS, 'README.md', 'docs/guides/other_libraries.md',
-             'docs/get_started/own_photographs.md'}
+ELSEWHERE = {MM_CONFIGS, 'README.md', 'docs/guides/other_libraries.md', 'docs/get_started/own_photographs.md'}
 
 
 def test_blocks_of_every_page_are_run():

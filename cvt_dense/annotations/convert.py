@@ -331,12 +331,14 @@ def read_voc(src: Path, data: Data) -> Content:
             if image and file.stem not in (named.name, named.stem):
                 data.notes[Fault.OTHER_NAME].append(f'{file} names {named}')
             for number, node in enumerate(root.findall('object') if image else (), 1):
+                if not (name := node.findtext('name')):
+                    raise ValueError(f'object {number} has no <name>')
                 corners = [float(node.findtext(f'bndbox/{key}', 'nan')) for key in ('xmin', 'ymin', 'xmax', 'ymax')]
                 box = np.array(corners) - [1, 1, 0, 0]  # pixels count from 1, and the last is inside
                 polygons = [np.array([float(value.text) for value in polygon]) - 1
                             for polygon in node.findall('polygon')]
                 rotation = node.findtext("attributes/attribute[name='rotation']/value")  # of CVAT
-                images.add_object(image, node.findtext('name'), f'object {number}', polygons or [box], bool(polygons),
+                images.add_object(image, name, f'object {number}', polygons or [box], bool(polygons),
                                   int(node.findtext('difficult') or 0), float(rotation or 0))
     yield src, images.finish()
 
@@ -473,10 +475,8 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
         group: pattern; samples whose names match it with the same text, or first group of it, stay together.
 
     Raises:
-        ValueError: wrong fractions, or a part without an image.
+        ValueError: a part has no image.
     """
-    if not 2 <= len(fractions) <= 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise ValueError(f'fractions {list(fractions)}: allowed are two or three positive numbers with the sum 1.')
     joined: dict[str | bytes, str | bytes] = {}  # the next member of its group, for each name and content
 
     def last(member: str | bytes) -> str | bytes:
@@ -527,6 +527,9 @@ def check_target(data: Data, dst: Path, target: str) -> None:
     if twice:
         raise ValueError(f'several images would get one name in one split, {listed(twice)}: rename all but one.')
     if target != 'masks':
+        files = {file.stem for file in (dst / 'annotations').glob('*.json')} - {sample.split for sample in data.samples}
+        if files:
+            raise ValueError(f'{dst} holds splits of another conversion, remove them: {listed(sorted(files))}.')
         return
     if len(data.classes) >= IGNORED:
         raise ValueError(f'Label maps hold {IGNORED} classes with the background, and there are {len(data.classes)}.')

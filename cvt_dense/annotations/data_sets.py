@@ -152,7 +152,8 @@ def _check_file(file: CocoFile, compared: bool) -> tuple[dict[Any, tuple[str, fl
     check_values(content)
     found = find_faults(content, file.classes, file.images) | {Fault.MARK: [dict(id=file.path)] * marked}
     refused = [fault for fault, entries in found.items() if entries and fault.refused in file.uses]
-    folder = os.path.commonpath([os.path.abspath(file.path), os.path.abspath(file.images)])
+    common = os.path.commonpath([os.path.abspath(file.path), os.path.abspath(file.images)])
+    folder = common if common != os.sep else 'FOLDER_OF_IMAGES_AND_ANNOTATIONS'
     repair = f'{command("convert_data")} --from coco {shlex.quote(folder)} {shlex.quote(f"{folder}_repaired")}'
     if refused:
         raise ValueError(f'{"; ".join(_described(fault, found[fault]) for fault in refused)}. It would be learnt or '

@@ -19,10 +19,10 @@ from ..recipes import command
 
 def fractions(text: str) -> list[float]:
     """Parse '0.8,0.2' as [0.8, 0.2]."""
-    try:
-        return [float(part) for part in text.split(',')]
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f'{text!r}: allowed are numbers with commas, such as 0.8,0.2') from error
+    parts = [float(part) for part in text.split(',')]
+    if not 2 <= len(parts) <= 3 or min(parts) <= 0 or not abs(sum(parts) - 1) <= 1e-6:
+        raise argparse.ArgumentTypeError(f'{text!r}: allowed are two or three positive numbers with the sum 1')
+    return parts
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -75,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     from ..annotations import convert
     with report_errors(ValueError, OSError, re.error):
         check_folder(args.dst, args.force, args.src)
+        if not args.src.is_dir():
+            raise ValueError(f'{args.src} is not a folder. Give the folder of images and annotations.')
         data = convert.read(args.src, args.source, args.masks)
         if args.split:
             convert.split(data, args.split, args.seed, args.group)
@@ -85,4 +87,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f'{name}: {sum(objects)} objects in images: {len(objects)}')
     convert.print_notes(data)
     masks = all(entry.get('segmentation') for sample in data.samples for entry in sample.objects)
+    if 'val' not in splits:
+        print('No image is for validation, which the templates need: convert again with --split 0.8,0.2.')
     print('\n' + template_lines(data.classes, splits, args.dst, args.target, masks, data.samples[0].path.suffix))

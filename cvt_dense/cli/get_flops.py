@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ..config.read import read_config
 from ..console import prints_to_log
 from ..deploy.networks import Network
+from ..errors import refusals_of
 from ..launch.command_line import report_errors
 from ..models import CvT
 from ..pretraining import ImageClassifier
@@ -47,7 +48,8 @@ def build_model(network: str, **backbone: Any) -> BaseModel:
                                     out_type='avg_featmap' if pooled else 'cls_token'))
     cfg = read_config(network)
     cfg.model.get('backbone', {}).update(init_cfg=None, **backbone)
-    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'), prints_to_log():
+    scope = DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine')
+    with scope, prints_to_log(), refusals_of('model'):
         return revert_sync_batchnorm(MODELS.build(cfg.model))
 
 

@@ -107,7 +107,7 @@ def labels_of(picture: Path) -> Path:
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the predictions for the images that the command line names, and return the exit code."""
     args = build_parser().parse_args(command_line.expand_published(argv))
-    with command_line.report_errors(ValueError):
+    with command_line.report_errors(ValueError, OSError):
         if not 0 <= args.score_thr <= 1:
             raise UserError(f'--score-thr {args.score_thr}: allowed is a number from 0 to 1.')
         images = find_images(args.images)

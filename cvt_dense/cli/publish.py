@@ -57,12 +57,12 @@ def model_card(args: argparse.Namespace, name: str, task: str, classes: Sequence
     pipeline = PIPELINES.get(task)
     results = [EvalResult(task_type=pipeline or task, dataset_type='custom', dataset_name=data_set, metric_type=key,
                           metric_value=round(value, 4)) for key, value in metrics.items()]
-    data = ModelCardData(license=args.license, library_name='cvt_dense', pipeline_tag=pipeline, tags=['cvt'],
+    data = ModelCardData(license=args.license, library_name='cvt_dense', pipeline_tag=pipeline,
                          model_name=name if results else None, eval_results=results or None)
     model = args.target if args.target.startswith('hf://') else name
     names = listed(classes, 50)
     lines = [f'---\n{data.to_yaml()}\n---', f'# {name}',
-             f'A CvT for {task}, published with cvt_dense.',
+             f'A model for {task}, published with cvt_dense.',
              'This command predicts an image:',
              f'```bash\npython tools/predict.py {model} image.jpg\n```', f'It has {len(classes)} classes: {names}.']
     if metrics:
@@ -106,17 +106,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Publish the model that the command line names."""
     args = build_parser().parse_args(argv)
     remote, target = args.target.startswith('hf://'), Path(args.target)
-    with command_line.report_errors():
-        if not remote:
+    with command_line.report_errors(OSError, ValueError):  # those of the hub are of these types
+        if remote:
+            from huggingface_hub import HfApi
+            repository, api = args.target.removeprefix('hf://'), HfApi()
+            api.create_repo(repository, exist_ok=True)
+        else:
             check_folder(target)
             target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=None if remote else target.parent) as scratch:
             folder = Path(scratch, target.name)
             write_folder(args, folder, target.name)
             if remote:
-                from huggingface_hub import HfApi
-                repository, api = args.target.removeprefix('hf://'), HfApi()
-                api.create_repo(repository, exist_ok=True)
                 api.upload_folder(repo_id=repository, folder_path=folder, commit_message=f'Publish {target.name}')
             else:
                 folder.replace(target)

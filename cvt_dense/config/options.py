@@ -16,6 +16,8 @@ class OptionsAction(DictAction):
             key, equals, text = value.partition('=')
             if not equals:
                 parser.error(f'argument {option_string}: {value!r} is not KEY=VALUE')
+            if text.startswith(('{', 'dict(')):
+                parser.error(f'argument {option_string}: give each setting of {key} by itself, as {key}.NAME=VALUE')
             options[key] = parse_value(text)
         setattr(namespace, self.dest, options)
 

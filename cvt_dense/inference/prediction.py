@@ -112,6 +112,9 @@ def _check_type(model: Model, image: Any) -> None:
     if not isinstance(image, (str, os.PathLike, np.ndarray, RasterImage, Image.Image, bytes)):
         raise UserError(f'an image of type {type(image).__name__}: allowed are a path, an array (H, W, 3), uint8, BGR, '
                         'a PIL image, the bytes of an image file, or a list of these.')
+    if isinstance(image, Image.Image) and not model.reads_rgb:
+        raise UserError('a PIL image: this model reads image files in another way than as RGB. Give a path, or the '
+                        'bytes of a file.')
     if isinstance(image, np.ndarray) and model.reads_rgb and (image.shape[2:] != (3, ) or image.dtype != np.uint8):
         raise UserError(f'an array of shape {image.shape} and type {image.dtype} is not an image of this model: '
                         'allowed is (H, W, 3), uint8, BGR.')

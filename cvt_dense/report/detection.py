@@ -127,6 +127,9 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
 def _add_summary(report: Report, records: Sequence[dict[str, Any]], evaluations: dict[str, COCOeval],
                  detections: np.ndarray, objects: np.ndarray, classes: Sequence[str]) -> float:
     """Add sentences to the summary; return the score with the best F1, or 0.3 if no object is detected."""
+    if not len(objects):
+        report.summary.append(f'None of the {len(records)} images has an object that counts: crowds do not.')
+        return 0.3
     report.summary.append(
         '; '.join(f'{name} AP is {mean_precision(e):.1f} %, AP50 {mean_precision(e, 0.5):.1f} %' for name, e in
                   evaluations.items()) + f' of {len(objects)} objects in {len(records)} images.')

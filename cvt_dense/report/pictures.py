@@ -136,7 +136,7 @@ def grid(pictures: Sequence[tuple[str, np.ndarray]], columns: int) -> np.ndarray
         axis.axis('off')
     for axis, (title, picture) in zip(figure.axes, pictures):
         axis.imshow(picture)
-        axis.set_title(title, fontsize=10)
+        axis.set_title(title, fontsize=10, font=Path(find_font()), parse_math=False)
     return _pixels(figure)
 
 
@@ -153,7 +153,8 @@ def _classes(image: np.ndarray, best: Sequence[tuple[str, float]]) -> np.ndarray
     left.imshow(image)
     left.axis('off')
     bars = right.barh(range(len(best)), [score for _, score in best])
-    right.set(xlim=(0, 1.1), xlabel='probability', yticks=range(len(best)), yticklabels=[name for name, _ in best])
+    right.set(xlim=(0, 1.1), xlabel='probability')
+    right.set_yticks(range(len(best)), [name for name, _ in best], font=Path(find_font()), parse_math=False)
     right.bar_label(bars, fmt='%.2f', padding=3)
     right.invert_yaxis()
     return _pixels(figure)

@@ -1,4 +1,5 @@
 """Report the errors of a segmentor."""
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +47,9 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
     """
     matrices = np.stack([record['matrix'] for record in records])
     total = matrices.sum(0)
+    if not total.any():
+        report.summary.append(f'No pixel of the {len(records)} images counts: all have the ignored value.')
+        return
     counts, whole = count_classes(matrices), count_classes(total)
     ious, mean = iou(*whole), np.nanmean(iou(*whole))
     accuracy = np.divide(whole[0], whole[1], out=np.full(len(classes), np.nan), where=whole[1] > 0)
@@ -54,12 +58,14 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
 
     # Of a class, the images that cost it most: pixels that are missed or wrongly predicted.
     errors = counts[1] + counts[2] - 2 * counts[0]
-    with np.errstate(invalid='ignore'):
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # NumPy warns of a mean without a class, as of one image
         others = [of_all - of_image for of_all, of_image in zip(whole, counts)]
         loss = 100 * (np.nanmean(iou(*others), axis=1) - mean)
     for i, image in enumerate(report.images):
-        image['note'] = f'{100 * (1 - counts[0][i].sum() / max(counts[1][i].sum(), 1)):.1f} % of the pixels wrong, ' \
-                        f'mIoU without this image {loss[i]:+.3f}'
+        image['note'] = f'{100 * (1 - counts[0][i].sum() / max(counts[1][i].sum(), 1)):.1f} % of the pixels wrong'
+        if not np.isnan(loss[i]):
+            image['note'] += f', mIoU without this image {loss[i]:+.3f}'
     report.add_section('Classes')
     report.add_table(['class', 'IoU, %', 'accuracy, %', 'fraction of pixels, %', 'wrong pixels'], [
         [name, 100 * ious[k], 100 * accuracy[k], 100 * whole[1][k] / total.sum(),

@@ -162,7 +162,8 @@ def _why_unreadable(path: Path, error: Exception) -> str:
         what = f'opening it would run {wanted[1]}' if wanted else 'it is no checkpoint, or holds more than weights'
         return (f'{named} is refused: {what}. If you trust whoever made the file, set the environment variable '
                 f'{UNSAFE_VARIABLE}=1.')
-    return f'{named} cannot be read as a checkpoint: {type(error).__name__}: {text[:300]}'
+    return (f'{named} cannot be read as a checkpoint of torch.save or safetensors ({type(error).__name__}: '
+            f'{text[:300]}). If it was downloaded, compare its size with that of the source.')
 
 
 def select_weights(checkpoint: Any, weights: str = 'ema', source: str = 'the checkpoint') -> StateDict:

@@ -258,3 +258,6 @@ def test_command_line(tmp_path):
     assert '--force' in run_tool(*command, rc=2) and [path.read_bytes() for path in written] == before
     run_tool('convert_data', tmp_path / 'dst', tmp_path / 'dst/new', '--from', 'coco', '--force', rc=2)
     assert 'missing' in run_tool('convert_data', tmp_path / 'missing', tmp_path / 'new', '--from', 'coco', rc=2)
+    assert '--split' in run_tool(*command, '--force', '--split', '80,20', rc=2)
+    (tmp_path / 'dst/annotations/test.json').touch()  # of another division into splits
+    assert 'another conversion' in run_tool(*command, '--force', rc=2)

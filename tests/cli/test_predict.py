@@ -15,6 +15,7 @@ from PIL import Image
 from cvt_dense import inference as api
 from cvt_dense.annotations import convert
 from cvt_dense.errors import UserError
+from cvt_dense.report.pictures import grid
 from cvt_dense.shapes import CLASSES
 
 TASKS = ('classification', 'detection', 'segmentation')
@@ -102,6 +103,7 @@ def test_pictures_are_tinted_in_the_colours_of_the_classes(nano, shapes, tmp_pat
         labels = api.predict(model, shapes / VAL['segmentation'] / name).repeat(4, 0).repeat(4, 1)
         tinted = 0.4 * scene + 0.6 * np.array(model.palette)[labels]
         assert (np.abs(picture - tinted).max(2) <= 2).mean() > 0.5, name
+    grid([('$_{$ is no formula', picture.astype(np.uint8))], 1)
 
 
 # -- predictions as annotations ------------------------------------------------------------------------

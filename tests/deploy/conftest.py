@@ -80,8 +80,7 @@ class Network:
     def exporter(self, size: tuple[int, int], **options: Any) -> Exporter:
         """Return an exporter that keeps what it reports in ``lines``."""
         lines = []
-        about = dict(classes=self.classes, config=self.config.name, config_hash='0' * 64,
-                     **inputs.describe(self.cfg))
+        about = dict(classes=self.classes, config=self.config.name, config_hash='0' * 64, **inputs.describe(self.cfg))
         exporter = Exporter(self.model, size, about, report=lines.append, **options)
         exporter.lines = lines
         return exporter

@@ -24,8 +24,7 @@ def masked_attention(attn: WindowedAttention, x: torch.Tensor, hw_shape: tuple[i
     return attn.proj((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2))
 
 
-@pytest.mark.parametrize('hw_shape', [
-    (8, 12), (7, 9), (4, 4), (3, 11), (13, 2), (5, 5), (1, 1), (1, 9)], ids=str)
+@pytest.mark.parametrize('hw_shape', [(8, 12), (7, 9), (4, 4), (3, 11), (13, 2), (5, 5), (1, 1), (1, 9)], ids=str)
 @pytest.mark.parametrize('cls_tokens', [0, 1])
 @pytest.mark.parametrize('method', ['dw_bn', 'linear'])
 def test_windows_are_masked_attention(method, cls_tokens, hw_shape):

@@ -106,8 +106,7 @@ def test_segmentation_agrees_with_mmsegmentation_and_names_the_images_with_error
     maps = [(rng.integers(0, 4, (20, 30)), rng.choice([0, 1, 2, 255], (20, 30))) for _ in range(4)]
     maps.append((np.ones((20, 30), int), ) * 2)
     report = images(5)
-    segmentation.diagnose(
-        report, [dict(matrix=segmentation.count(*pair, 4, 255)) for pair in maps], [*CLASSES, 'eel'])
+    segmentation.diagnose(report, [dict(matrix=segmentation.count(*pair, 4, 255)) for pair in maps], [*CLASSES, 'eel'])
     areas = zip(*(IoUMetric.intersect_and_union(*map(torch.tensor, pair), 4, 255) for pair in maps))
     expected = IoUMetric.total_area_to_metrics(*(sum(area) for area in areas), metrics=['mIoU'])
     rows = table(report, 'Classes')['rows']

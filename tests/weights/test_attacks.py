@@ -3,6 +3,7 @@ import http.server
 import threading
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from load_tool import ROOT, run_tool
@@ -125,7 +126,7 @@ def test_a_poisoned_history_is_a_history(good, tmp_path):
     history, table = HistoryBuffer(), dict(HistoryBuffer._statistics_methods)
     history.update(2.)
     history._statistics_methods = dict(mean=torch.Size)
-    torch.save(dict(state_dict=good, extra=history), tmp_path / 'poisoned.pth')
-    read = read_checkpoint(tmp_path / 'poisoned.pth')['extra']
-    assert type(read) is HistoryBuffer and read.statistics('mean') == 2
+    torch.save(dict(state_dict=good, extra=history, row=np.array([])), tmp_path / 'poisoned.pth')
+    read, row = map(read_checkpoint(tmp_path / 'poisoned.pth').get, ('extra', 'row'))
+    assert type(read) is HistoryBuffer and read.statistics('mean') == 2 and row.shape == (0, )
     assert HistoryBuffer._statistics_methods == table
