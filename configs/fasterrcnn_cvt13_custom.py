@@ -8,7 +8,7 @@ arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24', 'timm:NAME'; 'cvt-nano': a small netw
 pretrained = 'published'  # the published weights of this arch, None (random weights), or the path of a weight file
 image_size = 224 if arch == 'cvt-nano' else 800  # short side in pixels; the long one may be 5/3 of it
 batch_size = 8 if arch == 'cvt-nano' else 2  # images per GPU
-max_iters = 1000 if arch == 'cvt-nano' else 20000  # steps of batch_size images; cvt-nano: 43 minutes on a CPU core
+max_iters = 1000 if arch == 'cvt-nano' else 20000  # steps of batch_size images; cvt-nano: 35 minutes on a CPU core
 patience = None  # ends after this many evaluations without improvement; None: after max_iters
 balance = None  # or 'images': images of rare classes are drawn more often
 augment = 'standard'  # of the training images; or 'none', 'strong'
