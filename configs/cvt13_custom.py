@@ -9,7 +9,7 @@ pretrained = 'published'  # the published weights of this arch, None (random wei
 image_size = 64 if arch == 'cvt-nano' else 224  # side in pixels
 batch_size = 32 if arch == 'cvt-nano' else 64  # images per GPU
 max_iters = 800 if arch == 'cvt-nano' else 5000  # steps of batch_size images; cvt-nano: 3 minutes on a CPU core
-patience = None  # ends after this many evaluations without improvement; None: after max_iters
+patience = None  # evaluations without improvement that end the training; None: it ends after max_iters
 balance = None  # or 'images': images of rare classes are drawn more often
 augment = 'standard'  # of the training images; or 'none', 'strong'
 

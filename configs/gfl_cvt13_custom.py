@@ -11,7 +11,7 @@ pretrained = 'published'
 image_size = 224 if arch == 'cvt-nano' else 800  # short side in pixels; the long one may be 5/3 of it
 batch_size = 8 if arch == 'cvt-nano' else 2  # images per GPU
 max_iters = 1000 if arch == 'cvt-nano' else 20000  # steps of batch_size images; cvt-nano: 25 minutes on a CPU core
-patience = None  # ends after this many evaluations without improvement; None: after max_iters
+patience = None  # evaluations without improvement that end the training; None: it ends after max_iters
 balance = None  # or 'images': images of rare classes are drawn more often
 augment = 'standard'  # of the training images; or 'none', 'strong'
 

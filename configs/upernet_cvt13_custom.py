@@ -12,7 +12,7 @@ pretrained = 'published'  # the published weights of this arch, None (random wei
 image_size = 224 if arch == 'cvt-nano' else 512  # pixels: short side of images, side of training crops
 batch_size = 8 if arch == 'cvt-nano' else 2  # images per GPU
 max_iters = 1000 if arch == 'cvt-nano' else 40000  # steps of batch_size images; cvt-nano: 19 minutes on a CPU core
-patience = None  # ends after this many evaluations without improvement; None: after max_iters
+patience = None  # evaluations without improvement that end the training; None: it ends after max_iters
 balance = None  # or 'loss': rare classes weigh more in the loss
 augment = 'standard'  # of the training images; or 'none', 'strong'
 

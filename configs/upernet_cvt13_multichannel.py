@@ -13,7 +13,7 @@ pretrained = 'published'  # the published weights of this arch, None (random wei
 image_size = 224 if arch == 'cvt-nano' else 512  # side of the square crops trained on; images keep their size
 batch_size = 8 if arch == 'cvt-nano' else 2  # images per GPU
 max_iters = 1000 if arch == 'cvt-nano' else 40000  # steps of batch_size images; cvt-nano: minutes
-patience = None  # ends after this many evaluations without improvement; None: after max_iters
+patience = None  # evaluations without improvement that end the training; None: it ends after max_iters
 balance = None  # or 'loss': rare classes weigh more in the loss
 
 # ------------------------------------------------------------------------------------------------------

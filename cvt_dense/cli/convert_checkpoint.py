@@ -3,7 +3,7 @@
     python tools/convert_checkpoint.py CvT-13-224x224-IN-1k.pth cvt13.pth --to cvt_dense
     python tools/convert_checkpoint.py work_dirs/cvt13_in1k/epoch_300.pth cvt13.safetensors --to huggingface
 
-DST ending in .safetensors is written in that format. A user's mistake ends with one paragraph on stderr and exit
+DST ending in .safetensors is written in that format. A user's mistake ends with one line on stderr and exit
 code 2.
 """
 import argparse

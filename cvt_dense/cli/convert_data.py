@@ -1,11 +1,11 @@
-"""Convert annotations to COCO files or label maps, repair COCO files, and divide data into splits.
+"""Converts annotations to COCO files or label maps, repairs COCO files, and divides data into splits.
 
     python tools/convert_data.py my_yolo data/mine --from yolo --split 0.8,0.1,0.1
     python tools/convert_data.py my_labelme data/mine --from labelme --to masks --split 0.9,0.1 --group '(.*)_frame'
     python tools/convert_data.py data/faulty data/repaired --from coco
 
 The tool lists what it changed or left out at the end, with the lines for the top of the template that trains on the
-result. A mistake ends with one paragraph on stderr and exit code 2.
+result. A mistake ends with one line on stderr and exit code 2.
 """
 import argparse
 import re
@@ -37,8 +37,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--masks', action='store_true', help='objects without a mask become crowds, which are neither '
                         'learnt nor scored, as Mask R-CNN needs a mask of each object')
     parser.add_argument('--split', type=fractions,
-                        metavar='TRAIN,VAL[,TEST]', help='divide all images into these fractions, e.g. '
-                        '0.8,0.1,0.1 (default: by the names of the folders, otherwise all for training)')
+                        metavar='TRAIN,VAL[,TEST]', help='divide the images into these fractions, e.g. '
+                        '0.8,0.1,0.1 (default: by data.yaml, ImageSets, or the names of files and folders)')
     parser.add_argument('--seed', type=int, default=0, help='seed of --split (default: %(default)s)')
     parser.add_argument('--group', metavar='PATTERN', help='regular expression; images whose names match it with the '
                         'same text (or first group) stay in one split, e.g. the frames of one video')

@@ -1,4 +1,4 @@
-"""Detect objects in photographs by this package's detector, then train a classifier, a detector and a segmentor.
+"""Detects objects in photographs by this package's detector, then trains a classifier, a detector and a segmentor.
 
     python tools/demo.py
 

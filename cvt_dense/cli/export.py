@@ -1,4 +1,4 @@
-"""Export a trained network as a file that runs without this package, and check that file.
+"""Exports a trained network as an ONNX, OpenVINO or PyTorch file, and checks that file.
 
     python tools/export.py configs/cvt13_in1k.py epoch_300.pth cvt13.onnx --raw-input
     python tools/export.py configs/maskrcnn_cvt13_coco.py epoch_12.pth cvt13.xml --part backbone --precision bf16

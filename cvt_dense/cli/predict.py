@@ -41,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
                         help='folder of the pictures (default: %(default)s)')
     add_force_argument(parser)
     parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
-                        help='detections below this score are not drawn (default: %(default)s)')
+                        help='detections below this score are neither drawn nor saved (default: %(default)s)')
     parser.add_argument('--save', choices=('coco', 'masks'), metavar='FORMAT',
                         help='also write images and predictions as annotated data into the folder DIR/FORMAT: coco '
                         'for detectors, which tools/convert_data.py reads, masks (label maps) for segmentors too')

@@ -66,8 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_work_dir_argument(parser: argparse.ArgumentParser) -> None:
     """Add ``--work-dir``, of the tools that write a log."""
-    parser.add_argument('--work-dir', help="folder of a run, in which a test writes into test/ (default: a test's "
-                                           "checkpoint's, or the config's work_dir, or work_dirs/<config name>)")
+    parser.add_argument('--work-dir', help='folder of the run; a test writes into its folder test/ (default: the '
+                                           "folder of the tested checkpoint, the config's work_dir, or "
+                                           'work_dirs/CONFIG)')
 
 
 def add_launcher_argument(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,8 @@ from mmengine.runner import Runner
 from ...errors import UserError, listed
 from ...registry import HOOKS
 
-ADVICE = ('Clip gradients (optim_wrapper.clip_grad) or train in float32, and go on with --resume. For a lower learning '
-          'rate start a new run: --work-dir NEW --cfg-options load_from=CHECKPOINT optim_wrapper.optimizer.lr=...')
+ADVICE = ('Clip gradients (optim_wrapper.clip_grad), train in float32, or lower optim_wrapper.optimizer.lr, and go on '
+          'with --resume.')
 
 
 @HOOKS.register_module()
