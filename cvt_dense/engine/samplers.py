@@ -77,8 +77,9 @@ class SeededSampler(DefaultSampler):
     Seeds depend on ``seed``, the epoch and the place in the epoch, not on workers or processes. A data set follows them
     after :func:`use_seeds`, which :class:`SeedHook` calls: a resumed run then sees the same augmented images as an
     uninterrupted one, whatever ``num_workers`` is. Any map-style data set and any batch sampler (mmdet's, mmseg's) can
-    be used. Exceptions are what an augmentation keeps from sample to sample (mmdet's ``CachedMosaic``) and a step
-    ``Albu`` inside of another step, whose generator is Albumentations' own.
+    be used. Exceptions are what an augmentation keeps from sample to sample (mmdet's ``CachedMosaic``), the size that
+    ``BatchSyncRandomResize`` keeps for some iterations, and a step ``Albu`` inside of another step, whose generator is
+    Albumentations' own.
 
     Args:
         dataset: anything with a length.

@@ -96,8 +96,8 @@ def learning_rates(configs: Sequence[dict[str, Any]], lr: float, by_epoch: bool,
                  [number for number, schedule in schedules.items() if schedule.by_epoch and not by_epoch])
 
 
-def advance(schedules: Iterable[Any], group: dict[str, Any], iterations: int, epoch_length: int
-            ) -> list[tuple[int, float]]:
+def advance(schedules: Iterable[Any], group: dict[str, Any], iterations: int, epoch_length: int,
+            epochs: int = NEVER) -> list[tuple[int, float]]:
     """Step schedules as MMEngine's ``ParamSchedulerHook`` does after each iteration and each epoch.
 
     After the end of the schedules that count iterations, only the ends of epochs are visited.
@@ -107,6 +107,7 @@ def advance(schedules: Iterable[Any], group: dict[str, Any], iterations: int, ep
         group: a group of parameters that they change.
         iterations: number of iterations.
         epoch_length: iterations of an epoch; :data:`NEVER` in a loop that counts iterations.
+        epochs: number of epochs that have ended, if it is less than the iterations tell.
 
     Returns:
         The learning rates of ``group``, each with the number of iterations after which it holds.
@@ -119,7 +120,7 @@ def advance(schedules: Iterable[Any], group: dict[str, Any], iterations: int, ep
         for iteration in chain(range(1, busy + 1),
                                range((busy // epoch_length + 1) * epoch_length, iterations + 1, epoch_length)):
             for schedule in ordered:
-                if not schedule.by_epoch or iteration % epoch_length == 0:
+                if not schedule.by_epoch or iteration % epoch_length == 0 and iteration <= epochs * epoch_length:
                     schedule.step()
             if not isclose(group['lr'], changes[-1][1], rel_tol=1e-6, abs_tol=1e-12):
                 changes.append((iteration, group['lr']))

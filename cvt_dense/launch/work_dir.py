@@ -12,7 +12,7 @@ from ..config.walk import values
 from ..errors import UserError, listed
 
 TEST = 'test'
-CHECKPOINTS = ('last_checkpoint', 'epoch_*.pth', 'iter_*.pth', 'best_*.pth')
+CHECKPOINTS = ('last_checkpoint', 'preempted.pth', 'epoch_*.pth', 'iter_*.pth', 'best_*.pth')
 LOCK = 'training.lock'
 LAUNCH = 'training.launch'  # beside the lock, whose content is filelock's
 PATIENCE = 20.  # seconds that a start waits for the processes of a training that is just ending

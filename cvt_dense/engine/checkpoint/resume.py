@@ -52,12 +52,13 @@ class ResumeHook(Hook):
         self.schedules = [dict(schedule.state_dict()) for schedule in runner.param_schedulers or ()]
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        checkpoint['meta']['settings'] = settings(runner.cfg)
+        sampler = runner.train_dataloader.batch_sampler.sampler
+        checkpoint['meta'].update(settings=settings(runner.cfg), sampler_seed=getattr(sampler, 'seed', None))
 
     def before_train(self, runner: Runner) -> None:
-        if runner.iter == 0:
+        if runner.iter == 0 and not getattr(runner, 'resuming', False):
             return
-        skip_seen_batches(runner)
+        skip_seen_batches(runner, self.saved_meta.get('sampler_seed', runner.seed))
         self.follow_config(runner)
         if misses_evaluation(runner):
             runner.logger.info('The checkpoint lacks the result of the evaluation that was due with it. This '
@@ -80,15 +81,16 @@ class ResumeHook(Hook):
                 f'Iteration {saved["iter"]} became {runner.iter} of {runner.max_iters}. --auto-scale-lr scales the '
                 'learning rate to the total batch; the momentum of EMAHook is still per step.')
         if not other_data and not any(line.startswith(RATES) for line in changed) or any(
-                hasattr(schedule, 'monitor') for schedule in runner.param_schedulers or ()):
+                getattr(schedule, 'need_val_args', False) for schedule in runner.param_schedulers or ()):
             return  # the metrics that ReduceOnPlateau has seen are in its saved state alone
         for group, fresh in zip(runner.optim_wrapper.param_groups, self.groups):
             group.update(fresh)
         for schedule, fresh in zip(runner.param_schedulers or (), self.schedules):
             schedule.load_state_dict(fresh)
         by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
+        # The loop has yet to end an epoch whose last iteration is done.
         advance(runner.param_schedulers or (), runner.optim_wrapper.param_groups[0], runner.iter,
-                new['batches_per_epoch'] if by_epoch else NEVER)
+                *(new['batches_per_epoch'], runner.epoch) if by_epoch else (NEVER, ))
 
 
 def check_state(runner: Runner, checkpoint: dict[str, Any]) -> None:
@@ -169,15 +171,19 @@ def move_to_same_data(runner: Runner, meta: dict[str, Any]) -> None:
     meta['iter'] = meta['epoch'] * new['batches_per_epoch'] + batches
 
 
-def skip_seen_batches(runner: Runner) -> None:
+def skip_seen_batches(runner: Runner, seed: int | None) -> None:
     """Skip the batches of a resumed run's first epoch that were trained on before; call this before that epoch.
 
     MMEngine's iteration-based loop does so without this function.
+
+    Args:
+        runner: has loaded the checkpoint.
+        seed: the saved run's seed of the sampler, which has drawn a new one if the config has none.
     """
     loop, loader = runner.train_loop, runner.train_dataloader
     sampler = loader.batch_sampler.sampler
-    if getattr(sampler, 'seed', runner.seed) != runner.seed:
-        sampler.seed = runner.seed  # without a seed in the config, the sampler has drawn a new one
+    if hasattr(sampler, 'seed') and seed is not None:
+        sampler.seed = seed
     if not isinstance(loop, EpochBasedTrainLoop):
         return
     seen = runner.iter - runner.epoch * len(loader)

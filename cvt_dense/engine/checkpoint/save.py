@@ -82,12 +82,12 @@ class SafeCheckpointHook(Hook):
         return last or getattr(runner.train_loop, 'stop_training', False)
 
     def _save_due(self, runner: Runner, epoch: int, iteration: int) -> None:
-        """Write the checkpoint that is due, unless gradients are being accumulated.
+        """Write the checkpoint that is due, unless gradients are being accumulated for a step that will come.
 
         Args:
             runner: the runner, which has done ``epoch`` whole epochs and ``iteration`` iterations.
         """
-        if self.due is None or not runner.optim_wrapper.should_update():
+        if self.due is None or not (runner.optim_wrapper.should_update() or self._ends(runner)):
             return
         step, self.due, self.saved, self.preempted = self.due, None, True, False
         kept = [old for old in runner.message_hub.runtime_info.get('keep_ckpt_ids', []) if old != step] + [step]

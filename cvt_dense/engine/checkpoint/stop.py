@@ -43,21 +43,23 @@ class StopHook(Hook):
         self.stopping = 0  # the signal after which the run ends with the optimizer's next step
         self.old_handlers: dict[int, Any] = {}  # while the run trains
         self.common_batches = 0  # number of an evaluation's batches that every process has
+        self.exiting: list[Any] = []  # an event for the workers of each data loader
 
     def before_train(self, runner: Runner) -> None:
         """Record signals from now on instead of ending the process, and keep them from ending a loader's workers."""
         if threading.current_thread() is not threading.main_thread():
             runner.logger.warning('This training runs in a thread, where it cannot be stopped by a signal.')
             return
-        self.exiting = multiprocessing.Event()
-        atexit.register(self.exiting.set)
-        for loop in filter(None, (runner.train_loop, runner.val_loop)):
-            loop.dataloader.worker_init_fn = partial(_init_worker, loop.dataloader.worker_init_fn, self.exiting)
+        for loader in (loop.dataloader for loop in (runner.train_loop, runner.val_loop) if loop):
+            exiting = (loader.multiprocessing_context or multiprocessing).Event()
+            atexit.register(exiting.set)
+            loader.worker_init_fn = partial(_init_worker, loader.worker_init_fn, exiting)
+            self.exiting.append(exiting)
         self.old_handlers = {number: signal.signal(number, self._receive) for number in SIGNALS}
 
     def after_train(self, runner: Runner) -> None:
-        if self.old_handlers:
-            self.exiting.set()
+        for exiting in self.exiting:
+            exiting.set()
         for number, handler in self.old_handlers.items():
             signal.signal(number, handler)
         self.old_handlers = {}
@@ -69,7 +71,7 @@ class StopHook(Hook):
                          outputs: dict[str, Any] | None = None) -> None:
         iteration = runner.iter + 1
         self.stopping = self.stopping or self._compare(runner, iteration, runner.max_iters - 1)
-        if self.stopping and runner.optim_wrapper.should_update():
+        if self.stopping and iteration < runner.max_iters and runner.optim_wrapper.should_update():
             self._stop(runner, iteration)
 
     def before_val_epoch(self, runner: Runner) -> None:

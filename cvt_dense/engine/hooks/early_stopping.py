@@ -36,9 +36,6 @@ class EarlyStoppingHook(Hook):
     def before_train(self, runner: Runner) -> None:
         self._stop_if_due(runner)
 
-    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        self._stop_if_due(runner)
-
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         score = self.metric.score(metrics)
         if score is None:  # the model finds no object yet, or format_only is set
@@ -49,7 +46,6 @@ class EarlyStoppingHook(Hook):
 
     def _stop_if_due(self, runner: Runner) -> None:
         waited: Any = runner.message_hub.runtime_info.get('early_stopping', (0., 0))[1]
-        # While gradients are being accumulated, no checkpoint can be saved.
-        if waited >= self.patience and runner.optim_wrapper.should_update() and not runner.train_loop.stop_training:
+        if waited >= self.patience and not runner.train_loop.stop_training:
             runner.logger.info(f'{self.metric.name} has not improved in {waited} evaluations: the training ends.')
             runner.train_loop.stop_training = True

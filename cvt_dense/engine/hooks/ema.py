@@ -18,6 +18,12 @@ class EMAHook(MMEngineEMAHook):
     Args: as for MMEngine's ``EMAHook``. ``begin_iter`` counts iterations, ``momentum`` is per step.
     """
 
+    def before_train(self, runner: Runner) -> None:
+        """Begin with the weights that the run begins with; MMEngine's hook copies them before ``init_weights``."""
+        super().before_train(runner)
+        if not self.ema_model.steps:
+            self.ema_model.module.load_state_dict(self.src_model.state_dict())
+
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: dict[str, Any] | None = None) -> None:
         # should_update() refers to the last iteration, because the wrapper has counted it already.

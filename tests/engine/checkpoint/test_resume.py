@@ -62,6 +62,10 @@ def test_another_batch_size(tmp_path, schedule, capsys):
     runner = run(tmp_path, **{'optim_wrapper.optimizer.lr': 0.05}, **settings)
     assert runner.optim_wrapper.param_groups[0].get('initial_lr', 0.05) == 0.05
     assert 'optim_wrapper.optimizer.lr' in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        run(tmp_path / 'early', disturb=Disturb(stop, 0), **settings)
+    runner = run(tmp_path / 'early', **{'train_dataloader.batch_size': 4}, **settings)  # it goes back to its beginning
+    assert runner.optim_wrapper.param_groups[0].get('initial_lr', 0.02) == 0.02
 
 
 def test_a_run_that_was_stopped_in_its_last_evaluation_ends(undisturbed, tmp_path):
@@ -69,7 +73,9 @@ def test_a_run_that_was_stopped_in_its_last_evaluation_ends(undisturbed, tmp_pat
     with pytest.raises(SystemExit):
         run(tmp_path, *undisturbed[:2], Disturb(stop, ITERATIONS, 'val'), **settings)
     run(tmp_path, *undisturbed[:2], **settings)
-    assert not (tmp_path / 'preempted.pth').exists()  # with which Slurm would queue the job again and again
+    settings |= dict(val_dataloader=None, val_cfg=None, val_evaluator=None)
+    run(tmp_path / 'plain', 'iterations', 3, Disturb(stop, ITERATIONS - 2), **settings)
+    assert not [*tmp_path.rglob('preempted.pth')]  # with which Slurm would queue the job again and again
 
 
 def test_fewer_images(tmp_path):
@@ -78,10 +84,12 @@ def test_fewer_images(tmp_path):
     assert run(tmp_path, **{'train_dataloader.dataset.length': 4}).iter == 6  # three epochs of two
 
 
+PLATEAU = dict(param_scheduler=[dict(
+    type='ReduceOnPlateauLR', monitor='score', rule='greater', threshold=1e9, threshold_rule='abs', patience=1)])
+
+
 def test_a_reduced_rate_is_kept(tmp_path):
-    scheduler = dict(type='ReduceOnPlateauLR', monitor='score', rule='greater', threshold=1e9, threshold_rule='abs',
-                     patience=1)
-    rates = [run(tmp_path, param_scheduler=[scheduler], **{'train_cfg.max_epochs': epochs}).optim_wrapper.get_lr()['lr']
+    rates = [run(tmp_path, **PLATEAU, **{'train_cfg.max_epochs': epochs}).optim_wrapper.get_lr()['lr']
              for epochs in (3, 4)]
     assert rates[1] <= rates[0] < [0.01]
 
@@ -93,6 +101,7 @@ def steps(*milestones):
 @pytest.mark.parametrize('before, after', [
     (dict(param_scheduler=steps(10)), dict(param_scheduler=steps(6))),
     (dict(param_scheduler=steps(10)), dict(param_scheduler=[*steps(6), *steps(7)])),
+    (PLATEAU, dict(param_scheduler=steps(6))),
     ({}, {'optim_wrapper.optimizer.weight_decay': 0.3, 'optim_wrapper.optimizer.lr': 0.05}),
     ({}, {'train_cfg.max_iters': 18, 'param_scheduler.0.end': 5})])
 def test_other_settings_take_effect(tmp_path, capsys, before, after):
@@ -111,6 +120,14 @@ def test_other_settings_take_effect(tmp_path, capsys, before, after):
     assert next(groups) == next(groups) and next(schedules) == next(schedules)
     run(tmp_path / 'resumed', 'iterations', **before | after)
     assert named not in capsys.readouterr().out  # the last checkpoint has them
+
+
+def test_schedules_by_epoch_are_not_early(tmp_path):
+    settings = dict(param_scheduler=[dict(type='MultiStepLR', milestones=[2], end=9)])
+    with pytest.raises(SystemExit):
+        run(tmp_path, disturb=Disturb(stop, 3), **settings)  # after the last iteration of the first epoch
+    runner = run(tmp_path, **settings, **{'optim_wrapper.optimizer.lr': 0.05})
+    assert runner.param_schedulers[0].last_step == 3
 
 
 @pytest.mark.parametrize('settings', [

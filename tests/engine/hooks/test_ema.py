@@ -15,9 +15,12 @@ def average(hook_type, accumulated: int, steps: int = 6) -> tuple[torch.Tensor, 
     model = torch.nn.Linear(3, 1)
     samples = torch.randn(steps, 4, 3)
     wrapper = OptimWrapper(torch.optim.SGD(model.parameters(), lr=0.5), accumulative_counts=accumulated)
-    runner = SimpleNamespace(model=model, optim_wrapper=wrapper, iter=0)
+    runner = SimpleNamespace(model=model, optim_wrapper=wrapper, iter=0, max_iters=steps * accumulated)
     hook = hook_type(momentum=0.1)
     hook.before_run(runner)
+    model.weight.data += 1  # as init_weights() does then
+    hook.before_train(runner)
+    assert hook_type is MMEngineEMAHook or torch.equal(hook.ema_model.module.weight, model.weight)
     for batch in samples.view(steps * accumulated, 4 // accumulated, 3):
         with wrapper.optim_context(model):
             loss = model(batch).square().mean()
