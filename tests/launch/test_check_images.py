@@ -123,13 +123,6 @@ def test_images_that_are_too_large_for_pillow_are_read(monkeypatch):
     assert load(CASES / 'accepted/rgb/geotiff.tif', LoadImageFromFile()).shape == (48, 32, 3)
 
 
-def test_hidden_folders_of_images_with_label_maps_are_named(tmp_path):
-    write(tmp_path)
-    shutil.copytree(tmp_path / 'images/val', tmp_path / 'images/train/.ipynb_checkpoints')
-    with pytest.raises(UserError, match='ipynb_checkpoints'):
-        build(tmp_path)
-
-
 def test_unreadable_images_are_skipped_and_counted(tmp_path):
     """In training another image takes the place, in an evaluation a black one whose label map is ignored."""
     write(tmp_path, n=4)
