@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--fuse', action='store_true',
                         help="fold BatchNorm and the activation's factor into the layers beside them, and on a CPU "
                              'use faster implementations of layers: same result up to rounding')
-    parser.add_argument('--out', metavar='DIR', help='save predictions in DIR: detections as COCO JSON '
+    parser.add_argument('--out', metavar='DIR', help='save predictions in a new folder: detections as COCO JSON '
                         '(predictions.bbox.json, predictions.segm.json), segmentations as PNG label maps')
     return parser
 
