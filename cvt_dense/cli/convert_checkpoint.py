@@ -39,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from .. import weights
     with report_errors(ValueError, OSError):
+        if not args.dst.suffix:
+            raise ValueError(f'{args.dst} has no suffix: give the name of a file, such as {args.dst}.safetensors.')
         content = weights.read_checkpoint(args.src)
         state_dict = weights.select_weights(content, args.weights, args.src)
         names = dict(weights.dataset_meta(content))  # by which a test numbers its class folders

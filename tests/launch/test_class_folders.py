@@ -87,8 +87,9 @@ def third(data, load):
 @pytest.mark.parametrize('converted', ['mine.pth', 'folder'])
 def test_a_test_numbers_the_folders_by_the_names_that_come_with_weights(third, data, converted):
     config, checkpoint = third
-    if converted == 'folder':  # for transformers, whose config.json has the names
-        run_tool('convert_checkpoint', checkpoint, data / converted, '--to', 'huggingface')
+    if converted == 'folder':  # of the hub, whose config.json has the names
+        run_tool('convert_checkpoint', checkpoint, data / 'folder/pytorch_model.bin', '--to', 'huggingface')
+        (data / 'folder/config.json').write_text('{"id2label": {"0": "rain", "1": "snow", "2": "sun"}}')
     out = run_tool('test', config, data / converted, '--data-root', data, '--work-dir', data / 'work')
     assert 'accuracy/top1: 100.0' in out
 

@@ -151,8 +151,7 @@ def test_frozen_stages():
 def test_norm_eval():
     model = cvt(norm_eval=True).train()
     norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
-    assert len(norms) == 15 and not any(m.training for m in norms)
-    assert model.training and model.stage0.training
+    assert len(norms) == 15 and not any(m.training for m in norms) and model.training and model.stage0.training
 
 
 # -- errors ----------------------------------------------------------------------------------------

@@ -49,7 +49,8 @@ def test_files_are_not_overwritten_and_those_of_other_networks_refused(tmp_path,
     (tmp_path / 'hub.pth').write_text('mine')
     assert '--force' in run(*args, rc=2) and (tmp_path / 'hub.pth').read_text() == 'mine'
     run(*args, '--force')
-    run(tmp_path / 'ours.pth', tmp_path / 'ours.pth', '--to', 'microsoft', '--force', rc=2)
+    for name in ('ours.pth', 'folder'):
+        run(tmp_path / 'ours.pth', tmp_path / name, '--to', 'microsoft', '--force', rc=2)
     assert torch.load(tmp_path / 'ours.pth').keys() == model.state_dict().keys()
     torch.save({'fc.weight': torch.zeros(1)}, tmp_path / 'theirs.pth')
     assert 'fc.weight' in run(tmp_path / 'theirs.pth', tmp_path / 'new.pth', '--to', 'microsoft', rc=2)
