@@ -24,8 +24,9 @@ CONFIG, WEIGHTS = 'mm_config.json', 'model.safetensors'
 KEPT = ('default_scope', 'model', 'test_dataloader', 'test_evaluator', 'test_cfg', 'tta_model', 'tta_pipeline')
 SCOPES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'cvt_dense')
 LARGEST = 5_000_000  # bytes of mm_config.json; the largest config of this project has 30,000
-# What MMEngine, MMDetection and MMSegmentation evaluate, download or unpickle: parts and ends of texts, and a type.
-UNSAFE, UNSAFE_ENDS, UNSAFE_TYPE = ('(', '://'), ('pickle', 'pkl', 'yaml', 'yml'), 'OpenImagesChallengeDataset'
+# Types that evaluate a text or unpickle a file, and the ends of texts that name what MMEngine and mmseg unpickle.
+UNSAFE_TYPES = 'CameraMotionCompensation', 'OpenImagesChallengeDataset'
+UNSAFE_ENDS = 'pickle', 'pkl', 'yaml', 'yml'
 # Keys that MMEngine and this package read from a config besides the arguments of MMEngine's Runner.
 READ_FROM_CONFIG = {
     'activation_checkpointing', 'backend_args', 'compile', 'custom_imports', 'efficient_conv_bn_eval',
@@ -248,19 +249,20 @@ def read_published(folder: Path) -> Config:
     if scope not in SCOPES or set(content) - set(KEPT) or 'model' not in content:
         raise UserError(f'{path} must hold the settings {", ".join(KEPT)}, and no others, in at most {LARGEST:,} '
                         f'bytes, with a default_scope of {", ".join(SCOPES)}.')
-    registered = {name.rpartition('.')[2] for name in registered_types(scope)}
+    registered = {name.rpartition('.')[2] for name in registered_types(scope)} - {*UNSAFE_TYPES}
     for setting, node in walk(content):
         if 'type' not in node:
             continue
         prefix, _, name = str(node['type']).rpartition('.')
-        if prefix not in ('', *SCOPES) or name not in registered or name == UNSAFE_TYPE:
-            raise UserError(f'{path}: {setting}.type={node["type"]!r} is no registered type of {", ".join(SCOPES)}.')
+        if prefix not in ('', *SCOPES) or name not in registered:
+            raise UserError(f'{path}: {setting}.type={node["type"]!r} is no registered type of {", ".join(SCOPES)}, '
+                            'or runs code.')
     for setting, text in values(content):
         if not isinstance(text, str) or 'classes.' in setting:  # OpenImages has names such as '/m/01g317'
             continue
         if Path(text).is_absolute() or '..' in Path(text).parts:
             raise UserError(f'{path}: {setting}={text!r} is a path out of the current folder.')
-        if any(part in text for part in UNSAFE) or text.lower().endswith(UNSAFE_ENDS):
+        if '://' in text or text.lower().endswith(UNSAFE_ENDS):
             raise UserError(f'{path}: {setting}={text!r} could run code.')
     return Config(content, path.read_text(), str(folder))
 

@@ -3,7 +3,6 @@
 Supervision's ``InferenceSlicer`` cuts images and merges boxes and masks. Label maps are the classes of the mean scores
 where slices overlap, as in MMSegmentation's sliding windows.
 """
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +40,6 @@ class RasterImage:
 
     def __init__(self, path: str | Path):
         import rasterio
-        warnings.filterwarnings('ignore', category=rasterio.errors.NotGeoreferencedWarning)  # of most TIFF files
         try:
             header = read_header(path)
             self._file = rasterio.open(path, driver='GTiff')

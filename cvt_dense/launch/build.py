@@ -110,7 +110,7 @@ def load_datasets(cfg: Config, stages: Sequence[str], check: bool = True,
                 raise ValueError('it is empty')
         except (KeyError, OSError, TypeError, ValueError) as error:  # MMEngine raises ValueError if it is empty
             given = {key: value for key, value in loader.dataset.items() if key != 'pipeline'}
-            reason = str(error.args[0] if isinstance(error, KeyError) else error).rstrip('.')
+            reason = str(error).rstrip('.')
             raise UserError(f'{stage}_dataloader: the data set cannot be built: {reason}. If it finds no file, correct '
                             f'data_root, data_prefix, ann_file or img_suffix. Its settings are {given}.') from error
         skip_unreadable_images(dataset, (cfg.model.get('backbone') or {}).get('in_channels', 3))

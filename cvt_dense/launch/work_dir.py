@@ -45,10 +45,10 @@ def check_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
             weights or data that the config names.
     """
     traces, folder = traces_of_training(cfg.work_dir), os.path.realpath(cfg.work_dir)
-    inside = [f'{key}={text!r}' for key, text in values(cfg.to_dict()) if isinstance(text, str) and
-              os.path.exists(text) and os.path.realpath(text).startswith(os.path.join(folder, ''))]
-    if flags.overwrite and inside:
-        raise UserError(f'--overwrite would move {inside[0]} away: choose another --work-dir.')
+    for key, text in values(cfg.to_dict()) if flags.overwrite else ():
+        inside = isinstance(text, str) and os.path.realpath(text).startswith(os.path.join(folder, ''))
+        if inside and os.path.exists(text):
+            raise UserError(f'--overwrite would move {key}={text!r} away: choose another --work-dir.')
     saved = flags.resume or cfg.get('resume') and (cfg.get('load_from') or 'auto')
     continued = saved and (saved == 'auto' or os.path.dirname(os.path.realpath(saved)) == folder)
     if traces and not (flags.overwrite or continued or _has_begun(cfg.work_dir)):

@@ -85,7 +85,7 @@ HOSTILE = {
     'a path': dict(model=dict(type='CvT'), test_evaluator=dict(type='Accuracy', prefix='/etc/passwd')),
     'a path upwards': dict(model=dict(type='CvT'), test_evaluator=dict(type='Accuracy', prefix='a/../../b')),
     'a scope': dict(model=dict(type='CvT'), default_scope='os'),
-    'text that mmdet evaluates': dict(model=dict(type='CvT', cmc=dict(warp_mode='print(1)'))),
+    'a type that evaluates': dict(model=dict(type='CameraMotionCompensation'), default_scope='mmdet'),
     'a pickle': dict(model=dict(type='CvT'), test_evaluator=dict(type='Accuracy', prefix='data/annotations.PKL')),
     'a type that unpickles': dict(model=dict(type='OpenImagesChallengeDataset'), default_scope='mmdet'),
 }
