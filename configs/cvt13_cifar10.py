@@ -1,4 +1,4 @@
-# CvT-13 on CIFAR-10 at 384x384, from ImageNet-22k weights.
+# CvT-13 on CIFAR-10 at 384x384, from weights of ImageNet-22k, then -1k.
 # Authors' top-1: CvT-13 98.83, CvT-21 99.16, CvT-W24 99.39.
 #
 # 9,991 steps of 512 images, the nearest to the authors' 10,000: 103 epochs of the 50,000 training images in 97

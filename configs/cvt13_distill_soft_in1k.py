@@ -1,5 +1,5 @@
-# CvT-13, ImageNet-1k at 224x224, 300 epochs, learning from RegNetY-16GF: soft labels, with DeiT's temperature and
-# alpha. DeiT divides its second term by the number of classes too, so there it counts 1000 times less.
+# CvT-13, ImageNet-1k at 224x224, 300 epochs, learning from RegNetY-16GF: soft labels. The temperature and alpha
+# are DeiT's, which divides its second term by the number of classes too, so there it counts 1000 times less.
 _base_ = 'cvt13_in1k.py'
 
 model = dict(

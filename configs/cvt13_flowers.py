@@ -1,4 +1,4 @@
-# CvT-13 on Oxford Flowers-102 at 384x384, from ImageNet-22k weights.
+# CvT-13 on Oxford Flowers-102 at 384x384, from weights of ImageNet-22k, then -1k.
 # Authors' top-1: CvT-13 99.50, CvT-21 99.62, CvT-W24 99.72.
 #
 # 500 steps, 125 epochs of the 2,040 training images in 4 batches (the last lacks 8 images of 512);

@@ -1,4 +1,4 @@
-# CvT-13 on Oxford-IIIT Pets at 384x384, from ImageNet-22k weights.
+# CvT-13 on Oxford-IIIT Pets at 384x384, from weights of ImageNet-22k, then -1k.
 # Authors' top-1: CvT-13 93.25, CvT-21 94.03, CvT-W24 94.73.
 #
 # 497 steps of 512 images, the nearest to the authors' 500: 71 epochs of the 3,680 training images in 7 batches

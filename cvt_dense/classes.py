@@ -10,7 +10,7 @@ from .errors import UserError, listed
 
 @dataclass(frozen=True)
 class Classes:
-    """The names of classes in the order of their numbers; it is true where there are names.
+    """Hold the names of classes in the order of their numbers; without names it is false.
 
     Attributes:
         names: the names.

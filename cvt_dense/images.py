@@ -1,7 +1,4 @@
-"""Which files are images, what their headers say, and whether a reader gives a network what they hold.
-
-Data sets, checks, converters and predictions ask here.
-"""
+"""Find image files, read their headers, and compare decoded images with them."""
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -32,7 +29,7 @@ def is_image(path: str | Path) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a file or folder of this name is nobody's data: '.vscode', '._a.png', '__MACOSX'."""
+    """Return whether a file or folder of this name is hidden or macOS's: '.vscode', '._a.png', '__MACOSX'."""
     return name.startswith('.') or name == '__MACOSX'
 
 

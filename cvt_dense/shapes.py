@@ -1,6 +1,6 @@
 """Draw a small learnable data set of shapes in three formats: the data of the demo and of many tests.
 
-``python cvt_dense/shapes.py OUT`` writes
+``python -m cvt_dense.shapes OUT`` writes
 
 - ``OUT/classification/{train,val}/<class>/*.png``: class folders, one shape per image;
 - ``OUT/detection/{train,val}/*.png`` and ``annotations/instances_{train,val}.json``: COCO, several shapes

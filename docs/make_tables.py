@@ -30,7 +30,7 @@ COMMANDS = {'Train and test': ('train', 'test', 'predict'), 'Data and mistakes':
             'Deploy': ('publish', 'export', 'convert_checkpoint'),
             'Plot and measure': ('plot', 'get_flops')}
 API = {'cvt_dense.inference': 'Predictions', 'cvt_dense.models.timm_backbone': "timm's networks",
-       'cvt_dense.engine': 'Hooks and optimizer wrappers'}
+       'cvt_dense.engine': 'Training'}
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Functions of the four launch scripts. Both functions replace the shell, so signals reach torchrun or srun.
+# Functions of the four launch scripts. They replace the shell by torchrun or srun, which signals then reach.
 
 # Not installed, the package is found next to tools/.
 PYTHONPATH="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)${PYTHONPATH:+:$PYTHONPATH}"

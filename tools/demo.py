@@ -1,4 +1,4 @@
-"""Runs the command cvt-demo."""
+"""Runs cvt_dense.cli.demo."""
 from cvt_dense.cli.demo import main
 
 if __name__ == '__main__':

@@ -1,8 +1,8 @@
 """Find out what is wrong in the content of a file in COCO's format.
 
 MMDetection and pycocotools test nothing: text, null or NaN end a run late or count as hits, and other objects are lost
-in silence. A value without a meaning is an error. A :class:`Fault` has a meaning: a run that would learn or score it
-wrongly refuses the file, and the conversion repairs it.
+in silence. :func:`check_values` raises an error for values that cannot be interpreted. A :class:`Fault` can be: a run
+that would learn or score it wrongly refuses the file, and the conversion repairs it.
 """
 import math
 import os
@@ -25,7 +25,7 @@ Entry = dict[str, Any]
 
 
 class Fault(Enum):
-    """What is wrong with entries of a file; its table is the one place for its texts.
+    """Enumerate the kinds of faulty entries, each with its message, its repair and the use that it forbids.
 
     Attributes:
         text: what is said of the entries.
@@ -43,7 +43,7 @@ class Fault(Enum):
     NAME_TWICE = 'categories have the name of another', 'merged', 'read'
     ORDER = 'categories have ids that are no integers, or do not ascend as the file lists them', 'numbered', 'scored'
     OWN_ID = 'annotations have no id of their own', 'numbered', 'read'
-    NUMBER = 'annotations have the id 0, which is "missed" for pycocotools, or one that is text', 'numbered', 'scored'
+    NUMBER = 'annotations have the id 0, "no match" to pycocotools, or one that is text', 'numbered', 'scored'
     UNKNOWN = 'annotations have an image_id of no image or a category_id of no class of the run', 'left out', ''
     NOWHERE = 'annotations have a bbox without area in their image', 'left out', 'scored'
     BEYOND = 'annotations have a bbox that ends more than a pixel outside of their image', 'cut', 'read'
@@ -54,7 +54,7 @@ class Fault(Enum):
     SHORT = 'annotations have polygons of fewer than three points', 'given the other polygons', 'scored masks'
     NO_MASK = 'annotations have no mask of three points', 'made crowds', 'masks'
     CROWD = 'annotations are crowds', '', ''
-    SMALL = 'annotations have a side below one pixel or no area, and nearly always count as missed', '', ''
+    SMALL = 'annotations have a side below one pixel or no area, and are nearly never matched', '', ''
     # What the conversion alone meets.
     NO_IMAGE = 'annotations have no image file', 'left out', ''
     NO_OBJECTS = 'images have no annotations', 'kept without objects', ''

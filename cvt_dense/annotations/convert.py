@@ -1,6 +1,6 @@
 """Convert detection data from YOLO, Pascal VOC, LabelMe and COCO to COCO and label maps.
 
-Every format is read as COCO's, whose values :mod:`.coco` checks. What has two meanings is an error; each
+Every format is read as COCO's, whose values :mod:`.coco` checks. Ambiguous input raises an error. Each
 :class:`.coco.Fault` is repaired and noted, so that a training accepts the result.
 """
 import hashlib

@@ -157,7 +157,7 @@ def _check_file(file: CocoFile, compared: bool) -> tuple[dict[Any, tuple[str, fl
     repair = f'{command("convert_data")} --from coco {shlex.quote(folder)} {shlex.quote(f"{folder}_repaired")}'
     if refused:
         raise ValueError(f'{"; ".join(_described(fault, found[fault]) for fault in refused)}. It would be learnt or '
-                         f'scored wrongly. Repair a copy, and read that: {repair}'
+                         f'scored wrongly. This command writes a repaired copy: {repair}'
                          f'{" --masks" if Fault.NO_MASK in refused else ""}')
     listed_names = [category['name'] for category in content['categories']]
     used_names = [name for name in listed_names if name in file.classes]

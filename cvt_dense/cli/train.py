@@ -2,7 +2,7 @@
 
     python tools/train.py configs/cvt13_in1k.py --data-root /data/imagenet
 
-The learning rate of this project's classification configs is scaled to the real total batch. A user's
+The learning rate of classification recipes and of templates is scaled to the images of all processes. A user's
 mistake ends with one line on stderr and exit code 2, before a checkpoint is written.
 """
 import argparse
@@ -26,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     known.add_argument('--overwrite', action='store_true',
                        help='if the work dir holds another run, move that one aside, to WORK_DIR.old1 and so on')
     parser.add_argument('--amp', nargs='?', const='default', choices=('bf16', 'fp16', 'default'), metavar='{bf16,fp16}',
-                        help='mixed precision; without a value, fp16 for detectors and bf16 for others')
+                        help='mixed precision; alone, it means fp16 for detectors and configs in float16, or else bf16')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate to the number of images per step (some configs do so anyway)')
     parser.add_argument('--val-loss', action='store_true', help='compute the loss of the validation images too, at '

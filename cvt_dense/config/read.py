@@ -37,7 +37,7 @@ READ_BELOW = {
     'env_cfg': {'cudnn_benchmark', 'dist_cfg', 'mp_cfg', 'resource_limit'},
     'paramwise_cfg': {'bias_decay_mult', 'bias_lr_mult', 'bypass_duplicate', 'custom_keys', 'dcn_offset_lr_mult',
                       'dwconv_decay_mult', 'flat_decay_mult', 'norm_decay_mult'}}
-VARIABLE = 'a variable, from which its file has computed other settings already: edit a copy of it, or give those'
+VARIABLE = 'a variable of the file, which has already computed other settings from it: edit a copy, or set those'
 
 
 def read_config(file: str, options: dict[str, Any] | None = None, data_root: str | None = None) -> Config:
@@ -263,7 +263,7 @@ def read_published(folder: Path) -> Config:
         if Path(text).is_absolute() or '..' in Path(text).parts:
             raise UserError(f'{path}: {setting}={text!r} is a path out of the current folder.')
         if '://' in text or text.lower().endswith(UNSAFE_ENDS):
-            raise UserError(f'{path}: {setting}={text!r} could run code.')
+            raise UserError(f'{path}: {setting}={text!r} is a URL, a pickle or a YAML file, which may not be named.')
     return Config(content, path.read_text(), str(folder))
 
 

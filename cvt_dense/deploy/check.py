@@ -10,8 +10,8 @@ from ..ops.boxes import overlap
 
 # Largest relative error of an output, |a - b| / |b| in the 2-norm; of labels the fraction that differs.
 TOLERANCES = dict(fp32=1e-3, bf16=0.05, int8=0.05)
-# A box whose score is close to a threshold or to another box's may come or go, and so may the last place in the mask of
-# one of Mask2Former's queries, which then attends to the whole image. Both mean little for a network.
+# A box whose score is close to a threshold or to another box's may appear on one side only, and a query of Mask2Former
+# whose mask loses its last place attends to the whole image. Both mean little for a network.
 CHOICE_TOLERANCES = dict(fp32=1e-3, bf16=0.15, int8=0.3)
 
 

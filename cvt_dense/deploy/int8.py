@@ -52,8 +52,8 @@ def quantize(model: Any, inputs: Sequence[Tensor], names: Collection[str]) -> An
     from nncf.quantization.range_estimator import RangeEstimatorParametersSet
     every = [node.name for node in model.graph.node] if hasattr(model, 'graph') else [
         op.get_friendly_name() for op in model.get_ops()]
-    quantised = layer_nodes(model, names)
-    others = [name for name in every if name not in quantised]
+    layers = layer_nodes(model, names)
+    others = [name for name in every if name not in layers]
     nncf.set_log_level(40)
     with quiet(), contextlib.redirect_stdout(io.StringIO()):  # progress bars
         quantized = nncf.quantize(

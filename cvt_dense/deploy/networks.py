@@ -41,7 +41,8 @@ class Network(nn.Module):
 
     Attributes:
         names: names of the outputs.
-        choices: whether boxes or places are chosen by their values, in one of the outputs or before them.
+        choices: whether the network selects boxes or places by value (NMS, top-k, Mask2Former's masks), so that a small
+            difference of numbers can select others.
 
     Raises:
         UserError: there is no way to export this model, or this part of it.

@@ -2,8 +2,8 @@
 
 A tracer cannot record results whose length depends on values, such as the boxes above a threshold. While a network is
 traced, :func:`traceable` replaces the function of mmdet that returns such results by one of a fixed maximal length, and
-containers that copy or compare sizes by ones that do not. This is the one place of this package that replaces names of
-other packages. Sizes of maps stay numbers where mmdet puts them into tensors.
+mm's data containers, which copy and compare sizes, by plain ones. This is the one place of this package that replaces
+names of other packages. Sizes of maps stay numbers where mmdet puts them into tensors.
 """
 import contextlib
 import sys

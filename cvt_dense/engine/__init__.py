@@ -1,4 +1,3 @@
-from ..deploy.fuse_hook import FuseHook
 from .amp import AutocastOptimWrapper
 from .balanced import BalancedDataset
 from .checkpoint import ResumeHook, SafeCheckpointHook, StopHook
@@ -20,7 +19,7 @@ from .samplers import SeededInfiniteSampler, SeededSampler
 
 __all__ = [
     'AutocastOptimWrapper', 'BalancedDataset', 'ClassWeightsHook', 'CvTRunner', 'EMAHook', 'EarlyStoppingHook',
-    'FuseHook', 'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressiveSizeHook',
+    'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressiveSizeHook',
     'RawWeightsHook', 'ResumeHook', 'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook', 'SeededInfiniteSampler',
     'SeededSampler', 'SkippingPipeline', 'StopHook', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook'
 ]

@@ -55,7 +55,7 @@ class RunnerMixin:
         return logger
 
     def wrap_model(self, model_wrapper_cfg: dict[str, Any] | None, model: nn.Module) -> nn.Module:
-        """Wrap the model for several processes; on CPUs DDP has no devices, and SyncBN, without a kernel, is BN."""
+        """Wrap the model for several processes; on CPUs without device ids, and with BN for SyncBN."""
         if not self.distributed or torch.cuda.is_available():
             return super().wrap_model(model_wrapper_cfg, model)
         self.logger.info('No GPU: SyncBN layers, if there are any, are BN.')

@@ -102,7 +102,7 @@ class Model:
             if isinstance(image, Image.Image):
                 return np.asarray(open_image(image))[..., ::-1]
             return load_image(image, self.reader, quick=True)[..., ::1 if self.reader else -1]
-        except UserError as error:  # of an upload it names another file
+        except UserError as error:  # for bytes it names a temporary file
             raise UserError(str(error).replace(repr(image), name)) from error
         except Exception as error:  # every decoder raises its own exception for a damaged file
             raise UserError(f'{name} cannot be read as an image ({type(error).__name__}: {error}).') from error

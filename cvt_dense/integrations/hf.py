@@ -18,7 +18,7 @@ from ..weights import load_weights_file, select_weights
 
 @strict
 class CvtBackboneConfig(BackboneConfigMixin, PreTrainedConfig):
-    """Configuration of :class:`CvtBackbone`, the ``backbone_config`` of models such as UperNet and RT-DETR.
+    """Configuration of :class:`CvtBackbone`, the ``backbone_config`` of models such as UperNet and Deformable DETR.
 
     Args:
         arch: see :class:`cvt_dense.models.CvT`.
@@ -84,7 +84,7 @@ class CvtBackbone(BackboneMixin, PreTrainedModel):
 
         Args:
             checkpoint: as :func:`cvt_dense.weights.load_weights_file` takes it: the Hub's, the authors', or this
-                project's. The norms of the maps, which published weights do not have, keep their start.
+                project's. The norms of the maps, which published weights do not have, keep their initial values.
 
         Raises:
             CheckpointError: the weights do not fit.

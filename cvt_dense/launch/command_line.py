@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         'sets and evaluators (or the common parent of several)')
     add_config_arguments(parser)
     parser.add_argument('--no-check', action='store_true',
-                        help='start without the checks of settings, data and weights that can be skipped')
+                        help='skip the checks of settings, data and weights, except those that the run needs')
 
 
 def add_work_dir_argument(parser: argparse.ArgumentParser) -> None:

@@ -41,16 +41,16 @@ def read_training(flags: argparse.Namespace, change: Change | None = None) -> Co
 
     Args:
         flags: flags of ``tools/train.py``. ``amp`` is 'fp16', with a dynamic loss scale; 'bf16', on CPUs too; or
-            'default', which is 'fp16' for detectors, because compiled mmcv has no operators for bfloat16, and 'bf16'
-            for others.
+            'default', which is 'fp16' for detectors, because compiled mmcv has no operators for bfloat16, and for
+            configs in float16, and 'bf16' for others.
         change: see :func:`read`.
 
     Raises:
         UserError: see :func:`read`; or the config lacks what a flag needs.
     """
     cfg = read(flags, flags.resume, change)
-    if flags.amp == 'fp16' or flags.amp == 'default' and 'mmdet' in (
-            cfg.get('default_scope'), str(cfg.model.type).split('.')[0]):
+    if flags.amp == 'fp16' or flags.amp == 'default' and {'mmdet', 'float16'} & {
+            cfg.get('default_scope'), str(cfg.model.type).split('.')[0], cfg.optim_wrapper.get('dtype')}:
         cfg.optim_wrapper.update(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
     elif flags.amp:
         cfg.optim_wrapper.pop('loss_scale', None)

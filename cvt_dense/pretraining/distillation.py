@@ -20,8 +20,8 @@ def soft_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     """Compute T^2 KL(teacher / T || student / T), the mean over images (Hinton et al. 2015).
 
     DeiT's code divides by images x classes, which makes the term 1000 times smaller on ImageNet and changes its weight
-    with the number of classes. Divided by images it is on the scale of the cross entropy, whose gradients T^2 makes it
-    match, so ``alpha`` is the fraction of the loss for any number of classes.
+    with the number of classes. Divided by images, it has the scale of the cross entropy, and T^2 keeps the
+    scale of its gradients for every T. So ``alpha`` is the fraction of the loss for any number of classes.
 
     Args:
         student, teacher: logits (B, classes).

@@ -18,7 +18,8 @@ class ImageDataset(BaseDataset):
     They have one of these layouts:
 
     - class folders ``<data_root>/<split>/<class>/*.JPEG``, numbered in sorted order;
-    - ``split`` names a tar file of class folders, or a folder of such tar files or of one tar file for each class;
+    - ``split`` names a tar file of class folders, or a folder of such tar files, of one tar file for each class, or
+      of WebDataset's shards;
     - ``ann_file`` is a list with lines ``path label`` and paths relative to ``<data_root>/<split>``.
 
     Images become RGB and upright, see :func:`open_image`. One that cannot be read is named in the sample's

@@ -48,7 +48,7 @@ def _xywh(boxes: Any) -> list[list[float]]:
     return sv.xyxy_to_xywh(np.reshape(boxes, (-1, 4)).astype(float)).tolist()
 
 
-def mean_precision(evaluation: COCOeval, iou: float | None = None, k: int | None = None, area: int = 0) -> float:
+def average_precision(evaluation: COCOeval, iou: float | None = None, k: int | None = None, area: int = 0) -> float:
     """Return the average precision in percent: of one class or all, one IoU or 0.5 to 0.95; NaN without objects.
 
     Args:
@@ -131,7 +131,7 @@ def _add_summary(report: Report, records: Sequence[dict[str, Any]], evaluations:
         report.summary.append(f'None of the {len(records)} images has an object that counts: crowds do not.')
         return 0.3
     report.summary.append(
-        '; '.join(f'{name} AP is {mean_precision(e):.1f} %, AP50 {mean_precision(e, 0.5):.1f} %' for name, e in
+        '; '.join(f'{name} AP is {average_precision(e):.1f} %, AP50 {average_precision(e, 0.5):.1f} %' for name, e in
                   evaluations.items()) + f' of {len(objects)} objects in {len(records)} images.')
     threshold, _, _, f1 = best_threshold(detections, len(objects))
     if np.isnan(threshold):
@@ -153,7 +153,7 @@ def _add_precision(report: Report, evaluations: dict[str, COCOeval], classes: Se
     sizes = dict(AP=(None, 0), AP50=(0.5, 0), AP75=(0.75, 0), small=(None, 1), medium=(None, 2), large=(None, 3))
     for name, evaluation in evaluations.items():
         report.add_table([name, *sizes], [
-            [label, *(Cell(mean_precision(evaluation, iou, k, area), digits=1) for iou, area in sizes.values())]
+            [label, *(Cell(average_precision(evaluation, iou, k, area), digits=1) for iou, area in sizes.values())]
             for k, label in [(None, 'all'), *enumerate(classes)]])
 
 

@@ -46,7 +46,7 @@ def register_safe_loading() -> None:
 
 
 def load_from_cvt_dense(filename: str, map_location: Any = None) -> dict[str, Any]:
-    """Return :func:`load_weights_file`'s result; MMEngine logs what follows ``load_from_`` in this name."""
+    """Load a file for MMEngine's CheckpointLoader, which logs what follows ``load_from_`` in this name."""
     return load_weights_file(filename, map_location)
 
 

@@ -17,15 +17,15 @@ MODELS_BY_SCOPE = dict(mmdet='MaskRCNN', mmseg='EncoderDecoder')
 FP16 = dict(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
 
 
-@pytest.mark.parametrize('value, scope, expected', [
-    (['bf16'], 'mmseg', BF16), ([], 'mmseg', BF16), (['bf16'], 'mmdet', BF16), ([], 'mmdet', FP16),
-    (['fp16'], 'mmseg', FP16)])
-def test_wrapper_and_precision_of_the_flag(value, scope, expected, monkeypatch, tmp_path):
+@pytest.mark.parametrize('value, scope, given, expected', [
+    (['bf16'], 'mmseg', '', BF16), ([], 'mmseg', '', BF16), (['bf16'], 'mmdet', '', BF16), ([], 'mmdet', '', FP16),
+    (['fp16'], 'mmseg', '', FP16), ([], 'mmseg', "dtype='float16'", FP16)])
+def test_wrapper_and_precision_of_the_flag(value, scope, given, expected, monkeypatch, tmp_path):
     """bf16 is plain autocast; fp16 has a loss scale, and without a GPU it is float32."""
     for cuda in (True, False):
         monkeypatch.setattr('torch.cuda.is_available', lambda cuda=cuda: cuda)
         (tmp_path / 'mine.py').write_text(f'model = dict(type={MODELS_BY_SCOPE[scope]!r})\ndefault_scope = {scope!r}\n'
-                                          "optim_wrapper = dict(type='OptimWrapper')\n")
+                                          f"optim_wrapper = dict(type='OptimWrapper', {given})\n")
         cfg = read_training(flags_of('train', tmp_path / 'mine.py', '--amp', *value))
         running = copy.deepcopy(cfg)
         changes = adapt_to_machine(running)

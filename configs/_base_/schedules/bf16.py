@@ -1,4 +1,4 @@
-# Mixed precision of all recipes for GPUs; on a machine without a GPU tools/train.py trains in float32.
+# Mixed precision of recipes for GPUs, unless they set float16; without a GPU, tools/train.py trains in float32.
 optim_wrapper = dict(
     type='AmpOptimWrapper',
     dtype='bfloat16',  # --amp fp16 for GPUs without it

@@ -53,7 +53,7 @@ class SafeCheckpointHook(Hook):
         rules = [rule] * len(names) if rule is None or isinstance(rule, str) else rule
         self.metrics = [Metric('save_best', *pair) for pair in zip(names, rules, strict=True)]
         self.due: int | None = None  # epoch or iteration of a checkpoint that waits for the optimizer's step
-        # Whether there is nothing that a failing evaluation could lose, and whether the newest checkpoint is PREEMPTED.
+        # Whether a failing evaluation would lose no training, and whether the newest checkpoint is PREEMPTED.
         self.saved, self.preempted = True, False
 
     def before_train(self, runner: Runner) -> None:

@@ -12,8 +12,8 @@ from ...errors import listed
 from ...models.wrappers import unwrap
 from ...registry import HOOKS
 
-# Rows of a class in layers whose first axis is of classes, maybe with a background or outputs without a name behind
-# them: those of ImageClassifier, then of MMDetection and MMSegmentation.
+# Number of rows of each class in layers whose first axis is the classes: those of ImageClassifier, then of MMDetection
+# and MMSegmentation. A background or outputs without a name may follow.
 ROWS = dict(head=1, head_dist=1, conv_logits=1, conv_seg=1, cls_branches=1, label_embedding=1, fc_cls=1, cls_embed=1,
             gfl_cls=1, fc_reg=4)
 

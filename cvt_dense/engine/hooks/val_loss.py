@@ -41,7 +41,8 @@ class ValLossHook(Hook):
         for module in model.modules():
             if not list(module.children()) or module is getattr(model, 'backbone', None):
                 module.eval()
-        # MMDetection and MMSegmentation pad annotations in training alone; of a classifier, training means Mixup.
+        # MMDetection's and MMSegmentation's preprocessors pad annotations with training=True alone; the classifier's
+        # would apply Mixup.
         pads = hasattr(model.data_preprocessor, 'batch_augments')
         if pads:
             model.data_preprocessor.batch_augments = None
@@ -57,7 +58,7 @@ class ValLossHook(Hook):
                 batch = {key: values[:left] for key, values in batch.items()}
                 left -= len(batch['inputs'])
                 data = model.data_preprocessor(batch, pads)
-                unreadable = batch.get('unreadable', ())  # black images; only where some are, the device takes indices
+                unreadable = batch.get('unreadable', ())  # black images; indexing waits for the device, so only if any
                 if any(unreadable):
                     readable = [i for i, reason in enumerate(unreadable) if not reason]
                     data = {key: values[readable] if isinstance(values, Tensor) else [values[i] for i in readable]
