@@ -48,7 +48,7 @@ class Fault(Enum):
     NOWHERE = 'annotations have a bbox without area in their image', 'left out', 'scored'
     BEYOND = 'annotations have a bbox that ends more than a pixel outside of their image', 'cut', 'read'
     REPEATED = 'annotations repeat the bbox and the class of another', 'left out', ''
-    NO_AREA = 'annotations have no area', 'given the area of their bbox', 'read'
+    NO_AREA = 'annotations have no area, or 0', 'given the area of their bbox', 'read'
     IGNORED = 'annotations have ignore=1 without iscrowd=1', 'made crowds', 'scored'
     NO_CROWD = 'annotations have no iscrowd', 'given iscrowd=0', 'scored'
     SHORT = 'annotations have polygons of fewer than three points', 'given the other polygons', 'scored masks'
@@ -132,6 +132,11 @@ def check_values(content: Any) -> None:
         ids = Counter(entry['id'] for entry in content[kind])
         if len(ids) < len(content[kind]):
             raise ValueError(f'several {kind} have the id {ids.most_common(1)[0][0]!r}; ids must be unique')
+    ids, used = ({entry[key] for entry in content[kind]} for kind, key in (
+        ('categories', 'id'), ('annotations', 'category_id')))
+    if used - ids and {*map(type, ids | used)} == {int} and any(used <= {i + step for i in ids} for step in (-1, 1)):
+        raise ValueError(f'annotations have the category_ids {sorted(used)}, and categories the ids {sorted(ids)}: '
+                         'they are shifted by one')
     files = Counter(os.path.normpath(image['file_name']) for image in content['images'])
     if len(files) < len(content['images']):
         raise ValueError(f'several images have the file_name {files.most_common(1)[0][0]!r}; merge the entries')
@@ -189,7 +194,8 @@ def find_faults(content: Entry, classes: Sequence[str] | None = None, folder: st
             entry for entry in objects if entry.get('id') == 0 or isinstance(entry.get('id'), str)],
         Fault.UNKNOWN: [] if len(objects) == len(annotations) else [
             entry for entry in annotations if entry['image_id'] not in owner or entry['category_id'] not in used],
-        Fault.NO_AREA: [entry for entry in annotations if entry.get('area') is None],
+        Fault.NO_AREA: [entry for entry in annotations if entry.get('area') is None
+                        or not entry['area'] and min(entry['bbox'][2:]) >= 1],
         Fault.IGNORED: [entry for entry in objects if entry.get('ignore') and not entry.get('iscrowd')],
         Fault.NO_CROWD: [entry for entry in objects if entry.get('iscrowd') is None],
         Fault.CROWD: [entry for entry in objects if entry.get('iscrowd')],

@@ -27,7 +27,7 @@ from pycocotools import mask as coco_mask
 from ..atomic import write_atomically
 from ..console import printable
 from ..errors import listed
-from ..images import files_below, images_below, upright_size
+from ..images import files_below, images_below, is_image, upright_size
 from . import coco
 from .coco import Fault
 
@@ -97,23 +97,25 @@ class Images:
             for name in (image.name, image.stem):
                 self.named[coco.spelling(name)].append(image)
 
-    def take(self, name: str, file: Path) -> Path | None:
+    def take(self, name: str, file: Path, path: str = '') -> Path | None:
         """Return the image of an annotation file, or None if there is none.
 
-        Of several images it is the one in the nearest folder, and then of the file's split: 'val2017/a.jpg' of
+        Of several images it is the one nearest to ``path``, and then of the file's split: 'val2017/a.jpg' of
         'annotations/instances_val2017.json'.
 
         Args:
             name: the end of its path, with or without the suffix.
             file: annotation file.
+            path: that the file has, from its folder, which may be wrong; default: ``name``.
 
         Raises:
             ValueError: several images may be meant, or the image has another annotation file.
         """
-        def distance(image: Path) -> tuple[int, bool]:
-            steps = len(Path(os.path.relpath(image, file.parent)).parts)
-            return steps, split_name(image) != split_name(file / 'file')
+        def distance(image: Path) -> tuple[bool, int, bool]:
+            steps = len({*meant.parts} ^ {*image.parts})
+            return coco.spelling(image.name) != meant.name, steps, split_name(image) != split_name(file / 'file')
 
+        meant = Path(os.path.normpath(file.parent / coco.spelling(path or name)))
         ending = '/'.join(['', *(part for part in coco.spelling(name).split('/') if part not in ('', '.', '..'))])
         images = [image for image in self.named[ending.rpartition('/')[2]] if any(
             f'/{coco.spelling(str(path))}'.endswith(ending) for path in (image, image.with_suffix('')))]
@@ -318,16 +320,19 @@ def read_voc(src: Path, data: Data) -> Content:
     splits: dict[Path | str, str] = {}
     for part in (*SPLITS, 'trainval'):
         for path in src.rglob(f'ImageSets/Main/{part}.txt'):
-            for name in filter(None, map(str.strip, path.read_text('utf-8-sig').splitlines())):
+            for line in filter(str.strip, path.read_text('utf-8-sig').splitlines()):
+                name = PureWindowsPath(line.strip(' \t"')).name  # CVAT quotes names with spaces
+                name = os.path.splitext(name)[0] if is_image(name) else name
                 if part not in (splits.setdefault(name, 'train' if part == 'trainval' else part), 'trainval'):
                     raise ValueError(f'{path} has {name!r}, which is in the list {splits[name]}.txt too')
     images = Images(src, data.notes, splits)
     for file in files_of(src, '.xml'):
         with naming(file):
             root = ElementTree.parse(file).getroot()
-            image = images.add_image(images.take(file.stem, file), root.findtext('size/width'),
-                                     root.findtext('size/height'))
             named = PureWindowsPath(root.findtext('filename') or file.stem)  # takes slashes too
+            path = str(named) if named.stem == file.stem else ''
+            image = images.add_image(images.take(file.stem, file, path), root.findtext('size/width'),
+                                     root.findtext('size/height'))
             if image and file.stem not in (named.name, named.stem):
                 data.notes[Fault.OTHER_NAME].append(f'{file} names {named}')
             for number, node in enumerate(root.findall('object') if image else (), 1):
@@ -349,7 +354,8 @@ def read_labelme(src: Path, data: Data) -> Content:
     for file in files_of(src, '.json'):
         with naming(file):
             content = json.loads(file.read_text(encoding='utf-8-sig'))
-            image = images.add_image(images.take(PureWindowsPath(content['imagePath']).name, file),  # takes slashes too
+            path = content['imagePath']
+            image = images.add_image(images.take(PureWindowsPath(path).name, file, path),  # takes slashes too
                                      content.get('imageWidth'), content.get('imageHeight'))
             groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
             for number, shape in enumerate(content['shapes'] if image else (), 1):
@@ -456,7 +462,7 @@ def _repair(entry: dict[str, Any], sample: Sample | None, masks: bool) -> dict[s
         mask = [polygon for polygon in mask if len(polygon) >= 6]
     if masks and not mask:
         crowd, mask = 1, [[x, y, x + w, y, x + w, y + h, x, y + h]]
-    return dict(bbox=[x, y, w, h], area=w * h if area is None else area, iscrowd=int(bool(crowd)),
+    return dict(bbox=[x, y, w, h], area=area or w * h, iscrowd=int(bool(crowd)),
                 **(dict(segmentation=mask) if mask else {}))
 
 
@@ -472,11 +478,13 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
         data: changed in place.
         fractions: the fractions of 'train', 'val' and 'test', with the sum 1.
         seed: seed of the random numbers.
-        group: pattern; samples whose names match it with the same text, or first group of it, stay together.
+        group: pattern; samples whose paths, from the common folder of all, match it with the same text, or first group
+            of it, stay together.
 
     Raises:
-        ValueError: a part has no image.
+        ValueError: a part has no image, or ``group`` matches none.
     """
+    common = os.path.commonpath([sample.path.parent for sample in data.samples])
     joined: dict[str | bytes, str | bytes] = {}  # the next member of its group, for each name and content
 
     def last(member: str | bytes) -> str | bytes:
@@ -485,10 +493,12 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
         return member
 
     for sample in data.samples:
-        match = group and re.search(group, sample.path.name)
+        match = group and re.search(group, os.path.relpath(sample.path, common))
         same = match and match[min(match.re.groups, 1)]
         sample.group = str(sample.path) if same is None else same
         joined[last(hashlib.sha256(sample.path.read_bytes()).digest())] = last(sample.group)
+    if group and all(sample.group == str(sample.path) for sample in data.samples):
+        raise ValueError(f'--group {group!r} matches no path of an image below {common}.')
     named: dict[str | bytes, list[Sample]] = defaultdict(list)
     for sample in data.samples:
         named[last(sample.group)].append(sample)

@@ -119,7 +119,7 @@ def slice_detections(predict: Callable[[np.ndarray], Any], image: np.ndarray | R
 
     merge = score_thr >= MERGED_SCORE
     slicer = InferenceSlicer(
-        found_in, slice_wh=size, overlap_wh=round(size * overlap), compact_masks=True,
+        found_in, slice_wh=size, overlap_wh=max(round(size * overlap), 1), compact_masks=True,
         overlap_filter=OverlapFilter.NON_MAX_MERGE if merge else OverlapFilter.NONE, overlap_metric=OverlapMetric.IOS)
     objects = slicer(image)
     if merge or not len(objects):

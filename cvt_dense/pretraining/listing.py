@@ -155,11 +155,12 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
 
     Raises:
         ValueError: a file is damaged, or has a link instead of an image, a ``KEY.cls`` without a number or without an
-            image.
+            image, or other files beside its images, which have neither a folder nor a ``KEY.cls``.
     """
     for path in paths:
         images: dict[str, tuple[str, Image]] = {}
         numbers: dict[str, int] = {}  # labels in KEY.cls, by path without the suffix
+        others: set[str] = set()  # paths without the suffix of other files outside of folders
         try:
             with tarfile.open(path, mode='r:') as tar:
                 for member in tar:
@@ -169,15 +170,21 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
                     stem, suffix = os.path.splitext(os.path.join(path[:-4], inside))
                     if suffix == '.cls':
                         numbers[stem] = int(tar.extractfile(member).read())
+                    elif not is_image(inside) and '/' not in inside:
+                        others.add(stem)
                     if is_image(inside) and not member.isreg():
-                        raise ValueError(f'{inside!r} is a link inside it: pack again by tar --dereference.')
+                        raise ValueError(f'{inside!r} is a link inside it: pack again by tar --dereference '
+                                         '--hard-dereference.')
                     if is_image(inside):
                         images[stem + suffix] = os.path.basename(os.path.dirname(stem)), dict(
                             img_path=path, name=os.path.join(path, inside), offset=member.offset_data, size=member.size)
                 _check_end(path, tar.offset)
-                alone = sorted(numbers.keys() - {os.path.splitext(name)[0] for name in images})
-                if alone:
+                stems = {os.path.splitext(name)[0] for name in images}
+                if alone := sorted(numbers.keys() - stems):
                     raise ValueError(f'{len(alone)} KEY.cls have no image of that KEY: {listed(alone)}')
+                if unlabelled := sorted(others & stems - numbers.keys()):
+                    raise ValueError(f'{len(unlabelled)} images have another file beside them, but no KEY.cls with the '
+                                     f'number of their class: {listed(unlabelled)}')
         except (tarfile.TarError, ValueError) as error:
             raise ValueError(f'{path!r} cannot be read as a complete, uncompressed tar file: {error}') from error
         for path_inside, (folder, image) in images.items():

@@ -86,22 +86,23 @@ def test_splits_are_stratified_and_grouped(tmp_path):
     data = convert.Data(CLASSES)
     for video in range(20):
         for frame in range(5):
-            sample = convert.Sample(tmp_path / f'v{video:02d}_{frame}.png')
-            sample.path.write_text(f'{video} {frame}')
+            sample = convert.Sample(tmp_path / f'v{video:02d}/{frame}.png')
+            text(sample.path, f'{video} {frame}')
             sample.objects = [dict(category_id=0), dict(category_id=1 if video % 2 else 0)]
             sample.objects += [dict(category_id=2)] if video < 5 else []
             data.samples.append(sample)
     convert.split(data, (0.6, 0.2, 0.2), seed=1, group=r'v\d+')
     assert Counter(sample.split for sample in data.samples) == dict(train=60, val=20, test=20)
-    assert len({(sample.path.name[:3], sample.split) for sample in data.samples}) == 20  # a video is in one part
+    assert len({(sample.path.parent.name, sample.split) for sample in data.samples}) == 20  # a video is in one part
     for name in convert.SPLITS:
         part = [sample for sample in data.samples if sample.split == name]
         assert {entry['category_id'] for sample in part for entry in sample.objects} == {0, 1, 2}
     before = [sample.split for sample in data.samples]
     convert.split(data, (0.6, 0.2, 0.2), seed=1, group=r'v\d+')
     assert [sample.split for sample in data.samples] == before and not notes(data)
-    with pytest.raises(ValueError, match='val'):  # a video is more than a part
-        convert.split(data, (0.99, 0.01), group='v')
+    for group, message in (('v', 'val'), ('w', 'w')):  # a group is more than a part; there is none
+        with pytest.raises(ValueError, match=message):
+            convert.split(data, (0.99, 0.01), group=group)
 
 
 @pytest.mark.parametrize('group', [None, r'^\w'])
@@ -184,7 +185,7 @@ def test_splits_of_data_yaml(tmp_path, lines, expected):
 
 
 @pytest.mark.parametrize('lists, expected', [
-    (dict(val='b', trainval='a b'), dict(a='train', b='val')), (dict(train='a', test='a b'), None),
+    (dict(val='x/b.png', trainval='"a" b'), dict(a='train', b='val')), (dict(train='a', test='a b'), None),
     (dict(train='a b', val='b'), None), (dict(train='a'), dict(a='train')), ({}, dict(a='train', b='train'))])
 def test_splits_of_voc(tmp_path, lists, expected):
     example('voc', tmp_path)
@@ -205,6 +206,19 @@ def test_an_image_has_one_annotation_file(tmp_path, source, copied, copy):
     (tmp_path / copy).write_bytes((tmp_path / copied).read_bytes())
     with pytest.raises(ValueError, match=r'a\.'):
         convert.read(tmp_path, source)
+
+
+@pytest.mark.parametrize('source, file, named, other', [
+    ('labelme', 'train/a.json', 'images/a.png', 'depth/a.png'), ('voc', 'xml/a.xml', 'images/a.jpg', 'xml/masks/a.png')])
+def test_the_image_that_is_named(tmp_path, source, file, named, other):
+    """And not another one that is as near to the annotation file, or nearer."""
+    content = (example(source, tmp_path / 'src') / f'{"train/" * (source == "labelme")}{Path(file).name}').read_text()
+    for name in (named, other):
+        write_image(tmp_path / 'data' / name)
+    text(tmp_path / 'data' / file, content.replace('a.png', f'../{named}').replace(
+        '<annotation>', '<annotation><filename>a.jpg</filename>'))
+    data = convert.read(tmp_path / 'data', source)
+    assert [str(sample.path).endswith(named) for sample in data.samples if sample.objects] == [True]
 
 
 @pytest.mark.parametrize('source, file, other', [

@@ -118,6 +118,9 @@ def test_webdataset_shards(root):
     for number, expected in enumerate(folders):
         sample = samples[f'{number:04}']
         assert torch.equal(sample['inputs'], expected['inputs']) and sample['labels'] == (0, 4, 10)[expected['labels']]
+    write_shard(root / 'other.tar', {'0.jpg': images[0], '0.json': b'{}'})  # whose name is no class
+    with pytest.raises(ValueError, match='another file'):
+        ImageDataset(str(root), 'other.tar')
 
 
 @pytest.mark.parametrize('split', ['val', 'val.tar'])
