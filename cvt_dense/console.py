@@ -71,6 +71,9 @@ def prints_to_log() -> Iterator[None]:
     logger = MMLogger.get_current_instance()  # whose handler would otherwise be made for the redirected output
     with ONE_THREAD, redirect_stdout(ThreadOutput(sys.stdout)) as printed, warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        yield
+        try:
+            yield
+        finally:
+            printed.thread = None  # a logging handler may keep it
     if printed.getvalue() and any(isinstance(handler, logging.FileHandler) for handler in logger.handlers):
         logger.info(printed.getvalue(), extra=FILE_ONLY)

@@ -135,8 +135,7 @@ def check_values(content: Any) -> None:
     ids, used = ({entry[key] for entry in content[kind]} for kind, key in (
         ('categories', 'id'), ('annotations', 'category_id')))
     if used - ids and {*map(type, ids | used)} == {int} and any(used <= {i + step for i in ids} for step in (-1, 1)):
-        raise ValueError(f'annotations have the category_ids {sorted(used)}, and categories the ids {sorted(ids)}: '
-                         'they are shifted by one')
+        raise ValueError(f'the category_ids {sorted(used)} are shifted by one from the ids {sorted(ids)} of categories')
     files = Counter(os.path.normpath(image['file_name']) for image in content['images'])
     if len(files) < len(content['images']):
         raise ValueError(f'several images have the file_name {files.most_common(1)[0][0]!r}; merge the entries')

@@ -330,9 +330,8 @@ def read_voc(src: Path, data: Data) -> Content:
         with naming(file):
             root = ElementTree.parse(file).getroot()
             named = PureWindowsPath(root.findtext('filename') or file.stem)  # takes slashes too
-            path = str(named) if named.stem == file.stem else ''
-            image = images.add_image(images.take(file.stem, file, path), root.findtext('size/width'),
-                                     root.findtext('size/height'))
+            image = images.add_image(images.take(file.stem, file, str(named) if named.stem == file.stem else ''),
+                                     root.findtext('size/width'), root.findtext('size/height'))
             if image and file.stem not in (named.name, named.stem):
                 data.notes[Fault.OTHER_NAME].append(f'{file} names {named}')
             for number, node in enumerate(root.findall('object') if image else (), 1):
@@ -354,9 +353,9 @@ def read_labelme(src: Path, data: Data) -> Content:
     for file in files_of(src, '.json'):
         with naming(file):
             content = json.loads(file.read_text(encoding='utf-8-sig'))
-            path = content['imagePath']
-            image = images.add_image(images.take(PureWindowsPath(path).name, file, path),  # takes slashes too
-                                     content.get('imageWidth'), content.get('imageHeight'))
+            name = PureWindowsPath(content['imagePath']).name  # takes slashes too
+            taken = images.take(name, file, content['imagePath'])
+            image = images.add_image(taken, content.get('imageWidth'), content.get('imageHeight'))
             groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
             for number, shape in enumerate(content['shapes'] if image else (), 1):
                 shape = {'shape_type': 'polygon', **shape}  # as LabelMe reads its older files

@@ -26,6 +26,7 @@ PHOTOGRAPHS = 'astronaut.png', 'chelsea.png', 'motorcycle_left.png'  # of scikit
 IMAGES = dict(classification='val/*/*.png', detection='val/*.png', segmentation='images/validation/*.png')
 SCORE_THR = 0.65  # of detections that are drawn: about the score of the best F1, which tools/diagnose.py computes
 ROWS = 2  # of predictions.png
+DATA = dict(train=400, val=100, train_per_class=400, val_per_class=50)  # scenes, and images of a class
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -34,13 +35,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/demo'), metavar='DIR',
                         help='new folder of everything that the demo writes (default: %(default)s)')
     parser.add_argument('--seed', type=int, default=0, help='seed of data and training (default: %(default)s)')
-    sizes = [('--train', 400, 'training scenes'), ('--val', 100, 'validation scenes'),
-             ('--train-per-class', 400, 'training images of a class for pretraining'),
-             ('--val-per-class', 50, 'validation images of a class for pretraining'),
-             ('--epochs', None, "epochs of pretraining instead of the config's"),
-             ('--iterations', None, "iterations of detector and segmentor instead of the configs'")]
-    for flag, default, what in sizes:
-        parser.add_argument(flag, type=int, default=default, metavar='N', help=f'{what} (default: %(default)s)')
+    parser.add_argument('--epochs', type=int, metavar='N', help="epochs of pretraining instead of the config's")
+    parser.add_argument('--iterations', type=int, metavar='N',
+                        help="iterations of detector and segmentor instead of the configs'")
     return parser
 
 
@@ -108,8 +105,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from ..curves import Curves, draw_curves, table
         from ..shapes import generate
         print(f'Data: drawing shapes in {work_dir}/data', flush=True)
-        generate(work_dir / 'data', args.seed, train=args.train, val=args.val,
-                 train_per_class=args.train_per_class, val_per_class=args.val_per_class)
+        generate(work_dir / 'data', args.seed, **DATA)
         checkpoints = dict(classification=train('classification', WEIGHTS, work_dir, args))
         for task in ('detection', 'segmentation'):
             checkpoints[task] = train(task, checkpoints['classification'], work_dir, args)

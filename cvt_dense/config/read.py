@@ -17,7 +17,7 @@ from mmengine.config import Config
 from mmengine.fileio.backends import backends
 from mmengine.registry import Registry
 
-from ..errors import UserError
+from ..errors import UserError, refusals_of
 from .walk import dicts, type_name, values, walk
 
 CONFIG, WEIGHTS = 'mm_config.json', 'model.safetensors'
@@ -69,6 +69,8 @@ def read_config(file: str, options: dict[str, Any] | None = None, data_root: str
     package = getattr(kind, '__module__', '').split('.')[0]
     if cfg.get('default_scope') is None and package in SCOPES:  # pure Python: MMEngine's classes build others by name
         cfg.default_scope = package
+    if cfg.get('data_preprocessor'):  # as MMEngine's Runner does
+        cfg.model.setdefault('data_preprocessor', cfg.data_preprocessor)
     merge_options(cfg, options or {})
     if data_root:
         if not os.path.isdir(data_root):
@@ -90,7 +92,9 @@ def merge_options(cfg: Config, options: dict[str, Any]) -> None:
     settings = cfg.to_dict()
     for option in options:
         _check_option(settings, option)
-    cfg.merge_from_dict(options)
+    for option, value in options.items():
+        with refusals_of(f'--cfg-options {option}'):
+            cfg.merge_from_dict({option: value})
     wrapper = cfg.get('optim_wrapper') or {}
     for name, known in READ_BELOW.items():
         node = cfg.get(name) or (not wrapper.get('constructor') and wrapper.get(name)) or {}
@@ -101,7 +105,7 @@ def merge_options(cfg: Config, options: dict[str, Any]) -> None:
 def read_names() -> set[str]:
     """Return the names of the settings that something reads from a config."""
     from mmengine.runner import Runner  # imports PyTorch
-    return READ_FROM_CONFIG | set(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'}
+    return READ_FROM_CONFIG | set(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg', 'data_preprocessor'}
 
 
 def _check_option(cfg: dict[str, Any], option: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from mmengine.config import Config
 from mmengine.dataset import default_collate, pseudo_collate
-from mmengine.registry import DATASETS
+from mmengine.registry import DATASETS, DefaultScope
 from torch import Tensor, nn
 
 from ..config.walk import leaf_datasets
@@ -42,7 +42,8 @@ def network_inputs(cfg: Config, model: nn.Module, stage: str, most: int, padded:
     own, test = (next(leaf_datasets((cfg.get(f'{name}_dataloader') or cfg.val_dataloader).dataset))
                  for name in (stage, 'test'))  # of several that are joined the first
     settings = dict(own, **{key: test[key] for key in ('pipeline', 'transform') if key in test})
-    dataset, inputs = DATASETS.build(copy.deepcopy(settings)), []
+    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
+        dataset, inputs = DATASETS.build(copy.deepcopy(settings)), []
     for i in torch.linspace(0, len(dataset) - 1, min(most, len(dataset))).round().long().tolist():
         item = dataset[i]
         collate = pseudo_collate if 'data_samples' in item else default_collate

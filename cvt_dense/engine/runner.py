@@ -17,6 +17,7 @@ from torch import nn
 from ..console import ConsoleFilter, add_console_filter, prints_to_log
 from ..errors import refusals_of
 from ..models.wrappers import unwrap
+from .checkpoint import StopHook
 from .schedules import Curve, data_shape, learning_rates
 
 
@@ -119,10 +120,11 @@ class RunnerMixin:
 
     def register_default_hooks(self, hooks: dict[str, Any] | None = None) -> None:
         """Register the hooks of a config, and those that configs of MMDetection or of version 0.4.0 do not name."""
-        ours = dict(unreadable_images=dict(type='cvt_dense.UnreadableImagesHook'),
-                    stop=dict(type='cvt_dense.StopHook'), resume=dict(type='cvt_dense.ResumeHook'))
+        ours = dict(unreadable_images='UnreadableImagesHook', stop='StopHook', resume='ResumeHook', seed='SeedHook',
+                    nonfinite_loss='NonFiniteLossHook')
         with refusals_of('default_hooks'):
-            super().register_default_hooks({**ours, **(hooks or {})})
+            super().register_default_hooks(
+                {**{name: dict(type=f'cvt_dense.{kind}') for name, kind in ours.items()}, **(hooks or {})})
 
     def train(self) -> Any:
         """Compile the backbone if the config has ``compile``, then train."""
@@ -132,7 +134,12 @@ class RunnerMixin:
             self.cfg.pop('compile')  # MMEngine would compile the whole training step too
             model.backbone.compile(**({} if options is True else options))
             self.logger.info('The backbone is compiled in the first iterations, which take minutes.')
-        return super().train()
+        try:
+            return super().train()
+        finally:
+            for hook in self.hooks:
+                if isinstance(hook, StopHook):  # which an exception would leave without its signals' old handlers
+                    hook.after_train(self)
 
     def dump_config(self) -> None:
         """Show all messages on the console from now on, since this is the last step of building a Runner."""

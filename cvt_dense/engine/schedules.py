@@ -51,9 +51,9 @@ class Curve:
 def learning_rates(configs: Sequence[dict[str, Any]], lr: float, by_epoch: bool, length: int, batches: int) -> Curve:
     """Return the learning rates of a run, by its schedules on an optimizer of one parameter.
 
-    The schedules go on after the run until the last of them ends, or has reached its last milestone or its ``T_max``,
-    for at most ``POINTS`` iterations. Where all count epochs, an epoch has fewer iterations here, so that the function
-    takes a second at most.
+    The schedules go on after the run until the last of them ends, or has reached its last milestone, its ``T_max`` or
+    its ``total_steps``, for at most ``POINTS`` iterations. Where all count epochs, an epoch has fewer
+    iterations here, so that the function takes a second at most.
 
     Args:
         configs: of ``param_scheduler``.
@@ -77,8 +77,8 @@ def learning_rates(configs: Sequence[dict[str, Any]], lr: float, by_epoch: bool,
         own = epochs if config.get('by_epoch', True) else iterations
         begin, end = config.get('begin', 0), config.get('end', own)
         if begin < end >= own:  # what it does after the run is of interest
-            end = max([end, begin + (config.get('T_max') or 0), *(begin + step + 1 for step in config.get(
-                'milestones', ()))])
+            lasting = config.get('T_max') or config.get('total_steps') or 0
+            end = max([end, begin + lasting, *(begin + step + 1 for step in config.get('milestones', ()))])
         with refusals_of(f'param_scheduler.{number}={dict(config)}'):
             schedules[number] = PARAM_SCHEDULERS.build(
                 dict(config, end=end), default_args=dict(optimizer=wrapper, epoch_length=batches))
@@ -93,7 +93,8 @@ def learning_rates(configs: Sequence[dict[str, Any]], lr: float, by_epoch: bool,
              if (point[1] > before[1]) != (after[1] > point[1])]
     return Curve('epoch' if by_epoch else 'iteration', length, end / unit,
                  [*inside[:1], *turns, *inside[1:][-1:]], changes[-1] if len(changes) > len(inside) else None,
-                 [number for number, schedule in schedules.items() if schedule.by_epoch and not by_epoch])
+                 [number for number, schedule in schedules.items()  # ReduceOnPlateauLR counts evaluations
+                  if schedule.by_epoch and not by_epoch and not hasattr(schedule, 'need_val_args')])
 
 
 def advance(schedules: Iterable[Any], group: dict[str, Any], iterations: int, epoch_length: int,

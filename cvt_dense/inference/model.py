@@ -15,7 +15,7 @@ import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.model import BaseModel, revert_sync_batchnorm
-from mmengine.registry import MODELS, TRANSFORMS, init_default_scope
+from mmengine.registry import MODELS, TRANSFORMS, DefaultScope
 from PIL import Image
 
 from ..classes import Classes
@@ -140,27 +140,27 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
         raise UserError(f'{config}: give its checkpoint, too; a published model holds both.')
     checkpoint = str(checkpoint or cfg.filename)
     check_exists(checkpoint)
-    init_default_scope(cfg.get('default_scope') or 'mmengine')
-    content = prepare_model(cfg, checkpoint, runtime, amp)
-    meta = {key: metainfo(dataset, cfg, key) for dataset in datasets_of(cfg, 'test')[:1]
-            for key in ('classes', 'palette')} | {**dataset_meta(content)}
-    with refusals_of('model'):
-        network = revert_sync_batchnorm(MODELS.build(cfg.model))
-    task = dict(panoptic='detection').get(task_of(network), task_of(network))
-    if task is None:
-        raise UserError(f'{config}: model.type={type_name(cfg.model)!r} is not supported: allowed are the detectors of '
-                        'MMDetection, the segmentors of MMSegmentation, and the classifiers of cvt_dense.')
-    if not is_exported(checkpoint):
-        weights = select_weights(content, source=checkpoint)
-        check_model(network, weights, checkpoint, strict=True)
-        check_preprocessing(cfg, network, checkpoint)
-        network.load_state_dict(weights)
-    network.to(device).eval()
-    classes = Classes.of_file(content, checkpoint).names or meta.get('classes') or ()
-    palette = meta.get('palette') or ()
-    if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
-        palette = choose_palette(classes)
-    return Model(network, cfg, task, classes, palette, *build_pipeline(cfg, task))
+    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
+        content = prepare_model(cfg, checkpoint, runtime, amp)
+        meta = {key: metainfo(dataset, cfg, key) for dataset in datasets_of(cfg, 'test')[:1]
+                for key in ('classes', 'palette')} | {**dataset_meta(content)}
+        with refusals_of('model'):
+            network = revert_sync_batchnorm(MODELS.build(cfg.model))
+        task = dict(panoptic='detection').get(task_of(network), task_of(network))
+        if task is None:
+            raise UserError(f'{config}: model.type={type_name(cfg.model)!r} is not supported: allowed are detectors of '
+                            'MMDetection, segmentors of MMSegmentation, and the classifiers of cvt_dense.')
+        if not is_exported(checkpoint):
+            weights = select_weights(content, source=checkpoint)
+            check_model(network, weights, checkpoint, strict=True)
+            check_preprocessing(cfg, network, checkpoint)
+            network.load_state_dict(weights)
+        network.to(device).eval()
+        classes = Classes.of_file(content, checkpoint).names or meta.get('classes') or ()
+        palette = meta.get('palette') or ()
+        if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
+            palette = choose_palette(classes)
+        return Model(network, cfg, task, classes, palette, *build_pipeline(cfg, task))
 
 
 @cache

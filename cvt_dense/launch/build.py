@@ -49,8 +49,7 @@ def build(cfg: Config, flags: argparse.Namespace, stages: Sequence[str], checkpo
         UserError: a check has found a mistake. In one of several processes it ends the others too.
     """
     running = copy.deepcopy(cfg)
-    if checkpoint:
-        running.resume, running.load_from = True, checkpoint
+    running.resume, running.load_from = bool(checkpoint), checkpoint or running.get('load_from')
     running.launcher = flags.launcher
     changes = adapt_to_machine(running)
     datasets = load_datasets(running, stages, not flags.no_check and is_first_process(flags.launcher),

@@ -49,8 +49,7 @@ def check_work_dir(cfg: Config, flags: argparse.Namespace) -> None:
         inside = isinstance(text, str) and os.path.realpath(text).startswith(os.path.join(folder, ''))
         if inside and os.path.exists(text):
             raise UserError(f'--overwrite would move {key}={text!r} away: choose another --work-dir.')
-    saved = flags.resume or cfg.get('resume') and (cfg.get('load_from') or 'auto')
-    continued = saved and (saved == 'auto' or os.path.dirname(os.path.realpath(saved)) == folder)
+    continued = flags.resume and (flags.resume == 'auto' or os.path.dirname(os.path.realpath(flags.resume)) == folder)
     if traces and not (flags.overwrite or continued or _has_begun(cfg.work_dir)):
         raise UserError(f'{cfg.work_dir!r} holds another run ({listed(traces, 3)}). Continue it with --resume, choose '
                         'another folder with --work-dir, or move it aside with --overwrite.')

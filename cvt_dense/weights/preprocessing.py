@@ -45,7 +45,7 @@ def check_preprocessing(cfg: Config, model: nn.Module, checkpoint: str | None = 
         UserError: they are not.
     """
     settings, inside = cfg.model.get('data_preprocessor') or {}, model.data_preprocessor
-    if 'Normalize' in str(cfg.get('train_dataloader')):  # instead of the model
+    if 'Normalize' in str(cfg.get('train_dataloader')) or 'data_preprocessor' in settings:  # another one does it
         return
     rgb = getattr(model, 'task', None) == 'classification' or settings.get('bgr_to_rgb') or settings.get('rgb_to_bgr')
     used = [getattr(inside, key, torch.full([3], fill)).flatten().tolist() for key, fill in (('mean', 0.), ('std', 1.))]

@@ -209,7 +209,7 @@ def test_an_image_has_one_annotation_file(tmp_path, source, copied, copy):
 
 
 @pytest.mark.parametrize('source, file, named, other', [
-    ('labelme', 'train/a.json', 'images/a.png', 'depth/a.png'), ('voc', 'xml/a.xml', 'images/a.jpg', 'xml/masks/a.png')])
+    ('labelme', 'train/a.json', 'images/a.png', 'depth/a.png'), ('voc', 'x/a.xml', 'images/a.jpg', 'x/masks/a.png')])
 def test_the_image_that_is_named(tmp_path, source, file, named, other):
     """And not another one that is as near to the annotation file, or nearer."""
     content = (example(source, tmp_path / 'src') / f'{"train/" * (source == "labelme")}{Path(file).name}').read_text()

@@ -16,6 +16,7 @@ import requests
 import torch
 import uvicorn
 from load_tool import ROOT, run_tool
+from mmengine.registry import DefaultScope
 from PIL import Image
 
 from cvt_dense import inference as api
@@ -111,7 +112,9 @@ def test_threads_and_pickled_models_predict_alike(nano, photos, task):
         assert all(map(same, pool.map(lambda photo: api.predict(model, photo), photos * 3), alone * 3))
     for other in (fresh, pickle.loads(pickle.dumps(model))):
         assert same(api.predict(other, photos[0]), alone[0])
-    half = api.load(*nano[task], device='cpu', amp='bf16')
+    with DefaultScope.overwrite_default_scope('mine'):  # as of a Runner that trains in this process
+        half = api.load(*nano[task], device='cpu', amp='bf16')
+        assert DefaultScope.get_current_instance().scope_name == 'mine'
     assert same(api.predict(pickle.loads(pickle.dumps(half)), photos[0]), api.predict(half, photos[0]))
 
 

@@ -31,12 +31,14 @@ FITTING = [
     ('epochs', [WARM_UP, cosine(3)]), ('epochs', [cosine(3, convert_to_iter_based=True)]), ('epochs', [WARM_UP]),
     ('epochs', [steps(2, end=3)]), ('epochs', []), ('iterations', [WARM_UP, poly(ITERATIONS, begin=3)]),
     ('iterations', [dict(type='CosineRestartLR', periods=[6, 6], restart_weights=[1, .5], by_epoch=False, eta_min=0)]),
-    ('epochs', [dict(type='ConstantMomentum', factor=0.5, end=1), cosine(3)])]
+    ('epochs', [dict(type='ConstantMomentum', factor=0.5, end=1), cosine(3)]),
+    ('iterations', [dict(type='ReduceOnPlateauLR', monitor='score', rule='greater')])]
 WASTING = [
     ('epochs', [WARM_UP, cosine(2)]), ('epochs', [cosine(4)]), ('epochs', [cosine(6, convert_to_iter_based=True)]),
     ('epochs', [steps(2, 5)]), ('epochs', [steps(1, end=2)]), ('epochs', [steps(1, 2, by_epoch=False)]),
     ('epochs', [dict(WARM_UP, end=10**9)]), ('iterations', [cosine(10, by_epoch=False)]),
     ('iterations', [poly(24)]), ('iterations', [steps(8, 16, by_epoch=False)]),
+    ('iterations', [dict(type='OneCycleLR', eta_max=0.1, total_steps=24, by_epoch=False)]),
     ('epochs', [dict(type='CosineAnnealingLR', T_max=1)]), ('iterations', [cosine(1, convert_to_iter_based=True)])]
 WRONG = [
     ('epochs', [poly(6)]), ('epochs', [dict(type='PolyLR', eta_min=0., end=2)]),

@@ -40,7 +40,7 @@ def test_text_becomes_the_value_that_it_means(text, value):
     ('cvt13_in1k', 'train_dataloder.batch_size', 'train_dataloader.batch_size'),
     ('cvt13_in1k', 'lode_from', 'load_from'), ('cvt13_in1k', 'auto_scale_lr.enabled', 'enable'),
     ('cvt13_in1k', 'env_cfg.cudnn_benchmarks', 'cudnn_benchmark'),
-])
+    ('cascademaskrcnn_cvt13_coco_3x', 'model.roi_head.bbox_head.num_classes', 'list')])
 def test_an_option_without_effect_is_an_error_with_the_setting_to_give(name, option, meant):
     with pytest.raises(UserError, match=option) as error:
         merge_options(recipe(name), {option: 8})

@@ -77,6 +77,8 @@ def test_overwrite_moves_the_other_run_aside(run, tmp_path, monkeypatch):
     run_tool(*args[:4], '--overwrite', *args[4:])
     assert (tmp_path / 'twice.old2/epoch_2.pth').read_bytes() == (folder / 'my run/epoch_2.pth').read_bytes()
     assert [path.name for path in (tmp_path / 'twice').glob('epoch_*')] == ['epoch_1.pth']
+    (tmp_path / 'twice/last_checkpoint').unlink()
+    assert 'Epoch(train) [1]' not in run_tool(*args[:4], '--cfg-options', 'resume=True', 'train_cfg.max_epochs=2')
 
 
 def test_a_config_of_no_run_is_not_replaced(tmp_path):

@@ -153,9 +153,11 @@ def test_16_bit_greyscale_is_scaled(tmp_path, mode, suffix):
     if mode != 'I':
         assert np.abs(pixels - mmcv.imread(path)).max() <= 1
     elif suffix == 'tif':  # values that may be of 8 bits
-        Image.fromarray(np.full((4, 4), 200, np.int32)).save(path)
-        with pytest.raises(ValueError, match='int32'):
-            open_image(path)
+        image = Image.fromarray(np.full((4, 4), 200, np.int32))
+        image.save(path)
+        for source in (path, image):
+            with pytest.raises(ValueError, match='int32'):
+                open_image(source)
 
 
 def test_training_crop_is_timms_from_a_jpeg_decoded_no_larger_than_needed(tmp_path):

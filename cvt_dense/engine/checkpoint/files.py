@@ -5,6 +5,7 @@ from pathlib import Path
 from mmengine.fileio import LocalBackend, register_backend
 
 from ...atomic import write_atomically
+from ...errors import UserError, listed
 from ...weights import read_checkpoint
 
 PREEMPTED = 'preempted.pth'  # of a run that may end before its next checkpoint; tools/_launch.sh looks for this name
@@ -26,6 +27,9 @@ def find_checkpoint(work_dir: str | Path) -> str | None:
     It is the one that ``last_checkpoint`` names. Where that is missing or incomplete (an older run without
     ``SafeCheckpointHook``, a moved folder, a damaged disk), it is the complete one with the most iterations; times of
     files do not matter, because copies have new ones.
+
+    Raises:
+        UserError: all are incomplete.
     """
     folder = Path(work_dir)
     if (folder / 'last_checkpoint').is_file():
@@ -35,6 +39,9 @@ def find_checkpoint(work_dir: str | Path) -> str | None:
                 return str(path)
     saved = [path for pattern in ('epoch_*.pth', 'iter_*.pth', PREEMPTED) for path in folder.glob(pattern)]
     complete = [path for path in saved if _is_complete(path)]
+    if saved and not complete:
+        raise UserError(f'{work_dir} holds only incomplete checkpoints ({listed(saved)}): copy them again, or remove '
+                        'them to train from the beginning.')
     return str(max(complete, key=lambda path: read_checkpoint(path)['meta']['iter'])) if complete else None
 
 

@@ -6,7 +6,7 @@ from mmengine.config import Config
 from mmengine.hooks import EMAHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
-from ...config.walk import values
+from ...config.walk import dicts, values
 from ...errors import UserError
 from ...registry import HOOKS
 from ..schedules import NEVER, advance, data_shape
@@ -54,6 +54,8 @@ class ResumeHook(Hook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         sampler = runner.train_dataloader.batch_sampler.sampler
         checkpoint['meta'].update(settings=settings(runner.cfg), sampler_seed=getattr(sampler, 'seed', None))
+        for state in dicts(checkpoint.get('param_schedulers')):
+            state.pop('anneal_func', None)  # OneCycleLR's function, which only an unrestricted unpickler reads
 
     def before_train(self, runner: Runner) -> None:
         if runner.iter == 0 and not getattr(runner, 'resuming', False):

@@ -109,6 +109,8 @@ class SafeCheckpointHook(Hook):
         share_buffers(runner)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float]) -> None:
+        if not hasattr(self, 'folder'):  # Runner.val() without a training
+            return
         note_evaluation(runner)
         hub, info = runner.message_hub, runner.message_hub.runtime_info
         step, best = runner.epoch if self.by_epoch else runner.iter, {}

@@ -24,6 +24,13 @@ class EMAHook(MMEngineEMAHook):
         if not self.ema_model.steps:
             self.ema_model.module.load_state_dict(self.src_model.state_dict())
 
+    def before_val_epoch(self, runner: Runner) -> None:
+        """Evaluate with BatchNorm's statistics of now, which MMEngine's hook copies after each iteration."""
+        if not self.ema_model.update_buffers:
+            for averaged, source in zip(self.ema_model.module.buffers(), self.src_model.buffers()):
+                averaged.copy_(source)
+        super().before_val_epoch(runner)
+
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: dict[str, Any] | None = None) -> None:
         # should_update() refers to the last iteration, because the wrapper has counted it already.

@@ -72,7 +72,8 @@ class ValLossHook(Hook):
         totals = torch.stack([*(sums[name] for name in names), torch.full_like(sums[names[0]], images)])
         all_reduce(totals)
         *totals, images = totals.tolist()
-        metrics.update({LOSSES + name: total / images for name, total in zip(names, totals)})
+        if metrics:  # without a detection there are none, and the first one would decide which checkpoint is the best
+            metrics.update({LOSSES + name: total / images for name, total in zip(names, totals)})
 
 
 def with_annotations(dataset: Any) -> Any:

@@ -90,8 +90,7 @@ def build(work_dir: Path, loop: str = 'epochs', accumulated: int = 1, **settings
         default_hooks=dict(logger=None, runtime_info=dict(type='RuntimeInfoHook'), checkpoint=dict(
             type='cvt_dense.SafeCheckpointHook', interval=1 if epochs else 4, by_epoch=epochs, max_keep_ckpts=1,
             save_best='score', rule='greater')),
-        custom_hooks=[dict(type='cvt_dense.SeedHook'),
-                      dict(type='cvt_dense.EMAHook', momentum=0.2, update_buffers=True)],
+        custom_hooks=[dict(type='cvt_dense.EMAHook', momentum=0.2, update_buffers=True)],
         randomness=dict(seed=5, diff_rank_seed=True), log_level='WARNING', experiment_name=f'resume{next(RUNS)}',
         resume=init is not None, load_from=init))
     cfg.merge_from_dict(settings)

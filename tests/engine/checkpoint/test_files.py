@@ -2,9 +2,11 @@
 import os
 from pathlib import Path
 
+import pytest
 import torch
 
 from cvt_dense.engine.checkpoint import find_checkpoint
+from cvt_dense.errors import UserError
 
 
 def write(path: Path, iteration: int) -> None:
@@ -31,6 +33,9 @@ def test_find_checkpoint(tmp_path):
     assert find_checkpoint(str(moved)) == str(moved / 'epoch_7.pth')
     (moved / 'last_checkpoint').write_text('')
     assert find_checkpoint(str(moved)) == str(moved / 'epoch_7.pth')
+    (moved / 'epoch_7.pth').write_text('torn')
+    with pytest.raises(UserError, match='epoch_7.pth'):
+        find_checkpoint(str(moved))
 
 
 def test_iterations_decide_where_last_checkpoint_is_missing(tmp_path):

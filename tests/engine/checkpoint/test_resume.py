@@ -13,14 +13,6 @@ from tiny_training import Crash, Disturb, assert_same_end, crash, load, stop
 from cvt_dense.errors import UserError
 
 
-@pytest.fixture(autouse=True)
-def _handlers():
-    old = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)
-    yield
-    signal.signal(signal.SIGTERM, old[0])
-    signal.signal(signal.SIGUSR1, old[1])
-
-
 @pytest.fixture(scope='module', params=[('epochs', 1), ('epochs', 3), ('iterations', 3)],
                 ids=lambda param: f'{param[0]}-{param[1]}')
 def undisturbed(request, tmp_path_factory) -> tuple[str, int, Path]:
@@ -39,6 +31,7 @@ def test_disturbed_in_the_training_or_an_evaluation(undisturbed, tmp_path, actio
         folder, done = tmp_path / str(iteration), iteration + (mode == 'train')
         with pytest.raises(SystemExit if action is stop else Crash):
             run(folder, loop, accumulated, Disturb(action, iteration, mode))
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # as before the run
         if action is stop:
             meta = load(folder / 'preempted.pth')['meta']
             assert meta['iter'] == -(-done // accumulated) * accumulated
@@ -102,6 +95,8 @@ def steps(*milestones):
     (dict(param_scheduler=steps(10)), dict(param_scheduler=steps(6))),
     (dict(param_scheduler=steps(10)), dict(param_scheduler=[*steps(6), *steps(7)])),
     (PLATEAU, dict(param_scheduler=steps(6))),
+    (dict(param_scheduler=[dict(type='OneCycleLR', eta_max=0.1, total_steps=ITERATIONS, by_epoch=False)]),
+     {'optim_wrapper.optimizer.weight_decay': 0.3}),
     ({}, {'optim_wrapper.optimizer.weight_decay': 0.3, 'optim_wrapper.optimizer.lr': 0.05}),
     ({}, {'train_cfg.max_iters': 18, 'param_scheduler.0.end': 5})])
 def test_other_settings_take_effect(tmp_path, capsys, before, after):

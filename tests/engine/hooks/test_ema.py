@@ -30,6 +30,15 @@ def average(hook_type, accumulated: int, steps: int = 6) -> tuple[torch.Tensor, 
     return hook.ema_model.module.weight, int(hook.ema_model.steps)
 
 
+def test_an_evaluation_has_the_buffers_of_now():
+    model, hook = torch.nn.BatchNorm1d(3), EMAHook()
+    runner = SimpleNamespace(model=model, iter=0)
+    hook.before_run(runner)
+    model.running_mean += 1  # in an iteration without a step
+    hook.before_val_epoch(runner)
+    assert torch.equal(hook.ema_model.module.running_mean, model.running_mean)
+
+
 @pytest.mark.parametrize('accumulated', [2, 4])
 def test_accumulated_iterations_count_once(accumulated):
     expected, steps = average(MMEngineEMAHook, 1)

@@ -14,7 +14,7 @@ from cvt_dense.weights import convert
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).resolve().parents[2] / 'docs/guides/other_libraries.md'
+PAGE = Path(__file__).resolve().parents[1] / 'docs/guides/other_libraries.md'
 PACKAGED = 'cvt_dense://cvt-nano'
 
 
@@ -96,7 +96,7 @@ def test_the_pages_examples(tmp_path, monkeypatch):
 
 def test_maps_of_transformers(tmp_path):
     transformers = pytest.importorskip('transformers')
-    from cvt_dense.integrations.hf import CvtBackbone, CvtBackboneConfig
+    from cvt_dense.hf import CvtBackbone, CvtBackboneConfig
     config = CvtBackboneConfig(arch='cvt-nano', out_features=['stage2', 'stage3'])
     backbone = transformers.AutoBackbone.from_config(config).eval().load(PACKAGED)
     network, images = CvT('cvt-nano', out_indices=(1, 2)).eval(), torch.rand(2, 3, 96, 128)
