@@ -80,7 +80,7 @@ class Exported:
         """Run a batch of any size on the CPU, or a detector on one image; outputs are on ``image``'s device.
 
         Args:
-            image: images of the type and layout in ``metadata``: float32 (B, 3, H, W), or with ``raw_input`` uint8.
+            image: images of the type and layout in ``metadata``: float32 (B, C, H, W), or with ``raw_input`` uint8.
 
         Raises:
             UserError: the file was made for another size, or detects objects in one image at a time.
