@@ -54,9 +54,7 @@ def test_plot_prints_the_last_and_best_values(run, tmp_path):
     rows = [line.split() for line in run_tool('plot', run).splitlines()[1:3]]
     assert rows == [[str(run), 'loss', '1', 'iteration', '12'],
                     [str(run), 'accuracy/top1', '60', 'epoch', '3', '70', 'epoch', '2']]
-    assert min(Image.open(run / 'curves.png').size) > 300
     output = run_tool('plot', run, tmp_path / 'other', '--out', tmp_path / 'new/two.png')
     assert 'other  accuracy/top1  20    epoch 1       20    epoch 1' in output
     assert len(np.unique(np.asarray(Image.open(tmp_path / 'new/two.png')).reshape(-1, 4), axis=0)) > 20
-    for args, word in (((tmp_path / 'new', ), 'new'), ((run, '--out', tmp_path / 'new/two.png'), 'two.png')):
-        assert word in run_tool('plot', *args, rc=2)
+    assert 'two.png' in run_tool('plot', run, '--out', tmp_path / 'new/two.png', rc=2)

@@ -181,18 +181,11 @@ def test_folders_and_names(tmp_path, capsys):
         (tmp_path / name).touch()
     images = tool.find_images([str(tmp_path / 'a'), str(tmp_path / 'b/x.jpg'), str(tmp_path / 'x_2.png')])
     assert [str(path.relative_to(tmp_path)) for path in images] == ['a/x.png', 'a/y.JPG', 'b/x.jpg', 'x_2.png']
-    (tmp_path / 'a/inside').mkdir()
-    tool.find_images([str(tmp_path / 'a')])
-    assert re.search('(?s)a: 1 .*a: 2 ', capsys.readouterr().out)
+    assert re.search('a: 1 ', capsys.readouterr().out)
     names = [path.name for path in tool.name_pictures(images, tmp_path / 'out')]
     assert names == ['a_x.png', 'a_y.png', 'b_x.png', f'{tmp_path.name}_x_2.png']
     assert tool.name_pictures(images[:1] * 2, tmp_path / 'out')[1].name == 'a_x_2.png'
     assert tool.name_pictures([Path('x.jpg'), Path('x_labels.png')], Path())[1].name == 'x_labels_2.png'
-    (tmp_path / 'x_2.png').unlink()
-    assert len(tool.find_images([str(tmp_path)])) == 3  # class folders
-    for name in ('c.jfif', 'c.gif', 'c.npy'):
-        (tmp_path / 'b' / name).touch()
-    assert [path.name for path in tool.find_images([str(tmp_path / 'b')])] == ['c.gif', 'c.jfif', 'x.jpg']
     (tmp_path / 'empty').mkdir()
     with pytest.raises(UserError, match='empty'):
         tool.find_images([str(tmp_path / 'empty')])

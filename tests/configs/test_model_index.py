@@ -19,9 +19,7 @@ def test_is_what_mim_reads():
         assert name == name.lower() == Path(model['Config']).stem and (ROOT / model['Config']).is_file()
         assert model['In Collection'] in collections
         assert isinstance(model['Weights'], str) and isinstance(model['Metadata'], dict)
-        for result in model['Results']:
-            assert set(result) == {'Task', 'Dataset', 'Source', 'Metrics'}
-            assert all(isinstance(value, float) for value in result['Metrics'].values())
+        assert all(set(result) == {'Task', 'Dataset', 'Source', 'Metrics'} for result in model['Results'])
     assert all((ROOT / collection['Code']).is_file() for collection in INDEX['Collections'])
 
 

@@ -126,8 +126,9 @@ def network(tmp_path_factory):
             cfg.merge_from_dict(copy.deepcopy(options))
             if task in HEADS:
                 use_head(cfg, task)
-            for node in cfg.model.roi_head.bbox_head if task == 'cascade' else ():
-                node.update(fc_out_channels=16, num_classes=8)
+            if task == 'cascade':
+                cfg.model.roi_head.update(num_stages=2, stage_loss_weights=[1, 0.5], bbox_head=[
+                    dict(node, fc_out_channels=16, num_classes=8) for node in cfg.model.roi_head.bbox_head[:2]])
             cfg.dump(folder / f'{task}.py')
             init_default_scope(cfg.get('default_scope') or 'mmengine')
             torch.manual_seed(0)

@@ -46,8 +46,7 @@ def samples(sampler_type, workers, batches=None, skip=0, epoch=0, **sampler):
 
 def test_samples_of_any_data_set_depend_on_seed_and_epoch_alone():
     first = samples(SeededSampler, 0, seed=3)
-    assert len(first) == 10
-    assert samples(SeededSampler, 2, seed=3) == samples(SeededSampler, 0, seed=3) == first
+    assert len(first) == 10 and samples(SeededSampler, 2, seed=3) == samples(SeededSampler, 0, seed=3) == first
     assert samples(SeededSampler, 0, seed=3, epoch=1) != first
 
 

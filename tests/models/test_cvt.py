@@ -36,8 +36,7 @@ def test_maps_of_any_size(batch, size):
     sizes = map_sizes(*size)
     sizes += [tuple((side + 1) // 2 for side in sizes[-1])]
     assert [tuple(y.shape) for y in outs] == [(batch, c, *hw) for c, hw in zip(model.out_channels, sizes)]
-    assert model.out_channels == (8, 24, 48, 48)
-    assert all(y.is_contiguous() and torch.isfinite(y).all() for y in outs)
+    assert model.out_channels == (8, 24, 48, 48) and all(y.is_contiguous() and torch.isfinite(y).all() for y in outs)
 
 
 @pytest.mark.parametrize('indices, stages', [([1], [1]), ((0, 2), [0, 2]), ([-1], [2]), ([-3, 1], [0, 1])], ids=str)
@@ -124,8 +123,7 @@ def test_initialisation():
     model.requires_grad_(False)
     linear = model.stage2.blocks[0].mlp.fc1
     assert linear.weight.std() == pytest.approx(.02, rel=.02) and linear.weight.mean().abs() < 1e-4
-    assert not linear.bias.any()
-    assert model.stage2.cls_token.std() == pytest.approx(.02, rel=.15)
+    assert not linear.bias.any() and model.stage2.cls_token.std() == pytest.approx(.02, rel=.15)
     conv = model.stage2.blocks[0].attn.conv_proj_q.conv.weight
     bound = 1 / math.sqrt(9)  # PyTorch's default: uniform, 9 inputs
     assert .95 * bound < conv.abs().max() <= bound and conv.std() == pytest.approx(bound / math.sqrt(3), rel=.05)

@@ -85,5 +85,4 @@ def test_averaged_weights_of_timm_and_of_deit(weights, tmp_path, raw, averaged, 
     content = load_weights_file(str(tmp_path / 'checkpoint.pth.tar'))
     for choice, expected in (('ema', mean), ('raw', weights)):
         chosen = select_weights(content, choice)
-        assert chosen.keys() == expected.keys()
-        assert all(torch.equal(chosen[name], expected[name]) for name in expected)
+        assert chosen.keys() == expected.keys() and all(torch.equal(chosen[name], expected[name]) for name in expected)
