@@ -40,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
                         metavar='TRAIN,VAL[,TEST]', help='divide the images into these fractions, e.g. '
                         '0.8,0.1,0.1 (default: by data.yaml, ImageSets, or the names of files and folders)')
     parser.add_argument('--seed', type=int, default=0, help='seed of --split (default: %(default)s)')
-    parser.add_argument('--group', metavar='PATTERN', help='regular expression; images whose names match it with the '
+    parser.add_argument('--group', metavar='PATTERN', help='regular expression; images whose paths match it with the '
                         'same text (or first group) stay in one split, e.g. the frames of one video')
     add_force_argument(parser)
     return parser
