@@ -108,7 +108,7 @@ for name in ('torch', 'torchvision', 'timm', 'mmengine.runner', 'mmengine.config
 before = snapshot()
 import cvt_dense
 from mmengine.registry import MODELS
-import cvt_dense.models, cvt_dense.engine, cvt_dense.pretraining, cvt_dense.weights, cvt_dense.deploy
+import cvt_dense.models, cvt_dense.datasets, cvt_dense.weights, cvt_dense.deploy
 arch = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
 MODELS.build(dict(type='cvt_dense.ImageClassifier', num_classes=2,
                   backbone=dict(type='cvt_dense.CvT', arch=arch, out_type='cls_token')))
