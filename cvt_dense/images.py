@@ -162,7 +162,7 @@ def open_image(file: Any, turn: bool = True) -> Image.Image:
 
 def _scale_to_8_bits(image: Image.Image) -> Image.Image:
     pixels = np.asarray(image)  # Pillow's own conversion clips them at 255
-    dark = image.format != 'PNG' and image.mode == 'I' and 0 < pixels.max() < 256  # 32 bits that may hold 8 or 16
+    dark = image.format in (None, 'TIFF') and image.mode == 'I' and 0 < pixels.max() < 256  # 32 bits may hold 8
     if dark or pixels.min() < 0 or pixels.max() > 65535 or not np.issubdtype(pixels.dtype, np.integer):
         raise ValueError(f'greyscale of type {pixels.dtype} from {pixels.min()} to {pixels.max()} has no known white; '
                          'save it with 8 or 16 bits')

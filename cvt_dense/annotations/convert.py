@@ -353,9 +353,8 @@ def read_labelme(src: Path, data: Data) -> Content:
     for file in files_of(src, '.json'):
         with naming(file):
             content = json.loads(file.read_text(encoding='utf-8-sig'))
-            name = PureWindowsPath(content['imagePath']).name  # takes slashes too
-            taken = images.take(name, file, content['imagePath'])
-            image = images.add_image(taken, content.get('imageWidth'), content.get('imageHeight'))
+            image = images.add_image(images.take(PureWindowsPath(path := content['imagePath']).name, file, path),
+                                     content.get('imageWidth'), content.get('imageHeight'))
             groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
             for number, shape in enumerate(content['shapes'] if image else (), 1):
                 shape = {'shape_type': 'polygon', **shape}  # as LabelMe reads its older files

@@ -26,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     known.add_argument('--overwrite', action='store_true',
                        help='if the work dir holds another run, move that one aside, to WORK_DIR.old1 and so on')
     parser.add_argument('--amp', nargs='?', const='default', choices=('bf16', 'fp16', 'default'), metavar='{bf16,fp16}',
-                        help='mixed precision; alone, it means fp16 for detectors and configs in float16, or else bf16')
+                        help='mixed precision; without a value, fp16 for detectors and float16 configs, else bf16')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate to the number of images per step (some configs do so anyway)')
     parser.add_argument('--val-loss', action='store_true', help='compute the loss of the validation images too, at '

@@ -90,9 +90,8 @@ def merge_options(cfg: Config, options: dict[str, Any]) -> None:
             variable from which the config file has already computed other settings.
     """
     settings = cfg.to_dict()
-    for option in options:
-        _check_option(settings, option)
     for option, value in options.items():
+        _check_option(settings, option)
         with refusals_of(f'--cfg-options {option}'):
             cfg.merge_from_dict({option: value})
     wrapper = cfg.get('optim_wrapper') or {}

@@ -14,6 +14,7 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 from mmengine.visualization import Visualizer
 from torch import nn
 
+from ..config.walk import type_name
 from ..console import ConsoleFilter, add_console_filter, prints_to_log
 from ..errors import refusals_of
 from ..models.wrappers import unwrap
@@ -122,9 +123,10 @@ class RunnerMixin:
         """Register the hooks of a config, and those that configs of MMDetection or of version 0.4.0 do not name."""
         ours = dict(unreadable_images='UnreadableImagesHook', stop='StopHook', resume='ResumeHook', seed='SeedHook',
                     nonfinite_loss='NonFiniteLossHook')
+        given = {*map(type_name, [*(hooks or {}).values(), *(self.cfg.get('custom_hooks') or ())])}
+        ours = {name: dict(type=f'cvt_dense.{kind}') for name, kind in ours.items() if kind not in given}
         with refusals_of('default_hooks'):
-            super().register_default_hooks(
-                {**{name: dict(type=f'cvt_dense.{kind}') for name, kind in ours.items()}, **(hooks or {})})
+            super().register_default_hooks({**ours, **(hooks or {})})
 
     def train(self) -> Any:
         """Compile the backbone if the config has ``compile``, then train."""
@@ -136,10 +138,10 @@ class RunnerMixin:
             self.logger.info('The backbone is compiled in the first iterations, which take minutes.')
         try:
             return super().train()
-        finally:
-            for hook in self.hooks:
-                if isinstance(hook, StopHook):  # which an exception would leave without its signals' old handlers
-                    hook.after_train(self)
+        except (Exception, KeyboardInterrupt):  # after SystemExit, a second signal must not kill what is ending
+            for stop in [hook for hook in self.hooks if isinstance(hook, StopHook)]:
+                stop.after_train(self)
+            raise
 
     def dump_config(self) -> None:
         """Show all messages on the console from now on, since this is the last step of building a Runner."""

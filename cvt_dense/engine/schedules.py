@@ -52,8 +52,8 @@ def learning_rates(configs: Sequence[dict[str, Any]], lr: float, by_epoch: bool,
     """Return the learning rates of a run, by its schedules on an optimizer of one parameter.
 
     The schedules go on after the run until the last of them ends, or has reached its last milestone, its ``T_max`` or
-    its ``total_steps``, for at most ``POINTS`` iterations. Where all count epochs, an epoch has fewer
-    iterations here, so that the function takes a second at most.
+    its ``total_steps``, for at most ``POINTS`` iterations. Where all count epochs, an epoch has fewer iterations here,
+    so that the function takes a second at most.
 
     Args:
         configs: of ``param_scheduler``.

@@ -20,5 +20,4 @@ def choose_palette(classes: Sequence[str]) -> list[tuple[int, int, int]]:
 def find_font() -> str:
     """Return the file of this machine's first font of :data:`FONTS`."""
     from matplotlib import font_manager
-    installed = {font.name: font.fname for font in font_manager.fontManager.ttflist}
-    return next((installed[name] for name in FONTS if name in installed), font_manager.findfont('DejaVu Sans'))
+    return font_manager.findfont(font_manager.FontProperties([*FONTS, 'DejaVu Sans']))

@@ -49,7 +49,6 @@ def read_training(flags: argparse.Namespace, change: Change | None = None) -> Co
         UserError: see :func:`read`; or the config lacks what a flag needs.
     """
     cfg = read(flags, flags.resume, change)
-    flags.resume = flags.resume or cfg.get('resume') and (cfg.get('load_from') or 'auto') or None
     if flags.amp == 'fp16' or flags.amp == 'default' and {'mmdet', 'float16'} & {
             cfg.get('default_scope'), str(cfg.model.type).split('.')[0], cfg.optim_wrapper.get('dtype')}:
         cfg.optim_wrapper.update(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')

@@ -27,6 +27,8 @@ def start_training(flags: argparse.Namespace, change: Change | None = None, summ
         UserError: a mistake in flags, config, data or weights; no checkpoint has been written then.
     """
     cfg, first = read_training(flags, change), is_first_process(flags.launcher)
+    resume = flags.resume or (cfg.get('resume') and (cfg.get('load_from') or 'auto')) or None
+    flags = argparse.Namespace(**vars(flags) | dict(resume=resume))  # a config's resume=True is --resume
     if first:
         check_work_dir(cfg, flags)
         if not flags.no_check:

@@ -37,6 +37,8 @@ class ValLossHook(Hook):
         runner.log_processor.mean_pattern = re.compile(f'^(?!val/).*?(?:{pattern})')
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        if not metrics:  # of no detection; save_best='auto' of MMEngine would take the loss for the main metric
+            return
         model = copy.deepcopy(unwrap(runner.model)).train()  # some heads give their losses' inputs in training alone
         for module in model.modules():
             if not list(module.children()) or module is getattr(model, 'backbone', None):
@@ -72,8 +74,7 @@ class ValLossHook(Hook):
         totals = torch.stack([*(sums[name] for name in names), torch.full_like(sums[names[0]], images)])
         all_reduce(totals)
         *totals, images = totals.tolist()
-        if metrics:  # without a detection there are none, and the first one would decide which checkpoint is the best
-            metrics.update({LOSSES + name: total / images for name, total in zip(names, totals)})
+        metrics.update({LOSSES + name: total / images for name, total in zip(names, totals)})
 
 
 def with_annotations(dataset: Any) -> Any:
