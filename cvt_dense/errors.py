@@ -4,9 +4,12 @@ A ``UserError`` is a mistake in a command line, a config or a file: tools print 
 constructor or function that is called with a value that it does not allow raises ``ValueError``, as usual in
 Python. ``CheckpointError`` is a ``ValueError`` too, for callers of the functions on weights.
 """
-from collections.abc import Iterable, Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import wraps
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
 
 
 class UserError(Exception):
@@ -31,6 +34,38 @@ def refusals_of(setting: str) -> Iterator[None]:
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise UserError(f'{setting} is refused: {type(error).__name__}: {error} (CVT_DENSE_TRACEBACK=1 shows '
                         'where.)') from error
+
+
+def check_argument(name: str, value: Any, kind: Any) -> None:
+    """Check an argument against its annotation: a type, a ``Literal`` or a union of these. Others are not checked.
+
+    Raises:
+        UserError: the value is none of them.
+    """
+    kinds = get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) not in (None, Literal) and any(
+        get_origin(part) is Literal for part in get_args(kind)) else (kind, )
+    choices = [choice for part in kinds if get_origin(part) is Literal for choice in get_args(part)]
+    types = [get_origin(part) or part for part in kinds if get_origin(part) is not Literal]
+    if Any in types or kind is inspect.Parameter.empty or not all(isinstance(part, type) for part in types):
+        return
+    fits = (int, float) if float in types else ()
+    right = isinstance(value, (*types, *fits)) and (bool in types or not isinstance(value, bool))
+    if not right and not any(value is choice or value == choice for choice in choices):
+        names = ['None' if part is type(None) else part.__name__ for part in types]
+        raise UserError(f'{name}={value!r}: allowed is {" or ".join([*map(repr, choices), *names])}.')
+
+
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a public function, so that :func:`check_argument` checks what it is called with."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            check_argument(name, value, signature.parameters[name].annotation)
+        return function(*args, **kwargs)
+
+    return wrapper
 
 
 def listed(values: Iterable[Any], number: int = 5) -> str:

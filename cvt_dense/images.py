@@ -185,34 +185,44 @@ def shape_as_read(header: Header, reader: Any) -> tuple[int, int]:
     return (width, height) if header.orientation >= 5 and turns(reader) else (height, width)
 
 
-def load(path: str | Path, reader: Any = None, quick: bool = False, **info: Any) -> np.ndarray:
-    """Return an image as it is read, after a comparison with the file's header and Pillow's own decoding.
-
-    Channels beside the colours may be left out, and 16 bits may be reduced to 8.
+def load(path: str | Path, reader: Any = None, **info: Any) -> np.ndarray:
+    """Return an image as it is read; :func:`check_loaded` compares it with the file.
 
     Args:
         path: image file.
         reader: a transform of mmcv or MMSegmentation that loads images; None: :func:`open_image`.
-        quick: leave out the comparison of files that every decoder reads alike.
         info: further entries of the data set for the transform.
 
     Returns:
         The image, (H, W, 3) in RGB of :func:`open_image`, otherwise (H, W, C) in BGR, or (H, W).
 
     Raises:
-        UserError: size, channels or values are others than the file's.
         Exception: the file cannot be read; each decoder raises its own.
     """
-    array = np.asarray(open_image(path)) if reader is None else reader(dict(info, img_path=str(path)))['img']
+    return np.asarray(open_image(path)) if reader is None else reader(dict(info, img_path=str(path)))['img']
+
+
+def check_loaded(path: str | Path, array: np.ndarray, reader: Any = None, quick: bool = False) -> None:
+    """Compare an image that :func:`load` has read with the file's header and Pillow's own decoding.
+
+    Channels beside the colours may be left out, and 16 bits may be reduced to 8.
+
+    Args:
+        path, reader: as for :func:`load`.
+        array: what it has returned.
+        quick: leave out the comparison of files that every decoder reads alike.
+
+    Raises:
+        UserError: size, channels or values are others than the file's.
+    """
     try:
         header = read_header(path)
     except Exception:  # mmcv reads formats that Pillow does not
-        return array
+        return
     alike = header.format != 'TIFF' and header.dtype == 'uint8' and header.shape[2] in (1, 3)
     difference = '' if quick and alike else _find_difference(path, header, array, reader)
     if difference:
         raise UserError(f'{str(path)!r} holds {header.dtype} of shape {header.shape}: {difference}. {ADVICE}')
-    return array
 
 
 def _find_difference(path: str | Path, header: Header, given: np.ndarray, reader: Any) -> str:

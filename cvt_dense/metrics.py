@@ -38,6 +38,11 @@ def best_file(folder: str | Path, name: str) -> tuple[Path, int] | None:
     return max(found, key=lambda file: file[0].stat().st_mtime, default=None)
 
 
+def best_checkpoint(folder: str | Path) -> Path | None:
+    """Return the newest best checkpoint of a run's folder, by whichever metric; None if there is none."""
+    return max(Path(folder).glob('best_*.pth'), key=lambda path: path.stat().st_mtime, default=None)
+
+
 class Metric:
     """The metric that a hook's setting names.
 

@@ -15,7 +15,7 @@ def _child(name: str, parent: str, *locations: str) -> Registry:
         locations=[f'cvt_dense.{location}' for location in locations])
 
 
-MODELS = _child('model', 'MODELS', 'models', 'pretraining', 'deploy.exported')
+MODELS = _child('model', 'MODELS', 'models', 'pretraining')
 DATASETS = _child('dataset', 'DATASETS', 'pretraining', 'engine')
 DATA_SAMPLERS = _child('data sampler', 'DATA_SAMPLERS', 'engine')
 METRICS = _child('metric', 'METRICS', 'pretraining')

@@ -15,8 +15,8 @@ from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
 from .models.cvt import CvT, init_linear, to_map
+from .published import PACKAGED
 from .weights import convert
-from .weights.packaged import FOLDER
 from .weights.strict_loading import translate_names
 
 POOLS = None, '', 'avg', 'max', 'avgmax', 'token'  # None keeps it
@@ -171,7 +171,7 @@ default_cfgs = generate_default_cfgs({
     'cvt_21.ms_in1k_384': _at_384(hf_hub_id='microsoft/cvt-21-384'),
     'cvt_21.ms_in22k_ft_in1k_384': _at_384(hf_hub_id='microsoft/cvt-21-384-22k'),
     'cvt_w24.ms_in22k_ft_in1k_384': _at_384(hf_hub_id='microsoft/cvt-w24-384-22k'),
-    'cvt_nano.tiny_in': _cfg(file=str(FOLDER / 'cvt-nano/model.safetensors'), num_classes=200, input_size=(3, 96, 96),
+    'cvt_nano.tiny_in': _cfg(file=str(PACKAGED / 'cvt-nano/model.safetensors'), num_classes=200, input_size=(3, 96, 96),
                              crop_pct=1.),
 })
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.logging import print_log
+from mmengine.registry import METRICS
 
+from .. import scopes
 from ..config.walk import class_of, dicts, is_remote, metainfo, type_name, walk
 from ..errors import UserError, listed
 from ..recipes import command
 from .coco import LOST, Fault, check_values, find_faults
-
-COCO_METRICS = ('CocoMetric', 'FasterCocoMetric')
 
 
 @dataclass
@@ -50,10 +50,11 @@ def coco_files(cfg: Config, stage: str) -> list[CocoFile]:
     """
     files: dict[tuple[str, ...], CocoFile] = {}
     for setting, node in walk(cfg.get(f'{stage}_dataloader'), f'{stage}_dataloader'):
-        kinds = getattr(class_of(node, cfg), '__mro__', ()) if 'type' in node and node.get('ann_file') else ()
-        if not any(kind.__name__ == 'BaseDetDataset' for kind in kinds):
+        kind = class_of(node, cfg) if 'type' in node and node.get('ann_file') else None
+        mmdet = scopes.loaded('mmdet')
+        if kind is None or mmdet is None or not issubclass(kind, mmdet.BaseDetDataset):
             continue
-        if is_remote(node) or not reads_coco(kinds):
+        if is_remote(node) or not reads_coco(kind):
             print_log(f'{setting}: the annotations of {type_name(node)}, {node["ann_file"]!r}, are not checked.',
                       logger='current', level=30)
             continue
@@ -65,7 +66,8 @@ def coco_files(cfg: Config, stage: str) -> list[CocoFile]:
         file.uses |= {'masks'} if any(step.get('with_mask') for step in dicts(node.get('pipeline'))) else set()
     for setting, node in walk(cfg.get(f'{stage}_evaluator'), f'{stage}_evaluator'):
         path = node.get('ann_file')
-        if type_name(node) not in COCO_METRICS or not path or is_remote(node) or not files or node.get('format_only'):
+        if not path or is_remote(node) or not files or node.get('format_only') or 'type' not in node or (
+                not scopes.is_coco_metric(class_of(node, cfg, METRICS) or object)):
             continue
         same = [file for file in files.values() if os.path.realpath(file.path) == os.path.realpath(path)]
         if not same:
@@ -75,10 +77,12 @@ def coco_files(cfg: Config, stage: str) -> list[CocoFile]:
     return [*files.values()]
 
 
-def reads_coco(kinds: Sequence[type]) -> bool:
-    """Return whether the first class is ``CocoDataset`` or a subclass that reads its file in the same way."""
-    return any(base.__name__ == 'CocoDataset' and base.load_data_list is kinds[0].load_data_list
-               and base.COCOAPI is kinds[0].COCOAPI for base in kinds)
+def reads_coco(kind: type) -> bool:
+    """Return whether a class is ``CocoDataset`` or a subclass that reads its file in the same way."""
+    mmdet = scopes.loaded('mmdet')
+    return mmdet is not None and issubclass(kind, mmdet.CocoDataset) and all(
+        getattr(kind, name) is getattr(mmdet.CocoDataset, name) for name in (
+            'load_data_list', 'parse_data_info', 'COCOAPI'))
 
 
 def check_annotations(cfg: Config, stages: Sequence[str]) -> None:
@@ -92,12 +96,14 @@ def check_annotations(cfg: Config, stages: Sequence[str]) -> None:
         UserError: a file would be learnt or scored wrongly, or nothing in it is; the message names the entry, and the
             command that repairs the file where there is one.
     """
+    enabled = gc.isenabled()
     gc.disable()  # looking for cycles in the dicts of COCO's training file would take a third of the time
     try:
         for stage in stages:
             _check_stage(cfg, stage)
     finally:
-        gc.enable()
+        if enabled:
+            gc.enable()
 
 
 def _check_stage(cfg: Config, stage: str) -> None:

@@ -9,41 +9,34 @@ import torch.nn.functional as F
 from mmengine.config import Config
 from mmengine.logging import print_log
 from mmengine.model import BaseModel
-from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
 from ..config.walk import dicts, values
 from ..errors import UserError
 from ..models.task import task_of
-from ..registry import MODELS
 from .inputs import describe
-from .runtime import Exported, as_json, open_exported
+from .runtime import Exported, as_json
 
 
-@MODELS.register_module(name='ExportedModel')
-def exported_model(file: str, replaces: str | type, runtime: str | None = None, **model: Any) -> BaseModel:
-    """Build a config's model that runs a file instead of its networks.
+def run_exported(network: BaseModel, exported: Exported, settings: dict[str, Any]) -> BaseModel:
+    """Return a model that runs a file instead of its networks.
 
-    What comes before and after the networks stays the config's: data preprocessor, sliding windows, resizing to the
+    What comes before and after the networks stays the model's: data preprocessor, sliding windows, resizing to the
     original image, masks on it. Test loops, metrics and mm's inference functions therefore work unchanged.
 
     Args:
-        file: ``.onnx``, ``.xml`` or ``.pt2``.
-        replaces: the config's ``model.type``.
-        runtime: 'onnxruntime', 'openvino' or 'torch'. Default: by the file's suffix, in this order.
-        model: the rest of the config's ``model``.
+        network: a classifier, segmentor or detector; its networks are dropped.
+        exported: the file.
+        settings: the config's ``model``, from which ``network`` was built.
 
     Returns:
-        A classifier or segmentor whose network is an :class:`ExportedNetwork`, or an :class:`ExportedDetector`.
+        The classifier or segmentor, whose network is an :class:`ExportedNetwork`, or an :class:`ExportedDetector`.
 
     Raises:
-        UserError: no such file, a backbone, or one whose task, classes, normalisation or thresholds are not the
-            config's.
+        UserError: the file is a backbone, or one whose task, classes, normalisation or thresholds are not the config's.
     """
-    exported = open_exported(file, runtime)
-    network = ROOT_MODELS.build(dict(model, type=replaces))
-    _check_metadata(exported, network, model)
+    _check_metadata(exported, network, settings)
     if task_of(network) == 'classification':
         network.backbone, network.head, network.head_dist = ExportedNetwork(exported), nn.Identity(), None
     elif task_of(network) == 'segmentation':
@@ -53,7 +46,7 @@ def exported_model(file: str, replaces: str | type, runtime: str | None = None, 
     else:
         network = ExportedDetector(network, exported)
     network.exported = exported
-    print_log(f"{file}: {exported.metadata['precision']}, exported from {exported.metadata['config']}, run by "
+    print_log(f"{exported.file}: {exported.metadata['precision']}, exported from {exported.metadata['config']}, run by "
               f'{exported.runtime} on the CPU', logger='current')
     return network
 
@@ -114,6 +107,10 @@ class ExportedDetector(BaseModel):
         self.task, self.detector, self.exported = task_of(detector), detector, exported
         self.data_preprocessor = detector.data_preprocessor
         detector.backbone = nn.Identity()  # its weights are in the file
+        if 'masks' in exported.metadata['outputs']:  # the file gives the mask of the box's own class
+            head = detector.roi_head.mask_head
+            self.mask_head = head[-1] if isinstance(head, nn.ModuleList) else head  # of a cascade the last
+            self.mask_head.class_agnostic = True
 
     def forward(self, inputs: Tensor, data_samples: Sequence[Any], mode: str = 'predict') -> Sequence[Any]:
         """Predict normalised images (B, C, H, W); return their data samples with predictions in original pixels."""
@@ -136,12 +133,9 @@ class ExportedDetector(BaseModel):
         if 'masks' not in outputs:
             result.bboxes /= result.bboxes.new_tensor(meta['scale_factor']).repeat(2)
             return result
-        head = self.detector.roi_head.mask_head
-        head = head[-1] if isinstance(head, nn.ModuleList) else head  # of a cascade the last
-        head.class_agnostic = True  # the file gives the mask of the box's own class
         masks = outputs['masks'][:, None].cpu().numpy()  # of a tensor mmdet would warn that it copies it
-        return head.predict_by_feat((masks, ), [result], [meta], self.detector.roi_head.test_cfg, rescale=True,
-                                    activate_map=True)[0]
+        return self.mask_head.predict_by_feat((masks, ), [result], [meta], self.detector.roi_head.test_cfg,
+                                              rescale=True, activate_map=True)[0]
 
     def _fit(self, image: Tensor) -> tuple[Tensor, float]:
         """Resize an image (1, C, H, W) into a file for one size and pad it; return it and the factor of its sides."""

@@ -6,24 +6,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from mmengine.config import Config
+from mmengine.dist import is_main_process
 from mmengine.logging import MMLogger
 from mmengine.model import revert_sync_batchnorm
 from mmengine.optim import OptimWrapper
-from mmengine.registry import MODEL_WRAPPERS
-from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
+from mmengine.registry import HOOKS, MODEL_WRAPPERS, RUNNERS
+from mmengine.runner import Runner
 from mmengine.visualization import Visualizer
 from torch import nn
+from torch.utils.data import DataLoader
 
-from ..config.walk import type_name
-from ..console import ConsoleFilter, add_console_filter, prints_to_log
+from ..atomic import atomic_path
+from ..console import add_console_filter, prints_to_log
 from ..errors import refusals_of
 from ..models.wrappers import unwrap
-from .checkpoint import StopHook
-from .schedules import Curve, data_shape, learning_rates
+from ..recipes import recipe
+from .checkpoint import StopHook, Stopped
+
+DEFAULTS = '_base_/default_runtime.py'  # the recipe that lists the hooks of every run
+THE_CONFIGS = 'checkpoint', 'head_classes'  # hooks of that list that decide about weights: a config names them, or not
 
 
-class RunnerMixin:
-    """Extends MMEngine's ``Runner``, or the one that a config's ``runner_type`` names.
+@RUNNERS.register_module()
+class CvTRunner(Runner):
+    """Extends MMEngine's ``Runner``.
 
     - Resumed, it appends to the log files that the run has written so far. MMEngine names a start's folder of logs
       after the time. Here a resumed run takes the name of the newest folder with training curves in the work dir,
@@ -31,18 +38,19 @@ class RunnerMixin:
     - ``compile`` compiles the backbone. MMEngine compiles the training step with the optimizer, which torch 2.13
       refuses for groups of parameters from a config, and would do again for each learning rate.
     - ``auto_scale_lr`` counts ``optim_wrapper.accumulative_counts``, which MMEngine ignores.
-    - It has a visualizer of its own, and the hooks that every run of this project has.
+    - It has a visualizer of its own, and the hooks of :data:`DEFAULTS` that a config does not name.
     - While it is built, the console shows warnings only: dumps of the config, the environment and the hooks are in
       the log file.
-    - It does not dump its config: the start of a training does, and a test does not change that file.
+    - A training saves its config, as MMEngine does for each Runner, but not over the file that it was read from.
     """
 
     resuming = False  # whether a checkpoint's run continues, from the moment that it is loaded
-    console: ConsoleFilter | None = None
+    tested: dict[str, Any] | None = None  # content of the checkpoint whose weights a test has in its model already
 
     def __init__(self, *args, resume: bool = False, **kwargs):
         self.appends = resume
         super().__init__(*args, resume=resume, **kwargs)
+        self.console.level = logging.INFO
 
     @cached_property
     def timestamp(self) -> str:
@@ -79,29 +87,12 @@ class RunnerMixin:
             auto_scale_lr = dict(auto_scale_lr, base_batch_size=auto_scale_lr['base_batch_size'] / counts)
         super().scale_lr(optim_wrapper, auto_scale_lr)
 
-    @cached_property
-    def learning_rates(self) -> Curve | None:
-        """Return the learning rates of the run, before it starts.
-
-        It is None with several optimizers, without a learning rate in the config, or in another loop than MMEngine's.
-        """
-        lr, scaling = (self.optim_wrapper.get('optimizer') or {}).get('lr'), self.auto_scale_lr or {}
-        configs = self.param_schedulers or []
-        configs = [configs] if isinstance(configs, dict) else configs
-        by_epoch = isinstance(self.train_loop, EpochBasedTrainLoop)
-        if lr is None or not (by_epoch or isinstance(self.train_loop, IterBasedTrainLoop)) or not all(
-                'type' in config for config in configs):
-            return None
-        if scaling.get('enable'):
-            shape = data_shape(self)
-            lr *= shape['world_size'] * shape['batch_size'] * shape['accumulative_counts'] / scaling['base_batch_size']
-        length = self.max_epochs if by_epoch else self.max_iters
-        return learning_rates(configs, lr, by_epoch, length, len(self.train_dataloader))
-
-    def build_model(self, model: Any) -> nn.Module:
-        """Build the model; a ``UserError`` names it if its class refuses a setting."""
-        with refusals_of('model'):
-            return super().build_model(model)
+    def load_or_resume(self) -> None:
+        """Load a checkpoint as MMEngine does; of a test, whose model has the weights, hooks get its content."""
+        if self.tested is None:
+            super().load_or_resume()
+        else:
+            self.call_hook('after_load_checkpoint', checkpoint=self.tested)
 
     def build_optim_wrapper(self, optim_wrapper: Any) -> Any:
         """Build the optimizer wrapper; a ``UserError`` names it if a class refuses a setting."""
@@ -120,13 +111,19 @@ class RunnerMixin:
         return super().build_visualizer(visualizer)
 
     def register_default_hooks(self, hooks: dict[str, Any] | None = None) -> None:
-        """Register the hooks of a config, and those that configs of MMDetection or of version 0.4.0 do not name."""
-        ours = dict(unreadable_images='UnreadableImagesHook', stop='StopHook', resume='ResumeHook', seed='SeedHook',
-                    nonfinite_loss='NonFiniteLossHook')
-        given = {*map(type_name, [*(hooks or {}).values(), *(self.cfg.get('custom_hooks') or ())])}
-        ours = {name: dict(type=f'cvt_dense.{kind}') for name, kind in ours.items() if kind not in given}
+        """Register the hooks of a config, and those of :data:`DEFAULTS` that it does not name."""
+        hooks, custom = dict(hooks or {}), self.cfg.get('custom_hooks') or ()
+        named = [hook for hook in (*hooks.values(), *custom) if isinstance(hook, dict) and 'type' in hook]
+        given = [HOOKS.get(hook['type']) if isinstance(hook['type'], str) else hook['type'] for hook in named]
+        defaults = Config.fromfile(recipe(DEFAULTS)).default_hooks
+        for name, hook in defaults.items():
+            kind = HOOKS.get(hook.type)
+            if hook.type.startswith('cvt_dense.') and name not in THE_CONFIGS and hooks.get(name, {}) is not None and (
+                    not any(issubclass(other or object, kind) for other in given)):
+                hooks[name] = {**hook, **hooks.get(name, {})}
+        hooks = {name: hook for name, hook in hooks.items() if hook is not None or name not in defaults}
         with refusals_of('default_hooks'):
-            super().register_default_hooks({**ours, **(hooks or {})})
+            super().register_default_hooks(hooks)
 
     def train(self) -> Any:
         """Compile the backbone if the config has ``compile``, then train."""
@@ -138,15 +135,21 @@ class RunnerMixin:
             self.logger.info('The backbone is compiled in the first iterations, which take minutes.')
         try:
             return super().train()
-        except (Exception, KeyboardInterrupt):  # after SystemExit, a second signal must not kill what is ending
-            for stop in [hook for hook in self.hooks if isinstance(hook, StopHook)]:
-                stop.after_train(self)
+        except Stopped:  # a second signal must not kill the process that is ending
+            raise
+        except (Exception, KeyboardInterrupt):
+            self.restore_signals()
             raise
 
+    def restore_signals(self) -> None:
+        """Give signals back what they did before the training."""
+        for stop in [hook for hook in self.hooks if isinstance(hook, StopHook)]:
+            stop.after_train(self)
+
     def dump_config(self) -> None:
-        """Show all messages on the console from now on, since this is the last step of building a Runner."""
-        self.console.level = logging.INFO
-
-
-class CvTRunner(RunnerMixin, Runner):
-    """Run MMEngine's ``Runner`` with the changes of :class:`RunnerMixin`."""
+        """Save the config of a training in its folder, unless it was read from that file."""
+        saved = Path(self.work_dir, Path(self.cfg.filename or 'config.py').name)
+        read_from_it = saved.exists() and self.cfg.filename and saved.samefile(self.cfg.filename)
+        if is_main_process() and isinstance(self._train_dataloader, DataLoader) and not read_from_it:
+            with atomic_path(saved) as partial:
+                self.cfg.dump(partial)

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from mmcv.transforms import LoadImageFromFile
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 
+from .. import scopes
 from ..registry import DATA_SAMPLERS
 
 
@@ -37,9 +39,19 @@ def transforms_of(leaf: Any) -> list[Any]:
     return getattr(getattr(leaf, 'pipeline', None), 'transforms', [])
 
 
-def find_transform(leaf: Any, name: str) -> Any:
-    """Return the first transform of a data set whose class begins with ``name``, or None."""
-    return next((step for step in transforms_of(leaf) if type(step).__name__.startswith(name)), None)
+def find_transform(leaf: Any, kind: type | tuple[type, ...]) -> Any:
+    """Return the first transform of a data set that is of a class, or None."""
+    return next((step for step in transforms_of(leaf) if isinstance(step, kind)), None)
+
+
+def is_reader(step: Any) -> bool:
+    """Return whether a transform loads an image: mmcv's ``LoadImageFromFile``, or one of the packages' own."""
+    return isinstance(step, (LoadImageFromFile, *scopes.kinds('READERS')))
+
+
+def find_reader(leaf: Any) -> Any:
+    """Return the transform of a data set that loads an image, or None."""
+    return next(filter(is_reader, transforms_of(leaf)), None)
 
 
 def seeded_samples(dataset: Any, indices: Sequence[int]) -> list[Any]:

@@ -7,10 +7,14 @@ from math import isclose
 from typing import Any
 
 import torch
+from mmengine.config import Config
+from mmengine.dist import get_world_size
 from mmengine.optim import OptimWrapper
-from mmengine.registry import PARAM_SCHEDULERS
-from mmengine.runner import Runner
+from mmengine.registry import LOOPS, PARAM_SCHEDULERS
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
+from torch.utils.data import DataLoader
 
+from ..config.walk import class_of
 from ..errors import refusals_of
 
 POINTS = 100_000  # of the curve of a run that counts epochs, unless a schedule counts iterations
@@ -46,6 +50,36 @@ class Curve:
         if len(texts) > 6:
             texts[3:-1] = [f'{len(texts) - 4} more turns']
         return ', '.join([f'{first:.3g}' + (' at first' if texts else ' throughout'), *texts])
+
+
+def train_loop(cfg: Config) -> type:
+    """Return the class of a config's training loop."""
+    if 'type' in cfg.train_cfg:
+        return class_of(cfg.train_cfg, cfg, LOOPS) or object
+    return EpochBasedTrainLoop if cfg.train_cfg.get('by_epoch') else IterBasedTrainLoop
+
+
+def planned_rates(cfg: Config, loader: DataLoader) -> Curve | None:
+    """Return the learning rates of a training that has not started.
+
+    It is None with several optimizers, without a learning rate in the config, or in another loop than MMEngine's.
+
+    Args:
+        cfg: whole config.
+        loader: of the training.
+    """
+    wrapper, scaling = cfg.get('optim_wrapper') or {}, cfg.get('auto_scale_lr') or {}
+    lr, configs = (wrapper.get('optimizer') or {}).get('lr'), cfg.get('param_scheduler') or []
+    configs = [configs] if isinstance(configs, dict) else configs
+    by_epoch = issubclass(train_loop(cfg), EpochBasedTrainLoop)
+    if lr is None or not (by_epoch or issubclass(train_loop(cfg), IterBasedTrainLoop)) or not all(
+            'type' in config for config in configs):
+        return None
+    if scaling.get('enable'):
+        images = get_world_size() * loader.batch_sampler.batch_size * wrapper.get('accumulative_counts', 1)
+        lr *= images / scaling['base_batch_size']
+    length = cfg.train_cfg.get('max_epochs' if by_epoch else 'max_iters')
+    return learning_rates(configs, lr, by_epoch, length, len(loader)) if length else None
 
 
 def learning_rates(configs: Sequence[dict[str, Any]], lr: float, by_epoch: bool, length: int, batches: int) -> Curve:

@@ -1,14 +1,15 @@
 """Load a trained model, with its pipeline and class names."""
+import copy
 import inspect
 import os
 import re
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,20 +20,22 @@ from mmengine.registry import MODELS, TRANSFORMS, DefaultScope
 from PIL import Image
 
 from ..classes import Classes
-from ..config.read import check_exists, is_published, read_config
+from ..config.read import check_exists, read_config
 from ..config.walk import class_of, datasets_of, dicts, metainfo, type_name
 from ..console import printable, prints_to_log
-from ..deploy.runtime import is_exported, open_exported
-from ..errors import UserError, refusals_of
+from ..deploy.exported import run_exported
+from ..deploy.runtime import Exported, is_exported, open_exported
+from ..errors import UserError, checked, refusals_of
+from ..images import check_loaded, open_image
 from ..images import load as load_image
-from ..images import open_image
+from ..models.autocast import DTYPES, return_float32
 from ..models.task import task_of
+from ..published import is_published
 from ..weights import check_model, dataset_meta, load_weights_file, select_weights
 from ..weights.preprocessing import check_preprocessing
 from .palette import choose_palette
 from .slices import RasterImage
 
-WEIGHT_HOOKS = re.compile('EMAHook|RawWeightsHook')  # of weights that an exported file does not have
 DENSE = 'detection', 'segmentation'  # tasks whose images mm's pipelines prepare
 
 
@@ -49,6 +52,7 @@ class Model:
         reader: the transform that reads a file for a dense task; None for a classifier.
         pipeline: the rest of the test pipeline: of what ``reader`` returns it makes ``inputs`` and, for dense tasks,
             ``data_samples``.
+        amp: mixed precision, 'bf16', 'fp16' or None.
     """
     network: BaseModel
     cfg: Config
@@ -57,6 +61,16 @@ class Model:
     palette: Sequence[tuple[int, int, int]]
     reader: Callable[[dict[str, Any]], dict[str, Any]] | None
     pipeline: Callable[[dict[str, Any]], dict[str, Any]]
+    amp: str | None = None
+    process: int = field(default_factory=os.getpid, repr=False)  # which loaded it
+
+    def run(self, batch: dict[str, Any]) -> list[Any]:
+        """Return the network's predictions for what its pipeline has made of images."""
+        if os.getpid() != self.process:
+            torch.set_num_threads(1)  # in a process that forks from this one, PyTorch would wait for others for ever
+        device = next(self.network.parameters()).device.type
+        with torch.no_grad(), torch.autocast(device, DTYPES.get(self.amp), self.amp is not None):
+            return self.network.test_step(batch)
 
     @property
     def reads_rgb(self) -> bool:
@@ -101,17 +115,20 @@ class Model:
         try:
             if isinstance(image, Image.Image):
                 return np.asarray(open_image(image))[..., ::-1]
-            return load_image(image, self.reader, quick=True)[..., ::1 if self.reader else -1]
+            array = load_image(image, self.reader)
+            check_loaded(image, array, self.reader, quick=True)
+            return array[..., ::1 if self.reader else -1]
         except UserError as error:  # for bytes it names a temporary file
             raise UserError(str(error).replace(repr(image), name)) from error
         except Exception as error:  # every decoder raises its own exception for a damaged file
             raise UserError(f'{name} cannot be read as an image ({type(error).__name__}: {error}).') from error
 
 
+@checked
 @prints_to_log()  # one thread at a time; packages are imported, and print then
 def load(config: str | Path, checkpoint: str | Path | None = None, *, device: str | None = None,
-         cfg_options: dict[str, Any] | None = None, runtime: str | None = None, amp: str | None = None,
-         data_root: str | None = None) -> Model:
+         cfg_options: dict[str, Any] | None = None, runtime: Literal['onnxruntime', 'openvino', 'torch'] | None = None,
+         amp: Literal['bf16', 'fp16'] | None = None, data_root: str | Path | None = None) -> Model:
     """Load a trained classifier, detector or segmentor.
 
     Args:
@@ -133,40 +150,94 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
         UserError: the config or the checkpoint does not exist or cannot be read, they do not fit each other, or the
             task is unknown; or published weights need other images than the config prepares.
     """
-    use_one_thread_after_fork()
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
-    cfg = read_config(str(config), cfg_options, data_root)
+    cfg = read_config(str(config), cfg_options, data_root and str(data_root))
     if checkpoint is None and not is_published(config):
         raise UserError(f'{config}: give its checkpoint, too; a published model holds both.')
-    checkpoint = str(checkpoint or cfg.filename)
-    check_exists(checkpoint)
+    trained = read_trained(str(checkpoint or cfg.filename), runtime, amp)
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
-        content = prepare_model(cfg, checkpoint, runtime, amp)
-        meta = {key: metainfo(dataset, cfg, key) for dataset in datasets_of(cfg, 'test')[:1]
-                for key in ('classes', 'palette')} | {**dataset_meta(content)}
-        with refusals_of('model'):
-            network = revert_sync_batchnorm(MODELS.build(cfg.model))
+        network = build_trained(cfg, trained).to(device).eval()
         task = dict(panoptic='detection').get(task_of(network), task_of(network))
         if task is None:
-            raise UserError(f'{config}: model.type={type_name(cfg.model)!r} is not supported: allowed are detectors of '
+            raise UserError(f'{config}: model.type={type(network).__name__} is not supported: allowed are detectors of '
                             'MMDetection, segmentors of MMSegmentation, and the classifiers of cvt_dense.')
-        if not is_exported(checkpoint):
-            weights = select_weights(content, source=checkpoint)
-            check_model(network, weights, checkpoint, strict=True)
-            check_preprocessing(cfg, network, checkpoint)
-            network.load_state_dict(weights)
-        network.to(device).eval()
-        classes = Classes.of_file(content, checkpoint).names or meta.get('classes') or ()
-        palette = meta.get('palette') or ()
+        data = {key: metainfo(dataset, cfg, key) for dataset in datasets_of(cfg, 'test')[:1]
+                for key in ('classes', 'palette')}
+        classes = trained.classes.names or data.get('classes') or ()
+        palette = dataset_meta(trained.content).get('palette') or data.get('palette') or ()
         if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
             palette = choose_palette(classes)
-        return Model(network, cfg, task, classes, palette, *build_pipeline(cfg, task))
+        return Model(network, cfg, task, classes, palette, *build_pipeline(cfg, task), amp)
 
 
-@cache
-def use_one_thread_after_fork() -> None:
-    """Let PyTorch use one thread in processes that fork from this one, where it would wait for others for ever."""
-    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
+@dataclass(frozen=True)
+class Trained:
+    """What a model predicts with.
+
+    Attributes:
+        source: checkpoint file or URL, or an exported file.
+        content: the content of the checkpoint, or the metadata of the exported file.
+        exported: the exported file, opened; None for a checkpoint.
+    """
+    source: str
+    content: dict[str, Any]
+    exported: Exported | None = None
+
+    @property
+    def classes(self) -> Classes:
+        """Return the classes that the file names."""
+        return Classes.of_file(self.content, self.source)
+
+    @property
+    def outputs(self) -> int | None:
+        """Return the number of a classifier's outputs; None: it is another model."""
+        heads = [len(tensor) for name, tensor in self.content.get('state_dict', {}).items()
+                 if name in ('head.weight', 'module.head.weight')]
+        if self.content.get('task') == 'classification':
+            heads.append(len(self.content['classes'] or ()))
+        return next(iter(heads), None)
+
+
+def read_trained(source: str, runtime: str | None = None, amp: str | None = None) -> Trained:
+    """Read a checkpoint, or open an exported file.
+
+    Raises:
+        UserError: the file cannot be read, or is exported and has a precision of its own.
+    """
+    check_exists(source)
+    if not is_exported(source):
+        return Trained(source, load_weights_file(source))
+    if amp:
+        raise UserError(f'amp={amp!r}: {source} has the precision of its export: leave amp out, or export it again.')
+    exported = open_exported(source, runtime)
+    return Trained(source, exported.metadata, exported)
+
+
+def build_trained(cfg: Config, trained: Trained, check: bool = True) -> BaseModel:
+    """Build the model of a config with trained weights, or around an exported file.
+
+    Args:
+        cfg: a classifier's ``num_classes`` that it leaves open becomes that of the file.
+        trained: the file.
+        check: whether the weights must fit.
+
+    Raises:
+        UserError: they do not fit each other, or published weights need other images than the config prepares.
+    """
+    heads = [key for key in cfg.model if key.endswith('head')]  # of detectors and segmentors
+    if trained.outputs and not heads and cfg.model.get('num_classes') is None:
+        cfg.model.num_classes = trained.outputs
+    with refusals_of('model'):
+        network = revert_sync_batchnorm(MODELS.build(copy.deepcopy(cfg.model)))
+    if trained.exported is not None:
+        return run_exported(network, trained.exported, cfg.model)
+    weights = select_weights(trained.content, source=trained.source)
+    if check:
+        check_model(network, weights, trained.source, strict=True)
+        check_preprocessing(cfg, network, trained.source)
+    network.load_state_dict(weights, strict=check)
+    return_float32(network)
+    return network
 
 
 def build_pipeline(cfg: Config, task: str) -> tuple[Any, Any]:
@@ -191,46 +262,6 @@ def _refuse(source: str, loaded: dict[str, Any]) -> dict[str, Any]:
 def _transform(transform: Callable[[Image.Image], np.ndarray], loaded: dict[str, Any]) -> dict[str, Any]:
     """Return the inputs that timm's transform of a classifier makes of an array."""
     return dict(inputs=torch.as_tensor(transform(Image.fromarray(loaded['img'][..., ::-1]))))
-
-
-def prepare_model(cfg: Config, source: str, runtime: str | None = None, amp: str | None = None) -> dict[str, Any]:
-    """Fit the model of a config to the file that it predicts with.
-
-    A classifier whose config leaves ``num_classes`` open has those of the file.
-
-    Args:
-        cfg: changed in place.
-        source: checkpoint file or URL, or a whole model of ``tools/export.py``, which replaces the networks.
-        runtime: see :func:`load`.
-        amp: see :func:`load`.
-
-    Returns:
-        The content of the checkpoint, or the metadata of the exported file.
-
-    Raises:
-        UserError: the file cannot be read, or is exported and has a precision of its own; or ``amp`` is unknown.
-    """
-    whole = is_exported(source)
-    if amp not in (None, 'bf16', 'fp16'):
-        raise UserError(f"amp={amp!r}: allowed are 'bf16' and 'fp16'.")
-    if whole and amp:
-        raise UserError(f'amp={amp!r}: {source} has the precision of its export: leave amp out, or export it again.')
-    content = open_exported(source, runtime).metadata if whole else load_weights_file(source)
-    outputs = [len(tensor) for name, tensor in content.get('state_dict', {}).items()
-               if name in ('head.weight', 'module.head.weight')]  # of classifiers
-    if content.get('task') == 'classification':
-        outputs.append(len(content['classes'] or ()))
-    heads = [key for key in cfg.model if key.endswith('head')]  # of detectors and segmentors
-    if any(outputs) and not heads and cfg.model.get('num_classes') is None:
-        cfg.model.num_classes = outputs[0]
-    if whole:
-        cfg.load_from = None
-        cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or []
-                            if not WEIGHT_HOOKS.search(str(hook['type']))]
-        cfg.model.update(type='cvt_dense.ExportedModel', replaces=cfg.model.type, file=source, runtime=runtime)
-    if amp:
-        cfg.model.update(type='cvt_dense.AutocastModel', replaces=cfg.model.type, dtype=amp)
-    return content
 
 
 def test_pipeline(cfg: Config) -> list[dict[str, Any]]:

@@ -6,13 +6,12 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from mmengine.dataset import default_collate, pseudo_collate
 from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
-from ..errors import UserError
+from ..errors import UserError, checked
 from .model import DENSE, Model
 from .slices import RasterImage, as_loaded, check_slice, predict_slices, slice_starts
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 BATCH = 8  # most images that are predicted together
 
 
+@checked
 def predict(model: Model, images: Any, slice: int | None = None, overlap: float = 0.2, score_thr: float = 0.) -> Any:
     """Predict one image, or a list of images.
 
@@ -66,10 +66,9 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
     convert = dict(detection=partial(_detections, score_thr=score_thr), segmentation=_label_map,
                    classification=_probabilities)[model.task]
     samples, predictions = (_prepare(model, _read(model, image)) for image in images), []
-    with torch.no_grad():
-        for _, same in groupby(samples, lambda sample: sample['inputs'].shape):
-            while batch := list(islice(same, BATCH)):
-                predictions += [convert(model, output) for output in model.network.test_step(collate(batch))]
+    for _, same in groupby(samples, lambda sample: sample['inputs'].shape):
+        while batch := list(islice(same, BATCH)):
+            predictions += [convert(model, output) for output in model.run(collate(batch))]
     return predictions
 
 
@@ -99,10 +98,10 @@ def _predict_large(model: Model, image: Any, size: int, overlap: float, score_th
 
     def predict_slice(window: np.ndarray) -> Any:
         bar.update()
-        return model.network.test_step(pseudo_collate([_prepare(model, window)]))[0]
+        return model.run(pseudo_collate([_prepare(model, window)]))[0]
 
     number = math.prod(len(slice_starts(side, size, overlap)) for side in image.shape[:2])
-    with torch.no_grad(), tqdm(total=number, desc='slices', delay=1, leave=False, disable=None) as bar:
+    with tqdm(total=number, desc='slices', delay=1, leave=False, disable=None) as bar:
         prediction = predict_slices(model.network, predict_slice, image, size, overlap, score_thr)
     return prediction if isinstance(prediction, np.ndarray) else _name_classes(model, prediction)
 

@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from mmengine.config import Config
+
 from ..errors import UserError
 
 RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID')  # the variable in which each launcher gives a process its number
@@ -57,24 +59,34 @@ def _process_group() -> Any:
     return dist if dist and dist.is_initialized() else None
 
 
-def is_first_process(launcher: str) -> bool:
-    """Return whether this process is the first of a run; works before there is a process group.
+def on_first_process(decide: Callable[..., Any], *args: Any) -> Any:
+    """Return in all processes what ``decide(*args)`` returns in the first one.
 
-    Args:
-        launcher: see :func:`setup_distributed`.
+    Raises:
+        UserError: ``decide`` raises it; then it is raised in all processes.
     """
-    return os.environ.get(RANKS.get(launcher, ''), '0') == '0'
+    from mmengine.dist import broadcast_object_list, is_main_process
+    answer: list[Any] = [None]
+    if is_main_process():
+        try:
+            answer = [decide(*args)]
+        except UserError as error:
+            answer = [error]
+    broadcast_object_list(answer)
+    if isinstance(answer[0], UserError):
+        raise answer[0]
+    return answer[0]
 
 
-def setup_distributed(launcher: str) -> None:
-    """Prepare the process for MMEngine's Runner under a launcher; call it before that is built.
+def setup_distributed(launcher: str, cfg: Config) -> None:
+    """Create the process group of a run under a launcher; MMEngine's Runner keeps a group that exists.
 
     With the variable ``DEVICE=cpu``, or with ``CUDA_VISIBLE_DEVICES`` set to nothing, processes run on CPUs. It then
-    does what ``mmengine.dist.init_dist`` cannot, because that calls ``torch.cuda.set_device``: it creates a gloo
-    process group; MMEngine keeps a group that exists.
+    does what ``mmengine.dist.init_dist`` cannot, because that calls ``torch.cuda.set_device``: it creates a gloo group.
 
     Args:
         launcher: ``'none'``, ``'pytorch'`` (torchrun) or ``'slurm'`` (one task of srun per process).
+        cfg: whole config, whose ``env_cfg.dist_cfg`` has arguments of ``mmengine.dist.init_dist``.
 
     Raises:
         UserError: PyTorch finds no GPU, and nothing says that the processes are to run on CPUs; or torchrun
@@ -93,6 +105,9 @@ def setup_distributed(launcher: str) -> None:
     if launcher == 'slurm':
         _environment_from_slurm(torch.cuda.device_count())
     if torch.cuda.is_available():
+        from mmengine.dist import init_dist
+        if not torch.distributed.is_initialized():
+            init_dist(launcher, **((cfg.get('env_cfg') or {}).get('dist_cfg') or {}))
         return
     if os.environ.get('CUDA_VISIBLE_DEVICES') != '':
         raise UserError(f'--launcher {launcher}: PyTorch {torch.__version__} finds no GPU. Compare nvidia-smi with the '

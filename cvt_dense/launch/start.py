@@ -1,61 +1,141 @@
-"""Start a training or a test: read the config, check it, build the Runner. The tool then runs it."""
-import argparse
+"""Train and test: the whole way from the settings of a run to its result."""
+import gc
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..errors import UserError
-from .checks.config import check_config
-from .distributed import is_first_process, setup_distributed
-from .flags import Change, read_test, read_training
-from .outputs import check_folder
-from .work_dir import check_work_dir, lock_work_dir, resumed_checkpoint, test_folder
+from .distributed import on_first_process, setup_distributed
+from .runs import TestRun, TrainRun
+from .settings import read_test, read_training
+from .work_dir import claim, move_aside, test_folder
 
 if TYPE_CHECKING:
-    from mmengine.runner import Runner
+    from ..engine.hooks.callback import Callback
+    from ..engine.runner import CvTRunner
 # PyTorch and the packages of the data sets take seconds to import: only after mistakes that need none of them.
 
 
-def start_training(flags: argparse.Namespace, change: Change | None = None, summary: bool = True) -> 'Runner':
-    """Return the Runner of a training.
+@dataclass(frozen=True)
+class Trained:
+    """The result of a training.
+
+    Attributes:
+        folder: the run's folder.
+        last: the last checkpoint, from which the run can be resumed; None: none was saved.
+        best: the best checkpoint, or the last one where the config keeps no best.
+        metrics: those of the last evaluation; empty without one.
+        stopped: whether the run ended before its last step, by an interrupt, a callback or early stopping.
+    """
+    folder: Path
+    last: Path | None
+    best: Path | None
+    metrics: dict[str, float]
+    stopped: bool
+
+    @property
+    def curves(self) -> list[dict[str, Any]]:
+        """Return the rows of a table: what was logged, with its iteration; ``pandas.DataFrame`` takes them."""
+        from ..curves import Curves
+        return [dict(point.values, iteration=point.iteration, evaluation=point.evaluation)
+                for point in Curves(self.folder, allow_none=True).points]
+
+
+def train(config: str | Path, callback: 'Callback | None' = None, **settings: Any) -> Trained:
+    """Train the network of a config.
+
+    An interrupt (Ctrl-C, SIGTERM) saves a checkpoint and returns; ``resume='auto'`` continues the run.
 
     Args:
-        flags: what ``cvt_dense.cli.train.build_parser()`` parses.
-        change: changes the config, as reports do.
-        summary: whether a summary of the run is logged.
+        config: config file.
+        callback: called after each evaluation with the iteration and the metrics; the training ends if it returns
+            something true.
+        **settings: fields of :class:`~cvt_dense.launch.runs.TrainRun`, such as ``work_dir``, ``data_root``,
+            ``options={'train_cfg.max_iters': 300}``, ``resume``, ``amp``.
 
     Raises:
-        UserError: a mistake in flags, config, data or weights; no checkpoint has been written then.
+        UserError: a mistake in settings, config, data or weights; nothing has been written then.
     """
-    cfg, first = read_training(flags, change), is_first_process(flags.launcher)
-    resume = flags.resume or (cfg.get('resume') and (cfg.get('load_from') or 'auto')) or None
-    flags = argparse.Namespace(**vars(flags) | dict(resume=resume))  # a config's resume=True is --resume
-    if first:
-        check_work_dir(cfg, flags)
-        if not flags.no_check:
-            check_config(cfg, ['train', 'val'])
-    setup_distributed(flags.launcher)  # modules imported with a process group would keep it, and its threads
-    if first:
-        lock_work_dir(cfg, flags)
-    checkpoint = resumed_checkpoint(cfg, flags.resume)
-    from .build import build
-    return build(cfg, flags, ['train', 'val'], checkpoint, summary=summary)
+    runner = start_training(TrainRun(config, **settings), callback)
+    from ..engine.checkpoint import Stopped, find_checkpoint
+    from ..metrics import best_checkpoint
+    folder, metrics = Path(runner.work_dir), {}
+    try:
+        runner.train()
+    except Stopped:
+        pass
+    finally:
+        runner.restore_signals()
+        gc.collect()  # the workers of data loaders end with their iterators
+    for point in Trained(folder, None, None, {}, False).curves:
+        metrics = point if point['evaluation'] else metrics
+    last = find_checkpoint(folder)
+    last = last and Path(last)
+    stopped = runner.iter < runner.max_iters
+    return Trained(folder, last, best_checkpoint(folder) or last, metrics, stopped)
 
 
-def start_test(flags: argparse.Namespace, change: Change | None = None) -> 'Runner':
-    """Return the Runner of a test; ``flags`` are those of ``cvt_dense.cli.test``. See :func:`start_training`."""
-    cfg = read_test(flags, change)
-    if is_first_process(flags.launcher):
-        if flags.out:
-            check_folder(Path(flags.out))
-        if not flags.no_check:
-            check_config(cfg, ['test'])
-    setup_distributed(flags.launcher)
-    cfg.work_dir = test_folder(cfg, flags)
-    from ..inference.model import is_exported, prepare_model
-    if flags.fuse and is_exported(flags.checkpoint):
-        raise UserError(f'--fuse: {flags.checkpoint} was fused when it was exported; leave the flag out.')
-    content = prepare_model(cfg, flags.checkpoint, flags.runtime, flags.amp)
-    if flags.tta or flags.slice is not None:  # last, because the settings above are those of the model inside
-        cfg.model = dict(**cfg.tta_model, module=cfg.model)
-    from .build import build
-    return build(cfg, flags, ['test'], content=content)
+def test(config: str | Path, checkpoint: str | Path | None = None, **settings: Any) -> dict[str, float]:
+    """Test a checkpoint, or a file of :func:`cvt_dense.export`, and return the metrics.
+
+    Args:
+        config: config file, or a published model.
+        checkpoint: checkpoint or exported file. Default: the weights of the published model.
+        **settings: fields of :class:`~cvt_dense.launch.runs.TestRun`, such as ``data_root``, ``tta``, ``slice``.
+
+    Raises:
+        UserError: a mistake in settings, config, data or weights; nothing has been written then.
+    """
+    from ..published import fetch, is_published
+    if checkpoint is None and is_published(config):
+        config = checkpoint = fetch(config)
+    return start_test(TestRun(config, checkpoint, **settings)).test()
+
+
+def start_training(run: TrainRun, callback: 'Callback | None' = None) -> 'CvTRunner':
+    """Return the Runner of a training, with its model and its data; see :func:`train`."""
+    cfg = read_training(run)
+    from ..engine.hooks.announce import AnnounceHook
+    from ..engine.hooks.callback import CallbackHook
+    from . import checks
+    from .build import build_model, build_runner, prepare
+    from .data import load_data
+    setup_distributed(run.launcher, cfg)  # after these imports: modules would keep the process group, and its threads
+    checkpoint = on_first_process(claim, cfg, run)
+    running, changes, seed = prepare(cfg, checkpoint)
+    loaders = load_data(running, ['train', 'val'], seed, run.check)
+    model = build_model(running)
+    built = checks.Built(running, loaders, model)
+    if run.check:
+        on_first_process(checks.check, built)
+    if run.overwrite:
+        on_first_process(move_aside, cfg.work_dir)
+    runner = build_runner(cfg, running, model, loaders)
+    runner.register_hook(AnnounceHook(changes, built.rates))
+    if callback:
+        runner.register_hook(CallbackHook(callback))
+    return runner
+
+
+def start_test(run: TestRun) -> 'CvTRunner':
+    """Return the Runner of a test, with its model and its data; see :func:`test`."""
+    cfg = read_test(run)
+    from ..engine.hooks.announce import AnnounceHook
+    from ..inference.model import build_trained, read_trained
+    from . import checks
+    from .build import build_runner, prepare
+    from .data import load_data
+    from .wrap import save_predictions, wrap
+    setup_distributed(run.launcher, cfg)
+    cfg.work_dir = test_folder(cfg, run)
+    trained = read_trained(str(run.checkpoint), run.runtime, run.amp)
+    running, changes, seed = prepare(cfg)
+    loaders = load_data(running, ['test'], seed, run.check, trained.classes)
+    model = build_trained(running, trained, run.check)
+    if run.check:
+        on_first_process(checks.check, checks.Built(running, loaders, model, trained))
+    runner = build_runner(cfg, running, wrap(model, running, run, loaders['test']), loaders)
+    runner.tested = trained.content
+    runner.register_hook(AnnounceHook(changes, files=[trained.source]))
+    if run.out:
+        save_predictions(runner, run.out)
+    return runner

@@ -1,6 +1,5 @@
 from . import variants  # noqa: F401  (registers the further types of attn_cfg)
-from .autocast import autocast_model
 from .cvt import CvT
 from .timm_backbone import TimmBackbone
 
-__all__ = ['CvT', 'TimmBackbone', 'autocast_model']
+__all__ = ['CvT', 'TimmBackbone']

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import supervision as sv
 import torch
+from mmcv.transforms import LoadAnnotations
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from PIL import Image
@@ -184,7 +185,7 @@ def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, A
         pipeline: the data set's steps, whose ``LoadAnnotations`` reads the label maps.
         ignored: label value that counts neither in the loss nor in the scores.
     """
-    load = next(step for step in pipeline if type(step).__name__ == 'LoadAnnotations')
+    load = next(step for step in pipeline if isinstance(step, LoadAnnotations))
     palette, pixels, images = choose_palette(classes), Counter(), defaultdict(list)
 
     def with_label_map(info: dict[str, Any]) -> Image.Image:

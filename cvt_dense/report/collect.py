@@ -36,10 +36,10 @@ def read_infos(data_set: Any) -> list[dict[str, Any]]:
 
 
 def _read_leaf(data_set: Any) -> list[dict[str, Any]]:
-    loader = find_transform(data_set, 'LoadImageFromN')  # it reads arrays
+    loader = find_transform(data_set, ARRAYS)
     also = dict(backend_args=getattr(data_set, 'backend_args', None), loader=loader)
     infos = [dict(data_set.get_data_info(i), **also) for i in range(len(data_set))]
-    if reads_coco(type(data_set).__mro__):
+    if reads_coco(type(data_set)):
         with prints_to_log():  # pycocotools prints its progress
             objects = COCO(data_set.ann_file).imgToAnns
         for info in infos:

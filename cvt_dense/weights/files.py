@@ -5,12 +5,10 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-import huggingface_hub
 import safetensors.torch
 import torch
 from filelock import FileLock
@@ -18,12 +16,11 @@ from mmengine.runner import CheckpointLoader
 from torch import Tensor
 
 from ..errors import CheckpointError, listed
+from ..published import HUB_FILES, SCHEME, from_hub, packaged_folder
 from .class_names import add_class_names, dataset_meta
 from .formats import StateDict, convert, recognise
-from .packaged import SCHEME, packaged_folder
 from .pickles import load_pickle
 
-HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
 UNSAFE_VARIABLE = 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'  # PyTorch's
 WRAPPERS = re.compile(r'^(module\.|_orig_mod\.)+')  # DistributedDataParallel and torch.compile add these
 OTHER_KEYS = ('state_dict', 'state_dict_ema'), ('model', 'model_ema')  # raw and averaged: timm's, DeiT's
@@ -206,30 +203,3 @@ def _download(url: str) -> Path:
             except OSError as error:
                 raise CheckpointError(f'{url} cannot be downloaded: {error}.') from error
     return path
-
-
-def from_hub(source: str) -> Path:
-    """Return ``hf://OWNER/REPOSITORY[/FILE][@REVISION]`` from the hub, or from ``huggingface_hub``'s cache.
-
-    Raises:
-        CheckpointError: the name is malformed, or the file is neither cached nor reachable.
-    """
-    match = re.fullmatch(r'hf://([^/@]+/[^/@]+)(?:/([^@]+))?(?:@(.+))?', source)
-    if not match:
-        raise CheckpointError(f'{source!r} is not of the form hf://OWNER/REPOSITORY[/FILE][@REVISION].')
-    repository, file, revision = match.groups()
-    candidates = (file, ) if file else HUB_FILES
-    for cached in (True, False):
-        for candidate in candidates:
-            try:
-                path = Path(huggingface_hub.hf_hub_download(
-                    repository, candidate, revision=revision, local_files_only=cached))
-                with suppress(OSError, ValueError):  # the config names the classes
-                    huggingface_hub.hf_hub_download(repository, 'config.json', revision=revision,
-                                                    local_files_only=cached)
-                return path
-            except (OSError, ValueError) as error:  # all errors of the hub are one of these
-                reason = ' '.join(str(error).split())
-    raise CheckpointError(f'{source} is neither in the cache of huggingface_hub '
-                          f'({huggingface_hub.constants.HF_HUB_CACHE}) nor can it be downloaded: {reason} Offline, run '
-                          f'"hf download {repository}" before, or give a file.')

@@ -78,7 +78,7 @@ class StrictLoading:
 
     def init_weights(self) -> None:
         """Initialise as any MMEngine module; a checkpoint is loaded last."""
-        pretrained = self._pretrained_cfgs()
+        pretrained = pretrained_cfgs(self)
         if pretrained:
             cfgs = [self.init_cfg] if isinstance(self.init_cfg, Mapping) else self.init_cfg
             others = [cfg for cfg in cfgs if cfg not in pretrained]
@@ -91,18 +91,14 @@ class StrictLoading:
         Raises:
             FileNotFoundError, CheckpointError: as :class:`StrictPretrainedInit` and :meth:`check_loading`.
         """
-        for cfg in self._pretrained_cfgs():
+        for cfg in pretrained_cfgs(self):
             init = StrictPretrainedInit(**{key: value for key, value in cfg.items() if key != 'type'})
             self.check_loading(init.read_tensors(self), init.checkpoint)
 
     def trained_with(self) -> dict[str, Normalisation]:
         """Return for each checkpoint of ``init_cfg`` the mean and standard deviation of its images, where known."""
-        sources = [str(cfg['checkpoint']) for cfg in self._pretrained_cfgs()]
+        sources = [str(cfg['checkpoint']) for cfg in pretrained_cfgs(self)]
         return {source: known for source in sources if (known := trained_with(source))}
-
-    def _pretrained_cfgs(self) -> list[dict[str, Any]]:
-        cfgs = [self.init_cfg] if isinstance(self.init_cfg, Mapping) else self.init_cfg or []
-        return [cfg for cfg in cfgs if cfg['type'] in ('Pretrained', PretrainedInit, StrictPretrainedInit)]
 
     def check_loading(self, tensors: StateDict, source: str) -> Comparison:
         """Compare a state dict, of any naming, with this module's, without loading it.
@@ -136,6 +132,13 @@ class StrictLoading:
         for name in result.loaded:
             wanted[name].copy_(tensors[name])
         return result
+
+
+def pretrained_cfgs(module: nn.Module) -> list[dict[str, Any]]:
+    """Return the entries of a module's ``init_cfg`` that load a checkpoint."""
+    given = getattr(module, 'init_cfg', None) or []
+    cfgs = [given] if isinstance(given, Mapping) else given
+    return [cfg for cfg in cfgs if cfg['type'] in ('Pretrained', PretrainedInit, StrictPretrainedInit)]
 
 
 def translate_names(module: nn.Module, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

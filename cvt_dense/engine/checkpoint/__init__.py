@@ -2,6 +2,6 @@
 from .files import find_checkpoint
 from .resume import ResumeHook
 from .save import SafeCheckpointHook
-from .stop import StopHook
+from .stop import StopHook, Stopped
 
-__all__ = ['ResumeHook', 'SafeCheckpointHook', 'StopHook', 'find_checkpoint']
+__all__ = ['ResumeHook', 'SafeCheckpointHook', 'StopHook', 'Stopped', 'find_checkpoint']

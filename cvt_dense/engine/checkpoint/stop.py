@@ -3,7 +3,6 @@ import atexit
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -18,15 +17,28 @@ from ...registry import HOOKS
 from .files import PREEMPTED
 from .save import save_run
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+class Stopped(Exception):
+    """A training has been saved after a signal, and ends.
+
+    Attributes:
+        code: exit code of the process.
+    """
+
+    def __init__(self, code: int):
+        super().__init__(code)
+        self.code = code
 
 
 @HOOKS.register_module()
 class StopHook(Hook):
-    """Save a training that gets SIGTERM or SIGUSR1, as Slurm sends before a time limit, and end it with exit code 0.
+    """Save a training that gets SIGTERM, SIGUSR1, as Slurm sends before a time limit, or SIGINT (Ctrl-C), and end it.
 
-    The run is saved as ``preempted.pth``. A training in a thread cannot be stopped by a signal, as Python handles
-    signals in the main thread alone.
+    The run is saved as ``preempted.pth``, and :class:`Stopped` is raised, with which a tool ends with exit code 0. A
+    second Ctrl-C interrupts at once. A training in a thread cannot be stopped by a signal, as Python handles signals in
+    the main thread alone.
 
     It stops after the next step of the optimizer. Several processes compare what they received before an evaluation,
     and after every ``PERIOD`` iterations of the training or batches of the evaluation that all of them have, so they
@@ -65,6 +77,8 @@ class StopHook(Hook):
         self.old_handlers = {}
 
     def _receive(self, number: int, frame: Any) -> None:
+        if number == signal.SIGINT and self.received == number:
+            raise KeyboardInterrupt
         self.received = number
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
@@ -107,8 +121,7 @@ class StopHook(Hook):
         runner.logger.warning(f'{signal.Signals(self.stopping).name}: the run was saved after iteration {iteration} '
                               'and ends; continue it with --resume.')
         # Hosts of an elastic run that got no signal go on without the one that did: torchrun restarts what fails.
-        goes_on = os.environ.get('PET_RDZV_BACKEND') == 'c10d' and not self.received
-        sys.exit('Another host was told to stop.' if goes_on else 0)
+        raise Stopped(int(os.environ.get('PET_RDZV_BACKEND') == 'c10d' and not self.received))
 
 
 def _reduce(value: int, how: str) -> int:
@@ -130,6 +143,7 @@ def _init_worker(init: Callable[[int], None] | None, exiting: Any, worker_id: in
             os._exit(0)
 
     signal.signal(signal.SIGTERM, on_sigterm)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    for number in (signal.SIGUSR1, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     if init is not None:
         init(worker_id)

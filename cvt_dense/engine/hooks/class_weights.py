@@ -1,5 +1,6 @@
 """Weigh rare classes more in a segmentor's loss."""
 import numpy as np
+from mmcv.transforms import LoadAnnotations
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
@@ -25,7 +26,7 @@ class ClassWeightsHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         datasets = leaves(runner.train_dataloader.dataset)
-        loads = [step for leaf in datasets for step in transforms_of(leaf) if type(step).__name__ == 'LoadAnnotations']
+        loads = [step for leaf in datasets for step in transforms_of(leaf) if isinstance(step, LoadAnnotations)]
         classes = getattr(datasets[0], 'metainfo', {}).get('classes', ())
         losses = [module for module in runner.model.modules() if hasattr(module, 'class_weight')
                   and len(classes if module.class_weight is None else module.class_weight) == len(classes)

@@ -4,11 +4,10 @@ from typing import Any
 
 import torch
 from mmengine.hooks import EMAHook, Hook
-from mmengine.model import BaseTTAModel
 from mmengine.runner import Runner, autocast
 
 from ...metrics import RAW
-from ...models.wrappers import unwrap
+from ...models.wrappers import innermost, unwrap
 from ...registry import HOOKS
 from ...weights import select_weights
 
@@ -42,7 +41,7 @@ class RawWeightsHook(Hook):
         model = None
         if self.raw_state is not None:
             model = deepcopy(unwrap(runner.model))
-            (model.module if isinstance(model, BaseTTAModel) else model).load_state_dict(self.raw_state)
+            innermost(model).load_state_dict(self.raw_state)
         self._start(model, runner.test_loop)
 
     def _start(self, model: torch.nn.Module | None, loop: Any) -> None:

@@ -3,6 +3,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from mmcv.transforms import LoadAnnotations
 from mmengine.dataset import Compose
 from mmengine.dist import all_gather_object
 from mmengine.hooks import Hook
@@ -13,7 +14,7 @@ from torch import Tensor
 from ...errors import UserError
 from ...images import read_header
 from ...registry import HOOKS
-from ..samplers import find_transform, leaves
+from ..samplers import find_reader, is_reader, leaves
 
 
 @HOOKS.register_module()
@@ -75,7 +76,7 @@ def skip_unreadable_images(dataset: Any, channels: int = 3) -> None:
         channels: of an image.
     """
     for leaf in leaves(dataset):
-        if find_transform(leaf, 'LoadImage') is not None and not isinstance(leaf.pipeline, SkippingPipeline):
+        if find_reader(leaf) is not None and not isinstance(leaf.pipeline, SkippingPipeline):
             ignored = getattr(leaf, 'ignore_index', 255)
             leaf.pipeline = SkippingPipeline(leaf.pipeline, leaf.test_mode, channels, ignored)
 
@@ -102,8 +103,7 @@ class SkippingPipeline(Compose):
         """Return the sample, or None in training if its files cannot be read."""
         readable = True
         for step in self.transforms:
-            name = type(step).__name__
-            key = 'img_path' if name.startswith('LoadImage') else 'seg_map_path' if name == 'LoadAnnotations' else ''
+            key = 'img_path' if is_reader(step) else 'seg_map_path' if isinstance(step, LoadAnnotations) else ''
             loads_file = isinstance(data.get(key), str)
             try:
                 data = step(data)

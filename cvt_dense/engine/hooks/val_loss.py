@@ -5,6 +5,7 @@ from collections import defaultdict
 from typing import Any
 
 import torch
+from mmcv.transforms import LoadAnnotations
 from mmengine.dist import all_reduce
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
@@ -14,9 +15,7 @@ from ...metrics import LOSSES
 from ...models.wrappers import unwrap
 from ...registry import HOOKS
 from ..checkpoint.loaders import copy_loader
-from ..samplers import transforms_of
-
-MAPS = ('LoadAnnotations', 'LoadPanopticAnnotations')
+from ..samplers import is_reader, transforms_of
 
 
 @HOOKS.register_module()
@@ -85,8 +84,8 @@ def with_annotations(dataset: Any) -> Any:
     elif hasattr(dataset, 'dataset'):
         dataset.dataset = with_annotations(dataset.dataset)
     elif steps := transforms_of(dataset):
-        late = [step for step in steps if type(step).__name__ in MAPS]
-        first = next((i for i, step in enumerate(steps) if type(step).__name__.startswith('LoadImage')), -1)
+        late = [step for step in steps if isinstance(step, LoadAnnotations)]
+        first = next((i for i, step in enumerate(steps) if is_reader(step)), -1)
         others = [step for step in steps if step not in late]
         dataset.pipeline = copy.copy(dataset.pipeline)
         dataset.pipeline.transforms = [*others[:first + 1], *late, *others[first + 1:]]

@@ -4,25 +4,43 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from mmengine.config import Config
+from mmcv.transforms import LoadAnnotations
+from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
+from mmengine.registry import METRICS
 from PIL import Image
 
-from ...config.walk import dicts, is_remote, type_name
-from ...engine.samplers import find_transform, leaves
+from ...config.walk import class_of, dicts, is_remote
+from ...engine.samplers import find_reader, find_transform, leaves
 from ...errors import UserError
-from ...images import ADVICE, Header, find_missing, images_below, load, read_header, reads_raw, shape_as_read, turns
+from ...images import (
+    ADVICE,
+    Header,
+    check_loaded,
+    find_missing,
+    images_below,
+    load,
+    read_header,
+    reads_raw,
+    shape_as_read,
+    turns,
+)
+from ...pretraining import ImageDataset
+from ...scopes import is_iou_metric
 from .batches import check_pipeline
+
+if TYPE_CHECKING:
+    from .built import Built
 
 MAX_HEADERS = 100_000  # images of a data set; their headers take some ten seconds
 MAX_LABEL_MAPS = 2000  # label maps that are decoded before a run, which takes some seconds
 SAMPLE = 32  # images of one kind that are decoded
 
 
-def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
+def check_files(built: 'Built') -> None:
     """Check that the images and label maps of the data sets exist, and that their readers give what they hold.
 
     Files of other backends than the local one and inside tar files are not looked for.
@@ -30,17 +48,17 @@ def check_files(cfg: Config, datasets: dict[str, Any]) -> None:
     Raises:
         UserError: files are missing, or a check below refuses them; the message names the data loader.
     """
-    for stage, dataset in ((stage, leaf) for stage, whole in datasets.items() for leaf in leaves(whole)):
+    for stage, dataset in ((stage, leaf) for stage, whole in built.loaders.items() for leaf in leaves(whole.dataset)):
         loader = f'{stage}_dataloader'
-        if hasattr(dataset, 'get_data_info') and not any(map(is_remote, dicts(cfg[loader].dataset))):
+        if isinstance(dataset, BaseDataset) and not any(map(is_remote, dicts(built.cfg[loader].dataset))):
             try:
-                _check_data_set(dataset, cfg, stage)
+                _check_data_set(dataset, built, stage)
             except UserError as error:
                 raise UserError(f'{loader}: {error}') from error
 
 
-def _check_data_set(dataset: Any, cfg: Config, stage: str) -> None:
-    classifies = type(dataset).__name__ == 'ImageDataset'  # it has checked that its files exist
+def _check_data_set(dataset: BaseDataset, built: 'Built', stage: str) -> None:
+    classifies = isinstance(dataset, ImageDataset)  # it has checked that its files exist
     numbers = range(len(dataset))
     infos = map(dataset.get_data_info, choose(numbers, MAX_HEADERS) if classifies else numbers)
     # Millions of objects that stay in memory would keep Python's garbage collector busy for many seconds.
@@ -52,24 +70,25 @@ def _check_data_set(dataset: Any, cfg: Config, stage: str) -> None:
         if missing:
             raise UserError(f'{len(missing)} of {len(paths)} files do not exist, e.g. {missing[0]!r}. Correct '
                             'data_prefix or seg_map_suffix, or complete the data.')
-    reader = find_transform(dataset, 'LoadImage')
+    reader = find_reader(dataset)
     if not images or reader is None and not classifies:
         return
     images = {path: images[path] for path in choose(images, MAX_HEADERS)}
-    share = ((cfg.get('default_hooks') or {}).get('unreadable_images') or {}).get('max_share', 0.05)
+    share = ((built.cfg.get('default_hooks') or {}).get('unreadable_images') or {}).get('max_share', 0.05)
     headers = check_images(images, reader, share)
     if not classifies:
-        check_pipeline(dataset, images, headers, cfg, stage)
+        check_pipeline(dataset, images, headers, built, stage)
     if getattr(dataset, 'img_suffix', None) and not dataset.ann_file:
         others = {path for path in images_below(dataset.data_prefix['img_path'])
                   if not path.endswith(dataset.img_suffix)} - maps.keys()
         _log(others, f'images are left out, since their names do not end with img_suffix={dataset.img_suffix!r}')
-    if maps and 'decode_head' in cfg.model and find_transform(dataset, 'LoadAnnotations'):
-        parts = cfg.model.decode_head, cfg.model.get('auxiliary_head'), cfg.get(f'{stage}_evaluator')
+    if maps and hasattr(built.model, 'decode_head') and find_transform(dataset, LoadAnnotations):
         chosen = {path: maps[path] for path in choose(maps, MAX_LABEL_MAPS)}
-        check_label_maps(chosen, headers, dataset, 2 if stage == 'train' else 1, {
-            node.get('ignore_index', 255) for node in dicts(parts)
-            if 'num_classes' in node or type_name(node) == 'IoUMetric'})
+        heads = {head.ignore_index for head in built.model.modules() if hasattr(head, 'ignore_index')
+                 and hasattr(head, 'num_classes')}
+        metrics = {node.get('ignore_index', 255) for node in dicts(built.cfg.get(f'{stage}_evaluator'))
+                   if 'type' in node and is_iou_metric(class_of(node, built.cfg, METRICS) or object)}
+        check_label_maps(chosen, headers, dataset, 2 if stage == 'train' else 1, heads | metrics)
 
 
 def _log(names: Collection[str], text: str) -> None:
@@ -147,7 +166,9 @@ def load_sample(paths: list[str], infos: dict[str, dict[str, Any]], reader: Any,
     unreadable, highest = {}, []
     for path in random.Random(0).sample(paths, min(len(paths), SAMPLE)):
         try:
-            highest.append(load(path, reader, **infos[path]).max())
+            image = load(path, reader, **infos[path])
+            check_loaded(path, image, reader)
+            highest.append(image.max())
         except UserError as error:
             raise UserError(f'{len(paths)} of {len(infos)} images are of one kind, and {error}') from error
         except Exception as error:  # each decoder raises its own
@@ -181,7 +202,7 @@ def check_label_maps(infos: dict[str, dict[str, Any]], images: dict[str, Header]
     names = dataset.metainfo['classes']
     ignored_by_all = ignored if len(ignored) == 1 else set()
     classes = {*range(len(names))} - ignored_by_all
-    reader, loader = (find_transform(dataset, name) for name in ('LoadImage', 'LoadAnnotations'))
+    reader, loader = find_reader(dataset), find_transform(dataset, LoadAnnotations)
 
     def check(path: str) -> set[int]:
         image = images.get(infos[path]['img_path'])

@@ -1,41 +1,47 @@
 """Check that a training's epochs end, that it saves, and that its learning rate follows the schedules to their end."""
-from typing import Any
+from typing import TYPE_CHECKING
 
-from mmengine.config import Config
+from mmengine.dataset import InfiniteSampler
 from mmengine.hooks import CheckpointHook
+from mmengine.logging import print_log
+from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
+from ...config.walk import class_of
 from ...engine.checkpoint import SafeCheckpointHook
-from ...engine.runner import RunnerMixin
-from ...engine.schedules import Curve
+from ...engine.schedules import Curve, train_loop
 from ...errors import UserError
+
+if TYPE_CHECKING:
+    from .built import Built
 
 NOTHING = 1e-6  # of the highest learning rate, by which nothing is learnt
 
 
-def check_schedule(
-        runner: RunnerMixin, cfg: Config, datasets: dict[str, Any], content: dict[str, Any] | None) -> None:
-    """Compare the schedules of a training that has not started with its length; a warning tells of a difference.
+def check_schedule(built: 'Built') -> None:
+    """Compare the schedules of a training with its length; a warning tells of a difference.
 
     Raises:
         UserError: an epoch never ends, a schedule never moves, nothing is saved before the end, or nothing is learnt
             after the end of the schedules.
     """
-    if 'train' not in datasets:
+    if built.stage != 'train':
         return
-    sampler = runner.train_dataloader.batch_sampler.sampler
-    if isinstance(runner.train_loop, EpochBasedTrainLoop) and hasattr(sampler, '_infinite_indices'):
+    cfg, sampler, loop = built.cfg, built.loaders['train'].batch_sampler.sampler, train_loop(built.cfg)
+    if issubclass(loop, EpochBasedTrainLoop) and isinstance(sampler, InfiniteSampler):
         raise UserError(f'train_dataloader.sampler: {type(sampler).__name__} is endless, and train_cfg counts epochs: '
                         "the first would never end. Set sampler=dict(_delete_=True, type='DefaultSampler', "
                         "shuffle=True), or count iterations with train_cfg.type='IterBasedTrainLoop' and max_iters.")
-    saving = [hook for hook in runner.hooks if isinstance(hook, (CheckpointHook, SafeCheckpointHook))]
-    if isinstance(runner.train_loop, IterBasedTrainLoop) and any(
-            hook.by_epoch and hook.interval > 0 for hook in saving):
+    hooks = [hook for hook in [*(cfg.get('default_hooks') or {}).values(), *(cfg.get('custom_hooks') or ())]
+             if isinstance(hook, dict) and 'type' in hook]
+    saving = [hook for hook in hooks
+              if issubclass(class_of(hook, cfg, HOOKS) or object, (CheckpointHook, SafeCheckpointHook))]
+    if issubclass(loop, IterBasedTrainLoop) and any(
+            hook.get('by_epoch', True) and hook.get('interval', -1) > 0 for hook in saving):
         raise UserError('default_hooks.checkpoint counts epochs, and train_cfg iterations: nothing would be saved '
                         'before the end. Set default_hooks.checkpoint.by_epoch=False, and interval in iterations.')
-    warning = runner.learning_rates and find_mismatch(runner.learning_rates)
-    if warning:
-        runner.logger.warning(warning)
+    if warning := built.rates and find_mismatch(built.rates):
+        print_log(warning, logger='current', level=30)
 
 
 def find_mismatch(curve: Curve) -> str:

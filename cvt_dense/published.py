@@ -1,0 +1,204 @@
+"""Published models: open a folder, a model of this package or one of the Hugging Face hub, and write a folder.
+
+A published model is a folder of ``mm_config.json``, the parts of the config that testing needs, and
+``model.safetensors``, the weights and the class names. Both are data, which is opened without trust: a config in Python
+could run any code when it is opened.
+"""
+import copy
+import json
+import re
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.registry import Registry
+
+from .atomic import atomic_path, write_atomically
+from .config.walk import dicts, values, walk
+from .errors import CheckpointError, UserError
+
+SCHEME = 'cvt_dense://'
+PACKAGED = Path(__file__).parent / 'weights' / 'files'  # a folder for each model of this package
+HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
+CONFIG, WEIGHTS = 'mm_config.json', 'model.safetensors'
+KEPT = ('default_scope', 'model', 'test_dataloader', 'test_evaluator', 'test_cfg', 'tta_model', 'tta_pipeline')
+SCOPES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'cvt_dense')
+LARGEST = 5_000_000  # bytes of mm_config.json; the largest config of this project has 30,000
+# Types that evaluate a text or unpickle a file, and the ends of texts that name what MMEngine and mmseg unpickle.
+UNSAFE_TYPES = 'CameraMotionCompensation', 'OpenImagesChallengeDataset'
+UNSAFE_ENDS = 'pickle', 'pkl', 'yaml', 'yml'
+
+
+def packaged_folder(url: str) -> Path:
+    """Return the folder of a published model of this package, whose weights are float16.
+
+    Args:
+        url: ``cvt_dense://cvt-nano``, a classifier, or ``cvt_dense://cvt-nano-voc``, a detector.
+
+    Raises:
+        CheckpointError: there is no such model.
+    """
+    names = sorted(path.name for path in PACKAGED.iterdir())
+    name = url.removeprefix(SCHEME)
+    if name not in names:
+        raise CheckpointError(f'{url}: the models in this package are {", ".join(names)}.')
+    return PACKAGED / name
+
+
+def from_hub(source: str) -> Path:
+    """Return ``hf://OWNER/REPOSITORY[/FILE][@REVISION]`` from the hub, or from ``huggingface_hub``'s cache.
+
+    Raises:
+        CheckpointError: the name is malformed, or the file is neither cached nor reachable.
+    """
+    import huggingface_hub
+    match = re.fullmatch(r'hf://([^/@]+/[^/@]+)(?:/([^@]+))?(?:@(.+))?', source)
+    if not match:
+        raise CheckpointError(f'{source!r} is not of the form hf://OWNER/REPOSITORY[/FILE][@REVISION].')
+    repository, file, revision = match.groups()
+    candidates = (file, ) if file else HUB_FILES
+    for cached in (True, False):
+        for candidate in candidates:
+            try:
+                path = Path(huggingface_hub.hf_hub_download(
+                    repository, candidate, revision=revision, local_files_only=cached))
+                with suppress(OSError, ValueError):  # the config names the classes
+                    huggingface_hub.hf_hub_download(repository, 'config.json', revision=revision,
+                                                    local_files_only=cached)
+                return path
+            except (OSError, ValueError) as error:  # all errors of the hub are one of these
+                reason = ' '.join(str(error).split())
+    raise CheckpointError(f'{source} is neither in the cache of huggingface_hub '
+                          f'({huggingface_hub.constants.HF_HUB_CACHE}) nor can it be downloaded: {reason} Offline, run '
+                          f'"hf download {repository}" before, or give a file.')
+
+
+def is_published(source: str | Path) -> bool:
+    """Return whether ``source`` names a published model; see :func:`read_config`."""
+    return str(source).startswith(('hf://', 'cvt_dense://')) or (Path(source) / CONFIG).is_file()
+
+
+def fetch(source: str | Path) -> Path:
+    """Return the folder of a published model; one on the Hugging Face hub is downloaded into its cache.
+
+    Args:
+        source: folder, ``cvt_dense://NAME`` for one of this package, or ``hf://OWNER/NAME[@REVISION]``.
+
+    Raises:
+        UserError: the files are not there, cannot be downloaded, or are links to files outside of the folder.
+    """
+    if str(source).startswith('hf://'):
+        name, at, revision = str(source).partition('@')
+        return [from_hub(f'{name}/{file}{at}{revision}') for file in (CONFIG, WEIGHTS)][0].parent
+    if str(source).startswith('cvt_dense://'):
+        return packaged_folder(str(source))
+    from huggingface_hub.constants import HF_HUB_CACHE
+    folder = Path(source)
+    allowed = [folder.resolve(), Path(HF_HUB_CACHE).resolve()]
+    if folder.resolve().parent.name == 'snapshots':  # in a cache of huggingface_hub, whose snapshots are links
+        allowed.append(folder.resolve().parents[1] / 'blobs')
+    for file in (folder / CONFIG, folder / WEIGHTS):
+        if not file.is_file() or not any(file.resolve().is_relative_to(root) for root in allowed):
+            raise UserError(f'{file} is not a file of this folder. A published model has {CONFIG} and {WEIGHTS}.')
+    return folder
+
+
+def read_published(folder: Path) -> Config:
+    """Return the config of a published model, after a check that building it runs no other code than mm's types.
+
+    Raises:
+        UserError: the file is too large or no JSON; a type is not registered by MMEngine, MMCV, MMDetection,
+            MMSegmentation or this package; or a text is a path out of the current folder, or could run code.
+    """
+    path = folder / CONFIG
+    try:
+        content = json.loads(path.read_text(), object_hook=_decode) if path.stat().st_size <= LARGEST else None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f'{path} is not JSON: {error}.') from error
+    scope = content.get('default_scope', 'mmengine') if isinstance(content, dict) else None
+    if scope not in SCOPES or set(content) - set(KEPT) or 'model' not in content:
+        raise UserError(f'{path} must hold the settings {", ".join(KEPT)}, and no others, in at most {LARGEST:,} '
+                        f'bytes, with a default_scope of {", ".join(SCOPES)}.')
+    registered = {name.rpartition('.')[2] for name in registered_types(scope)} - {*UNSAFE_TYPES}
+    for setting, node in walk(content):
+        if 'type' not in node:
+            continue
+        prefix, _, name = str(node['type']).rpartition('.')
+        if prefix not in ('', *SCOPES) or name not in registered:
+            raise UserError(f'{path}: {setting}.type={node["type"]!r} is no registered type of {", ".join(SCOPES)}, '
+                            'or runs code.')
+    for setting, text in values(content):
+        if not isinstance(text, str) or 'classes.' in setting:  # OpenImages has names such as '/m/01g317'
+            continue
+        if Path(text).is_absolute() or '..' in Path(text).parts:
+            raise UserError(f'{path}: {setting}={text!r} is a path out of the current folder.')
+        if '://' in text or text.lower().endswith(UNSAFE_ENDS):
+            raise UserError(f'{path}: {setting}={text!r} is a URL, a pickle or a YAML file, which may not be named.')
+    return Config(content, path.read_text(), str(folder))
+
+
+def registered_types(scope: str) -> dict[str, Any]:
+    """Return the types in the registries of MMEngine, of this package and of the default scope, by their names."""
+    packages = dict.fromkeys(('mmengine', 'cvt_dense', scope))
+    registries = [registry for package in packages for registry in vars(import_module(f'{package}.registry')).values()
+                  if isinstance(registry, Registry)]
+    for registry in registries:  # an import registers types in the registries of other packages, too
+        registry.import_from_location()
+    operators = import_module('mmcv.ops')  # of nms and of RoI layers, which are in no registry
+    types = {name: getattr(operators, name) for name in operators.__all__}
+    for registry in registries:
+        prefix = 'cvt_dense.' if registry.scope == 'cvt_dense' else ''
+        types |= {prefix + name: kind for name, kind in registry.module_dict.items()}
+    return types
+
+
+def _decode(value: dict[str, Any]) -> Any:
+    return tuple(value['__tuple__']) if set(value) == {'__tuple__'} else value
+
+
+def publish(cfg: Config, tensors: dict[str, Any], names: dict[str, Any], folder: Path) -> None:
+    """Write ``mm_config.json`` and ``model.safetensors``.
+
+    Args:
+        cfg: complete config; pretrained weights are left out.
+        tensors: the weights.
+        names: ``classes`` and ``palette`` of the model, as far as they are known.
+        folder: folder to write to.
+
+    Raises:
+        UserError: the config cannot be opened elsewhere: it has a path of this machine or a type that is not
+            registered.
+    """
+    import safetensors.torch
+
+    content = Config({key: copy.deepcopy(cfg[key]) for key in KEPT if key in cfg})
+    for node in dicts(content._cfg_dict):
+        node.pop('init_cfg', None)
+    types = {kind: name for name, kind in registered_types(content.get('default_scope') or 'mmengine').items()}
+    write_atomically(folder / CONFIG, json.dumps(_encode(content._cfg_dict, types), indent=1))
+    read_published(folder)
+    # RTMDet's levels share convolutions; safetensors refuses tensors that share memory.
+    tensors = {key: value.contiguous().clone() for key, value in tensors.items()}
+    with atomic_path(folder / WEIGHTS) as partial:
+        safetensors.torch.save_file(tensors, partial, metadata=dict(format='pt', dataset_meta=json.dumps(names)))
+        partial.chmod(0o644)  # safetensors lets no one else read it
+
+
+def _encode(value: Any, names: dict[Any, str]) -> Any:
+    """Return ``value`` as JSON has it.
+
+    Tuples become dicts: transforms of mm distinguish them from lists. Types of pure-Python configs become names.
+
+    Args:
+        value: any part of a config.
+        names: names of the registered types.
+    """
+    if isinstance(value, tuple):
+        return dict(__tuple__=[_encode(child, names) for child in value])
+    if isinstance(value, dict):
+        return {key: _encode(child, names) for key, child in value.items()}
+    if callable(value):
+        return names.get(value) or f'{value.__module__}.{value.__qualname__}'  # which read_published refuses
+    return [_encode(child, names) for child in value] if isinstance(value, list) else value

@@ -1,0 +1,8 @@
+"""MMSegmentation's classes."""
+from mmseg.datasets.transforms import LoadMultipleRSImageFromFile, LoadSingleRSImageFromFile, PackSegInputs
+from mmseg.evaluation import IoUMetric
+
+READERS = (LoadSingleRSImageFromFile, LoadMultipleRSImageFromFile)  # beside those derived from mmcv's LoadImageFromFile
+PACKING = (PackSegInputs, )
+
+__all__ = ['PACKING', 'READERS', 'IoUMetric']
