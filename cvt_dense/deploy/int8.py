@@ -39,9 +39,10 @@ def quantize(model: Any, inputs: Sequence[Tensor], names: Collection[str]) -> An
     """Return a model whose layers ``names`` are quantised.
 
     Weights: symmetric, by the range of each output channel, in 7 bits. CPUs without VNNI add two products of uint8 and
-    int8 in 16 bits, and 2 * 255 * 64 fits into them: the sums are exact on every CPU. Activations: asymmetric, by the
-    range of each tensor over the images. NNCF's correction of biases is on. Its smoothing is off: with it, a classifier's logits were 25 % off in
-    OpenVINO, and elsewhere it gained nothing.
+    int8 in 16 bits, and 2 * 255 * 64 fits into them: the sums are exact on every CPU. (NNCF leaves 8 bits to depthwise
+    convolutions of ONNX, whose products ONNX Runtime does not add in pairs.) Activations: asymmetric, by the range of
+    each tensor over the images. NNCF's correction of biases is on. Its smoothing is off: with it, a classifier's logits
+    were 25 % off in OpenVINO, and elsewhere it gained nothing.
 
     Args:
         model: ``onnx.ModelProto`` or ``openvino.Model``, in float32.
