@@ -8,8 +8,10 @@ from torch import Tensor
 from ..errors import UserError
 from ..ops.boxes import overlap
 
-# Largest relative error of an output, |a - b| / |b| in the 2-norm; of labels the fraction that differs.
-TOLERANCES = dict(fp32=1e-3, bf16=0.05, int8=0.05)
+# Largest relative error of an output, |a - b| / |b| in the 2-norm; of labels the fraction that differs. Weights of 7
+# bits round twice as coarsely as those of 8, which were allowed 0.05. Their sums are exact integers on every CPU, so
+# that each judges a file alike; what overflows in 16 bits was 0.4 off.
+TOLERANCES = dict(fp32=1e-3, bf16=0.05, int8=0.1)
 # A box whose score is close to a threshold or to another box's may appear on one side only, and a query of Mask2Former
 # whose mask loses its last place attends to the whole image. Both mean little for a network.
 CHOICE_TOLERANCES = dict(fp32=1e-3, bf16=0.15, int8=0.3)
